@@ -1,0 +1,16 @@
+//! What a front may ask of a node, and what it gets back: operations, replies, principals.
+//!
+//! Promises: nothing here knows HTTP, RESP or storage; a front translates its protocol to these
+//! operations and their results back, and holds no other logic. Must not depend on a front, on
+//! the node or on the store.
+
+mod app;
+mod backend;
+mod principal;
+mod route;
+
+pub use app::{AppFile, AppInfo, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo};
+pub use backend::{Backend, CallRequest, Health, Invocation, InvocationStatus, SendRequest, StateReply, StateRequest};
+pub use millrace_base::{Error, ErrorCode};
+pub use principal::{Permission, Principal, Role, RoleError};
+pub use route::{HeaderSource, RouteReply, RouteRequest};

@@ -1,0 +1,47 @@
+//! Requests to the routes that services export, free of any HTTP library.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A request's headers, read where the front keeps them, so that no request copies headers no
+/// function asks for.
+pub trait HeaderSource: Send + Sync {
+    /// The first value of the header `name` (lower case), when it is there and is visible ASCII
+    /// or UTF-8.
+    fn get(&self, name: &str) -> Option<&str>;
+
+    /// Calls `visit` with every (lower-case name, value); values that are not text are passed over.
+    fn each(&self, visit: &mut dyn FnMut(&str, &str));
+}
+
+/// A request to `/{service}{path}`.
+pub struct RouteRequest {
+    /// The app, when the request names one (`/apps/{app}/{service}/…`).
+    pub app: Option<String>,
+    /// The service whose routes are asked.
+    pub service: String,
+    /// The HTTP method, upper case.
+    pub method: String,
+    /// The path below the service, starting with `/`, still percent-encoded.
+    pub path: String,
+    /// What follows `?`, still percent-encoded.
+    pub query: Option<String>,
+    /// The headers.
+    pub headers: Arc<dyn HeaderSource>,
+    /// The whole body, within the front's limit.
+    pub body: Bytes,
+    /// The `Idempotency-Key`, if the caller sent one.
+    pub idempotency_key: Option<String>,
+}
+
+/// What a route answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteReply {
+    /// The HTTP status, 200 to 599.
+    pub status: u16,
+    /// Headers to send; names are lower case and valid, values hold no control characters.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Bytes,
+}

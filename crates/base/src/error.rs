@@ -1,0 +1,168 @@
+//! What can go wrong, as the caller sees it. Few kinds, each telling the caller what to do;
+//! the detail is in the message.
+
+use std::fmt;
+
+/// A stable error code. Its text is part of the public contract and names a page in
+/// `docs/errors/`; its status is the HTTP status fronts answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorCode {
+    Aborted,
+    AmbiguousService,
+    AppRefused,
+    BadRequest,
+    CpuLimit,
+    DepthLimit,
+    Forbidden,
+    FunctionFailed,
+    HeadersTooLarge,
+    IdempotencyMismatch,
+    Internal,
+    InvalidInput,
+    MemoryLimit,
+    MethodNotAllowed,
+    NotYetSupported,
+    OperationLimit,
+    Overloaded,
+    ReadOnly,
+    RequestTimeout,
+    ShardStopped,
+    ShuttingDown,
+    SizeLimit,
+    StackLimit,
+    Stalled,
+    TooLarge,
+    Unauthorized,
+    UnknownApp,
+    UnknownHandler,
+    UnknownInvocation,
+    UnknownRoute,
+    UnknownService,
+    UnknownState,
+    WaitLimit,
+}
+
+/// One row of the table of codes: code, text, HTTP status, title.
+type Row = (ErrorCode, &'static str, u16, &'static str);
+
+const TABLE: [Row; 33] = {
+    use ErrorCode::*;
+    [
+        (Aborted, "aborted", 409, "The function refused the call and rolled everything back"),
+        (AmbiguousService, "ambiguous-service", 409, "Several apps have a service of this name"),
+        (AppRefused, "app-refused", 422, "The app cannot be deployed as it is"),
+        (BadRequest, "bad-request", 400, "The request is malformed"),
+        (CpuLimit, "cpu-limit", 500, "The function used up its CPU time"),
+        (DepthLimit, "depth-limit", 500, "Calls nest too deeply"),
+        (Forbidden, "forbidden", 403, "The API key does not allow this"),
+        (FunctionFailed, "function-failed", 500, "The function threw an error and was rolled back"),
+        (HeadersTooLarge, "headers-too-large", 431, "The request's headers are too large"),
+        (IdempotencyMismatch, "idempotency-mismatch", 422, "This idempotency key was used for another request"),
+        (Internal, "internal", 500, "The server failed"),
+        (InvalidInput, "invalid-input", 400, "The input is not valid JSON"),
+        (MemoryLimit, "memory-limit", 500, "The function used up its memory"),
+        (MethodNotAllowed, "method-not-allowed", 405, "The path exists, but not with this method"),
+        (NotYetSupported, "not-yet-supported", 501, "The server cannot do this yet"),
+        (OperationLimit, "operation-limit", 500, "The function exceeded a count limit"),
+        (Overloaded, "overloaded", 503, "The server is past its capacity; try again"),
+        (ReadOnly, "read-only", 503, "The disk is full; the server only reads until space returns"),
+        (RequestTimeout, "request-timeout", 408, "The request took too long to arrive"),
+        (ShardStopped, "shard-stopped", 503, "The shard stopped after a failed write and needs a restart"),
+        (ShuttingDown, "shutting-down", 503, "The server is stopping"),
+        (SizeLimit, "size-limit", 500, "The function exceeded a size limit"),
+        (StackLimit, "stack-limit", 500, "The function's calls nest too deeply for its stack"),
+        (Stalled, "stalled", 500, "The function awaits a promise that can never settle"),
+        (TooLarge, "too-large", 413, "The request is too large"),
+        (Unauthorized, "unauthorized", 401, "A valid API key is needed"),
+        (UnknownApp, "unknown-app", 404, "No app of this name is deployed"),
+        (UnknownHandler, "unknown-handler", 404, "The service has no handler of this name"),
+        (UnknownInvocation, "unknown-invocation", 404, "No invocation with this id is known"),
+        (UnknownRoute, "unknown-route", 404, "Nothing is mounted at this path"),
+        (UnknownService, "unknown-service", 404, "No app has a service of this name"),
+        (UnknownState, "unknown-state", 404, "The entity or field does not exist"),
+        (WaitLimit, "wait-limit", 504, "The call waited too long"),
+    ]
+};
+
+impl ErrorCode {
+    /// Every code, in alphabetical order.
+    pub fn all() -> impl Iterator<Item = ErrorCode> {
+        TABLE.iter().map(|row| row.0)
+    }
+
+    fn row(self) -> &'static Row {
+        // TABLE is in the order of the variants; a test holds it to that.
+        &TABLE[self as usize]
+    }
+
+    /// The stable text, as in `"code": "aborted"`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.row().1
+    }
+
+    /// The HTTP status.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        self.row().2
+    }
+
+    /// A sentence that holds for every error of this code.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        self.row().3
+    }
+
+    /// The code whose text is `text`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<ErrorCode> {
+        TABLE.iter().find(|row| row.1 == text).map(|row| row.0)
+    }
+
+    /// Whether the same request may succeed later without being changed.
+    #[must_use]
+    pub fn is_retryable(self) -> bool {
+        matches!(self, ErrorCode::Overloaded | ErrorCode::ReadOnly | ErrorCode::ShardStopped | ErrorCode::ShuttingDown)
+    }
+}
+
+/// An error as the caller sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What kind of error; tells the caller what to do.
+    pub code: ErrorCode,
+    /// What happened, for a person.
+    pub message: String,
+    /// More for a program: JSON text, such as the payload of a user's `Abort`.
+    pub detail: Option<String>,
+}
+
+impl Error {
+    /// An error without detail.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), detail: None }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.code.as_str(), self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_variants_and_of_the_texts() {
+        for (index, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.0 as usize, index, "{}", row.1);
+            assert_eq!(ErrorCode::parse(row.1), Some(row.0));
+            assert!((400..600).contains(&row.2));
+        }
+        assert!(TABLE.windows(2).all(|pair| pair[0].1 < pair[1].1));
+    }
+}

@@ -1,0 +1,19 @@
+//! The vocabulary every other crate shares: names, entity keys, values, log positions,
+//! shard placement, time and limits.
+//!
+//! Promises: every type here is plain data with one canonical form, and every conversion from
+//! a stranger's bytes returns an error instead of panicking. Must not do I/O, be async, or
+//! know what a log, a store or a front is.
+
+mod entity_key;
+mod error;
+pub mod limits;
+mod name;
+mod position;
+mod value;
+
+pub use entity_key::{EntityKey, EntityKeyParts};
+pub use error::{Error, ErrorCode};
+pub use name::{Name, NameError};
+pub use position::{Lsn, ShardId, UnixMillis, shard_of_key};
+pub use value::{Value, ValueKind};

@@ -1,0 +1,68 @@
+//! Every limit that bounds what a stranger can send or a function can use, with its reason.
+//! Limits an app may change are fields of `func::Limits`, whose defaults come from here.
+
+/// Bytes in the name of an app, service or handler. Long enough for words, short enough to log.
+pub const NAME_BYTES: usize = 64;
+
+/// Bytes in an entity's key: above this a key is data, and keys are kept in memory per entity.
+pub const KEY_BYTES: usize = 1024;
+
+/// Bytes in a field's name, for the same reason as [`KEY_BYTES`].
+pub const FIELD_BYTES: usize = 1024;
+
+/// Bytes in one field's value. A value is read, written and logged whole.
+pub const VALUE_BYTES: usize = 1 << 20;
+
+/// Fields one call may write. Bounds the entry that one call can make the log hold.
+pub const WRITES_PER_CALL: usize = 10_000;
+
+/// Bytes of one log entry: what one transaction may write in all.
+pub const ENTRY_BYTES: usize = 16 << 20;
+
+/// Bytes in an `Idempotency-Key`: a UUID or a short composed key.
+pub const IDEMPOTENCY_KEY_BYTES: usize = 255;
+
+/// Bytes of a call's input: one request body.
+pub const INPUT_BYTES: usize = 4 << 20;
+
+/// Bytes of a call's output.
+pub const OUTPUT_BYTES: usize = 4 << 20;
+
+/// Rows that one `ctx.entries` or `ctx.fields` answer may hold.
+pub const SCAN_ROWS: usize = 10_000;
+
+/// CPU time one call may use, waits not counted.
+pub const CPU_MS: u64 = 100;
+
+/// JavaScript heap of one service on one core.
+pub const SERVICE_MEMORY_BYTES: usize = 64 << 20;
+
+/// Native stack one service's code may use.
+pub const STACK_BYTES: usize = 512 << 10;
+
+/// How deep `ctx.call` may nest.
+pub const CALL_DEPTH: usize = 16;
+
+/// Operations (calls, hashes) one call may have open at once.
+pub const PENDING_OPERATIONS: usize = 1024;
+
+/// Messages one transaction may send.
+pub const MESSAGES_PER_CALL: usize = 1024;
+
+/// How long a call may wait for what it awaits, in all. Longer work is a workflow.
+pub const CALL_WAIT_MS: u64 = 10_000;
+
+/// How long the reply to an idempotency key is kept: a day of client retries.
+pub const IDEMPOTENCY_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Bytes of an app's source files together.
+pub const APP_BYTES: usize = 16 << 20;
+
+/// Files in an app.
+pub const APP_FILES: usize = 1024;
+
+/// Shards a data directory may be created with.
+pub const SHARDS: u16 = 4096;
+
+/// Times a message is tried before it goes to the dead letters.
+pub const MESSAGE_ATTEMPTS: u32 = 16;

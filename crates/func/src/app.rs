@@ -1,0 +1,44 @@
+//! An app's sources and what an engine found in them.
+
+use std::collections::BTreeMap;
+
+use millrace_api::HandlerKind;
+use millrace_base::Name;
+
+use crate::Limits;
+
+/// An app to load: its files and its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct App {
+    /// The app's name.
+    pub name: Name,
+    /// Path inside the app's folder → content. Every `.ts`, `.mts`, `.js` or `.mjs` file at the
+    /// top, except `*.d.ts` and names starting with `_`, is a service; files in folders are
+    /// modules to import.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// What its functions may use.
+    pub limits: Limits,
+}
+
+/// A service as loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its file's name without the ending.
+    pub name: Name,
+    /// Name and kind of each handler; a [`crate::HandlerId`] indexes this.
+    pub handlers: Handlers,
+    /// Its routes, in source order; a [`crate::RouteId`] indexes this.
+    pub routes: Vec<Route>,
+}
+
+/// The handlers of a service, in source order.
+pub type Handlers = Vec<(Name, HandlerKind)>;
+
+/// One route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Upper-case method.
+    pub method: String,
+    /// The path below the service: `/` then literal parts or `:name` parts that match one part.
+    pub path: String,
+}

@@ -1,0 +1,125 @@
+//! The engine trait and the identities it hands out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_api::{Error, HeaderSource, RouteReply};
+
+use crate::{App, Host, OperationId};
+
+/// One loaded version of one app on one core. Never reused while the core runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Program(pub u32);
+
+/// A handler of a loaded app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HandlerId {
+    /// The app version it belongs to.
+    pub program: Program,
+    /// Index into [`App::services`].
+    pub service: u16,
+    /// Index into the service's handlers.
+    pub handler: u16,
+}
+
+/// A route of a loaded app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RouteId {
+    /// The app version it belongs to.
+    pub program: Program,
+    /// Index into [`App::services`].
+    pub service: u16,
+    /// Index into the service's routes.
+    pub route: u16,
+}
+
+/// One running handler or route, named by the host. A number is reused only after the frame's
+/// end (a [`Step::Done`] or a [`Engine::cancel`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame(pub u32);
+
+/// What a route is given.
+pub struct HttpRequest<'a> {
+    /// Upper-case method.
+    pub method: &'a str,
+    /// The whole path as the client sent it, percent-encoded.
+    pub path: &'a str,
+    /// What follows `?`, percent-encoded; empty when absent.
+    pub query: &'a str,
+    /// Values of the `:name` parts of the route's path, decoded.
+    pub parameters: &'a [(String, String)],
+    /// The headers; an engine that lets code read them later keeps the `Arc`.
+    pub headers: Arc<dyn HeaderSource>,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// What to start.
+pub enum Start<'a> {
+    /// A handler with the entity's key and a JSON input.
+    Handler {
+        /// Which.
+        id: HandlerId,
+        /// The entity's key.
+        key: &'a [u8],
+        /// JSON text; empty means `null`.
+        input: &'a [u8],
+    },
+    /// A route; it has no entity, so reading and writing fields is an error there.
+    Route {
+        /// Which.
+        id: RouteId,
+        /// The request.
+        request: HttpRequest<'a>,
+    },
+}
+
+/// What a finished frame gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A handler's result: JSON text.
+    Value(Bytes),
+    /// A route's reply.
+    Response(RouteReply),
+}
+
+/// Where a frame stands after a turn.
+#[derive(Debug)]
+pub enum Step {
+    /// It ended. The engine has forgotten the frame.
+    Done(Result<Output, Error>),
+    /// It awaits at least one operation it got from the [`Host`] and has not been resumed for.
+    Waiting,
+}
+
+/// Runs functions. One instance per core, holding every loaded app of that core.
+///
+/// An engine enforces the app's [`crate::Limits`] on CPU, memory, stack, sizes and open
+/// operations, and turns every breach into [`Step::Done`] with the fitting code. A frame that
+/// waits for no operation and has not finished is `stalled`. User errors become
+/// `function-failed` with the error's text and position, and a user's `Abort` becomes `aborted`
+/// with its message and, as JSON detail, its payload.
+pub trait Engine {
+    /// Checks and loads an app's sources.
+    ///
+    /// # Errors
+    /// `app-refused`, naming file, line and column, when a source does not parse, an import does
+    /// not resolve inside the app, a module throws while loading, or an export is malformed.
+    fn load(&self, app: &App) -> Result<Program, Error>;
+
+    /// What [`Engine::load`] found in the app.
+    fn services(&self, program: Program) -> Vec<crate::Service>;
+
+    /// Forgets a program once its last frame has ended.
+    fn unload(&self, program: Program);
+
+    /// Begins a frame and runs it until it ends or waits.
+    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step;
+
+    /// Goes on with a waiting frame whose `operation` ended with `result` (JSON text, or an
+    /// error, which the function sees as a thrown exception).
+    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step;
+
+    /// Drops a waiting frame. Its code never runs again.
+    fn cancel(&self, frame: Frame);
+}

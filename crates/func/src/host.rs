@@ -1,0 +1,88 @@
+//! What a running function can ask of the world: its own entity, other entities, the time.
+
+use bytes::Bytes;
+use millrace_base::{Error, UnixMillis, Value};
+
+use crate::{HandlerId, Offload};
+
+/// One thing a frame awaits. Unique within its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(pub u32);
+
+/// `ctx.call`: the callee joins the caller's transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NestedCall {
+    /// The callee, in the caller's app; the engine has resolved its name.
+    pub handler: HandlerId,
+    /// The entity's key.
+    pub key: Vec<u8>,
+    /// JSON text.
+    pub input: Bytes,
+}
+
+/// `ctx.send`: a call that happens after the transaction commits, exactly once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The callee, in the sender's app; the engine has resolved its name.
+    pub handler: HandlerId,
+    /// The entity's key.
+    pub key: Vec<u8>,
+    /// JSON text.
+    pub input: Bytes,
+    /// How long to wait after the commit.
+    pub delay_ms: u64,
+}
+
+/// An ordered scan of the entity's fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanRequest {
+    /// Only fields that start with this.
+    pub prefix: Vec<u8>,
+    /// Only fields after this one.
+    pub after: Option<Vec<u8>>,
+    /// At most so many; bounded by `limits::SCAN_ROWS`.
+    pub limit: usize,
+}
+
+/// How loud `ctx.log` and `console.*` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+/// The world of one frame during one turn. Reads see the transaction's own writes. Every method
+/// that changes something fails in a query, and every field method fails in a route.
+pub trait Host {
+    /// One field of the frame's entity.
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error>;
+
+    /// Sets a field; takes effect when the transaction commits.
+    fn set(&mut self, field: &[u8], value: Value) -> Result<(), Error>;
+
+    /// Deletes a field; says whether it was there.
+    fn delete(&mut self, field: &[u8]) -> Result<bool, Error>;
+
+    /// Fields in the order of their bytes.
+    fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error>;
+
+    /// Calls another entity inside this transaction. The frame will be resumed with its output.
+    fn call(&mut self, call: NestedCall) -> Result<OperationId, Error>;
+
+    /// Sends a message if the transaction commits.
+    fn send(&mut self, message: Message) -> Result<(), Error>;
+
+    /// Starts work too slow for a core (argon2id). The frame will be resumed with its result.
+    fn offload(&mut self, work: Offload) -> Result<OperationId, Error>;
+
+    /// The time of the invocation: the same through all its frames and retries.
+    fn now(&self) -> UnixMillis;
+
+    /// 64 random bits from the invocation's seed: the same in a retry.
+    fn random(&mut self) -> u64;
+
+    /// Writes a line to the node's log.
+    fn log(&mut self, level: LogLevel, line: &str);
+}

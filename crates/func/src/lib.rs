@@ -1,0 +1,23 @@
+//! What a function may do and what it may use: the contract between the shard, which owns state
+//! and transactions, and an engine, which runs code.
+//!
+//! The shard starts a *frame* (one running handler or route) on an [`Engine`]; the engine runs it
+//! until it finishes or waits. Whatever a frame awaits (a call to another entity, a password
+//! hash) is an *operation*: the host names it, and later resumes the frame with its result. There
+//! is no other way for a function to wait, so an engine never blocks and is never re-entered: no
+//! method of [`Engine`] may be called while another one is running on the same core.
+//!
+//! Promises: nothing here runs code or keeps state. Must not contain an engine.
+
+mod app;
+mod crypto;
+mod engine;
+mod host;
+mod limits;
+
+pub use app::{App, Handlers, Route, Service};
+pub use crypto::{Offload, argon2id_hash, argon2id_verify, hmac_sha256, sha1, sha256};
+pub use engine::{Engine, Frame, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
+pub use host::{Host, LogLevel, Message, NestedCall, OperationId, ScanRequest};
+pub use limits::{Limits, LimitsError};
+pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
