@@ -23,9 +23,10 @@ use std::fmt;
 
 use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value};
 
+use crate::fields::FieldReader;
+
 const VERSION: u8 = 1;
 const KIND_WRITE_SET: u8 = 0;
-const HEAD_BYTES: usize = 24;
 const WRITE_HEAD_BYTES: usize = 8;
 
 /// One write: a field's new value, or its deletion.
@@ -152,7 +153,7 @@ impl<'a> EntryRef<'a> {
     /// # Errors
     /// [`DecodeError`] when the bytes are not exactly one entry of a known version and kind.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader { rest: bytes };
+        let mut reader = FieldReader::new(bytes);
         let [version, kind] = reader.array()?;
         if version != VERSION {
             return Err(DecodeError::Version(version));
@@ -160,59 +161,36 @@ impl<'a> EntryRef<'a> {
         if kind != KIND_WRITE_SET {
             return Err(DecodeError::Kind(kind));
         }
-        let shard = ShardId(u16::from_le_bytes(reader.array()?));
-        let lsn = Lsn(u64::from_le_bytes(reader.array()?));
-        let time = UnixMillis(u64::from_le_bytes(reader.array()?));
-        let count = u32::from_le_bytes(reader.array()?) as usize;
+        let shard = ShardId(reader.u16()?);
+        let lsn = Lsn(reader.u64()?);
+        let time = UnixMillis(reader.u64()?);
+        let count = reader.u32()? as usize;
         // A write takes at least its head, so a count that the bytes cannot hold is refused
         // before anything is allocated for it.
-        if count > reader.rest.len() / WRITE_HEAD_BYTES {
+        if count > bytes.len() / WRITE_HEAD_BYTES {
             return Err(DecodeError::Length);
         }
         let mut writes = Vec::with_capacity(count);
         for _ in 0..count {
-            writes.push(reader.write()?);
+            writes.push(read_write(&mut reader)?);
         }
-        if !reader.rest.is_empty() {
-            return Err(DecodeError::Length);
-        }
+        reader.end()?;
         Ok(Self { shard, lsn, time, writes })
     }
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
+fn read_write<'a>(reader: &mut FieldReader<'a>) -> Result<WriteRef<'a>, DecodeError> {
+    let entity_length = usize::from(reader.u16()?);
+    let field_length = usize::from(reader.u16()?);
+    let value_length = reader.u32()? as usize;
+    let entity = reader.take(entity_length)?;
+    let field = reader.take(field_length)?;
+    let value = match value_length {
+        0 => None,
+        length => Some(reader.take(length - 1)?),
+    };
+    Ok(WriteRef { entity, field, value })
 }
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        if length > self.rest.len() {
-            return Err(DecodeError::Length);
-        }
-        let (taken, rest) = self.rest.split_at(length);
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        self.take(N)?.try_into().map_err(|_| DecodeError::Length)
-    }
-
-    fn write(&mut self) -> Result<WriteRef<'a>, DecodeError> {
-        let entity_length = usize::from(u16::from_le_bytes(self.array()?));
-        let field_length = usize::from(u16::from_le_bytes(self.array()?));
-        let value_length = u32::from_le_bytes(self.array()?) as usize;
-        let entity = self.take(entity_length)?;
-        let field = self.take(field_length)?;
-        let value = match value_length {
-            0 => None,
-            length => Some(self.take(length - 1)?),
-        };
-        Ok(WriteRef { entity, field, value })
-    }
-}
-
-const _: () = assert!(HEAD_BYTES == 1 + 1 + 2 + 8 + 8 + 4);
 
 #[cfg(test)]
 mod tests {

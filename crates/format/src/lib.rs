@@ -5,5 +5,10 @@
 //! more than the input justifies. Must not hold policy: when to write, sync, keep or delete.
 
 mod entry;
+mod fields;
+mod message;
+mod outcome;
 
 pub use entry::{DecodeError, Entry, EntryRef, Write, WriteRef};
+pub use message::MessageRecord;
+pub use outcome::{Outcome, OutcomeResult};

@@ -10,12 +10,14 @@
 //! Promises: nothing here runs code or keeps state. Must not contain an engine.
 
 mod app;
+mod catalog;
 mod crypto;
 mod engine;
 mod host;
 mod limits;
 
 pub use app::{App, Handlers, Route, Service};
+pub use catalog::{Catalog, Loaded, RouteMatch};
 pub use crypto::{Offload, argon2id_hash, argon2id_verify, hmac_sha256, sha1, sha256};
 pub use engine::{Engine, Frame, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
 pub use host::{Host, LogLevel, Message, NestedCall, OperationId, ScanRequest};

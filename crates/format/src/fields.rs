@@ -1,0 +1,67 @@
+//! Length-prefixed pieces shared by the formats of this crate.
+
+use crate::DecodeError;
+
+/// Appends `text` behind its 4-byte little-endian length.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_bytes(out, text.as_bytes());
+}
+
+/// Appends `bytes` behind their 4-byte little-endian length.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u32::try_from(bytes.len()).expect("limits keep fields below 4 GiB");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// Takes fixed-size and length-prefixed pieces off the front of a byte string.
+pub(crate) struct FieldReader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> FieldReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(DecodeError::Length)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        self.take(N)?.try_into().map_err(|_| DecodeError::Length)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, DecodeError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+        let length = self.u32()? as usize;
+        self.take(length)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, DecodeError> {
+        std::str::from_utf8(self.bytes()?).map(str::to_owned).map_err(|_| DecodeError::Length)
+    }
+
+    /// What is left; nothing is left afterwards.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// Refuses bytes that go on after the structure's end.
+    pub(crate) fn end(&self) -> Result<(), DecodeError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Length) }
+    }
+}

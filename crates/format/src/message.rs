@@ -1,0 +1,120 @@
+//! A message: a call that happens later, exactly once. Stored in the sender's outbox and in the
+//! receiver's inbox.
+//!
+//! ```text
+//! message (version 1)
+//! offset  bytes  meaning
+//!  0      1      version = 1
+//!  1      1      flags: bit 0 = its outcome is kept for `GET /invocations/{id}`
+//!  2      4      attempts made so far, little-endian
+//!  6      8      due, Unix milliseconds, little-endian
+//! 14      …      text app, text service, text handler, 4-byte length + key, rest: JSON input
+//! text = 4-byte little-endian length, then UTF-8
+//! ```
+
+use bytes::Bytes;
+use millrace_base::UnixMillis;
+
+use crate::fields::{FieldReader, put_bytes, put_text};
+use crate::DecodeError;
+
+const VERSION: u8 = 1;
+const KEEPS_OUTCOME: u8 = 1;
+
+/// A call to make later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageRecord {
+    /// Whether somebody may ask for its outcome.
+    pub keeps_outcome: bool,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Not to run before this.
+    pub due: UnixMillis,
+    /// The app, by name: a message outlives the version that sent it.
+    pub app: String,
+    /// The service.
+    pub service: String,
+    /// The handler.
+    pub handler: String,
+    /// The entity's key.
+    pub key: Vec<u8>,
+    /// JSON text.
+    pub input: Bytes,
+}
+
+impl MessageRecord {
+    /// The stored bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.input.len());
+        out.extend_from_slice(&[VERSION, if self.keeps_outcome { KEEPS_OUTCOME } else { 0 }]);
+        out.extend_from_slice(&self.attempts.to_le_bytes());
+        out.extend_from_slice(&self.due.0.to_le_bytes());
+        put_text(&mut out, &self.app);
+        put_text(&mut out, &self.service);
+        put_text(&mut out, &self.handler);
+        put_bytes(&mut out, &self.key);
+        out.extend_from_slice(&self.input);
+        out
+    }
+
+    /// Reads stored bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for bytes that are not a message of a known version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = FieldReader::new(bytes);
+        let [version, flags] = reader.array()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        if flags & !KEEPS_OUTCOME != 0 {
+            return Err(DecodeError::Kind(flags));
+        }
+        Ok(Self {
+            keeps_outcome: flags & KEEPS_OUTCOME != 0,
+            attempts: reader.u32()?,
+            due: UnixMillis(reader.u64()?),
+            app: reader.text()?,
+            service: reader.text()?,
+            handler: reader.text()?,
+            key: reader.bytes()?.to_vec(),
+            input: Bytes::copy_from_slice(reader.rest()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn messages_round_trip(
+            keeps_outcome in any::<bool>(), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
+            key in proptest::collection::vec(any::<u8>(), 0..9), input in proptest::collection::vec(any::<u8>(), 0..9),
+        ) {
+            let message = MessageRecord {
+                keeps_outcome, attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
+                input: input.into(),
+            };
+            prop_assert_eq!(MessageRecord::decode(&message.encode()), Ok(message));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = MessageRecord::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_format_is_the_documented_one() {
+        let message = MessageRecord {
+            keeps_outcome: true, attempts: 2, due: UnixMillis(3), app: "a".into(), service: "s".into(),
+            handler: "h".into(), key: vec![9], input: Bytes::from_static(b"null"),
+        };
+        let golden = b"\x01\x01\x02\0\0\0\x03\0\0\0\0\0\0\0\x01\0\0\0a\x01\0\0\0s\x01\0\0\0h\x01\0\0\0\x09null";
+        assert_eq!(message.encode(), golden);
+    }
+}

@@ -1,0 +1,183 @@
+//! What became of an invocation: the reply kept under an idempotency key, and the state of an
+//! invocation that was sent. Stored as a field of the shard's bookkeeping entity `outcome`.
+//!
+//! ```text
+//! outcome (version 1)
+//! offset  bytes  meaning
+//!  0      1      version = 1
+//!  1      1      kind: 0 pending, 1 value, 2 route reply, 3 error, 4 sent
+//!  2      8      expires at, Unix milliseconds, little-endian (0 while pending: never)
+//! 10      8      fingerprint of the request, little-endian
+//! 18      …      by kind
+//!                1: JSON text
+//!                2: 2 status, 2 header count, headers (each: text name, text value), rest: body
+//!                3: text code, text message, 1 has detail, text detail
+//!                4: 8 LSN, 2 index of the invocation
+//! text = 4-byte little-endian length, then UTF-8
+//! ```
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode, Lsn, UnixMillis};
+
+use crate::fields::{FieldReader, put_text};
+use crate::DecodeError;
+
+const VERSION: u8 = 1;
+
+/// An outcome with what belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// When it may be forgotten; zero means not before it is replaced.
+    pub expires: UnixMillis,
+    /// Tells a repeated request from another one under the same key.
+    pub fingerprint: u64,
+    /// What became of it.
+    pub result: OutcomeResult,
+}
+
+/// What became of an invocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutcomeResult {
+    /// Not run yet.
+    Pending,
+    /// A handler's output.
+    Value(Bytes),
+    /// A route's reply.
+    Reply {
+        /// HTTP status.
+        status: u16,
+        /// Names and values.
+        headers: Vec<(String, String)>,
+        /// Body.
+        body: Bytes,
+    },
+    /// Refused; nothing took effect.
+    Error(Error),
+    /// Enqueued as this invocation.
+    Sent(Lsn, u16),
+}
+
+impl Outcome {
+    /// The stored bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64);
+        let kind = match &self.result {
+            OutcomeResult::Pending => 0,
+            OutcomeResult::Value(_) => 1,
+            OutcomeResult::Reply { .. } => 2,
+            OutcomeResult::Error(_) => 3,
+            OutcomeResult::Sent(..) => 4,
+        };
+        out.extend_from_slice(&[VERSION, kind]);
+        out.extend_from_slice(&self.expires.0.to_le_bytes());
+        out.extend_from_slice(&self.fingerprint.to_le_bytes());
+        match &self.result {
+            OutcomeResult::Pending => {}
+            OutcomeResult::Value(output) => out.extend_from_slice(output),
+            OutcomeResult::Reply { status, headers, body } => {
+                out.extend_from_slice(&status.to_le_bytes());
+                let count = u16::try_from(headers.len()).expect("the engine bounds the headers of a reply");
+                out.extend_from_slice(&count.to_le_bytes());
+                for (name, value) in headers {
+                    put_text(&mut out, name);
+                    put_text(&mut out, value);
+                }
+                out.extend_from_slice(body);
+            }
+            OutcomeResult::Error(error) => {
+                put_text(&mut out, error.code.as_str());
+                put_text(&mut out, &error.message);
+                out.push(u8::from(error.detail.is_some()));
+                put_text(&mut out, error.detail.as_deref().unwrap_or_default());
+            }
+            OutcomeResult::Sent(lsn, index) => {
+                out.extend_from_slice(&lsn.0.to_le_bytes());
+                out.extend_from_slice(&index.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads stored bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for bytes that are not an outcome of a known version and kind.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = FieldReader::new(bytes);
+        let [version, kind] = reader.array()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let expires = UnixMillis(reader.u64()?);
+        let fingerprint = reader.u64()?;
+        let result = match kind {
+            0 => OutcomeResult::Pending,
+            1 => OutcomeResult::Value(Bytes::copy_from_slice(reader.rest())),
+            2 => {
+                let status = reader.u16()?;
+                let count = reader.u16()?;
+                let mut headers = Vec::new();
+                for _ in 0..count {
+                    headers.push((reader.text()?, reader.text()?));
+                }
+                OutcomeResult::Reply { status, headers, body: Bytes::copy_from_slice(reader.rest()) }
+            }
+            3 => {
+                let code = ErrorCode::parse(&reader.text()?).unwrap_or(ErrorCode::Internal);
+                let message = reader.text()?;
+                let [has_detail] = reader.array()?;
+                let detail = reader.text()?;
+                OutcomeResult::Error(Error { code, message, detail: (has_detail == 1).then_some(detail) })
+            }
+            4 => OutcomeResult::Sent(Lsn(reader.u64()?), reader.u16()?),
+            other => return Err(DecodeError::Kind(other)),
+        };
+        reader.end()?;
+        Ok(Self { expires, fingerprint, result })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn result() -> impl Strategy<Value = OutcomeResult> {
+        let bytes = || proptest::collection::vec(any::<u8>(), 0..9).prop_map(Bytes::from);
+        prop_oneof![
+            Just(OutcomeResult::Pending),
+            bytes().prop_map(OutcomeResult::Value),
+            (200u16..600, proptest::collection::vec((".{0,4}", ".{0,4}"), 0..3), bytes())
+                .prop_map(|(status, headers, body)| OutcomeResult::Reply { status, headers, body }),
+            (".{0,9}", proptest::option::of(".{0,9}")).prop_map(|(message, detail)| OutcomeResult::Error(Error {
+                code: ErrorCode::Aborted,
+                message,
+                detail
+            })),
+            (any::<u64>(), any::<u16>()).prop_map(|(lsn, index)| OutcomeResult::Sent(Lsn(lsn), index)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn outcomes_round_trip(result in result(), expires in any::<u64>(), fingerprint in any::<u64>()) {
+            let outcome = Outcome { expires: UnixMillis(expires), fingerprint, result };
+            prop_assert_eq!(Outcome::decode(&outcome.encode()), Ok(outcome));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Outcome::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_format_is_the_documented_one() {
+        let error = Error { code: ErrorCode::Aborted, message: "no".into(), detail: None };
+        let outcome = Outcome { expires: UnixMillis(1), fingerprint: 2, result: OutcomeResult::Error(error) };
+        let golden = b"\x01\x03\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\
+            \x07\0\0\0aborted\x02\0\0\0no\0\0\0\0\0";
+        assert_eq!(outcome.encode(), golden);
+    }
+}

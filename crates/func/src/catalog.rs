@@ -1,0 +1,323 @@
+//! Which apps are deployed, and what their names mean: the tables every lookup by name goes through.
+
+use std::collections::BTreeMap;
+
+use millrace_base::{EntityKey, Error, ErrorCode, Name};
+
+use crate::{HandlerId, HandlerKind, Limits, Program, Route, RouteId, Service};
+
+/// One loaded app version.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The app's name.
+    pub app: Name,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its services, as the engine reported them.
+    pub services: Vec<Service>,
+}
+
+/// Every loaded program of one core, and which of them new requests go to.
+///
+/// A program that was replaced stays until it is removed, so that what still runs in it can be
+/// finished; lookups by name find current programs only.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    programs: BTreeMap<Program, Loaded>,
+    current: BTreeMap<Name, Program>,
+    /// Service name → the apps that have it now.
+    services: BTreeMap<Name, Vec<(Program, u16)>>,
+}
+
+/// A route found for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteMatch {
+    /// Which route.
+    pub id: RouteId,
+    /// Its `:name` parts, decoded by the caller's rules (still percent-encoded here).
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Catalog {
+    /// Adds a program without sending requests to it yet.
+    pub fn add(&mut self, program: Program, loaded: Loaded) {
+        self.programs.insert(program, loaded);
+    }
+
+    /// Sends new requests for the program's app to it. Returns the program it replaces.
+    pub fn activate(&mut self, program: Program) -> Option<Program> {
+        let app = self.programs.get(&program)?.app.clone();
+        let replaced = self.current.insert(app, program);
+        self.index_services();
+        replaced
+    }
+
+    /// Stops sending requests to an app. Returns the program that served it.
+    pub fn deactivate(&mut self, app: &str) -> Option<Program> {
+        let removed = self.current.remove(app);
+        self.index_services();
+        removed
+    }
+
+    /// Forgets a program that nothing runs in any more.
+    pub fn remove(&mut self, program: Program) {
+        self.programs.remove(&program);
+    }
+
+    fn index_services(&mut self) {
+        self.services.clear();
+        for program in self.current.values() {
+            let Some(loaded) = self.programs.get(program) else {
+                continue;
+            };
+            for (index, service) in (0u16..).zip(&loaded.services) {
+                self.services.entry(service.name.clone()).or_default().push((*program, index));
+            }
+        }
+    }
+
+    /// The current apps and their programs, by name.
+    pub fn apps(&self) -> impl Iterator<Item = (&Name, Program)> {
+        self.current.iter().map(|(name, program)| (name, *program))
+    }
+
+    /// A loaded program.
+    #[must_use]
+    pub fn program(&self, program: Program) -> Option<&Loaded> {
+        self.programs.get(&program)
+    }
+
+    /// The service `service` of `app`, or, without an app, of the only app that has one.
+    ///
+    /// # Errors
+    /// `unknown-app`, `unknown-service`, or `ambiguous-service` naming the apps.
+    pub fn service(&self, app: Option<&str>, service: &str) -> Result<(Program, u16), Error> {
+        let found = self.services.get(service).map_or(&[][..], Vec::as_slice);
+        if let Some(app) = app {
+            let program = self
+                .current
+                .get(app)
+                .ok_or_else(|| Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is deployed")))?;
+            return found.iter().find(|(owner, _)| owner == program).copied().ok_or_else(|| {
+                Error::new(ErrorCode::UnknownService, format!("app {app:?} has no service {service:?}"))
+            });
+        }
+        match found {
+            [one] => Ok(*one),
+            [] => {
+                Err(Error::new(ErrorCode::UnknownService, format!("no app has a service {service:?}")))
+            }
+            several => {
+                let apps: Vec<&str> = several
+                    .iter()
+                    .filter_map(|(program, _)| self.programs.get(program))
+                    .map(|loaded| loaded.app.as_str())
+                    .collect();
+                Err(Error::new(
+                    ErrorCode::AmbiguousService,
+                    format!(
+                        "the apps {} all have a service {service:?}: name one, as in /apps/{}/…",
+                        apps.join(", "),
+                        apps.first().copied().unwrap_or_default()
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// A handler of a service found by [`Catalog::service`]. Names that start with `_` are
+    /// private: they can be called by their own app only.
+    ///
+    /// # Errors
+    /// `unknown-handler`.
+    pub fn handler(&self, program: Program, service: u16, handler: &str) -> Result<(HandlerId, HandlerKind), Error> {
+        let found = self.programs.get(&program).and_then(|loaded| {
+            let service = loaded.services.get(usize::from(service))?;
+            service.handlers.iter().position(|(name, _)| name.as_str() == handler)
+        });
+        match found {
+            Some(index) if !handler.starts_with('_') => {
+                let id = HandlerId { program, service, handler: u16::try_from(index).unwrap_or(u16::MAX) };
+                Ok((id, self.kind(id)))
+            }
+            _ => Err(Error::new(ErrorCode::UnknownHandler, format!("the service has no handler {handler:?}"))),
+        }
+    }
+
+    /// Finds a handler by the names a stored message holds, private ones included.
+    ///
+    /// # Errors
+    /// `unknown-app`, `unknown-service` or `unknown-handler`.
+    pub fn find(&self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
+        let (program, service_index) = self.service(Some(app), service)?;
+        let handlers = &self.programs[&program].services[usize::from(service_index)].handlers;
+        let index = handlers.iter().position(|(name, _)| name.as_str() == handler).ok_or_else(|| {
+            Error::new(ErrorCode::UnknownHandler, format!("service {service:?} of app {app:?} has no handler {handler:?}"))
+        })?;
+        Ok(HandlerId { program, service: service_index, handler: u16::try_from(index).unwrap_or(u16::MAX) })
+    }
+
+    /// What a handler may do. An id that is not loaded counts as a query: it can change nothing.
+    #[must_use]
+    pub fn kind(&self, id: HandlerId) -> HandlerKind {
+        self.handler_row(id).map_or(HandlerKind::Query, |(_, kind)| *kind)
+    }
+
+    fn handler_row(&self, id: HandlerId) -> Option<&(Name, HandlerKind)> {
+        self.service_row(id)?.handlers.get(usize::from(id.handler))
+    }
+
+    fn service_row(&self, id: HandlerId) -> Option<&Service> {
+        self.programs.get(&id.program)?.services.get(usize::from(id.service))
+    }
+
+    /// App, service and handler names of a loaded handler.
+    #[must_use]
+    pub fn names(&self, id: HandlerId) -> Option<(&Name, &Name, &Name)> {
+        let loaded = self.programs.get(&id.program)?;
+        let service = self.service_row(id)?;
+        Some((&loaded.app, &service.name, &self.handler_row(id)?.0))
+    }
+
+    /// The entity that a call of `id` with `key` runs on.
+    #[must_use]
+    pub fn entity(&self, id: HandlerId, key: &[u8]) -> Option<EntityKey> {
+        let loaded = self.programs.get(&id.program)?;
+        Some(EntityKey::new(&loaded.app, &self.service_row(id)?.name, key))
+    }
+
+    /// The route of a service found by [`Catalog::service`] for a method and a path below it.
+    /// `HEAD` is answered by a `GET` route where there is no `HEAD` route.
+    ///
+    /// # Errors
+    /// `unknown-route`, or `method-not-allowed` naming the methods the path has.
+    pub fn route(&self, program: Program, service: u16, method: &str, path: &str) -> Result<RouteMatch, Error> {
+        let routes =
+            self.programs.get(&program).and_then(|loaded| loaded.services.get(usize::from(service))).map(|s| &s.routes);
+        let routes = routes.map_or(&[][..], Vec::as_slice);
+        let find = |wanted: &str| {
+            (0u16..).zip(routes).filter(|(_, route)| route.method == wanted).find_map(|(index, route)| {
+                let parameters = match_path(&route.path, path)?;
+                Some(RouteMatch { id: RouteId { program, service, route: index }, parameters })
+            })
+        };
+        if let Some(found) = find(method) {
+            return Ok(found);
+        }
+        if method == "HEAD"
+            && let Some(found) = find("GET")
+        {
+            return Ok(found);
+        }
+        let allowed: Vec<&str> =
+            routes.iter().filter(|route| match_path(&route.path, path).is_some()).map(|route| &*route.method).collect();
+        if allowed.is_empty() {
+            return Err(Error::new(ErrorCode::UnknownRoute, format!("no route matches {path:?}")));
+        }
+        let message = format!("{path:?} answers to {}", allowed.join(", "));
+        Err(Error { code: ErrorCode::MethodNotAllowed, message, detail: None })
+    }
+
+    /// A route as loaded.
+    #[must_use]
+    pub fn route_row(&self, id: RouteId) -> Option<&Route> {
+        self.programs.get(&id.program)?.services.get(usize::from(id.service))?.routes.get(usize::from(id.route))
+    }
+}
+
+/// Matches a route's path, returning its `:name` parts.
+fn match_path(pattern: &str, path: &str) -> Option<Vec<(String, String)>> {
+    if !pattern.contains(':') {
+        return (pattern == path).then(Vec::new);
+    }
+    let mut parameters = Vec::new();
+    let mut parts = path.split('/');
+    for wanted in pattern.split('/') {
+        let part = parts.next()?;
+        match wanted.strip_prefix(':') {
+            Some(name) if !part.is_empty() => parameters.push((name.to_owned(), part.to_owned())),
+            None if wanted == part => {}
+            _ => return None,
+        }
+    }
+    parts.next().is_none().then_some(parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    fn loaded(app: &str, service: &str) -> Loaded {
+        let route = |method: &str, path: &str| Route { method: method.into(), path: path.into() };
+        Loaded {
+            app: name(app),
+            limits: Limits::default(),
+            services: vec![Service {
+                name: name(service),
+                handlers: vec![(name("add"), HandlerKind::Transaction), (name("_fix"), HandlerKind::Transaction)],
+                routes: vec![route("GET", "/a/:id"), route("POST", "/a/:id"), route("GET", "/b")],
+            }],
+        }
+    }
+
+    fn catalog(apps: &[(u32, &str, &str)]) -> Catalog {
+        let mut catalog = Catalog::default();
+        for (program, app, service) in apps {
+            catalog.add(Program(*program), loaded(app, service));
+            catalog.activate(Program(*program));
+        }
+        catalog
+    }
+
+    #[test]
+    fn a_short_name_works_while_only_one_app_has_it() {
+        let mut catalog = catalog(&[(1, "one", "counter")]);
+        assert_eq!(catalog.service(None, "counter"), Ok((Program(1), 0)));
+        catalog.add(Program(2), loaded("two", "counter"));
+        catalog.activate(Program(2));
+        let error = catalog.service(None, "counter").expect_err("two apps");
+        assert_eq!(error.code, ErrorCode::AmbiguousService);
+        assert!(error.message.contains("one, two"), "{error}");
+        assert_eq!(catalog.service(Some("two"), "counter"), Ok((Program(2), 0)));
+        catalog.deactivate("one");
+        assert_eq!(catalog.service(None, "counter"), Ok((Program(2), 0)));
+        assert_eq!(catalog.service(Some("one"), "counter").expect_err("gone").code, ErrorCode::UnknownApp);
+        assert_eq!(catalog.service(Some("two"), "x").expect_err("none").code, ErrorCode::UnknownService);
+    }
+
+    #[test]
+    fn a_new_version_replaces_the_old_one() {
+        let mut catalog = catalog(&[(1, "one", "counter")]);
+        catalog.add(Program(2), loaded("one", "counter"));
+        assert_eq!(catalog.service(None, "counter"), Ok((Program(1), 0)));
+        assert_eq!(catalog.activate(Program(2)), Some(Program(1)));
+        assert_eq!(catalog.service(None, "counter"), Ok((Program(2), 0)));
+        assert!(catalog.program(Program(1)).is_some(), "what runs in it can be finished");
+    }
+
+    #[test]
+    fn private_and_unknown_handlers_look_the_same_from_outside() {
+        let catalog = catalog(&[(1, "one", "counter")]);
+        let private = catalog.handler(Program(1), 0, "_fix").expect_err("private");
+        assert_eq!(private.code, ErrorCode::UnknownHandler);
+        assert_eq!(catalog.handler(Program(1), 0, "constructor").expect_err("unknown").code, private.code);
+        assert!(catalog.find("one", "counter", "_fix").is_ok());
+    }
+
+    #[test]
+    fn routes_match_whole_parts() {
+        let catalog = catalog(&[(1, "one", "counter")]);
+        let route = |method: &str, path: &str| catalog.route(Program(1), 0, method, path);
+        let found = route("POST", "/a/x%20y").expect("matches");
+        assert_eq!((found.id.route, found.parameters), (1, vec![("id".to_owned(), "x%20y".to_owned())]));
+        assert_eq!(route("HEAD", "/b").expect("as GET").id.route, 2);
+        assert_eq!(route("PUT", "/a/1").expect_err("method").message, "\"/a/1\" answers to GET, POST");
+        for path in ["/", "/a", "/a/", "/a/1/2", "/bb", ""] {
+            assert_eq!(route("GET", path).expect_err(path).code, ErrorCode::UnknownRoute);
+        }
+    }
+}
