@@ -8,6 +8,7 @@
 mod entity_key;
 mod error;
 pub mod limits;
+pub mod metric;
 mod name;
 mod position;
 mod value;
@@ -15,5 +16,5 @@ mod value;
 pub use entity_key::{EntityKey, EntityKeyParts};
 pub use error::{Error, ErrorCode};
 pub use name::{Name, NameError};
-pub use position::{Lsn, ShardId, UnixMillis, shard_of_key};
+pub use position::{Lsn, ShardId, UnixMillis, fingerprint, shard_of_key};
 pub use value::{Value, ValueKind};

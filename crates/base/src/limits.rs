@@ -61,8 +61,40 @@ pub const APP_BYTES: usize = 16 << 20;
 /// Files in an app.
 pub const APP_FILES: usize = 1024;
 
+/// Bytes in a file's path inside an app: what one path component may hold on Linux, so that an
+/// app can always be unpacked again.
+pub const APP_PATH_BYTES: usize = 255;
+
+/// Bytes of an app's archive beyond its files: a 512-byte header, padding to 512 bytes and an
+/// extended header for each file and its folder.
+pub const APP_ARCHIVE_OVERHEAD_BYTES: usize = 4 << 20;
+
+/// Bytes of an HTTP request's line and headers, as other servers have it by default.
+pub const HTTP_HEADER_BYTES: usize = 16 << 10;
+
+/// Headers of an HTTP request.
+pub const HTTP_HEADERS: usize = 64;
+
+/// Headers of an HTTP reply that a route may set.
+pub const HTTP_REPLY_HEADERS: usize = 64;
+
+/// Bytes of all reply headers that a route may set: what common clients accept.
+pub const HTTP_REPLY_HEADER_BYTES: usize = 16 << 10;
+
+/// API keys in a key file: it is read whole, and one key serves many callers.
+pub const API_KEYS: usize = 10_000;
+
 /// Shards a data directory may be created with.
 pub const SHARDS: u16 = 4096;
 
 /// Times a message is tried before it goes to the dead letters.
 pub const MESSAGE_ATTEMPTS: u32 = 16;
+
+/// Calls that may queue for one entity: beyond this, waiting longer helps nobody.
+pub const ENTITY_QUEUE: usize = 4096;
+
+/// Messages of one shard that may run at the same time.
+pub const RUNNING_MESSAGES: usize = 64;
+
+/// Messages one shard may have on the way to another, not yet acknowledged.
+pub const DELIVERY_WINDOW: usize = 256;

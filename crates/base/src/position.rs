@@ -63,6 +63,18 @@ pub fn shard_of_key(key: &[u8], shard_count: u16) -> ShardId {
     ShardId((hash % u64::from(shard_count)) as u16)
 }
 
+/// Tells requests apart: XXH3-64 over the parts, each behind its length. Stored with outcomes, so
+/// it never changes. Not a defence against somebody who looks for collisions with himself.
+#[must_use]
+pub fn fingerprint(parts: &[&[u8]]) -> u64 {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.digest()
+}
+
 fn placement_part(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else {
         return key;
@@ -89,6 +101,14 @@ mod tests {
     }
 
     const GOLDEN: [u16; 5] = [2, 48, 37, 15, 29];
+
+    #[test]
+    fn fingerprints_keep_parts_apart_and_never_change() {
+        assert_ne!(fingerprint(&[b"ab", b"c"]), fingerprint(&[b"a", b"bc"]));
+        assert_eq!(fingerprint(&[b"add", b"1"]), GOLDEN_FINGERPRINT);
+    }
+
+    const GOLDEN_FINGERPRINT: u64 = 10_892_399_596_302_795_104;
 
     #[test]
     fn a_tag_replaces_the_key() {

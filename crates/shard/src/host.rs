@@ -1,0 +1,258 @@
+//! The world as one frame sees it during one turn.
+//!
+//! Reads see the transaction's own buffered writes over the store. Writes are buffered; nothing
+//! reaches the store before the commit.
+
+use std::collections::BTreeMap;
+
+use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
+use millrace_func::{Frame, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest};
+use millrace_store::{Store, StoreError};
+
+use crate::request::OffloadTicket;
+use crate::transaction::{Action, Transaction, Undo};
+use crate::world::World;
+
+/// Where a transaction lives: the shard's id, its store, and how many shards there are.
+pub(crate) struct Home<'a> {
+    pub shard: ShardId,
+    pub store: &'a mut Store,
+}
+
+pub(crate) struct TurnHost<'a, 'w> {
+    /// `None` while a route has no shard yet.
+    pub home: Option<Home<'a>>,
+    pub shard_count: u16,
+    pub transaction: &'a mut Transaction,
+    pub world: &'a mut World<'w>,
+    pub frame: Frame,
+}
+
+pub(crate) fn store_failed(error: &StoreError) -> Error {
+    Error::new(ErrorCode::Internal, format!("the store failed: {error}"))
+}
+
+fn refused(message: &str) -> Error {
+    Error::new(ErrorCode::FunctionFailed, message)
+}
+
+impl TurnHost<'_, '_> {
+    /// The frame's entity, as an index into the touched ones.
+    fn entity(&self) -> Result<usize, Error> {
+        self.transaction
+            .frame(self.frame)
+            .and_then(|state| state.entity)
+            .ok_or_else(|| refused("a route has no entity of its own: reach one with ctx.call"))
+    }
+
+    fn check_may_write(&self) -> Result<(), Error> {
+        match self.transaction.frame(self.frame).map(|state| state.kind) {
+            Some(HandlerKind::Transaction) => Ok(()),
+            _ => Err(refused("a query cannot change anything")),
+        }
+    }
+
+    fn next_operation(&mut self) -> Result<OperationId, Error> {
+        let state = self.transaction.frame_mut(self.frame).ok_or_else(|| refused("the call has ended"))?;
+        state.next_operation += 1;
+        state.open_operations += 1;
+        Ok(OperationId(state.next_operation))
+    }
+
+    /// Remembers what `field` was buffered as, so that a failing nested call can be taken back.
+    /// With a single frame there is nothing to take back to but the whole transaction.
+    fn remember(&mut self, touched: usize, field: &[u8]) {
+        if self.transaction.frames.len() > 1 {
+            let before = self.transaction.touched[touched].writes.get(field).cloned();
+            self.transaction.undo.push((self.frame, Undo::Write { touched, field: field.into(), before }));
+        }
+    }
+
+    fn write(&mut self, field: &[u8], value: Option<Value>) -> Result<(), Error> {
+        self.check_may_write()?;
+        let touched = self.entity()?;
+        let size_bytes = value.as_ref().map_or(0, |value| value.encoded().len());
+        let app_limits = &self.transaction.limits;
+        let over =
+            |what: &str, limit: usize| Err(Error::new(ErrorCode::SizeLimit, format!("{what} is over {limit} bytes")));
+        if field.len() > limits::FIELD_BYTES {
+            return over("a field's name", limits::FIELD_BYTES);
+        }
+        if size_bytes > app_limits.value_bytes {
+            return over(&format!("the value of field {:?}", String::from_utf8_lossy(field)), app_limits.value_bytes);
+        }
+        if self.transaction.write_count >= app_limits.writes_per_call {
+            let message = format!("more than {} writes in one transaction", app_limits.writes_per_call);
+            return Err(Error::new(ErrorCode::OperationLimit, message));
+        }
+        // What is overwritten later still counts: the bound holds for the work, not only the entry.
+        self.transaction.write_bytes += field.len() + size_bytes;
+        if self.transaction.write_bytes > limits::ENTRY_BYTES {
+            return over("what one transaction writes", limits::ENTRY_BYTES);
+        }
+        self.transaction.write_count += 1;
+        self.remember(touched, field);
+        self.transaction.touched[touched].writes.insert(field.into(), value);
+        Ok(())
+    }
+}
+
+impl Host for TurnHost<'_, '_> {
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
+        let index = self.entity()?;
+        let touched = &self.transaction.touched[index];
+        if !touched.writes.is_empty()
+            && let Some(buffered) = touched.writes.get(field)
+        {
+            return Ok(buffered.as_ref());
+        }
+        let Some(home) = &mut self.home else {
+            return Err(refused("a route has no entity of its own: reach one with ctx.call"));
+        };
+        home.store.get(&touched.entity, field).map_err(|error| store_failed(&error))
+    }
+
+    fn set(&mut self, field: &[u8], value: Value) -> Result<(), Error> {
+        self.write(field, Some(value))
+    }
+
+    fn delete(&mut self, field: &[u8]) -> Result<bool, Error> {
+        let was_there = self.get(field)?.is_some();
+        self.write(field, None)?;
+        Ok(was_there)
+    }
+
+    fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
+        let index = self.entity()?;
+        let Some(home) = &mut self.home else {
+            return Err(refused("a route has no entity of its own: reach one with ctx.call"));
+        };
+        let touched = &self.transaction.touched[index];
+        let limit = request.limit.min(limits::SCAN_ROWS);
+        merged_scan(home.store, touched, request, limit).map_err(|error| store_failed(&error))
+    }
+
+    fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
+        let state = self.transaction.frame(self.frame).ok_or_else(|| refused("the call has ended"))?;
+        let depth_limit = self.transaction.limits.call_depth;
+        if state.depth + 1 > depth_limit {
+            return Err(Error::new(ErrorCode::DepthLimit, format!("calls nest deeper than {depth_limit}")));
+        }
+        let is_query = state.kind == HandlerKind::Query && state.entity.is_some();
+        if is_query && self.world.catalog.kind(call.handler) == HandlerKind::Transaction {
+            return Err(refused("a query can call queries only"));
+        }
+        check_key(&call.key)?;
+        if call.input.len() > self.transaction.limits.input_bytes {
+            let message = format!("the input is over {} bytes", self.transaction.limits.input_bytes);
+            return Err(Error::new(ErrorCode::SizeLimit, message));
+        }
+        if let Some(home) = &self.home
+            && shard_of_key(&call.key, self.shard_count) != home.shard
+        {
+            let message = format!(
+                "the key {:?} lives in another shard than this transaction; transactions over several shards are \
+                 not supported yet: give the keys a common {{tag}}",
+                String::from_utf8_lossy(&call.key)
+            );
+            return Err(Error::new(ErrorCode::NotYetSupported, message));
+        }
+        let operation = self.next_operation()?;
+        self.transaction.ready.push_back(Action::Call { caller: self.frame, operation, call });
+        Ok(operation)
+    }
+
+    fn send(&mut self, message: Message) -> Result<(), Error> {
+        let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
+        if !is_route {
+            self.check_may_write()?;
+        }
+        check_key(&message.key)?;
+        let limit = self.transaction.limits.messages_per_call;
+        if self.transaction.messages.len() >= limit {
+            return Err(Error::new(
+                ErrorCode::OperationLimit,
+                format!("more than {limit} messages in one transaction"),
+            ));
+        }
+        self.transaction.write_bytes += message.key.len() + message.input.len() + 64;
+        if self.transaction.write_bytes > limits::ENTRY_BYTES {
+            let message = format!("what one transaction writes is over {} bytes", limits::ENTRY_BYTES);
+            return Err(Error::new(ErrorCode::SizeLimit, message));
+        }
+        if self.transaction.frames.len() > 1 {
+            self.transaction.undo.push((self.frame, Undo::Message));
+        }
+        self.transaction.messages.push(message);
+        Ok(())
+    }
+
+    fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {
+        let operation = self.next_operation()?;
+        self.transaction.outside_operations += 1;
+        let ticket = OffloadTicket {
+            shard: self.home.as_ref().map(|home| home.shard),
+            nonce: self.transaction.nonce(),
+            frame: self.frame,
+            operation,
+        };
+        self.world.outputs.offload(ticket, work);
+        Ok(operation)
+    }
+
+    fn now(&self) -> UnixMillis {
+        self.transaction.origin.info().time
+    }
+
+    fn random(&mut self) -> u64 {
+        let index = self.transaction.random_index;
+        self.transaction.random_index = index.wrapping_add(1);
+        self.world.entropy.draw(self.transaction.nonce(), index)
+    }
+
+    fn log(&mut self, level: LogLevel, line: &str) {
+        let loaded = self.world.catalog.program(self.transaction.program);
+        let app = loaded.map_or("", |loaded| loaded.app.as_str());
+        let entity = self.transaction.frame(self.frame).and_then(|state| state.entity);
+        let service = entity.map(|index| self.transaction.touched[index].entity.parts().service).unwrap_or_default();
+        self.world.outputs.log(app, &service, level, line);
+    }
+}
+
+/// Refuses keys that are too long to be kept in memory for every entity.
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
+    if key.is_empty() || key.len() > limits::KEY_BYTES {
+        let message = format!("a key has 1 to {} bytes, this one has {}", limits::KEY_BYTES, key.len());
+        return Err(Error::new(ErrorCode::BadRequest, message));
+    }
+    Ok(())
+}
+
+/// Merges the transaction's buffered writes over the store's rows, in field order.
+fn merged_scan(
+    store: &mut Store,
+    touched: &crate::transaction::Touched,
+    request: &ScanRequest,
+    limit: usize,
+) -> Result<Vec<(Vec<u8>, Value)>, StoreError> {
+    let after = request.after.as_deref();
+    let is_wanted = |field: &[u8]| field.starts_with(&request.prefix) && after.is_none_or(|after| field > after);
+    let buffered: BTreeMap<&[u8], Option<&Value>> = touched
+        .writes
+        .iter()
+        .filter(|(field, _)| is_wanted(field))
+        .map(|(field, value)| (&**field, value.as_ref()))
+        .collect();
+    // Each buffered deletion can hide one stored row, so that many more are asked for.
+    let deletions = buffered.values().filter(|value| value.is_none()).count();
+    let stored = store.scan_fields(&touched.entity, &request.prefix, after, limit + deletions)?;
+    let mut merged: BTreeMap<Vec<u8>, Value> =
+        stored.into_iter().map(|(field, value)| (field.into_vec(), value)).collect();
+    for (field, value) in buffered {
+        match value {
+            Some(value) => merged.insert(field.to_vec(), value.clone()),
+            None => merged.remove(field),
+        };
+    }
+    Ok(merged.into_iter().take(limit).collect())
+}

@@ -1,0 +1,391 @@
+//! Messages: the inbox of what is to run here, the outbox of what goes to other shards, and how
+//! each message takes effect exactly once.
+//!
+//! A message to another shard is a row of the sender's outbox, written in the sender's entry. It
+//! is carried over, in order, until the receiver acknowledges it. The receiver's entry that puts
+//! it into the inbox also notes the message's sequence, so that a second delivery is recognised;
+//! the entry that runs it also deletes it. Every step is thus one entry, and repeating any of
+//! them after a crash changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, Value, ValueKind, limits};
+use millrace_format::{MessageRecord, Outcome, OutcomeResult, Write};
+use millrace_func::{HandlerKind, NestedCall};
+
+use crate::commit::{decode_failed, error_outcome, input_or_null};
+use crate::host::store_failed;
+use crate::outcomes::invocation_field;
+use crate::request::{Delivery, Origin, RequestInfo, Sequence, Token};
+use crate::shard::Shard;
+use crate::world::World;
+
+/// Inbox fields kept in memory at once; the rest stays in the store until these have run.
+const WINDOW_ROWS: usize = 4096;
+
+/// First wait after a failed attempt; doubles with each further one.
+const RETRY_FIRST_MS: u64 = 100;
+const RETRY_LONGEST_MS: u64 = 60_000;
+
+/// What is to run here, by due time.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// The earliest fields, in order; all of them if `is_complete`.
+    waiting: BTreeSet<Box<[u8]>>,
+    is_complete: bool,
+    running: BTreeSet<Box<[u8]>>,
+    acknowledgements: BTreeMap<ShardId, (Sequence, Lsn)>,
+}
+
+impl Inbox {
+    pub(crate) fn next_due(&self) -> Option<UnixMillis> {
+        if !self.is_complete && self.waiting.is_empty() {
+            return Some(UnixMillis(0));
+        }
+        self.waiting.first().and_then(|field| due_of(field))
+    }
+
+    fn add(&mut self, field: &[u8]) {
+        let is_within = self.is_complete || self.waiting.last().is_some_and(|last| field < &**last);
+        if is_within {
+            self.waiting.insert(field.into());
+        }
+        if self.waiting.len() > 2 * WINDOW_ROWS {
+            self.waiting.pop_last();
+            self.is_complete = false;
+        }
+    }
+}
+
+/// What is on its way to other shards.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    channels: BTreeMap<ShardId, Channel>,
+    is_loaded: bool,
+}
+
+#[derive(Default)]
+struct Channel {
+    /// Delivered up to here since the start.
+    delivered: Sequence,
+    /// Acknowledged up to here; rows up to here can be deleted.
+    acknowledged: Sequence,
+    on_the_way: usize,
+    has_more: bool,
+}
+
+impl Outbox {
+    pub(crate) fn added(&mut self, to: ShardId) {
+        self.channels.entry(to).or_default().has_more = true;
+    }
+}
+
+/// Due time, then place: byte order is the order to run in.
+pub(crate) fn inbox_field(due: UnixMillis, sequence: Sequence) -> Vec<u8> {
+    [&due.0.to_be_bytes()[..], &sequence.encode()].concat()
+}
+
+pub(crate) fn outbox_field(to: ShardId, sequence: Sequence) -> Vec<u8> {
+    [&to.0.to_be_bytes()[..], &sequence.encode()].concat()
+}
+
+fn due_of(field: &[u8]) -> Option<UnixMillis> {
+    field.first_chunk::<8>().map(|due| UnixMillis(u64::from_be_bytes(*due)))
+}
+
+fn sequence_of(field: &[u8]) -> Option<Sequence> {
+    Sequence::decode(field.get(8..)?)
+}
+
+impl Shard {
+    pub(crate) fn inbox_write(&mut self, field: &[u8], record: &MessageRecord) -> Write {
+        self.inbox.add(field);
+        let value = Some(Value::new(ValueKind::Bytes, &record.encode()));
+        Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value }
+    }
+
+    /// Starts the messages that are due, a bounded number at once. Says whether it started any.
+    pub(crate) fn start_due_messages(&mut self, world: &mut World<'_>) -> bool {
+        if world.is_read_only || self.is_stopped() {
+            return false;
+        }
+        self.load_inbox();
+        let mut has_started = false;
+        while self.inbox.running.len() < limits::RUNNING_MESSAGES {
+            let Some(field) = self.inbox.waiting.first().cloned() else {
+                break;
+            };
+            if due_of(&field).is_some_and(|due| due > world.now) {
+                break;
+            }
+            self.inbox.waiting.remove(&field);
+            self.inbox.running.insert(field.clone());
+            self.start_message(field, world);
+            has_started = true;
+        }
+        has_started
+    }
+
+    fn load_inbox(&mut self) {
+        if self.inbox.is_complete || !self.inbox.waiting.is_empty() {
+            return;
+        }
+        let rows = self.store.scan_fields(&self.bookkeeping.inbox, b"", None, WINDOW_ROWS);
+        let Ok(rows) = rows else {
+            return;
+        };
+        self.inbox.is_complete = rows.len() < WINDOW_ROWS;
+        let running = &self.inbox.running;
+        self.inbox.waiting.extend(rows.into_iter().map(|(field, _)| field).filter(|field| !running.contains(field)));
+    }
+
+    fn start_message(&mut self, field: Box<[u8]>, world: &mut World<'_>) {
+        let nonce = world.take_nonce();
+        let info = RequestInfo { token: Token(u64::MAX), time: world.now, nonce, idempotency_key: None };
+        let target = self.message_target(&field, world);
+        let origin = Origin::Message { field: field.clone(), info };
+        match target {
+            Ok((entity, HandlerKind::Transaction)) if self.parks(&origin, &entity, world) => {}
+            Ok((entity, kind)) => self.run_root(origin, entity, kind, Vec::new(), world),
+            Err(error) => self.message_failed(&field, error, world),
+        }
+    }
+
+    fn message(&mut self, field: &[u8]) -> Result<MessageRecord, Error> {
+        let found = self.store.get(&self.bookkeeping.inbox, field).map_err(|error| store_failed(&error))?;
+        let value = found.ok_or_else(|| Error::new(ErrorCode::Internal, "the message is gone from the inbox"))?;
+        MessageRecord::decode(value.content()).map_err(|error| decode_failed(&error))
+    }
+
+    /// The entity a message is for, and whether it may be written.
+    pub(crate) fn message_target(
+        &mut self,
+        field: &[u8],
+        world: &World<'_>,
+    ) -> Result<(EntityKey, HandlerKind), Error> {
+        let message = self.message(field)?;
+        let handler = world.catalog.find(&message.app, &message.service, &message.handler)?;
+        let entity = world.catalog.entity(handler, &message.key);
+        let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownHandler, "the handler is not loaded"))?;
+        Ok((entity, world.catalog.kind(handler)))
+    }
+
+    /// What a message asks to run.
+    pub(crate) fn message_call(&mut self, field: &[u8], world: &World<'_>) -> Result<NestedCall, Error> {
+        let message = self.message(field)?;
+        let handler = world.catalog.find(&message.app, &message.service, &message.handler)?;
+        Ok(NestedCall { handler, key: message.key, input: input_or_null(&message.input) })
+    }
+
+    /// A message's effects are being committed: its row goes in the same entry.
+    pub(crate) fn message_done(&mut self, field: &[u8], writes: &mut Vec<Write>) {
+        self.inbox.running.remove(field);
+        writes.push(Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value: None });
+    }
+
+    pub(crate) fn add_invocation_outcome(
+        &mut self,
+        field: &[u8],
+        result: OutcomeResult,
+        writes: &mut Vec<Write>,
+        world: &World<'_>,
+    ) {
+        let keeps_outcome = self.message(field).is_ok_and(|message| message.keeps_outcome);
+        if let Some(sequence) = sequence_of(field)
+            && keeps_outcome
+        {
+            let expires = world.now.plus(self.options.retention_ms);
+            let outcome = Outcome { expires, fingerprint: 0, result };
+            writes.push(self.outcome_write(&invocation_field(sequence), &outcome));
+        }
+    }
+
+    /// A message did not take effect: an abort is final, anything else is tried again later, and
+    /// after too many attempts it goes to the dead letters.
+    pub(crate) fn message_failed(&mut self, field: &[u8], error: Error, world: &mut World<'_>) {
+        self.inbox.running.remove(field);
+        if world.is_read_only {
+            // Nothing can be noted now; it stays as it is and runs when writing is possible.
+            self.inbox.waiting.insert(field.into());
+            return;
+        }
+        let Ok(mut message) = self.message(field) else {
+            tracing::error!(shard = self.options.shard.0, "an inbox row cannot be read and is left alone");
+            return;
+        };
+        message.attempts += 1;
+        let mut writes = vec![Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value: None }];
+        let is_final = error.code == ErrorCode::Aborted || message.attempts >= limits::MESSAGE_ATTEMPTS;
+        let sequence = sequence_of(field).unwrap_or_default();
+        if is_final {
+            self.add_invocation_outcome(field, error_outcome(&error), &mut writes, world);
+            if error.code != ErrorCode::Aborted {
+                tracing::warn!(
+                    app = message.app, service = message.service, handler = message.handler, attempts = message.attempts,
+                    %error, "a message failed too often and went to the dead letters"
+                );
+                let value = Some(Value::new(ValueKind::Bytes, &message.encode()));
+                let field = sequence.encode()[..].into();
+                writes.push(Write { entity: self.bookkeeping.dead.clone(), field, value });
+            }
+        } else {
+            let doublings = (message.attempts - 1).min(20);
+            let wait_ms = (RETRY_FIRST_MS << doublings).min(RETRY_LONGEST_MS);
+            message.due = world.now.plus(wait_ms);
+            let write = self.inbox_write(&inbox_field(message.due, sequence), &message);
+            writes.push(write);
+        }
+        self.append(writes, world);
+    }
+
+    /// A message from another shard has arrived, perhaps not for the first time.
+    pub fn deliver(&mut self, delivery: Delivery, world: &mut World<'_>) {
+        if self.is_stopped() || world.is_read_only {
+            return; // Not acknowledged, so it comes again.
+        }
+        let Delivery { from, sequence, message } = delivery;
+        let field = from.0.to_be_bytes();
+        let arrived = match self.store.get(&self.bookkeeping.received, &field) {
+            Ok(found) => found.and_then(|value| Sequence::decode(value.content())).unwrap_or_default(),
+            Err(_) => return,
+        };
+        if sequence <= arrived {
+            let lsn = self.store.entity_lsn(&self.bookkeeping.received);
+            self.inbox.acknowledgements.insert(from, (arrived, lsn));
+        } else {
+            self.accept_delivery(from, sequence, &message, world);
+        }
+        self.release_acknowledgements(world);
+        self.settle(world);
+    }
+
+    fn accept_delivery(&mut self, from: ShardId, sequence: Sequence, message: &Bytes, world: &mut World<'_>) {
+        let noted = Write {
+            entity: self.bookkeeping.received.clone(),
+            field: from.0.to_be_bytes()[..].into(),
+            value: Some(Value::new(ValueKind::Bytes, &sequence.encode())),
+        };
+        let mut writes = vec![noted];
+        match MessageRecord::decode(message) {
+            Ok(record) => {
+                let own = Sequence { lsn: self.store.lsn().next(), index: 0 };
+                let write = self.inbox_write(&inbox_field(record.due, own), &record);
+                writes.push(write);
+            }
+            Err(error) => {
+                tracing::error!(%error, from = from.0, "a message cannot be read; it is kept in the dead letters");
+                let value = Some(Value::new(ValueKind::Bytes, message));
+                let field = [&from.0.to_be_bytes()[..], &sequence.encode()].concat().into();
+                writes.push(Write { entity: self.bookkeeping.dead.clone(), field, value });
+            }
+        }
+        let lsn = self.append(writes, world);
+        self.inbox.acknowledgements.insert(from, (sequence, lsn));
+    }
+
+    /// Acknowledges what has durably arrived.
+    pub(crate) fn release_acknowledgements(&mut self, world: &mut World<'_>) {
+        let (own, durable) = (self.options.shard, self.durable);
+        self.inbox.acknowledgements.retain(|to, (sequence, lsn)| {
+            let is_durable = *lsn <= durable;
+            if is_durable {
+                world.outputs.acknowledge(*to, own, *sequence);
+            }
+            !is_durable
+        });
+    }
+
+    /// The receiver `from` has durably taken everything up to `sequence`.
+    pub fn acknowledged(&mut self, from: ShardId, sequence: Sequence, world: &mut World<'_>) {
+        let channel = self.outbox.channels.entry(from).or_default();
+        channel.acknowledged = channel.acknowledged.max(sequence);
+        if channel.delivered <= channel.acknowledged {
+            channel.on_the_way = 0;
+        }
+        self.deliver_outbox(world);
+    }
+
+    /// Carries over what is durable, within each receiver's window.
+    pub(crate) fn deliver_outbox(&mut self, world: &mut World<'_>) {
+        self.load_outbox();
+        let waiting: Vec<ShardId> = self
+            .outbox
+            .channels
+            .iter()
+            .filter(|(_, channel)| channel.has_more && channel.on_the_way == 0)
+            .map(|(to, _)| *to)
+            .collect();
+        for to in waiting {
+            self.deliver_to(to, world);
+        }
+    }
+
+    /// After a start every receiver may have rows waiting for it.
+    fn load_outbox(&mut self) {
+        if self.outbox.is_loaded {
+            return;
+        }
+        self.outbox.is_loaded = true;
+        let mut after: Option<Vec<u8>> = None;
+        while let Ok(rows) = self.store.scan_fields(&self.bookkeeping.outbox, b"", after.as_deref(), 1) {
+            let Some(to) = rows.first().and_then(|(field, _)| field.first_chunk::<2>().copied()) else {
+                break;
+            };
+            self.outbox.added(ShardId(u16::from_be_bytes(to)));
+            after = Some([&to[..], &[0xFF; 16]].concat());
+        }
+    }
+
+    fn deliver_to(&mut self, to: ShardId, world: &mut World<'_>) {
+        let prefix = to.0.to_be_bytes();
+        let channel = self.outbox.channels.entry(to).or_default();
+        let after = outbox_field(to, channel.delivered.max(channel.acknowledged));
+        let outbox = &self.bookkeeping.outbox;
+        let Ok(rows) = self.store.scan_fields(outbox, &prefix, Some(&after), limits::DELIVERY_WINDOW) else {
+            return;
+        };
+        channel.has_more = !rows.is_empty();
+        for (field, value) in rows {
+            let Some(sequence) = field.get(2..).and_then(Sequence::decode) else {
+                continue;
+            };
+            if sequence.lsn > self.durable {
+                break;
+            }
+            channel.delivered = sequence;
+            channel.on_the_way += 1;
+            let message = Bytes::copy_from_slice(value.content());
+            world.outputs.deliver(to, Delivery { from: self.options.shard, sequence, message });
+        }
+    }
+
+    /// Deletes outbox rows that were acknowledged, and sends again what was not for a whole tick.
+    pub(crate) fn forget_acknowledged(&mut self, world: &mut World<'_>) {
+        let mut writes = Vec::new();
+        for (to, channel) in &mut self.outbox.channels {
+            if channel.on_the_way > 0 {
+                channel.delivered = channel.acknowledged;
+                channel.on_the_way = 0;
+                channel.has_more = true;
+            }
+            let prefix = to.0.to_be_bytes();
+            let Ok(rows) = self.store.scan_fields(&self.bookkeeping.outbox, &prefix, None, limits::SCAN_ROWS) else {
+                continue;
+            };
+            let is_done = |field: &[u8]| {
+                field.get(2..).and_then(Sequence::decode).is_some_and(|sequence| sequence <= channel.acknowledged)
+            };
+            writes.extend(
+                rows.into_iter().map(|(field, _)| field).take_while(|field| is_done(field)).map(|field| Write {
+                    entity: self.bookkeeping.outbox.clone(),
+                    field,
+                    value: None,
+                }),
+            );
+        }
+        if !writes.is_empty() && !world.is_read_only {
+            self.append(writes, world);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which entities are held by transactions that wait in the middle, and who queues for them.
+//!
+//! A transaction that runs from start to end in one input needs no lock: nothing else runs
+//! meanwhile. Only one that is suspended (it awaits a password hash, or an entity) holds locks,
+//! on everything it has touched: shared where only queries ran, exclusive elsewhere. Queues are
+//! fair. Deadlock is avoided by wait-die: a transaction that already holds something may wait
+//! only for younger ones; an older holder makes it die, give up everything, and start again with
+//! its age kept when the entity is free, so that it is the oldest some day.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use millrace_base::EntityKey;
+
+use crate::transaction::Age;
+
+/// Who holds one entity and who queues for it.
+#[derive(Default)]
+struct Lock {
+    /// Nonce and age of each holder; several only if shared.
+    holders: Vec<(u64, Age)>,
+    is_exclusive: bool,
+    queue: VecDeque<Waiter>,
+}
+
+/// One queued transaction: suspended in the middle, or yet to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    /// Nonce of the transaction, suspended or parked.
+    pub nonce: u64,
+    pub age: Age,
+    pub is_exclusive: bool,
+}
+
+/// What a transaction that wants an entity has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// Go on.
+    Free,
+    /// Queue for it.
+    Wait,
+    /// Give up everything and start again when it is free.
+    Die,
+}
+
+#[derive(Default)]
+pub(crate) struct Locks {
+    locks: BTreeMap<EntityKey, Lock>,
+}
+
+impl Locks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// Whether `nonce` may use `entity` now.
+    pub(crate) fn check(&self, entity: &EntityKey, nonce: u64, age: Age, is_exclusive: bool, holds_any: bool) -> Grant {
+        let Some(lock) = self.locks.get(entity) else {
+            return Grant::Free;
+        };
+        let others = || lock.holders.iter().filter(|(holder, _)| *holder != nonce);
+        let conflicts_with_holder = (is_exclusive || lock.is_exclusive) && others().next().is_some();
+        // Fairness: nobody overtakes a queue, except who holds the entity already.
+        let is_holder = lock.holders.iter().any(|(holder, _)| *holder == nonce);
+        let waits_behind_queue = !is_holder && lock.queue.iter().any(|waiter| waiter.nonce != nonce);
+        if !conflicts_with_holder && !waits_behind_queue {
+            return Grant::Free;
+        }
+        let ahead = others().map(|(_, age)| *age).chain(lock.queue.iter().map(|waiter| waiter.age));
+        if holds_any && ahead.into_iter().any(|other| other < age) { Grant::Die } else { Grant::Wait }
+    }
+
+    /// Whether another transaction holds the entity in a way that excludes this use.
+    pub(crate) fn conflicts(&self, entity: &EntityKey, nonce: u64, is_exclusive: bool) -> bool {
+        self.locks.get(entity).is_some_and(|lock| {
+            (is_exclusive || lock.is_exclusive) && lock.holders.iter().any(|(holder, _)| *holder != nonce)
+        })
+    }
+
+    /// Gives `nonce` the entity. The caller has checked that it is free.
+    pub(crate) fn hold(&mut self, entity: &EntityKey, nonce: u64, age: Age, is_exclusive: bool) {
+        let lock = self.locks.entry(entity.clone()).or_default();
+        lock.queue.retain(|waiter| waiter.nonce != nonce);
+        if !lock.holders.iter().any(|(holder, _)| *holder == nonce) {
+            lock.holders.push((nonce, age));
+        }
+        lock.is_exclusive |= is_exclusive;
+        assert!(!lock.is_exclusive || lock.holders.len() == 1, "an exclusive lock has one holder");
+    }
+
+    /// Queues for an entity.
+    pub(crate) fn queue(&mut self, entity: &EntityKey, waiter: Waiter) {
+        self.locks.entry(entity.clone()).or_default().queue.push_back(waiter);
+    }
+
+    /// Takes `nonce` out of the holders and the queue of `entity`.
+    pub(crate) fn release(&mut self, entity: &EntityKey, nonce: u64) {
+        let Some(lock) = self.locks.get_mut(entity) else {
+            return;
+        };
+        lock.holders.retain(|(holder, _)| *holder != nonce);
+        lock.queue.retain(|waiter| waiter.nonce != nonce);
+        if lock.holders.is_empty() {
+            lock.is_exclusive = false;
+            if lock.queue.is_empty() {
+                self.locks.remove(entity);
+            }
+        }
+    }
+
+    /// The queued transactions that may go on now, in order: the first, and, if it shares, those
+    /// behind it that share too.
+    pub(crate) fn runnable(&self, entity: &EntityKey) -> Vec<u64> {
+        let Some(lock) = self.locks.get(entity) else {
+            return Vec::new();
+        };
+        let mut runnable = Vec::new();
+        for waiter in &lock.queue {
+            let only_itself = lock.holders.iter().all(|(holder, _)| *holder == waiter.nonce);
+            let is_free = if waiter.is_exclusive { only_itself && runnable.is_empty() } else { !lock.is_exclusive };
+            if !is_free {
+                break;
+            }
+            runnable.push(waiter.nonce);
+            if waiter.is_exclusive {
+                break;
+            }
+        }
+        runnable
+    }
+
+    /// How many transactions queue for `entity`.
+    pub(crate) fn queued(&self, entity: &EntityKey) -> usize {
+        self.locks.get(entity).map_or(0, |lock| lock.queue.len())
+    }
+
+    /// How many entities are held or waited for.
+    pub(crate) fn len(&self) -> usize {
+        self.locks.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entity() -> EntityKey {
+        EntityKey::internal("x", b"1")
+    }
+
+    fn waiter(nonce: u64, is_exclusive: bool) -> Waiter {
+        Waiter { nonce, age: (0, nonce), is_exclusive }
+    }
+
+    #[test]
+    fn sharers_go_together_and_a_writer_goes_alone() {
+        let mut locks = Locks::default();
+        locks.hold(&entity(), 1, (0, 1), true);
+        for (nonce, is_exclusive) in [(2, false), (3, false), (4, true), (5, false)] {
+            assert_eq!(locks.check(&entity(), nonce, (0, nonce), is_exclusive, false), Grant::Wait);
+            locks.queue(&entity(), waiter(nonce, is_exclusive));
+        }
+        assert_eq!(locks.runnable(&entity()), []);
+        locks.release(&entity(), 1);
+        assert_eq!(locks.runnable(&entity()), [2, 3]);
+        locks.hold(&entity(), 2, (0, 2), false);
+        locks.hold(&entity(), 3, (0, 3), false);
+        assert_eq!(locks.runnable(&entity()), []);
+        locks.release(&entity(), 2);
+        locks.release(&entity(), 3);
+        assert_eq!(locks.runnable(&entity()), [4]);
+    }
+
+    #[test]
+    fn nobody_overtakes_the_queue() {
+        let mut locks = Locks::default();
+        locks.hold(&entity(), 1, (0, 1), false);
+        locks.queue(&entity(), waiter(2, true));
+        assert_eq!(locks.check(&entity(), 3, (0, 3), false, false), Grant::Wait);
+        assert_eq!(locks.check(&entity(), 1, (0, 1), false, true), Grant::Free, "a holder keeps what it has");
+    }
+
+    #[test]
+    fn the_younger_one_dies_only_if_it_holds_something() {
+        let mut locks = Locks::default();
+        locks.hold(&entity(), 5, (0, 5), true);
+        assert_eq!(locks.check(&entity(), 9, (0, 9), true, true), Grant::Die);
+        assert_eq!(locks.check(&entity(), 9, (0, 9), true, false), Grant::Wait);
+        assert_eq!(locks.check(&entity(), 2, (0, 2), true, true), Grant::Wait);
+    }
+
+    #[test]
+    fn a_free_entity_costs_nothing() {
+        let mut locks = Locks::default();
+        locks.hold(&entity(), 1, (0, 1), true);
+        locks.release(&entity(), 1);
+        assert!(locks.is_empty());
+        assert_eq!(locks.check(&entity(), 2, (0, 2), true, true), Grant::Free);
+    }
+}

@@ -1,0 +1,210 @@
+//! What comes in and goes out, as plain data.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value};
+use millrace_format::Outcome;
+use millrace_func::{Frame, HandlerId, HeaderSource, OperationId, RouteMatch, RouteReply};
+
+/// The driver's name for whoever waits for a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// What every request carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// Who waits for the reply.
+    pub token: Token,
+    /// When the request came: its `ctx.now()`, and with `nonce` its age in the order of
+    /// transactions, kept through every retry.
+    pub time: UnixMillis,
+    /// Unique among the invocations of the node's process.
+    pub nonce: u64,
+    /// Makes the request take effect once.
+    pub idempotency_key: Option<Box<str>>,
+}
+
+/// A call of a handler on an entity of this shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invoke {
+    /// Who asks, when.
+    pub info: RequestInfo,
+    /// What to run.
+    pub handler: HandlerId,
+    /// The entity's key.
+    pub key: Box<[u8]>,
+    /// JSON text.
+    pub input: Bytes,
+}
+
+/// A route to run. Cheap to clone: a route may have to run again.
+#[derive(Clone)]
+pub struct RouteCall {
+    /// Who asks, when.
+    pub info: RequestInfo,
+    /// The route and the values of its `:name` parts.
+    pub route: RouteMatch,
+    /// Upper-case method.
+    pub method: Box<str>,
+    /// The whole path, percent-encoded.
+    pub path: Box<str>,
+    /// What follows `?`, percent-encoded.
+    pub query: Box<str>,
+    /// The headers.
+    pub headers: Arc<dyn HeaderSource>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// What a request is answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A handler's output: JSON text.
+    Value(Bytes),
+    /// A route's reply.
+    Route(RouteReply),
+    /// The id of an enqueued invocation.
+    Sent(InvocationId),
+    /// What became of an invocation.
+    Outcome(Outcome),
+    /// All fields of an entity, in order.
+    Fields(Vec<(Box<[u8]>, Value)>),
+    /// One field.
+    Field(Value),
+}
+
+/// Names a sent invocation: the shard that holds it, and its place in that shard's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvocationId {
+    /// The shard whose inbox it went to.
+    pub shard: ShardId,
+    /// The entry that accepted it.
+    pub sequence: Sequence,
+}
+
+const INVOCATION_PREFIX: &str = "inv_";
+
+impl fmt::Display for InvocationId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sequence { lsn, index } = self.sequence;
+        write!(formatter, "{INVOCATION_PREFIX}{:04x}{:016x}{index:04x}", self.shard.0, lsn.0)
+    }
+}
+
+impl InvocationId {
+    /// Reads an id as [`fmt::Display`] writes it; `None` for any other text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(INVOCATION_PREFIX)?;
+        if digits.len() != 24 || !digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        let shard = ShardId(u16::from_str_radix(&digits[..4], 16).ok()?);
+        let lsn = Lsn(u64::from_str_radix(&digits[4..20], 16).ok()?);
+        let index = u16::from_str_radix(&digits[20..], 16).ok()?;
+        Some(Self { shard, sequence: Sequence { lsn, index } })
+    }
+}
+
+/// A message's place in its sender's log: entry, and index within the entry. Grows strictly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence {
+    /// The entry that sent it.
+    pub lsn: Lsn,
+    /// Which of the entry's messages.
+    pub index: u16,
+}
+
+impl Sequence {
+    /// Big-endian, so that byte order is sequence order.
+    pub(crate) fn encode(self) -> [u8; 10] {
+        let mut bytes = [0; 10];
+        bytes[..8].copy_from_slice(&self.lsn.0.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.index.to_be_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (lsn, index) = bytes.split_first_chunk::<8>()?;
+        let index: [u8; 2] = index.try_into().ok()?;
+        Some(Self { lsn: Lsn(u64::from_be_bytes(*lsn)), index: u16::from_be_bytes(index) })
+    }
+}
+
+/// A message on its way between two shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The sending shard.
+    pub from: ShardId,
+    /// The message's place in the sender's log.
+    pub sequence: Sequence,
+    /// An encoded `format::MessageRecord`.
+    pub message: Bytes,
+}
+
+/// Where the result of offloaded work belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffloadTicket {
+    /// The shard that waits; `None` while a route has no shard yet.
+    pub shard: Option<ShardId>,
+    /// The invocation.
+    pub nonce: u64,
+    /// The frame that waits.
+    pub frame: Frame,
+    /// What it waits for.
+    pub operation: OperationId,
+}
+
+/// What a transaction was started from, to answer it or to start it again.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    /// A front's call.
+    Call(Invoke),
+    /// A front's route.
+    Route(RouteCall),
+    /// A message of this shard's inbox, by its field there.
+    Message {
+        /// The inbox field.
+        field: Box<[u8]>,
+        /// When it was started, and its nonce.
+        info: RequestInfo,
+    },
+}
+
+impl Origin {
+    pub(crate) fn info(&self) -> &RequestInfo {
+        match self {
+            Origin::Call(invoke) => &invoke.info,
+            Origin::Route(call) => &call.info,
+            Origin::Message { info, .. } => info,
+        }
+    }
+}
+
+/// The bookkeeping entities of a shard. Their fields are ordered, and there may be many.
+pub(crate) struct Bookkeeping {
+    /// Field: scoped idempotency key, or invocation id; value: `format::Outcome`.
+    pub outcomes: EntityKey,
+    /// Field: due ‖ sequence; value: `format::MessageRecord`.
+    pub inbox: EntityKey,
+    /// Field: receiver ‖ sequence; value: `format::MessageRecord`.
+    pub outbox: EntityKey,
+    /// Field: sender; value: the last sequence that arrived from it.
+    pub received: EntityKey,
+    /// Field: sequence; value: `format::MessageRecord` that failed too often.
+    pub dead: EntityKey,
+}
+
+impl Bookkeeping {
+    pub(crate) fn new() -> Self {
+        Self {
+            outcomes: EntityKey::internal("outcome", b""),
+            inbox: EntityKey::internal("inbox", b""),
+            outbox: EntityKey::internal("outbox", b""),
+            received: EntityKey::internal("received", b""),
+            dead: EntityKey::internal("dead", b""),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A route before it has a shard.
+//!
+//! A route has no entity, so it starts on the core that accepted the request, without a shard.
+//! Its first `ctx.call` names an entity; that entity's shard becomes the home of the route's
+//! transaction, which it adopts. A home on another core means that the route starts again there:
+//! up to then it has changed nothing, and it sees the same time and the same random bits.
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
+use millrace_func::{Frame, HandlerKind, HttpRequest, OperationId, Output, Start, Step};
+
+use crate::host::TurnHost;
+use crate::request::{Origin, Reply, RouteCall, Token};
+use crate::shard::Shard;
+use crate::transaction::{Action, Transaction};
+use crate::world::World;
+
+/// A route that runs, or waits, and has called no entity yet.
+pub struct Unbound {
+    transaction: Transaction,
+    shard_count: u16,
+}
+
+/// Where a route stands after a turn.
+pub enum UnboundStep {
+    /// It ended without touching any entity.
+    Done(Token, Result<Reply, Error>),
+    /// It awaits offloaded work.
+    Waiting(Unbound),
+    /// It goes on in this shard: `Shard::adopt` there, or, on another core, begin again.
+    Home(Unbound, ShardId),
+}
+
+impl Unbound {
+    /// Begins a route.
+    pub fn start(call: RouteCall, shard_count: u16, world: &mut World<'_>) -> UnboundStep {
+        let program = call.route.id.program;
+        let limits = world.limits(program);
+        if call.body.len() > limits.input_bytes {
+            let message = format!("the body has {} bytes; {} are allowed", call.body.len(), limits.input_bytes);
+            return UnboundStep::Done(call.info.token, Err(Error::new(ErrorCode::TooLarge, message)));
+        }
+        let mut transaction = Transaction::new(Origin::Route(call.clone()), program, limits);
+        let frame = world.frames.take();
+        transaction.add_frame(frame, None, HandlerKind::Transaction, None);
+        let request = HttpRequest {
+            method: &call.method,
+            path: &call.path,
+            query: &call.query,
+            parameters: &call.route.parameters,
+            headers: call.headers.clone(),
+            body: call.body.clone(),
+        };
+        let start = Start::Route { id: call.route.id, request };
+        let engine = world.engine;
+        let mut host = TurnHost { home: None, shard_count, transaction: &mut transaction, world, frame };
+        let step = engine.start(frame, start, &mut host);
+        transaction.stepped(frame, step, world);
+        Self { transaction, shard_count }.next()
+    }
+
+    /// Work it awaited has ended.
+    pub fn complete(
+        mut self,
+        frame: Frame,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        world: &mut World<'_>,
+    ) -> UnboundStep {
+        self.transaction.outside_operations -= 1;
+        let engine = world.engine;
+        if self.transaction.frame(frame).is_some() {
+            let transaction = &mut self.transaction;
+            let mut host = TurnHost { home: None, shard_count: self.shard_count, transaction, world, frame };
+            let step: Step = engine.resume(frame, operation, result, &mut host);
+            self.transaction.stepped(frame, step, world);
+        }
+        self.next()
+    }
+
+    fn next(mut self) -> UnboundStep {
+        if let Some(Err(error)) = self.transaction.result {
+            self.transaction.result = None;
+            let token = self.transaction.origin.info().token;
+            return UnboundStep::Done(token, Err(error));
+        }
+        let called = self.transaction.ready.iter().find_map(|action| match action {
+            Action::Call { call, .. } => Some(&call.key),
+            Action::Resume { .. } => None,
+        });
+        let sent = self.transaction.messages.first().map(|message| &message.key);
+        let has_ended = self.transaction.result.is_some();
+        if let Some(key) = called.or(sent.filter(|_| has_ended)) {
+            let home = shard_of_key(key, self.shard_count);
+            return UnboundStep::Home(self, home);
+        }
+        match self.transaction.result.take() {
+            Some(Ok(output)) => UnboundStep::Done(self.transaction.origin.info().token, Ok(as_reply(output))),
+            _ => UnboundStep::Waiting(self),
+        }
+    }
+
+    /// The invocation's nonce, under which offloaded work reports back.
+    #[must_use]
+    pub fn nonce(&self) -> u64 {
+        self.transaction.nonce()
+    }
+
+    /// Whether it waits for offloaded work whose tickets name no shard.
+    #[must_use]
+    pub fn awaits_offload(&self) -> bool {
+        self.transaction.outside_operations > 0
+    }
+
+    /// Gives up the run; what it takes to begin again comes back.
+    pub fn cancel(self, world: &mut World<'_>) -> Option<RouteCall> {
+        for state in &self.transaction.frames {
+            world.engine.cancel(state.frame);
+            world.frames.give_back(state.frame);
+        }
+        match self.transaction.origin {
+            Origin::Route(call) => Some(call),
+            Origin::Call(_) | Origin::Message { .. } => None,
+        }
+    }
+}
+
+fn as_reply(output: Output) -> Reply {
+    match output {
+        Output::Value(json) => Reply::Value(json),
+        Output::Response(reply) => Reply::Route(reply),
+    }
+}
+
+impl Shard {
+    /// Takes over a route whose first call is for an entity of this shard.
+    pub fn adopt(&mut self, unbound: Unbound, world: &mut World<'_>) {
+        let transaction = unbound.transaction;
+        let is_answered = if self.is_stopped() {
+            let token = transaction.origin.info().token;
+            let error = Error::new(ErrorCode::ShardStopped, "the shard has stopped; restart the node");
+            world.outputs.reply(token, Err(error));
+            true
+        } else {
+            self.answers_from_outcome(&transaction.origin, world)
+        };
+        if is_answered {
+            self.drop_frames(&transaction, world);
+        } else {
+            self.drive(transaction, None, world);
+        }
+        self.settle(world);
+    }
+}

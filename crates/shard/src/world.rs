@@ -1,0 +1,100 @@
+//! What a shard is handed on every input: the engine, the catalog, the time, and where outputs go.
+
+use millrace_base::{Error, ShardId, UnixMillis};
+use millrace_format::Entry;
+use millrace_func::{Catalog, Engine, Frame, Limits, LogLevel, Offload, Program};
+use slab::Slab;
+
+use crate::request::{Delivery, OffloadTicket, Reply, RouteCall, Sequence, Token};
+
+/// Where a shard's outputs go. Called while an input is being handled, in order; an
+/// implementation must not call back into the shard.
+pub trait Outputs {
+    /// Appends an entry to the shard's log. The shard expects `Shard::durable` later.
+    fn append(&mut self, entry: &Entry<'_>);
+
+    /// Answers a request.
+    fn reply(&mut self, token: Token, result: Result<Reply, Error>);
+
+    /// Carries a message to another shard of the node. Repeated until acknowledged.
+    fn deliver(&mut self, to: ShardId, delivery: Delivery);
+
+    /// Tells the sender `to` that everything up to `sequence` has durably arrived at `from`.
+    fn acknowledge(&mut self, to: ShardId, from: ShardId, sequence: Sequence);
+
+    /// Runs slow work off the core; its result comes back through `Shard::complete`.
+    fn offload(&mut self, ticket: OffloadTicket, work: Offload);
+
+    /// Runs a route once more from its beginning: it lost the race for an entity.
+    fn run_route_again(&mut self, call: RouteCall);
+
+    /// A line that a function wrote.
+    fn log(&mut self, app: &str, service: &str, level: LogLevel, line: &str);
+}
+
+/// Unpredictable bits: `draw` gives the same answer for the same arguments for as long as the
+/// process runs, and looks random to everybody who does not know its secret.
+pub trait Entropy {
+    /// The `index`-th 64 bits of an invocation.
+    fn draw(&self, nonce: u64, index: u32) -> u64;
+}
+
+/// Hands out frame numbers, unique among the live frames of one engine.
+#[derive(Debug, Default)]
+pub struct FrameIds {
+    live: Slab<()>,
+}
+
+impl FrameIds {
+    /// A number no live frame has.
+    pub(crate) fn take(&mut self) -> Frame {
+        let index = self.live.insert(());
+        Frame(u32::try_from(index).expect("far fewer frames than 2^32 fit in memory"))
+    }
+
+    /// Makes a number free again.
+    pub(crate) fn give_back(&mut self, frame: Frame) {
+        self.live.remove(frame.0 as usize);
+    }
+
+    /// How many frames are live.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+}
+
+/// Everything a shard needs from outside to handle one input.
+pub struct World<'a> {
+    /// Runs functions; shared by the shards of one core.
+    pub engine: &'a dyn Engine,
+    /// What names mean.
+    pub catalog: &'a Catalog,
+    /// Frame numbers of `engine`.
+    pub frames: &'a mut FrameIds,
+    /// Unpredictable bits.
+    pub entropy: &'a dyn Entropy,
+    /// The nonce of the next invocation that the shard itself begins. The driver keeps the
+    /// nonces of its cores apart.
+    pub next_nonce: &'a mut u64,
+    /// Where outputs go.
+    pub outputs: &'a mut dyn Outputs,
+    /// The time.
+    pub now: UnixMillis,
+    /// Whether the disk is full: nothing may be written then.
+    pub is_read_only: bool,
+}
+
+impl World<'_> {
+    /// A nonce for an invocation begun by the shard itself.
+    pub(crate) fn take_nonce(&mut self) -> u64 {
+        let nonce = *self.next_nonce;
+        *self.next_nonce += 1;
+        nonce
+    }
+
+    /// The limits of a program's app.
+    pub(crate) fn limits(&self, program: Program) -> Limits {
+        self.catalog.program(program).map(|loaded| loaded.limits.clone()).unwrap_or_default()
+    }
+}
