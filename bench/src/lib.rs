@@ -1,1 +1,16 @@
-//! placeholder
+//! Programs that measure Millrace beside its rivals, and what they share.
+//!
+//! Promises: two things are compared only in the same run on the same machine, in alternation;
+//! every reply is checked; what was lost is published beside what was won. No figure here is a
+//! timed test: nothing in CI passes or fails by one.
+
+pub mod cells;
+pub mod extra;
+pub mod fsync;
+pub mod machine;
+pub mod publish;
+pub mod server;
+pub mod small;
+
+/// What stops a comparison, for a person.
+pub type Outcome<T> = Result<T, String>;

@@ -1,1 +1,29 @@
-//! placeholder
+//! One node: threads, the shards spread over them, and the drivers that give the pure shards a
+//! log, a checkpoint, a clock and an engine.
+//!
+//! Each core is one thread with its own async runtime, engine, shards, log stream and
+//! connections. A request runs on the core that owns its shard; another core's request is one
+//! message there and one back (`core/`). A committer thread per core makes batches durable and
+//! reports back as a message too; one flusher thread writes checkpoints (`flusher.rs`). Nothing
+//! on a request's way takes a lock.
+//!
+//! Promises: implements [`millrace_api::Backend`] and nothing above it. Must not know HTTP, TLS,
+//! or configuration files.
+
+mod apps;
+mod backend;
+mod core;
+mod deploy;
+mod directory;
+mod entropy;
+mod flusher;
+mod metrics;
+mod node;
+mod options;
+
+pub use apps::{app_from_files, app_from_folder, read_folder};
+pub use backend::CoreHandle;
+pub use directory::{DataDirectory, DirectoryError};
+pub use metrics::NodeMetrics;
+pub use node::{EngineMaker, Fronts, Node, StartError};
+pub use options::{Durability, NodeOptions};

@@ -1,0 +1,132 @@
+//! Measures functions beside their rivals and publishes the outcome, losing cells included.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use millrace_bench::Outcome;
+use millrace_bench::cells::{Cell, CellResult, Rounds, function_cells, rival_cells};
+use millrace_bench::extra::{Size, extras};
+use millrace_bench::machine::{Machine, median, output};
+use millrace_bench::publish::Publication;
+use millrace_bench::server::{Setup, store_program};
+
+#[derive(Parser)]
+#[command(about = "Measure functions beside their rivals, in alternation, and publish the outcome")]
+struct Arguments {
+    /// The server's binary.
+    #[arg(long, default_value = "target/release/millrace")]
+    millrace: PathBuf,
+    /// The bare responder's binary; beside this one by default.
+    #[arg(long)]
+    limit: Option<PathBuf>,
+    #[arg(long, default_value = "examples")]
+    examples: PathBuf,
+    #[arg(long, default_value = "bench/rivals/express")]
+    express: PathBuf,
+    /// Where servers keep their data: on the disk to be measured.
+    #[arg(long, default_value = "target")]
+    data: PathBuf,
+    /// Where the results go.
+    #[arg(long, default_value = "docs/benchmarks")]
+    results: PathBuf,
+    #[arg(long, default_value = "functions")]
+    name: String,
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds measured per side and round.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Entities that start-up and memory are measured with.
+    #[arg(long, default_value_t = 1_000_000)]
+    entities: usize,
+    /// Only the cells with these ids.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// The rivals alone, without Millrace; publishes nothing.
+    #[arg(long)]
+    rivals: bool,
+    /// The server's CPUs, as taskset takes them.
+    #[arg(long, default_value = "0")]
+    server_cpus: String,
+    /// The load generator's CPUs.
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    load_cpus: Vec<usize>,
+}
+
+fn main() -> ExitCode {
+    match measure(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn setup(arguments: &Arguments) -> Outcome<Setup> {
+    let beside = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("limit");
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+    Ok(Setup {
+        millrace: absolute(&arguments.millrace)?,
+        limit: arguments.limit.clone().unwrap_or(beside),
+        examples: absolute(&arguments.examples)?,
+        express: absolute(&arguments.express)?,
+        data: absolute(&arguments.data)?,
+        server_cpus: arguments.server_cpus.clone(),
+        load_cpus: arguments.load_cpus.clone(),
+    })
+}
+
+fn measure(arguments: &Arguments) -> Outcome<()> {
+    let setup = setup(arguments)?;
+    let machine = Machine::here();
+    if machine.cores < 2 {
+        return Err("two CPUs are needed: one for the server, one for the load".to_owned());
+    }
+    let rounds = Rounds {
+        count: arguments.rounds.max(1),
+        duration: Duration::from_secs(arguments.seconds.max(1)),
+        warm_up: Duration::from_secs(1),
+    };
+    let is_wanted = |id: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == id);
+    let cells = if arguments.rivals { rival_cells() } else { function_cells() };
+    let run = |cell: &Cell| cell.run(&setup, &rounds);
+    let cells: Vec<CellResult> = cells.iter().filter(|cell| is_wanted(cell.id)).map(run).collect();
+    let size = Size { entities: arguments.entities, rounds };
+    let extras = extras();
+    let extras = extras.iter().filter(|extra| !arguments.rivals && is_wanted(extra.id));
+    let extras = extras.map(|extra| extra.run(&setup, &size)).collect();
+    let fsyncs: Vec<f64> = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.fsync_us).collect();
+    let publication = Publication {
+        title: "Functions next to their data".to_owned(),
+        command: command(arguments),
+        machine,
+        rivals: rivals(),
+        fsync_us: median(&fsyncs),
+        rounds: rounds.count,
+        duration_s: rounds.duration.as_secs_f64(),
+        cells,
+        extras,
+    };
+    if arguments.rivals {
+        print!("{}", publication.markdown());
+        return Ok(());
+    }
+    publication.write(&arguments.results, &arguments.name)
+}
+
+/// The command to repeat it with; without the paths of this machine.
+fn command(arguments: &Arguments) -> String {
+    let Arguments { rounds, seconds, entities, .. } = arguments;
+    let only = if arguments.only.is_empty() { String::new() } else { format!(" --only {}", arguments.only.join(",")) };
+    format!("make bench (functions --rounds {rounds} --seconds {seconds} --entities {entities}{only})")
+}
+
+fn rivals() -> Vec<String> {
+    let node = format!("Node.js {}", output("node", &["--version"]));
+    // "Redis server v=7.0.15 sha=… malloc=…": the first three words tell it.
+    let store = output(store_program(), &["--version"]);
+    vec![store.split(' ').take(3).collect::<Vec<_>>().join(" "), node, "Express 5".to_owned()]
+}

@@ -1,0 +1,37 @@
+//! The load generator as a program of its own, with a RESP mode for comparisons with servers
+//! that speak the Redis protocol.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use millrace_client::bench::{HttpArgs, LoadArgs, run_http, run_resp};
+
+#[derive(Parser)]
+#[command(about = "Send load and measure the replies")]
+struct Arguments {
+    #[command(subcommand)]
+    protocol: Protocol,
+}
+
+#[derive(Subcommand)]
+enum Protocol {
+    /// HTTP/1.1, as `millrace bench http`.
+    Http(Box<HttpArgs>),
+    /// RESP commands.
+    Resp {
+        /// host:port
+        address: String,
+        /// The command's words; may hold template parts.
+        #[arg(required = true)]
+        words: Vec<String>,
+        #[command(flatten)]
+        load: Box<LoadArgs>,
+    },
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().protocol {
+        Protocol::Http(args) => run_http(&args),
+        Protocol::Resp { address, words, load } => run_resp(&address, &words, &load),
+    }
+}

@@ -1,0 +1,330 @@
+//! The comparisons: what runs against what, which figure decides, and what is aimed at.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use millrace_client::bench::{Expectation, HttpRequest, Plan, Report, RequestTemplate, run};
+use serde::{Deserialize, Serialize};
+
+use crate::machine::median;
+use crate::server::{Kind, PASSWORD, Server, Setup, USER, store_program};
+use crate::{Outcome, fsync};
+
+/// Which figure of two sides is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Server CPU per request: first side over second, at most the aim.
+    Cpu,
+    /// Right replies a second: first side over second, at least the aim.
+    Rate,
+    /// Right replies a second: the lowest of all sides over the highest, at least the aim.
+    Spread,
+}
+
+/// What one side sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// `GET /user/login`, Basic auth.
+    LoginRoute,
+    /// `POST /call/user/{name}/login`.
+    LoginCall,
+    /// The login function in the store.
+    LoginLua,
+    /// `POST /call/counter/{key}/add`, one of 100,000 keys.
+    CounterAdd,
+    /// `INCR`, one of 100,000 keys.
+    StoreIncrement,
+}
+
+/// One server under one load.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// What tables call it.
+    pub name: String,
+    /// The server.
+    pub kind: Kind,
+    /// What it is sent.
+    pub work: Work,
+    /// Over how many connections.
+    pub connections: usize,
+}
+
+/// One comparison.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Names it on the command line.
+    pub id: &'static str,
+    /// Names it in tables.
+    pub title: &'static str,
+    /// What is compared.
+    pub figure: Figure,
+    /// What the ratio should be; see [`Figure`].
+    pub aim: f64,
+    /// What is compared; the first two, or all for [`Figure::Spread`].
+    pub sides: Vec<Side>,
+}
+
+/// How often and how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds {
+    /// Rounds.
+    pub count: usize,
+    /// How long each side is measured in a round.
+    pub duration: Duration,
+    /// How long it runs before.
+    pub warm_up: Duration,
+}
+
+/// One side in one round.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// The side's name.
+    pub side: String,
+    /// Counted from 0.
+    pub round: usize,
+    /// What 4 KiB and `fdatasync` cost on the data folder's disk just before.
+    pub fsync_us: f64,
+    /// What the load generator told.
+    pub report: Report,
+}
+
+/// What came of a cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CellResult {
+    /// Names it on the command line.
+    pub id: String,
+    /// Names it in tables.
+    pub title: String,
+    /// What the ratio should be; see [`Figure`].
+    pub aim: String,
+    /// First side over second, per round.
+    pub ratios: Vec<f64>,
+    /// The median of the ratios.
+    pub ratio: f64,
+    /// Whether the median is as aimed.
+    pub is_met: bool,
+    /// Why there is no figure, if there is none.
+    pub problem: Option<String>,
+    /// Every side of every round.
+    pub runs: Vec<Measured>,
+}
+
+fn millrace(app: &'static str, durability: &'static str) -> Kind {
+    Kind::Millrace { app, durability, cores: 1 }
+}
+
+fn side(name: impl Into<String>, kind: Kind, work: Work, connections: usize) -> Side {
+    Side { name: name.into(), kind, work, connections }
+}
+
+/// All comparisons of functions, in the order they are published.
+#[must_use]
+pub fn function_cells() -> Vec<Cell> {
+    let login = || side("Millrace login route", millrace("login", "fsync"), Work::LoginRoute, 100);
+    let store = store_program().trim_end_matches("-server");
+    let limit = |work| side("bare epoll responder", Kind::Limit, work, 100);
+    let add = |durability| {
+        side(format!("Millrace add, {durability}"), millrace("counter", durability), Work::CounterAdd, 1024)
+    };
+    let cell = |id, title, figure, aim, sides| Cell { id, title, figure, aim, sides };
+    vec![
+        cell(
+            "login-limit",
+            "login (GET route), server CPU against the bare responder",
+            Figure::Cpu,
+            1.8,
+            vec![login(), limit(Work::LoginRoute)],
+        ),
+        cell(
+            "login-call-limit",
+            "login (POST /call), server CPU against the bare responder",
+            Figure::Cpu,
+            1.6,
+            vec![side("Millrace login call", millrace("login", "fsync"), Work::LoginCall, 100), limit(Work::LoginCall)],
+        ),
+        cell(
+            "login-express",
+            "login (GET route), server CPU against Express and its store",
+            Figure::Cpu,
+            1.0 / 12.0,
+            vec![login(), side(format!("Express + {store}"), Kind::Express, Work::LoginRoute, 100)],
+        ),
+        cell(
+            "login-lua",
+            "login (GET route), server CPU against the store's Lua function over RESP",
+            Figure::Cpu,
+            1.0,
+            vec![
+                login(),
+                side(format!("{store} Lua function"), Kind::Store { is_durable: false }, Work::LoginLua, 100),
+            ],
+        ),
+        cell(
+            "login-connections",
+            "login (GET route), throughput over 1 to 10,000 connections",
+            Figure::Spread,
+            0.75,
+            [1, 10, 100, 1000, 10_000]
+                .map(|count| {
+                    side(format!("Millrace, {count} connections"), millrace("login", "fsync"), Work::LoginRoute, count)
+                })
+                .to_vec(),
+        ),
+        cell(
+            "counter-durability",
+            "durable counter, throughput against the same without a log",
+            Figure::Rate,
+            0.6,
+            vec![add("fsync"), add("none")],
+        ),
+        cell(
+            "counter-increment",
+            "durable counter, server CPU against INCR with appendfsync always",
+            Figure::Cpu,
+            1.25,
+            vec![
+                add("fsync"),
+                side(format!("{store} INCR"), Kind::Store { is_durable: true }, Work::StoreIncrement, 1024),
+            ],
+        ),
+    ]
+}
+
+/// The rivals alone, at the same loads: a check of this machine when there is nothing to compare.
+#[must_use]
+pub fn rival_cells() -> Vec<Cell> {
+    let store = store_program().trim_end_matches("-server");
+    vec![Cell {
+        id: "rivals",
+        title: "the rivals alone",
+        figure: Figure::Spread,
+        aim: 0.0,
+        sides: vec![
+            side("bare epoll responder", Kind::Limit, Work::LoginRoute, 100),
+            side("bare epoll responder, 10,000 connections", Kind::Limit, Work::LoginRoute, 10_000),
+            side(format!("Express + {store}"), Kind::Express, Work::LoginRoute, 100),
+            side(format!("{store} Lua function"), Kind::Store { is_durable: false }, Work::LoginLua, 100),
+            side(format!("{store} INCR, fsync"), Kind::Store { is_durable: true }, Work::StoreIncrement, 1024),
+        ],
+    }]
+}
+
+impl Side {
+    fn plan(&self, server: &Server, setup: &Setup, rounds: &Rounds) -> Outcome<Plan> {
+        let base = format!("http://{}", server.address);
+        let credentials = STANDARD.encode(format!("{USER}:{PASSWORD}"));
+        let basic = [format!("Authorization: Basic {credentials}")];
+        let password = format!(r#"{{"password":"{PASSWORD}"}}"#);
+        let user = format!("user:{USER}");
+        let http = |method, path: &str, headers: &[String], body| {
+            let url = format!("{base}{path}");
+            RequestTemplate::http(&HttpRequest { method, url: &url, headers, body }).map(|parts| parts.0)
+        };
+        let (request, body) = match self.work {
+            Work::LoginRoute => (http("GET", "/user/login", &basic, None), Some("ok")),
+            Work::LoginCall => {
+                // The responder ignores what it is sent, and answers without JSON's quotes.
+                let expected = if self.kind == Kind::Limit { "ok" } else { "\"ok\"" };
+                (http("POST", &format!("/call/user/{USER}/login"), &[], Some(&password)), Some(expected))
+            }
+            Work::LoginLua => (RequestTemplate::resp(&["FCALL", "login", "1", &user, PASSWORD]), Some("ok")),
+            Work::CounterAdd => (http("POST", "/call/counter/k{{uniform:0:100000}}/add", &[], Some("1")), None),
+            Work::StoreIncrement => (RequestTemplate::resp(&["INCR", "k{{uniform:0:100000}}"]), None),
+        };
+        let mut plan = Plan::new(&self.name, server.address, request.map_err(|error| error.to_string())?);
+        plan.expectation = Expectation {
+            statuses: vec![200],
+            body: body.map(|body| body.as_bytes().to_vec()),
+            ..Expectation::default()
+        };
+        plan.connections = self.connections;
+        plan.duration = rounds.duration;
+        plan.warm_up = rounds.warm_up;
+        plan.timeout = Duration::from_secs(30);
+        plan.cpus.clone_from(&setup.load_cpus);
+        plan.server_pids = server.pids();
+        Ok(plan)
+    }
+
+    /// Starts the server, loads it, stops it.
+    ///
+    /// # Errors
+    /// If any of it fails, a wrong reply included.
+    pub fn measure(&self, setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Measured> {
+        let named = |error: String| format!("{}: {error}", self.name);
+        let fsync_us = fsync::cost_us(&setup.data)?;
+        let server = Server::start(&self.kind, setup).map_err(named)?;
+        let plan = self.plan(&server, setup, rounds).map_err(named)?;
+        let report = run(&plan, &mut |_| {}).map_err(|error| named(error.to_string()))?;
+        server.stop().map_err(named)?;
+        if !report.is_clean() {
+            let first = report.first_error.clone().unwrap_or_else(|| "no replies".to_owned());
+            return Err(named(format!("{} errors, the first: {first}", report.errors.total())));
+        }
+        Ok(Measured { side: self.name.clone(), round, fsync_us, report })
+    }
+}
+
+impl Cell {
+    /// All rounds, the sides in turn; a side that goes first in one round goes last in the next.
+    #[must_use]
+    pub fn run(&self, setup: &Setup, rounds: &Rounds) -> CellResult {
+        let mut runs = Vec::new();
+        let mut problem = None;
+        'rounds: for round in 0..rounds.count {
+            for index in 0..self.sides.len() {
+                let side = &self.sides[(index + round) % self.sides.len()];
+                eprint!("{} {}/{} {}: ", self.id, round + 1, rounds.count, side.name);
+                match side.measure(setup, rounds, round) {
+                    Ok(measured) => {
+                        eprintln!("{}", one_line(&measured));
+                        runs.push(measured);
+                    }
+                    Err(error) => {
+                        eprintln!("{error}");
+                        problem = Some(error);
+                        break 'rounds;
+                    }
+                }
+            }
+        }
+        self.judge(runs, problem)
+    }
+
+    fn judge(&self, runs: Vec<Measured>, problem: Option<String>) -> CellResult {
+        let count = runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
+        let ratios: Vec<f64> = (0..count).filter_map(|round| self.ratio(&runs, round)).collect();
+        let ratio = median(&ratios);
+        let (is_met, aim) = match self.figure {
+            Figure::Cpu => (ratio <= self.aim, format!("CPU ≤ {:.3} ×", self.aim)),
+            Figure::Rate => (ratio >= self.aim, format!("throughput ≥ {:.2} ×", self.aim)),
+            Figure::Spread => (ratio >= self.aim, format!("lowest ≥ {:.2} × highest", self.aim)),
+        };
+        let is_met = is_met && problem.is_none() && !ratios.is_empty();
+        CellResult { id: self.id.to_owned(), title: self.title.to_owned(), aim, ratios, ratio, is_met, problem, runs }
+    }
+
+    /// One round's ratio; `None` if a side is missing in it.
+    fn ratio(&self, runs: &[Measured], round: usize) -> Option<f64> {
+        let of = |side: &Side| runs.iter().find(|run| run.round == round && run.side == side.name);
+        let all: Option<Vec<&Measured>> = self.sides.iter().map(of).collect();
+        let all = all?;
+        let cpu = |run: &Measured| run.report.server.as_ref().map(|used| used.cpu_us_per_request);
+        match self.figure {
+            Figure::Cpu => Some(cpu(all[0])? / cpu(all[1])?),
+            Figure::Rate => Some(all[0].report.rate / all[1].report.rate),
+            Figure::Spread => {
+                let rates = all.iter().map(|run| run.report.rate);
+                Some(rates.clone().fold(f64::MAX, f64::min) / rates.fold(0.0, f64::max))
+            }
+        }
+    }
+}
+
+fn one_line(measured: &Measured) -> String {
+    let report = &measured.report;
+    let cpu = report.server.as_ref().map_or(0.0, |used| used.cpu_us_per_request);
+    let (rate, p99) = (report.rate, report.latency.p99_us);
+    format!("{rate:.0}/s, {cpu:.2} µs CPU a request, p99 {p99:.0} µs, fsync {:.0} µs", measured.fsync_us)
+}

@@ -1,0 +1,71 @@
+//! One request at a time, for setting servers up: blocking, over plain sockets.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::Outcome;
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+fn connect(address: SocketAddr) -> Outcome<TcpStream> {
+    let failed = |error: std::io::Error| format!("cannot reach {address}: {error}");
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(failed)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    Ok(stream)
+}
+
+/// Status and body of one HTTP request on its own connection.
+///
+/// # Errors
+/// If there is no whole reply.
+pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> Outcome<(u16, String)> {
+    let failed = |error: std::io::Error| format!("{method} {path} at {address}: {error}");
+    let mut stream = connect(address)?;
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let rest = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all((head + &rest).as_bytes()).map_err(failed)?;
+    let mut reply = Vec::new();
+    let mut chunk = [0; 4096];
+    while !is_whole(&reply) {
+        match stream.read(&mut chunk).map_err(failed)? {
+            0 => break,
+            length => reply.extend_from_slice(&chunk[..length]),
+        }
+    }
+    let reply = String::from_utf8_lossy(&reply);
+    let (head, body) = reply.split_once("\r\n\r\n").ok_or_else(|| format!("{method} {path}: no whole reply"))?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.ok_or_else(|| format!("{method} {path}: no status in {head:?}"))?, body.to_owned()))
+}
+
+/// Whether the length the head names has arrived; a server may keep the connection although it
+/// is asked to close it. Without a length the end of the connection is the end of the reply.
+fn is_whole(reply: &[u8]) -> bool {
+    let Some(end) = reply.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&reply[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    length.is_some_and(|length| reply.len() >= end + 4 + length)
+}
+
+/// The first line of the reply to a RESP command; error replies are errors.
+///
+/// # Errors
+/// If there is no reply, or an error.
+pub fn resp(address: SocketAddr, words: &[&str]) -> Outcome<String> {
+    let failed = |error: std::io::Error| format!("{words:?} at {address}: {error}");
+    let mut stream = connect(address)?;
+    let mut command = format!("*{}\r\n", words.len());
+    for word in words {
+        command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    stream.write_all(command.as_bytes()).map_err(failed)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).map_err(failed)?;
+    match line.as_bytes().first() {
+        Some(b'-') | None => Err(format!("{words:?} at {address}: {:?}", line.trim())),
+        Some(_) => Ok(line.trim().to_owned()),
+    }
+}

@@ -1,0 +1,92 @@
+//! One connection of the engine: its socket, what is under way on it, what is still to be written.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+
+use super::codec::Codec;
+use super::plan::Plan;
+use super::resp::RespParser;
+use super::response::ResponseParser;
+
+/// A request under way. Times are in nanoseconds since the run's start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlight {
+    /// From when its latency counts: when it was sent, or, in open loop, when it should have been.
+    pub from: u64,
+    pub sent: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Closed,
+    Connecting { since: u64 },
+    Open,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub socket: Option<OwnedFd>,
+    pub stage: Stage,
+    /// Counts the sockets this connection has had, so that a late event of an earlier one is seen.
+    pub generation: u32,
+    pub in_flight: VecDeque<InFlight>,
+    /// Bytes of requests that the socket did not take yet.
+    pub unsent: Vec<u8>,
+    pub codec: Codec,
+}
+
+impl Connection {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            socket: None,
+            stage: Stage::Closed,
+            generation: 0,
+            in_flight: VecDeque::new(),
+            unsent: Vec::new(),
+            codec: new_codec(plan),
+        }
+    }
+
+    /// Starts to connect; the socket reports to `epoll` from then on, whatever happens on it.
+    pub(super) fn open(&mut self, index: u32, epoll: &OwnedFd, target: &SocketAddr, now: u64) -> Result<(), Errno> {
+        let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        match connect(&socket, target) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let token = u64::from(self.generation) << 32 | u64::from(index);
+        // Edge-triggered, once for all: no call to change it when a write has to wait.
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(epoll, &socket, EventData::new_u64(token), flags)?;
+        self.socket = Some(socket);
+        self.stage = Stage::Connecting { since: now };
+        Ok(())
+    }
+
+    /// Closes and forgets what was under way; answers how many requests that were.
+    pub(super) fn close(&mut self, plan: &Plan) -> u64 {
+        let lost = self.in_flight.len() as u64;
+        self.socket = None;
+        self.stage = Stage::Closed;
+        self.in_flight.clear();
+        self.unsent.clear();
+        self.codec = new_codec(plan);
+        lost
+    }
+}
+
+fn new_codec(plan: &Plan) -> Codec {
+    if plan.request.is_resp() {
+        Codec::Resp(RespParser::default())
+    } else {
+        Codec::Http(ResponseParser::new(plan.request.is_bodyless(), plan.expectation.needs_body()))
+    }
+}

@@ -1,0 +1,370 @@
+//! The published HTTP contract as methods.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Method, Request};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::transport::{Reply, Transport};
+use crate::{ClientError, Problem, pack_directory};
+
+/// What a path segment may hold as it is; `{` and `}` of a key's tag are encoded too.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The longest pause between two tries, whatever the server asks for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The pause before the first repetition when the server names none; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How a [`Client`] behaves.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Sent as `Authorization: Bearer …`.
+    pub api_key: Option<String>,
+    /// Bounds a request with all its repetitions.
+    pub timeout: Duration,
+    /// How often a request with an idempotency key is sent again.
+    pub retries: u32,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { api_key: None, timeout: Duration::from_secs(30), retries: 8 }
+    }
+}
+
+/// One call of one handler, to be called now or sent for later.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    app: Option<&'a str>,
+    service: &'a str,
+    key: &'a str,
+    handler: &'a str,
+    input: Bytes,
+    idempotency_key: Option<&'a str>,
+    delay: Duration,
+}
+
+impl<'a> Call<'a> {
+    /// A call without input.
+    #[must_use]
+    pub fn new(service: &'a str, key: &'a str, handler: &'a str) -> Self {
+        Self { app: None, service, key, handler, input: Bytes::new(), idempotency_key: None, delay: Duration::ZERO }
+    }
+
+    /// Names the app; needed while several apps have a service of this name.
+    #[must_use]
+    pub fn app(self, app: &'a str) -> Self {
+        Self { app: Some(app), ..self }
+    }
+
+    /// The input, as JSON text.
+    #[must_use]
+    pub fn json(self, text: impl Into<Bytes>) -> Self {
+        Self { input: text.into(), ..self }
+    }
+
+    /// The input, as a value.
+    ///
+    /// # Errors
+    /// If the value has no JSON form.
+    pub fn input<T: Serialize + ?Sized>(self, value: &T) -> Result<Self, ClientError> {
+        match serde_json::to_vec(value) {
+            Ok(text) => Ok(self.json(text)),
+            Err(error) => Err(ClientError::BadRequest(format!("the input has no JSON form: {error}"))),
+        }
+    }
+
+    /// Makes the call take effect once however often it is sent, and lets the client repeat it.
+    #[must_use]
+    pub fn idempotency_key(self, key: &'a str) -> Self {
+        Self { idempotency_key: Some(key), ..self }
+    }
+
+    /// For [`Client::send`]: how long the server waits before it runs the handler.
+    #[must_use]
+    pub fn delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    fn path(&self, verb: &str) -> String {
+        let tail = format!("/{verb}/{}/{}/{}", segment(self.service), segment(self.key), segment(self.handler));
+        match self.app {
+            Some(app) => format!("/apps/{}{tail}", segment(app)),
+            None => tail,
+        }
+    }
+}
+
+/// What became of a sent call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Invocation {
+    /// As returned by [`Client::send`].
+    pub id: String,
+    /// `pending`, `succeeded` or `failed`.
+    pub status: String,
+    /// The handler's output, once succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<serde_json::Value>,
+    /// Why it failed, once failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<serde_json::Value>,
+}
+
+/// Whether the node serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Requests would be served.
+    pub is_serving: bool,
+}
+
+/// A client of one node. Cheap to share behind an `Arc`; needs a tokio runtime.
+pub struct Client {
+    transport: Transport,
+    authorization: Option<HeaderValue>,
+    options: ClientOptions,
+}
+
+impl Client {
+    /// A client of the node at `base_url`, such as `http://127.0.0.1:8080`. Connects on first use.
+    ///
+    /// # Errors
+    /// If the URL or the API key cannot be used.
+    pub fn new(base_url: &str, options: ClientOptions) -> Result<Self, ClientError> {
+        let transport = Transport::new(base_url)?;
+        let authorization = match &options.api_key {
+            None => None,
+            Some(key) => {
+                let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+                    .map_err(|_| ClientError::BadRequest("the API key holds characters no header may hold".into()))?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Self { transport, authorization, options })
+    }
+
+    /// Runs a handler as one transaction; the output is JSON text.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn call(&self, call: &Call<'_>) -> Result<Bytes, ClientError> {
+        let reply = self.post_call(call, &call.path("call")).await?;
+        Ok(reply.body)
+    }
+
+    /// [`Client::call`], with the output as a value.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn call_value<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, ClientError> {
+        parse(&self.call(call).await?)
+    }
+
+    /// Enqueues a call; answers its invocation id once that is durable.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn send(&self, call: &Call<'_>) -> Result<String, ClientError> {
+        #[derive(Deserialize)]
+        struct Sent {
+            id: String,
+        }
+        let mut path = call.path("send");
+        if !call.delay.is_zero() {
+            path.push_str(&format!("?delay_ms={}", call.delay.as_millis()));
+        }
+        let reply = self.post_call(call, &path).await?;
+        parse::<Sent>(&reply.body).map(|sent| sent.id)
+    }
+
+    /// What became of a sent call.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn invocation(&self, id: &str) -> Result<Invocation, ClientError> {
+        parse(&self.get(&format!("/invocations/{}", segment(id))).await?.body)
+    }
+
+    /// An entity's committed state: all fields as a JSON object, or one field as it is stored.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn state(
+        &self,
+        app: Option<&str>,
+        service: &str,
+        key: &str,
+        field: Option<&str>,
+    ) -> Result<Bytes, ClientError> {
+        let prefix = app.map(|app| format!("/apps/{}", segment(app))).unwrap_or_default();
+        let suffix = field.map(|field| format!("/{}", segment(field))).unwrap_or_default();
+        let path = format!("{prefix}/state/{}/{}{suffix}", segment(service), segment(key));
+        Ok(self.get(&path).await?.body)
+    }
+
+    /// Deploys the app in `directory`; answers the server's description of it.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; a refused app is a [`ClientError::Problem`] naming file, line and column.
+    pub async fn deploy(&self, app: &str, directory: &Path) -> Result<serde_json::Value, ClientError> {
+        self.deploy_archive(app, pack_directory(directory)?.into()).await
+    }
+
+    /// Deploys an app from a tar archive, such as [`pack_directory`] makes.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn deploy_archive(&self, app: &str, archive: Bytes) -> Result<serde_json::Value, ClientError> {
+        let request = Prepared {
+            method: Method::PUT,
+            path: &format!("/apps/{}", segment(app)),
+            content_type: "application/x-tar",
+            body: archive,
+            idempotency_key: None,
+        };
+        parse(&self.request(&request).await?.body)
+    }
+
+    /// Removes an app; its state stays and comes back with the app.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn remove_app(&self, app: &str) -> Result<(), ClientError> {
+        let path = format!("/apps/{}", segment(app));
+        self.request(&Prepared { method: Method::DELETE, ..Prepared::get(&path) }).await.map(|_| ())
+    }
+
+    /// The deployed apps, as the server describes them.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn apps(&self) -> Result<serde_json::Value, ClientError> {
+        parse(&self.get("/apps").await?.body)
+    }
+
+    /// Whether the node serves. An answer of "not now" is not an error; no answer is.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn health(&self) -> Result<Health, ClientError> {
+        match self.get("/healthz").await {
+            Ok(_) => Ok(Health { is_serving: true }),
+            Err(ClientError::Problem(problem)) if problem.status == 503 => Ok(Health { is_serving: false }),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn get(&self, path: &str) -> Result<Reply, ClientError> {
+        self.request(&Prepared::get(path)).await
+    }
+
+    async fn post_call(&self, call: &Call<'_>, path: &str) -> Result<Reply, ClientError> {
+        let request = Prepared {
+            method: Method::POST,
+            path,
+            content_type: "application/json",
+            body: call.input.clone(),
+            idempotency_key: call.idempotency_key,
+        };
+        self.request(&request).await
+    }
+
+    /// Sends a request, again and again where that is safe, until the deadline.
+    async fn request(&self, prepared: &Prepared<'_>) -> Result<Reply, ClientError> {
+        let deadline = Instant::now() + self.options.timeout;
+        let mut tries = 0;
+        loop {
+            let request = self.build(prepared)?;
+            let outcome = self.transport.exchange(request, deadline, self.options.timeout).await;
+            let (error, wish) = match outcome {
+                Ok(reply) if (200..300).contains(&reply.status) => return Ok(reply),
+                Ok(reply) => (ClientError::Problem(Box::new(problem_of(&reply))), reply.retry_after),
+                Err(error) => (error, None),
+            };
+            let may_repeat = prepared.idempotency_key.is_some() && error.is_retryable() && tries < self.options.retries;
+            let pause = wish.unwrap_or_else(|| backoff(tries)).min(LONGEST_PAUSE);
+            if !may_repeat || Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            tries += 1;
+        }
+    }
+
+    fn build(&self, prepared: &Prepared<'_>) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder().method(&prepared.method).uri(prepared.path);
+        if let Some(value) = &self.authorization {
+            request = request.header(AUTHORIZATION, value);
+        }
+        if !prepared.content_type.is_empty() {
+            request = request.header(CONTENT_TYPE, prepared.content_type);
+        }
+        if let Some(key) = prepared.idempotency_key {
+            request = request.header(IDEMPOTENCY_KEY, key);
+        }
+        request
+            .body(Full::new(prepared.body.clone()))
+            .map_err(|error| ClientError::BadRequest(format!("the request cannot be sent: {error}")))
+    }
+}
+
+/// A request that can be built as often as it has to be sent.
+struct Prepared<'a> {
+    method: Method,
+    path: &'a str,
+    content_type: &'static str,
+    body: Bytes,
+    idempotency_key: Option<&'a str>,
+}
+
+impl<'a> Prepared<'a> {
+    fn get(path: &'a str) -> Self {
+        Self { method: Method::GET, path, content_type: "", body: Bytes::new(), idempotency_key: None }
+    }
+}
+
+fn segment(text: &str) -> String {
+    match text {
+        // A path of dots would be taken for a relative one on its way.
+        "." => "%2E".to_owned(),
+        ".." => "%2E%2E".to_owned(),
+        _ => utf8_percent_encode(text, SEGMENT).to_string(),
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
+    serde_json::from_slice(body).map_err(|error| ClientError::BadReply(format!("{error} in {}", excerpt(body))))
+}
+
+/// The server's problem document, or the nearest thing to it when something else answered.
+fn problem_of(reply: &Reply) -> Problem {
+    let parsed = reply.content_type.contains("json").then(|| serde_json::from_slice::<Problem>(&reply.body).ok());
+    let mut problem = parsed.flatten().unwrap_or_else(|| Problem {
+        title: "The server answered without a problem document".to_owned(),
+        detail: excerpt(&reply.body),
+        ..Problem::default()
+    });
+    problem.status = reply.status;
+    problem
+}
+
+fn excerpt(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned()
+}
+
+/// Doubles each time, plus up to as much again at random, so that callers spread.
+fn backoff(tries: u32) -> Duration {
+    let base = FIRST_PAUSE * (1 << tries.min(8));
+    base + base.mul_f64(rand::random::<f64>())
+}

@@ -1,0 +1,326 @@
+//! The node as fronts see it: `api::Backend` on a core's own thread.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base64::Engine as _;
+use bytes::Bytes;
+use millrace_api::{
+    AppFile, AppInfo, Backend, CallRequest, Health, Invocation, InvocationStatus, Permission, Principal, RouteReply,
+    RouteRequest, SendRequest, StateReply, StateRequest,
+};
+use millrace_base::{EntityKey, Error, ErrorCode, Value, ValueKind, fingerprint, limits, shard_of_key};
+use millrace_format::{Outcome, OutcomeResult};
+use millrace_func::{HandlerId, Program};
+use millrace_io::Clock;
+use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, RouteCall, Token};
+
+use crate::apps::app_from_files;
+use crate::core::{Core, Job, Programs, ReplyFuture, SharedCore};
+use crate::deploy;
+use crate::metrics::HandlerMetric;
+
+/// A handle to the node on one of its cores. Stays on that core's thread.
+#[derive(Clone)]
+pub struct CoreHandle {
+    core: SharedCore,
+}
+
+impl CoreHandle {
+    pub(crate) fn new(core: SharedCore) -> Self {
+        Self { core }
+    }
+
+    /// Which core this is, from 0.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.core.borrow().index
+    }
+
+    async fn run(&self, job: Job) -> Result<Reply, Error> {
+        let token = {
+            let mut core = self.core.borrow_mut();
+            let token = core.submit(job);
+            // Most calls end at once; only what waits pays for a future.
+            if let Some(result) = core.slots.fetch(token) {
+                return result;
+            }
+            token
+        };
+        ReplyFuture::new(Rc::clone(&self.core), token).await
+    }
+
+    /// Finds the handler a request names, and whether the principal may call it.
+    fn resolve(&self, principal: &Principal, request: &CallRequest<'_>) -> Result<(HandlerId, RequestInfo), Error> {
+        let mut core = self.core.borrow_mut();
+        let (program, service) = core.programs.catalog.service(request.app, request.service)?;
+        authorise(&core, principal, program, request.service)?;
+        let (handler, _) = core.programs.catalog.handler(program, service, request.handler)?;
+        if let Some(key) = request.idempotency_key
+            && (key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES)
+        {
+            let message = format!("an Idempotency-Key has 1 to {} bytes", limits::IDEMPOTENCY_KEY_BYTES);
+            return Err(Error::new(ErrorCode::BadRequest, message));
+        }
+        Ok((handler, info(&mut core, request.idempotency_key)))
+    }
+
+    fn invoke(
+        &self,
+        principal: &Principal,
+        request: &CallRequest<'_>,
+    ) -> Result<(millrace_base::ShardId, Invoke), Error> {
+        let (handler, info) = self.resolve(principal, request)?;
+        let shard = shard_of_key(request.key, self.core.borrow().shared.shard_count);
+        Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
+    }
+}
+
+/// Measures one call.
+struct CallWatch {
+    metric: Option<Arc<HandlerMetric>>,
+    clock: Arc<dyn Clock>,
+    began_ns: u64,
+    prints: bool,
+}
+
+impl CallWatch {
+    fn ended<T>(&self, result: &Result<T, Error>, what: impl FnOnce() -> String) {
+        let took_ns = self.clock.monotonic_ns() - self.began_ns;
+        if let Some(metric) = &self.metric {
+            metric.latency_ns.record(took_ns);
+            if result.is_err() {
+                metric.errors.increment();
+            }
+        }
+        if self.prints {
+            let outcome = match result {
+                Ok(_) => "ok".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            println!("{:>9.3} ms  {}  {outcome}", took_ns as f64 / 1e6, what());
+        }
+    }
+}
+
+impl CoreHandle {
+    fn watch(&self, metric: impl FnOnce(&Programs) -> Option<Arc<HandlerMetric>>) -> CallWatch {
+        let core = self.core.borrow();
+        let clock = Arc::clone(&core.shared.clock);
+        let began_ns = clock.monotonic_ns();
+        CallWatch { metric: metric(&core.programs), clock, began_ns, prints: core.shared.options.prints_calls }
+    }
+}
+
+fn authorise(core: &Core, principal: &Principal, program: Program, service: &str) -> Result<(), Error> {
+    let app = core.programs.catalog.program(program).map_or("", |loaded| loaded.app.as_str());
+    if principal.may(Permission::Call { app, service }) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorCode::Forbidden, format!("this needs the role call:{app}/{service}")))
+}
+
+fn allow(principal: &Principal, permission: Permission<'_>, role: &str) -> Result<(), Error> {
+    if principal.may(permission) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorCode::Forbidden, format!("this needs the role {role}")))
+}
+
+/// What every request carries; the token is set when it is submitted.
+fn info(core: &mut Core, idempotency_key: Option<&str>) -> RequestInfo {
+    let nonce = core.next_nonce;
+    core.next_nonce += 1;
+    core.read_clock();
+    RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key: idempotency_key.map(Box::from) }
+}
+
+fn unexpected() -> Error {
+    Error::new(ErrorCode::Internal, "the shard answered something else than was asked")
+}
+
+impl Backend for CoreHandle {
+    async fn call(&self, principal: &Principal, request: CallRequest<'_>) -> Result<Bytes, Error> {
+        let (shard, invoke) = self.invoke(principal, &request)?;
+        let watch = self.watch(|programs| programs.handler_metric(invoke.handler));
+        let result = match self.run(Job::Invoke(shard, invoke)).await {
+            Ok(Reply::Value(output)) => Ok(output),
+            Ok(_) => Err(unexpected()),
+            Err(error) => Err(error),
+        };
+        watch.ended(&result, || {
+            format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)
+        });
+        result
+    }
+
+    async fn send(&self, principal: &Principal, request: SendRequest<'_>) -> Result<String, Error> {
+        let (shard, invoke) = self.invoke(principal, &request.call)?;
+        match self.run(Job::Send { shard, invoke, delay_ms: request.delay_ms }).await? {
+            Reply::Sent(id) => Ok(id.to_string()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn invocation(&self, principal: &Principal, id: &str) -> Result<Invocation, Error> {
+        let unknown = || Error::new(ErrorCode::UnknownInvocation, format!("no invocation {id:?} is known"));
+        let parsed = InvocationId::parse(id).ok_or_else(unknown)?;
+        if parsed.shard.0 >= self.core.borrow().shared.shard_count {
+            return Err(unknown());
+        }
+        let job = Job::ReadInvocation { shard: parsed.shard, token: Token(u64::MAX), sequence: parsed.sequence };
+        let Reply::Outcome(outcome) = self.run(job).await? else {
+            return Err(unexpected());
+        };
+        // The outcome holds only a fingerprint of its service. Whoever may not call that service
+        // is told the same as if there were no such invocation.
+        let core = self.core.borrow();
+        let may_see = principal.may(Permission::Admin)
+            || core.programs.catalog.apps().filter_map(|(_, program)| core.programs.catalog.program(program)).any(
+                |loaded| {
+                    let app = loaded.app.as_str();
+                    loaded.services.iter().map(|service| service.name.as_str()).any(|service| {
+                        fingerprint(&[app.as_bytes(), service.as_bytes()]) == outcome.fingerprint
+                            && principal.may(Permission::Call { app, service })
+                    })
+                },
+            );
+        if may_see { Ok(invocation(id, outcome)) } else { Err(unknown()) }
+    }
+
+    async fn route(&self, principal: &Principal, request: RouteRequest) -> Result<RouteReply, Error> {
+        let call = {
+            let mut core = self.core.borrow_mut();
+            let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
+            authorise(&core, principal, program, &request.service)?;
+            let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
+            let info = info(&mut core, request.idempotency_key.as_deref());
+            RouteCall {
+                info,
+                route,
+                method: request.method.into(),
+                path: request.path.into(),
+                query: request.query.unwrap_or_default().into(),
+                headers: request.headers,
+                body: request.body,
+            }
+        };
+        let watch = self.watch(|programs| programs.route_metric(call.route.id));
+        let shown = watch.prints.then(|| format!("{} {}", call.method, call.path));
+        let result = match self.run(Job::Route(call)).await {
+            Ok(Reply::Route(reply)) => Ok(reply),
+            Ok(_) => Err(unexpected()),
+            Err(error) => Err(error),
+        };
+        watch.ended(&result, || shown.unwrap_or_default());
+        result
+    }
+
+    async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
+        let (shard, entity) = {
+            let core = self.core.borrow();
+            let (program, service) = core.programs.catalog.service(request.app, request.service)?;
+            authorise(&core, principal, program, request.service)?;
+            let id = HandlerId { program, service, handler: 0 };
+            let entity = core.programs.catalog.entity(id, request.key);
+            let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
+            (shard_of_key(request.key, core.shared.shard_count), entity)
+        };
+        self.read(shard, entity, request.field).await
+    }
+
+    async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<AppInfo, Error> {
+        allow(principal, Permission::Deploy, "deploy")?;
+        let app = app_from_files(app, files)?;
+        let name = app.name.clone();
+        let shared = self.core.borrow().shared.clone();
+        let version = deploy::deploy(&shared, app).await?;
+        let core = self.core.borrow();
+        let loaded = deploy::current(&core.programs.catalog, name.as_str());
+        loaded.map(|loaded| deploy::describe(loaded, version)).ok_or_else(unexpected)
+    }
+
+    async fn remove_app(&self, principal: &Principal, app: &str) -> Result<(), Error> {
+        allow(principal, Permission::Deploy, "deploy")?;
+        let shared = self.core.borrow().shared.clone();
+        deploy::remove(&shared, app).await
+    }
+
+    async fn apps(&self, principal: &Principal) -> Result<Vec<AppInfo>, Error> {
+        allow(principal, Permission::Deploy, "deploy")?;
+        let shared = self.core.borrow().shared.clone();
+        let state = shared.deploying.lock().await;
+        let core = self.core.borrow();
+        let catalog = &core.programs.catalog;
+        let describe = |(name, program): (&millrace_base::Name, Program)| {
+            let version = state.versions.get(name.as_str()).copied().unwrap_or(1);
+            catalog.program(program).map(|loaded| deploy::describe(loaded, version))
+        };
+        Ok(catalog.apps().filter_map(describe).collect())
+    }
+
+    fn health(&self) -> Health {
+        let core = self.core.borrow();
+        let shared = &core.shared;
+        let is_serving = shared.is_serving.load(Ordering::Relaxed) && !shared.is_stopping.load(Ordering::Relaxed);
+        let is_whole =
+            shared.read_only_cores.load(Ordering::Relaxed) == 0 && shared.stopped_shards.load(Ordering::Relaxed) == 0;
+        Health { is_serving, is_ready: is_serving && is_whole }
+    }
+}
+
+impl CoreHandle {
+    async fn read(
+        &self,
+        shard: millrace_base::ShardId,
+        entity: EntityKey,
+        field: Option<&[u8]>,
+    ) -> Result<StateReply, Error> {
+        let job = Job::ReadState { shard, token: Token(u64::MAX), entity, field: field.map(Box::from) };
+        match self.run(job).await? {
+            Reply::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),
+            Reply::Field(value) => {
+                let content = Bytes::copy_from_slice(value.content());
+                Ok(match value.kind() {
+                    ValueKind::Json => StateReply::Json(content),
+                    ValueKind::Bytes => StateReply::Binary(content),
+                })
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+/// Fields as one JSON object: JSON values as they are, bytes as `{"base64": "…"}`.
+fn fields_json(fields: &[(Box<[u8]>, Value)]) -> Result<Bytes, Error> {
+    let failed =
+        |error: serde_json::Error| Error::new(ErrorCode::Internal, format!("a value cannot be shown: {error}"));
+    let mut out = vec![b'{'];
+    for (index, (field, value)) in fields.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        serde_json::to_writer(&mut out, &String::from_utf8_lossy(field)).map_err(failed)?;
+        out.push(b':');
+        match value.kind() {
+            ValueKind::Json => out.extend_from_slice(value.content()),
+            ValueKind::Bytes => {
+                let text = base64::engine::general_purpose::STANDARD.encode(value.content());
+                out.extend_from_slice(format!("{{\"base64\":\"{text}\"}}").as_bytes());
+            }
+        }
+    }
+    out.push(b'}');
+    Ok(out.into())
+}
+
+fn invocation(id: &str, outcome: Outcome) -> Invocation {
+    let (status, output, error) = match outcome.result {
+        OutcomeResult::Pending | OutcomeResult::Sent(..) => (InvocationStatus::Pending, None, None),
+        OutcomeResult::Value(output) => (InvocationStatus::Succeeded, Some(output), None),
+        OutcomeResult::Reply { body, .. } => (InvocationStatus::Succeeded, Some(body), None),
+        OutcomeResult::Error(error) => (InvocationStatus::Failed, None, Some(error)),
+    };
+    Invocation { id: id.to_owned(), status, output, error }
+}

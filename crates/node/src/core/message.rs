@@ -1,0 +1,78 @@
+//! What threads say to a core.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, Error, ShardId};
+use millrace_func::{App, Program};
+use millrace_log::Committed;
+use millrace_shard::{Delivery, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token};
+use millrace_store::FlushChunk;
+use tokio::sync::oneshot;
+
+/// A request for one shard, or for a route that has none yet.
+pub(crate) enum Job {
+    Invoke(ShardId, Invoke),
+    Send { shard: ShardId, invoke: Invoke, delay_ms: u64 },
+    Route(RouteCall),
+    ReadState { shard: ShardId, token: Token, entity: EntityKey, field: Option<Box<[u8]>> },
+    ReadInvocation { shard: ShardId, token: Token, sequence: Sequence },
+}
+
+impl Job {
+    fn info(&mut self) -> Option<&mut RequestInfo> {
+        match self {
+            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.info),
+            Job::Route(call) => Some(&mut call.info),
+            Job::ReadState { .. } | Job::ReadInvocation { .. } => None,
+        }
+    }
+
+    /// Names who waits for the reply.
+    pub(crate) fn set_token(&mut self, new: Token) {
+        match self {
+            Job::ReadState { token, .. } | Job::ReadInvocation { token, .. } => *token = new,
+            _ => {
+                if let Some(info) = self.info() {
+                    info.token = new;
+                }
+            }
+        }
+    }
+
+    /// The program it runs in. Programs are numbered by each core for itself; between cores a
+    /// job carries the number of the deployment instead.
+    pub(crate) fn program(&mut self) -> Option<&mut Program> {
+        match self {
+            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.handler.program),
+            Job::Route(call) => Some(&mut call.route.id.program),
+            Job::ReadState { .. } | Job::ReadInvocation { .. } => None,
+        }
+    }
+}
+
+/// One message to a core.
+pub(crate) enum CoreMessage {
+    /// Another core's request for one of this core's shards.
+    Request { from: usize, token: Token, job: Job },
+    /// The reply to a request that this core had passed on.
+    Reply { token: Token, result: Result<Reply, Error> },
+    /// A message for one of this core's shards.
+    Deliver { to: ShardId, delivery: Delivery },
+    /// A message of one of this core's shards has arrived.
+    Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
+    /// Offloaded work has ended.
+    Offloaded { ticket: OffloadTicket, result: Result<Bytes, Error> },
+    /// The committer's news.
+    Committed(Committed),
+    /// The flusher has written a chunk, or failed to.
+    Flushed { shard: ShardId, chunk: FlushChunk, result: Result<(), String> },
+    /// Load an app, without sending requests to it yet.
+    Prepare { deployment: u32, app: Arc<App>, done: oneshot::Sender<Result<(), Error>> },
+    /// Send requests to a loaded app.
+    Activate { deployment: u32, done: oneshot::Sender<()> },
+    /// Forget an app that was loaded but will not be activated.
+    Discard { deployment: u32 },
+    /// Send no more requests to an app.
+    Remove { app: String, done: oneshot::Sender<bool> },
+}

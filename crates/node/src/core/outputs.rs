@@ -1,0 +1,79 @@
+//! What a shard gives out, put where it goes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_format::Entry;
+use millrace_func::{LogLevel, Offload};
+use millrace_log::Batch;
+use millrace_shard::{Delivery, OffloadTicket, Outputs, Reply, RouteCall, Sequence, Token};
+
+use crate::core::slots::Slots;
+use crate::core::{CoreMessage, Shared};
+use crate::metrics::CoreMetrics;
+
+/// What cannot be done while the shard is still being borrowed.
+pub(crate) enum Event {
+    Deliver { to: ShardId, delivery: Delivery },
+    Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
+    RunRoute(RouteCall),
+    Offload(OffloadTicket, Offload),
+}
+
+pub(crate) struct CoreOutputs<'a> {
+    /// `None` without a log.
+    pub batch: Option<&'a mut Batch>,
+    pub slots: &'a mut Slots,
+    pub events: &'a mut VecDeque<Event>,
+    pub shared: &'a Arc<Shared>,
+    pub metrics: &'a CoreMetrics,
+}
+
+impl Outputs for CoreOutputs<'_> {
+    fn append(&mut self, entry: &Entry<'_>) {
+        self.metrics.entries.increment();
+        if let Some(batch) = &mut self.batch {
+            batch.push(entry);
+        }
+    }
+
+    fn reply(&mut self, token: Token, result: Result<Reply, Error>) {
+        if let Err(error) = &result {
+            self.metrics.count_error(error.code);
+        }
+        if let Some(forward) = self.slots.reply(token, result) {
+            self.shared.send(forward.core, CoreMessage::Reply { token: forward.token, result: forward.result });
+        }
+    }
+
+    fn deliver(&mut self, to: ShardId, delivery: Delivery) {
+        self.events.push_back(Event::Deliver { to, delivery });
+    }
+
+    fn acknowledge(&mut self, to: ShardId, from: ShardId, sequence: Sequence) {
+        self.events.push_back(Event::Acknowledge { to, from, sequence });
+    }
+
+    fn offload(&mut self, ticket: OffloadTicket, work: Offload) {
+        self.events.push_back(Event::Offload(ticket, work));
+    }
+
+    fn run_route_again(&mut self, call: RouteCall) {
+        self.events.push_back(Event::RunRoute(call));
+    }
+
+    fn log(&mut self, app: &str, service: &str, level: LogLevel, line: &str) {
+        match level {
+            LogLevel::Debug => tracing::debug!(target: "function", app, service, "{line}"),
+            LogLevel::Info => tracing::info!(target: "function", app, service, "{line}"),
+            LogLevel::Warn => tracing::warn!(target: "function", app, service, "{line}"),
+            LogLevel::Error => tracing::error!(target: "function", app, service, "{line}"),
+        }
+    }
+}
+
+/// The answer to work that a full pool cannot take.
+pub(crate) fn too_much_work() -> Error {
+    Error::new(ErrorCode::Overloaded, "too many password hashes wait already")
+}

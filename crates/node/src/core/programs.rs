@@ -1,0 +1,134 @@
+//! The apps loaded on this core, and the numbers under which all cores know them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use millrace_base::{Error, Name};
+use millrace_func::{App, Catalog, HandlerId, Loaded, Program, RouteId, Service};
+
+use crate::core::Core;
+use crate::metrics::HandlerMetric;
+
+/// How long a replaced program stays loaded at the least: requests that name it may still be on
+/// their way between cores.
+const RETIRED_MS: u64 = 10_000;
+
+/// Deployments are numbered for the whole node, programs by each core's engine for itself.
+#[derive(Default)]
+pub(crate) struct Programs {
+    pub catalog: Catalog,
+    by_deployment: BTreeMap<u32, Program>,
+    by_program: BTreeMap<Program, u32>,
+    /// Each program's numbers: by service, handlers first, then routes.
+    numbers: BTreeMap<Program, Vec<Vec<Arc<HandlerMetric>>>>,
+    /// Replaced programs, each with the time from which it may be unloaded.
+    retired: Vec<(Program, u64)>,
+}
+
+impl Programs {
+    /// The number of the deployment that `program` is here, in the shape of a program.
+    pub(crate) fn deployment_of(&self, program: Program) -> Option<Program> {
+        self.by_program.get(&program).copied().map(Program)
+    }
+
+    /// What a deployment is loaded as on this core.
+    pub(crate) fn program_of(&self, deployment: Program) -> Option<Program> {
+        self.by_deployment.get(&deployment.0).copied()
+    }
+
+    /// The numbers of a handler.
+    pub(crate) fn handler_metric(&self, id: HandlerId) -> Option<Arc<HandlerMetric>> {
+        self.numbers.get(&id.program)?.get(usize::from(id.service))?.get(usize::from(id.handler)).cloned()
+    }
+
+    /// The numbers of a route.
+    pub(crate) fn route_metric(&self, id: RouteId) -> Option<Arc<HandlerMetric>> {
+        let handlers = self.catalog.program(id.program)?.services.get(usize::from(id.service))?.handlers.len();
+        let index = handlers + usize::from(id.route);
+        self.numbers.get(&id.program)?.get(usize::from(id.service))?.get(index).cloned()
+    }
+
+    fn forget(&mut self, program: Program) {
+        if let Some(deployment) = self.by_program.remove(&program) {
+            self.by_deployment.remove(&deployment);
+        }
+        self.numbers.remove(&program);
+        self.catalog.remove(program);
+    }
+}
+
+impl Core {
+    /// Loads an app under a deployment's number, without sending requests to it.
+    ///
+    /// # Errors
+    /// `app-refused`, from the engine.
+    pub(crate) fn load(&mut self, deployment: u32, app: &App) -> Result<(), Error> {
+        let program = self.engine.load(app)?;
+        let services = self.engine.services(program);
+        self.programs.numbers.insert(program, self.numbers_of(&app.name, &services));
+        let loaded = Loaded { app: app.name.clone(), limits: app.limits.clone(), services };
+        self.programs.catalog.add(program, loaded);
+        self.programs.by_deployment.insert(deployment, program);
+        self.programs.by_program.insert(program, deployment);
+        Ok(())
+    }
+
+    fn numbers_of(&self, app: &Name, services: &[Service]) -> Vec<Vec<Arc<HandlerMetric>>> {
+        let (core, cores) = (self.index, self.shared.cores.len());
+        let of = |service: &Service, name: String| {
+            self.shared.handlers.of(core, cores, [app.to_string(), service.name.to_string(), name])
+        };
+        let of_service = |service: &Service| {
+            let handlers = service.handlers.iter().map(|(name, _)| name.to_string());
+            let routes = service.routes.iter().map(|route| format!("{} {}", route.method, route.path));
+            handlers.chain(routes).map(|name| of(service, name)).collect()
+        };
+        services.iter().map(of_service).collect()
+    }
+
+    /// Sends new requests to a loaded app.
+    pub(crate) fn activate(&mut self, deployment: u32) {
+        if let Some(program) = self.programs.by_deployment.get(&deployment).copied() {
+            let replaced = self.programs.catalog.activate(program);
+            self.retire(replaced);
+        }
+    }
+
+    /// Forgets an app that was loaded in vain.
+    pub(crate) fn discard(&mut self, deployment: u32) {
+        if let Some(program) = self.programs.by_deployment.get(&deployment).copied() {
+            self.engine.unload(program);
+            self.programs.forget(program);
+        }
+    }
+
+    /// Sends no more requests to an app. Says whether it was there.
+    pub(crate) fn remove(&mut self, app: &str) -> bool {
+        let removed = self.programs.catalog.deactivate(app);
+        self.retire(removed);
+        removed.is_some()
+    }
+
+    fn retire(&mut self, program: Option<Program>) {
+        if let Some(program) = program {
+            self.programs.retired.push((program, self.now().0 + RETIRED_MS));
+        }
+    }
+
+    /// Unloads replaced programs that nothing runs in any more.
+    pub(crate) fn unload_retired(&mut self) {
+        let now = self.now().0;
+        let (kept, unloaded): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.programs.retired).into_iter().partition(|(program, from)| {
+                *from > now
+                    || !self.unbound.is_empty()
+                    || self.queue.len() > 0
+                    || self.shards.iter().flatten().any(|shard| shard.needs_program(*program))
+            });
+        self.programs.retired = kept;
+        for (program, _) in unloaded {
+            self.engine.unload(program);
+            self.programs.forget(program);
+        }
+    }
+}

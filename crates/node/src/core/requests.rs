@@ -1,0 +1,273 @@
+//! Requests on their way to a shard: run at once, queued while the core is busy, passed to the
+//! core that owns the shard, or refused when the wait would be too long.
+//!
+//! The runtime polls every connection that has something to read, then looks for new input. Such
+//! a round is kept short: once it has lasted [`ROUND_NS`], further requests queue, and the pump
+//! runs them in slices of the same length between which the runtime reads new input. A request's
+//! wait is thus known when the next one comes, and whoever would wait longer than `queue_ms` is
+//! refused at the cost of parsing it.
+
+use std::collections::VecDeque;
+
+use millrace_base::{Error, ErrorCode, limits};
+use millrace_func::HandlerKind;
+use millrace_shard::{RouteCall, Token, Unbound, UnboundStep};
+
+use crate::core::outputs::{Event, too_much_work};
+use crate::core::{Core, CoreMessage, Job};
+
+/// How long the core works before it looks for new input.
+const ROUND_NS: u64 = 2_000_000;
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    waiting: VecDeque<(u64, Job, Token)>,
+    /// When the present round began; `None` before its first request.
+    round_began_ns: Option<u64>,
+}
+
+impl Queue {
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn end_round(&mut self) {
+        self.round_began_ns = None;
+    }
+}
+
+impl Core {
+    /// Starts a request; its reply will be under the token.
+    pub(crate) fn submit(&mut self, job: Job) -> Token {
+        let token = self.slots.local();
+        let owner = match &job {
+            Job::Invoke(shard, _)
+            | Job::Send { shard, .. }
+            | Job::ReadState { shard, .. }
+            | Job::ReadInvocation { shard, .. } => self.shared.core_of(*shard),
+            Job::Route(_) => self.index,
+        };
+        if owner == self.index {
+            self.admit(job, token);
+        } else {
+            self.pass_on(owner, token, job);
+        }
+        token
+    }
+
+    /// Passes a request to the core that owns its shard.
+    pub(crate) fn pass_on(&mut self, owner: usize, token: Token, mut job: Job) {
+        if let Some(program) = job.program() {
+            match self.programs.deployment_of(*program) {
+                Some(deployment) => *program = deployment,
+                None => return self.answer(token, Err(gone())),
+            }
+        }
+        self.metrics.passed_on.increment();
+        self.shared.send(owner, CoreMessage::Request { from: self.index, token, job });
+    }
+
+    /// Takes a request that another core has passed on.
+    pub(crate) fn accept(&mut self, from: usize, remote: Token, mut job: Job) {
+        let token = self.slots.remote(from, remote);
+        if let Some(program) = job.program() {
+            match self.programs.program_of(*program) {
+                Some(own) => *program = own,
+                None => return self.answer(token, Err(gone())),
+            }
+        }
+        self.admit(job, token);
+    }
+
+    fn admit(&mut self, mut job: Job, token: Token) {
+        job.set_token(token);
+        let now_ns = self.shared.clock.monotonic_ns();
+        let began_ns = match self.queue.round_began_ns {
+            Some(began_ns) => began_ns,
+            None => {
+                self.read_clock();
+                self.queue.round_began_ns = Some(now_ns);
+                self.pump.notify_one();
+                now_ns
+            }
+        };
+        if self.is_memory_low && self.may_write(&job) {
+            self.metrics.shed.increment();
+            let message =
+                "changes come faster than the checkpoint can be written: try again after the time in Retry-After";
+            return self.answer(token, Err(Error::new(ErrorCode::Overloaded, message)));
+        }
+        if self.queue.waiting.is_empty() && now_ns - began_ns < ROUND_NS {
+            self.run(job);
+            return;
+        }
+        let waited_ns = self.queue.waiting.front().map_or(0, |(since_ns, _, _)| now_ns - since_ns);
+        let is_late = waited_ns > self.shared.options.queue_ms * 1_000_000;
+        if is_late || self.queue.waiting.len() >= limits::QUEUE_REQUESTS {
+            self.metrics.shed.increment();
+            let message = "requests already wait too long on this node: try again after the time in Retry-After";
+            return self.answer(token, Err(Error::new(ErrorCode::Overloaded, message)));
+        }
+        self.queue.waiting.push_back((now_ns, job, token));
+        self.pump.notify_one();
+    }
+
+    fn may_write(&self, job: &Job) -> bool {
+        match job {
+            Job::Invoke(_, invoke) => self.programs.catalog.kind(invoke.handler) == HandlerKind::Transaction,
+            Job::Send { .. } | Job::Route(_) => true,
+            Job::ReadState { .. } | Job::ReadInvocation { .. } => false,
+        }
+    }
+
+    /// Runs queued requests for one slice. Says whether some are left.
+    pub(crate) fn run_queue(&mut self) -> bool {
+        if self.queue.waiting.is_empty() {
+            return false;
+        }
+        self.read_clock();
+        let began_ns = self.shared.clock.monotonic_ns();
+        while let Some((_, job, _)) = self.queue.waiting.pop_front() {
+            self.run(job);
+            if self.shared.clock.monotonic_ns() - began_ns >= ROUND_NS {
+                break;
+            }
+        }
+        !self.queue.waiting.is_empty()
+    }
+
+    fn run(&mut self, job: Job) {
+        match job {
+            Job::Invoke(shard, invoke) => {
+                self.with_shard(shard, |shard, world| shard.invoke(invoke, world));
+            }
+            Job::Send { shard, invoke, delay_ms } => {
+                self.with_shard(shard, |shard, world| shard.send(invoke, delay_ms, world));
+            }
+            Job::ReadState { shard, token, entity, field } => {
+                self.with_shard(shard, |shard, world| shard.read_state(token, &entity, field.as_deref(), world));
+            }
+            Job::ReadInvocation { shard, token, sequence } => {
+                self.with_shard(shard, |shard, world| shard.read_invocation(token, sequence, world));
+            }
+            Job::Route(call) => self.run_route(call),
+        }
+        self.handle_events();
+    }
+
+    fn run_route(&mut self, call: RouteCall) {
+        let token = call.info.token;
+        let shard_count = self.shared.shard_count;
+        let step = self.with_world(None, |_, world| Unbound::start(call, shard_count, world));
+        match step {
+            Ok(step) => self.route_stepped(step),
+            Err(reason) => {
+                tracing::error!(reason, "running a route broke an invariant");
+                self.answer(token, Err(Error::new(ErrorCode::Internal, "the route could not be run")));
+            }
+        }
+    }
+
+    fn route_stepped(&mut self, step: UnboundStep) {
+        match step {
+            UnboundStep::Done(token, result) => self.answer(token, result),
+            UnboundStep::Waiting(unbound) => {
+                self.unbound.insert(unbound.nonce(), unbound);
+            }
+            UnboundStep::Home(unbound, shard) => {
+                let owner = self.shared.core_of(shard);
+                if owner == self.index {
+                    if unbound.awaits_offload() {
+                        self.adopted.insert(unbound.nonce(), shard);
+                    }
+                    self.with_shard(shard, |shard, world| shard.adopt(unbound, world));
+                    return;
+                }
+                let call = self.with_world(None, |_, world| unbound.cancel(world));
+                if let Ok(Some(call)) = call {
+                    // A request that was itself passed on to here keeps its way back: its slot
+                    // forwards the reply.
+                    self.pass_on(owner, call.info.token, Job::Route(call));
+                }
+            }
+        }
+    }
+
+    /// Does what shards asked for while they were borrowed, and what that leads to.
+    pub(crate) fn handle_events(&mut self) {
+        while let Some(event) = self.events.pop_front() {
+            match event {
+                Event::Deliver { to, delivery } => {
+                    let owner = self.shared.core_of(to);
+                    if owner == self.index {
+                        self.with_shard(to, |shard, world| shard.deliver(delivery, world));
+                    } else {
+                        self.shared.send(owner, CoreMessage::Deliver { to, delivery });
+                    }
+                }
+                Event::Acknowledge { to, from, sequence } => {
+                    let owner = self.shared.core_of(to);
+                    if owner == self.index {
+                        self.with_shard(to, |shard, world| shard.acknowledged(from, sequence, world));
+                    } else {
+                        self.shared.send(owner, CoreMessage::Acknowledge { to, from, sequence });
+                    }
+                }
+                Event::RunRoute(call) => self.run_route(call),
+                Event::Offload(ticket, work) => self.offload(ticket, work),
+            }
+        }
+        if !self.batch.is_empty() && !self.is_committing {
+            self.pump.notify_one();
+        }
+    }
+
+    fn offload(&mut self, ticket: millrace_shard::OffloadTicket, work: millrace_func::Offload) {
+        let (shared, core) = (std::sync::Arc::clone(&self.shared), self.index);
+        if self.open_offloads >= limits::OFFLOADS {
+            shared.send(core, CoreMessage::Offloaded { ticket, result: Err(too_much_work()) });
+            self.open_offloads += 1;
+            return;
+        }
+        self.open_offloads += 1;
+        // The runtime's blocking threads; their number is bounded where the runtime is built.
+        tokio::task::spawn_blocking(move || {
+            let result = work.run();
+            shared.send(core, CoreMessage::Offloaded { ticket, result });
+        });
+    }
+
+    /// Offloaded work has ended: resumes whoever awaits it.
+    pub(crate) fn offloaded(&mut self, ticket: millrace_shard::OffloadTicket, result: Result<bytes::Bytes, Error>) {
+        self.open_offloads -= 1;
+        self.read_clock();
+        let adopted = self.adopted.get(&ticket.nonce).copied();
+        if let Some(shard) = ticket.shard.or(adopted) {
+            self.with_shard(shard, |shard, world| shard.complete(ticket, result, world));
+        } else if let Some(unbound) = self.unbound.remove(&ticket.nonce) {
+            let step =
+                self.with_world(None, |_, world| unbound.complete(ticket.frame, ticket.operation, result, world));
+            if let Ok(step) = step {
+                self.route_stepped(step);
+            }
+        }
+        if self.open_offloads == 0 {
+            self.adopted.clear();
+        }
+        self.handle_events();
+    }
+
+    /// Answers a request that no shard will answer.
+    pub(crate) fn answer(&mut self, token: Token, result: Result<millrace_shard::Reply, Error>) {
+        if let Err(error) = &result {
+            self.metrics.count_error(error.code);
+        }
+        if let Some(forward) = self.slots.reply(token, result) {
+            self.shared.send(forward.core, CoreMessage::Reply { token: forward.token, result: forward.result });
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorCode::UnknownApp, "the app was replaced while the request was on its way; try again")
+}

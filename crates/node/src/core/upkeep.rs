@@ -1,0 +1,262 @@
+//! What a core does between requests: timers, eviction, checkpoints, log truncation.
+//!
+//! One flush runs at a time per core. It starts when dirty entities take more than a quarter of
+//! the core's memory, when the log has grown past [`LOG_BYTES`], or when a shard's oldest change
+//! is [`FLUSH_AFTER_MS`] old, so that restarts stay quick and the log short.
+
+use std::sync::atomic::Ordering;
+
+use millrace_base::ShardId;
+use millrace_shard::Shard;
+use millrace_store::FlushChunk;
+
+use crate::core::Core;
+use crate::flusher::FlushJob;
+
+/// Log kept before a checkpoint is made to shorten it: a few seconds of replay.
+const LOG_BYTES: u64 = 256 << 20;
+
+/// A change is checkpointed at the latest after this long.
+const FLUSH_AFTER_MS: u64 = 60_000;
+
+/// Bytes of one chunk: large enough that the checkpoint takes it without a journal of its own.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// Bytes of a chunk gathered between two rounds, so that no request waits long for it.
+const GATHER_BYTES: usize = 128 << 10;
+
+/// Entities whose bookkeeping is finished between two rounds, after their chunk was written.
+const SETTLE_ENTITIES: usize = 512;
+
+/// After a failed checkpoint write, how long to wait.
+const RETRY_MS: u64 = 1_000;
+
+/// Every shard is ticked once in this time, a few at each of the core's ticks.
+const SHARD_TICK_MS: u64 = 1_000;
+
+pub(crate) struct Upkeep {
+    /// The shard being flushed, and how far it is.
+    flushing: Option<(ShardId, Flushing)>,
+    /// A shard with confirmed chunks whose bookkeeping goes on between rounds.
+    settling: Option<ShardId>,
+    /// By shard: when its last flush began, and its last tick, in Unix milliseconds.
+    last_flush_ms: Vec<u64>,
+    last_tick_ms: Vec<u64>,
+    no_flush_before_ms: u64,
+}
+
+/// Where the present flush stands.
+enum Flushing {
+    /// The next chunk has yet to be begun.
+    Next,
+    /// A chunk is being gathered.
+    Gathering(FlushChunk),
+    /// A whole chunk waits until the log is durable up to what it holds.
+    Waiting(FlushChunk),
+    /// The flusher writes a chunk.
+    Writing,
+}
+
+impl Upkeep {
+    pub(crate) fn new(shard_count: u16) -> Self {
+        let shards = usize::from(shard_count);
+        Self {
+            flushing: None,
+            settling: None,
+            last_flush_ms: vec![0; shards],
+            last_tick_ms: vec![0; shards],
+            no_flush_before_ms: 0,
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn tick(&mut self) {
+        self.read_clock();
+        let now = self.now();
+        let due: Vec<ShardId> = self
+            .local_shards()
+            .into_iter()
+            .filter(|id| {
+                let index = usize::from(id.0);
+                let is_turn = now.0.saturating_sub(self.upkeep.last_tick_ms[index]) >= SHARD_TICK_MS;
+                let next = self.shards[index].as_ref().and_then(Shard::next_due);
+                is_turn || next.is_some_and(|due| due <= now)
+            })
+            .collect();
+        self.each_shard(&due, |core, id| {
+            core.upkeep.last_tick_ms[usize::from(id.0)] = now.0;
+            core.with_shard(id, |shard, world| shard.tick(world));
+        });
+        self.look_after_memory();
+        self.pump.notify_one();
+        self.unload_retired();
+        self.measure();
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.shared.options.memory_bytes / self.shared.cores.len()
+    }
+
+    fn sum(&mut self, mut of: impl FnMut(&mut Shard) -> usize) -> usize {
+        self.shards.iter_mut().flatten().map(&mut of).sum()
+    }
+
+    /// Evicts clean entities of every shard in proportion to what it holds.
+    fn look_after_memory(&mut self) {
+        let budget = self.memory_bytes();
+        let resident = self.sum(|shard| shard.store().resident_bytes());
+        if resident <= budget {
+            return;
+        }
+        // A tenth below the budget, so that not every tick has to evict a little.
+        let target = budget / 10 * 9;
+        for shard in self.shards.iter_mut().flatten() {
+            let own = shard.store().resident_bytes() as u128;
+            let share = own * target as u128 / resident as u128;
+            shard.store().evict(usize::try_from(share).unwrap_or(usize::MAX));
+        }
+    }
+
+    fn measure(&mut self) {
+        let resident = self.sum(|shard| shard.store().resident_bytes());
+        let entities = self.sum(|shard| shard.store().resident_entities());
+        let dirty = self.sum(|shard| shard.store().dirty_bytes());
+        let waiting = self.sum(|shard| shard.waiting());
+        self.metrics.resident_bytes.set(resident as u64);
+        self.metrics.resident_entities.set(entities as u64);
+        self.metrics.dirty_bytes.set(dirty as u64);
+        self.metrics.waiting_transactions.set(waiting as u64);
+        self.metrics.queued_requests.set(self.queue.len() as u64);
+        self.metrics.open_requests.set(self.slots.len() as u64);
+        self.is_memory_low = dirty > self.memory_bytes() / 4 * 3;
+    }
+
+    /// Moves the flush on by a bounded step. Says whether more can be done at once.
+    pub(crate) fn flush_step(&mut self) -> bool {
+        if let Some(id) = self.upkeep.settling
+            && let Some(shard) = self.shards[usize::from(id.0)].as_mut()
+        {
+            let is_settled = !shard.store().settle(SETTLE_ENTITIES);
+            self.upkeep.settling = (!is_settled).then_some(id);
+        }
+        if self.now().0 < self.upkeep.no_flush_before_ms {
+            return false;
+        }
+        let (id, flushing) = match self.upkeep.flushing.take() {
+            Some(flushing) => flushing,
+            None => match self.begin_flush() {
+                Some(id) => (id, Flushing::Next),
+                None => return self.upkeep.settling.is_some(),
+            },
+        };
+        let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
+            return false;
+        };
+        let durable = shard.durable_lsn();
+        let next = match flushing {
+            Flushing::Next => match shard.store().next_flush_chunk(GATHER_BYTES) {
+                Some(chunk) => Flushing::Gathering(chunk),
+                None => return false,
+            },
+            Flushing::Gathering(mut chunk) => {
+                let has_more =
+                    chunk.size_bytes() < CHUNK_BYTES && shard.store().extend_flush_chunk(&mut chunk, GATHER_BYTES);
+                if has_more { Flushing::Gathering(chunk) } else { Flushing::Waiting(chunk) }
+            }
+            Flushing::Waiting(chunk) if chunk.needs_durable() <= durable => {
+                self.shared.flusher.write(FlushJob { core: self.index, shard: id, chunk });
+                Flushing::Writing
+            }
+            other => other,
+        };
+        let can_go_on = matches!(next, Flushing::Gathering(_)) || self.upkeep.settling.is_some();
+        self.upkeep.flushing = Some((id, next));
+        can_go_on
+    }
+
+    fn begin_flush(&mut self) -> Option<ShardId> {
+        let now = self.now().0;
+        let dirty = self.sum(|shard| shard.store().dirty_bytes());
+        let is_large = dirty > self.memory_bytes() / 4;
+        let is_log_long = self.shared.segments.closed_bytes() > LOG_BYTES;
+        let mut best: Option<(usize, ShardId)> = None;
+        for id in self.local_shards() {
+            let index = usize::from(id.0);
+            let Some(shard) = self.shards[index].as_mut().filter(|shard| !shard.is_stopped()) else {
+                continue;
+            };
+            let store = shard.store();
+            if store.checkpoint_lsn() == store.lsn() {
+                self.upkeep.last_flush_ms[index] = now;
+                continue;
+            }
+            let is_old = now.saturating_sub(self.upkeep.last_flush_ms[index]) > FLUSH_AFTER_MS;
+            if !is_large && !is_log_long && !is_old {
+                continue;
+            }
+            // With a long log the shard that has not been checkpointed for longest holds it back.
+            let weight = if is_log_long && !is_large {
+                usize::try_from(now - self.upkeep.last_flush_ms[index]).unwrap_or(usize::MAX)
+            } else {
+                store.dirty_bytes()
+            };
+            if best.is_none_or(|(most, _)| weight > most) {
+                best = Some((weight, id));
+            }
+        }
+        let (_, id) = best?;
+        self.upkeep.last_flush_ms[usize::from(id.0)] = now;
+        let shard = self.shards[usize::from(id.0)].as_mut()?;
+        shard.store().begin_flush().map(|_| id)
+    }
+
+    /// The flusher has written a chunk, or could not.
+    pub(crate) fn flushed(&mut self, id: ShardId, chunk: &FlushChunk, result: Result<(), String>) {
+        self.upkeep.flushing = None;
+        let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                self.metrics.checkpointed_bytes.add(chunk.size_bytes() as u64);
+                let checkpointed = shard.store().confirm_flush_chunk(chunk);
+                self.upkeep.settling = Some(id);
+                match checkpointed {
+                    Some(lsn) => {
+                        self.shared.checkpointed[usize::from(id.0)].store(lsn.0, Ordering::Release);
+                        self.shared.flusher.truncate_log();
+                    }
+                    None => self.upkeep.flushing = Some((id, Flushing::Next)),
+                }
+            }
+            Err(reason) => {
+                tracing::warn!(shard = id.0, reason, "a checkpoint could not be written; it will be tried again");
+                shard.store().abandon_flush();
+                self.upkeep.no_flush_before_ms = self.now().0 + RETRY_MS;
+            }
+        }
+        self.pump.notify_one();
+    }
+
+    /// Writes everything to the checkpoint, on this thread: the only way to keep state across a
+    /// stop when there is no log.
+    ///
+    /// # Errors
+    /// What the checkpoint answers.
+    pub(crate) fn flush_everything(&mut self) -> Result<(), millrace_store::StoreError> {
+        for id in self.local_shards() {
+            let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
+                continue;
+            };
+            let store = shard.store();
+            store.abandon_flush();
+            store.begin_flush();
+            while let Some(chunk) = store.next_flush_chunk(CHUNK_BYTES) {
+                self.shared.checkpoint.write(id, &chunk)?;
+                store.confirm_flush_chunk(&chunk);
+            }
+        }
+        Ok(())
+    }
+}

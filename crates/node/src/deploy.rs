@@ -1,0 +1,134 @@
+//! Deploying an app on all cores or on none.
+//!
+//! Every core loads the app without using it; only when all have succeeded is it kept on disk
+//! and then activated everywhere. A core that refuses it leaves every core as it was.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use millrace_api::{AppInfo, HandlerInfo, RouteInfo, ServiceInfo};
+use millrace_base::{Error, ErrorCode};
+use millrace_func::{App, Catalog, Loaded};
+use tokio::sync::oneshot;
+
+use crate::core::{CoreMessage, Shared};
+
+fn stopping() -> Error {
+    Error::new(ErrorCode::ShuttingDown, "the node is stopping")
+}
+
+/// Loads, keeps and activates an app. Returns how often it was deployed since the start.
+///
+/// # Errors
+/// `app-refused` from whichever core refused it first; `internal` when it cannot be kept.
+pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
+    if shared.is_stopping.load(Ordering::Relaxed) {
+        return Err(stopping());
+    }
+    let mut state = shared.deploying.lock().await;
+    state.last_deployment += 1;
+    let deployment = state.last_deployment;
+    let app = Arc::new(app);
+    if let Err(error) = prepare(shared, deployment, &app).await {
+        for core in 0..shared.cores.len() {
+            shared.send(core, CoreMessage::Discard { deployment });
+        }
+        return Err(error);
+    }
+    keep(shared, &app).await?;
+    activate(shared, deployment).await?;
+    let version = state.versions.entry(app.name.to_string()).or_default();
+    *version += 1;
+    tracing::info!(app = app.name.as_str(), version = *version, "deployed");
+    Ok(*version)
+}
+
+async fn prepare(shared: &Arc<Shared>, deployment: u32, app: &Arc<App>) -> Result<(), Error> {
+    let mut answers = Vec::new();
+    for core in 0..shared.cores.len() {
+        let (done, answer) = oneshot::channel();
+        shared.send(core, CoreMessage::Prepare { deployment, app: Arc::clone(app), done });
+        answers.push(answer);
+    }
+    let mut result = Ok(());
+    for answer in answers {
+        let loaded = answer.await.unwrap_or_else(|_| Err(stopping()));
+        result = result.and(loaded);
+    }
+    result
+}
+
+async fn keep(shared: &Arc<Shared>, app: &Arc<App>) -> Result<(), Error> {
+    let (apps, app) = (shared.apps.clone(), Arc::clone(app));
+    let kept = tokio::task::spawn_blocking(move || apps.keep(&app)).await;
+    match kept {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Error::new(ErrorCode::Internal, format!("the app could not be kept on disk: {error}"))),
+        Err(_) => Err(stopping()),
+    }
+}
+
+async fn activate(shared: &Arc<Shared>, deployment: u32) -> Result<(), Error> {
+    let mut answers = Vec::new();
+    for core in 0..shared.cores.len() {
+        let (done, answer) = oneshot::channel();
+        shared.send(core, CoreMessage::Activate { deployment, done });
+        answers.push(answer);
+    }
+    for answer in answers {
+        answer.await.map_err(|_| stopping())?;
+    }
+    Ok(())
+}
+
+/// Sends no more requests to an app and forgets it on disk. Its state stays.
+///
+/// # Errors
+/// `unknown-app`; `internal` when the file cannot be removed.
+pub(crate) async fn remove(shared: &Arc<Shared>, name: &str) -> Result<(), Error> {
+    let _one_at_a_time = shared.deploying.lock().await;
+    let (apps, owned) = (shared.apps.clone(), name.to_owned());
+    let forgotten = tokio::task::spawn_blocking(move || apps.forget(&owned)).await;
+    if let Ok(Err(error)) = forgotten {
+        return Err(Error::new(ErrorCode::Internal, format!("the app could not be removed from disk: {error}")));
+    }
+    let mut answers = Vec::new();
+    for core in 0..shared.cores.len() {
+        let (done, answer) = oneshot::channel();
+        shared.send(core, CoreMessage::Remove { app: name.to_owned(), done });
+        answers.push(answer);
+    }
+    let mut was_there = false;
+    for answer in answers {
+        was_there |= answer.await.map_err(|_| stopping())?;
+    }
+    if was_there {
+        tracing::info!(app = name, "removed");
+        return Ok(());
+    }
+    Err(Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is deployed")))
+}
+
+/// A loaded app as operators see it.
+pub(crate) fn describe(loaded: &Loaded, version: u64) -> AppInfo {
+    let mut services: Vec<ServiceInfo> = loaded
+        .services
+        .iter()
+        .map(|service| {
+            let handler = |(name, kind): &(millrace_base::Name, _)| HandlerInfo { name: name.to_string(), kind: *kind };
+            let mut handlers: Vec<HandlerInfo> = service.handlers.iter().map(handler).collect();
+            handlers.sort_by(|a, b| a.name.cmp(&b.name));
+            let route =
+                |route: &millrace_func::Route| RouteInfo { method: route.method.clone(), path: route.path.clone() };
+            ServiceInfo { name: service.name.to_string(), handlers, routes: service.routes.iter().map(route).collect() }
+        })
+        .collect();
+    services.sort_by(|a, b| a.name.cmp(&b.name));
+    AppInfo { name: loaded.app.to_string(), version, services }
+}
+
+/// The current version of an app, if it is deployed.
+pub(crate) fn current<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Loaded> {
+    let (_, program) = catalog.apps().find(|(app, _)| app.as_str() == name)?;
+    catalog.program(program)
+}

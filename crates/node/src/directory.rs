@@ -1,0 +1,207 @@
+//! The data directory: who uses it, how many shards it has, which format it is in.
+//!
+//! ```text
+//! data/
+//!   node.json     format version and shard count; written once
+//!   lock          held (flock) while a node runs
+//!   pid           the running node's process id
+//!   log/          millrace_log
+//!   checkpoint/   millrace_store (fjall)
+//!   apps/         deployed apps, one tar each
+//!   keys.json     API keys (millrace_http)
+//! ```
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use millrace_base::limits;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::options::DEFAULT_SHARDS;
+
+/// The version this build writes and the only one it reads.
+const FORMAT: u32 = 1;
+
+/// Why a data directory cannot be used.
+#[derive(Debug)]
+pub enum DirectoryError {
+    /// Another process uses it.
+    InUse(PathBuf),
+    /// It was created with another number of shards.
+    Shards {
+        /// What it has.
+        has: u16,
+        /// What was asked for.
+        asked: u16,
+    },
+    /// `--shards` is out of range.
+    ShardCount(u16),
+    /// Its `node.json` is of another version, or not readable.
+    Format(PathBuf, String),
+    /// The file system failed.
+    Io(PathBuf, io::Error),
+}
+
+impl fmt::Display for DirectoryError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DirectoryError::InUse(path) => {
+                write!(
+                    formatter,
+                    "the data directory {} is used by another millrace process; stop it or give another --data",
+                    path.display()
+                )
+            }
+            DirectoryError::Shards { has, asked } => write!(
+                formatter,
+                "the data directory has {has} shards, fixed when it was created; start without --shards {asked}, or with another --data"
+            ),
+            DirectoryError::ShardCount(count) => {
+                write!(formatter, "--shards {count} is outside 1 to {}", limits::SHARDS)
+            }
+            DirectoryError::Format(path, what) => write!(formatter, "{}: {what}", path.display()),
+            DirectoryError::Io(path, error) => write!(formatter, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for DirectoryError {}
+
+#[derive(Serialize, Deserialize)]
+struct NodeFile {
+    format: u32,
+    shards: u16,
+}
+
+/// A data directory in use by this process.
+#[derive(Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    shard_count: u16,
+    /// Keeps the lock for as long as the directory is in use.
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Creates or opens the directory and locks it against other processes.
+    ///
+    /// # Errors
+    /// [`DirectoryError`], which names what to change.
+    pub fn open(path: &Path, shards: Option<u16>) -> Result<Self, DirectoryError> {
+        if let Some(count) = shards
+            && !(1..=limits::SHARDS).contains(&count)
+        {
+            return Err(DirectoryError::ShardCount(count));
+        }
+        let io = |error| DirectoryError::Io(path.to_owned(), error);
+        fs::create_dir_all(path).map_err(io)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock")).map_err(io)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| DirectoryError::InUse(path.to_owned()))?;
+        let shard_count = Self::shard_count_of(path, shards)?;
+        Ok(Self { path: path.to_owned(), shard_count, _lock: lock })
+    }
+
+    fn shard_count_of(path: &Path, asked: Option<u16>) -> Result<u16, DirectoryError> {
+        let file = path.join("node.json");
+        let io = |error| DirectoryError::Io(file.clone(), error);
+        let wrong = |what: String| DirectoryError::Format(file.clone(), what);
+        match fs::read(&file) {
+            Ok(bytes) => {
+                let node: NodeFile = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+                if node.format != FORMAT {
+                    let what = format!("format {} is not known to this build, which reads {FORMAT}", node.format);
+                    return Err(wrong(what));
+                }
+                if !(1..=limits::SHARDS).contains(&node.shards) {
+                    return Err(wrong(format!("{} shards are outside 1 to {}", node.shards, limits::SHARDS)));
+                }
+                match asked {
+                    Some(asked) if asked != node.shards => Err(DirectoryError::Shards { has: node.shards, asked }),
+                    _ => Ok(node.shards),
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let shards = asked.unwrap_or(DEFAULT_SHARDS);
+                let text = serde_json::to_vec_pretty(&NodeFile { format: FORMAT, shards })
+                    .map_err(|error| wrong(error.to_string()))?;
+                write_durably(&file, &text).map_err(io)?;
+                Ok(shards)
+            }
+            Err(error) => Err(io(error)),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many shards it has.
+    #[must_use]
+    pub fn shard_count(&self) -> u16 {
+        self.shard_count
+    }
+
+    /// Writes `<data>/pid`.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn write_pid(&self) -> io::Result<()> {
+        fs::write(self.path.join("pid"), format!("{}\n", std::process::id()))
+    }
+}
+
+impl Drop for DataDirectory {
+    fn drop(&mut self) {
+        // Left over after a crash it does no harm: the lock decides who may start.
+        let _ = fs::remove_file(self.path.join("pid"));
+    }
+}
+
+/// Writes a file so that after a power cut it is there whole, as before, or not at all.
+pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(&temporary, path)?;
+    sync_folder_of(path)
+}
+
+/// Makes the entry of `path` in its folder durable.
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shard_count_is_fixed_when_the_directory_is_created() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = DataDirectory::open(folder.path(), Some(3)).expect("new");
+        assert_eq!(first.shard_count(), 3);
+        assert!(matches!(DataDirectory::open(folder.path(), None), Err(DirectoryError::InUse(_))));
+        drop(first);
+        assert_eq!(DataDirectory::open(folder.path(), None).expect("again").shard_count(), 3);
+        let other = DataDirectory::open(folder.path(), Some(4));
+        assert!(matches!(other, Err(DirectoryError::Shards { has: 3, asked: 4 })));
+        assert!(matches!(DataDirectory::open(folder.path(), Some(0)), Err(DirectoryError::ShardCount(0))));
+    }
+
+    #[test]
+    fn a_directory_of_another_format_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for text in ["", "{}", "{\"format\":2,\"shards\":3}", "{\"format\":1,\"shards\":0}"] {
+            fs::write(folder.path().join("node.json"), text).expect("written");
+            assert!(matches!(DataDirectory::open(folder.path(), None), Err(DirectoryError::Format(..))), "{text}");
+        }
+    }
+}

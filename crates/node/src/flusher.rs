@@ -1,0 +1,89 @@
+//! The thread that writes checkpoints and deletes the log they cover.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use millrace_base::ShardId;
+use millrace_store::FlushChunk;
+
+use crate::core::{CoreMessage, Shared};
+
+/// A chunk to write for one shard of one core.
+pub(crate) struct FlushJob {
+    pub core: usize,
+    pub shard: ShardId,
+    pub chunk: FlushChunk,
+}
+
+enum Command {
+    Write(FlushJob),
+    TruncateLog,
+    Stop,
+}
+
+/// The flusher as cores see it.
+#[derive(Clone)]
+pub(crate) struct FlusherHandle {
+    sender: Sender<Command>,
+}
+
+impl FlusherHandle {
+    /// Writes a chunk; the answer comes as `CoreMessage::Flushed`.
+    pub(crate) fn write(&self, job: FlushJob) {
+        self.send(Command::Write(job));
+    }
+
+    /// Deletes what the checkpoints cover by now.
+    pub(crate) fn truncate_log(&self) {
+        self.send(Command::TruncateLog);
+    }
+
+    fn send(&self, command: Command) {
+        if self.sender.send(command).is_err() {
+            tracing::debug!("the flusher has stopped already");
+        }
+    }
+}
+
+/// What the flusher's thread is started with, once the rest of the node is there.
+pub(crate) struct Flusher {
+    receiver: Receiver<Command>,
+}
+
+impl Flusher {
+    pub(crate) fn new() -> (FlusherHandle, Flusher) {
+        let (sender, receiver) = channel();
+        (FlusherHandle { sender }, Flusher { receiver })
+    }
+
+    /// Starts the thread; [`stop`] ends it.
+    pub(crate) fn start(self, shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name("flusher".to_owned()).spawn(move || self.run(&shared))
+    }
+
+    fn run(self, shared: &Shared) {
+        while let Ok(command) = self.receiver.recv() {
+            match command {
+                Command::Write(FlushJob { core, shard, chunk }) => {
+                    let result = shared.checkpoint.write(shard, &chunk).map_err(|error| error.to_string());
+                    shared.send(core, CoreMessage::Flushed { shard, chunk, result });
+                }
+                Command::TruncateLog => {
+                    if let Err(error) = shared.segments.delete_covered(&|shard| shared.checkpointed_lsn(shard)) {
+                        tracing::warn!(%error, "log segments that are no longer needed could not be deleted yet");
+                    }
+                }
+                Command::Stop => return,
+            }
+        }
+    }
+}
+
+/// Ends the flusher after what it has been given.
+pub(crate) fn stop(handle: &FlusherHandle, thread: JoinHandle<()>) {
+    handle.send(Command::Stop);
+    if thread.join().is_err() {
+        tracing::error!("the flusher's thread panicked");
+    }
+}

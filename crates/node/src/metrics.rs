@@ -1,0 +1,191 @@
+//! What a node counts, and how Prometheus gets it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millrace_base::ErrorCode;
+use millrace_base::metric::{Counter, Gauge, Histogram, HistogramSnapshot};
+use millrace_log::AppendReport;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// One core's numbers. Written by that core only.
+#[derive(Debug, Default)]
+pub(crate) struct CoreMetrics {
+    pub entries: Counter,
+    pub batches: Counter,
+    pub log_bytes: Counter,
+    pub fsync_ns: Histogram,
+    pub group_size: Histogram,
+    pub shed: Counter,
+    pub passed_on: Counter,
+    pub checkpointed_bytes: Counter,
+    pub cpu_kills: Counter,
+    pub memory_kills: Counter,
+    pub stack_kills: Counter,
+    pub other_kills: Counter,
+    pub resident_bytes: Gauge,
+    pub resident_entities: Gauge,
+    pub dirty_bytes: Gauge,
+    pub queued_requests: Gauge,
+    pub open_requests: Gauge,
+    pub waiting_transactions: Gauge,
+}
+
+impl CoreMetrics {
+    pub(crate) fn committed(&self, report: &AppendReport) {
+        self.batches.increment();
+        self.log_bytes.add(report.bytes);
+        self.group_size.record(u64::from(report.entries));
+        self.fsync_ns.record(report.sync_us * 1000);
+    }
+
+    /// Counts functions that were stopped by a limit.
+    pub(crate) fn count_error(&self, code: ErrorCode) {
+        match code {
+            ErrorCode::CpuLimit => self.cpu_kills.increment(),
+            ErrorCode::MemoryLimit => self.memory_kills.increment(),
+            ErrorCode::StackLimit => self.stack_kills.increment(),
+            ErrorCode::DepthLimit
+            | ErrorCode::OperationLimit
+            | ErrorCode::SizeLimit
+            | ErrorCode::Stalled
+            | ErrorCode::WaitLimit => self.other_kills.increment(),
+            _ => {}
+        }
+    }
+}
+
+/// The node's numbers, summed over its cores at each scrape. Register it with a Prometheus registry.
+#[derive(Clone, Debug)]
+pub struct NodeMetrics {
+    pub(crate) cores: Vec<Arc<CoreMetrics>>,
+    pub(crate) handlers: HandlerMetrics,
+}
+
+/// One core's histogram of a handler's or route's latency in nanoseconds, and how many failed.
+#[derive(Debug, Default)]
+pub(crate) struct HandlerMetric {
+    pub latency_ns: Histogram,
+    pub errors: Counter,
+}
+
+/// Latencies by app, service and handler (or route). The lock is taken when an app is loaded and
+/// at a scrape, never by a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HandlerMetrics {
+    by_name: Arc<Mutex<BTreeMap<[String; 3], Vec<Arc<HandlerMetric>>>>>,
+}
+
+impl HandlerMetrics {
+    /// The numbers of one handler on one more core. Loading a new version goes on with the old
+    /// numbers of that core, so that a deployment resets nothing.
+    pub(crate) fn of(&self, core: usize, cores: usize, name: [String; 3]) -> Arc<HandlerMetric> {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let metrics = by_name.entry(name).or_insert_with(|| (0..cores).map(|_| Arc::default()).collect());
+        Arc::clone(&metrics[core])
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let help = "Time from a call's arrival at the node to its reply";
+        let mut family = encoder.encode_descriptor("millrace_handler_seconds", help, None, MetricType::Histogram)?;
+        for ([app, service, handler], cores) in by_name.iter() {
+            let mut snapshot = HistogramSnapshot::default();
+            cores.iter().for_each(|core| core.latency_ns.add_to(&mut snapshot));
+            if snapshot.count() > 0 {
+                let labels = [("app", app.as_str()), ("service", service), ("handler", handler)];
+                encode_snapshot(&mut family.encode_family(&labels)?, &snapshot, 1e9)?;
+            }
+        }
+        drop(family);
+        let help = "Calls that were answered with an error";
+        let mut family = encoder.encode_descriptor("millrace_handler_errors", help, None, MetricType::Counter)?;
+        for ([app, service, handler], cores) in by_name.iter() {
+            let labels = [("app", app.as_str()), ("service", service), ("handler", handler)];
+            let errors: u64 = cores.iter().map(|core| core.errors.get()).sum();
+            if errors > 0 {
+                ConstCounter::new(errors).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode_snapshot(
+    metric: &mut MetricEncoder<'_>,
+    snapshot: &HistogramSnapshot,
+    unit: f64,
+) -> Result<(), std::fmt::Error> {
+    // The encoder adds the buckets up itself.
+    let buckets: Vec<(f64, u64)> =
+        snapshot.buckets().filter(|(_, count)| *count > 0).map(|(bound, count)| (bound as f64 / unit, count)).collect();
+    let buckets = if buckets.is_empty() { vec![(f64::MAX, 0)] } else { buckets };
+    metric.encode_histogram::<NoLabelSet>(snapshot.sum() as f64 / unit, snapshot.count(), &buckets, None)
+}
+
+impl NodeMetrics {
+    /// Numbers of a node with so many cores, all zero until the node starts with them.
+    #[must_use]
+    pub fn new(cores: usize) -> Self {
+        Self { cores: (0..cores).map(|_| Arc::default()).collect(), handlers: HandlerMetrics::default() }
+    }
+}
+
+type CounterRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Counter);
+type GaugeRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Gauge);
+type HistogramRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Histogram, f64);
+
+const COUNTERS: [CounterRow; 10] = [
+    ("millrace_log_entries", "Entries appended to the log", |core| &core.entries),
+    ("millrace_log_batches", "Batches made durable", |core| &core.batches),
+    ("millrace_log_bytes", "Bytes written to the log", |core| &core.log_bytes),
+    ("millrace_checkpoint_bytes", "Bytes of rows written to the checkpoint", |core| &core.checkpointed_bytes),
+    ("millrace_requests_shed", "Requests refused because others waited too long", |core| &core.shed),
+    ("millrace_requests_passed_on", "Requests passed to the core of their shard", |core| &core.passed_on),
+    ("millrace_limit_kills_cpu", "Calls ended by their CPU limit", |core| &core.cpu_kills),
+    ("millrace_limit_kills_memory", "Calls ended by their memory limit", |core| &core.memory_kills),
+    ("millrace_limit_kills_stack", "Calls ended by their stack limit", |core| &core.stack_kills),
+    ("millrace_limit_kills_other", "Calls ended by any other limit", |core| &core.other_kills),
+];
+
+const GAUGES: [GaugeRow; 6] = [
+    ("millrace_resident_bytes", "Memory held for entities", |core| &core.resident_bytes),
+    ("millrace_resident_entities", "Entities in memory", |core| &core.resident_entities),
+    ("millrace_dirty_bytes", "Memory of entities not checkpointed yet", |core| &core.dirty_bytes),
+    ("millrace_queued_requests", "Requests that wait for their core", |core| &core.queued_requests),
+    ("millrace_open_requests", "Requests not answered yet", |core| &core.open_requests),
+    ("millrace_waiting_transactions", "Transactions that wait in the middle", |core| &core.waiting_transactions),
+];
+
+const HISTOGRAMS: [HistogramRow; 2] = [
+    ("millrace_fsync_seconds", "Time of one fdatasync", |core| &core.fsync_ns, 1e9),
+    ("millrace_group_size", "Entries in one batch", |core| &core.group_size, 1.0),
+];
+
+impl Collector for NodeMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (name, help, of) in COUNTERS {
+            let sum: u64 = self.cores.iter().map(|core| of(core).get()).sum();
+            let metric = ConstCounter::new(sum);
+            metric.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        for (name, help, of) in GAUGES {
+            let sum: u64 = self.cores.iter().map(|core| of(core).get()).sum();
+            let metric = ConstGauge::new(i64::try_from(sum).unwrap_or(i64::MAX));
+            metric.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        for (name, help, of, unit) in HISTOGRAMS {
+            let mut snapshot = HistogramSnapshot::default();
+            for core in &self.cores {
+                of(core).add_to(&mut snapshot);
+            }
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            encode_snapshot(&mut metric, &snapshot, unit)?;
+        }
+        self.handlers.encode(&mut encoder)
+    }
+}

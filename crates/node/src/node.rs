@@ -1,0 +1,379 @@
+//! Starting and stopping a node: the data directory, recovery, the threads.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use millrace_base::{Error, Lsn, ShardId};
+use millrace_func::{App, Engine};
+use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
+use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
+use millrace_shard::{Shard, ShardOptions};
+use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{Barrier, watch};
+
+use crate::apps::AppStore;
+use crate::backend::CoreHandle;
+use crate::core::{Core, CoreMessage, CoreParts, Shared, run_messages, run_pump, run_ticks};
+use crate::directory::{DataDirectory, DirectoryError};
+use crate::entropy::KeyedEntropy;
+use crate::flusher::{self, Flusher};
+use crate::metrics::NodeMetrics;
+use crate::options::{Durability, NodeOptions};
+
+/// What runs on each core above the node: given the core's handle and a signal to drain, it
+/// returns when it has drained.
+pub type Fronts = Arc<dyn Fn(CoreHandle, watch::Receiver<bool>) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
+
+/// Makes one core's engine, on that core's thread.
+pub type EngineMaker = Arc<dyn Fn() -> Box<dyn Engine> + Send + Sync>;
+
+/// Slow work (password hashes) runs on so many threads per core: more would take the cores' time.
+const OFFLOAD_THREADS: usize = 1;
+
+/// Native stack of a core's thread: what an app may allow its functions, and room for the rest.
+const CORE_STACK_BYTES: usize = 4 << 20;
+
+/// Share of the memory budget that the checkpoint may use for its own caches.
+const CHECKPOINT_CACHE_SHARE: usize = 8;
+
+/// Why a node did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The data directory cannot be used.
+    Directory(DirectoryError),
+    /// The log cannot be recovered; the message names file, offset and what to do.
+    Recover(RecoverError),
+    /// The checkpoint cannot be read.
+    Store(StoreError),
+    /// The log cannot be written.
+    Log(LogError),
+    /// An app cannot be loaded.
+    App(String, Error),
+    /// The operating system refused something.
+    Io(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Directory(error) => error.fmt(formatter),
+            StartError::Recover(error) => error.fmt(formatter),
+            StartError::Store(error) => write!(formatter, "the checkpoint cannot be opened: {error}"),
+            StartError::Log(error) => error.fmt(formatter),
+            StartError::App(app, error) => write!(formatter, "app {app}: {}", error.message),
+            StartError::Io(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A running node. Dropping it without [`Node::stop`] leaves its threads running.
+pub struct Node {
+    shared: Arc<Shared>,
+    drain: watch::Sender<bool>,
+    cores: Vec<JoinHandle<Result<(), StartError>>>,
+    flusher: JoinHandle<()>,
+    _directory: DataDirectory,
+}
+
+/// One core's share of what recovery produced, on its way to the core's thread.
+struct CoreSeed {
+    index: usize,
+    shared: Arc<Shared>,
+    shards: Vec<Option<Shard>>,
+    messages: UnboundedReceiver<CoreMessage>,
+    entropy: KeyedEntropy,
+    engine: EngineMaker,
+    log: Option<(Environment, Segments, WriterOptions)>,
+    apps: Arc<Vec<App>>,
+    fronts: Fronts,
+    drain: watch::Receiver<bool>,
+    drained: Arc<Barrier>,
+}
+
+impl Node {
+    /// Opens the data directory, recovers, loads `apps` (and those deployed earlier) on every
+    /// core and starts `fronts` there. Serves when this returns.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running then.
+    ///
+    /// # Panics
+    /// When `options.cores` is zero, or `metrics` was made for another number of cores.
+    pub fn start(
+        options: NodeOptions,
+        apps: Vec<App>,
+        engine: EngineMaker,
+        fronts: Fronts,
+        metrics: NodeMetrics,
+    ) -> Result<Self, StartError> {
+        assert!(options.cores > 0 && metrics.cores.len() == options.cores, "every core has its numbers");
+        let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
+        let kept = AppStore::open(directory.path()).map_err(StartError::Io)?;
+        let apps = all_apps(&kept, apps)?;
+        let (stores, checkpoint, recovered) = recover(&options, &directory)?;
+        let (flusher_handle, flusher) = Flusher::new();
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..options.cores).map(|_| unbounded_channel()).unzip();
+        let checkpointed = stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect();
+        let shared = Arc::new(Shared {
+            shard_count: directory.shard_count(),
+            clock: Arc::new(RealClock),
+            cores: senders,
+            flusher: flusher_handle,
+            checkpoint,
+            segments: recovered.segments.clone(),
+            checkpointed,
+            apps: kept,
+            deploying: tokio::sync::Mutex::default(),
+            is_serving: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            read_only_cores: AtomicUsize::new(0),
+            stopped_shards: AtomicUsize::new(0),
+            handlers: metrics.handlers,
+            metrics: metrics.cores,
+            options,
+        });
+        let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
+        let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
+        let log = log_of(&shared, &recovered);
+        let mut shards = shards_of(&shared, stores);
+        let entropy = KeyedEntropy::new(&RealRandom);
+        let seeds = receivers.into_iter().enumerate().map(|(index, messages)| CoreSeed {
+            index,
+            shared: Arc::clone(&shared),
+            shards: std::mem::take(&mut shards[index]),
+            messages,
+            entropy: entropy.clone(),
+            engine: Arc::clone(&engine),
+            log: log.clone().map(|(environment, segments, options)| {
+                (environment, segments, WriterOptions { core: index as u64, ..options })
+            }),
+            apps: Arc::clone(&apps),
+            fronts: Arc::clone(&fronts),
+            drain: drain.subscribe(),
+            drained: Arc::clone(&drained),
+        });
+        let cores = start_cores(seeds)?;
+        shared.flusher.truncate_log();
+        shared.is_serving.store(true, Ordering::Relaxed);
+        directory.write_pid().map_err(StartError::Io)?;
+        Ok(Self { shared, drain, cores, flusher, _directory: directory })
+    }
+
+    /// How many shards the data directory has.
+    #[must_use]
+    pub fn shard_count(&self) -> u16 {
+        self.shared.shard_count
+    }
+
+    /// Deploys or replaces an app on all cores; may be called from any thread.
+    ///
+    /// # Errors
+    /// `app-refused`; the version that served goes on then.
+    pub async fn deploy(&self, app: App) -> Result<u64, Error> {
+        crate::deploy::deploy(&self.shared, app).await
+    }
+
+    /// Stops: fronts drain, what was accepted is made durable, threads end.
+    ///
+    /// # Errors
+    /// The first thing that went wrong; the rest was stopped all the same.
+    pub fn stop(self) -> Result<(), StartError> {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        self.drain.send_replace(true);
+        let mut result = Ok(());
+        for core in self.cores {
+            let ended =
+                core.join().unwrap_or_else(|_| Err(StartError::Io(io::Error::other("a core's thread panicked"))));
+            result = result.and(ended);
+        }
+        flusher::stop(&self.shared.flusher, self.flusher);
+        result
+    }
+}
+
+/// The apps kept in the data directory, those given on the command line taking precedence.
+fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartError> {
+    let mut apps = kept.load().map_err(|error| StartError::App("in the data directory".to_owned(), error))?;
+    for app in given {
+        apps.retain(|kept| kept.name != app.name);
+        apps.push(app);
+    }
+    apps.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Arc::new(apps))
+}
+
+type Recovery = (Vec<Store>, Arc<dyn Checkpoint>, Recovered);
+
+/// Opens the checkpoint and replays the log over it.
+fn recover(options: &NodeOptions, directory: &DataDirectory) -> Result<Recovery, StartError> {
+    let cache_bytes = options.memory_bytes / CHECKPOINT_CACHE_SHARE;
+    let checkpoint =
+        FjallCheckpoint::open(&directory.path().join("checkpoint"), cache_bytes).map_err(StartError::Store)?;
+    let checkpoint: Arc<dyn Checkpoint> = Arc::new(checkpoint);
+    let hash_seed = RealRandom.next_u64();
+    let mut stores = Vec::new();
+    for shard in 0..directory.shard_count() {
+        let store = Store::open(ShardId(shard), Arc::clone(&checkpoint), hash_seed).map_err(StartError::Store)?;
+        stores.push(store);
+    }
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
+    let checkpoints: Vec<Lsn> = stores.iter().map(Store::checkpoint_lsn).collect();
+    let lsn_of = |shard: ShardId| checkpoints.get(usize::from(shard.0)).copied().unwrap_or_default();
+    let mut failed = None;
+    let began_ns = RealClock.monotonic_ns();
+    let mut replayed = 0u64;
+    let recovered = millrace_log::recover(&disk, &lsn_of, &mut |entry| {
+        replayed += 1;
+        let replay = stores.get_mut(usize::from(entry.shard.0)).map(|store| store.replay(&entry));
+        if let Some(Err(error)) = replay {
+            failed.get_or_insert(error);
+        }
+    })
+    .map_err(StartError::Recover)?;
+    if let Some(error) = failed {
+        return Err(StartError::Store(error));
+    }
+    if replayed > 0 {
+        let took_ms = (RealClock.monotonic_ns() - began_ns) / 1_000_000;
+        tracing::info!(entries = replayed, took_ms, "replayed the log");
+    }
+    Ok((stores, checkpoint, recovered))
+}
+
+fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segments, WriterOptions)> {
+    let durability = match shared.options.durability {
+        Durability::Fsync => millrace_log::Durability::Fsync,
+        Durability::Os => millrace_log::Durability::Os,
+        Durability::None => return None,
+    };
+    let options = WriterOptions { run: recovered.next_run, durability, ..WriterOptions::default() };
+    let disk = Arc::new(RealDisk::new(&shared.options.data));
+    let environment = Environment { disk, clock: Arc::clone(&shared.clock), random: Arc::new(RealRandom) };
+    Some((environment, recovered.segments.clone(), options))
+}
+
+/// Spreads the shards over the cores: for each core, its shards by number.
+fn shards_of(shared: &Shared, stores: Vec<Store>) -> Vec<Vec<Option<Shard>>> {
+    let shard_count = shared.shard_count;
+    let mut cores: Vec<Vec<Option<Shard>>> =
+        (0..shared.cores.len()).map(|_| (0..shard_count).map(|_| None).collect()).collect();
+    for (index, store) in (0u16..).zip(stores) {
+        let shard = ShardId(index);
+        let options = ShardOptions {
+            shard,
+            shard_count,
+            retention_ms: shared.options.retention_ms,
+            is_durable_at_once: shared.options.durability == Durability::None,
+        };
+        cores[shared.core_of(shard)][usize::from(index)] = Some(Shard::new(options, store));
+    }
+    cores
+}
+
+/// Starts the cores' threads and waits until each is ready. If one is not, all are stopped.
+fn start_cores(seeds: impl Iterator<Item = CoreSeed>) -> Result<Vec<JoinHandle<Result<(), StartError>>>, StartError> {
+    let (ready, answers) = mpsc::channel();
+    let mut threads = Vec::new();
+    for seed in seeds {
+        let ready = ready.clone();
+        let name = format!("core-{}", seed.index);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .stack_size(CORE_STACK_BYTES)
+            .spawn(move || run_core(seed, &ready))
+            .map_err(StartError::Io)?;
+        threads.push(thread);
+    }
+    drop(ready);
+    let mut result = Ok(());
+    for _ in 0..threads.len() {
+        let answer =
+            answers.recv().unwrap_or_else(|_| Err(StartError::Io(io::Error::other("a core's thread panicked"))));
+        result = result.and(answer);
+    }
+    result.map(|()| threads)
+}
+
+/// A core's whole life.
+fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Result<(), StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(OFFLOAD_THREADS + 1)
+        .build()
+        .map_err(StartError::Io);
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return Ok(());
+        }
+    };
+    let CoreSeed { index, shared, shards, messages, entropy, engine, log, apps, fronts, drain, drained } = seed;
+    let parts = CoreParts { index, shared: Arc::clone(&shared), shards, engine: engine(), entropy, committer: None };
+    let mut core = Core::new(parts);
+    let prepared = prepare_core(&mut core, log, &apps);
+    let is_prepared = prepared.is_ok();
+    // The starter waits for this; it is only gone if it panicked.
+    let _ = ready.send(prepared);
+    if !is_prepared {
+        return Ok(());
+    }
+    let core = Rc::new(RefCell::new(core));
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        tokio::task::spawn_local(run_pump(Rc::clone(&core)));
+        tokio::task::spawn_local(run_messages(Rc::clone(&core), messages));
+        tokio::task::spawn_local(run_ticks(Rc::clone(&core)));
+        fronts(CoreHandle::new(Rc::clone(&core)), drain).await;
+        // Other cores' requests are still answered until all have drained.
+        drained.wait().await;
+        core.borrow_mut().commit();
+    });
+    let closed = close_core(&core);
+    drop(local);
+    runtime.shutdown_background();
+    closed
+}
+
+/// Opens the core's log stream and loads the apps.
+fn prepare_core(
+    core: &mut Core,
+    log: Option<(Environment, Segments, WriterOptions)>,
+    apps: &[App],
+) -> Result<(), StartError> {
+    if let Some((environment, segments, options)) = log {
+        let writer = Writer::open(environment, segments, options).map_err(StartError::Log)?;
+        let (shared, index) = (Arc::clone(&core.shared), core.index);
+        let report = Box::new(move |news| shared.send(index, CoreMessage::Committed(news)));
+        core.committer = Some(Committer::start(writer, report).map_err(StartError::Io)?);
+    }
+    // Deployments of a running node are numbered after these.
+    for (deployment, app) in (1u32..).zip(apps) {
+        core.load(deployment, app).map_err(|error| StartError::App(app.name.to_string(), error))?;
+        core.activate(deployment);
+    }
+    Ok(())
+}
+
+/// Makes durable what is not, and ends the log stream.
+fn close_core(core: &Rc<RefCell<Core>>) -> Result<(), StartError> {
+    let mut core = core.borrow_mut();
+    match core.committer.take() {
+        Some(committer) => {
+            let rest = std::mem::take(&mut core.batch);
+            committer.submit(rest);
+            committer.close().map_err(StartError::Log)
+        }
+        None => core.flush_everything().map_err(StartError::Store),
+    }
+}

@@ -1,0 +1,227 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A stateful application server: it runs your functions inside the store that holds their data.
+///
+/// Every call is a serializable transaction, takes effect exactly once with an Idempotency-Key,
+/// and is durable before it is answered.
+#[derive(Parser)]
+#[command(name = "millrace", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a node
+    ///
+    /// Serves apps from folders (--app) and those deployed earlier, over HTTP. Settings come from
+    /// flags, then the environment, then the file given with --config. SIGTERM and Ctrl-C drain
+    /// and stop; kill -9 is safe.
+    Serve(ServeArgs),
+    /// Run a node for development: reload apps when their files change, print each call
+    Dev(ServeArgs),
+    /// Call a handler
+    ///
+    /// Example: millrace call account/alice/deposit 10
+    Call(CallArgs),
+    /// Send an app's folder to a running node
+    Deploy(DeployArgs),
+    /// Make, list and revoke API keys
+    Keys(KeysArgs),
+    /// Show what a data directory's log holds, and what is wrong with it
+    Inspect(InspectArgs),
+    /// Make a damaged log usable again, giving up what cannot be read
+    Repair(RepairArgs),
+    /// Write millrace.d.ts, the types of the programming model, for editors and tsc
+    Types(TypesArgs),
+    /// Generate load and measure
+    Bench(BenchArgs),
+}
+
+/// What an acknowledged effect survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DurabilityName {
+    /// A power cut
+    Fsync,
+    /// A killed process, but not a power cut: loses what the kernel had not written
+    Os,
+    /// Only a clean stop: keeps no log
+    None,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ServeArgs {
+    /// A TOML file with any of these settings (names as the flags, with _ for -)
+    #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// An app's folder, named after it; may be repeated
+    #[arg(long = "app", value_name = "DIR", env = "MILLRACE_APP", value_delimiter = ',')]
+    pub apps: Vec<PathBuf>,
+    /// The data directory [default: ./data]
+    #[arg(long, value_name = "DIR", env = "MILLRACE_DATA")]
+    pub data: Option<PathBuf>,
+    /// Where to listen for HTTP [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", env = "MILLRACE_HTTP")]
+    pub http: Option<SocketAddr>,
+    /// Threads that serve [default: one for each processor]
+    #[arg(long, value_name = "N", env = "MILLRACE_CORES")]
+    pub cores: Option<usize>,
+    /// Shards of a new data directory; fixed from then on [default: 64]
+    #[arg(long, value_name = "N", env = "MILLRACE_SHARDS")]
+    pub shards: Option<u16>,
+    /// Memory for entities, as 512MiB or 4GiB; state may be larger [default: half of the machine's]
+    #[arg(long, value_name = "SIZE", env = "MILLRACE_MEMORY")]
+    pub memory: Option<String>,
+    /// What an acknowledged effect survives [default: fsync]
+    #[arg(long, value_name = "LEVEL", env = "MILLRACE_DURABILITY")]
+    pub durability: Option<DurabilityName>,
+    /// The file of API keys [default: keys.json in the data directory, if it is there]
+    #[arg(long, value_name = "FILE", env = "MILLRACE_KEYS")]
+    pub keys: Option<PathBuf>,
+    /// Serve TLS with this certificate chain (PEM); read again when it changes
+    #[arg(long, value_name = "FILE", env = "MILLRACE_TLS_CERTIFICATE")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "MILLRACE_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// How long outcomes of idempotency keys are kept, in hours [default: 24]
+    #[arg(long, value_name = "HOURS", env = "MILLRACE_RETENTION_HOURS")]
+    pub retention_hours: Option<u64>,
+    /// How long a request may wait for its core before new ones get 503, in milliseconds [default: 200]
+    #[arg(long, value_name = "MS", env = "MILLRACE_QUEUE_MS")]
+    pub queue_ms: Option<u64>,
+    /// Connections that may be open [default: 65536 for each core]
+    #[arg(long, value_name = "N", env = "MILLRACE_CONNECTIONS")]
+    pub connections: Option<usize>,
+    /// What to log: error, warn, info, debug, or a filter as of tracing's EnvFilter [default: info]
+    #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG")]
+    pub log: Option<String>,
+    /// Log one JSON object a line
+    #[arg(long, env = "MILLRACE_LOG_JSON")]
+    pub log_json: bool,
+}
+
+/// How to reach a running node.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NodeArgs {
+    /// The node's address
+    #[arg(long, value_name = "URL", env = "MILLRACE_URL", default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// An API key
+    #[arg(long, value_name = "KEY", env = "MILLRACE_API_KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CallArgs {
+    /// What to call: service/key/handler, or app:service/key/handler
+    pub target: String,
+    /// The input, JSON; "-" reads standard input
+    #[arg(default_value = "null")]
+    pub input: String,
+    /// Makes the call take effect once however often it is sent
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// Only enqueue the call, and print its invocation id
+    #[arg(long)]
+    pub send: bool,
+    /// With --send: how long to wait before it runs, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0, requires = "send")]
+    pub delay_ms: u64,
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DeployArgs {
+    /// The app's folder
+    pub folder: PathBuf,
+    /// The app's name [default: the folder's]
+    #[arg(long)]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct KeysArgs {
+    /// The file of API keys
+    #[arg(long, value_name = "FILE", default_value = "./data/keys.json", env = "MILLRACE_KEYS", global = true)]
+    pub keys: PathBuf,
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum KeysCommand {
+    /// Make a key and print it, once
+    Add {
+        /// Names the key, to revoke it later
+        id: String,
+        /// What it allows: admin, deploy, call:<app>/<service>, call:<app>/*, call:*; may be repeated
+        #[arg(long = "role", required = true, value_name = "ROLE")]
+        roles: Vec<String>,
+    },
+    /// List keys and their roles
+    List,
+    /// Revoke a key; a running node notices within seconds
+    Remove {
+        /// Which
+        id: String,
+    },
+    /// Set what requests without a key may do, such as use a login route; no role at all closes it
+    Anonymous {
+        /// As for `add`
+        #[arg(long = "role", value_name = "ROLE")]
+        roles: Vec<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    /// The data directory
+    #[arg(long, value_name = "DIR", default_value = "./data", env = "MILLRACE_DATA")]
+    pub data: PathBuf,
+    /// Print every entry, one a line
+    #[arg(long)]
+    pub entries: bool,
+    /// With --entries: only those of one shard
+    #[arg(long, requires = "entries", value_name = "N")]
+    pub shard: Option<u16>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RepairArgs {
+    /// The data directory
+    #[arg(long, value_name = "DIR", default_value = "./data", env = "MILLRACE_DATA")]
+    pub data: PathBuf,
+    /// Yes, give up what cannot be read
+    #[arg(long)]
+    pub accept_loss: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TypesArgs {
+    /// Where to write; "-" prints
+    #[arg(long, value_name = "FILE", default_value = "millrace.d.ts")]
+    pub out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum BenchCommand {
+    /// Load an HTTP server and check every reply
+    Http(Box<millrace_client::bench::HttpArgs>),
+}

@@ -1,0 +1,79 @@
+//! `millrace dev`: a node whose apps are loaded again when their files change, and that prints
+//! each call.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use millrace_api::AppFile;
+use millrace_node::{Node, read_folder};
+
+use crate::Failure;
+use crate::cli::ServeArgs;
+use crate::settings::Settings;
+use crate::{logging, serve};
+
+/// How often the folders are looked at. Polling sees changes on every file system, those shared
+/// into containers included.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Runs a node for development until Ctrl-C.
+///
+/// # Errors
+/// A sentence that says what to change.
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let mut settings = Settings::of(args)?;
+    settings.node.prints_calls = true;
+    if settings.apps.is_empty() {
+        return Err("dev needs at least one --app DIR to watch".into());
+    }
+    logging::start(&settings.log, settings.log_json)?;
+    let node = serve::start(&settings)?;
+    serve::greet(&settings, &node);
+    println!("  watching {} app folders; save a file to load it again", settings.apps.len());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            stopped = serve::stop_signal() => stopped,
+            () = watch(&settings.apps, &node) => Ok(()),
+        }
+    })?;
+    node.stop()?;
+    Ok(())
+}
+
+/// What tells a changed folder: every file's path, size and time.
+type Snapshot = BTreeMap<String, (u64, Option<SystemTime>)>;
+
+fn snapshot(folder: &PathBuf) -> Snapshot {
+    let mut snapshot = Snapshot::new();
+    for AppFile { path, content } in read_folder(folder).unwrap_or_default() {
+        let modified = std::fs::metadata(folder.join(&path)).and_then(|metadata| metadata.modified()).ok();
+        snapshot.insert(path, (content.len() as u64, modified));
+    }
+    snapshot
+}
+
+async fn watch(folders: &[PathBuf], node: &Node) {
+    let mut known: Vec<Snapshot> = folders.iter().map(snapshot).collect();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        for (folder, known) in folders.iter().zip(&mut known) {
+            let now = snapshot(folder);
+            if now == *known {
+                continue;
+            }
+            *known = now;
+            match serve::load_app(folder) {
+                Ok(app) => {
+                    let name = app.name.to_string();
+                    match node.deploy(app).await {
+                        Ok(version) => println!("loaded {name} again (version {version})"),
+                        Err(error) => println!("{name} is not loaded, the old version goes on: {}", error.message),
+                    }
+                }
+                Err(error) => println!("{error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `millrace keys`: the file of API keys.
+
+use millrace_api::Role;
+use millrace_http::keys::KeyFile;
+use millrace_io::{Clock, Random, RealClock, RealRandom};
+
+use crate::Failure;
+use crate::cli::{KeysArgs, KeysCommand};
+
+/// Changes or lists the key file.
+///
+/// # Errors
+/// A sentence that says what to change.
+pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
+    let mut file = if args.keys.exists() { KeyFile::load(&args.keys)? } else { KeyFile::default() };
+    match &args.command {
+        KeysCommand::Add { id, roles } => {
+            let mut secret = [0; 32];
+            RealRandom.fill(&mut secret);
+            let token = file.add(id, &secret, &parse_roles(roles)?, RealClock.now())?;
+            save(&file, args)?;
+            println!("{token}");
+            eprintln!("This is the only time the key is shown. Send it as: Authorization: Bearer {token}");
+        }
+        KeysCommand::List => {
+            for key in &file.keys {
+                println!("{}\t{}", key.id, join(&key.roles));
+            }
+            if !file.anonymous.is_empty() {
+                println!("(without a key)\t{}", join(&file.anonymous));
+            }
+        }
+        KeysCommand::Remove { id } => {
+            if !file.remove(id) {
+                return Err(format!("there is no key {id:?} in {}", args.keys.display()).into());
+            }
+            save(&file, args)?;
+        }
+        KeysCommand::Anonymous { roles } => {
+            file.anonymous = parse_roles(roles)?.iter().map(ToString::to_string).collect();
+            save(&file, args)?;
+        }
+    }
+    Ok(())
+}
+
+fn save(file: &KeyFile, args: &KeysArgs) -> Result<(), Failure> {
+    if let Some(folder) = args.keys.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    Ok(file.save(&args.keys)?)
+}
+
+fn join(roles: &[String]) -> String {
+    roles.join(" ")
+}
+
+fn parse_roles(roles: &[String]) -> Result<Vec<Role>, Failure> {
+    roles.iter().map(|role| Role::parse(role).map_err(Into::into)).collect()
+}

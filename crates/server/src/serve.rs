@@ -1,0 +1,158 @@
+//! `millrace serve`: builds a node from settings and runs it until it is told to stop.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millrace_func::App;
+use millrace_func_js::{Clocks, JsEngine};
+use millrace_http::Front;
+use millrace_io::{Clock, RealClock, thread_cpu_ns};
+use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, app_from_folder};
+use prometheus_client::registry::Registry;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::Failure;
+use crate::cli::ServeArgs;
+use crate::logging;
+use crate::settings::Settings;
+
+/// Runs a node until SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// A sentence that says what to change.
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let settings = Settings::of(args)?;
+    logging::start(&settings.log, settings.log_json)?;
+    let node = start(&settings)?;
+    greet(&settings, &node);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(stop_signal())?;
+    tracing::info!("stopping: finishing what has begun");
+    node.stop()?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Loads the apps, binds the address and starts the node.
+///
+/// # Errors
+/// A sentence that says what to change.
+pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
+    raise_descriptor_limit();
+    let apps = load_apps(&settings.apps)?;
+    let metrics = NodeMetrics::new(settings.node.cores);
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(metrics.clone()));
+    let front = Front::new(settings.front.clone(), registry)?;
+    millrace_http::check_listener(settings.http, front.has_keys())?;
+    let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
+        .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
+    let engine: EngineMaker = Arc::new(|| Box::new(JsEngine::new(clocks())));
+    let node = Node::start(settings.node.clone(), apps, engine, fronts(listeners, front), metrics)?;
+    Ok(node)
+}
+
+fn clocks() -> Clocks {
+    Clocks { monotonic_ns: || RealClock.monotonic_ns(), thread_cpu_ns }
+}
+
+fn load_apps(folders: &[std::path::PathBuf]) -> Result<Vec<App>, Failure> {
+    let load = |folder: &std::path::PathBuf| load_app(folder);
+    folders.iter().map(load).collect()
+}
+
+/// Reads one app's folder.
+///
+/// # Errors
+/// A sentence naming the folder.
+pub(crate) fn load_app(folder: &Path) -> Result<App, Failure> {
+    app_from_folder(folder).map_err(|error| format!("--app {}: {}", folder.display(), error.message).into())
+}
+
+/// One HTTP front per core, each with a listener of its own.
+fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>) -> Fronts {
+    let listeners = Mutex::new(listeners.into_iter().map(Some).collect::<Vec<_>>());
+    Arc::new(move |handle: CoreHandle, mut drain: watch::Receiver<bool>| {
+        let listener = {
+            let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.get_mut(handle.index()).and_then(Option::take)
+        };
+        let front = Arc::clone(&front);
+        Box::pin(async move {
+            let Some(listener) = listener else {
+                return;
+            };
+            let stopped = async move {
+                // The sender lives as long as the node; its end means the same as its word.
+                let _ = drain.wait_for(|is_draining| *is_draining).await;
+            };
+            if let Err(error) = millrace_http::serve(listener, handle, front, stopped).await {
+                tracing::error!(%error, "the HTTP front failed");
+            }
+        })
+    })
+}
+
+/// Raises the soft limit of open files to the hard one: each connection is one.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// Returns when the process is told to stop.
+///
+/// # Errors
+/// When signals cannot be listened for.
+pub(crate) async fn stop_signal() -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Tells a person where the node is and what to try.
+pub(crate) fn greet(settings: &Settings, node: &Node) {
+    let scheme = if settings.front.tls.is_some() { "https" } else { "http" };
+    let base = format!("{scheme}://{}", settings.http);
+    tracing::info!(
+        address = %settings.http,
+        cores = settings.node.cores,
+        shards = node.shard_count(),
+        data = %settings.node.data.display(),
+        "millrace {} serves", env!("CARGO_PKG_VERSION")
+    );
+    println!("Millrace serves at {base}  (data in {})", settings.node.data.display());
+    println!("  apps      {base}/apps      api  {base}/openapi.json      metrics  {base}/metrics");
+    for line in suggestions(settings.http, &base, &settings.apps) {
+        println!("  {line}");
+    }
+}
+
+/// Three lines to try, for the bundled examples that are there.
+fn suggestions(address: SocketAddr, base: &str, apps: &[std::path::PathBuf]) -> Vec<String> {
+    let has = |name: &str| apps.iter().any(|folder| folder.file_name().is_some_and(|last| last == name));
+    let mut lines = Vec::new();
+    if has("counter") {
+        lines.push(format!("curl -d 1 {base}/call/counter/visits/add"));
+    }
+    if has("login") {
+        let body = r#"{"username":"ada","password":"correct horse"}"#;
+        lines.push(format!("curl -d '{body}' {base}/user/register"));
+        lines.push(format!("curl -u 'ada:correct horse' {base}/user/login"));
+    }
+    if lines.is_empty() {
+        lines.push(format!("curl http://{address}/healthz"));
+    } else {
+        lines.insert(0, "try:".to_owned());
+    }
+    lines
+}

@@ -1,0 +1,172 @@
+//! A node's settings: flags over environment (both through clap) over the TOML file over defaults.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use millrace_node::{Durability, NodeOptions};
+use serde::Deserialize;
+
+use crate::Failure;
+use crate::cli::{DurabilityName, ServeArgs};
+
+/// The TOML file: each key is a flag of `millrace serve` with `_` for `-`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SettingsFile {
+    apps: Vec<PathBuf>,
+    data: Option<PathBuf>,
+    http: Option<SocketAddr>,
+    cores: Option<usize>,
+    shards: Option<u16>,
+    memory: Option<String>,
+    durability: Option<DurabilityName>,
+    keys: Option<PathBuf>,
+    tls_certificate: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    retention_hours: Option<u64>,
+    queue_ms: Option<u64>,
+    connections: Option<usize>,
+    log: Option<String>,
+    log_json: Option<bool>,
+}
+
+/// Everything `millrace serve` needs to know.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub apps: Vec<PathBuf>,
+    pub http: SocketAddr,
+    pub node: NodeOptions,
+    pub front: millrace_http::Options,
+    pub log: String,
+    pub log_json: bool,
+}
+
+const HOUR_MS: u64 = 60 * 60 * 1000;
+
+/// Entities get this share of the machine's memory when nothing is said: engines, connections and
+/// the page cache, which serves the checkpoint, need the rest.
+const MEMORY_SHARE: usize = 2;
+
+impl Settings {
+    /// Settings of a node started with `args`.
+    ///
+    /// # Errors
+    /// A sentence naming the setting that is wrong.
+    pub(crate) fn of(args: &ServeArgs) -> Result<Self, Failure> {
+        let file = read_file(args)?;
+        let data = args.data.clone().or(file.data).unwrap_or_else(|| PathBuf::from("./data"));
+        let mut node = NodeOptions::new(data.clone());
+        if let Some(cores) = args.cores.or(file.cores) {
+            if !(1..=512).contains(&cores) {
+                return Err(format!("--cores {cores} is outside 1 to 512").into());
+            }
+            node.cores = cores;
+        }
+        node.shards = args.shards.or(file.shards);
+        node.memory_bytes = match args.memory.clone().or(file.memory) {
+            Some(text) => parse_size(&text).map_err(|what| format!("--memory {text}: {what}"))?,
+            None => default_memory_bytes(),
+        };
+        node.durability = match args.durability.or(file.durability) {
+            None | Some(DurabilityName::Fsync) => Durability::Fsync,
+            Some(DurabilityName::Os) => Durability::Os,
+            Some(DurabilityName::None) => Durability::None,
+        };
+        if let Some(hours) = args.retention_hours.or(file.retention_hours) {
+            node.retention_ms = hours.saturating_mul(HOUR_MS);
+        }
+        if let Some(queue_ms) = args.queue_ms.or(file.queue_ms) {
+            node.queue_ms = queue_ms;
+        }
+        let tls = match (args.tls_certificate.clone().or(file.tls_certificate), args.tls_key.clone().or(file.tls_key)) {
+            (Some(certificate), Some(key)) => Some(millrace_http::TlsFiles { certificate, key }),
+            (None, None) => None,
+            _ => return Err("TLS needs both --tls-certificate and --tls-key".into()),
+        };
+        let default_keys = data.join("keys.json");
+        let keys = args.keys.clone().or(file.keys).or_else(|| default_keys.exists().then_some(default_keys));
+        let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
+        if let Some(connections) = args.connections.or(file.connections) {
+            front.limits.connections = connections.div_ceil(node.cores).max(1);
+        }
+        Ok(Self {
+            apps: if args.apps.is_empty() { file.apps } else { args.apps.clone() },
+            http: args.http.or(file.http).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
+            node,
+            front,
+            log: args.log.clone().or(file.log).unwrap_or_else(|| "info".to_owned()),
+            log_json: args.log_json || file.log_json.unwrap_or(false),
+        })
+    }
+}
+
+fn read_file(args: &ServeArgs) -> Result<SettingsFile, Failure> {
+    let Some(path) = &args.config else {
+        return Ok(SettingsFile::default());
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| format!("--config {}: {error}", path.display()))?;
+    toml::from_str(&text).map_err(|error| format!("--config {}: {error}", path.display()).into())
+}
+
+/// Reads `67108864`, `64MiB`, `64M`, `1.5GiB`. Units are powers of 1024, whatever their spelling.
+fn parse_size(text: &str) -> Result<usize, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: f64 = match unit.trim().to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+        "" => 1.0,
+        "k" => 1024.0,
+        "m" => 1024.0 * 1024.0,
+        "g" => 1024.0 * 1024.0 * 1024.0,
+        "t" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(format!("{unit:?} is not a unit: use KiB, MiB, GiB or TiB")),
+    };
+    let number: f64 = number.parse().map_err(|_| "not a size: write it as 512MiB".to_owned())?;
+    let bytes = number * factor;
+    let smallest = 16.0 * 1024.0 * 1024.0;
+    if !(smallest..=1e15).contains(&bytes) {
+        return Err("outside 16MiB to 1000TB".to_owned());
+    }
+    Ok(bytes as usize)
+}
+
+fn default_memory_bytes() -> usize {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total_kib = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<usize>().ok());
+    total_kib.map_or(1 << 30, |kib| kib * 1024 / MEMORY_SHARE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        for (text, bytes) in [("64MiB", 64 << 20), ("64m", 64 << 20), ("1.5 GiB", 3 << 29), ("67108864", 64 << 20)] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "MiB", "1", "-1GiB", "1PiBx", "1e3GiB", "999999TiB"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_beat_the_file_and_unknown_keys_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("millrace.toml");
+        std::fs::write(&path, "cores = 3\nshards = 8\nmemory = \"64MiB\"\ndurability = \"os\"\n").expect("written");
+        let args = ServeArgs { config: Some(path.clone()), cores: Some(2), ..ServeArgs::default() };
+        let settings = Settings::of(&args).expect("valid");
+        assert_eq!((settings.node.cores, settings.node.shards), (2, Some(8)));
+        assert_eq!((settings.node.memory_bytes, settings.node.durability), (64 << 20, Durability::Os));
+        for text in ["core = 3", "cores = \"x\"", "durability = \"maybe\"", "memory = \"1\"", "["] {
+            std::fs::write(&path, text).expect("written");
+            let error = Settings::of(&args).expect_err(text).to_string();
+            assert!(error.contains("--config") || error.contains("--memory"), "{error}");
+        }
+    }
+}
