@@ -1,1 +1,21 @@
-//! placeholder
+//! A simulated world: shards, logs, disks, clocks and clients under one seed.
+//!
+//! What runs is the shipped shard, store, log and formats; what is simulated is the machine below
+//! and the clients above, and a scripted engine stands in for JavaScript. Everything happens on
+//! one thread in an order that the seed decides, so a failing seed replays. What is simulated and
+//! what is checked is told in `docs/internals/simulation.md`; what is not under control, in
+//! `docs/internals/determinism.md`.
+//!
+//! Reading order: `script` and `engine` (what handlers do), `core` (a driver of shards), `rig`
+//! (shards by hand, for tests), `disk` (power cuts), `node` (a whole node), `world` (clients,
+//! faults and time), `checks`.
+
+#![allow(missing_docs, reason = "a test tool: its fields and script operations are named as what they are")]
+
+pub mod clock;
+pub mod core;
+pub mod disk;
+pub mod engine;
+pub mod random;
+pub mod rig;
+pub mod script;

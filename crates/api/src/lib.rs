@@ -13,4 +13,4 @@ pub use app::{AppFile, AppInfo, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo
 pub use backend::{Backend, CallRequest, Health, Invocation, InvocationStatus, SendRequest, StateReply, StateRequest};
 pub use millrace_base::{Error, ErrorCode};
 pub use principal::{Permission, Principal, Role, RoleError};
-pub use route::{HeaderSource, RouteReply, RouteRequest};
+pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};

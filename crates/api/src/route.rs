@@ -4,6 +4,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+/// Names no service may have, because fronts mount their own operations there
+/// (`/{service}/…` is where a service's routes are mounted). In alphabetical order.
+pub const RESERVED_SERVICES: [&str; 12] = [
+    "apps",
+    "call",
+    "console",
+    "errors",
+    "healthz",
+    "invocations",
+    "metrics",
+    "readyz",
+    "records",
+    "schemas",
+    "send",
+    "state",
+];
+
 /// A request's headers, read where the front keeps them, so that no request copies headers no
 /// function asks for.
 pub trait HeaderSource: Send + Sync {

@@ -6,6 +6,7 @@ use std::fmt;
 /// A stable error code. Its text is part of the public contract and names a page in
 /// `docs/errors/`; its status is the HTTP status fronts answer with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the title of each in TABLE says what it means")]
 pub enum ErrorCode {
     Aborted,
     AmbiguousService,

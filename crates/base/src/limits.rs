@@ -43,6 +43,10 @@ pub const STACK_BYTES: usize = 512 << 10;
 /// How deep `ctx.call` may nest.
 pub const CALL_DEPTH: usize = 16;
 
+/// Calls one transaction may make in all: with depth alone to bound it, a function that calls
+/// itself twice would run for hours.
+pub const CALLS_PER_TRANSACTION: usize = 10_000;
+
 /// Operations (calls, hashes) one call may have open at once.
 pub const PENDING_OPERATIONS: usize = 1024;
 
@@ -98,3 +102,16 @@ pub const RUNNING_MESSAGES: usize = 64;
 
 /// Messages one shard may have on the way to another, not yet acknowledged.
 pub const DELIVERY_WINDOW: usize = 256;
+
+/// How long a request may wait for its core. A request that has to wait longer is refused at
+/// once: its caller has probably given up, and working for it would starve the others.
+pub const QUEUE_MS: u64 = 200;
+
+/// Requests that may wait for one core, whatever their age.
+pub const QUEUE_REQUESTS: usize = 16_384;
+
+/// Slow work (password hashes) one core may have waiting: each takes tens of milliseconds.
+pub const OFFLOADS: usize = 512;
+
+/// Bytes of one line that a function logs; the rest is cut off. Long enough for a document.
+pub const LOG_LINE_BYTES: usize = 16 << 10;

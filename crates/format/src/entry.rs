@@ -155,12 +155,7 @@ impl<'a> EntryRef<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let [version, kind] = reader.array()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(version));
-        }
-        if kind != KIND_WRITE_SET {
-            return Err(DecodeError::Kind(kind));
-        }
+        check_version(version, kind)?;
         let shard = ShardId(reader.u16()?);
         let lsn = Lsn(reader.u64()?);
         let time = UnixMillis(reader.u64()?);
@@ -177,6 +172,17 @@ impl<'a> EntryRef<'a> {
         reader.end()?;
         Ok(Self { shard, lsn, time, writes })
     }
+}
+
+/// Refuses what this build cannot read.
+pub(crate) fn check_version(version: u8, kind: u8) -> Result<(), DecodeError> {
+    if version != VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    if kind != KIND_WRITE_SET {
+        return Err(DecodeError::Kind(kind));
+    }
+    Ok(())
 }
 
 fn read_write<'a>(reader: &mut FieldReader<'a>) -> Result<WriteRef<'a>, DecodeError> {

@@ -4,11 +4,19 @@
 //! Promises: decoding any bytes returns a value or an error, never panics, and never allocates
 //! more than the input justifies. Must not hold policy: when to write, sync, keep or delete.
 
+mod checksum;
 mod entry;
 mod fields;
+mod frame;
 mod message;
 mod outcome;
+mod segment;
 
+pub use checksum::crc32c;
 pub use entry::{DecodeError, Entry, EntryRef, Write, WriteRef};
+pub use frame::{FRAME_HEADER_BYTES, bind_frames, encode_body_frame, encode_frame, entry_position, read_frame};
 pub use message::MessageRecord;
 pub use outcome::{Outcome, OutcomeResult};
+pub use segment::{
+    BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError,
+};

@@ -15,8 +15,8 @@
 use bytes::Bytes;
 use millrace_base::UnixMillis;
 
-use crate::fields::{FieldReader, put_bytes, put_text};
 use crate::DecodeError;
+use crate::fields::{FieldReader, put_bytes, put_text};
 
 const VERSION: u8 = 1;
 const KEEPS_OUTCOME: u8 = 1;
@@ -111,8 +111,14 @@ mod tests {
     #[test]
     fn the_format_is_the_documented_one() {
         let message = MessageRecord {
-            keeps_outcome: true, attempts: 2, due: UnixMillis(3), app: "a".into(), service: "s".into(),
-            handler: "h".into(), key: vec![9], input: Bytes::from_static(b"null"),
+            keeps_outcome: true,
+            attempts: 2,
+            due: UnixMillis(3),
+            app: "a".into(),
+            service: "s".into(),
+            handler: "h".into(),
+            key: vec![9],
+            input: Bytes::from_static(b"null"),
         };
         let golden = b"\x01\x01\x02\0\0\0\x03\0\0\0\0\0\0\0\x01\0\0\0a\x01\0\0\0s\x01\0\0\0h\x01\0\0\0\x09null";
         assert_eq!(message.encode(), golden);

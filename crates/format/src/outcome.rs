@@ -19,8 +19,8 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, UnixMillis};
 
-use crate::fields::{FieldReader, put_text};
 use crate::DecodeError;
+use crate::fields::{FieldReader, put_text};
 
 const VERSION: u8 = 1;
 

@@ -47,9 +47,13 @@ pub struct ScanRequest {
 /// How loud `ctx.log` and `console.*` are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
+    /// For whoever is looking for a mistake.
     Debug,
+    /// Worth knowing.
     Info,
+    /// Somebody should look at it.
     Warn,
+    /// Something failed.
     Error,
 }
 

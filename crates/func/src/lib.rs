@@ -18,7 +18,10 @@ mod limits;
 
 pub use app::{App, Handlers, Route, Service};
 pub use catalog::{Catalog, Loaded, RouteMatch};
-pub use crypto::{Offload, argon2id_hash, argon2id_verify, hmac_sha256, sha1, sha256};
+pub use crypto::{
+    Base64Alphabet, Offload, argon2id_hash, argon2id_verify, base64_decode, base64_encode, equal_in_constant_time,
+    hex_encode, hmac_sha256, sha1, sha256,
+};
 pub use engine::{Engine, Frame, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
 pub use host::{Host, LogLevel, Message, NestedCall, OperationId, ScanRequest};
 pub use limits::{Limits, LimitsError};

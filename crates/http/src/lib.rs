@@ -1,1 +1,46 @@
-//! placeholder
+//! The HTTP front: HTTP/1.1 and HTTP/2 over TCP or TLS, translated to `millrace_api` operations.
+//!
+//! One [`serve`] runs on each core, on a `current_thread` runtime inside a `LocalSet`; all of them
+//! share one [`Front`]. A request never leaves its core before it reaches the [`Backend`].
+//!
+//! Promises:
+//! - One table ([`OPERATIONS`]) drives the router, `/openapi.json` and the guide's list.
+//! - Whatever a stranger sends, or refuses to read, is bounded in bytes and in time.
+//! - Every error is an RFC 9457 problem document with a stable code. The only exceptions are what
+//!   cannot be parsed as HTTP at all (a bare 400, 414 or 431) and connections past the limit.
+//! - `accept` failures never end the server, and a drain never drops a request that arrived.
+//!
+//! Must not know shards, storage, functions or config files: it parses, authenticates, translates.
+//!
+//! [`Backend`]: millrace_api::Backend
+
+pub mod archive;
+mod auth;
+mod body;
+mod connection;
+mod error_pages;
+mod front;
+mod handle;
+mod io;
+pub mod keys;
+mod listen;
+mod local;
+mod metrics;
+pub mod openapi;
+mod operations;
+mod options;
+pub mod path;
+mod problem;
+mod reply;
+pub mod router;
+mod serve;
+mod shared;
+mod tls;
+
+pub use error_pages::error_page;
+pub use front::{Front, check_listener};
+pub use listen::{bind, bind_all};
+pub use operations::{Access, Kind, OPERATIONS, Operation, Parameter, Segment};
+pub use options::{Limits, Options, StartError, Timeouts, TlsFiles};
+pub use problem::problem_json;
+pub use serve::serve;

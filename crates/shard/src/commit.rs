@@ -1,12 +1,12 @@
 //! The end of a transaction: its write set becomes one entry, or nothing happened.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, Value, ValueKind, shard_of_key};
+use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, ValueKind, shard_of_key};
 use millrace_format::{DecodeError, Entry, MessageRecord, Outcome, OutcomeResult, Write};
 use millrace_func::{Message, Output};
 
 use crate::inbox::{inbox_field, outbox_field};
-use crate::outcomes::{call_key, invocation_field};
+use crate::outcomes::{call_key, invocation_field, service_fingerprint};
 use crate::request::{InvocationId, Invoke, Origin, Reply, Sequence};
 use crate::shard::Shard;
 use crate::transaction::Transaction;
@@ -32,6 +32,11 @@ impl Shard {
     }
 
     fn commit(&mut self, mut transaction: Transaction, output: Output, world: &mut World<'_>) {
+        // Nothing keeps two sendings of a route from running side by side, as its entity does for
+        // a call: whoever comes second did nothing, and answers what the first did.
+        if matches!(transaction.origin, Origin::Route(_)) && self.answers_from_outcome(&transaction.origin, world) {
+            return;
+        }
         let reads_depend_on = self.read_lsn(&transaction);
         let is_message = matches!(transaction.origin, Origin::Message { .. });
         let is_recorded = transaction.origin.info().idempotency_key.is_some() && !transaction.is_query();
@@ -72,11 +77,19 @@ impl Shard {
     fn roll_back(&mut self, transaction: Transaction, error: Error, world: &mut World<'_>) {
         let mut depends_on = self.read_lsn(&transaction);
         // An abort is the function's answer, so a repeated request gets it again. Any other
-        // error says nothing about what the function would answer next time.
-        if error.code == ErrorCode::Aborted && !world.is_read_only {
+        // error says nothing about what the function would answer next time. What became of a
+        // message is noted where its row is deleted.
+        let is_answer = error.code == ErrorCode::Aborted && !matches!(transaction.origin, Origin::Message { .. });
+        if is_answer {
+            if matches!(transaction.origin, Origin::Route(_)) && self.answers_from_outcome(&transaction.origin, world) {
+                return;
+            }
             let mut writes = Vec::new();
             self.add_outcome(&transaction, OutcomeResult::Error(error.clone()), &mut writes, world);
             if !writes.is_empty() {
+                if world.is_read_only {
+                    return self.refuse(transaction.origin, read_only(), depends_on, world);
+                }
                 depends_on = self.append(writes, world);
             }
         }
@@ -111,10 +124,10 @@ impl Shard {
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
-        if transaction.is_query() && writes.is_empty() {
-            return;
-        }
         if let Some(key) = self.outcome_key(&transaction.origin, world) {
+            if transaction.is_query() && writes.is_empty() {
+                return;
+            }
             let expires = world.now.plus(self.options.retention_ms);
             let outcome = Outcome { expires, fingerprint: key.fingerprint, result };
             writes.push(self.outcome_write(&key.field, &outcome));
@@ -166,7 +179,8 @@ impl Shard {
         world: &mut World<'_>,
     ) {
         let Some((app, service, handler)) = world.catalog.names(invoke.handler) else {
-            return;
+            let error = Error::new(ErrorCode::UnknownHandler, "the handler's app version is gone");
+            return world.outputs.reply(invoke.info.token, Err(error));
         };
         let key = invoke
             .info
@@ -196,7 +210,7 @@ impl Shard {
             self.inbox_write(&inbox_field(due, sequence), &record),
             self.outcome_write(
                 &invocation_field(sequence),
-                &pending(OutcomeResult::Pending, millrace_base::UnixMillis(0), 0),
+                &pending(OutcomeResult::Pending, UnixMillis(0), service_fingerprint(app.as_str(), service.as_str())),
             ),
         ];
         if let Some(key) = key {

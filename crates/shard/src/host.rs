@@ -9,8 +9,8 @@ use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_
 use millrace_func::{Frame, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest};
 use millrace_store::{Store, StoreError};
 
-use crate::request::OffloadTicket;
-use crate::transaction::{Action, Transaction, Undo};
+use crate::request::{OffloadTicket, RequestInfo};
+use crate::transaction::{Action, PendingCall, Transaction, Undo};
 use crate::world::World;
 
 /// Where a transaction lives: the shard's id, its store, and how many shards there are.
@@ -52,11 +52,23 @@ impl TurnHost<'_, '_> {
         }
     }
 
-    fn next_operation(&mut self) -> Result<OperationId, Error> {
+    /// The frame's life and depth, and the number of its next operation.
+    fn next_operation(&mut self) -> Result<(u64, usize, OperationId), Error> {
         let state = self.transaction.frame_mut(self.frame).ok_or_else(|| refused("the call has ended"))?;
         state.next_operation += 1;
-        state.open_operations += 1;
-        Ok(OperationId(state.next_operation))
+        Ok((state.instance, state.depth, OperationId(state.next_operation)))
+    }
+
+    /// The shard that everything the transaction calls must live in, once that is settled: a
+    /// route without a shard settles it by its first call.
+    fn home_shard(&self) -> Option<ShardId> {
+        if let Some(home) = &self.home {
+            return Some(home.shard);
+        }
+        self.transaction.ready.iter().find_map(|action| match action {
+            Action::Call(call) => Some(shard_of_key(&call.call.key, self.shard_count)),
+            Action::Resume { .. } => None,
+        })
     }
 
     /// Remembers what `field` was buffered as, so that a failing nested call can be taken back.
@@ -64,7 +76,8 @@ impl TurnHost<'_, '_> {
     fn remember(&mut self, touched: usize, field: &[u8]) {
         if self.transaction.frames.len() > 1 {
             let before = self.transaction.touched[touched].writes.get(field).cloned();
-            self.transaction.undo.push((self.frame, Undo::Write { touched, field: field.into(), before }));
+            let owner = self.transaction.frame(self.frame).map(|state| state.instance);
+            self.transaction.undo.push((owner, Undo::Write { touched, field: field.into(), before }));
         }
     }
 
@@ -147,9 +160,7 @@ impl Host for TurnHost<'_, '_> {
             let message = format!("the input is over {} bytes", self.transaction.limits.input_bytes);
             return Err(Error::new(ErrorCode::SizeLimit, message));
         }
-        if let Some(home) = &self.home
-            && shard_of_key(&call.key, self.shard_count) != home.shard
-        {
+        if self.home_shard().is_some_and(|home| shard_of_key(&call.key, self.shard_count) != home) {
             let message = format!(
                 "the key {:?} lives in another shard than this transaction; transactions over several shards are \
                  not supported yet: give the keys a common {{tag}}",
@@ -157,8 +168,14 @@ impl Host for TurnHost<'_, '_> {
             );
             return Err(Error::new(ErrorCode::NotYetSupported, message));
         }
-        let operation = self.next_operation()?;
-        self.transaction.ready.push_back(Action::Call { caller: self.frame, operation, call });
+        if self.transaction.call_count >= limits::CALLS_PER_TRANSACTION {
+            let message = format!("more than {} calls in one transaction", limits::CALLS_PER_TRANSACTION);
+            return Err(Error::new(ErrorCode::OperationLimit, message));
+        }
+        self.transaction.call_count += 1;
+        let (caller, depth, operation) = self.next_operation()?;
+        let call = PendingCall { caller, owner: Some(caller), operation, depth: depth + 1, call };
+        self.transaction.ready.push_back(Action::Call(call));
         Ok(operation)
     }
 
@@ -168,7 +185,8 @@ impl Host for TurnHost<'_, '_> {
             self.check_may_write()?;
         }
         check_key(&message.key)?;
-        let limit = self.transaction.limits.messages_per_call;
+        // A message's place in its entry is a u16.
+        let limit = self.transaction.limits.messages_per_call.min(usize::from(u16::MAX));
         if self.transaction.messages.len() >= limit {
             return Err(Error::new(
                 ErrorCode::OperationLimit,
@@ -181,19 +199,21 @@ impl Host for TurnHost<'_, '_> {
             return Err(Error::new(ErrorCode::SizeLimit, message));
         }
         if self.transaction.frames.len() > 1 {
-            self.transaction.undo.push((self.frame, Undo::Message));
+            let owner = self.transaction.frame(self.frame).map(|state| state.instance);
+            self.transaction.undo.push((owner, Undo::Message));
         }
         self.transaction.messages.push(message);
         Ok(())
     }
 
     fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {
-        let operation = self.next_operation()?;
-        self.transaction.outside_operations += 1;
+        let (instance, _, operation) = self.next_operation()?;
+        self.transaction.outside.push((instance, operation));
         let ticket = OffloadTicket {
             shard: self.home.as_ref().map(|home| home.shard),
             nonce: self.transaction.nonce(),
             frame: self.frame,
+            instance,
             operation,
         };
         self.world.outputs.offload(ticket, work);
@@ -223,6 +243,17 @@ impl Host for TurnHost<'_, '_> {
 pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
     if key.is_empty() || key.len() > limits::KEY_BYTES {
         let message = format!("a key has 1 to {} bytes, this one has {}", limits::KEY_BYTES, key.len());
+        return Err(Error::new(ErrorCode::BadRequest, message));
+    }
+    Ok(())
+}
+
+/// Refuses idempotency keys that are too long to be part of a field's name.
+pub(crate) fn check_idempotency_key(info: &RequestInfo) -> Result<(), Error> {
+    let length = info.idempotency_key.as_ref().map_or(0, |key| key.len());
+    if length > limits::IDEMPOTENCY_KEY_BYTES {
+        let message =
+            format!("an Idempotency-Key has at most {} bytes, this one has {length}", limits::IDEMPOTENCY_KEY_BYTES);
         return Err(Error::new(ErrorCode::BadRequest, message));
     }
     Ok(())

@@ -16,7 +16,7 @@ use millrace_func::{HandlerKind, NestedCall};
 
 use crate::commit::{decode_failed, error_outcome, input_or_null};
 use crate::host::store_failed;
-use crate::outcomes::invocation_field;
+use crate::outcomes::{invocation_field, service_fingerprint};
 use crate::request::{Delivery, Origin, RequestInfo, Sequence, Token};
 use crate::shard::Shard;
 use crate::world::World;
@@ -35,11 +35,16 @@ pub(crate) struct Inbox {
     waiting: BTreeSet<Box<[u8]>>,
     is_complete: bool,
     running: BTreeSet<Box<[u8]>>,
+    /// Nothing could be started when it was last tried, whatever is due.
+    is_paused: bool,
     acknowledgements: BTreeMap<ShardId, (Sequence, Lsn)>,
 }
 
 impl Inbox {
     pub(crate) fn next_due(&self) -> Option<UnixMillis> {
+        if self.is_paused || self.running.len() >= limits::RUNNING_MESSAGES {
+            return None;
+        }
         if !self.is_complete && self.waiting.is_empty() {
             return Some(UnixMillis(0));
         }
@@ -71,6 +76,8 @@ struct Channel {
     delivered: Sequence,
     /// Acknowledged up to here; rows up to here can be deleted.
     acknowledged: Sequence,
+    /// Rows up to here have been deleted.
+    forgotten: Sequence,
     on_the_way: usize,
     has_more: bool,
 }
@@ -105,26 +112,26 @@ impl Shard {
         Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value }
     }
 
-    /// Starts the messages that are due, a bounded number at once. Says whether it started any.
-    pub(crate) fn start_due_messages(&mut self, world: &mut World<'_>) -> bool {
-        if world.is_read_only || self.is_stopped() {
+    /// Starts the first message that is due, if `budget` allows. Says whether it did.
+    pub(crate) fn start_due_message(&mut self, budget: &mut usize, world: &mut World<'_>) -> bool {
+        self.inbox.is_paused = world.is_read_only || self.is_stopped();
+        if self.inbox.is_paused || *budget == 0 || self.inbox.running.len() >= limits::RUNNING_MESSAGES {
             return false;
         }
         self.load_inbox();
-        let mut has_started = false;
-        while self.inbox.running.len() < limits::RUNNING_MESSAGES {
-            let Some(field) = self.inbox.waiting.first().cloned() else {
-                break;
-            };
-            if due_of(&field).is_some_and(|due| due > world.now) {
-                break;
-            }
-            self.inbox.waiting.remove(&field);
-            self.inbox.running.insert(field.clone());
-            self.start_message(field, world);
-            has_started = true;
+        let Some(first) = self.inbox.waiting.first() else {
+            return false;
+        };
+        if due_of(first).is_some_and(|due| due > world.now) {
+            return false;
         }
-        has_started
+        let Some(field) = self.inbox.waiting.pop_first() else {
+            return false;
+        };
+        *budget -= 1;
+        self.inbox.running.insert(field.clone());
+        self.start_message(field, world);
+        true
     }
 
     fn load_inbox(&mut self) {
@@ -191,12 +198,13 @@ impl Shard {
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
-        let keeps_outcome = self.message(field).is_ok_and(|message| message.keeps_outcome);
+        let message = self.message(field).ok().filter(|message| message.keeps_outcome);
         if let Some(sequence) = sequence_of(field)
-            && keeps_outcome
+            && let Some(message) = message
         {
             let expires = world.now.plus(self.options.retention_ms);
-            let outcome = Outcome { expires, fingerprint: 0, result };
+            let fingerprint = service_fingerprint(&message.app, &message.service);
+            let outcome = Outcome { expires, fingerprint, result };
             writes.push(self.outcome_write(&invocation_field(sequence), &outcome));
         }
     }
@@ -244,7 +252,7 @@ impl Shard {
         if self.is_stopped() || world.is_read_only {
             return; // Not acknowledged, so it comes again.
         }
-        let Delivery { from, sequence, message } = delivery;
+        let Delivery { from, sequence, after, message } = delivery;
         let field = from.0.to_be_bytes();
         let arrived = match self.store.get(&self.bookkeeping.received, &field) {
             Ok(found) => found.and_then(|value| Sequence::decode(value.content())).unwrap_or_default(),
@@ -253,7 +261,7 @@ impl Shard {
         if sequence <= arrived {
             let lsn = self.store.entity_lsn(&self.bookkeeping.received);
             self.inbox.acknowledgements.insert(from, (arrived, lsn));
-        } else {
+        } else if after <= arrived {
             self.accept_delivery(from, sequence, &message, world);
         }
         self.release_acknowledgements(world);
@@ -323,14 +331,15 @@ impl Shard {
 
     /// After a start every receiver may have rows waiting for it.
     fn load_outbox(&mut self) {
-        if self.outbox.is_loaded {
-            return;
-        }
-        self.outbox.is_loaded = true;
         let mut after: Option<Vec<u8>> = None;
-        while let Ok(rows) = self.store.scan_fields(&self.bookkeeping.outbox, b"", after.as_deref(), 1) {
+        while !self.outbox.is_loaded {
+            // What cannot be read now is read by the next attempt.
+            let Ok(rows) = self.store.scan_fields(&self.bookkeeping.outbox, b"", after.as_deref(), 1) else {
+                return;
+            };
             let Some(to) = rows.first().and_then(|(field, _)| field.first_chunk::<2>().copied()) else {
-                break;
+                self.outbox.is_loaded = true;
+                return;
             };
             self.outbox.added(ShardId(u16::from_be_bytes(to)));
             after = Some([&to[..], &[0xFF; 16]].concat());
@@ -340,9 +349,12 @@ impl Shard {
     fn deliver_to(&mut self, to: ShardId, world: &mut World<'_>) {
         let prefix = to.0.to_be_bytes();
         let channel = self.outbox.channels.entry(to).or_default();
-        let after = outbox_field(to, channel.delivered.max(channel.acknowledged));
+        // Rows leave the outbox only when they have arrived, so whatever was before the first one
+        // has arrived.
+        let mut after = channel.delivered.max(channel.acknowledged);
+        let from = outbox_field(to, after);
         let outbox = &self.bookkeeping.outbox;
-        let Ok(rows) = self.store.scan_fields(outbox, &prefix, Some(&after), limits::DELIVERY_WINDOW) else {
+        let Ok(rows) = self.store.scan_fields(outbox, &prefix, Some(&from), limits::DELIVERY_WINDOW) else {
             return;
         };
         channel.has_more = !rows.is_empty();
@@ -356,7 +368,8 @@ impl Shard {
             channel.delivered = sequence;
             channel.on_the_way += 1;
             let message = Bytes::copy_from_slice(value.content());
-            world.outputs.deliver(to, Delivery { from: self.options.shard, sequence, message });
+            world.outputs.deliver(to, Delivery { from: self.options.shard, sequence, after, message });
+            after = sequence;
         }
     }
 
@@ -369,10 +382,16 @@ impl Shard {
                 channel.on_the_way = 0;
                 channel.has_more = true;
             }
+            if channel.acknowledged <= channel.forgotten || world.is_read_only {
+                continue;
+            }
             let prefix = to.0.to_be_bytes();
             let Ok(rows) = self.store.scan_fields(&self.bookkeeping.outbox, &prefix, None, limits::SCAN_ROWS) else {
                 continue;
             };
+            if rows.len() < limits::SCAN_ROWS {
+                channel.forgotten = channel.acknowledged;
+            }
             let is_done = |field: &[u8]| {
                 field.get(2..).and_then(Sequence::decode).is_some_and(|sequence| sequence <= channel.acknowledged)
             };
@@ -384,7 +403,7 @@ impl Shard {
                 }),
             );
         }
-        if !writes.is_empty() && !world.is_read_only {
+        if !writes.is_empty() {
             self.append(writes, world);
         }
     }

@@ -69,13 +69,6 @@ impl Locks {
         if holds_any && ahead.into_iter().any(|other| other < age) { Grant::Die } else { Grant::Wait }
     }
 
-    /// Whether another transaction holds the entity in a way that excludes this use.
-    pub(crate) fn conflicts(&self, entity: &EntityKey, nonce: u64, is_exclusive: bool) -> bool {
-        self.locks.get(entity).is_some_and(|lock| {
-            (is_exclusive || lock.is_exclusive) && lock.holders.iter().any(|(holder, _)| *holder != nonce)
-        })
-    }
-
     /// Gives `nonce` the entity. The caller has checked that it is free.
     pub(crate) fn hold(&mut self, entity: &EntityKey, nonce: u64, age: Age, is_exclusive: bool) {
         let lock = self.locks.entry(entity.clone()).or_default();
@@ -87,9 +80,27 @@ impl Locks {
         assert!(!lock.is_exclusive || lock.holders.len() == 1, "an exclusive lock has one holder");
     }
 
-    /// Queues for an entity.
+    /// Queues for an entity, once however often one asks. Who holds it already and wants it alone
+    /// comes first: those in the queue wait for it to let go, which it will not do before.
     pub(crate) fn queue(&mut self, entity: &EntityKey, waiter: Waiter) {
-        self.locks.entry(entity.clone()).or_default().queue.push_back(waiter);
+        let lock = self.locks.entry(entity.clone()).or_default();
+        if let Some(queued) = lock.queue.iter_mut().find(|queued| queued.nonce == waiter.nonce) {
+            queued.is_exclusive |= waiter.is_exclusive;
+        } else if lock.holders.iter().any(|(holder, _)| *holder == waiter.nonce) {
+            lock.queue.push_front(waiter);
+        } else {
+            lock.queue.push_back(waiter);
+        }
+    }
+
+    /// Takes `nonce` out of the queue of `entity`; what it holds it keeps.
+    pub(crate) fn leave_queue(&mut self, entity: &EntityKey, nonce: u64) {
+        if let Some(lock) = self.locks.get_mut(entity) {
+            lock.queue.retain(|waiter| waiter.nonce != nonce);
+            if lock.holders.is_empty() && lock.queue.is_empty() {
+                self.locks.remove(entity);
+            }
+        }
     }
 
     /// Takes `nonce` out of the holders and the queue of `entity`.
@@ -107,25 +118,13 @@ impl Locks {
         }
     }
 
-    /// The queued transactions that may go on now, in order: the first, and, if it shares, those
-    /// behind it that share too.
-    pub(crate) fn runnable(&self, entity: &EntityKey) -> Vec<u64> {
-        let Some(lock) = self.locks.get(entity) else {
-            return Vec::new();
-        };
-        let mut runnable = Vec::new();
-        for waiter in &lock.queue {
-            let only_itself = lock.holders.iter().all(|(holder, _)| *holder == waiter.nonce);
-            let is_free = if waiter.is_exclusive { only_itself && runnable.is_empty() } else { !lock.is_exclusive };
-            if !is_free {
-                break;
-            }
-            runnable.push(waiter.nonce);
-            if waiter.is_exclusive {
-                break;
-            }
-        }
-        runnable
+    /// The first in the queue of `entity`, if it may go on now.
+    pub(crate) fn runnable(&self, entity: &EntityKey) -> Option<u64> {
+        let lock = self.locks.get(entity)?;
+        let first = lock.queue.front()?;
+        let is_alone = lock.holders.iter().all(|(holder, _)| *holder == first.nonce);
+        let is_free = is_alone || !(first.is_exclusive || lock.is_exclusive);
+        is_free.then_some(first.nonce)
     }
 
     /// How many transactions queue for `entity`.
@@ -159,15 +158,33 @@ mod tests {
             assert_eq!(locks.check(&entity(), nonce, (0, nonce), is_exclusive, false), Grant::Wait);
             locks.queue(&entity(), waiter(nonce, is_exclusive));
         }
-        assert_eq!(locks.runnable(&entity()), []);
+        assert_eq!(locks.runnable(&entity()), None);
         locks.release(&entity(), 1);
-        assert_eq!(locks.runnable(&entity()), [2, 3]);
+        assert_eq!(locks.runnable(&entity()), Some(2));
         locks.hold(&entity(), 2, (0, 2), false);
+        assert_eq!(locks.runnable(&entity()), Some(3));
         locks.hold(&entity(), 3, (0, 3), false);
-        assert_eq!(locks.runnable(&entity()), []);
+        assert_eq!(locks.runnable(&entity()), None);
         locks.release(&entity(), 2);
         locks.release(&entity(), 3);
-        assert_eq!(locks.runnable(&entity()), [4]);
+        assert_eq!(locks.runnable(&entity()), Some(4));
+    }
+
+    #[test]
+    fn a_sharer_that_wants_it_alone_comes_before_the_queue() {
+        let mut locks = Locks::default();
+        locks.hold(&entity(), 1, (0, 1), false);
+        locks.hold(&entity(), 2, (0, 2), false);
+        locks.queue(&entity(), waiter(3, true));
+        locks.queue(&entity(), waiter(1, false));
+        locks.queue(&entity(), waiter(1, true));
+        locks.release(&entity(), 2);
+        assert_eq!(locks.runnable(&entity()), Some(1));
+        locks.hold(&entity(), 1, (0, 1), true);
+        assert_eq!((locks.runnable(&entity()), locks.queued(&entity())), (None, 1));
+        locks.leave_queue(&entity(), 3);
+        locks.release(&entity(), 1);
+        assert!(locks.is_empty());
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(crate) fn invocation_field(sequence: Sequence) -> Vec<u8> {
     [&b"i"[..], &sequence.encode()].concat()
 }
 
+/// Kept with an invocation's outcome, so that the node can tell who may read it.
+pub(crate) fn service_fingerprint(app: &str, service: &str) -> u64 {
+    fingerprint(&[app.as_bytes(), service.as_bytes()])
+}
+
 /// A call's key is scoped to its entity, so that no key of one entity can hide another's.
 pub(crate) fn call_key(entity: &EntityKey, handler: &str, input: &[u8], key: &str, verb: &[u8]) -> OutcomeKey {
     OutcomeKey {
@@ -108,7 +113,8 @@ impl Shard {
         if world.is_read_only {
             return;
         }
-        let rows = (SWEEP_ROWS + 2 * std::mem::take(&mut self.outcomes_added)).min(limits::SCAN_ROWS);
+        let rows = (SWEEP_ROWS + 2 * self.outcomes_added).min(limits::SCAN_ROWS);
+        self.outcomes_added = self.outcomes_added.saturating_sub(rows / 2);
         let after = self.sweep_after.take();
         let Ok(found) = self.store.scan_fields(&self.bookkeeping.outcomes, b"", after.as_deref(), rows) else {
             return;

@@ -26,6 +26,13 @@ pub struct RequestInfo {
     pub idempotency_key: Option<Box<str>>,
 }
 
+impl RequestInfo {
+    /// Its place in the order of transactions: lower is older.
+    pub(crate) fn age(&self) -> (u64, u64) {
+        (self.time.0, self.nonce)
+    }
+}
+
 /// A call of a handler on an entity of this shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invoke {
@@ -140,6 +147,9 @@ pub struct Delivery {
     pub from: ShardId,
     /// The message's place in the sender's log.
     pub sequence: Sequence,
+    /// The place of the message before it to the same receiver, or an earlier one where that has
+    /// surely arrived: a receiver that has not come so far has missed one and takes nothing.
+    pub after: Sequence,
     /// An encoded `format::MessageRecord`.
     pub message: Bytes,
 }
@@ -153,6 +163,8 @@ pub struct OffloadTicket {
     pub nonce: u64,
     /// The frame that waits.
     pub frame: Frame,
+    /// Which life of the frame: its number is used again, also when the invocation starts again.
+    pub instance: u64,
     /// What it waits for.
     pub operation: OperationId,
 }

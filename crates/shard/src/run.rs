@@ -5,17 +5,15 @@
 //! of the shard unless something outside is awaited, so most transactions are never suspended
 //! and never hold a lock.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, UnixMillis};
-use millrace_func::{Frame, HandlerId, HandlerKind, NestedCall, OperationId, Output, Start, Step};
+use millrace_base::{EntityKey, Error, ErrorCode};
+use millrace_func::{Frame, HandlerKind, NestedCall, OperationId, Start, Step};
 
 use crate::host::{Home, TurnHost};
 use crate::locks::{Grant, Waiter};
 use crate::request::Origin;
 use crate::shard::{Shard, Suspended};
-use crate::transaction::{Action, Transaction};
+use crate::transaction::{Action, Instance, PendingCall, Transaction};
 use crate::world::World;
 
 /// How a turn of the loop left the transaction.
@@ -49,12 +47,11 @@ impl Shard {
         transaction.takes_locks = !held.is_empty();
         transaction.held = held;
         let touched = transaction.touch(entity, kind == HandlerKind::Transaction);
-        let frame = world.frames.take();
-        transaction.add_frame(frame, Some(touched), kind, None);
+        let frame = transaction.add_root(Some(touched), kind, world);
         let start = Start::Handler { id: call.handler, key: &call.key, input: &call.input };
         let step = self.turn(&mut transaction, frame, world, |engine, host| engine.start(frame, start, host));
-        self.stepped(&mut transaction, frame, step, world);
-        self.drive(transaction, None, world);
+        transaction.stepped(frame, step, world);
+        self.drive(transaction, world);
     }
 
     /// What the root of a transaction runs: handler, key and input.
@@ -82,14 +79,12 @@ impl Shard {
         run(engine, &mut host)
     }
 
-    /// Takes note of how a turn of `frame` ended.
-    pub(crate) fn stepped(&mut self, transaction: &mut Transaction, frame: Frame, step: Step, world: &mut World<'_>) {
-        transaction.stepped(frame, step, world);
-    }
-
     /// Runs a transaction until it ends or waits for something outside this input.
-    pub(crate) fn drive(&mut self, mut transaction: Transaction, deadline: Option<UnixMillis>, world: &mut World<'_>) {
+    pub(crate) fn drive(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
         loop {
+            if !transaction.unwanted.is_empty() {
+                self.leave_queues(&mut transaction);
+            }
             if matches!(transaction.result, Some(Err(_))) {
                 break;
             }
@@ -97,9 +92,7 @@ impl Shard {
                 break;
             };
             let next = match action {
-                Action::Call { caller, operation, call } => {
-                    self.start_nested(&mut transaction, caller, operation, call, world)
-                }
+                Action::Call(call) => self.start_nested(&mut transaction, call, world),
                 Action::Resume { frame, operation, result } => {
                     self.resume(&mut transaction, frame, operation, result, world);
                     Next::GoOn
@@ -109,7 +102,7 @@ impl Shard {
                 return self.die(transaction, entity, is_exclusive, world);
             }
         }
-        let is_waiting = transaction.outside_operations > 0 || !transaction.blocked.is_empty();
+        let is_waiting = !transaction.outside.is_empty() || !transaction.blocked.is_empty();
         match transaction.result.take() {
             Some(Err(error)) => self.finish(transaction, Err(error), world),
             Some(Ok(output)) if !is_waiting && transaction.frames.is_empty() => {
@@ -118,7 +111,7 @@ impl Shard {
             result => {
                 transaction.result = result;
                 if is_waiting {
-                    self.suspend(transaction, deadline, world);
+                    self.suspend(transaction, world);
                 } else {
                     // An engine reports a stalled frame itself; reaching this is its bug.
                     let error = Error::new(ErrorCode::Stalled, "the call awaits something that can never happen");
@@ -128,15 +121,25 @@ impl Shard {
         }
     }
 
+    /// Leaves the queues it stood in for calls that will not be made any more.
+    fn leave_queues(&mut self, transaction: &mut Transaction) {
+        for entity in std::mem::take(&mut transaction.unwanted) {
+            if !transaction.blocked.iter().any(|(wanted, _)| *wanted == entity) {
+                self.locks.leave_queue(&entity, transaction.nonce());
+                self.freed.push_back(entity);
+            }
+        }
+    }
+
     fn resume(
         &mut self,
         transaction: &mut Transaction,
-        frame: Frame,
+        instance: Instance,
         operation: OperationId,
         result: Result<Bytes, Error>,
         world: &mut World<'_>,
     ) {
-        let Some(state) = transaction.frame_mut(frame) else {
+        let Some(frame) = transaction.live_frame(instance) else {
             // The caller returned without awaiting the call. Its success is fine; its failure
             // fails the transaction, because nobody saw it.
             if let Err(error) = result {
@@ -144,59 +147,50 @@ impl Shard {
             }
             return;
         };
-        state.open_operations -= 1;
         let step = self.turn(transaction, frame, world, |engine, host| engine.resume(frame, operation, result, host));
-        self.stepped(transaction, frame, step, world);
+        transaction.stepped(frame, step, world);
     }
 
-    fn start_nested(
-        &mut self,
-        transaction: &mut Transaction,
-        caller: Frame,
-        operation: OperationId,
-        call: NestedCall,
-        world: &mut World<'_>,
-    ) -> Next {
-        let Some(entity) = world.catalog.entity(call.handler, &call.key) else {
-            let error = Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone");
-            transaction.ready.push_back(Action::Resume { frame: caller, operation, result: Err(error) });
+    fn start_nested(&mut self, transaction: &mut Transaction, pending: PendingCall, world: &mut World<'_>) -> Next {
+        let Some(entity) = world.catalog.entity(pending.call.handler, &pending.call.key) else {
+            let result = Err(Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone"));
+            let (frame, operation) = (pending.caller, pending.operation);
+            transaction.ready.push_back(Action::Resume { frame, operation, result });
             return Next::GoOn;
         };
-        let kind = world.catalog.kind(call.handler);
+        let kind = world.catalog.kind(pending.call.handler);
         let is_exclusive = kind == HandlerKind::Transaction;
         if !self.locks.is_empty() && (is_exclusive || transaction.needs_locks()) {
-            let (nonce, age) = (transaction.nonce(), transaction.age());
-            let holds_any = !transaction.touched.is_empty();
-            match self.locks.check(&entity, nonce, age, is_exclusive, holds_any) {
+            match self.grant(transaction, &entity, is_exclusive) {
                 Grant::Free => {}
                 Grant::Wait => {
+                    let (nonce, age) = (transaction.nonce(), transaction.age());
                     self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
-                    transaction.blocked.push((entity, Action::Call { caller, operation, call }));
+                    transaction.blocked.push((entity, pending));
                     return Next::GoOn;
                 }
                 Grant::Die => return Next::Die(entity, is_exclusive),
             }
         }
-        self.run_nested(transaction, entity, kind, (caller, operation), &call, world);
+        let touched = transaction.touch(entity, is_exclusive);
+        let frame = transaction.add_callee(touched, kind, &pending, world);
+        let NestedCall { handler: id, key, input } = &pending.call;
+        let start = Start::Handler { id: *id, key, input };
+        let step = self.turn(transaction, frame, world, |engine, host| engine.start(frame, start, host));
+        transaction.stepped(frame, step, world);
         Next::GoOn
     }
 
-    fn run_nested(
-        &mut self,
-        transaction: &mut Transaction,
-        entity: EntityKey,
-        kind: HandlerKind,
-        parent: (Frame, OperationId),
-        call: &NestedCall,
-        world: &mut World<'_>,
-    ) {
-        let touched = transaction.touch(entity, kind == HandlerKind::Transaction);
-        let frame = world.frames.take();
-        transaction.add_frame(frame, Some(touched), kind, Some(parent));
-        let id: HandlerId = call.handler;
-        let start = Start::Handler { id, key: &call.key, input: &call.input };
-        let step = self.turn(transaction, frame, world, |engine, host| engine.start(frame, start, host));
-        self.stepped(transaction, frame, step, world);
+    fn grant(&self, transaction: &Transaction, entity: &EntityKey, is_exclusive: bool) -> Grant {
+        let (nonce, age) = (transaction.nonce(), transaction.age());
+        match self.locks.check(entity, nonce, age, is_exclusive, transaction.may_block_others()) {
+            // It has read the entity without a lock, as queries do. To wait now and read it again
+            // would show it two states.
+            Grant::Wait if !transaction.held.contains(entity) && transaction.touched_index(entity).is_some() => {
+                Grant::Die
+            }
+            grant => grant,
+        }
     }
 
     /// Gives up everything and queues for `entity` to start again.
@@ -207,51 +201,46 @@ impl Shard {
     }
 
     /// Keeps a transaction that waits, holding everything it has touched.
-    fn suspend(&mut self, mut transaction: Transaction, deadline: Option<UnixMillis>, world: &mut World<'_>) {
+    fn suspend(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
         let (nonce, age) = (transaction.nonce(), transaction.age());
-        let waits_for: BTreeSet<&EntityKey> = transaction.blocked.iter().map(|(entity, _)| entity).collect();
-        let mut to_hold = Vec::new();
-        for touched in &transaction.touched {
-            if waits_for.contains(&touched.entity) && !transaction.held.contains(&touched.entity) {
-                continue;
-            }
+        if !self.locks.is_empty() {
             // A query that ran without locks may have read beside a suspended writer. Waiting in
             // the middle would let it see two different states: it starts again, with locks.
-            if !self.locks.is_empty() && self.locks.conflicts(&touched.entity, nonce, touched.is_exclusive) {
-                let (entity, is_exclusive) = (touched.entity.clone(), touched.is_exclusive);
+            let taken = transaction.touched.iter().find(|touched| {
+                !transaction.held.contains(&touched.entity)
+                    && self.locks.check(&touched.entity, nonce, age, touched.is_exclusive, true) != Grant::Free
+            });
+            if let Some(taken) = taken {
+                let (entity, is_exclusive) = (taken.entity.clone(), taken.is_exclusive);
                 return self.die(transaction, entity, is_exclusive, world);
             }
-            to_hold.push((touched.entity.clone(), touched.is_exclusive));
         }
-        for (entity, is_exclusive) in to_hold {
-            self.locks.hold(&entity, nonce, age, is_exclusive);
-            if !transaction.held.contains(&entity) {
-                transaction.held.push(entity);
+        for touched in &transaction.touched {
+            self.locks.hold(&touched.entity, nonce, age, touched.is_exclusive);
+            if !transaction.held.contains(&touched.entity) {
+                transaction.held.push(touched.entity.clone());
             }
         }
         transaction.takes_locks = true;
-        let deadline = deadline.unwrap_or_else(|| world.now.plus(transaction.limits.wait_ms));
+        let deadline = transaction.origin.info().time.plus(transaction.limits.wait_ms);
         self.suspended.insert(nonce, Suspended { transaction, deadline });
     }
 
     /// An entity that a suspended transaction queued for is free.
-    pub(crate) fn unblock(&mut self, suspended: Suspended, entity: &EntityKey, world: &mut World<'_>) {
-        let Suspended { mut transaction, deadline } = suspended;
+    pub(crate) fn unblock(&mut self, mut transaction: Transaction, entity: &EntityKey, world: &mut World<'_>) {
         let (nonce, age) = (transaction.nonce(), transaction.age());
         let (unblocked, blocked) =
             std::mem::take(&mut transaction.blocked).into_iter().partition(|(waited, _)| waited == entity);
         transaction.blocked = blocked;
-        let unblocked: Vec<(EntityKey, Action)> = unblocked;
-        let is_exclusive = unblocked.iter().any(|(_, action)| match action {
-            Action::Call { call, .. } => world.catalog.kind(call.handler) == HandlerKind::Transaction,
-            Action::Resume { .. } => false,
-        });
+        let unblocked: Vec<(EntityKey, PendingCall)> = unblocked;
+        let is_exclusive =
+            unblocked.iter().any(|(_, call)| world.catalog.kind(call.call.handler) == HandlerKind::Transaction);
         self.locks.hold(entity, nonce, age, is_exclusive);
         if !transaction.held.contains(entity) {
             transaction.held.push(entity.clone());
         }
-        transaction.ready.extend(unblocked.into_iter().map(|(_, action)| action));
-        self.drive(transaction, Some(deadline), world);
+        transaction.ready.extend(unblocked.into_iter().map(|(_, call)| Action::Call(call)));
+        self.drive(transaction, world);
     }
 
     /// Lets go of everything a transaction holds or queues for.
@@ -269,28 +258,5 @@ impl Shard {
             self.locks.release(&entity, nonce);
             self.freed.push_back(entity);
         }
-    }
-}
-
-impl Transaction {
-    /// Takes note of how a turn of `frame` ended: a finished frame resumes its parent, or gives
-    /// the transaction its result.
-    pub(crate) fn stepped(&mut self, frame: Frame, step: Step, world: &mut World<'_>) {
-        let Step::Done(result) = step else {
-            return;
-        };
-        world.frames.give_back(frame);
-        let Some(ended) = self.end_frame(frame, result.is_ok()) else {
-            return;
-        };
-        let Some((parent, operation)) = ended.parent else {
-            self.result = Some(result);
-            return;
-        };
-        let result = result.and_then(|output| match output {
-            Output::Value(json) => Ok(json),
-            Output::Response(_) => Err(Error::new(ErrorCode::Internal, "a handler answered as a route")),
-        });
-        self.ready.push_back(Action::Resume { frame: parent, operation, result });
     }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, limits};
 use millrace_format::OutcomeResult;
-use millrace_func::{Frame, HandlerKind, OperationId, Program};
+use millrace_func::{HandlerKind, Program};
 use millrace_store::Store;
 
-use crate::host::{check_key, store_failed};
+use crate::host::{check_idempotency_key, check_key, store_failed};
 use crate::inbox::{Inbox, Outbox};
 use crate::locks::{Grant, Locks, Waiter};
 use crate::outcomes::invocation_field;
@@ -158,6 +158,7 @@ impl Shard {
 
     fn check_call(&self, invoke: &Invoke, world: &World<'_>) -> Result<(EntityKey, HandlerKind), Error> {
         check_key(&invoke.key)?;
+        check_idempotency_key(&invoke.info)?;
         let unknown = || Error::new(ErrorCode::UnknownHandler, "the handler's app version is gone");
         let loaded = world.catalog.program(invoke.handler.program).ok_or_else(unknown)?;
         if invoke.input.len() > loaded.limits.input_bytes {
@@ -175,8 +176,7 @@ impl Shard {
             return false;
         }
         let info = origin.info();
-        let age = (info.time.0, info.nonce);
-        if self.locks.check(entity, info.nonce, age, true, false) == Grant::Free {
+        if self.locks.check(entity, info.nonce, info.age(), true, false) == Grant::Free {
             return false;
         }
         if self.locks.queued(entity) >= limits::ENTITY_QUEUE {
@@ -190,10 +190,14 @@ impl Shard {
 
     /// Queues a transaction for `entity`, to be started (again) when it is free.
     pub(crate) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
-        let info = origin.info();
-        let (nonce, age) = (info.nonce, (info.time.0, info.nonce));
+        let (nonce, age) = (origin.info().nonce, origin.info().age());
         self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
-        let deadline = world.now.plus(limits::CALL_WAIT_MS);
+        let wait_ms = match &origin {
+            Origin::Call(invoke) => world.limits(invoke.handler.program).wait_ms,
+            Origin::Route(call) => world.limits(call.route.id.program).wait_ms,
+            Origin::Message { .. } => limits::CALL_WAIT_MS,
+        };
+        let deadline = origin.info().time.plus(wait_ms);
         self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline });
     }
 
@@ -221,27 +225,17 @@ impl Shard {
 
     /// Work that was offloaded has ended.
     pub fn complete(&mut self, ticket: OffloadTicket, result: Result<Bytes, Error>, world: &mut World<'_>) {
-        let OffloadTicket { nonce, frame, operation, .. } = ticket;
-        self.finish_outside(nonce, frame, operation, result, world);
+        let OffloadTicket { nonce, instance, operation, .. } = ticket;
+        // A frame that was given up meanwhile, or an invocation that started again, waits no more.
+        let is_awaited = |suspended: &Suspended| suspended.transaction.outside.contains(&(instance, operation));
+        if self.suspended.get(&nonce).is_some_and(is_awaited)
+            && let Some(Suspended { mut transaction, .. }) = self.suspended.remove(&nonce)
+        {
+            transaction.outside.retain(|open| *open != (instance, operation));
+            transaction.ready.push_back(Action::Resume { frame: instance, operation, result });
+            self.drive(transaction, world);
+        }
         self.settle(world);
-    }
-
-    fn finish_outside(
-        &mut self,
-        nonce: u64,
-        frame: Frame,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
-        world: &mut World<'_>,
-    ) {
-        // A transaction that was cancelled meanwhile has nobody left to resume.
-        let Some(suspended) = self.suspended.remove(&nonce) else {
-            return;
-        };
-        let mut transaction = suspended.transaction;
-        transaction.outside_operations -= 1;
-        transaction.ready.push_back(Action::Resume { frame, operation, result });
-        self.drive(transaction, Some(suspended.deadline), world);
     }
 
     /// Everything up to `lsn` is durable: releases what waited for it.
@@ -302,7 +296,7 @@ impl Shard {
     /// When [`Shard::tick`] should be called next at the latest, for a message that will be due.
     #[must_use]
     pub fn next_due(&self) -> Option<UnixMillis> {
-        self.inbox.next_due()
+        if self.is_stopped() { None } else { self.inbox.next_due() }
     }
 
     /// What became of a sent invocation.
@@ -372,6 +366,8 @@ impl Shard {
         let error = Error::new(ErrorCode::ShardStopped, message);
         self.stopped = Some(error.clone());
         self.replies.fail(&error, world.outputs);
+        self.locks = Locks::default();
+        self.freed.clear();
         for (_, parked) in std::mem::take(&mut self.parked) {
             if !matches!(parked.origin, Origin::Message { .. }) {
                 self.fail_origin(parked.origin, error.clone(), world);
@@ -406,66 +402,86 @@ impl Shard {
             || self.suspended.values().any(|suspended| suspended.transaction.program == program)
     }
 
-    /// Runs everything that this input made runnable, until nothing is.
+    /// Runs everything that this input made runnable, but of the messages that are due a bounded
+    /// number only: messages that send messages would keep the core for ever. The rest is due at
+    /// once, as [`Shard::next_due`] says.
     pub(crate) fn settle(&mut self, world: &mut World<'_>) {
+        let mut messages = limits::RUNNING_MESSAGES;
         loop {
             while let Some(entity) = self.freed.pop_front() {
                 self.wake(&entity, world);
             }
-            if !self.start_due_messages(world) && self.freed.is_empty() {
-                return;
+            if !self.start_due_message(&mut messages, world) && self.freed.is_empty() {
+                break;
             }
+        }
+        if self.options.is_durable_at_once {
+            self.deliver_outbox(world);
         }
     }
 
-    /// Goes on with whoever is first in the queue of `entity`.
+    /// Goes on with whoever is first in the queue of `entity`, and with those behind that may go
+    /// on beside it. Each may change what the next one may do.
     fn wake(&mut self, entity: &EntityKey, world: &mut World<'_>) {
-        for nonce in self.locks.runnable(entity) {
+        while let Some(nonce) = self.locks.runnable(entity) {
             if let Some(parked) = self.parked.remove(&nonce) {
                 self.unpark(parked, world);
             } else if let Some(suspended) = self.suspended.remove(&nonce) {
-                self.unblock(suspended, entity, world);
+                self.unblock(suspended.transaction, entity, world);
+            } else {
+                self.locks.release(entity, nonce);
             }
         }
     }
 
     fn unpark(&mut self, parked: Parked, world: &mut World<'_>) {
         let Parked { origin, entity, is_exclusive, .. } = parked;
-        let info = origin.info();
-        let (nonce, age) = (info.nonce, (info.time.0, info.nonce));
+        let (nonce, age) = (origin.info().nonce, origin.info().age());
         if let Origin::Route(call) = origin {
             // It has to find its way here again from the beginning.
             self.locks.release(&entity, nonce);
-            self.freed.push_back(entity);
             world.outputs.run_route_again(call);
             return;
         }
         // Held from here on, so that nobody who queues behind comes first.
         self.locks.hold(&entity, nonce, age, is_exclusive);
-        self.start_again(origin, entity, world);
-    }
-
-    fn start_again(&mut self, origin: Origin, entity: EntityKey, world: &mut World<'_>) {
-        let nonce = origin.info().nonce;
-        let root = match &origin {
-            Origin::Call(invoke) => self.check_call(invoke, world).map(|(own, kind)| (own, kind)),
-            Origin::Message { field, .. } => self.message_target(field, world),
-            Origin::Route(_) => Err(Error::new(ErrorCode::Internal, "routes start outside the shard")),
-        };
-        match root {
-            Ok((own, kind)) => {
-                if kind == HandlerKind::Transaction && self.answers_from_outcome(&origin, world) {
-                    self.locks.release(&entity, nonce);
-                    self.freed.push_back(entity);
-                    return;
-                }
-                self.run_root(origin, own, kind, vec![entity], world);
-            }
-            Err(error) => {
-                self.locks.release(&entity, nonce);
-                self.freed.push_back(entity);
+        if let Err((origin, error)) = self.start_again(origin, &entity, world) {
+            self.locks.release(&entity, nonce);
+            self.freed.push_back(entity);
+            if let Some(error) = error {
                 self.fail_origin(origin, error, world);
             }
         }
+    }
+
+    /// Starts a transaction again that holds `entity`. If it does not start, it gives up `entity`:
+    /// because of an error, or because it has been answered or has parked once more.
+    fn start_again(
+        &mut self,
+        origin: Origin,
+        entity: &EntityKey,
+        world: &mut World<'_>,
+    ) -> Result<(), (Origin, Option<Error>)> {
+        let root = match &origin {
+            Origin::Call(invoke) => self.check_call(invoke, world),
+            Origin::Message { field, .. } => self.message_target(field, world),
+            Origin::Route(_) => Err(Error::new(ErrorCode::Internal, "routes start outside the shard")),
+        };
+        let (own, kind) = match root {
+            Ok(root) => root,
+            Err(error) => return Err((origin, Some(error))),
+        };
+        let is_exclusive = kind == HandlerKind::Transaction;
+        let info = origin.info();
+        if self.locks.check(&own, info.nonce, info.age(), is_exclusive, true) != Grant::Free {
+            // It died for another entity than its own, and somebody has taken its own meanwhile.
+            self.park(origin.clone(), own, is_exclusive, world);
+            return Err((origin, None));
+        }
+        if is_exclusive && self.answers_from_outcome(&origin, world) {
+            return Err((origin, None));
+        }
+        self.run_root(origin, own, kind, vec![entity.clone()], world);
+        Ok(())
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, Value};
-use millrace_func::{Frame, HandlerKind, Limits, Message, NestedCall, OperationId, Output, Program};
+use millrace_base::{EntityKey, Error, ErrorCode, Value};
+use millrace_func::{Frame, HandlerKind, Limits, Message, NestedCall, OperationId, Output, Program, Step};
 
 use crate::request::Origin;
+use crate::world::World;
 
 /// When a transaction was born: lower is older. The order that wait-die decides by.
 pub(crate) type Age = (u64, u64);
@@ -20,32 +21,48 @@ pub(crate) struct Touched {
     pub writes: BTreeMap<Box<[u8]>, Option<Value>>,
 }
 
+/// One life of a frame: unlike the engine's frame numbers never used again, so that nothing that
+/// comes late (the result of offloaded work above all) reaches a later user of the number.
+pub(crate) type Instance = u64;
+
 /// One running handler or route of the transaction.
 pub(crate) struct FrameState {
     pub frame: Frame,
+    pub instance: Instance,
     /// Index into `Transaction::touched`; a route has no entity.
     pub entity: Option<usize>,
-    /// The entity's key, as the function sees it.
     pub kind: HandlerKind,
-    /// Who waits for it; the root has none.
-    pub parent: Option<(Frame, OperationId)>,
+    /// Who is resumed with its result; the root has none.
+    pub parent: Option<(Instance, OperationId)>,
+    /// Whose failure takes it down: its parent, or, once that has ended without awaiting it, the
+    /// parent's own owner. Nobody but the transaction if `None`.
+    pub owner: Option<Instance>,
     pub depth: usize,
     pub next_operation: u32,
-    pub open_operations: usize,
 }
 
-/// How to take one buffered change back, if the frame that made it fails.
+/// How to take one buffered change back, if the frame that owns it fails.
 pub(crate) enum Undo {
     Write { touched: usize, field: Box<[u8]>, before: Option<Option<Value>> },
     Message,
 }
 
+/// A call that has yet to start.
+pub(crate) struct PendingCall {
+    pub caller: Instance,
+    pub owner: Option<Instance>,
+    pub operation: OperationId,
+    /// How deep the callee will be.
+    pub depth: usize,
+    pub call: NestedCall,
+}
+
 /// What the transaction does next.
 pub(crate) enum Action {
     /// Start the callee of an operation.
-    Call { caller: Frame, operation: OperationId, call: NestedCall },
+    Call(PendingCall),
     /// Go on with a frame.
-    Resume { frame: Frame, operation: OperationId, result: Result<Bytes, Error> },
+    Resume { frame: Instance, operation: OperationId, result: Result<Bytes, Error> },
 }
 
 pub(crate) struct Transaction {
@@ -53,15 +70,16 @@ pub(crate) struct Transaction {
     /// The app version all its frames run in: calls stay within one app.
     pub program: Program,
     pub limits: Limits,
-    /// Frames that run or wait; the root is first.
+    /// Frames that run or wait, in the order they were started.
     pub frames: Vec<FrameState>,
     pub touched: Vec<Touched>,
     pub messages: Vec<Message>,
     /// Changes in order, with the frame they would be taken back with.
-    pub undo: Vec<(Frame, Undo)>,
+    pub undo: Vec<(Option<Instance>, Undo)>,
     pub ready: VecDeque<Action>,
-    /// Operations that somebody outside the shard works on, or that wait for an entity.
-    pub outside_operations: usize,
+    /// Operations that somebody outside the shard works on.
+    pub outside: Vec<(Instance, OperationId)>,
+    pub call_count: usize,
     pub write_count: usize,
     pub write_bytes: usize,
     pub random_index: u32,
@@ -70,7 +88,9 @@ pub(crate) struct Transaction {
     /// Entities it holds in the lock table.
     pub held: Vec<EntityKey>,
     /// Calls that wait for an entity.
-    pub blocked: Vec<(EntityKey, Action)>,
+    pub blocked: Vec<(EntityKey, PendingCall)>,
+    /// Entities it need not wait for any more, because who wanted them has failed.
+    pub unwanted: Vec<EntityKey>,
     /// What the root gave, once it has ended.
     pub result: Option<Result<Output, Error>>,
 }
@@ -86,20 +106,21 @@ impl Transaction {
             messages: Vec::new(),
             undo: Vec::new(),
             ready: VecDeque::new(),
-            outside_operations: 0,
+            outside: Vec::new(),
+            call_count: 0,
             write_count: 0,
             write_bytes: 0,
             random_index: 0,
             takes_locks: false,
             held: Vec::new(),
             blocked: Vec::new(),
+            unwanted: Vec::new(),
             result: None,
         }
     }
 
     pub(crate) fn age(&self) -> Age {
-        let info = self.origin.info();
-        (info.time.0, info.nonce)
+        self.origin.info().age()
     }
 
     pub(crate) fn nonce(&self) -> u64 {
@@ -112,6 +133,11 @@ impl Transaction {
 
     pub(crate) fn frame_mut(&mut self, frame: Frame) -> Option<&mut FrameState> {
         self.frames.iter_mut().find(|state| state.frame == frame)
+    }
+
+    /// The frame of a life that has not ended.
+    pub(crate) fn live_frame(&self, instance: Instance) -> Option<Frame> {
+        self.frames.iter().find(|state| state.instance == instance).map(|state| state.frame)
     }
 
     /// Index of `entity` among the touched ones, if it is.
@@ -129,38 +155,122 @@ impl Transaction {
         self.touched.len() - 1
     }
 
-    pub(crate) fn add_frame(
+    /// Adds the root's frame.
+    pub(crate) fn add_root(&mut self, entity: Option<usize>, kind: HandlerKind, world: &mut World<'_>) -> Frame {
+        self.add_frame(FrameState {
+            frame: world.frames.take(),
+            instance: world.take_nonce(),
+            entity,
+            kind,
+            parent: None,
+            owner: None,
+            depth: 0,
+            next_operation: 0,
+        })
+    }
+
+    /// Adds the frame of a callee.
+    pub(crate) fn add_callee(
         &mut self,
-        frame: Frame,
-        entity: Option<usize>,
+        entity: usize,
         kind: HandlerKind,
-        parent: Option<(Frame, OperationId)>,
-    ) {
-        let depth = parent.and_then(|(parent, _)| self.frame(parent)).map_or(0, |parent| parent.depth + 1);
-        self.frames.push(FrameState { frame, entity, kind, parent, depth, next_operation: 0, open_operations: 0 });
+        call: &PendingCall,
+        world: &mut World<'_>,
+    ) -> Frame {
+        self.add_frame(FrameState {
+            frame: world.frames.take(),
+            instance: world.take_nonce(),
+            entity: Some(entity),
+            kind,
+            parent: Some((call.caller, call.operation)),
+            owner: call.owner,
+            depth: call.depth,
+            next_operation: 0,
+        })
     }
 
-    /// Ends a frame. Its changes become its parent's, or are taken back if it failed.
-    pub(crate) fn end_frame(&mut self, frame: Frame, has_succeeded: bool) -> Option<FrameState> {
-        let index = self.frames.iter().position(|state| state.frame == frame)?;
+    fn add_frame(&mut self, state: FrameState) -> Frame {
+        let frame = state.frame;
+        self.frames.push(state);
+        frame
+    }
+
+    /// Takes note of how a turn of `frame` ended: a finished frame resumes its parent, or gives
+    /// the transaction its result.
+    pub(crate) fn stepped(&mut self, frame: Frame, step: Step, world: &mut World<'_>) {
+        let Step::Done(result) = step else {
+            return;
+        };
+        world.frames.give_back(frame);
+        let Some(index) = self.frames.iter().position(|state| state.frame == frame) else {
+            return;
+        };
         let ended = self.frames.remove(index);
-        match (has_succeeded, ended.parent) {
-            (true, Some((parent, _))) => {
-                for (owner, _) in &mut self.undo {
-                    if *owner == frame {
-                        *owner = parent;
-                    }
-                }
-            }
-            (true, None) => {}
-            (false, _) => self.take_back(frame),
+        if result.is_ok() {
+            self.hand_over(ended.instance, ended.owner);
+        } else {
+            self.fail(ended.instance, world);
         }
-        Some(ended)
+        let Some((parent, operation)) = ended.parent else {
+            self.result = Some(result);
+            return;
+        };
+        let result = result.and_then(|output| match output {
+            Output::Value(json) => Ok(json),
+            Output::Response(_) => Err(Error::new(ErrorCode::Internal, "a handler answered as a route")),
+        });
+        self.ready.push_back(Action::Resume { frame: parent, operation, result });
     }
 
-    /// Takes back what `frame` changed, newest first. Sibling frames that ran in parallel and
-    /// wrote the same field after it keep their write: theirs is the newer one.
-    fn take_back(&mut self, frame: Frame) {
+    /// What a frame that succeeded was answerable for becomes its owner's: its changes, and
+    /// whatever it started and did not await.
+    fn hand_over(&mut self, ended: Instance, owner: Option<Instance>) {
+        let owners = self.undo.iter_mut().map(|(owner, _)| owner);
+        let owners = owners.chain(self.frames.iter_mut().map(|state| &mut state.owner));
+        let owners = owners.chain(self.blocked.iter_mut().map(|(_, call)| &mut call.owner));
+        let owners = owners.chain(self.ready.iter_mut().filter_map(|action| match action {
+            Action::Call(call) => Some(&mut call.owner),
+            Action::Resume { .. } => None,
+        }));
+        for one in owners.filter(|one| **one == Some(ended)) {
+            *one = owner;
+        }
+    }
+
+    /// A frame failed: takes its changes back, and ends everything that runs on its behalf.
+    fn fail(&mut self, failed: Instance, world: &mut World<'_>) {
+        // Owners were started before what they own, so one pass finds them all.
+        let mut ended = vec![failed];
+        for state in &self.frames {
+            if state.owner.is_some_and(|owner| ended.contains(&owner)) {
+                ended.push(state.instance);
+            }
+        }
+        let is_owned = |owner: Option<Instance>| owner.is_some_and(|owner| ended.contains(&owner));
+        self.frames.retain(|state| {
+            let is_ended = ended.contains(&state.instance);
+            if is_ended {
+                world.engine.cancel(state.frame);
+                world.frames.give_back(state.frame);
+            }
+            !is_ended
+        });
+        self.ready.retain(|action| match action {
+            Action::Call(call) => !is_owned(call.owner),
+            Action::Resume { frame, .. } => !ended.contains(frame),
+        });
+        self.outside.retain(|(instance, _)| !ended.contains(instance));
+        let (dropped, blocked) =
+            std::mem::take(&mut self.blocked).into_iter().partition(|(_, call)| is_owned(call.owner));
+        self.blocked = blocked;
+        let dropped: Vec<(EntityKey, PendingCall)> = dropped;
+        self.unwanted.extend(dropped.into_iter().map(|(entity, _)| entity));
+        self.take_back(&ended);
+    }
+
+    /// Takes back what the `ended` frames changed, newest first. Frames that ran in parallel and
+    /// wrote the same field after them keep their write: theirs is the newer one.
+    fn take_back(&mut self, ended: &[Instance]) {
         let mut kept = Vec::with_capacity(self.undo.len());
         let mut removed_messages = Vec::new();
         let mut message_index = self.messages.len();
@@ -168,19 +278,15 @@ impl Transaction {
             if matches!(undo, Undo::Message) {
                 message_index -= 1;
             }
-            if owner != frame {
+            if !owner.is_some_and(|owner| ended.contains(&owner)) {
                 kept.push((owner, undo));
                 continue;
             }
             match undo {
                 Undo::Message => removed_messages.push(message_index),
                 Undo::Write { touched, field, before } => {
-                    let newer = kept.iter().rev().find_map(|(_, other)| match other {
-                        Undo::Write { touched: t, field: f, .. } if *t == touched && *f == field => Some(()),
-                        _ => None,
-                    });
-                    if newer.is_some() {
-                        replace_before(&mut kept, touched, &field, before);
+                    if let Some(newer) = oldest_newer(&mut kept, touched, &field) {
+                        *newer = before;
                         continue;
                     }
                     let writes = &mut self.touched[touched].writes;
@@ -212,17 +318,24 @@ impl Transaction {
     pub(crate) fn needs_locks(&self) -> bool {
         self.takes_locks || !self.is_query()
     }
+
+    /// Whether waiting for an entity could close a circle: it holds something, or will when it is
+    /// suspended, or queues for something and will hold that.
+    pub(crate) fn may_block_others(&self) -> bool {
+        !self.touched.is_empty() || !self.held.is_empty() || !self.blocked.is_empty()
+    }
 }
 
-/// A newer write of the same field by another frame stays; undoing *it* later must then restore
-/// what was there before the write that is taken back now. `kept` is newest first; the oldest
-/// of the newer writes is the one that saw the value being taken back.
-fn replace_before(kept: &mut [(Frame, Undo)], wanted: usize, wanted_field: &[u8], value: Option<Option<Value>>) {
-    let oldest = kept.iter_mut().rev().find_map(|(_, undo)| match undo {
+/// What the oldest of the newer writes of a field would restore. `kept` is newest first. That
+/// write saw the value that is being taken back; when it is undone later it must restore what was
+/// there before that.
+fn oldest_newer<'a>(
+    kept: &'a mut [(Option<Instance>, Undo)],
+    wanted: usize,
+    wanted_field: &[u8],
+) -> Option<&'a mut Option<Option<Value>>> {
+    kept.iter_mut().rev().find_map(|(_, undo)| match undo {
         Undo::Write { touched, field, before } if *touched == wanted && **field == *wanted_field => Some(before),
         _ => None,
-    });
-    if let Some(before) = oldest {
-        *before = value;
-    }
+    })
 }

@@ -7,10 +7,10 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
-use millrace_func::{Frame, HandlerKind, HttpRequest, OperationId, Output, Start, Step};
+use millrace_func::{Frame, HandlerKind, HttpRequest, OperationId, Output, Start};
 
-use crate::host::TurnHost;
-use crate::request::{Origin, Reply, RouteCall, Token};
+use crate::host::{TurnHost, check_idempotency_key};
+use crate::request::{OffloadTicket, Origin, Reply, RouteCall, Token};
 use crate::shard::Shard;
 use crate::transaction::{Action, Transaction};
 use crate::world::World;
@@ -36,13 +36,15 @@ impl Unbound {
     pub fn start(call: RouteCall, shard_count: u16, world: &mut World<'_>) -> UnboundStep {
         let program = call.route.id.program;
         let limits = world.limits(program);
+        if let Err(error) = check_idempotency_key(&call.info) {
+            return UnboundStep::Done(call.info.token, Err(error));
+        }
         if call.body.len() > limits.input_bytes {
             let message = format!("the body has {} bytes; {} are allowed", call.body.len(), limits.input_bytes);
             return UnboundStep::Done(call.info.token, Err(Error::new(ErrorCode::TooLarge, message)));
         }
         let mut transaction = Transaction::new(Origin::Route(call.clone()), program, limits);
-        let frame = world.frames.take();
-        transaction.add_frame(frame, None, HandlerKind::Transaction, None);
+        let frame = transaction.add_root(None, HandlerKind::Transaction, world);
         let request = HttpRequest {
             method: &call.method,
             path: &call.path,
@@ -59,7 +61,14 @@ impl Unbound {
         Self { transaction, shard_count }.next()
     }
 
-    /// Work it awaited has ended.
+    /// Whether it waits for this. A ticket that it does not wait for is of an earlier run of the
+    /// same route, and is to be dropped.
+    #[must_use]
+    pub fn awaits(&self, ticket: &OffloadTicket) -> bool {
+        self.transaction.outside.contains(&(ticket.instance, ticket.operation))
+    }
+
+    /// Work it awaited has ended. To be called for tickets that it [`Unbound::awaits`] only.
     pub fn complete(
         mut self,
         frame: Frame,
@@ -67,12 +76,14 @@ impl Unbound {
         result: Result<Bytes, Error>,
         world: &mut World<'_>,
     ) -> UnboundStep {
-        self.transaction.outside_operations -= 1;
-        let engine = world.engine;
-        if self.transaction.frame(frame).is_some() {
+        let instance = self.transaction.frame(frame).map(|state| state.instance);
+        let is_open = |open: &(u64, OperationId)| Some(open.0) == instance && open.1 == operation;
+        if let Some(index) = self.transaction.outside.iter().position(is_open) {
+            self.transaction.outside.swap_remove(index);
+            let engine = world.engine;
             let transaction = &mut self.transaction;
             let mut host = TurnHost { home: None, shard_count: self.shard_count, transaction, world, frame };
-            let step: Step = engine.resume(frame, operation, result, &mut host);
+            let step = engine.resume(frame, operation, result, &mut host);
             self.transaction.stepped(frame, step, world);
         }
         self.next()
@@ -85,7 +96,7 @@ impl Unbound {
             return UnboundStep::Done(token, Err(error));
         }
         let called = self.transaction.ready.iter().find_map(|action| match action {
-            Action::Call { call, .. } => Some(&call.key),
+            Action::Call(call) => Some(&call.call.key),
             Action::Resume { .. } => None,
         });
         let sent = self.transaction.messages.first().map(|message| &message.key);
@@ -109,7 +120,7 @@ impl Unbound {
     /// Whether it waits for offloaded work whose tickets name no shard.
     #[must_use]
     pub fn awaits_offload(&self) -> bool {
-        self.transaction.outside_operations > 0
+        !self.transaction.outside.is_empty()
     }
 
     /// Gives up the run; what it takes to begin again comes back.
@@ -147,7 +158,7 @@ impl Shard {
         if is_answered {
             self.drop_frames(&transaction, world);
         } else {
-            self.drive(transaction, None, world);
+            self.drive(transaction, world);
         }
         self.settle(world);
     }

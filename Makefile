@@ -1,0 +1,51 @@
+# The commands of daily work; `make help` lists them. Everything is built in release: one set of
+# artifacts, and the tested binary is the one that ships.
+
+PORT ?= 8080
+DATA ?= ./data
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+MILLRACE := $(TARGET)/release/millrace
+# Every folder of examples/ that holds a service.
+EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
+
+# rustup puts cargo there; a shell that was open while it was installed does not know yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: help run build test bench fuzz types audit clean-data
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+run: build ## serve the examples on 127.0.0.1:8080 (PORT=, DATA=./data); Ctrl-C stops
+	@exec $(MILLRACE) serve $(EXAMPLES:%/=--app %) --data $(DATA) --http 127.0.0.1:$(PORT)
+
+build: ## build the server, installing what that needs
+	@scripts/install-missing.sh build
+	@cargo build --release --locked -p millrace-server
+
+test: ## run every check and test, installing what they need
+	@scripts/install-missing.sh test
+	@scripts/test.sh
+
+bench: build ## measure and compare; results go to docs/benchmarks
+	@cargo build --quiet --release --locked -p millrace-bench
+	@bench/run.sh
+
+fuzz: ## fuzz every decoder for a minute each (SECONDS_EACH=, TARGETS="entry role")
+	@scripts/install-missing.sh fuzz
+	@scripts/fuzz.sh $(TARGETS)
+
+types: ## write millrace.d.ts and check the examples against it
+	@scripts/install-missing.sh test
+	@cargo build --quiet --release --locked -p millrace-server
+	@scripts/check-types.sh
+	@echo "wrote $(TARGET)/types/millrace.d.ts; the examples agree with it"
+
+audit: ## check dependencies against the advisory database (needs network)
+	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny
+	@cargo deny check
+
+clean-data: ## delete the data directory of `make run`
+	@if [ -f data/pid ] && kill -0 "$$(cat data/pid)" 2>/dev/null; then \
+		echo "a node is running on ./data (pid $$(cat data/pid)); stop it first" >&2; exit 1; fi
+	@rm -rf ./data

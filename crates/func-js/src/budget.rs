@@ -1,0 +1,223 @@
+//! Ends a turn that uses too much CPU time, stack or memory.
+//!
+//! QuickJS asks its interrupt handler after a number of *polls* (each function call and each loop
+//! iteration is one): 10,000, which it fixes when compiled. That is far too seldom. Ten thousand
+//! calls of a built-in function that works through megabytes take minutes, and endless recursion
+//! passes the stack limit long before the handler gets to look; worse, when QuickJS itself finds the stack
+//! used up at an unlucky place of an `async` function, it aborts the process. So the counter is set here,
+//! before each turn and at each look, to a number of polls that took about [`PACE_NS`] so far.
+//! The counter is a field of a structure that the C interface hides; [`find_counter`] finds it by
+//! watching which number in that structure goes down with each call, and no service is loaded if
+//! that fails. A QuickJS that keeps the counter elsewhere is therefore noticed by the first test.
+//!
+//! A breach ends the frame for good: the handler answers "interrupt" from then on, and QuickJS's
+//! interruption cannot be caught by user code.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use millrace_base::{Error, ErrorCode};
+
+use crate::heap::Heap;
+use crate::{Clocks, js};
+
+/// Polls before the first look of a turn: more than a short handler makes.
+const FIRST_POLLS: i32 = 16;
+
+/// Polls between looks at most. 64 calls deep are some 32 KiB of stack, a quarter of
+/// [`STACK_RESERVE_BYTES`].
+const MOST_POLLS: i32 = 64;
+
+/// The time between two looks that the number of polls is steered to.
+const PACE_NS: u64 = 20_000;
+
+/// Stack beyond the app's limit that QuickJS itself may still use. The look ends a frame that passed the
+/// app's limit; QuickJS's own check, at the end of this reserve, should never be the first.
+pub(crate) const STACK_RESERVE_BYTES: usize = 128 << 10;
+
+/// After this time in one turn its CPU time is measured, not just its time: a thread that was
+/// preempted must not end an innocent frame. Reading a thread's CPU clock is a system call.
+const MEASURE_AFTER_NS: u64 = 1_000_000;
+
+/// Which limit a frame broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breach {
+    Cpu,
+    Stack,
+    Memory,
+    /// A host function panicked; the panic goes on when the turn ends.
+    Panic,
+}
+
+/// What one turn may use and has used.
+pub(crate) struct Budget {
+    clocks: Clocks,
+    counter: Cell<NonNull<i32>>,
+    stack_bytes: usize,
+    polls: Cell<i32>,
+    last_look_ns: Cell<u64>,
+    started_ns: Cell<u64>,
+    deadline_ns: Cell<u64>,
+    allowed_ns: Cell<u64>,
+    /// Time and CPU time at the first look after [`MEASURE_AFTER_NS`].
+    measured: Cell<Option<(u64, u64)>>,
+    lowest_stack: Cell<usize>,
+    breach: Cell<Option<Breach>>,
+}
+
+impl Budget {
+    pub(crate) fn new(clocks: Clocks, counter: NonNull<i32>, stack_bytes: usize) -> Self {
+        Self {
+            clocks,
+            counter: Cell::new(counter),
+            stack_bytes,
+            polls: Cell::new(FIRST_POLLS),
+            last_look_ns: Cell::new(0),
+            started_ns: Cell::new(0),
+            deadline_ns: Cell::new(0),
+            allowed_ns: Cell::new(0),
+            measured: Cell::new(None),
+            lowest_stack: Cell::new(0),
+            breach: Cell::new(None),
+        }
+    }
+
+    /// Begins a turn that may use `allowed_ns` of CPU time.
+    #[inline]
+    pub(crate) fn begin(&self, allowed_ns: u64) {
+        let now = (self.clocks.monotonic_ns)();
+        self.started_ns.set(now);
+        self.last_look_ns.set(now);
+        self.deadline_ns.set(now.saturating_add(allowed_ns));
+        self.allowed_ns.set(allowed_ns);
+        self.measured.set(None);
+        self.breach.set(None);
+        self.lowest_stack.set(stack_pointer().saturating_sub(self.stack_bytes));
+        self.set_polls(FIRST_POLLS);
+    }
+
+    /// What broke a limit in this turn.
+    #[inline]
+    pub(crate) fn breach(&self) -> Option<Breach> {
+        self.breach.get()
+    }
+
+    pub(crate) fn set_breach(&self, breach: Breach) {
+        if self.breach.get().is_none() {
+            self.breach.set(Some(breach));
+        }
+        self.set_polls(1);
+    }
+
+    /// The interrupt handler: whether the turn must end.
+    pub(crate) fn look(&self, heap: &Heap, collect_garbage: impl FnOnce()) -> bool {
+        if self.breach.get().is_none() {
+            if stack_pointer() < self.lowest_stack.get() {
+                self.set_breach(Breach::Stack);
+            } else if heap.is_over() {
+                collect_garbage();
+                if heap.recheck() {
+                    self.set_breach(Breach::Memory);
+                }
+            }
+            if self.breach.get().is_none() {
+                self.look_at_time();
+            }
+        }
+        if self.breach.get().is_some() {
+            self.set_polls(1);
+        }
+        self.breach.get().is_some()
+    }
+
+    fn look_at_time(&self) {
+        let now = (self.clocks.monotonic_ns)();
+        let since = now.saturating_sub(self.last_look_ns.replace(now));
+        let polls = self.polls.get();
+        self.set_polls(match since {
+            _ if since > 4 * PACE_NS => (polls / 8).max(1),
+            _ if since > PACE_NS => (polls / 2).max(1),
+            _ => (polls * 2).min(MOST_POLLS),
+        });
+        let elapsed = now.saturating_sub(self.started_ns.get());
+        if elapsed > MEASURE_AFTER_NS && self.measured.get().is_none() {
+            self.measured.set(Some((elapsed, (self.clocks.thread_cpu_ns)())));
+        }
+        if now >= self.deadline_ns.get() {
+            let used = self.used_ns(now);
+            if used >= self.allowed_ns.get() {
+                self.set_breach(Breach::Cpu);
+            } else {
+                self.deadline_ns.set(now + (self.allowed_ns.get() - used));
+            }
+        }
+    }
+
+    /// CPU time of the turn so far: exact after [`MEASURE_AFTER_NS`], an upper bound before.
+    fn used_ns(&self, now: u64) -> u64 {
+        match self.measured.get() {
+            Some((elapsed, cpu)) => elapsed + (self.clocks.thread_cpu_ns)().saturating_sub(cpu),
+            None => now.saturating_sub(self.started_ns.get()),
+        }
+    }
+
+    /// Ends a turn of a frame that waits: what the turn used.
+    pub(crate) fn turn_ns(&self) -> u64 {
+        self.used_ns((self.clocks.monotonic_ns)())
+    }
+
+    #[inline]
+    fn set_polls(&self, polls: i32) {
+        self.polls.set(polls);
+        // SAFETY: the counter lies in the context, which lives as long as its isolate, whose part
+        // this budget is; QuickJS reads and writes it on this thread only.
+        unsafe { self.counter.get().write(polls) };
+    }
+}
+
+impl Breach {
+    /// What the caller is told.
+    pub(crate) fn error(self, limits: &millrace_func::Limits) -> Error {
+        let (code, message) = match self {
+            Breach::Cpu => (ErrorCode::CpuLimit, format!("used more than {} ms of CPU time", limits.cpu_ms)),
+            Breach::Stack => {
+                (ErrorCode::StackLimit, format!("calls nest too deeply for {} KiB of stack", limits.stack_bytes >> 10))
+            }
+            Breach::Memory => {
+                (ErrorCode::MemoryLimit, format!("the service used more than {} KiB of memory", limits.memory_bytes >> 10))
+            }
+            Breach::Panic => (ErrorCode::Internal, "a host function failed".to_owned()),
+        };
+        Error::new(code, message)
+    }
+}
+
+/// An address near the top of the native stack.
+#[inline(always)]
+fn stack_pointer() -> usize {
+    let marker = 0u8;
+    std::hint::black_box(&raw const marker) as usize
+}
+
+/// Finds the interrupt counter of a context: the one number in its structure that every call
+/// lowers by one. `idle` is a function that does nothing.
+pub(crate) fn find_counter(heap: &Heap, context: js::Context, idle: js::Raw) -> Option<NonNull<i32>> {
+    const CALLS: usize = 7;
+    let start = context.as_ptr().cast::<i32>();
+    let words = heap.bytes_behind(start.cast()) / size_of::<i32>();
+    // SAFETY: the words lie in the block that holds the context. They are read as C left them; no
+    // reference to them is made.
+    let read = || (0..words).map(|index| unsafe { start.add(index).read_volatile() }).collect::<Vec<i32>>();
+    let before = read();
+    for _ in 0..CALLS {
+        context.call(idle, js::UNDEFINED, &mut []).ok()?;
+    }
+    let after = read();
+    let mut lowered = (0..words).filter(|index| before[*index].wrapping_sub(after[*index]) == CALLS as i32);
+    let index = lowered.next()?;
+    if lowered.next().is_some() {
+        return None;
+    }
+    // SAFETY: inside the block.
+    NonNull::new(unsafe { start.add(index) })
+}

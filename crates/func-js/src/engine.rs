@@ -1,0 +1,264 @@
+//! The engine: programs, their services' isolates, and the frames that wait.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode};
+use millrace_func::{App, Engine, Frame, Host, Limits, OperationId, Program, Service, Start, Step};
+
+use crate::Clocks;
+use crate::directory::Directory;
+use crate::isolate::{Isolate, Parts};
+use crate::sources::{ServiceFile, Sources, service_files};
+use crate::turn::{TurnEnd, Waiting};
+
+/// Services of one app: what a [`millrace_func::HandlerId`] can tell apart.
+const SERVICES: usize = 65_535;
+
+/// Runs TypeScript and JavaScript. See the crate's documentation.
+pub struct JsEngine {
+    clocks: Clocks,
+    /// Indexed by [`Program`]; never shrinks, so that a program's number is never used again.
+    programs: RefCell<Vec<Option<Loaded>>>,
+    frames: RefCell<HashMap<u32, WaitingFrame, BuildHasherDefault<FrameHasher>>>,
+    /// The number of the last frame that was started, over all isolates.
+    last_serial: Cell<usize>,
+}
+
+/// A loaded app.
+struct Loaded {
+    limits: Rc<Limits>,
+    sources: Rc<Sources>,
+    directory: Rc<OnceCell<Directory>>,
+    services: Vec<Slot>,
+}
+
+/// The place of a service's isolate, which is replaced when a call spoiled it.
+struct Slot {
+    file: ServiceFile,
+    isolate: RefCell<Option<Box<Isolate>>>,
+    /// Counts the isolates that were here. A frame of an earlier one cannot go on.
+    epoch: Cell<u32>,
+}
+
+struct WaitingFrame {
+    program: u32,
+    service: u16,
+    epoch: u32,
+    frame: Box<Waiting>,
+}
+
+/// Spreads frame numbers, which the host chooses and no stranger does.
+#[derive(Default)]
+struct FrameHasher(u64);
+
+impl Hasher for FrameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The golden ratio's fraction, for multiplicative hashing.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+impl JsEngine {
+    /// An engine without programs. It belongs to the thread that makes it, whose native stack must
+    /// exceed the largest `limits.stack_bytes` by 512 KiB.
+    #[must_use]
+    pub fn new(clocks: Clocks) -> Self {
+        Self {
+            clocks,
+            programs: RefCell::new(Vec::new()),
+            frames: RefCell::new(HashMap::default()),
+            last_serial: Cell::new(0),
+        }
+    }
+
+    /// Bytes that the isolates of a program hold.
+    pub fn memory_bytes(&self, program: Program) -> usize {
+        let programs = self.programs.borrow();
+        let Some(Some(loaded)) = programs.get(program.0 as usize) else {
+            return 0;
+        };
+        let used = |slot: &Slot| slot.isolate.borrow().as_ref().map_or(0, |isolate| isolate.heap.used_bytes());
+        loaded.services.iter().map(used).sum()
+    }
+
+    fn step(&self, frame: Frame, place: (u32, u16), slot: &Slot, end: TurnEnd, is_spoiled: bool) -> Step {
+        if is_spoiled {
+            slot.isolate.replace(None);
+            slot.epoch.set(slot.epoch.get().wrapping_add(1));
+        }
+        match end {
+            TurnEnd::Done(result) => Step::Done(result),
+            TurnEnd::Waits(waiting) => {
+                let (program, service) = place;
+                let waiting = WaitingFrame { program, service, epoch: slot.epoch.get(), frame: waiting };
+                self.frames.borrow_mut().insert(frame.0, waiting);
+                Step::Waiting
+            }
+        }
+    }
+}
+
+fn unknown_program() -> Error {
+    Error::new(ErrorCode::Internal, "the engine has no such program or service")
+}
+
+impl Loaded {
+    fn parts(&self, clocks: Clocks) -> Parts<'_> {
+        Parts { clocks, limits: &self.limits, sources: &self.sources, directory: &self.directory }
+    }
+
+    fn new_isolate(&self, clocks: Clocks, file: &ServiceFile) -> Result<(Box<Isolate>, Service), Error> {
+        let isolate = Isolate::new(&self.parts(clocks))?;
+        let service = isolate.load_service(file)?;
+        Ok((isolate, service))
+    }
+
+    /// Makes the isolate anew where a call has spoiled it.
+    #[cold]
+    fn refill(&self, clocks: Clocks, index: usize) -> Result<(), Error> {
+        let slot = &self.services[index];
+        let (isolate, service) = self.new_isolate(clocks, &slot.file)?;
+        let known = self.directory.get().and_then(|directory| directory.services().get(index));
+        if known != Some(&service) {
+            let message = format!("{} exported something else when it was loaded again", slot.file.path);
+            return Err(Error::new(ErrorCode::FunctionFailed, message));
+        }
+        slot.isolate.replace(Some(isolate));
+        Ok(())
+    }
+}
+
+impl Engine for JsEngine {
+    fn load(&self, app: &App) -> Result<Program, Error> {
+        let files = service_files(app)?;
+        if files.is_empty() || files.len() > SERVICES {
+            let message = "the app has no service: put a .ts or .js file at the top of its folder";
+            return Err(Error::new(ErrorCode::AppRefused, message));
+        }
+        let sources = Rc::new(Sources::read(app, &files)?);
+        let mut loaded = Loaded {
+            limits: Rc::new(app.limits.clone()),
+            sources,
+            directory: Rc::new(OnceCell::new()),
+            services: Vec::new(),
+        };
+        let mut services = Vec::with_capacity(files.len());
+        for file in files {
+            let (isolate, service) = loaded.new_isolate(self.clocks, &file)?;
+            services.push(service);
+            loaded.services.push(Slot { file, isolate: RefCell::new(Some(isolate)), epoch: Cell::new(0) });
+        }
+        let mut programs = self.programs.borrow_mut();
+        let number = u32::try_from(programs.len()).map_err(|_| Error::new(ErrorCode::Internal, "too many programs"))?;
+        let program = Program(number);
+        // Nobody has set it: it was made above.
+        let _ = loaded.directory.set(Directory::new(program, services));
+        programs.push(Some(loaded));
+        Ok(program)
+    }
+
+    fn services(&self, program: Program) -> Vec<Service> {
+        let programs = self.programs.borrow();
+        let loaded = programs.get(program.0 as usize).and_then(Option::as_ref);
+        loaded.and_then(|loaded| loaded.directory.get()).map_or_else(Vec::new, |known| known.services().to_vec())
+    }
+
+    fn unload(&self, program: Program) {
+        self.frames.borrow_mut().retain(|_, frame| frame.program != program.0);
+        if let Some(loaded) = self.programs.borrow_mut().get_mut(program.0 as usize) {
+            *loaded = None;
+        }
+    }
+
+    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+        let (program, service) = match &start {
+            Start::Handler { id, .. } => (id.program, id.service),
+            Start::Route { id, .. } => (id.program, id.service),
+        };
+        let programs = self.programs.borrow();
+        let loaded = programs.get(program.0 as usize).and_then(Option::as_ref);
+        let Some((loaded, slot)) = loaded.and_then(|l| l.services.get(usize::from(service)).map(|slot| (l, slot)))
+        else {
+            return Step::Done(Err(unknown_program()));
+        };
+        let mut isolate = slot.isolate.borrow();
+        if isolate.is_none() {
+            drop(isolate);
+            if let Err(error) = loaded.refill(self.clocks, usize::from(service)) {
+                return Step::Done(Err(error));
+            }
+            isolate = slot.isolate.borrow();
+        }
+        let Some(running) = isolate.as_deref() else {
+            return Step::Done(Err(unknown_program()));
+        };
+        let serial = self.last_serial.get() + 1;
+        self.last_serial.set(serial);
+        let end = match start {
+            Start::Handler { id, key, input } => {
+                running.start_handler(serial, usize::from(id.handler), key, input, host)
+            }
+            Start::Route { id, request } => running.start_route(serial, usize::from(id.route), request, host),
+        };
+        let is_spoiled = running.is_spoiled();
+        drop(isolate);
+        self.step(frame, (program.0, service), slot, end, is_spoiled)
+    }
+
+    fn resume(
+        &self,
+        frame: Frame,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Step {
+        let Some(waiting) = self.frames.borrow_mut().remove(&frame.0) else {
+            return Step::Done(Err(Error::new(ErrorCode::Internal, "a frame was resumed that does not wait")));
+        };
+        let programs = self.programs.borrow();
+        let loaded = programs.get(waiting.program as usize).and_then(Option::as_ref);
+        let Some(slot) = loaded.and_then(|loaded| loaded.services.get(usize::from(waiting.service))) else {
+            return Step::Done(Err(unknown_program()));
+        };
+        let isolate = slot.isolate.borrow();
+        let running = isolate.as_deref().filter(|_| slot.epoch.get() == waiting.epoch);
+        let Some(running) = running else {
+            let message = "the service was restarted because another call broke a limit; try again";
+            return Step::Done(Err(Error::new(ErrorCode::Overloaded, message)));
+        };
+        let end = running.resume_frame(waiting.frame, operation, result, host);
+        let is_spoiled = running.is_spoiled();
+        drop(isolate);
+        self.step(frame, (waiting.program, waiting.service), slot, end, is_spoiled)
+    }
+
+    fn cancel(&self, frame: Frame) {
+        let Some(waiting) = self.frames.borrow_mut().remove(&frame.0) else {
+            return;
+        };
+        let programs = self.programs.borrow();
+        let loaded = programs.get(waiting.program as usize).and_then(Option::as_ref);
+        let Some(slot) = loaded.and_then(|loaded| loaded.services.get(usize::from(waiting.service))) else {
+            return;
+        };
+        if slot.epoch.get() == waiting.epoch
+            && let Some(isolate) = slot.isolate.borrow().as_deref()
+        {
+            waiting.frame.release(isolate);
+        }
+    }
+}

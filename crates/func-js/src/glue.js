@@ -1,0 +1,448 @@
+// The module "millrace" and the globals of a service, built once per context before any of the
+// app's code runs. `natives` holds the host's functions; it is gone when the app's code starts.
+//
+// Order matters: first take what must not exist away, then define, then freeze. After the freeze
+// no code can change a built-in object, so nothing here need fear a changed prototype later.
+
+const natives = globalThis.__natives;
+delete globalThis.__natives;
+
+const { defineProperty, getOwnPropertyDescriptor, getPrototypeOf, freeze } = Object;
+const { ownKeys } = Reflect;
+
+function define(name, value) {
+  defineProperty(globalThis, name, { value, writable: false, enumerable: false, configurable: false });
+}
+
+// ---- No code from strings, no shared memory ----------------------------------------------------
+// What runs is what was deployed. Both would also be ways around the limits or determinism.
+
+const functionPrototypes = [function () {}, async function () {}, function* () {}, async function* () {}].map(getPrototypeOf);
+for (const prototype of functionPrototypes) {
+  const { name } = prototype.constructor;
+  const refuse = {
+    [name]: function () {
+      throw new EvalError("code cannot be made from strings here; write it in a file of the app");
+    },
+  }[name];
+  defineProperty(refuse, "prototype", { value: prototype, writable: false });
+  defineProperty(prototype, "constructor", { value: refuse, writable: false, configurable: false });
+}
+defineProperty(globalThis, "Function", { value: Function.prototype.constructor, writable: true, configurable: true });
+for (const name of ["eval", "SharedArrayBuffer", "Atomics", "WeakRef", "FinalizationRegistry", "performance"]) {
+  delete globalThis[name];
+}
+delete Error.prepareStackTrace;
+
+// ---- Time and chance come from the invocation --------------------------------------------------
+
+const HostDate = Date;
+function InvocationDate(...parts) {
+  if (new.target === undefined) return new HostDate(natives.now()).toString();
+  return Reflect.construct(HostDate, parts.length === 0 ? [natives.now()] : parts, new.target);
+}
+defineProperty(InvocationDate, "name", { value: "Date" });
+defineProperty(InvocationDate, "length", { value: 7 });
+defineProperty(InvocationDate, "prototype", { value: HostDate.prototype, writable: false });
+defineProperty(HostDate.prototype, "constructor", { value: InvocationDate, writable: true, configurable: true });
+for (const name of ["parse", "UTC"]) {
+  defineProperty(InvocationDate, name, { value: HostDate[name], writable: true, configurable: true });
+}
+defineProperty(InvocationDate, "now", { value: natives.now, writable: true, configurable: true });
+defineProperty(globalThis, "Date", { value: InvocationDate, writable: true, configurable: true });
+defineProperty(Math, "random", { value: natives.random, writable: true, configurable: true });
+
+// ---- Errors ------------------------------------------------------------------------------------
+
+export class Abort extends Error {
+  constructor(message, payload) {
+    super(message === undefined ? "aborted" : `${message}`);
+    this.payload = payload;
+  }
+}
+defineProperty(Abort.prototype, "name", { value: "Abort", writable: true, configurable: true });
+
+// What the host answers with; not exported, so only the host makes one.
+class HostError extends Error {
+  constructor(code, message) {
+    super(message);
+    defineProperty(this, "code", { value: code, writable: true, enumerable: true, configurable: true });
+  }
+}
+
+function makeError(code, message, detail) {
+  if (code !== "aborted") return new HostError(code, message);
+  return new Abort(message, detail === undefined ? undefined : JSON.parse(detail));
+}
+
+// ---- The module --------------------------------------------------------------------------------
+
+const services = new WeakSet();
+const queries = new WeakSet();
+
+export function service(handlers) {
+  if (typeof handlers !== "object" || handlers === null) {
+    throw new TypeError("service() takes an object of handlers");
+  }
+  for (const name of ownKeys(handlers)) {
+    if (typeof name === "symbol") throw new TypeError("a handler's name is a string");
+    if (name[0] === "_") continue;
+    const { value } = getOwnPropertyDescriptor(handlers, name);
+    if (typeof value !== "function") throw new TypeError(`handler "${name}" is not a function`);
+    if (!/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(name)) {
+      throw new TypeError(`"${name}" cannot be a handler's name: use 1 to 64 of A-Z a-z 0-9 _ -, a letter first`);
+    }
+  }
+  services.add(handlers);
+  return freeze(handlers);
+}
+
+export function query(handler) {
+  if (typeof handler !== "function") throw new TypeError("query() takes a function");
+  queries.add(handler);
+  return handler;
+}
+
+export function workflow() {
+  throw new Error("workflows are not supported yet: use a handler, with ctx.send for what comes later");
+}
+
+const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+function addRoutes(found, prefix, routes, depth) {
+  if (typeof routes !== "object" || routes === null) throw new TypeError("routes is not an object");
+  if (depth > 8) throw new TypeError("routes nest too deeply");
+  for (const name of ownKeys(routes)) {
+    const value = routes[name];
+    const [method, path] = splitRoute(String(name));
+    const whole = joinPaths(prefix, path ?? "");
+    if (method === undefined) {
+      addRoutes(found, whole, value, depth + 1);
+      continue;
+    }
+    if (!METHODS.includes(method)) throw new TypeError(`route "${name}": ${method} is not one of ${METHODS.join(" ")}`);
+    if (typeof value !== "function") throw new TypeError(`route "${name}" is not a function`);
+    addRoute(found, method, whole === "" ? "/" : whole, value);
+  }
+}
+
+// "GET /x" → ["GET", "/x"]; "/x" → [undefined, "/x"]; "GET" → ["GET", undefined].
+function splitRoute(name) {
+  const space = name.indexOf(" ");
+  const method = name[0] === "/" ? undefined : space < 0 ? name : name.slice(0, space);
+  const path = method === undefined ? name : space < 0 ? undefined : name.slice(space + 1);
+  if ((method !== undefined && !/^[A-Z]+$/.test(method)) || (path !== undefined && path[0] !== "/")) {
+    throw new TypeError(`route "${name}": write it as "GET /path"`);
+  }
+  return [method, path];
+}
+
+function joinPaths(prefix, path) {
+  return (prefix === "/" ? "" : prefix) + path;
+}
+
+function addRoute(found, method, path, handler) {
+  if (path !== "/") {
+    for (const part of path.slice(1).split("/")) {
+      if (!/^(?::[A-Za-z_][A-Za-z0-9_]*|[A-Za-z0-9._~!$&'()*+,;=@%-]+)$/.test(part)) {
+        throw new TypeError(`route "${method} ${path}": "${part}" is neither a literal part nor :name`);
+      }
+    }
+  }
+  const shape = `${method} ${path.replace(/:[^/]*/g, ":")}`;
+  for (const other of found) {
+    if (other.shape === shape) throw new TypeError(`routes "${method} ${path}" and "${other.method} ${other.path}" match the same requests`);
+  }
+  const names = path.match(/:[^/]*/g) ?? [];
+  if (new Set(names).size !== names.length) throw new TypeError(`route "${method} ${path}" names a part twice`);
+  found.push({ shape, method, path, handler });
+}
+
+// What a service module exports, flat: [name, is query, function, …] and [method, path, function, …].
+function describe(definition, routes) {
+  const handlers = [];
+  if (definition !== undefined) {
+    if (!services.has(definition)) throw new TypeError("the default export must be service({ … })");
+    for (const name of ownKeys(definition)) {
+      if (name[0] !== "_") handlers.push(name, queries.has(definition[name]), definition[name]);
+    }
+  }
+  const found = [];
+  if (routes !== undefined) addRoutes(found, "", routes, 0);
+  if (definition === undefined && routes === undefined) {
+    throw new TypeError('a service exports "default service({ … })", "routes", or both; a file to import only starts with _ or lies in a folder');
+  }
+  return [handlers, found.flatMap(({ method, path, handler }) => [method, path, handler])];
+}
+
+// ---- Logging -----------------------------------------------------------------------------------
+
+function show(value) {
+  if (typeof value === "string") return value;
+  try {
+    if (value instanceof Error) return `${value.name}: ${value.message}`;
+    const json = JSON.stringify(value);
+    return json === undefined ? String(value) : json;
+  } catch {
+    return "[a value that cannot be shown]";
+  }
+}
+
+function format(values) {
+  return values.map(show).join(" ");
+}
+
+function logger(level) {
+  return (...values) => natives.log(level, format(values));
+}
+
+define("console", freeze({
+  debug: logger(0),
+  log: logger(1),
+  info: logger(1),
+  warn: logger(2),
+  error: logger(3),
+}));
+
+// ---- Text, bytes, hashes -----------------------------------------------------------------------
+
+class TextEncoder {
+  get encoding() {
+    return "utf-8";
+  }
+  encode(text = "") {
+    return natives.encodeUtf8(`${text}`);
+  }
+}
+
+class TextDecoder {
+  #fatal;
+  #ignoreBom;
+  constructor(label = "utf-8", { fatal = false, ignoreBOM = false } = {}) {
+    if (!/^utf-?8$/i.test(`${label}`.trim())) throw new RangeError(`the encoding "${label}" is not supported`);
+    this.#fatal = !!fatal;
+    this.#ignoreBom = !!ignoreBOM;
+  }
+  get encoding() {
+    return "utf-8";
+  }
+  get fatal() {
+    return this.#fatal;
+  }
+  get ignoreBOM() {
+    return this.#ignoreBom;
+  }
+  decode(bytes = new Uint8Array(0)) {
+    const text = natives.decodeUtf8(bytes, this.#fatal);
+    return !this.#ignoreBom && text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
+  }
+}
+
+define("TextEncoder", TextEncoder);
+define("TextDecoder", TextDecoder);
+define("base64", freeze({
+  encode: natives.encodeBase64,
+  decode: natives.decodeBase64,
+}));
+define("crypto", freeze({
+  randomUUID: natives.uuid,
+  getRandomValues(array) {
+    natives.fillRandom(array);
+    return array;
+  },
+  sha1: natives.sha1,
+  sha256: natives.sha256,
+  hmacSha256: natives.hmacSha256,
+  timingSafeEqual: natives.equal,
+  argon2id: freeze({
+    hash: async (password) => await natives.argon2idHash(password),
+    verify: async (password, hash) => await natives.argon2idVerify(password, hash),
+  }),
+}));
+define("queueMicrotask", (task) => {
+  if (typeof task !== "function") throw new TypeError("queueMicrotask takes a function");
+  Promise.resolve().then(() => task());
+});
+
+class URLSearchParams {
+  #pairs = [];
+  constructor(init = "") {
+    if (typeof init === "object" && init !== null) {
+      const pairs = typeof init[Symbol.iterator] === "function" ? init : Object.entries(init);
+      for (const [name, value] of pairs) this.append(name, value);
+    } else {
+      this.#pairs = natives.parseQuery(`${init}`.replace(/^\?/, ""));
+    }
+  }
+  get size() {
+    return this.#pairs.length;
+  }
+  get(name) {
+    name = `${name}`;
+    for (const pair of this.#pairs) if (pair[0] === name) return pair[1];
+    return null;
+  }
+  getAll(name) {
+    name = `${name}`;
+    return this.#pairs.filter((pair) => pair[0] === name).map((pair) => pair[1]);
+  }
+  has(name) {
+    return this.get(name) !== null;
+  }
+  append(name, value) {
+    this.#pairs.push([`${name}`, `${value}`]);
+  }
+  set(name, value) {
+    name = `${name}`;
+    const at = this.#pairs.findIndex((pair) => pair[0] === name);
+    this.delete(name);
+    this.#pairs.splice(at < 0 ? this.#pairs.length : at, 0, [name, `${value}`]);
+  }
+  delete(name) {
+    name = `${name}`;
+    this.#pairs = this.#pairs.filter((pair) => pair[0] !== name);
+  }
+  forEach(visit, self) {
+    for (const [name, value] of this.#pairs) visit.call(self, value, name, this);
+  }
+  *entries() {
+    for (const [name, value] of this.#pairs) yield [name, value];
+  }
+  *keys() {
+    for (const [name] of this.#pairs) yield name;
+  }
+  *values() {
+    for (const [, value] of this.#pairs) yield value;
+  }
+  [Symbol.iterator]() {
+    return this.entries();
+  }
+  toString() {
+    const encode = (text) =>
+      encodeURIComponent(text.toWellFormed())
+        .replace(/[!'()~]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`)
+        .replaceAll("%20", "+");
+    return this.#pairs.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&");
+  }
+}
+define("URLSearchParams", URLSearchParams);
+
+const TypedArray = getPrototypeOf(Uint8Array);
+
+function clone(value, seen) {
+  if (typeof value === "symbol" || typeof value === "function") throw new TypeError("a function or symbol cannot be cloned");
+  if (typeof value !== "object" || value === null) return value;
+  if (seen.has(value)) return seen.get(value);
+  const keep = (copy) => (seen.set(value, copy), copy);
+  if (Array.isArray(value)) {
+    const copy = keep(new Array(value.length));
+    for (const key of Object.keys(value)) copy[key] = clone(value[key], seen);
+    return copy;
+  }
+  if (value instanceof HostDate) return keep(new HostDate(value.getTime()));
+  if (value instanceof RegExp) return keep(new RegExp(value.source, value.flags));
+  if (value instanceof ArrayBuffer) return keep(value.slice(0));
+  if (value instanceof TypedArray) return keep(value.slice());
+  if (value instanceof DataView) return keep(new DataView(value.buffer.slice(value.byteOffset, value.byteOffset + value.byteLength)));
+  if (value instanceof Map) {
+    const copy = keep(new Map());
+    for (const [key, item] of [...value]) copy.set(clone(key, seen), clone(item, seen));
+    return copy;
+  }
+  if (value instanceof Set) {
+    const copy = keep(new Set());
+    for (const item of [...value]) copy.add(clone(item, seen));
+    return copy;
+  }
+  if (value instanceof Error) {
+    const copy = keep(new Error(value.message));
+    if (value.name !== "Error") copy.name = value.name;
+    return copy;
+  }
+  if (value instanceof Promise || value instanceof WeakMap || value instanceof WeakSet) {
+    throw new TypeError("a promise or weak collection cannot be cloned");
+  }
+  const copy = keep({});
+  for (const key of Object.keys(value)) copy[key] = clone(value[key], seen);
+  return copy;
+}
+define("structuredClone", (value) => clone(value, new Map()));
+
+// ---- The freeze --------------------------------------------------------------------------------
+// Built-in constructors, prototypes and namespaces become unchangeable: a call that pollutes a
+// prototype fails there and then instead of changing what later calls see. Frozen prototypes would
+// also forbid `error.name = …` and `object.toString = …` on *other* objects (an assignment does
+// not shadow an inherited read-only property), so the properties that programs do shadow become
+// accessors whose setter defines the property on the object assigned to.
+
+function letShadow(prototype, names) {
+  for (const name of names) {
+    const descriptor = getOwnPropertyDescriptor(prototype, name);
+    if (descriptor === undefined || !descriptor.configurable || !("value" in descriptor)) continue;
+    const { value } = descriptor;
+    defineProperty(prototype, name, {
+      get: () => value,
+      set(next) {
+        if (this === prototype) throw new TypeError(`built-in objects cannot be changed: ${String(name)}`);
+        defineProperty(this, name, { value: next, writable: true, enumerable: true, configurable: true });
+      },
+      enumerable: false,
+      configurable: false,
+    });
+  }
+}
+
+const errors = [Error, AggregateError, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError, Abort, HostError];
+letShadow(Object.prototype, ownKeys(Object.prototype));
+for (const error of errors) letShadow(error.prototype, ["constructor", "message", "name", "toString"]);
+for (const prototype of functionPrototypes) letShadow(prototype, ["toString", "bind", "call", "apply"]);
+for (const constructor of [Array, Date, Map, Set, Promise, RegExp, Iterator]) {
+  letShadow(constructor.prototype, ["toString", "toJSON", "constructor"].filter((name) => constructor !== Promise || name !== "constructor"));
+}
+
+function freezeWithPrototype(value) {
+  if ((typeof value !== "object" && typeof value !== "function") || value === null || value === globalThis) return;
+  freeze(value);
+  if (typeof value === "function" && typeof value.prototype === "object" && value.prototype !== null) freeze(value.prototype);
+}
+
+for (const name of ownKeys(globalThis)) {
+  const descriptor = getOwnPropertyDescriptor(globalThis, name);
+  freezeWithPrototype(descriptor.value);
+  if (descriptor.configurable && "value" in descriptor && name !== "globalThis") {
+    defineProperty(globalThis, name, { writable: false, configurable: false });
+  }
+}
+for (const constructor of errors) freezeWithPrototype(constructor);
+for (const prototype of functionPrototypes) {
+  freeze(prototype);
+  freezeWithPrototype(prototype.constructor);
+  if (typeof prototype.prototype === "object") freeze(prototype.prototype);
+}
+freezeWithPrototype(TypedArray);
+const iterators = [
+  [][Symbol.iterator](),
+  new Map()[Symbol.iterator](),
+  new Set()[Symbol.iterator](),
+  ""[Symbol.iterator](),
+  "".matchAll(/x/g),
+  Iterator.from({ next() {} }),
+  [].values().map((x) => x),
+  (function* () {})(),
+  (async function* () {})(),
+];
+for (const iterator of iterators) {
+  for (let prototype = getPrototypeOf(iterator); prototype !== null; prototype = getPrototypeOf(prototype)) freeze(prototype);
+}
+freeze(natives.contextPrototype);
+freeze(natives.requestPrototype);
+for (const exported of [service, query, workflow]) freezeWithPrototype(exported);
+
+// What the host calls.
+natives.idle = () => {};
+natives.makeError = makeError;
+natives.describe = describe;
+natives.format = format;
+natives.Abort = Abort;
+natives.HostError = HostError;
+natives.URLSearchParams = URLSearchParams;

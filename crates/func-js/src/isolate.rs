@@ -1,0 +1,336 @@
+//! One service of one program on one core: a QuickJS runtime with one context, the service's
+//! modules loaded in it.
+//!
+//! Promises: an isolate shares nothing with another one, is made with all its limits set, and can
+//! be dropped at any moment between turns. It never frees its runtime object by object: dropping
+//! the heap gives everything back.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use millrace_base::{Error, ErrorCode};
+use millrace_func::Limits;
+use rquickjs::qjs;
+
+use crate::Clocks;
+use crate::budget::{Budget, STACK_RESERVE_BYTES, find_counter};
+use crate::directory::Directory;
+use crate::heap::Heap;
+use crate::host_scope::HostScope;
+use crate::js::{Atom, Context, Raw, Thrown, UNDEFINED};
+use crate::native::{self, Place};
+use crate::operations::Operation;
+use crate::sources::Sources;
+
+const GLUE: &str = include_str!("glue.js");
+
+/// Property names that the engine reads often.
+pub(crate) struct Atoms {
+    pub(crate) status: Atom,
+    pub(crate) headers: Atom,
+    pub(crate) body: Atom,
+    pub(crate) name: Atom,
+    pub(crate) message: Atom,
+    pub(crate) stack: Atom,
+    pub(crate) code: Atom,
+    pub(crate) payload: Atom,
+    pub(crate) prefix: Atom,
+    pub(crate) after: Atom,
+    pub(crate) limit: Atom,
+    pub(crate) delay_ms: Atom,
+    /// Where a request keeps what its getters made, out of user code's sight.
+    pub(crate) kept: [Atom; 4],
+}
+
+/// What `glue.js` gives to the host. The isolate owns the references.
+pub(crate) struct Glue {
+    pub(crate) make_error: Raw,
+    pub(crate) describe: Raw,
+    pub(crate) format: Raw,
+    pub(crate) abort: Raw,
+    pub(crate) host_error: Raw,
+    pub(crate) search_parameters: Raw,
+}
+
+/// What a service's module exports, in the order of [`millrace_func::Service`]. The isolate owns
+/// the references.
+#[derive(Default)]
+pub(crate) struct Exports {
+    pub(crate) service: Option<Raw>,
+    pub(crate) handlers: Vec<Raw>,
+    pub(crate) routes: Vec<Raw>,
+}
+
+/// A loaded service.
+pub(crate) struct Isolate {
+    pub(crate) context: Context,
+    pub(crate) runtime: NonNull<qjs::JSRuntime>,
+    pub(crate) atoms: Atoms,
+    pub(crate) glue: Glue,
+    pub(crate) exports: OnceCell<Exports>,
+    pub(crate) context_class: qjs::JSClassID,
+    pub(crate) request_class: qjs::JSClassID,
+    pub(crate) budget: Budget,
+    pub(crate) host: HostScope,
+    /// Which frame runs; its `ctx` carries the same number. 0 between turns.
+    pub(crate) serial: Cell<usize>,
+    /// What the running frame awaits.
+    pub(crate) operations: RefCell<Vec<Operation>>,
+    pub(crate) limits: Rc<Limits>,
+    pub(crate) directory: Rc<OnceCell<Directory>>,
+    pub(crate) sources: Rc<Sources>,
+    panic: Cell<Option<Box<dyn Any + Send>>>,
+    scratch: Cell<Vec<u8>>,
+    /// Values kept here and by waiting frames are plain copies without a destructor; dropping the
+    /// heap frees what they point to.
+    pub(crate) heap: Box<Heap>,
+}
+
+/// What an isolate is made from.
+pub(crate) struct Parts<'a> {
+    pub(crate) clocks: Clocks,
+    pub(crate) limits: &'a Rc<Limits>,
+    pub(crate) sources: &'a Rc<Sources>,
+    pub(crate) directory: &'a Rc<OnceCell<Directory>>,
+}
+
+impl Isolate {
+    /// A context with the module `millrace` and every global, and nothing of the app in it.
+    ///
+    /// # Errors
+    /// `memory-limit` when not even this fits.
+    pub(crate) fn new(parts: &Parts<'_>) -> Result<Box<Isolate>, Error> {
+        let heap = Heap::new(parts.limits.memory_bytes);
+        let too_small = || Error::new(ErrorCode::MemoryLimit, "limits.memory_bytes is too small for an empty service");
+        let runtime = heap.new_runtime().ok_or_else(too_small)?;
+        let context = new_context(runtime, parts.limits.stack_bytes).ok_or_else(too_small)?;
+        let built = build(&heap, context);
+        if heap.take_refused() {
+            return Err(too_small());
+        }
+        let Ok((atoms, glue, classes, counter)) = built else {
+            return Err(Error::new(ErrorCode::Internal, format!("cannot set up a service: {}", plain_exception(context))));
+        };
+        let Some(counter) = counter else {
+            return Err(Error::new(ErrorCode::Internal, "this build of QuickJS is not supported: no interrupt counter"));
+        };
+        let isolate = Box::new(Isolate {
+            context,
+            runtime,
+            atoms,
+            glue,
+            exports: OnceCell::new(),
+            context_class: classes[0],
+            request_class: classes[1],
+            budget: Budget::new(parts.clocks, counter, parts.limits.stack_bytes),
+            host: HostScope::default(),
+            serial: Cell::new(0),
+            operations: RefCell::new(Vec::new()),
+            limits: Rc::clone(parts.limits),
+            directory: Rc::clone(parts.directory),
+            sources: Rc::clone(parts.sources),
+            panic: Cell::new(None),
+            scratch: Cell::new(Vec::new()),
+            heap,
+        });
+        let opaque: *mut c_void = ptr::from_ref(&*isolate).cast_mut().cast();
+        // SAFETY: the isolate is boxed, is only ever used through shared references from here on,
+        // and outlives its context and runtime.
+        unsafe {
+            qjs::JS_SetContextOpaque(context.as_ptr(), opaque);
+            qjs::JS_SetInterruptHandler(runtime.as_ptr(), Some(interrupt), opaque);
+            crate::loader::install(runtime, opaque);
+        }
+        Ok(isolate)
+    }
+
+    /// Runs every job that is due. Stops at a breach.
+    pub(crate) fn run_jobs(&self) {
+        let mut context = ptr::null_mut();
+        while self.has_jobs() && self.budget.breach().is_none() {
+            // SAFETY: plain call on a live runtime; the out parameter outlives it.
+            let status = unsafe { qjs::JS_ExecutePendingJob(self.runtime.as_ptr(), &mut context) };
+            if status < 0 {
+                drop(self.context.take_exception());
+            }
+        }
+    }
+
+    /// Whether promise reactions wait to run.
+    #[inline]
+    pub(crate) fn has_jobs(&self) -> bool {
+        // SAFETY: plain call on a live runtime.
+        unsafe { qjs::JS_IsJobPending(self.runtime.as_ptr()) }
+    }
+
+    pub(crate) fn collect_garbage(&self) {
+        // SAFETY: QuickJS collects at any allocation, so it may at any callback.
+        unsafe { qjs::JS_RunGC(self.runtime.as_ptr()) }
+    }
+
+    /// An empty buffer to use and to give back.
+    #[inline]
+    pub(crate) fn take_scratch(&self) -> Vec<u8> {
+        self.scratch.take()
+    }
+
+    /// Gives a buffer back; one that grew large is not kept.
+    #[inline]
+    pub(crate) fn give_scratch(&self, mut buffer: Vec<u8>) {
+        const KEPT_BYTES: usize = 64 << 10;
+        if buffer.capacity() <= KEPT_BYTES {
+            buffer.clear();
+            self.scratch.set(buffer);
+        }
+    }
+
+    pub(crate) fn keep_panic(&self, panic: Box<dyn Any + Send>) {
+        self.panic.set(Some(panic));
+    }
+
+    /// Goes on with a panic that a native function caught.
+    #[inline]
+    pub(crate) fn resume_panic(&self) {
+        if let Some(panic) = self.panic.take() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+unsafe extern "C" fn interrupt(_: *mut qjs::JSRuntime, opaque: *mut c_void) -> c_int {
+    // SAFETY: the opaque pointer is the isolate, which outlives its runtime.
+    let isolate = unsafe { &*opaque.cast::<Isolate>() };
+    c_int::from(isolate.budget.look(&isolate.heap, || isolate.collect_garbage()))
+}
+
+/// A context with the intrinsics that a function may have: neither weak references nor a clock.
+fn new_context(runtime: NonNull<qjs::JSRuntime>, stack_bytes: usize) -> Option<Context> {
+    // SAFETY: calls on a runtime and a context that were just made.
+    unsafe {
+        qjs::JS_SetMaxStackSize(runtime.as_ptr(), (stack_bytes + STACK_RESERVE_BYTES) as _);
+        let context = NonNull::new(qjs::JS_NewContextRaw(runtime.as_ptr()))?;
+        let add = [
+            qjs::JS_AddIntrinsicBaseObjects,
+            qjs::JS_AddIntrinsicDate,
+            qjs::JS_AddIntrinsicEval,
+            qjs::JS_AddIntrinsicRegExp,
+            qjs::JS_AddIntrinsicJSON,
+            qjs::JS_AddIntrinsicProxy,
+            qjs::JS_AddIntrinsicMapSet,
+            qjs::JS_AddIntrinsicTypedArrays,
+            qjs::JS_AddIntrinsicPromise,
+            qjs::JS_AddIntrinsicAToB,
+        ];
+        add.iter().all(|add| add(context.as_ptr()) == 0).then_some(Context(context))
+    }
+}
+
+type Built = (Atoms, Glue, [qjs::JSClassID; 2], Option<NonNull<i32>>);
+
+/// Classes, native functions and `glue.js`.
+fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
+    let classes = [new_class(context, c"Context")?, new_class(context, c"Request")?];
+    let helpers = context.object()?;
+    let prototypes = [context.object()?, context.object()?];
+    for (index, (place, name, _, _)) in native::entries().enumerate() {
+        let function = native::function(context, index)?;
+        let (target, is_getter) = match place {
+            Place::Helpers => (helpers.raw(), false),
+            Place::Context => (prototypes[0].raw(), false),
+            Place::ContextGetter => (prototypes[0].raw(), true),
+            Place::Request => (prototypes[1].raw(), false),
+            Place::RequestGetter => (prototypes[1].raw(), true),
+        };
+        let atom = context.atom(name);
+        if is_getter {
+            let flags = (qjs::JS_PROP_CONFIGURABLE | qjs::JS_PROP_ENUMERABLE) as c_int;
+            // SAFETY: the call takes over the getter's reference.
+            let status = unsafe {
+                qjs::JS_DefinePropertyGetSet(context.as_ptr(), target, atom, function.into_raw(), UNDEFINED, flags)
+            };
+            if status < 0 {
+                return Err(Thrown);
+            }
+        } else {
+            context.define(target, atom, function, qjs::JS_PROP_CONFIGURABLE)?;
+        }
+        context.free_atom(atom);
+    }
+    context.define_named(helpers.raw(), "contextPrototype", context.dup(prototypes[0].raw()))?;
+    context.define_named(helpers.raw(), "requestPrototype", context.dup(prototypes[1].raw()))?;
+    for (class, prototype) in classes.iter().zip(prototypes) {
+        // SAFETY: the call takes over the prototype's reference.
+        unsafe { qjs::JS_SetClassProto(context.as_ptr(), *class, prototype.into_raw()) };
+    }
+    // SAFETY: plain call.
+    let global = context.own(unsafe { qjs::JS_GetGlobalObject(context.as_ptr()) });
+    context.define_named(global.raw(), "__natives", context.dup(helpers.raw()))?;
+    let module = crate::loader::compile(context, crate::sources::BUILTIN, GLUE)?;
+    crate::loader::evaluate(context, module)?;
+    let take = |name| context.get_named(helpers.raw(), name).map(crate::js::Value::into_raw);
+    let glue = Glue {
+        make_error: take(c"makeError")?,
+        describe: take(c"describe")?,
+        format: take(c"format")?,
+        abort: take(c"Abort")?,
+        host_error: take(c"HostError")?,
+        search_parameters: take(c"URLSearchParams")?,
+    };
+    let counter = find_counter(heap, context, context.get_named(helpers.raw(), c"idle")?.raw());
+    Ok((atoms(context)?, glue, classes, counter))
+}
+
+fn new_class(context: Context, name: &'static std::ffi::CStr) -> Result<qjs::JSClassID, Thrown> {
+    let definition = qjs::JSClassDef {
+        class_name: name.as_ptr(),
+        finalizer: None,
+        gc_mark: None,
+        call: None,
+        exotic: ptr::null_mut(),
+    };
+    let mut id = 0;
+    // SAFETY: the definition is copied and its name is static; `id` outlives the call.
+    unsafe {
+        qjs::JS_NewClassID(context.runtime(), &mut id);
+        if qjs::JS_NewClass(context.runtime(), id, &definition) < 0 {
+            return Err(Thrown);
+        }
+    }
+    Ok(id)
+}
+
+fn atoms(context: Context) -> Result<Atoms, Thrown> {
+    let symbol = |name: &'static std::ffi::CStr| -> Result<Atom, Thrown> {
+        // SAFETY: the description is copied; the atom keeps the symbol.
+        unsafe {
+            let symbol = context.check(qjs::JS_NewSymbol(context.as_ptr(), name.as_ptr(), false))?;
+            Ok(qjs::JS_ValueToAtom(context.as_ptr(), symbol.raw()))
+        }
+    };
+    Ok(Atoms {
+        status: context.atom("status"),
+        headers: context.atom("headers"),
+        body: context.atom("body"),
+        name: context.atom("name"),
+        message: context.atom("message"),
+        stack: context.atom("stack"),
+        code: context.atom("code"),
+        payload: context.atom("payload"),
+        prefix: context.atom("prefix"),
+        after: context.atom("after"),
+        limit: context.atom("limit"),
+        delay_ms: context.atom("delay_ms"),
+        kept: [symbol(c"query")?, symbol(c"params")?, symbol(c"headers")?, symbol(c"body")?],
+    })
+}
+
+/// The text of an exception of our own code, while there is no isolate.
+fn plain_exception(context: Context) -> String {
+    let exception = context.take_exception();
+    let text = |raw| context.text(raw).map_or_else(|_| String::new(), |text| text.to_string_lossy());
+    let stack = context.get_named(exception.raw(), c"stack").map_or_else(|_| String::new(), |stack| text(stack.raw()));
+    format!("{} {stack}", text(exception.raw()))
+}

@@ -1,0 +1,215 @@
+//! Modules in QuickJS: imports resolved among the app's own sources, and a service's module
+//! loaded and asked what it exports.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use millrace_base::{Error, ErrorCode, Name};
+use millrace_func::{HandlerKind, Route, Service};
+use rquickjs::qjs;
+
+use crate::isolate::{Exports, Isolate};
+use crate::js::{Context, Kind, PromiseState, Raw, Thrown, UNDEFINED, Value, is_undefined, kind};
+use crate::sources::{ServiceFile, refused};
+
+/// Handlers and routes of one service: what a [`millrace_func::HandlerId`] can tell apart.
+const EXPORTS: u32 = 65_535;
+
+/// A module that is compiled, with what it imports, and not yet run.
+pub(crate) struct Compiled {
+    value: Value,
+    definition: *mut qjs::JSModuleDef,
+}
+
+/// Makes imports in `runtime` ask the isolate behind `opaque`.
+///
+/// # Safety
+/// `opaque` points to the runtime's isolate, which outlives it.
+pub(crate) unsafe fn install(runtime: NonNull<qjs::JSRuntime>, opaque: *mut c_void) {
+    // SAFETY: by contract.
+    unsafe {
+        qjs::JS_SetModuleLoaderFunc2(runtime.as_ptr(), Some(normalize), Some(load), Some(check_attributes), opaque);
+    }
+}
+
+/// Compiles a module and everything it imports.
+pub(crate) fn compile(context: Context, name: &str, source: &str) -> Result<Compiled, Thrown> {
+    let Ok(name) = CString::new(name) else {
+        return Err(context.throw_type("a module's name contains NUL"));
+    };
+    let mut text = Vec::with_capacity(source.len() + 1);
+    text.extend_from_slice(source.as_bytes());
+    text.push(0);
+    let flags = (qjs::JS_EVAL_TYPE_MODULE | qjs::JS_EVAL_FLAG_COMPILE_ONLY | qjs::JS_EVAL_FLAG_STRICT) as c_int;
+    // SAFETY: the text outlives the call and ends with a NUL that is not counted. What is compiled
+    // as a module is a module.
+    unsafe {
+        let raw = qjs::JS_Eval(context.as_ptr(), text.as_ptr().cast(), source.len() as _, name.as_ptr(), flags);
+        let value = context.check(raw)?;
+        let definition = qjs::JS_VALUE_GET_PTR(value.raw()).cast();
+        Ok(Compiled { value, definition })
+    }
+}
+
+/// Runs a module whose top level awaits nothing.
+pub(crate) fn evaluate(context: Context, module: Compiled) -> Result<(), Thrown> {
+    let promise = begin(context, module)?.0;
+    match context.promise_state(promise.raw()) {
+        PromiseState::Rejected(reason) => Err(context.throw(reason)),
+        _ => Ok(()),
+    }
+}
+
+/// Starts a module: a promise for its end, and its definition.
+fn begin(context: Context, module: Compiled) -> Result<(Value, *mut qjs::JSModuleDef), Thrown> {
+    let definition = module.definition;
+    // SAFETY: the call takes over the module's reference; the context keeps the definition.
+    let promise = context.check(unsafe { qjs::JS_EvalFunction(context.as_ptr(), module.value.into_raw()) })?;
+    Ok((promise, definition))
+}
+
+/// The path that `name` means in the module `base`, or an exception.
+unsafe extern "C" fn normalize(
+    context: *mut qjs::JSContext,
+    base: *const c_char,
+    name: *const c_char,
+    opaque: *mut c_void,
+) -> *mut c_char {
+    // SAFETY: QuickJS passes NUL-terminated names and the isolate that `install` was given.
+    unsafe {
+        let isolate = &*opaque.cast::<Isolate>();
+        let (base, name) = (CStr::from_ptr(base).to_string_lossy(), CStr::from_ptr(name).to_string_lossy());
+        match isolate.sources.resolve(&base, &name) {
+            Ok(path) => qjs::js_strndup(context, path.as_ptr().cast(), path.len() as _),
+            Err(message) => {
+                isolate.context.throw_type(&message);
+                ptr::null_mut()
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn load(
+    _: *mut qjs::JSContext,
+    name: *const c_char,
+    opaque: *mut c_void,
+    _attributes: Raw,
+) -> *mut qjs::JSModuleDef {
+    // SAFETY: as in `normalize`.
+    let (isolate, name) = unsafe { (&*opaque.cast::<Isolate>(), CStr::from_ptr(name).to_string_lossy()) };
+    let Some(module) = isolate.sources.module(&name) else {
+        isolate.context.throw_type(&format!("the app has no module {name:?}"));
+        return ptr::null_mut();
+    };
+    match compile(isolate.context, &name, &module.code) {
+        // The context keeps its modules; our reference to this one is dropped.
+        Ok(compiled) => compiled.definition,
+        Err(Thrown) => ptr::null_mut(),
+    }
+}
+
+unsafe extern "C" fn check_attributes(_: *mut qjs::JSContext, _: *mut c_void, _: Raw) -> c_int {
+    // `with { type: "json" }` says nothing that the file's ending does not.
+    0
+}
+
+impl Isolate {
+    /// Loads the service's module and keeps what it exports.
+    ///
+    /// # Errors
+    /// `app-refused`, naming the place.
+    pub(crate) fn load_service(&self, file: &ServiceFile) -> Result<Service, Error> {
+        self.budget.begin(self.limits.cpu_ms.saturating_mul(1_000_000));
+        let described = self.load_exports(file);
+        self.run_jobs();
+        self.resume_panic();
+        if let Some(error) = self.breach_error() {
+            let what = format!("while loading: {}", error.message);
+            return Err(refused(&file.path, None, &what));
+        }
+        let (service, exports) = described?;
+        // A fresh isolate loads once.
+        let _ = self.exports.set(exports);
+        Ok(service)
+    }
+
+    fn load_exports(&self, file: &ServiceFile) -> Result<(Service, Exports), Error> {
+        let refuse = |Thrown| self.refusal(&file.path);
+        let module = self.sources.module(&file.path);
+        let code = module.map_or("", |module| module.code.as_str());
+        let compiled = compile(self.context, &file.path, code).map_err(refuse)?;
+        let (promise, definition) = begin(self.context, compiled).map_err(refuse)?;
+        self.run_jobs();
+        match self.context.promise_state(promise.raw()) {
+            PromiseState::Fulfilled(_) => {}
+            PromiseState::Rejected(reason) => return Err(refuse(self.context.throw(reason))),
+            PromiseState::Pending => {
+                return Err(refused(&file.path, None, "the module awaits something that never comes while it loads"));
+            }
+        }
+        // SAFETY: the context keeps the module's definition.
+        let namespace =
+            self.context.check(unsafe { qjs::JS_GetModuleNamespace(self.context.as_ptr(), definition) });
+        let namespace = namespace.map_err(refuse)?;
+        let definition = self.context.get_named(namespace.raw(), c"default").map_err(refuse)?;
+        let routes = self.context.get_named(namespace.raw(), c"routes").map_err(refuse)?;
+        let mut arguments = [definition.raw(), routes.raw()];
+        let described = self.context.call(self.glue.describe, UNDEFINED, &mut arguments).map_err(refuse)?;
+        let (service, mut exports) = self.read_description(file, described.raw())?;
+        exports.service = (!is_undefined(definition.raw())).then(|| definition.into_raw());
+        Ok((service, exports))
+    }
+
+    /// Reads what `describe` of `glue.js` found.
+    fn read_description(&self, file: &ServiceFile, described: Raw) -> Result<(Service, Exports), Error> {
+        let refuse = |Thrown| self.refusal(&file.path);
+        let mut service = Service { name: file.name.clone(), handlers: Vec::new(), routes: Vec::new() };
+        let mut exports = Exports::default();
+        let lists = [0, 1].map(|index| self.context.get_index(described, index).map_err(refuse));
+        let [handlers, routes] = lists;
+        let (handlers, routes) = (handlers?, routes?);
+        for row in self.rows(handlers.raw(), &file.path)? {
+            let [name, is_query, function] = row;
+            let text = self.context.text(name.raw()).map_err(refuse)?.to_string_lossy();
+            let name = Name::new(&text).map_err(|error| refused(&file.path, None, &error.to_string()))?;
+            let is_query = kind(is_query.raw()) == Kind::Bool(true);
+            service.handlers.push((name, if is_query { HandlerKind::Query } else { HandlerKind::Transaction }));
+            exports.handlers.push(function.into_raw());
+        }
+        for row in self.rows(routes.raw(), &file.path)? {
+            let [method, path, function] = row;
+            let text = |raw| self.context.text(raw).map(|text| text.to_string_lossy()).map_err(refuse);
+            service.routes.push(Route { method: text(method.raw())?, path: text(path.raw())? });
+            exports.routes.push(function.into_raw());
+        }
+        Ok((service, exports))
+    }
+
+    /// The elements of a flat array, by threes.
+    fn rows(&self, array: Raw, path: &str) -> Result<Vec<[Value; 3]>, Error> {
+        let refuse = |Thrown| self.refusal(path);
+        let length = self.context.get_named(array, c"length").map_err(refuse)?;
+        let Kind::Int(length) = kind(length.raw()) else {
+            return Err(Error::new(ErrorCode::Internal, "the glue described a service wrongly"));
+        };
+        let count = length as u32 / 3;
+        if count > EXPORTS {
+            return Err(refused(path, None, "the service has too many handlers or routes"));
+        }
+        let at = |index| self.context.get_index(array, index).map_err(refuse);
+        (0..count).map(|row| Ok([at(3 * row)?, at(3 * row + 1)?, at(3 * row + 2)?])).collect()
+    }
+
+    /// The pending exception as the reason to refuse the app.
+    fn refusal(&self, path: &str) -> Error {
+        let exception = self.context.take_exception();
+        if let Some(error) = self.breach_error() {
+            return error;
+        }
+        let (message, place) = self.describe_exception(exception.raw());
+        match place {
+            Some((path, position)) => refused(&path, Some(position), &message),
+            None => refused(path, None, &message),
+        }
+    }
+}

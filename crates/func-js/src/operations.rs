@@ -1,0 +1,50 @@
+//! What frames await.
+
+use millrace_func::OperationId;
+
+use crate::isolate::Isolate;
+use crate::js::{Raw, Thrown, Value};
+
+/// One operation that a frame awaits. Owns one reference to each function; whoever removes it from
+/// its list releases them.
+#[derive(Clone, Copy)]
+pub(crate) struct Operation {
+    pub(crate) id: OperationId,
+    pub(crate) resolve: Raw,
+    pub(crate) reject: Raw,
+}
+
+impl Operation {
+    /// Gives up the functions.
+    pub(crate) fn release(self, isolate: &Isolate) {
+        isolate.context.free(self.resolve);
+        isolate.context.free(self.reject);
+    }
+}
+
+impl Isolate {
+    /// Whether the running frame may open one more operation.
+    #[inline]
+    pub(crate) fn check_operations(&self) -> Result<(), Thrown> {
+        let most = self.limits.pending_operations;
+        if self.operations.borrow().len() < most {
+            return Ok(());
+        }
+        let message = format!("a call may await at most {most} operations at once");
+        Err(self.throw_error(millrace_base::Error::new(millrace_base::ErrorCode::OperationLimit, message)))
+    }
+
+    /// A promise for an operation that the host began: `begin` runs once the promise exists, so
+    /// that nothing is begun that cannot be answered.
+    #[inline]
+    pub(crate) fn await_operation(
+        &self,
+        begin: impl FnOnce() -> Result<OperationId, Thrown>,
+    ) -> Result<Value, Thrown> {
+        let (promise, [resolve, reject]) = self.context.promise()?;
+        let id = begin()?;
+        let operation = Operation { id, resolve: resolve.into_raw(), reject: reject.into_raw() };
+        self.operations.borrow_mut().push(operation);
+        Ok(promise)
+    }
+}

@@ -1,0 +1,222 @@
+//! What a route returned, as a reply.
+//!
+//! An object whose properties are all among `status`, `headers` and `body` (and that has one of
+//! them) is a reply; any other value is the body of a reply with status 200, and `undefined` is a
+//! 204.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use bytes::Bytes;
+use millrace_api::RouteReply;
+use millrace_base::{Error, ErrorCode};
+use rquickjs::qjs;
+
+use crate::isolate::Isolate;
+use crate::js::{Kind, Raw, Thrown, is_nullish, is_undefined, kind};
+use crate::natives::utf8;
+
+/// Header fields of one reply: more than any client keeps.
+const HEADERS: usize = 128;
+
+/// Bytes of one header's value.
+const HEADER_BYTES: usize = 8 << 10;
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+const BYTES: &str = "application/octet-stream";
+
+/// A wrong reply, or an exception while reading it.
+enum Fault {
+    Thrown,
+    Wrong(String),
+    TooLarge(usize),
+}
+
+impl From<Thrown> for Fault {
+    fn from(_: Thrown) -> Self {
+        Fault::Thrown
+    }
+}
+
+fn wrong<T>(message: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault::Wrong(message.into()))
+}
+
+impl Isolate {
+    /// The reply that a route's result stands for.
+    pub(crate) fn route_reply(&self, raw: Raw) -> Result<RouteReply, Error> {
+        self.reply(raw).map_err(|fault| match fault {
+            Fault::Thrown => self.take_error(),
+            Fault::Wrong(message) => Error::new(ErrorCode::FunctionFailed, format!("malformed reply: {message}")),
+            Fault::TooLarge(length) => self.output_too_large(length),
+        })
+    }
+
+    fn reply(&self, raw: Raw) -> Result<RouteReply, Fault> {
+        if is_undefined(raw) {
+            return Ok(RouteReply { status: 204, headers: Vec::new(), body: Bytes::new() });
+        }
+        if !self.is_reply(raw)? {
+            let (body, content_type) = self.body(raw)?;
+            return Ok(RouteReply { status: 200, headers: vec![content_type_header(content_type)], body });
+        }
+        let status = self.context.get(raw, self.atoms.status)?;
+        let headers = self.context.get(raw, self.atoms.headers)?;
+        let body = self.context.get(raw, self.atoms.body)?;
+        let mut headers = self.headers(headers.raw())?;
+        let has_body = !is_undefined(body.raw());
+        let status = read_status(status.raw(), has_body)?;
+        if matches!(status, 204 | 304) && has_body {
+            return wrong(format!("a {status} reply has no body"));
+        }
+        if !has_body {
+            return Ok(RouteReply { status, headers, body: Bytes::new() });
+        }
+        let (body, content_type) = self.body(body.raw())?;
+        if !headers.iter().any(|(name, _)| name == "content-type") {
+            headers.push(content_type_header(content_type));
+        }
+        Ok(RouteReply { status, headers, body })
+    }
+
+    /// Whether every own property is one of a reply, and there is one.
+    fn is_reply(&self, raw: Raw) -> Result<bool, Fault> {
+        if kind(raw) != Kind::Object || self.context.is_array(raw) || self.is_binary(raw) {
+            return Ok(false);
+        }
+        let names = self.own_names(raw)?;
+        let known = [self.atoms.status, self.atoms.headers, self.atoms.body];
+        Ok(!names.0.is_empty() && names.0.iter().all(|name| known.contains(name)))
+    }
+
+    /// The names of the own enumerable properties; the caller's copy is released when dropped.
+    fn own_names(&self, raw: Raw) -> Result<Names<'_>, Thrown> {
+        let (mut table, mut count) = (ptr::null_mut(), 0);
+        let flags = (qjs::JS_GPN_STRING_MASK | qjs::JS_GPN_ENUM_ONLY) as c_int;
+        // SAFETY: the out parameters outlive the call. The table's atoms are duplicated before it
+        // is freed, so they outlive it.
+        unsafe {
+            if qjs::JS_GetOwnPropertyNames(self.context.as_ptr(), &mut table, &mut count, raw, flags) < 0 {
+                return Err(Thrown);
+            }
+            let mut names = Names(Vec::with_capacity(count as usize), self);
+            for index in 0..count as usize {
+                names.0.push(qjs::JS_DupAtom(self.context.as_ptr(), (*table.add(index)).atom));
+            }
+            qjs::JS_FreePropertyEnum(self.context.as_ptr(), table, count);
+            Ok(names)
+        }
+    }
+
+    fn body(&self, raw: Raw) -> Result<(Bytes, &'static str), Fault> {
+        let (body, content_type) = match kind(raw) {
+            Kind::String => (utf8(self, raw)?.into_bytes(), TEXT),
+            Kind::Object if self.is_binary(raw) => match self.context.bytes_of(raw)? {
+                Some(bytes) => (bytes, BYTES),
+                None => return wrong("a DataView cannot be a body: use a Uint8Array"),
+            },
+            _ => {
+                let mut json = Vec::new();
+                self.write_message(raw, &mut json)?;
+                (json, JSON)
+            }
+        };
+        if body.len() > self.limits.output_bytes {
+            return Err(Fault::TooLarge(body.len()));
+        }
+        Ok((Bytes::from(body), content_type))
+    }
+
+    fn headers(&self, raw: Raw) -> Result<Vec<(String, String)>, Fault> {
+        let mut headers = Vec::new();
+        if is_nullish(raw) {
+            return Ok(headers);
+        }
+        if kind(raw) != Kind::Object || self.context.is_array(raw) {
+            return wrong("headers must be an object");
+        }
+        for name in &self.own_names(raw)?.0 {
+            let value = self.context.get(raw, *name)?;
+            // SAFETY: plain call.
+            let text = self.context.check(unsafe { qjs::JS_AtomToString(self.context.as_ptr(), *name) })?;
+            let name = header_name(&utf8(self, text.raw())?)?;
+            if !self.context.is_array(value.raw()) {
+                self.add_header(&mut headers, &name, value.raw())?;
+                continue;
+            }
+            let length = self.context.get_named(value.raw(), c"length")?;
+            let Kind::Int(length) = kind(length.raw()) else {
+                return wrong("a header has too many values");
+            };
+            for index in 0..length as u32 {
+                let value = self.context.get_index(value.raw(), index)?;
+                self.add_header(&mut headers, &name, value.raw())?;
+            }
+        }
+        Ok(headers)
+    }
+
+    fn add_header(&self, headers: &mut Vec<(String, String)>, name: &str, raw: Raw) -> Result<(), Fault> {
+        if headers.len() == HEADERS {
+            return wrong(format!("a reply has at most {HEADERS} headers"));
+        }
+        if !matches!(kind(raw), Kind::String | Kind::Int(_) | Kind::Float(_)) {
+            return wrong(format!("header {name:?} must be a string, a number or an array of them"));
+        }
+        let value = utf8(self, raw)?;
+        if value.len() > HEADER_BYTES {
+            return wrong(format!("header {name:?} has at most {HEADER_BYTES} bytes"));
+        }
+        if !value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
+            return wrong(format!("header {name:?} may hold visible ASCII characters, spaces and tabs only"));
+        }
+        headers.push((name.to_owned(), value));
+        Ok(())
+    }
+}
+
+/// Atoms that are released together.
+struct Names<'a>(Vec<crate::js::Atom>, &'a Isolate);
+
+impl Drop for Names<'_> {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            self.1.context.free_atom(*name);
+        }
+    }
+}
+
+fn content_type_header(content_type: &str) -> (String, String) {
+    ("content-type".to_owned(), content_type.to_owned())
+}
+
+fn read_status(raw: Raw, has_body: bool) -> Result<u16, Fault> {
+    let status = match kind(raw) {
+        Kind::Undefined => return Ok(if has_body { 200 } else { 204 }),
+        Kind::Int(status) => status,
+        _ => return wrong("status must be a whole number; a body with such a field goes into { body: … }"),
+    };
+    match u16::try_from(status) {
+        Ok(status) if (200..=599).contains(&status) => Ok(status),
+        _ => wrong(format!("status {status} is not between 200 and 599")),
+    }
+}
+
+/// A header's name in lower case.
+fn header_name(name: &str) -> Result<String, Fault> {
+    // The characters of a token (RFC 9110, 5.6.2).
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || name.len() > 256 || !name.bytes().all(is_token) {
+        return wrong(format!("{:?} is not a header's name", name.chars().take(64).collect::<String>()));
+    }
+    let name = name.to_ascii_lowercase();
+    // The server frames the reply; a contradiction would let one reply pass for two.
+    if matches!(
+        name.as_str(),
+        "connection" | "content-length" | "keep-alive" | "proxy-connection" | "te" | "trailer" | "transfer-encoding" | "upgrade"
+    ) {
+        return wrong(format!("the server itself sets the header {name:?}"));
+    }
+    Ok(name)
+}

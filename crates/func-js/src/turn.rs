@@ -1,0 +1,296 @@
+//! One turn: from the host's entry into an isolate until its frame ended or waits, and nothing is
+//! left to run.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode};
+use millrace_func::{Host, HttpRequest, OperationId, Output};
+use rquickjs::qjs;
+
+use crate::budget::Breach;
+use crate::host_scope::HostGuard;
+use crate::isolate::Isolate;
+use crate::js::{Kind, PromiseState, Raw, Thrown, UNDEFINED, Value, kind};
+use crate::operations::Operation;
+use crate::subject::Subject;
+
+/// Whether a frame runs a handler or a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    Handler,
+    Route,
+}
+
+/// A frame between its turns. Its values belong to its isolate: they are released with
+/// [`Waiting::release`], or forgotten when the isolate is gone.
+pub(crate) struct Waiting {
+    serial: usize,
+    kind: FrameKind,
+    promise: Raw,
+    operations: Vec<Operation>,
+    subject: Subject<'static>,
+    used_ns: u64,
+}
+
+/// Where a frame stands after a turn.
+pub(crate) enum TurnEnd {
+    Done(Result<Output, Error>),
+    Waits(Box<Waiting>),
+}
+
+/// How the code of a turn ended.
+enum Ended {
+    Done(Result<Output, Error>),
+    /// With the frame's promise, and what the turn used.
+    Waits(Value, u64),
+}
+
+/// While it lives, a turn runs.
+struct Turn<'a> {
+    isolate: &'a Isolate,
+    _host: HostGuard<'a>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.isolate.serial.set(0);
+    }
+}
+
+impl Waiting {
+    /// Gives up the frame's values.
+    pub(crate) fn release(self, isolate: &Isolate) {
+        isolate.context.free(self.promise);
+        for operation in self.operations {
+            operation.release(isolate);
+        }
+    }
+}
+
+impl Isolate {
+    #[inline]
+    fn begin_turn<'a>(
+        &'a self,
+        serial: usize,
+        used_ns: u64,
+        host: &'a mut (dyn Host + 'a),
+        subject: &'a Subject<'a>,
+    ) -> Turn<'a> {
+        // SAFETY: plain call on a live runtime.
+        unsafe { qjs::JS_UpdateStackTop(self.runtime.as_ptr()) };
+        self.heap.take_refused();
+        self.serial.set(serial);
+        self.budget.begin((self.limits.cpu_ms * 1_000_000).saturating_sub(used_ns));
+        Turn { isolate: self, _host: self.host.enter(host, subject) }
+    }
+
+    /// The first turn of a handler.
+    #[inline]
+    pub(crate) fn start_handler(
+        &self,
+        serial: usize,
+        function: usize,
+        key: &[u8],
+        input: &[u8],
+        host: &mut dyn Host,
+    ) -> TurnEnd {
+        if input.len() > self.limits.input_bytes {
+            let message = format!("an input has at most {} bytes", self.limits.input_bytes);
+            return TurnEnd::Done(Err(Error::new(ErrorCode::TooLarge, message)));
+        }
+        let subject = Subject::Entity(Cow::Borrowed(key));
+        let ended = {
+            let _turn = self.begin_turn(serial, 0, host, &subject);
+            match self.parse_json(input) {
+                Ok(input) => {
+                    let outcome = self.call_export(FrameKind::Handler, function, input);
+                    self.conclude(FrameKind::Handler, outcome)
+                }
+                Err(Thrown) => Ended::Done(Err(self.invalid_json("the input"))),
+            }
+        };
+        self.leave(FrameKind::Handler, serial, 0, subject, ended)
+    }
+
+    /// The first turn of a route.
+    pub(crate) fn start_route(
+        &self,
+        serial: usize,
+        function: usize,
+        request: HttpRequest<'_>,
+        host: &mut dyn Host,
+    ) -> TurnEnd {
+        let subject = Subject::of_request(request);
+        let ended = {
+            let _turn = self.begin_turn(serial, 0, host, &subject);
+            let request = self.new_request_object();
+            let outcome = request.and_then(|request| self.call_export(FrameKind::Route, function, request));
+            self.conclude(FrameKind::Route, outcome)
+        };
+        self.leave(FrameKind::Route, serial, 0, subject, ended)
+    }
+
+    /// A later turn: `operation` of the frame ended with `result`.
+    pub(crate) fn resume_frame(
+        &self,
+        mut frame: Box<Waiting>,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> TurnEnd {
+        let Some(index) = frame.operations.iter().position(|open| open.id == operation) else {
+            frame.release(self);
+            return TurnEnd::Done(Err(Error::new(ErrorCode::Internal, "a frame was resumed for what it does not await")));
+        };
+        let operation = frame.operations.swap_remove(index);
+        self.operations.replace(frame.operations);
+        let promise = self.context.own(frame.promise);
+        let ended = {
+            let _turn = self.begin_turn(frame.serial, frame.used_ns, host, &frame.subject);
+            let settled = self.settle(operation, result);
+            self.conclude(frame.kind, settled.map(|()| promise))
+        };
+        self.leave(frame.kind, frame.serial, frame.used_ns, frame.subject, ended)
+    }
+
+    #[inline]
+    fn call_export(&self, frame: FrameKind, function: usize, argument: Value) -> Result<Value, Thrown> {
+        let exports = self.exports.get();
+        let functions = exports.map(|exports| match frame {
+            FrameKind::Handler => &exports.handlers,
+            FrameKind::Route => &exports.routes,
+        });
+        let function = functions.and_then(|functions| functions.get(function)).copied().unwrap_or(UNDEFINED);
+        let this = exports.and_then(|exports| exports.service).unwrap_or(UNDEFINED);
+        let context_object = self.new_context_object()?;
+        self.context.call(function, this, &mut [context_object.raw(), argument.raw()])
+    }
+
+    /// Settles the promise of an operation.
+    fn settle(&self, operation: Operation, result: Result<Bytes, Error>) -> Result<(), Thrown> {
+        let (function, value) = match &result {
+            Ok(json) => (operation.resolve, self.parse_json(json)),
+            Err(error) => (operation.reject, self.error_value(error)),
+        };
+        let called = value.and_then(|value| self.context.call(function, UNDEFINED, &mut [value.raw()]));
+        operation.release(self);
+        called.map(drop)
+    }
+
+    /// Runs what is left to run and finds out how the frame stands. `outcome` is what the code
+    /// returned: a promise, a value or an exception.
+    #[inline]
+    fn conclude(&self, frame: FrameKind, outcome: Result<Value, Thrown>) -> Ended {
+        let result = match outcome {
+            Ok(value) if kind(value.raw()) == Kind::Object && self.context.is_promise(value.raw()) => {
+                self.run_jobs();
+                match self.context.promise_state(value.raw()) {
+                    PromiseState::Fulfilled(value) => self.output(frame, value.raw()),
+                    PromiseState::Rejected(reason) => Err(self.error_of(reason.raw())),
+                    PromiseState::Pending => match self.waiting_error() {
+                        None => return Ended::Waits(value, self.budget.turn_ns()),
+                        Some(error) => Err(error),
+                    },
+                }
+            }
+            Ok(value) => self.output(frame, value.raw()),
+            Err(Thrown) => Err(self.take_error()),
+        };
+        // A result's toJSON or getters may have started more.
+        if self.has_jobs() {
+            self.run_jobs();
+        }
+        self.check_memory();
+        Ended::Done(match self.breach_error() {
+            Some(error) => Err(error),
+            None => result,
+        })
+    }
+
+    /// Why a frame whose promise is pending cannot wait; `None` when it can.
+    fn waiting_error(&self) -> Option<Error> {
+        self.check_memory();
+        if let Some(error) = self.breach_error() {
+            return Some(error);
+        }
+        if !self.operations.borrow().is_empty() {
+            return None;
+        }
+        let message = "the function awaits a promise that nothing will settle";
+        Some(Error::new(ErrorCode::Stalled, message))
+    }
+
+    /// Ends the frame when the heap is over its limit, or was and user code caught it.
+    #[inline]
+    fn check_memory(&self) {
+        if self.heap.take_refused() {
+            self.budget.set_breach(Breach::Memory);
+        } else if self.heap.is_over() {
+            self.collect_garbage();
+            if self.heap.recheck() {
+                self.budget.set_breach(Breach::Memory);
+            }
+        }
+    }
+
+    #[inline]
+    fn output(&self, frame: FrameKind, raw: Raw) -> Result<Output, Error> {
+        match frame {
+            FrameKind::Handler => self.handler_output(raw).map(Output::Value),
+            FrameKind::Route => self.route_reply(raw).map(Output::Response),
+        }
+    }
+
+    #[inline]
+    fn handler_output(&self, raw: Raw) -> Result<Bytes, Error> {
+        let mut buffer = self.take_scratch();
+        let written = self.write_message(raw, &mut buffer);
+        let length = buffer.len();
+        let output = match written {
+            Ok(()) if length <= self.limits.output_bytes => Ok(Bytes::copy_from_slice(&buffer)),
+            Ok(()) => Err(self.output_too_large(length)),
+            Err(Thrown) => Err(self.take_error()),
+        };
+        self.give_scratch(buffer);
+        output
+    }
+
+    pub(crate) fn output_too_large(&self, length: usize) -> Error {
+        let message = format!("an output has at most {} bytes, not {length}", self.limits.output_bytes);
+        Error::new(ErrorCode::SizeLimit, message)
+    }
+
+    /// Leaves the turn: keeps the frame if it waits, forgets its operations if not.
+    #[inline]
+    fn leave(&self, frame: FrameKind, serial: usize, used_ns: u64, subject: Subject<'_>, ended: Ended) -> TurnEnd {
+        self.resume_panic();
+        match ended {
+            Ended::Done(result) => {
+                for operation in self.operations.borrow_mut().drain(..) {
+                    operation.release(self);
+                }
+                TurnEnd::Done(result)
+            }
+            Ended::Waits(promise, turn_ns) => TurnEnd::Waits(Box::new(Waiting {
+                serial,
+                kind: frame,
+                promise: promise.into_raw(),
+                operations: self.operations.take(),
+                subject: subject.into_owned(),
+                used_ns: used_ns + turn_ns,
+            })),
+        }
+    }
+
+    /// Whether the last turn left the isolate in a state that no other call should meet: out of
+    /// memory, or with jobs of a frame that was ended by force.
+    #[inline]
+    pub(crate) fn is_spoiled(&self) -> bool {
+        match self.budget.breach() {
+            None => false,
+            Some(Breach::Memory | Breach::Panic) => true,
+            Some(Breach::Cpu | Breach::Stack) => self.has_jobs(),
+        }
+    }
+}

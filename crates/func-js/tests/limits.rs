@@ -1,0 +1,78 @@
+//! Each limit of `millrace_func::Limits` that the engine enforces, at its edge.
+
+mod common;
+
+use common::limited;
+use millrace_base::ErrorCode;
+use millrace_func::Limits;
+
+#[test]
+fn input_and_output_bytes() {
+    let limits = Limits { input_bytes: 100, output_bytes: 100, ..Limits::default() };
+    let mut world = limited(
+        "size(ctx, text) { return text.length; }, make(ctx, n) { return 'x'.repeat(n); },
+         async pass(ctx, n) { return await ctx.call('s', 'k', 'size', 'x'.repeat(n)); },",
+        limits,
+    );
+    let text = |length: usize| format!("\"{}\"", "x".repeat(length));
+    assert_eq!(world.call("size", &text(98)), Ok("98".into()));
+    world.fails("size", &text(99), ErrorCode::TooLarge);
+    assert_eq!(world.call("make", "98"), Ok(text(98)));
+    world.fails("make", "99", ErrorCode::SizeLimit);
+    assert_eq!(world.call("pass", "98"), Ok("98".into()));
+    world.fails("pass", "99", ErrorCode::SizeLimit);
+}
+
+#[test]
+fn value_bytes_names_and_keys() {
+    let mut world = limited(
+        "json(ctx, n) { ctx.set('a', 'x'.repeat(n)); return n; }, bytes(ctx, n) { ctx.set('a', new Uint8Array(n)); return n; },
+         field(ctx, n) { ctx.set('f'.repeat(n), 1); return n; }, key(ctx, n) { ctx.send('s', 'k'.repeat(n), 'json'); return n; },",
+        Limits { value_bytes: 100, ..Limits::default() },
+    );
+    for (handler, most) in [("json", 98), ("bytes", 100), ("field", 1024), ("key", 1024)] {
+        assert_eq!(world.call(handler, &most.to_string()), Ok(most.to_string()), "{handler}");
+        world.fails(handler, &(most + 1).to_string(), ErrorCode::SizeLimit);
+    }
+}
+
+#[test]
+fn pending_operations() {
+    let mut world = limited(
+        "one(ctx) { return 1; },
+         async many(ctx, n) { const all = []; for (let i = 0; i < n; i++) all.push(ctx.call('s', `${i}`, 'one')); return (await Promise.all(all)).length; },
+         async turns(ctx, n) { for (let i = 0; i < n; i++) await ctx.call('s', 'x', 'one'); return n; },",
+        Limits { pending_operations: 8, ..Limits::default() },
+    );
+    assert_eq!(world.call("many", "8"), Ok("8".into()));
+    world.fails("many", "9", ErrorCode::OperationLimit);
+    assert_eq!(world.call("turns", "50"), Ok("50".into()));
+}
+
+#[test]
+fn cpu_ms_counts_over_all_turns() {
+    let mut world = limited(
+        "one(ctx) { return 1; },
+         async spin(ctx, { turns, rounds }) { for (let i = 0; i < turns; i++) { for (let j = 0; j < rounds; j++); await ctx.call('s', 'x', 'one'); } return turns; },",
+        Limits { cpu_ms: 40, ..Limits::default() },
+    );
+    assert_eq!(world.call("spin", r#"{"turns":3,"rounds":10000}"#), Ok("3".into()));
+    world.fails("spin", r#"{"turns":100000,"rounds":100000}"#, ErrorCode::CpuLimit);
+}
+
+#[test]
+fn a_stack_within_the_limit_is_usable() {
+    let mut world = limited("depth(ctx, n) { const f = (n) => (n === 0 ? 0 : 1 + f(n - 1)); return f(n); },", Limits::default());
+    assert_eq!(world.call("depth", "500"), Ok("500".into()));
+    world.fails("depth", "1000000", ErrorCode::StackLimit);
+}
+
+#[test]
+fn an_isolate_needs_memory_to_begin_with() {
+    use millrace_func::Engine;
+    let app = common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 64 << 10, ..Limits::default() });
+    let error = millrace_func_js::JsEngine::new(common::clocks()).load(&app).expect_err("refused");
+    assert!(error.message.contains("memory"), "{error}");
+    let app = common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 1 << 20, ..Limits::default() });
+    assert!(millrace_func_js::JsEngine::new(common::clocks()).load(&app).is_ok(), "the smallest limit allowed");
+}

@@ -1,0 +1,51 @@
+//! The pages of `docs/errors/`, built in: `GET /errors/<code>` answers them, so the `type` of a
+//! problem document leads to its explanation on the very server that sent it. The match below is
+//! exhaustive: a code without a page does not compile.
+
+use millrace_base::ErrorCode;
+
+macro_rules! page {
+    ($code:literal) => {
+        include_str!(concat!("../../../docs/errors/", $code, ".md"))
+    };
+}
+
+/// The page about `code`: Markdown.
+#[must_use]
+pub fn error_page(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::Aborted => page!("aborted"),
+        ErrorCode::AmbiguousService => page!("ambiguous-service"),
+        ErrorCode::AppRefused => page!("app-refused"),
+        ErrorCode::BadRequest => page!("bad-request"),
+        ErrorCode::CpuLimit => page!("cpu-limit"),
+        ErrorCode::DepthLimit => page!("depth-limit"),
+        ErrorCode::Forbidden => page!("forbidden"),
+        ErrorCode::FunctionFailed => page!("function-failed"),
+        ErrorCode::HeadersTooLarge => page!("headers-too-large"),
+        ErrorCode::IdempotencyMismatch => page!("idempotency-mismatch"),
+        ErrorCode::Internal => page!("internal"),
+        ErrorCode::InvalidInput => page!("invalid-input"),
+        ErrorCode::MemoryLimit => page!("memory-limit"),
+        ErrorCode::MethodNotAllowed => page!("method-not-allowed"),
+        ErrorCode::NotYetSupported => page!("not-yet-supported"),
+        ErrorCode::OperationLimit => page!("operation-limit"),
+        ErrorCode::Overloaded => page!("overloaded"),
+        ErrorCode::ReadOnly => page!("read-only"),
+        ErrorCode::RequestTimeout => page!("request-timeout"),
+        ErrorCode::ShardStopped => page!("shard-stopped"),
+        ErrorCode::ShuttingDown => page!("shutting-down"),
+        ErrorCode::SizeLimit => page!("size-limit"),
+        ErrorCode::StackLimit => page!("stack-limit"),
+        ErrorCode::Stalled => page!("stalled"),
+        ErrorCode::TooLarge => page!("too-large"),
+        ErrorCode::Unauthorized => page!("unauthorized"),
+        ErrorCode::UnknownApp => page!("unknown-app"),
+        ErrorCode::UnknownHandler => page!("unknown-handler"),
+        ErrorCode::UnknownInvocation => page!("unknown-invocation"),
+        ErrorCode::UnknownRoute => page!("unknown-route"),
+        ErrorCode::UnknownService => page!("unknown-service"),
+        ErrorCode::UnknownState => page!("unknown-state"),
+        ErrorCode::WaitLimit => page!("wait-limit"),
+    }
+}

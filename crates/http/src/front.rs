@@ -1,0 +1,196 @@
+//! What all cores share: options, keys, TLS settings, metrics.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use prometheus_client::registry::Registry;
+use tokio_rustls::rustls::ServerConfig;
+
+use crate::keys::{KeyFile, KeySet};
+use crate::metrics::{CoreMetrics, FrontMetrics};
+use crate::shared::Shared;
+use crate::{Options, StartError, tls};
+
+/// The front of one address: shared by the [`crate::serve`] of every core.
+pub struct Front {
+    pub(crate) options: Options,
+    pub(crate) keys: Option<Arc<Shared<KeySet>>>,
+    pub(crate) tls: Option<Arc<Shared<Arc<ServerConfig>>>>,
+    registry: Registry,
+    metrics: Arc<FrontMetrics>,
+    openapi: OnceLock<Bytes>,
+    stamps: Mutex<Stamps>,
+    is_watched: AtomicBool,
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Front").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// What the files looked like when they were last read, so that each change is read once, whether
+/// it could be used or not.
+#[derive(Debug, Default, PartialEq)]
+struct Stamps {
+    keys: Option<Stamp>,
+    tls: Option<(Option<Stamp>, Option<Stamp>)>,
+}
+
+/// Changes when a file is rewritten or replaced.
+type Stamp = (u64, u64, Option<SystemTime>);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path).ok()?;
+    #[cfg(unix)]
+    let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let inode = 0;
+    Some((inode, metadata.len(), metadata.modified().ok()))
+}
+
+impl Front {
+    /// Reads the key file and the TLS files, and adds the front's metrics to `registry`, which
+    /// `GET /metrics` shows from then on.
+    ///
+    /// # Errors
+    /// [`StartError`] when a file cannot be used.
+    pub fn new(options: Options, mut registry: Registry) -> Result<Arc<Self>, StartError> {
+        let stamps = Stamps::of(&options);
+        let keys = match &options.keys {
+            Some(path) => Some(Arc::new(Shared::new(load_keys(path)?))),
+            None => None,
+        };
+        let tls = match &options.tls {
+            Some(files) => Some(Arc::new(Shared::new(tls::load(files)?))),
+            None => None,
+        };
+        let metrics = Arc::new(FrontMetrics::default());
+        registry.register_collector(Box::new(Arc::clone(&metrics)));
+        Ok(Arc::new(Self {
+            options,
+            keys,
+            tls,
+            registry,
+            metrics,
+            openapi: OnceLock::new(),
+            stamps: Mutex::new(stamps),
+            is_watched: AtomicBool::new(false),
+        }))
+    }
+
+    /// Whether there is at least one API key.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.load().count() > 0)
+    }
+
+    /// The options it was made with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Reads key file and TLS files again if they changed. A file that cannot be used leaves what
+    /// was there in force. Blocks on the disk; [`crate::serve`] calls it now and then.
+    pub fn reload_changed(&self) {
+        let now = Stamps::of(&self.options);
+        let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        if *stamps == now {
+            return;
+        }
+        if let (Some(path), Some(keys)) = (&self.options.keys, &self.keys)
+            && stamps.keys != now.keys
+        {
+            match load_keys(path) {
+                Ok(set) => {
+                    tracing::info!(keys = set.count(), "API keys read again");
+                    keys.replace(set);
+                }
+                Err(error) => tracing::error!(%error, "changed API keys cannot be used; the old ones stay in force"),
+            }
+        }
+        if let (Some(files), Some(tls)) = (&self.options.tls, &self.tls)
+            && stamps.tls != now.tls
+        {
+            match tls::load(files) {
+                Ok(config) => {
+                    tracing::info!("TLS certificate read again");
+                    tls.replace(config);
+                }
+                Err(error) => tracing::error!(%error, "changed TLS files cannot be used; the old ones stay in force"),
+            }
+        }
+        *stamps = now;
+    }
+
+    /// True for the first caller: one core watches the files for all.
+    pub(crate) fn claim_watch(&self) -> bool {
+        (self.options.keys.is_some() || self.options.tls.is_some()) && !self.is_watched.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn core_metrics(&self) -> Arc<CoreMetrics> {
+        self.metrics.add_core()
+    }
+
+    /// The text of `GET /metrics`.
+    ///
+    /// # Errors
+    /// When a collector fails to write itself.
+    pub fn metrics_text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    pub(crate) fn openapi(&self) -> Bytes {
+        self.openapi.get_or_init(|| Bytes::from(crate::openapi::document().to_string())).clone()
+    }
+}
+
+impl Stamps {
+    fn of(options: &Options) -> Self {
+        Self {
+            keys: options.keys.as_deref().and_then(stamp),
+            tls: options.tls.as_ref().map(|files| (stamp(&files.certificate), stamp(&files.key))),
+        }
+    }
+}
+
+fn load_keys(path: &Path) -> Result<KeySet, StartError> {
+    KeyFile::load(path).and_then(|file| KeySet::new(&file)).map_err(StartError::Keys)
+}
+
+/// Whether a listener on `address` may start: whoever can reach it needs a key, unless only this
+/// machine can.
+///
+/// # Errors
+/// [`StartError::KeysNeeded`].
+pub fn check_listener(address: SocketAddr, has_keys: bool) -> Result<(), StartError> {
+    if has_keys || address.ip().is_loopback() { Ok(()) } else { Err(StartError::KeysNeeded(address)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_may_go_without_keys() {
+        for (address, has_keys, may_start) in [
+            ("127.0.0.1:80", false, true),
+            ("127.9.9.9:80", false, true),
+            ("[::1]:80", false, true),
+            ("0.0.0.0:80", false, false),
+            ("[::]:80", false, false),
+            ("10.0.0.1:80", false, false),
+            ("10.0.0.1:80", true, true),
+        ] {
+            let address: SocketAddr = address.parse().expect("an address");
+            assert_eq!(check_listener(address, has_keys).is_ok(), may_start, "{address}");
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! From a request to an operation and back.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use hyper::body::Incoming;
+use millrace_api::{
+    Backend, CallRequest, HeaderSource, Permission, Principal, RouteRequest, SendRequest, StateRequest,
+};
+use millrace_base::{Error, ErrorCode};
+
+use crate::auth::{self, Caller};
+use crate::body::{self, LARGE_BYTES, ReplyBody};
+use crate::connection::ConnectionState;
+use crate::operations::{Access, Kind, Operation, Parameter};
+use crate::router::{self, Captures, Found};
+use crate::{Limits, archive, path, problem, reply};
+
+/// One connection's way to the node. Cheap to clone: each request has its own.
+pub(crate) struct Session<B> {
+    pub(crate) backend: Rc<B>,
+    pub(crate) state: Rc<ConnectionState>,
+}
+
+impl<B> Clone for Session<B> {
+    fn clone(&self) -> Self {
+        Self { backend: Rc::clone(&self.backend), state: Rc::clone(&self.state) }
+    }
+}
+
+/// A request and what its path means. References only: this is handed down several levels, and
+/// whatever a future holds by value is copied at each of them.
+struct Input<'a> {
+    uri: &'a Uri,
+    captures: &'a Captures<'a>,
+    /// Without its URI, which is borrowed above.
+    request: &'a mut Request<Incoming>,
+}
+
+impl<'a> Input<'a> {
+    fn capture(&self, parameter: Parameter) -> &'a str {
+        self.captures.get(parameter).unwrap_or_default()
+    }
+
+    fn name(&self, parameter: Parameter) -> Result<Cow<'a, str>, Error> {
+        path::decode_text(self.capture(parameter))
+    }
+
+    fn app(&self) -> Result<Option<Cow<'a, str>>, Error> {
+        self.captures.get(Parameter::App).map(path::decode_text).transpose()
+    }
+
+    /// The request's headers, to be kept or to be reused for the reply.
+    fn take_headers(&mut self) -> HeaderMap {
+        std::mem::take(self.request.headers_mut())
+    }
+
+    async fn body(&mut self, state: &ConnectionState) -> Result<Bytes, Error> {
+        body::collect(self.request.body_mut(), state, state.local.front.options.limits.body_bytes).await
+    }
+}
+
+type Reply = Result<Response<ReplyBody>, Error>;
+
+static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Answers one request.
+pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Request<Incoming>) -> Response<ReplyBody> {
+    let started = Instant::now();
+    let state = &session.state;
+    let uri = std::mem::take(request.uri_mut());
+    let in_flight = state.request_begins();
+    let (kind, mut response) = answer(session, &uri, request).await;
+    drop(in_flight);
+    if response.body().len() > LARGE_BYTES {
+        hold_room(state, &mut response);
+    }
+    if state.is_http2() {
+        state.watch_reply(response.body_mut());
+    }
+    let nanoseconds = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    state.local.metrics.count_request(kind, response.status().as_u16(), nanoseconds);
+    response
+}
+
+/// Counts a large reply against the core's room until it has left.
+fn hold_room(state: &ConnectionState, response: &mut Response<ReplyBody>) {
+    match state.local.reserve(response.body().len()) {
+        Some(reservation) => response.body_mut().hold(reservation),
+        None => {
+            let message = "too many large replies are leaving; the request took effect, ask again for its reply";
+            *response = problem::respond(&Error::new(ErrorCode::Overloaded, message), None);
+        }
+    }
+}
+
+async fn answer<B: Backend>(
+    session: &Session<B>,
+    uri: &Uri,
+    request: &mut Request<Incoming>,
+) -> (Kind, Response<ReplyBody>) {
+    match router::find(request.method(), uri.path()) {
+        Found::Operation(row, captures) => {
+            let reply = operate(session, row, Input { uri, captures: &captures, request }).await;
+            (row.kind, reply.unwrap_or_else(|error| problem::respond(&error, None)))
+        }
+        found => (Kind::None, answer_nothing(&found, uri.path(), request.method())),
+    }
+}
+
+/// The reply where there is no operation.
+fn answer_nothing(found: &Found<'_>, path: &str, method: &Method) -> Response<ReplyBody> {
+    match found {
+        Found::WrongMethod(rows) if *method == Method::OPTIONS => options(rows.allow()),
+        Found::WrongMethod(rows) => {
+            let allow = rows.allow();
+            let message = format!("{path} answers {allow}, not {method}");
+            problem::respond(&Error::new(ErrorCode::MethodNotAllowed, message), Some(allow))
+        }
+        _ if *method == Method::OPTIONS && path == "*" => options("GET, HEAD, POST, PUT, DELETE, OPTIONS".to_owned()),
+        _ => problem::respond(&unknown_route(path), None),
+    }
+}
+
+fn options(allow: String) -> Response<ReplyBody> {
+    let mut response = reply::empty(StatusCode::NO_CONTENT);
+    if let Ok(value) = HeaderValue::try_from(allow) {
+        response.headers_mut().insert(header::ALLOW, value);
+    }
+    response
+}
+
+fn unknown_route(path: &str) -> Error {
+    let hint = match path.split('/').nth(1) {
+        Some("call" | "send") => ": calls go to /call/{service}/{key}/{handler}",
+        Some("state") => ": state is at /state/{service}/{key} and /state/{service}/{key}/{field}",
+        Some("apps") => ": an app is at /apps/{app}, its services at /apps/{app}/{service}/…",
+        _ => "; /openapi.json lists what there is",
+    };
+    let shown: String = path.chars().take(200).collect();
+    Error::new(ErrorCode::UnknownRoute, format!("nothing is mounted at {shown:?}{hint}"))
+}
+
+async fn operate<B: Backend>(session: &Session<B>, row: &'static Operation, input: Input<'_>) -> Reply {
+    let local = &session.state.local;
+    check_headers(input.uri, input.request.headers(), &local.front.options.limits)?;
+    if row.access == Access::Public {
+        return public(session, row.kind, &input);
+    }
+    let caller = auth::caller(local.keys.as_ref(), input.request.headers(), row.kind == Kind::Route)?;
+    let who = &caller.principal;
+    let reply = match row.kind {
+        Kind::Call => call(session, who, input).await,
+        Kind::Route => route(session, who, input).await,
+        Kind::State => state(session, who, input).await,
+        // Boxed: rare operations must not make every request's future larger.
+        _ => Box::pin(operate_rarely(session, who, row.kind, input)).await,
+    };
+    reply.map_err(|error| ask_for_key(error, &caller))
+}
+
+/// Who brought no key is told to bring one, rather than that nobody is not enough.
+fn ask_for_key(error: Error, caller: &Caller) -> Error {
+    if caller.is_anonymous && error.code == ErrorCode::Forbidden {
+        return auth::unauthorized("this needs an API key: send Authorization: Bearer mr_…");
+    }
+    error
+}
+
+fn check_headers(uri: &Uri, headers: &HeaderMap, limits: &Limits) -> Result<(), Error> {
+    let target_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len());
+    // 4 for the colon, the space and the line's end.
+    let bytes = headers.iter().fold(target_bytes, |sum, (name, value)| sum + name.as_str().len() + value.len() + 4);
+    if bytes > limits.header_bytes || headers.len() > limits.headers {
+        let message =
+            format!("the request line and headers exceed {} bytes or {} headers", limits.header_bytes, limits.headers);
+        return Err(Error::new(ErrorCode::HeadersTooLarge, message));
+    }
+    Ok(())
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+    headers.get(&IDEMPOTENCY_KEY).map(|value| path::idempotency_key(value.as_bytes())).transpose()
+}
+
+async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+    let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
+    let key = path::decode_key(input.capture(Parameter::Key))?;
+    let body = input.body(&session.state).await?;
+    let idempotency_key = idempotency_key(input.request.headers())?;
+    let request = CallRequest {
+        app: app.as_deref(),
+        service: &service,
+        key: &key,
+        handler: &handler,
+        input: body,
+        idempotency_key,
+    };
+    let output = session.backend.call(who, request).await?;
+    Ok(reply::json(input.take_headers(), output))
+}
+
+async fn send<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+    let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
+    let key = path::decode_key(input.capture(Parameter::Key))?;
+    let delay_ms = path::delay_ms(input.uri.query())?;
+    let body = input.body(&session.state).await?;
+    let idempotency_key = idempotency_key(input.request.headers())?;
+    let call = CallRequest {
+        app: app.as_deref(),
+        service: &service,
+        key: &key,
+        handler: &handler,
+        input: body,
+        idempotency_key,
+    };
+    reply::accepted(&session.backend.send(who, SendRequest { call, delay_ms }).await?)
+}
+
+async fn state<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+    let (app, service) = (input.app()?, input.name(Parameter::Service)?);
+    let key = path::decode_key(input.capture(Parameter::Key))?;
+    let field = input.captures.get(Parameter::Field).map(path::decode_field).transpose()?;
+    let request = StateRequest { app: app.as_deref(), service: &service, key: &key, field: field.as_deref() };
+    let found = session.backend.state(who, request).await?;
+    Ok(reply::state(input.take_headers(), found))
+}
+
+/// A request's headers, where hyper put them.
+struct RequestHeaders(HeaderMap);
+
+impl HeaderSource for RequestHeaders {
+    fn get(&self, name: &str) -> Option<&str> {
+        std::str::from_utf8(self.0.get(name)?.as_bytes()).ok()
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
+        for (name, value) in &self.0 {
+            if let Ok(value) = std::str::from_utf8(value.as_bytes()) {
+                visit(name.as_str(), value);
+            }
+        }
+    }
+}
+
+async fn route<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+    let body = input.body(&session.state).await?;
+    let headers = Arc::new(RequestHeaders(input.take_headers()));
+    let request = route_request(&input, body, &headers)?;
+    let answer = session.backend.route(who, request).await?;
+    let map = Arc::into_inner(headers).map(|headers| headers.0).unwrap_or_default();
+    reply::route(map, answer)
+}
+
+fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) -> Result<RouteRequest, Error> {
+    let (app, service) = (input.app()?, input.name(Parameter::Service)?);
+    if matches!(service, Cow::Owned(_)) && router::is_reserved(&service) {
+        return Err(unknown_route(input.uri.path()));
+    }
+    // A HEAD is a GET whose body stays here; routes need not know it.
+    let method = input.request.method();
+    let method = if *method == Method::HEAD { Method::GET.as_str() } else { method.as_str() };
+    Ok(RouteRequest {
+        app: app.map(Cow::into_owned),
+        service: service.into_owned(),
+        method: method.to_owned(),
+        path: input.capture(Parameter::Path).to_owned(),
+        query: input.uri.query().map(str::to_owned),
+        headers: Arc::clone(headers) as Arc<dyn HeaderSource>,
+        body,
+        idempotency_key: idempotency_key(&headers.0)?.map(str::to_owned),
+    })
+}
+
+async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, kind: Kind, input: Input<'_>) -> Reply {
+    let backend = &*session.backend;
+    match kind {
+        Kind::Send => send(session, who, input).await,
+        Kind::Invocation => {
+            let id = input.name(Parameter::Id)?;
+            reply::invocation(&backend.invocation(who, &id).await?)
+        }
+        Kind::Apps => reply::json_value(StatusCode::OK, &backend.apps(who).await?),
+        Kind::Deploy => deploy(session, who, input).await,
+        Kind::RemoveApp => {
+            backend.remove_app(who, &input.name(Parameter::App)?).await?;
+            Ok(reply::empty(StatusCode::NO_CONTENT))
+        }
+        Kind::Metrics => metrics(session, who),
+        _ => Err(unknown_route(input.uri.path())),
+    }
+}
+
+async fn deploy<B: Backend>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
+    // Asked here too, so that nobody without the right makes the server read megabytes.
+    if !who.may(Permission::Deploy) {
+        return Err(Error::new(ErrorCode::Forbidden, "deploying needs the role deploy"));
+    }
+    let app = input.name(Parameter::App)?;
+    if let Err(error) = millrace_base::Name::new(&app) {
+        return Err(Error::new(ErrorCode::BadRequest, error.to_string()));
+    }
+    let state = &session.state;
+    let limit_bytes = state.local.front.options.limits.archive_bytes;
+    let body = body::collect(input.request.body_mut(), state, limit_bytes).await?;
+    let files = archive::read(&body)?;
+    drop(body);
+    let info = session.backend.deploy(who, &app, files).await?;
+    let status = if info.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
+    reply::json_value(status, &info)
+}
+
+fn metrics<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {
+    const TEXT: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    if !who.may(Permission::Admin) {
+        return Err(Error::new(ErrorCode::Forbidden, "metrics need the role admin"));
+    }
+    let text = session.state.local.front.metrics_text();
+    let text = text.map_err(|_| Error::new(ErrorCode::Internal, "the metrics cannot be written"))?;
+    Ok(reply::with_type(HeaderMap::new(), StatusCode::OK, TEXT, text.into()))
+}
+
+fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Reply {
+    const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+    const MARKDOWN: HeaderValue = HeaderValue::from_static("text/markdown; charset=utf-8");
+    let text = |kind, text: &'static str| reply::with_type(HeaderMap::new(), StatusCode::OK, kind, Bytes::from_static(text.as_bytes()));
+    match kind {
+        Kind::OpenApi => Ok(reply::json(HeaderMap::new(), session.state.local.front.openapi())),
+        Kind::ErrorPage => {
+            let code = input.capture(Parameter::Code);
+            let known = ErrorCode::parse(code).ok_or_else(|| unknown_route(input.uri.path()))?;
+            Ok(text(MARKDOWN, crate::error_page(known)))
+        }
+        _ => {
+            let health = session.backend.health();
+            if !health.is_serving {
+                return Err(Error::new(ErrorCode::ShuttingDown, "the node does not serve: it is starting or stopping"));
+            }
+            if kind == Kind::Readyz && !health.is_ready {
+                let message = "the node serves, but a shard has stopped or the disk is full; its log says which";
+                return Err(Error::new(ErrorCode::ReadOnly, message));
+            }
+            Ok(text(TEXT, "ok\n"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_api::{AppFile, AppInfo, Health, Invocation, RouteReply, StateReply};
+
+    /// Answers nothing, so that its futures have no size.
+    #[derive(Clone)]
+    struct Nothing;
+
+    fn nothing<T>() -> Result<T, Error> {
+        Err(Error::new(ErrorCode::Internal, ""))
+    }
+
+    impl Backend for Nothing {
+        async fn call(&self, _: &Principal, _: CallRequest<'_>) -> Result<Bytes, Error> {
+            nothing()
+        }
+
+        async fn send(&self, _: &Principal, _: SendRequest<'_>) -> Result<String, Error> {
+            nothing()
+        }
+
+        async fn invocation(&self, _: &Principal, _: &str) -> Result<Invocation, Error> {
+            nothing()
+        }
+
+        async fn route(&self, _: &Principal, _: RouteRequest) -> Result<RouteReply, Error> {
+            nothing()
+        }
+
+        async fn state(&self, _: &Principal, _: StateRequest<'_>) -> Result<StateReply, Error> {
+            nothing()
+        }
+
+        async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<AppInfo, Error> {
+            nothing()
+        }
+
+        async fn remove_app(&self, _: &Principal, _: &str) -> Result<(), Error> {
+            nothing()
+        }
+
+        async fn apps(&self, _: &Principal) -> Result<Vec<AppInfo>, Error> {
+            nothing()
+        }
+
+        fn health(&self) -> Health {
+            Health { is_serving: true, is_ready: true }
+        }
+    }
+
+    fn output_size<'a, F: Future>(
+        _: impl Fn(&'a Session<Nothing>, &'a mut Request<Incoming>) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+
+    /// hyper moves the future of every request into place, so its size is paid for each time.
+    #[test]
+    fn a_requests_future_is_small() {
+        let bytes = output_size(handle::<Nothing>);
+        assert!(bytes <= 1, "{bytes} bytes");
+    }
+}

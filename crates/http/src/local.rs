@@ -1,0 +1,189 @@
+//! What the connections of one core share, and the sweep that ends those that take too long.
+//!
+//! Time is counted in ticks of the sweep. A request, or a byte, is stamped with the tick it came
+//! in, which costs a store; the sweep compares stamps with limits a few times a second. So no
+//! request arms a timer.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::sync::Notify;
+
+use crate::connection::{ConnectionState, Order};
+use crate::front::Front;
+use crate::keys::KeySet;
+use crate::metrics::CoreMetrics;
+use crate::shared::Cached;
+
+/// Bytes that buy a transfer another second: slower clients than 16 KiB/s are not worth what their
+/// request holds.
+pub(crate) const BYTES_PER_SECOND: u64 = 16 << 10;
+
+/// Timeouts in ticks.
+pub(crate) struct Ticks {
+    pub(crate) length: Duration,
+    pub(crate) headers: u32,
+    pub(crate) body: u32,
+    pub(crate) write: u32,
+    pub(crate) idle: u32,
+    pub(crate) park: u32,
+}
+
+impl Ticks {
+    fn new(front: &Front) -> Self {
+        let timeouts = &front.options.timeouts;
+        let shortest =
+            [timeouts.headers, timeouts.body, timeouts.write, timeouts.idle, timeouts.park].into_iter().min();
+        let length = (shortest.unwrap_or_default() / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let ticks = |timeout: Duration| {
+            let count = timeout.as_nanos().div_ceil(length.as_nanos());
+            // One more, because the first tick may come right after the stamp.
+            u32::try_from(count).unwrap_or(u32::MAX - 1) + 1
+        };
+        Self {
+            length,
+            headers: ticks(timeouts.headers),
+            body: ticks(timeouts.body),
+            write: ticks(timeouts.write),
+            idle: ticks(timeouts.idle),
+            park: ticks(timeouts.park),
+        }
+    }
+
+    /// How many more ticks a transfer of `bytes` gets.
+    pub(crate) fn bought_by(&self, bytes: u64) -> u32 {
+        let milliseconds = (bytes / BYTES_PER_SECOND).saturating_mul(1000);
+        u32::try_from(milliseconds / (self.length.as_millis().max(1) as u64)).unwrap_or(u32::MAX)
+    }
+}
+
+/// One core's part of the front.
+pub(crate) struct Local {
+    pub(crate) front: Arc<Front>,
+    pub(crate) metrics: Arc<CoreMetrics>,
+    pub(crate) keys: Option<Cached<KeySet>>,
+    pub(crate) ticks: Ticks,
+    tick: Cell<u32>,
+    connections: RefCell<Slab<Rc<ConnectionState>>>,
+    buffered_bytes: Cell<usize>,
+    is_draining: Cell<bool>,
+    is_empty: Notify,
+}
+
+impl Local {
+    pub(crate) fn new(front: Arc<Front>) -> Rc<Self> {
+        Rc::new(Self {
+            metrics: front.core_metrics(),
+            keys: front.keys.clone().map(Cached::new),
+            ticks: Ticks::new(&front),
+            tick: Cell::new(0),
+            connections: RefCell::new(Slab::new()),
+            buffered_bytes: Cell::new(0),
+            is_draining: Cell::new(false),
+            is_empty: Notify::new(),
+            front,
+        })
+    }
+
+    /// Now, in ticks.
+    #[inline]
+    pub(crate) fn tick(&self) -> u32 {
+        self.tick.get()
+    }
+
+    pub(crate) fn connection_count(&self) -> usize {
+        self.connections.borrow().len()
+    }
+
+    pub(crate) fn register(self: &Rc<Self>) -> Registration {
+        let state = Rc::new(ConnectionState::new(Rc::clone(self)));
+        if self.is_draining.get() {
+            state.give(Order::Drain);
+        }
+        let index = self.connections.borrow_mut().insert(Rc::clone(&state));
+        self.metrics.connections.increment();
+        self.metrics.connections_open.increment();
+        Registration { state, index }
+    }
+
+    /// Advances time by one tick and ends what has taken too long.
+    pub(crate) fn sweep(&self) {
+        let tick = self.tick.get().wrapping_add(1);
+        self.tick.set(tick);
+        for (_, state) in self.connections.borrow().iter() {
+            if let Some(order) = state.inspect(tick) {
+                state.give(order);
+            }
+        }
+    }
+
+    /// Tells every connection to end once its requests are answered, and those to come.
+    pub(crate) fn drain(&self) {
+        self.is_draining.set(true);
+        self.give_all(|| Order::Drain);
+    }
+
+    pub(crate) fn give_all(&self, order: impl Fn() -> Order) {
+        self.connections.borrow().iter().for_each(|(_, state)| state.give(order()));
+    }
+
+    /// Waits until no connection is left.
+    pub(crate) async fn emptied(&self) {
+        while self.connection_count() > 0 {
+            self.is_empty.notified().await;
+        }
+    }
+
+    /// Claims room for `bytes` of a slow body or reply; `None` when the core has none left.
+    pub(crate) fn reserve(self: &Rc<Self>, bytes: usize) -> Option<Reservation> {
+        let mut reservation = Reservation { local: Rc::clone(self), bytes: 0 };
+        reservation.grow_to(bytes).then_some(reservation)
+    }
+}
+
+/// Room in [`crate::Limits::buffered_bytes`], given back when dropped.
+pub(crate) struct Reservation {
+    local: Rc<Local>,
+    bytes: usize,
+}
+
+impl Reservation {
+    /// Makes it `bytes` large, if it was smaller; says whether there is room for that.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let total = self.local.buffered_bytes.get().saturating_add(more);
+        let fits = total <= self.local.front.options.limits.buffered_bytes;
+        if fits {
+            self.local.buffered_bytes.set(total);
+            self.bytes += more;
+        }
+        fits
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.local.buffered_bytes.set(self.local.buffered_bytes.get() - self.bytes);
+    }
+}
+
+/// A connection's place in its core's list, given back when dropped.
+pub(crate) struct Registration {
+    pub(crate) state: Rc<ConnectionState>,
+    index: usize,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let local = &self.state.local;
+        drop(local.connections.borrow_mut().try_remove(self.index));
+        local.metrics.connections_open.decrement();
+        if local.connection_count() == 0 {
+            local.is_empty.notify_waiters();
+            local.is_empty.notify_one();
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Strict readers of what arrives inside a URL or a header: percent-encoding, queries,
+//! idempotency keys. None of them panics or allocates beyond the input's size.
+
+use std::borrow::Cow;
+
+use millrace_base::{Error, ErrorCode, limits};
+
+fn refused(message: impl Into<String>) -> Error {
+    Error::new(ErrorCode::BadRequest, message)
+}
+
+/// Decodes one path segment (or any other percent-encoded text) to bytes. Copies only when there
+/// is something to decode.
+///
+/// # Errors
+/// `bad-request` for a `%` that is not followed by two hexadecimal digits.
+pub fn decode(text: &str) -> Result<Cow<'_, [u8]>, Error> {
+    let bytes = text.as_bytes();
+    let Some(first) = bytes.iter().position(|byte| *byte == b'%') else {
+        return Ok(Cow::Borrowed(bytes));
+    };
+    let mut decoded = Vec::with_capacity(bytes.len());
+    decoded.extend_from_slice(&bytes[..first]);
+    let mut rest = bytes[first..].iter();
+    while let Some(byte) = rest.next() {
+        if *byte != b'%' {
+            decoded.push(*byte);
+            continue;
+        }
+        match (rest.next().and_then(hex_digit), rest.next().and_then(hex_digit)) {
+            (Some(high), Some(low)) => decoded.push(high << 4 | low),
+            _ => return Err(refused("the URL holds a % that is not followed by two hexadecimal digits")),
+        }
+    }
+    Ok(Cow::Owned(decoded))
+}
+
+fn hex_digit(byte: &u8) -> Option<u8> {
+    (*byte as char).to_digit(16).map(|digit| digit as u8)
+}
+
+/// Decodes a path segment that must be text, such as a service's name.
+///
+/// # Errors
+/// As [`decode`], and for bytes that are not UTF-8.
+pub fn decode_text(text: &str) -> Result<Cow<'_, str>, Error> {
+    match decode(text)? {
+        Cow::Borrowed(_) => Ok(Cow::Borrowed(text)),
+        Cow::Owned(bytes) => match String::from_utf8(bytes) {
+            Ok(decoded) => Ok(Cow::Owned(decoded)),
+            Err(_) => Err(refused("a name in the URL is not UTF-8")),
+        },
+    }
+}
+
+/// Decodes an entity's key.
+///
+/// # Errors
+/// As [`decode`], and for a key that is empty or longer than [`limits::KEY_BYTES`].
+pub fn decode_key(text: &str) -> Result<Cow<'_, [u8]>, Error> {
+    bounded(decode(text)?, "key", limits::KEY_BYTES)
+}
+
+/// Decodes a field's name.
+///
+/// # Errors
+/// As [`decode`], and for a name that is empty or longer than [`limits::FIELD_BYTES`].
+pub fn decode_field(text: &str) -> Result<Cow<'_, [u8]>, Error> {
+    bounded(decode(text)?, "field", limits::FIELD_BYTES)
+}
+
+fn bounded<'a>(bytes: Cow<'a, [u8]>, what: &str, limit: usize) -> Result<Cow<'a, [u8]>, Error> {
+    if bytes.is_empty() {
+        return Err(refused(format!("the {what} in the URL is empty")));
+    }
+    if bytes.len() > limit {
+        return Err(refused(format!("the {what} is {} bytes long; at most {limit} are allowed", bytes.len())));
+    }
+    Ok(bytes)
+}
+
+/// The value of the query parameter `name`.
+///
+/// # Errors
+/// `bad-request` when it occurs twice, is badly encoded or is not UTF-8.
+pub fn query_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<Cow<'a, str>>, Error> {
+    let mut found = None;
+    for pair in query.unwrap_or_default().split('&') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if key != name {
+            continue;
+        }
+        if found.replace(value).is_some() {
+            return Err(refused(format!("the query parameter {name} occurs twice")));
+        }
+    }
+    found.map(decode_text).transpose()
+}
+
+/// The delay of `/send/…?delay_ms=`: 0 when it is not there.
+///
+/// # Errors
+/// `bad-request` for anything but a whole number of milliseconds.
+pub fn delay_ms(query: Option<&str>) -> Result<u64, Error> {
+    match query_parameter(query, "delay_ms")? {
+        None => Ok(0),
+        Some(text) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            text.parse().map_err(|_| refused("delay_ms is too large"))
+        }
+        Some(_) => Err(refused("delay_ms must be a whole number of milliseconds, such as delay_ms=1500")),
+    }
+}
+
+/// Checks an `Idempotency-Key`.
+///
+/// # Errors
+/// `bad-request` when it is empty, longer than [`limits::IDEMPOTENCY_KEY_BYTES`] or holds anything
+/// but visible ASCII.
+pub fn idempotency_key(value: &[u8]) -> Result<&str, Error> {
+    let limit = limits::IDEMPOTENCY_KEY_BYTES;
+    if value.is_empty() || value.len() > limit || !value.iter().all(u8::is_ascii_graphic) {
+        return Err(refused(format!("Idempotency-Key must be 1 to {limit} visible ASCII characters without spaces")));
+    }
+    std::str::from_utf8(value).map_err(|_| refused("Idempotency-Key is not ASCII"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn decodes_only_what_is_encoded() {
+        assert!(matches!(decode("alice"), Ok(Cow::Borrowed(b"alice"))));
+        assert_eq!(decode("a%2Fb%00%fF").expect("valid").as_ref(), b"a/b\x00\xff");
+        assert_eq!(decode("a+b").expect("valid").as_ref(), b"a+b");
+        for bad in ["%", "a%2", "%zz", "%+1", "%%41"] {
+            assert_eq!(decode(bad).map_err(|error| error.code), Err(ErrorCode::BadRequest), "{bad}");
+        }
+        assert!(decode_text("%ff").is_err());
+        assert_eq!(decode_text("%C3%A4").expect("valid"), "ä");
+    }
+
+    #[test]
+    fn keys_and_fields_are_bounded() {
+        assert!(decode_key("").is_err());
+        assert!(decode_key(&"k".repeat(limits::KEY_BYTES)).is_ok());
+        assert!(decode_key(&"%41".repeat(limits::KEY_BYTES)).is_ok(), "decoded bytes count");
+        assert!(decode_key(&"k".repeat(limits::KEY_BYTES + 1)).is_err());
+        assert!(decode_field("").is_err());
+    }
+
+    #[test]
+    fn the_delay_is_a_whole_number() {
+        assert_eq!(delay_ms(None), Ok(0));
+        assert_eq!(delay_ms(Some("x=1&delay_ms=250")), Ok(250));
+        for bad in ["delay_ms=", "delay_ms", "delay_ms=-1", "delay_ms=1.5", "delay_ms=1&delay_ms=2"] {
+            assert!(delay_ms(Some(bad)).is_err(), "{bad}");
+        }
+        assert!(delay_ms(Some("delay_ms=99999999999999999999")).is_err());
+    }
+
+    #[test]
+    fn idempotency_keys_are_short_and_visible() {
+        assert_eq!(idempotency_key(b"abc-1"), Ok("abc-1"));
+        assert!(idempotency_key(&[b'k'; limits::IDEMPOTENCY_KEY_BYTES]).is_ok());
+        assert!(idempotency_key(&[b'k'; limits::IDEMPOTENCY_KEY_BYTES + 1]).is_err());
+        for bad in [&b""[..], b"a b", b"\x00", "ä".as_bytes(), b"\xff"] {
+            assert!(idempotency_key(bad).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_undoes_encoding(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let encoded = percent_encoding::percent_encode(&bytes, percent_encoding::NON_ALPHANUMERIC).to_string();
+            prop_assert_eq!(decode(&encoded).expect("well encoded").into_owned(), bytes);
+        }
+
+        #[test]
+        fn no_text_makes_a_reader_panic(text in "\\PC*", name in "[a-z]{0,3}", value in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode(&text);
+            let _ = decode_text(&text);
+            let _ = decode_key(&text);
+            let _ = query_parameter(Some(&text), &name);
+            let _ = delay_ms(Some(&text));
+            let _ = idempotency_key(&value);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Which operation a method and a path mean. Matches against [`OPERATIONS`]; allocates nothing.
+
+use http::Method;
+use millrace_api::RESERVED_SERVICES;
+
+use crate::operations::{Kind, OPERATIONS, Operation, Parameter, Segment};
+
+/// Parts of a path that are looked at; the longest template has fewer, so a longer path is no
+/// operation (but may be an app route, whose rest is not split).
+const PARTS: usize = 7;
+
+/// The variable parts of a path, still percent-encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Captures<'a>([Option<&'a str>; Parameter::COUNT]);
+
+impl<'a> Captures<'a> {
+    /// The text of `parameter`; `None` when the template has no such part.
+    #[must_use]
+    pub fn get(&self, parameter: Parameter) -> Option<&'a str> {
+        self.0[parameter as usize]
+    }
+}
+
+/// What a path means.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// This operation, with the variable parts of its path. For [`Kind::Route`] the captured
+    /// [`Parameter::Path`] starts with `/`.
+    Operation(&'static Operation, Captures<'a>),
+    /// There are operations at the path, but not with this method.
+    WrongMethod(Rows),
+    /// Nothing is there.
+    Nothing,
+}
+
+impl Found<'_> {
+    /// The kind, for metrics.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Found::Operation(row, _) => row.kind,
+            Found::WrongMethod(_) | Found::Nothing => Kind::None,
+        }
+    }
+}
+
+/// A set of rows of [`OPERATIONS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows(u32);
+
+impl Rows {
+    fn next(&mut self) -> Option<usize> {
+        let index = self.0.trailing_zeros();
+        self.0 &= self.0.wrapping_sub(1);
+        (index < u32::BITS).then_some(index as usize)
+    }
+
+    /// The value of `Allow`.
+    #[must_use]
+    pub fn allow(mut self) -> String {
+        let mut allow = String::new();
+        while let Some(index) = self.next() {
+            let method = OPERATIONS[index].method;
+            allow.push_str(method);
+            allow.push_str(if method == "GET" { ", HEAD, " } else { ", " });
+        }
+        allow.push_str("OPTIONS");
+        allow
+    }
+}
+
+const _: () = assert!(OPERATIONS.len() <= 32, "a row is a bit of a u32");
+
+/// For each first byte of a path's first part, the rows that can match: so an app route is known
+/// to be none of the fixed operations after one look, usually.
+const CANDIDATES: [u32; 256] = {
+    let mut rows = [0u32; 256];
+    let mut index = 0;
+    while index < OPERATIONS.len() {
+        if !matches!(OPERATIONS[index].kind, Kind::Route)
+            && let Segment::Literal(first) = OPERATIONS[index].path[0]
+        {
+            rows[first.as_bytes()[0] as usize] |= 1 << index;
+        }
+        index += 1;
+    }
+    rows
+};
+
+const fn route_row(length: usize) -> &'static Operation {
+    let mut index = 0;
+    while index < OPERATIONS.len() {
+        if matches!(OPERATIONS[index].kind, Kind::Route) && OPERATIONS[index].path.len() == length {
+            return &OPERATIONS[index];
+        }
+        index += 1;
+    }
+    panic!("the table has a row for app routes")
+}
+
+const ROUTE: &Operation = route_row(2);
+const APP_ROUTE: &Operation = route_row(4);
+
+/// Finds what `method` at `path` means.
+#[must_use]
+pub fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
+    let Some(below_root) = path.strip_prefix('/') else {
+        return Found::Nothing;
+    };
+    let candidates = below_root.as_bytes().first().map_or(0, |byte| CANDIDATES[*byte as usize]);
+    if candidates != 0 {
+        match find_fixed(method, below_root, Rows(candidates)) {
+            Found::Nothing => {}
+            found => return found,
+        }
+    }
+    find_route(below_root)
+}
+
+fn find_fixed<'a>(method: &Method, below_root: &'a str, mut candidates: Rows) -> Found<'a> {
+    let mut parts = [""; PARTS];
+    let Some(count) = split(below_root, &mut parts) else {
+        return Found::Nothing;
+    };
+    let wanted = if *method == Method::HEAD { Method::GET.as_str() } else { method.as_str() };
+    let mut others = Rows(0);
+    while let Some(index) = candidates.next() {
+        let row = &OPERATIONS[index];
+        if let Some(captures) = capture(row.path, &parts[..count]) {
+            if row.method == wanted {
+                return Found::Operation(row, captures);
+            }
+            others.0 |= 1 << index;
+        }
+    }
+    if others.0 == 0 { Found::Nothing } else { Found::WrongMethod(others) }
+}
+
+/// Cuts at every slash. `None` for more parts than there is room for. Parts are short, so a plain
+/// loop is quicker here than a searcher.
+fn split<'a>(path: &'a str, parts: &mut [&'a str; PARTS]) -> Option<usize> {
+    let (mut count, mut start) = (0, 0);
+    for (at, byte) in path.bytes().enumerate() {
+        if byte == b'/' {
+            *parts.get_mut(count)? = &path[start..at];
+            (count, start) = (count + 1, at + 1);
+        }
+    }
+    *parts.get_mut(count)? = &path[start..];
+    Some(count + 1)
+}
+
+fn capture<'a>(template: &[Segment], parts: &[&'a str]) -> Option<Captures<'a>> {
+    if template.len() != parts.len() {
+        return None;
+    }
+    let mut captures = Captures::default();
+    for (segment, part) in template.iter().zip(parts) {
+        match segment {
+            Segment::Literal(literal) if literal == part => {}
+            Segment::Literal(_) => return None,
+            // An empty key or field gets an error of its own; an empty name is just another path.
+            Segment::Variable(parameter)
+                if part.is_empty() && !matches!(parameter, Parameter::Key | Parameter::Field) =>
+            {
+                return None;
+            }
+            Segment::Variable(parameter) => captures.0[*parameter as usize] = Some(part),
+        }
+    }
+    Some(captures)
+}
+
+/// `/{service}/…` or `/apps/{app}/{service}/…`.
+fn find_route(below_root: &str) -> Found<'_> {
+    let (first, rest) = split_part(below_root);
+    let mut captures = Captures::default();
+    let (row, service, path) = if first == "apps" {
+        let (app, rest) = split_part(rest.strip_prefix('/').unwrap_or_default());
+        let (service, path) = split_part(rest.strip_prefix('/').unwrap_or_default());
+        captures.0[Parameter::App as usize] = Some(app);
+        (APP_ROUTE, service, path)
+    } else {
+        (ROUTE, first, rest)
+    };
+    if service.is_empty() || is_reserved(service) {
+        return Found::Nothing;
+    }
+    captures.0[Parameter::Service as usize] = Some(service);
+    captures.0[Parameter::Path as usize] = Some(if path.is_empty() { "/" } else { path });
+    Found::Operation(row, captures)
+}
+
+/// The first part, and the rest from its `/` on.
+fn split_part(path: &str) -> (&str, &str) {
+    path.split_at(path.bytes().position(|byte| byte == b'/').unwrap_or(path.len()))
+}
+
+/// Whether no service may have this name. Names cannot hold a dot, so `openapi.json` is out of
+/// their reach anyway.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    // Most reserved names are told from a service's by their first byte.
+    RESERVED_SERVICES.iter().any(|reserved| *reserved == name) || name.contains('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn operation<'a>(method: &str, path: &'a str) -> (Kind, Captures<'a>) {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        match find(&method, path) {
+            Found::Operation(row, captures) => (row.kind, captures),
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_row_is_found_by_its_own_template() {
+        for row in OPERATIONS {
+            let method = if row.method == "*" { "PATCH" } else { row.method };
+            let path = row.template().replace(['{', '}'], "_");
+            let (kind, captures) = operation(method, &path);
+            assert_eq!(kind, row.kind, "{path}");
+            for segment in row.path {
+                if let Segment::Variable(parameter) = segment {
+                    let text = captures.get(*parameter).expect("captured");
+                    assert_eq!(text.trim_start_matches('/'), format!("_{}_", parameter.as_str()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_may_be_encoded_and_routes_keep_their_rest() {
+        let (_, captures) = operation("POST", "/call/counter/a%2Fb/add");
+        assert_eq!(captures.get(Parameter::Key), Some("a%2Fb"));
+        for (path, app, service, rest) in [
+            ("/user", None, "user", "/"),
+            ("/user/", None, "user", "/"),
+            ("/calls/x", None, "calls", "/x"),
+            ("/user/a/b//c", None, "user", "/a/b//c"),
+            ("/a/1/2/3/4/5/6/7/8/9", None, "a", "/1/2/3/4/5/6/7/8/9"),
+            ("/apps/shop/cart", Some("shop"), "cart", "/"),
+            ("/apps/shop/cart/1/2/3/4/5/6/7/8", Some("shop"), "cart", "/1/2/3/4/5/6/7/8"),
+        ] {
+            let (kind, captures) = operation("GET", path);
+            assert_eq!(kind, Kind::Route);
+            assert_eq!(captures.get(Parameter::App), app);
+            assert_eq!(captures.get(Parameter::Service), Some(service));
+            assert_eq!(captures.get(Parameter::Path), Some(rest), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found() {
+        for path in [
+            "", "/", "*", "//", "/call", "/call/a/b", "/call/a/b/c/d", "/apps/", "/apps/a/", "/apps/a/call/b/c",
+            "/apps/a/state", "/state/a", "/healthz/", "/metrics/x", "/errors", "/favicon.ico", "/apps/a/metrics/x",
+        ] {
+            assert!(matches!(find(&Method::POST, path), Found::Nothing), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_method_names_the_right_ones() {
+        for (method, path, allow) in [
+            (Method::GET, "/call/a/b/c", "POST, OPTIONS"),
+            (Method::POST, "/apps/a", "PUT, DELETE, OPTIONS"),
+            (Method::POST, "/healthz", "GET, HEAD, OPTIONS"),
+            (Method::OPTIONS, "/apps/x/state/a/b", "GET, HEAD, OPTIONS"),
+        ] {
+            match find(&method, path) {
+                Found::WrongMethod(rows) => assert_eq!(rows.allow(), allow),
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+        assert!(matches!(find(&Method::HEAD, "/healthz"), Found::Operation(..)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_makes_the_router_panic(path in "\\PC*", parts in proptest::collection::vec("[a-z%/]{0,4}", 0..12)) {
+            let _ = find(&Method::GET, &path);
+            let _ = find(&Method::POST, &format!("/apps/{}", parts.join("/")));
+            let _ = find(&Method::PUT, &format!("/{}", parts.join("/")));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What can go wrong with a log.
+
+use std::fmt;
+use std::io;
+
+use millrace_base::{Lsn, ShardId};
+use millrace_format::DecodeError;
+
+/// Why an append did not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogError {
+    /// The disk is full. Nothing of the batch is acknowledged or lost; the same batch may be
+    /// appended again later.
+    OutOfSpace,
+    /// A write or an fsync failed. What is on disk is unknown until a restart reads it back; the
+    /// stream takes nothing any more.
+    Failed(String),
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogError::OutOfSpace => formatter.write_str("the disk is full: the log cannot grow until space returns"),
+            LogError::Failed(what) => {
+                write!(formatter, "the log stopped after a failed write and needs a restart: {what}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+/// Acknowledged bytes that are not what was written, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file, relative to the data directory.
+    pub file: String,
+    /// The byte offset in it.
+    pub offset: u64,
+    /// What is wrong there.
+    pub kind: DamageKind,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DamageKind {
+    /// The segment's header cannot be read, or is another segment's.
+    SegmentHeader,
+    /// The segment before this one is missing.
+    MissingSegment(u64),
+    /// No batch can be read here, though later ones were written after it was durable.
+    Batch,
+    /// An entry of this batch has a wrong checksum, though later batches were written after it was durable.
+    Entry,
+    /// The stream ends here without its closing batch, though it had one.
+    CutShort,
+    /// Entries of a shard are missing.
+    Gap {
+        /// The shard.
+        shard: ShardId,
+        /// The LSN that should be here.
+        expected: Lsn,
+        /// The LSN that is here.
+        found: Lsn,
+    },
+    /// An entry repeats or precedes one that was there before.
+    Order {
+        /// The shard.
+        shard: ShardId,
+        /// The highest LSN before.
+        after: Lsn,
+        /// The LSN that is here.
+        found: Lsn,
+    },
+}
+
+impl fmt::Display for DamageKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DamageKind::SegmentHeader => formatter.write_str("the segment's header cannot be read"),
+            DamageKind::MissingSegment(number) => write!(formatter, "segment {number} of this stream is missing"),
+            DamageKind::Batch => formatter.write_str("a batch is unreadable, and acknowledged batches follow it"),
+            DamageKind::Entry => {
+                formatter.write_str("an entry has a wrong checksum, and acknowledged batches follow it")
+            }
+            DamageKind::CutShort => formatter.write_str("the stream ends here without its closing batch"),
+            DamageKind::Gap { shard, expected, found } => {
+                write!(formatter, "entries of shard {shard} are missing: LSN {expected} expected, {found} found")
+            }
+            DamageKind::Order { shard, after, found } => {
+                write!(formatter, "entries of shard {shard} are out of order: LSN {found} comes after {after}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} at byte {}: {}", self.file, self.offset, self.kind)
+    }
+}
+
+/// Why a log was not recovered. Nothing was changed on disk, except after `Io`.
+#[derive(Debug)]
+pub enum RecoverError {
+    /// Acknowledged entries are damaged or missing.
+    Damaged(Damage),
+    /// Intact bytes of a format that this build does not know.
+    Unknown {
+        /// The file, relative to the data directory.
+        file: String,
+        /// The byte offset in it.
+        offset: u64,
+        /// What is not known.
+        what: String,
+    },
+    /// A repair was interrupted between its two last steps; running it again finishes it.
+    RepairUnfinished {
+        /// The directory that is waiting to take its place.
+        directory: String,
+    },
+    /// A file could not be read, written or synced.
+    Io {
+        /// The file or directory, relative to the data directory.
+        file: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl RecoverError {
+    pub(crate) fn io(file: &str) -> impl FnOnce(io::Error) -> RecoverError + '_ {
+        move |error| RecoverError::Io { file: file.to_owned(), error }
+    }
+
+    pub(crate) fn undecodable(file: &str, offset: u64, error: &DecodeError) -> RecoverError {
+        RecoverError::Unknown { file: file.to_owned(), offset, what: error.to_string() }
+    }
+}
+
+impl fmt::Display for RecoverError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecoverError::Damaged(damage) => write!(
+                formatter,
+                "the log is damaged: {damage}. Nothing was changed. `millrace inspect` shows what is there; \
+                 `millrace repair --accept-loss` keeps what precedes the damage and sets the rest aside"
+            ),
+            RecoverError::Unknown { file, offset, what } => {
+                write!(formatter, "{file} at byte {offset}: {what}; it was written by a newer version")
+            }
+            RecoverError::RepairUnfinished { directory } => {
+                write!(formatter, "{directory}: a repair was interrupted; `millrace repair --accept-loss` finishes it")
+            }
+            RecoverError::Io { file, error } => write!(formatter, "{file}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RecoverError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RecoverError::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Bringing a log back after a stop of any kind.
+//!
+//! First everything is read and judged; a damaged log is refused with nothing changed on disk.
+//! Then each stream that was not closed is *sealed*: its accepted end is made durable (it may
+//! have been in the page cache only) and a closing batch is written over whatever follows, so
+//! that a torn batch can never come back and later damage can never pass for a torn tail. From
+//! then on old streams are only read and deleted; the node writes new ones.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use millrace_base::{Lsn, ShardId};
+use millrace_format::{BLOCK_BYTES, BatchHeader, EntryRef};
+use millrace_io::{Disk, DiskFile, read_exactly_at};
+
+use crate::error::{Damage, DamageKind, RecoverError};
+use crate::layout::{LOG_DIRECTORY, LogFiles, REPAIR_SUFFIX, StreamFiles, list_log, stream_directory};
+use crate::scan::{EntryPlace, Sink, StreamScan, scan_stream};
+use crate::segments::{ClosedSegment, Segments};
+
+/// A recovered log.
+pub struct Recovered {
+    /// The number for [`crate::WriterOptions::run`] of this start.
+    pub next_run: u64,
+    /// The old streams' segments, for deletion once checkpoints cover them. New writers add theirs.
+    pub segments: Segments,
+    /// The last LSN of each shard that has entries in the log. A shard's next entry is one after
+    /// this or after its checkpoint, whichever is higher.
+    pub last: BTreeMap<ShardId, Lsn>,
+    /// Entries handed to `apply`.
+    pub applied: u64,
+    /// Entries that checkpoints already covered.
+    pub skipped: u64,
+    /// Bytes of the batches read.
+    pub bytes: u64,
+    /// Streams that were not closed cleanly, and where they end.
+    pub unclosed: Vec<Tail>,
+}
+
+/// The end of a stream that was not closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// The segment file, relative to the data directory.
+    pub file: String,
+    /// Where the accepted part ends.
+    pub offset: u64,
+    /// A batch that was never acknowledged was there, in part, and was discarded.
+    pub is_torn: bool,
+}
+
+/// Reads the whole log and hands every entry above its shard's checkpoint to `apply`: each
+/// shard's in order, without gaps, once. Shards come interleaved. After an error, what `apply` was
+/// given must be thrown away.
+///
+/// Call it once, before any [`crate::Writer`] is opened; nothing else may use the log meanwhile.
+///
+/// # Errors
+/// [`RecoverError::Damaged`] when acknowledged entries are damaged or missing.
+pub fn recover(
+    disk: &Arc<dyn Disk>,
+    checkpoint_lsn: &dyn Fn(ShardId) -> Lsn,
+    apply: &mut dyn FnMut(EntryRef<'_>),
+) -> Result<Recovered, RecoverError> {
+    let files = list_log(&**disk).map_err(|(file, error)| RecoverError::Io { file, error })?;
+    check_for_unfinished_repair(&files)?;
+    let newest_run = files.streams.iter().filter_map(StreamFiles::run).max();
+    let mut sink = Apply { chains: Chains::new(checkpoint_lsn), apply, applied: 0, skipped: 0 };
+    let mut window = Vec::new();
+    let mut scans = Vec::new();
+    for stream in &files.streams {
+        let is_older_run = stream.run().is_some() && stream.run() != newest_run;
+        scans.push(scan_stream(&**disk, stream, is_older_run, false, &mut window, &mut sink)?);
+    }
+    let mut recovered = Recovered {
+        next_run: files.next_stream,
+        segments: Segments::new(Arc::clone(disk)),
+        last: sink.chains.last(),
+        applied: sink.applied,
+        skipped: sink.skipped,
+        bytes: scans.iter().flat_map(|scan| &scan.segments).map(|segment| segment.used_bytes).sum(),
+        unclosed: Vec::new(),
+    };
+    for (stream, scan) in files.streams.iter().zip(scans) {
+        recovered.unclosed.extend(tail(stream, &scan));
+        seal(&**disk, stream, &scan)?;
+        recovered.segments.add_ended_stream(stream.stream, &stream.directory, closed_segments(stream, &scan));
+    }
+    Ok(recovered)
+}
+
+pub(crate) fn check_for_unfinished_repair(files: &LogFiles) -> Result<(), RecoverError> {
+    let is_missing = |number: &&u64| files.streams.iter().all(|stream| stream.stream != **number);
+    match files.repairs.iter().find(is_missing) {
+        Some(number) => Err(RecoverError::RepairUnfinished { directory: stream_directory(*number) + REPAIR_SUFFIX }),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn tail(stream: &StreamFiles, scan: &StreamScan) -> Option<Tail> {
+    let (segment, offset) = scan.end.filter(|_| !scan.is_closed)?;
+    Some(Tail { file: stream.segments[segment].path.clone(), offset, is_torn: scan.is_torn })
+}
+
+fn closed_segments(stream: &StreamFiles, scan: &StreamScan) -> Vec<ClosedSegment> {
+    let count = scan.end.map_or(0, |(last, _)| last + 1);
+    let segments = stream.segments.iter().zip(&scan.segments).take(count);
+    let closed = segments.map(|(file, scan)| ClosedSegment {
+        path: file.path.clone(),
+        bytes: file.length,
+        ranges: scan.positions.ranges().into(),
+    });
+    closed.collect()
+}
+
+/// How far each shard's log has been read, against its checkpoint.
+pub(crate) struct Chains<'a> {
+    checkpoint_lsn: &'a dyn Fn(ShardId) -> Lsn,
+    /// By shard.
+    chains: Vec<Option<Chain>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Chain {
+    checkpoint: Lsn,
+    last: Lsn,
+}
+
+/// What an entry is to its shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// The next one above the checkpoint.
+    Next,
+    /// The checkpoint covers it.
+    Covered,
+    /// It cannot come here.
+    Broken(DamageKind),
+}
+
+impl<'a> Chains<'a> {
+    pub(crate) fn new(checkpoint_lsn: &'a dyn Fn(ShardId) -> Lsn) -> Self {
+        Self { checkpoint_lsn, chains: Vec::new() }
+    }
+
+    /// Takes the next entry of a shard; a broken one leaves the chain as it was.
+    ///
+    /// Below the checkpoint only the order is checked: after a power cut with `Durability::Os` the
+    /// checkpoint may have survived further than the log, which then goes on behind a gap.
+    pub(crate) fn link(&mut self, shard: ShardId, lsn: Lsn) -> Link {
+        let index = usize::from(shard.0);
+        if index >= self.chains.len() {
+            self.chains.resize(index + 1, None);
+        }
+        let checkpoint_lsn = self.checkpoint_lsn;
+        let fresh = || Chain { checkpoint: checkpoint_lsn(shard), last: Lsn::ZERO };
+        let chain = self.chains[index].get_or_insert_with(fresh);
+        if lsn <= chain.last {
+            return Link::Broken(DamageKind::Order { shard, after: chain.last, found: lsn });
+        }
+        if lsn <= chain.checkpoint {
+            chain.last = lsn;
+            return Link::Covered;
+        }
+        let expected = chain.last.max(chain.checkpoint).next();
+        if lsn != expected {
+            return Link::Broken(DamageKind::Gap { shard, expected, found: lsn });
+        }
+        chain.last = lsn;
+        Link::Next
+    }
+
+    /// The last LSN of every shard that had an entry.
+    pub(crate) fn last(&self) -> BTreeMap<ShardId, Lsn> {
+        let chains = self.chains.iter().zip(0..=u16::MAX);
+        let known = chains.filter_map(|(chain, shard)| chain.map(|chain| (ShardId(shard), chain.last)));
+        known.filter(|(_, last)| *last > Lsn::ZERO).collect()
+    }
+}
+
+struct Apply<'a> {
+    chains: Chains<'a>,
+    apply: &'a mut dyn FnMut(EntryRef<'_>),
+    applied: u64,
+    skipped: u64,
+}
+
+impl Sink for Apply<'_> {
+    fn entry(&mut self, place: &EntryPlace<'_>, body: &[u8]) -> Result<(), RecoverError> {
+        match self.chains.link(place.shard, place.lsn) {
+            Link::Next => {
+                let entry = EntryRef::decode(body)
+                    .map_err(|error| RecoverError::undecodable(place.file, place.offset, &error))?;
+                (self.apply)(entry);
+                self.applied += 1;
+            }
+            Link::Covered => self.skipped += 1,
+            Link::Broken(kind) => {
+                return Err(RecoverError::Damaged(Damage { file: place.file.to_owned(), offset: place.offset, kind }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends a stream for good, and removes what lies behind its end. Each step may be the last one
+/// before a crash: until the closing batch is durable the stream is judged again as before, and
+/// from then on nothing behind it is looked at.
+fn seal(disk: &dyn Disk, stream: &StreamFiles, scan: &StreamScan) -> Result<(), RecoverError> {
+    let mut first_unused = 0;
+    if let Some((index, offset)) = scan.end {
+        let segment = &stream.segments[index];
+        let at = RecoverError::io(&segment.path);
+        let file = segment.open(disk).map_err(RecoverError::io(&segment.path))?;
+        let end = if scan.is_closed { offset } else { offset + BLOCK_BYTES as u64 };
+        if !scan.is_closed {
+            make_durable(disk, stream, scan)?;
+            write_closing(&*file, stream, scan, (index, offset)).map_err(RecoverError::io(&segment.path))?;
+        }
+        if file.length().map_err(RecoverError::io(&segment.path))? > end {
+            file.truncate(end).and_then(|()| file.sync_data()).map_err(at)?;
+        }
+        first_unused = index + 1;
+    }
+    remove_unused(disk, stream, first_unused)
+}
+
+/// Makes accepted batches durable that may be in the page cache only. They are written again
+/// first: if it was a failed fsync that ended the last run, the kernel has marked their pages
+/// clean, and syncing alone would do nothing.
+fn make_durable(disk: &dyn Disk, stream: &StreamFiles, scan: &StreamScan) -> Result<(), RecoverError> {
+    let mut batches = scan.unsynced.iter().peekable();
+    while let Some(first) = batches.peek().map(|batch| batch.segment) {
+        let segment = &stream.segments[first];
+        let mut rewrite = || -> io::Result<()> {
+            let file = segment.open(disk)?;
+            let mut bytes = Vec::new();
+            while let Some(batch) = batches.next_if(|batch| batch.segment == first) {
+                let length = usize::try_from(batch.bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+                bytes.resize(length, 0);
+                read_exactly_at(&*file, &mut bytes, batch.offset)?;
+                file.write_at(&bytes, batch.offset)?;
+            }
+            file.sync_data()
+        };
+        rewrite().map_err(RecoverError::io(&segment.path))?;
+    }
+    Ok(())
+}
+
+fn write_closing(
+    file: &dyn DiskFile,
+    stream: &StreamFiles,
+    scan: &StreamScan,
+    (index, offset): (usize, u64),
+) -> io::Result<()> {
+    let segment = &stream.segments[index];
+    // The end lies in a segment whose header was read; a walk ends nowhere else.
+    let Ok(segment_header) = &segment.header else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let header = BatchHeader {
+        stream: stream.stream,
+        segment: segment.number,
+        salt: segment_header.salt,
+        number: scan.last_batch + 1,
+        synced: scan.last_batch,
+        payload_bytes: 0,
+        entry_count: 0,
+        is_closing: true,
+    };
+    let mut block = [0; BLOCK_BYTES];
+    let (encoded, _) = header.encode();
+    block[..encoded.len()].copy_from_slice(&encoded);
+    file.write_at(&block, offset)?;
+    file.sync_data()
+}
+
+/// Removes the segments from `first_unused` on, last one first, so that no hole is ever left;
+/// then what was never a segment; then the directory, if nothing is left of the stream.
+fn remove_unused(disk: &dyn Disk, stream: &StreamFiles, first_unused: usize) -> Result<(), RecoverError> {
+    let at = || RecoverError::io(&stream.directory);
+    for segment in stream.segments[first_unused..].iter().rev() {
+        disk.remove(&segment.path).map_err(RecoverError::io(&segment.path))?;
+        disk.sync_directory(&stream.directory).map_err(at())?;
+    }
+    for path in &stream.leftovers {
+        disk.remove(path).map_err(RecoverError::io(path))?;
+    }
+    if !stream.leftovers.is_empty() {
+        disk.sync_directory(&stream.directory).map_err(at())?;
+    }
+    // A stranger's file in it keeps the directory, which harms nothing.
+    if first_unused == 0 && disk.remove(&stream.directory).is_ok() {
+        disk.sync_directory(LOG_DIRECTORY).map_err(at())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Which closed segments exist, what they hold, and their removal once checkpoints cover them.
+//!
+//! A stream's segments are removed from its beginning only, and each removal is durable before
+//! the next: whatever a crash leaves is the stream's end without a hole, so a missing segment
+//! always means damage.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millrace_base::{Lsn, ShardId};
+use millrace_io::Disk;
+
+use crate::layout::LOG_DIRECTORY;
+use crate::positions::ShardRange;
+
+/// All closed segments of a node's log. One for the node: recovery makes it, every writer adds
+/// to it, and the store deletes through it, from any thread.
+#[derive(Clone)]
+pub struct Segments {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    disk: Arc<dyn Disk>,
+    state: Mutex<BTreeMap<u64, StreamSegments>>,
+    /// Held while files are removed, so that two callers keep the order of removals; `state` is
+    /// not, so that a writer that closes a segment never waits for the disk here.
+    deleting: Mutex<()>,
+}
+
+#[derive(Default)]
+struct StreamSegments {
+    directory: String,
+    /// A writer still appends to it; otherwise its directory goes with its last segment.
+    is_live: bool,
+    /// The size at which a covered segment is worth keeping for reuse.
+    recycled_bytes: u64,
+    closed: VecDeque<ClosedSegment>,
+    recycled: Option<String>,
+}
+
+/// A segment that takes no more batches.
+pub(crate) struct ClosedSegment {
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    pub(crate) ranges: Box<[ShardRange]>,
+}
+
+/// What [`Segments::delete_covered`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// Segments removed, those kept for reuse included.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Segments {
+    /// No segments yet.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>) -> Self {
+        let shared = Shared { disk, state: Mutex::default(), deleting: Mutex::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, BTreeMap<u64, StreamSegments>> {
+        // Every change under the lock is a single push, pop or store, so a poisoned state is whole.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add_live_stream(&self, stream: u64, directory: &str, recycled_bytes: u64) {
+        let mut state = self.state();
+        let known = state.entry(stream).or_default();
+        directory.clone_into(&mut known.directory);
+        known.is_live = true;
+        known.recycled_bytes = recycled_bytes;
+    }
+
+    pub(crate) fn add_ended_stream(&self, stream: u64, directory: &str, closed: Vec<ClosedSegment>) {
+        let segments =
+            StreamSegments { directory: directory.to_owned(), closed: closed.into(), ..StreamSegments::default() };
+        self.state().insert(stream, segments);
+    }
+
+    pub(crate) fn push(&self, stream: u64, segment: ClosedSegment) {
+        self.state().entry(stream).or_default().closed.push_back(segment);
+    }
+
+    /// The writer is gone: nothing more comes, and nothing is reused.
+    pub(crate) fn end_stream(&self, stream: u64) {
+        if let Some(known) = self.state().get_mut(&stream) {
+            known.is_live = false;
+            known.recycled_bytes = 0;
+        }
+    }
+
+    /// A file of `bytes` bytes whose content no longer counts.
+    pub(crate) fn take_recycled(&self, stream: u64, bytes: u64) -> Option<String> {
+        let mut state = self.state();
+        let known = state.get_mut(&stream)?;
+        if known.recycled_bytes == bytes { known.recycled.take() } else { None }
+    }
+
+    /// Bytes of all closed segments: what [`Segments::delete_covered`] could free at most.
+    #[must_use]
+    pub fn closed_bytes(&self) -> u64 {
+        self.state().values().flat_map(|stream| &stream.closed).map(|segment| segment.bytes).sum()
+    }
+
+    /// What keeps the oldest segment of each stream from being deleted: the shards whose
+    /// checkpoint is behind what it holds. Checkpointing these frees space soonest.
+    #[must_use]
+    pub fn blockers(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn) -> Vec<ShardRange> {
+        let state = self.state();
+        let oldest = state.values().filter_map(|stream| stream.closed.front());
+        let ranges = oldest.flat_map(|segment| segment.ranges.iter());
+        ranges.filter(|range| range.last > checkpoint_lsn(range.shard)).copied().collect()
+    }
+
+    /// Deletes, from the beginning of each stream, the segments all of whose entries are at or
+    /// before their shard's checkpoint, or keeps one of them for the stream's writer to reuse.
+    /// The checkpoints must be durable. Takes as long as the disk does; call it from a thread
+    /// that may wait.
+    ///
+    /// # Errors
+    /// What the disk answers; what could not be deleted is tried again by the next call.
+    pub fn delete_covered(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn) -> io::Result<Deleted> {
+        let _one_at_a_time = self.shared.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deleted = Deleted::default();
+        let streams: Vec<u64> = self.state().keys().copied().collect();
+        for stream in streams {
+            while let Some((directory, segment)) = self.pop_covered(stream, checkpoint_lsn) {
+                if let Err(error) = self.remove(stream, &directory, &segment) {
+                    if let Some(known) = self.state().get_mut(&stream) {
+                        known.closed.push_front(segment);
+                    }
+                    return Err(error);
+                }
+                deleted.segments += 1;
+                deleted.bytes += segment.bytes;
+            }
+            self.remove_if_done(stream)?;
+        }
+        Ok(deleted)
+    }
+
+    fn pop_covered(&self, stream: u64, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn) -> Option<(String, ClosedSegment)> {
+        let mut state = self.state();
+        let known = state.get_mut(&stream)?;
+        let is_covered = |range: &ShardRange| range.last <= checkpoint_lsn(range.shard);
+        if !known.closed.front()?.ranges.iter().all(is_covered) {
+            return None;
+        }
+        let segment = known.closed.pop_front()?;
+        Some((known.directory.clone(), segment))
+    }
+
+    fn remove(&self, stream: u64, directory: &str, segment: &ClosedSegment) -> io::Result<()> {
+        let disk = &*self.shared.disk;
+        let is_wanted = |known: &StreamSegments| known.recycled.is_none() && known.recycled_bytes == segment.bytes;
+        let is_recycled = self.state().get(&stream).is_some_and(is_wanted);
+        let kept = segment.path.replace(".log", ".old");
+        let removed = if is_recycled { disk.rename(&segment.path, &kept) } else { disk.remove(&segment.path) };
+        match removed {
+            // An earlier attempt got this far.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+        disk.sync_directory(directory)?;
+        if is_recycled && let Some(known) = self.state().get_mut(&stream) {
+            known.recycled = Some(kept);
+        }
+        Ok(())
+    }
+
+    /// Removes the directory of an ended stream that has no segments left.
+    fn remove_if_done(&self, stream: u64) -> io::Result<()> {
+        let disk = &*self.shared.disk;
+        let (directory, recycled) = match self.state().get_mut(&stream) {
+            Some(known) if !known.is_live && known.closed.is_empty() => {
+                (known.directory.clone(), known.recycled.take())
+            }
+            _ => return Ok(()),
+        };
+        if let Some(path) = recycled {
+            disk.remove(&path)?;
+        }
+        match disk.remove(&directory) {
+            Ok(()) => disk.sync_directory(LOG_DIRECTORY)?,
+            // Someone keeps a file of their own there; that is no reason to fail for ever.
+            Err(error) => tracing::debug!(directory, %error, "an empty stream's directory stays"),
+        }
+        self.state().remove(&stream);
+        Ok(())
+    }
+}

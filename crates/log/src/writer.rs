@@ -1,0 +1,470 @@
+//! Appending batches to one stream.
+//!
+//! Synchronous and without threads of its own: [`crate::Committer`] puts it on one, a simulator
+//! calls it directly. One batch is in flight at a time: it is written, made durable, and only
+//! then is the next one written. That is what makes a torn tail tellable from damage.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use millrace_format::{BLOCK_BYTES, BatchHeader, SegmentHeader};
+use millrace_io::{Clock, Disk, DiskFile, Random, is_out_of_space};
+
+use crate::batch::Batch;
+use crate::error::LogError;
+use crate::layout::stream_directory;
+use crate::positions::Positions;
+use crate::segments::{ClosedSegment, Segments};
+use crate::spare::{Job, Prepared, Request, Slot, SyncProgress, prepare};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A segment's header, at least one batch, and the block kept free for the closing batch.
+const SEGMENT_BYTES_MINIMUM: u64 = 3 * BLOCK;
+
+/// What acknowledged entries survive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// A power cut: every batch is synced before it is acknowledged.
+    #[default]
+    Fsync,
+    /// A crash of the process only: a power cut loses what the kernel still held.
+    Os,
+}
+
+/// Whether the log can go on growing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// A spare segment is ready or being made.
+    Enough,
+    /// No spare segment could be made: take no new writes. What was begun still fits.
+    Low,
+}
+
+/// The outside world of a writer.
+#[derive(Clone)]
+pub struct Environment {
+    /// Where the log lies.
+    pub disk: Arc<dyn Disk>,
+    /// Measures writes and fsyncs.
+    pub clock: Arc<dyn Clock>,
+    /// Salts segments.
+    pub random: Arc<dyn Random>,
+}
+
+/// How a stream is written.
+#[derive(Clone, Debug)]
+pub struct WriterOptions {
+    /// [`crate::Recovered::next_run`]: the same for all cores of one start.
+    pub run: u64,
+    /// Which core: 0, 1, …; its stream is `run + core`.
+    pub core: u64,
+    /// What acknowledged entries survive.
+    pub durability: Durability,
+    /// The first segment's size: small, so that a node is ready at once. Each next one is twice
+    /// as big, up to `segment_bytes`.
+    pub first_segment_bytes: u64,
+    /// A segment's size in the long run.
+    pub segment_bytes: u64,
+    /// Bytes of the disk that the log leaves to others, the checkpoint above all: without room
+    /// for it no segment could ever be deleted again.
+    pub reserve_bytes: u64,
+}
+
+impl Default for WriterOptions {
+    fn default() -> Self {
+        Self {
+            run: 1,
+            core: 0,
+            durability: Durability::Fsync,
+            first_segment_bytes: 4 << 20,
+            segment_bytes: 64 << 20,
+            reserve_bytes: 32 << 20,
+        }
+    }
+}
+
+/// What an append did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppendReport {
+    /// Bytes written, rounded up to whole blocks.
+    pub bytes: u64,
+    /// Entries written.
+    pub entries: u32,
+    /// Time the write took.
+    pub write_us: u64,
+    /// Time the fsync took; 0 with [`Durability::Os`].
+    pub sync_us: u64,
+    /// Whether the log can go on growing.
+    pub space: Space,
+}
+
+struct Current {
+    file: Arc<dyn DiskFile>,
+    path: String,
+    header: SegmentHeader,
+    /// Where the next batch goes.
+    offset: u64,
+    positions: Positions,
+}
+
+impl Current {
+    /// Bytes for batches: the last block stays free, so that a stream can always be closed.
+    fn room(&self) -> u64 {
+        self.header.segment_bytes.saturating_sub(BLOCK).saturating_sub(self.offset)
+    }
+}
+
+/// A closed segment that may not be durable yet (`Durability::Os`).
+struct Unsynced {
+    file: Arc<dyn DiskFile>,
+    last_batch: u64,
+    is_handed_out: bool,
+}
+
+/// The writer of one stream.
+pub struct Writer {
+    environment: Environment,
+    options: WriterOptions,
+    segments: Segments,
+    stream: u64,
+    directory: String,
+    current: Option<Current>,
+    spare: Option<Prepared>,
+    slot: Arc<Slot>,
+    /// Number of the last segment made or asked for.
+    last_segment: u64,
+    /// Number of the last batch written.
+    last_batch: u64,
+    /// Every batch up to this one is durable.
+    synced: u64,
+    unsynced: Vec<Unsynced>,
+    progress: Arc<SyncProgress>,
+    space: Space,
+    failure: Option<String>,
+}
+
+impl Writer {
+    /// Starts a new stream: makes its first segment. A full disk is no error: the writer then
+    /// starts with [`Space::Low`] and every append answers [`LogError::OutOfSpace`] until it is not.
+    ///
+    /// # Errors
+    /// [`LogError::Failed`] when the disk answers with anything else.
+    pub fn open(environment: Environment, segments: Segments, options: WriterOptions) -> Result<Self, LogError> {
+        let stream = options.run.saturating_add(options.core);
+        Self::open_in(environment, segments, options, stream, stream_directory(stream))
+    }
+
+    /// As [`Writer::open`], in another directory, for a repaired stream.
+    pub(crate) fn open_in(
+        environment: Environment,
+        segments: Segments,
+        options: WriterOptions,
+        stream: u64,
+        directory: String,
+    ) -> Result<Self, LogError> {
+        segments.add_live_stream(stream, &directory, options.segment_bytes.next_multiple_of(BLOCK));
+        let mut writer = Self {
+            environment,
+            options,
+            segments,
+            stream,
+            directory,
+            current: None,
+            spare: None,
+            slot: Arc::default(),
+            last_segment: 0,
+            last_batch: 0,
+            synced: 0,
+            unsynced: Vec::new(),
+            progress: Arc::new(SyncProgress { synced: 0.into(), failure: Mutex::default() }),
+            space: Space::Enough,
+            failure: None,
+        };
+        match writer.roll(0) {
+            Ok(()) | Err(LogError::OutOfSpace) => Ok(writer),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The stream's number.
+    #[must_use]
+    pub fn stream(&self) -> u64 {
+        self.stream
+    }
+
+    /// The clock it measures with.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.environment.clock)
+    }
+
+    /// Whether the log can go on growing, as far as finished jobs tell.
+    pub fn space(&mut self) -> Space {
+        self.collect_spare();
+        self.space
+    }
+
+    /// Writes a batch and makes it as durable as the options say, then empties it. An empty batch
+    /// costs nothing.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfSpace`]: the batch is as it was and may be appended again.
+    /// [`LogError::Failed`]: the stream is dead.
+    pub fn append(&mut self, batch: &mut Batch) -> Result<AppendReport, LogError> {
+        self.check_failure()?;
+        self.collect_spare();
+        if batch.is_empty() {
+            return Ok(AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space: self.space });
+        }
+        let needed = batch.total_bytes();
+        while self.current.as_ref().is_none_or(|current| current.room() < needed) {
+            self.roll(needed)?;
+        }
+        let report = self.write(batch, false)?;
+        batch.set_committed();
+        Ok(report)
+    }
+
+    /// Disk work to be done beside appending: preparing the spare segment, syncing closed ones.
+    /// Ask after every append, until there is none. A job that failed is offered again by the call
+    /// after the one that noticed. A writer that never gets its jobs done does them when it must.
+    pub fn job(&mut self) -> Option<Job> {
+        if self.failure.is_some() {
+            return None;
+        }
+        let synced = self.progress.synced.load(Ordering::Acquire);
+        self.unsynced.retain(|unsynced| unsynced.last_batch > synced);
+        if let Some(unsynced) = self.unsynced.iter_mut().find(|unsynced| !unsynced.is_handed_out) {
+            unsynced.is_handed_out = true;
+            return Some(Job::sync(Arc::clone(&unsynced.file), unsynced.last_batch, Arc::clone(&self.progress)));
+        }
+        let has_just_failed = self.collect_spare();
+        if has_just_failed || self.spare.is_some() || !self.slot.claim() {
+            return None;
+        }
+        let request = self.request(self.last_segment + 1, 0);
+        Some(Job::prepare(Arc::clone(&self.environment.disk), request, Arc::clone(&self.slot)))
+    }
+
+    /// Ends the stream: makes everything durable, writes the closing batch, cuts off what is
+    /// unused and removes the spare segment.
+    ///
+    /// # Errors
+    /// [`LogError::Failed`]: the stream was not closed; a restart recovers it as after a crash.
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.check_failure()?;
+        if self.current.is_some() {
+            self.sync_everything()?;
+            self.write(&mut Batch::new(), true)?;
+            self.cut_off_unused()?;
+        }
+        self.segments.end_stream(self.stream);
+        Ok(())
+    }
+
+    fn sync_everything(&mut self) -> Result<(), LogError> {
+        if self.synced == self.last_batch {
+            return Ok(());
+        }
+        let closed = std::mem::take(&mut self.unsynced).into_iter().map(|unsynced| unsynced.file);
+        let files: Vec<_> = closed.chain(self.current.iter().map(|current| Arc::clone(&current.file))).collect();
+        for file in files {
+            file.sync_data().map_err(|error| self.fail("sync", &error))?;
+        }
+        self.synced = self.last_batch;
+        Ok(())
+    }
+
+    fn cut_off_unused(&mut self) -> Result<(), LogError> {
+        if let Some(current) = self.current.take() {
+            let cut = current.file.truncate(current.offset).and_then(|()| current.file.sync_data());
+            cut.map_err(|error| self.fail(&current.path, &error))?;
+            let ranges = current.positions.ranges().into();
+            self.segments.push(self.stream, ClosedSegment { path: current.path, bytes: current.offset, ranges });
+        }
+        let outstanding = self.slot.wait().and_then(Result::ok);
+        for spare in self.spare.take().into_iter().chain(outstanding) {
+            let disk = &self.environment.disk;
+            let removed = disk.remove(&spare.path).and_then(|()| disk.sync_directory(&self.directory));
+            removed.map_err(|error| self.fail(&spare.path, &error))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &mut Batch, is_closing: bool) -> Result<AppendReport, LogError> {
+        let synced = self.synced.max(self.progress.synced.load(Ordering::Acquire));
+        let Some(current) = self.current.as_mut() else {
+            return Err(LogError::OutOfSpace);
+        };
+        let header = BatchHeader {
+            stream: self.stream,
+            segment: current.header.number,
+            salt: current.header.salt,
+            number: self.last_batch + 1,
+            synced,
+            payload_bytes: batch.payload_bytes() as u64,
+            entry_count: batch.entry_count(),
+            is_closing,
+        };
+        let clock = &self.environment.clock;
+        let begin_ns = clock.monotonic_ns();
+        let written = batch.with_image(&header, |image| current.file.write_at(image, current.offset));
+        let written_ns = clock.monotonic_ns();
+        if let Err(error) = written {
+            // Allocated space cannot run out, but some file systems copy on write. Nothing was
+            // acknowledged and the next attempt writes the same bytes' place anew.
+            if is_out_of_space(&error) {
+                self.space = Space::Low;
+                return Err(LogError::OutOfSpace);
+            }
+            let path = current.path.clone();
+            return Err(self.fail(&path, &error));
+        }
+        let is_synced = is_closing || self.options.durability == Durability::Fsync;
+        if is_synced && let Err(error) = current.file.sync_data() {
+            let path = current.path.clone();
+            return Err(self.fail(&path, &error));
+        }
+        let synced_ns = clock.monotonic_ns();
+        current.offset += batch.total_bytes();
+        current.positions.merge(batch.noted());
+        self.last_batch += 1;
+        if is_synced {
+            self.synced = self.last_batch;
+        }
+        Ok(AppendReport {
+            bytes: batch.total_bytes(),
+            entries: batch.entry_count(),
+            write_us: written_ns.saturating_sub(begin_ns) / 1000,
+            sync_us: if is_synced { synced_ns.saturating_sub(written_ns) / 1000 } else { 0 },
+            space: self.space,
+        })
+    }
+
+    /// Goes on in the next segment, which has room for `needed` bytes unless it was prepared
+    /// before anyone needed as much.
+    fn roll(&mut self, needed: u64) -> Result<(), LogError> {
+        // Every segment but the last holds a batch, so that a first batch that cannot be read is
+        // never taken for an empty segment.
+        if self.current.as_ref().is_some_and(|current| current.offset == BLOCK) {
+            self.write(&mut Batch::new(), false)?;
+        }
+        let next = self.take_spare(needed)?;
+        let next = Current {
+            file: next.file,
+            path: next.path,
+            header: next.header,
+            offset: BLOCK,
+            positions: Positions::default(),
+        };
+        if let Some(last) = self.current.replace(next) {
+            if self.synced < self.last_batch {
+                let last_batch = self.last_batch;
+                self.unsynced.push(Unsynced { file: last.file, last_batch, is_handed_out: false });
+            }
+            let ranges = last.positions.ranges().into();
+            let closed = ClosedSegment { path: last.path, bytes: last.header.segment_bytes, ranges };
+            self.segments.push(self.stream, closed);
+        }
+        Ok(())
+    }
+
+    fn take_spare(&mut self, needed: u64) -> Result<Prepared, LogError> {
+        self.collect_spare();
+        if self.spare.is_none()
+            && let Some(result) = self.slot.wait()
+        {
+            self.accept_spare(result);
+        }
+        if let Some(spare) = self.spare.take() {
+            return Ok(spare);
+        }
+        let mut request = self.request(self.last_segment + 1, needed);
+        // Now it is needed: allocating is quick, and the reserve is for what can wait.
+        request.is_filled = false;
+        request.reserve_bytes = 0;
+        let path = request.directory.clone();
+        match prepare(&*self.environment.disk, request, &true.into()) {
+            Ok(prepared) => {
+                self.last_segment = prepared.header.number;
+                Ok(prepared)
+            }
+            Err(error) if is_out_of_space(&error) => {
+                self.space = Space::Low;
+                Err(LogError::OutOfSpace)
+            }
+            Err(error) => Err(self.fail(&path, &error)),
+        }
+    }
+
+    fn request(&self, number: u64, needed: u64) -> Request {
+        let doublings = u32::try_from(number - 1).unwrap_or(u32::MAX);
+        let grown = self.options.first_segment_bytes.saturating_mul(2u64.saturating_pow(doublings));
+        let usual = grown.min(self.options.segment_bytes).max(SEGMENT_BYTES_MINIMUM);
+        let segment_bytes = usual.max(needed + 2 * BLOCK).next_multiple_of(BLOCK);
+        Request {
+            directory: self.directory.clone(),
+            header: SegmentHeader {
+                stream: self.stream,
+                run: self.options.run,
+                number,
+                segment_bytes,
+                salt: self.environment.random.next_u64(),
+            },
+            is_filled: self.options.durability == Durability::Fsync,
+            reserve_bytes: self.options.reserve_bytes,
+            recycled: self.segments.take_recycled(self.stream, segment_bytes),
+        }
+    }
+
+    /// Takes the result of a finished job; true when it brought no spare segment.
+    fn collect_spare(&mut self) -> bool {
+        if self.spare.is_none()
+            && let Some(result) = self.slot.take()
+        {
+            self.accept_spare(result);
+            return self.spare.is_none();
+        }
+        false
+    }
+
+    fn accept_spare(&mut self, result: io::Result<Prepared>) {
+        match result {
+            Ok(prepared) => {
+                self.last_segment = prepared.header.number;
+                self.spare = Some(prepared);
+                self.space = Space::Enough;
+            }
+            Err(error) => {
+                // Not only a full disk: whatever keeps the spare from being made, writing on
+                // would end in a log that cannot grow. The next attempt may go better.
+                if !is_out_of_space(&error) {
+                    tracing::warn!(stream = self.stream, %error, "the log's next segment could not be prepared");
+                }
+                self.space = Space::Low;
+            }
+        }
+    }
+
+    fn check_failure(&mut self) -> Result<(), LogError> {
+        let in_background = self.progress.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(error) = in_background {
+            return Err(self.fail("sync of a closed segment", &error));
+        }
+        match &self.failure {
+            Some(failure) => Err(LogError::Failed(failure.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the stream for good: after a failed write or fsync nobody knows what is on disk, and
+    /// a repeated fsync may answer "done" for pages the kernel has given up.
+    fn fail(&mut self, place: &str, error: &dyn std::fmt::Display) -> LogError {
+        let failure = format!("{place}: {error}");
+        self.failure = Some(failure.clone());
+        LogError::Failed(failure)
+    }
+}

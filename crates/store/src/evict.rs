@@ -1,0 +1,31 @@
+//! Keeping memory within its budget: a clock over the entities in memory.
+
+use millrace_base::Lsn;
+
+use crate::Store;
+use crate::fields::Fields;
+use crate::store::Residency;
+
+impl Store {
+    /// Drops clean entities, and the clean fields of large dirty ones, until `target_resident_bytes`
+    /// are held or nothing more can go. What was touched since the hand last passed is spared once.
+    pub fn evict(&mut self, target_resident_bytes: usize) {
+        // Two rounds: the first takes the second chances away, the second drops.
+        let mut steps = u64::from(self.entities.end()) * 2;
+        while self.sizes.resident > target_resident_bytes && steps > 0 {
+            steps -= 1;
+            let index = self.clock_hand;
+            self.clock_hand = if index + 1 < self.entities.end() { index + 1 } else { 0 };
+            let Some(entity) = self.entities.get_mut(index) else { continue };
+            if entity.referenced {
+                entity.referenced = false;
+            } else if entity.last_write == Lsn::ZERO {
+                self.remove(index);
+            } else if let Fields::Many(many) = &mut entity.fields
+                && many.drop_clean(&mut self.sizes)
+            {
+                entity.residency = Residency::Partial;
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The checkpoint in fjall, an LSM library. The only file that knows it.
+//!
+//! Our log is the truth, but a confirmed chunk leaves the store's memory, so each chunk is synced;
+//! chunks are megabytes, which makes that one sync per thousands of rows. A large chunk is written
+//! as a table at once. A small one goes through fjall's journal and its sorted table in memory,
+//! which turns many small flushes of many shards into few large tables.
+//!
+//! A failed write (disk full, I/O error) poisons a fjall database: it refuses all writes until it
+//! is opened again, while reads go on. The next write here opens it again first; what fjall had
+//! accepted before comes back from its journal.
+
+use std::error::Error as StdError;
+use std::io;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
+use millrace_base::{Lsn, ShardId};
+
+use crate::checkpoint::is_range;
+use crate::{Checkpoint, FlushChunk, RowVisitor, StoreError};
+
+/// Bytes of rows gathered in memory before they become a table. Four of them may exist at the
+/// worst, and half a one is read back from the journal at a restart.
+const MEMTABLE_BYTES: u64 = 16 << 20;
+
+/// Rows in memory, over all tables, above which a write waits for the background worker.
+const WRITE_BUFFER_BYTES: u64 = 4 * MEMTABLE_BYTES;
+
+/// Chunks from this size on become a table of their own at once: that costs some six syncs, and
+/// spares writing everything twice, sorting it again, and reading it back at a restart.
+const TABLE_BYTES: usize = 2 << 20;
+
+/// Tables not yet merged with older ones above which a write waits for the background worker:
+/// every one of them has to be looked at by a scan.
+const NEW_TABLES: usize = 16;
+
+/// How often a waiting write looks again.
+const WAIT: Duration = Duration::from_millis(1);
+
+/// Bytes of journals above which fjall writes out whatever still needs the oldest.
+const JOURNAL_BYTES: u64 = 128 << 20;
+
+/// One background thread. With two or more, fjall 3.1 keeps one from compacting, and that one
+/// passes compactions on in a busy loop for as long as another runs. With one, flushes and
+/// rotations also come strictly in turn, so fjall's own waiting loops, which a failed worker
+/// would leave turning for ever, are never entered.
+const WORKERS: usize = 1;
+
+/// Open table files.
+const OPEN_FILES: usize = 256;
+
+const ROWS: &str = "rows";
+const SHARDS: &str = "shards";
+
+/// Rows of all shards of a node in one fjall database.
+pub struct FjallCheckpoint {
+    path: PathBuf,
+    cache_bytes: usize,
+    /// `None` after a failed attempt to open it again; the next use tries anew.
+    open: RwLock<Option<Open>>,
+    /// One write at a time: the check before a write must hold during it.
+    writing: Mutex<()>,
+}
+
+/// Fields are dropped in order: the database last, because that waits for its threads.
+struct Open {
+    rows: Keyspace,
+    shards: Keyspace,
+    database: Database,
+}
+
+impl FjallCheckpoint {
+    /// Opens the database in the folder `path`, creating it if there is none. `cache_bytes` bounds
+    /// the cache of table blocks; the rows on their way to disk take up to 64 MiB beside it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the folder cannot be written, is in use, or holds damaged files.
+    pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
+        let open = Open::new(path, cache_bytes).map_err(translate)?;
+        Ok(Self { path: path.to_owned(), cache_bytes, open: RwLock::new(Some(open)), writing: Mutex::new(()) })
+    }
+
+    /// Runs `operation` on the open database, opening it if an earlier attempt failed.
+    fn with<T>(&self, operation: impl Fn(&Open) -> fjall::Result<T>) -> Result<T, StoreError> {
+        loop {
+            if let Some(open) = self.open.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+                return operation(open).map_err(translate);
+            }
+            self.reopen(false)?;
+        }
+    }
+
+    /// Opens the database again: always if `anyway`, else only if it is closed.
+    fn reopen(&self, anyway: bool) -> Result<(), StoreError> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if open.is_none() || anyway {
+            // The old one must have let go of the folder's lock before the new one takes it.
+            *open = None;
+            *open = Some(Open::new(&self.path, self.cache_bytes).map_err(translate)?);
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    fn new(path: &Path, cache_bytes: usize) -> fjall::Result<Self> {
+        let database = Database::builder(path)
+            .cache_size(cache_bytes as u64)
+            .worker_threads(WORKERS)
+            .max_cached_files(Some(OPEN_FILES))
+            .max_journaling_size(JOURNAL_BYTES)
+            .manual_journal_persist(true)
+            .open()?;
+        let rows = database.keyspace(ROWS, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES))?;
+        let shards = database.keyspace(SHARDS, KeyspaceCreateOptions::default)?;
+        Ok(Self { rows, shards, database })
+    }
+
+    fn write(&self, shard: ShardId, chunk: &FlushChunk) -> fjall::Result<()> {
+        self.wait_for_room()?;
+        if chunk.size_bytes() >= TABLE_BYTES {
+            return self.write_table(shard, chunk);
+        }
+        let mut batch = self.batch(chunk.row_count() + 1);
+        for (row, value) in chunk.rows() {
+            match value {
+                Some(value) => batch.insert(&self.rows, row, value),
+                None => batch.remove(&self.rows, row),
+            }
+        }
+        self.commit(batch, shard, chunk)
+    }
+
+    /// Writes the rows as a table: they are in order, as all rows of a flush are.
+    fn write_table(&self, shard: ShardId, chunk: &FlushChunk) -> fjall::Result<()> {
+        let mut table = self.rows.start_ingestion()?;
+        for (row, value) in chunk.rows() {
+            match value {
+                Some(value) => table.write(row, value)?,
+                None => table.write_tombstone(row)?,
+            }
+        }
+        // Synced when this returns, so the LSN never comes before the rows.
+        table.finish()?;
+        self.commit(self.batch(1), shard, chunk)
+    }
+
+    fn batch(&self, capacity: usize) -> OwnedWriteBatch {
+        OwnedWriteBatch::with_capacity(self.database.clone(), capacity).durability(Some(PersistMode::SyncData))
+    }
+
+    fn commit(&self, mut batch: OwnedWriteBatch, shard: ShardId, chunk: &FlushChunk) -> fjall::Result<()> {
+        if let Some(lsn) = chunk.advances_to() {
+            batch.insert(&self.shards, shard.0.to_be_bytes(), lsn.0.to_le_bytes());
+        }
+        batch.commit()
+    }
+
+    /// Waits until the background worker has caught up, or fails if it has died.
+    #[expect(clippy::disallowed_methods, reason = "a checkpoint is written on a thread of its own, never a shard's")]
+    fn wait_for_room(&self) -> fjall::Result<()> {
+        while self.database.write_buffer_size() > WRITE_BUFFER_BYTES || self.rows.l0_table_count() > NEW_TABLES {
+            // Cheap, and refused once the database is poisoned.
+            self.database.persist(PersistMode::Buffer)?;
+            std::thread::sleep(WAIT);
+        }
+        Ok(())
+    }
+}
+
+impl Checkpoint for FjallCheckpoint {
+    fn lsn(&self, shard: ShardId) -> Result<Lsn, StoreError> {
+        let Some(bytes) = self.with(|open| open.shards.get(shard.0.to_be_bytes()))? else {
+            return Ok(Lsn::ZERO);
+        };
+        match <[u8; 8]>::try_from(&*bytes) {
+            Ok(bytes) => Ok(Lsn(u64::from_le_bytes(bytes))),
+            Err(_) => Err(StoreError::Corrupt(format!("the checkpoint's LSN of shard {shard} is not 8 bytes"))),
+        }
+    }
+
+    fn get(&self, row: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.with(|open| open.rows.get(row))?.map(|value| value.to_vec()))
+    }
+
+    fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, visit: &mut RowVisitor<'_>) -> Result<(), StoreError> {
+        if !is_range(from, to) {
+            return Ok(());
+        }
+        let visit = std::cell::RefCell::new(visit);
+        self.with(|open| {
+            for row in open.rows.range::<&[u8], _>((from, to)) {
+                let (row, value) = row.into_inner()?;
+                if (visit.borrow_mut())(&row, &value).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn write(&self, shard: ShardId, chunk: &FlushChunk) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let poisoned = self.with(|open| match open.database.persist(PersistMode::Buffer) {
+            Err(fjall::Error::Poisoned) => Ok(true),
+            other => other.map(|()| false),
+        })?;
+        if poisoned {
+            tracing::warn!(path = %self.path.display(), "opening the checkpoint again after a failed write");
+            self.reopen(true)?;
+        }
+        self.with(|open| open.write(shard, chunk))
+    }
+}
+
+fn translate(error: fjall::Error) -> StoreError {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(&error);
+    while let Some(current) = cause {
+        if let Some(io_error) = current.downcast_ref::<io::Error>()
+            && matches!(
+                io_error.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+            )
+        {
+            return StoreError::DiskFull(io_error.to_string());
+        }
+        cause = current.source();
+    }
+    StoreError::Checkpoint(error.to_string())
+}

@@ -1,0 +1,64 @@
+//! Row keys of the checkpoint: `shard (2 bytes, big-endian) ‖ encoded entity key ‖ field`.
+//!
+//! No entity key is a prefix of another, so a row key is unambiguous and row order is the order
+//! of (shard, entity, field).
+
+use millrace_base::{EntityKey, ShardId};
+
+pub(crate) const SHARD_BYTES: usize = 2;
+
+/// The row of `field` of `entity`; with an empty field, the first bytes of all its rows.
+pub(crate) fn row_key(shard: ShardId, entity: &[u8], field: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(SHARD_BYTES + entity.len() + field.len());
+    row.extend_from_slice(&shard.0.to_be_bytes());
+    row.extend_from_slice(entity);
+    row.extend_from_slice(field);
+    row
+}
+
+/// The least byte string above every string that starts with `prefix`; `None` when there is none.
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+/// The least byte string above `bytes`.
+pub(crate) fn successor(bytes: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(bytes.len() + 1);
+    next.extend_from_slice(bytes);
+    next.push(0);
+    next
+}
+
+/// The encoded entity key at the start of `row`.
+pub(crate) fn entity_of(row: &[u8]) -> Option<EntityKey> {
+    EntityKey::split_from(row.get(SHARD_BYTES..)?).map(|(entity, _)| entity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_tight() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xFF\xFF"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xFF"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+
+    #[test]
+    fn rows_sort_by_shard_then_entity_then_field() {
+        let entity = |key: &[u8]| EntityKey::internal("e", key);
+        let rows = [
+            row_key(ShardId(1), entity(b"a").as_bytes(), b"z"),
+            row_key(ShardId(1), entity(b"ab").as_bytes(), b""),
+            row_key(ShardId(1), entity(b"ab").as_bytes(), b"a"),
+            row_key(ShardId(256), entity(b"a").as_bytes(), b""),
+        ];
+        assert!(rows.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(entity_of(&rows[2]), Some(entity(b"ab")));
+    }
+}

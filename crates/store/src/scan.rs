@@ -1,0 +1,241 @@
+//! Ordered scans that merge what memory holds with the checkpoint's rows.
+
+use std::ops::{Bound, ControlFlow};
+
+use millrace_base::{EntityKey, Lsn, Value};
+
+use crate::fields::{Fields, Lookup};
+use crate::row::{SHARD_BYTES, entity_of, prefix_end, row_key, successor};
+use crate::store::{Residency, damaged_row, upper};
+use crate::{Store, StoreError};
+
+/// Rows of one entity that a scan of entities steps over before it seeks to the next entity: a
+/// seek costs about as much as this many steps.
+const STEPS_BEFORE_SEEK: usize = 8;
+
+/// Hidden rows that make a scan worth remembering.
+const STEPS_WORTH_A_HOLE: usize = 16;
+
+/// A field's name and value.
+pub type FieldRow = (Box<[u8]>, Value);
+
+/// What one pass over an entity's rows found.
+struct Rows {
+    found: Vec<FieldRow>,
+    hidden: usize,
+}
+
+impl Store {
+    /// Up to `limit` fields of `entity` in order: those that start with `prefix` and come after `after`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the checkpoint had to be read and could not be.
+    pub fn scan_fields(
+        &mut self,
+        entity: &EntityKey,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<FieldRow>, StoreError> {
+        let Some(index) = self.touch(entity.as_bytes()) else { return Ok(Vec::new()) };
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        if self.entities[index].residency == Residency::Unknown {
+            self.load(index)?;
+        }
+        let low = low_bound(prefix, after);
+        let high = prefix_end(prefix);
+        let rows = match self.entities[index].residency {
+            Residency::Partial => self.read_rows(index, &low, high.as_deref(), limit)?,
+            Residency::Complete | Residency::Unknown => Rows { found: Vec::new(), hidden: 0 },
+        };
+        let entity = &mut self.entities[index];
+        let live = entity.fields.live_range(&low, high.as_deref());
+        let merged = merge(rows.found, live.map(|(name, value)| (name.into(), value.clone())), limit);
+        if entity.residency == Residency::Partial {
+            let first = merged.first().map(|(name, _)| name.clone());
+            remember_hole(&mut entity.fields, low, first.or(high.map(Into::into)), rows.hidden);
+        }
+        Ok(merged)
+    }
+
+    /// Rows of a large entity that memory holds neither a value nor a tombstone for, up to `limit`.
+    fn read_rows(&self, index: u32, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Rows, StoreError> {
+        let entity = &self.entities[index];
+        let mut rows = Rows { found: Vec::new(), hidden: 0 };
+        let mut from = low;
+        if let Fields::Many(many) = &entity.fields
+            && let Some(hole) = many.hole.as_ref().filter(|hole| hole.contains(low))
+        {
+            match &hole.end {
+                Some(end) => from = end,
+                None => return Ok(rows),
+            }
+        }
+        let prefix = row_key(self.shard, &entity.key, b"");
+        let from = row_key(self.shard, &entity.key, from);
+        let to = match high {
+            Some(high) => Some(row_key(self.shard, &entity.key, high)),
+            None => prefix_end(&prefix),
+        };
+        let mut damaged = None;
+        self.checkpoint.scan(Bound::Included(&from), upper(to.as_deref()), &mut |row, encoded| {
+            let name = row.get(prefix.len()..).unwrap_or_default();
+            match entity.fields.lookup(name) {
+                Lookup::Missing => match Value::from_encoded(encoded) {
+                    Some(value) => rows.found.push((name.into(), value)),
+                    None => damaged = Some(damaged_row(row)),
+                },
+                // The first row that memory has a newer value for ends a hole like any other.
+                Lookup::Live(_) => {}
+                Lookup::Dead => rows.hidden += 1,
+            }
+            if rows.found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        damaged.map_or(Ok(rows), Err)
+    }
+
+    /// Up to `limit` entities in order that have a field: those whose key starts with `prefix`
+    /// (see [`EntityKey::scan_prefix`]) and comes after `after`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the checkpoint had to be read and could not be.
+    pub fn scan_entities(
+        &mut self,
+        prefix: &[u8],
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<Vec<EntityKey>, StoreError> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        // Not the successor of the key itself: the rows of `after` begin with it.
+        let low = match after.and_then(|after| prefix_end(after.as_bytes())) {
+            Some(next) if *next > *prefix => next,
+            _ => prefix.to_vec(),
+        };
+        let high = prefix_end(prefix);
+        let clean = if self.checkpoint_empty { Vec::new() } else { self.clean_entities(&low, high.as_deref(), limit)? };
+        let mut clean = clean.into_iter().peekable();
+        let mut found = Vec::new();
+        let below_high = |key: &[u8]| high.as_deref().is_none_or(|high| key < high);
+        let mut dirty = self.dirty.from(&low).take_while(|(key, _)| below_high(key)).peekable();
+        while found.len() < limit {
+            let take_clean = match (clean.peek(), dirty.peek()) {
+                (None, None) => break,
+                (Some(clean), Some((dirty, _))) => clean.as_bytes() < &***dirty,
+                (clean, _) => clean.is_some(),
+            };
+            if take_clean {
+                found.extend(clean.next());
+            } else if let Some((key, index)) = dirty.next()
+                && self.is_live(index)?
+            {
+                found.extend(EntityKey::split_from(key).map(|(key, _)| key));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Entities with a row, but for the dirty ones, whose rows do not decide. Up to `limit`.
+    fn clean_entities(&self, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Vec<EntityKey>, StoreError> {
+        let mut found: Vec<EntityKey> = Vec::new();
+        let mut from = row_key(self.shard, low, b"");
+        let to = match high {
+            Some(high) => Some(row_key(self.shard, high, b"")),
+            None => prefix_end(&self.shard.0.to_be_bytes()),
+        };
+        loop {
+            let mut current: Option<EntityKey> = None;
+            let mut steps = 0;
+            let mut seek = false;
+            let mut damaged = None;
+            self.checkpoint.scan(Bound::Included(&from), upper(to.as_deref()), &mut |row, _| {
+                let key = row.get(SHARD_BYTES..).unwrap_or_default();
+                if current.as_ref().is_some_and(|current| key.starts_with(current.as_bytes())) {
+                    steps += 1;
+                    seek = steps >= STEPS_BEFORE_SEEK;
+                    return if seek { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+                }
+                let Some(entity) = entity_of(row) else {
+                    damaged = Some(damaged_row(row));
+                    return ControlFlow::Break(());
+                };
+                if self.entity_lsn(&entity) == Lsn::ZERO {
+                    found.push(entity.clone());
+                }
+                (current, steps) = (Some(entity), 0);
+                if found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            if let Some(error) = damaged {
+                return Err(error);
+            }
+            match (seek, &current) {
+                (true, Some(current)) => match prefix_end(&row_key(self.shard, current.as_bytes(), b"")) {
+                    Some(next) => from = next,
+                    None => return Ok(found),
+                },
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Whether a dirty entity has any field.
+    fn is_live(&self, index: u32) -> Result<bool, StoreError> {
+        let entity = &self.entities[index];
+        if entity.fields.has_live() {
+            return Ok(true);
+        }
+        match entity.residency {
+            Residency::Complete => Ok(false),
+            Residency::Partial | Residency::Unknown => Ok(!self.read_rows(index, b"", None, 1)?.found.is_empty()),
+        }
+    }
+}
+
+fn low_bound(prefix: &[u8], after: Option<&[u8]>) -> Vec<u8> {
+    match after {
+        Some(after) if after >= prefix => successor(after),
+        _ => prefix.to_vec(),
+    }
+}
+
+/// The first `limit` of two sorted streams without common names.
+fn merge(rows: Vec<FieldRow>, live: impl Iterator<Item = FieldRow>, limit: usize) -> Vec<FieldRow> {
+    let mut rows = rows.into_iter().peekable();
+    let mut live = live.take(limit).peekable();
+    let mut merged = Vec::new();
+    while merged.len() < limit {
+        let take_row = match (rows.peek(), live.peek()) {
+            (Some((row, _)), Some((name, _))) => row < name,
+            (row, _) => row.is_some(),
+        };
+        let Some(next) = (if take_row { rows.next() } else { live.next() }) else { break };
+        merged.push(next);
+    }
+    merged
+}
+
+/// Remembers that nothing lies from `low` to `end`. A scan that started inside the known hole
+/// widens it; another one replaces it only if it had much to step over, because a reader that
+/// pages through the entity must not displace what the reader of the head needs.
+fn remember_hole(fields: &mut Fields, low: Vec<u8>, end: Option<Box<[u8]>>, hidden: usize) {
+    let Fields::Many(many) = fields else { return };
+    match &mut many.hole {
+        Some(hole) if hole.contains(&low) => {
+            // Only ever widened: a limited prefix may end before the hole does.
+            let wider = match (&hole.end, &end) {
+                (None, _) => false,
+                (Some(_), None) => true,
+                (Some(old), Some(new)) => new > old,
+            };
+            if wider {
+                hole.end = end;
+            }
+        }
+        Some(hole) if hole.end.as_deref() == Some(&low) && hidden > 0 => hole.end = end,
+        Some(_) if hidden < STEPS_WORTH_A_HOLE => {}
+        _ => many.set_hole(low.into(), end),
+    }
+}

@@ -1,0 +1,387 @@
+//! One shard's state: finding, reading, writing and replaying.
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
+use hashbrown::HashTable;
+use millrace_base::{EntityKey, Lsn, ShardId, Value};
+use millrace_format::{EntryRef, Write, WriteRef};
+
+use crate::arena::Arena;
+use crate::dirty::DirtyIndex;
+use crate::fields::{FieldName, Fields, Lookup, Sizes};
+use crate::flush::{Flush, Taken};
+use crate::row::{SHARD_BYTES, prefix_end, row_key};
+use crate::{Checkpoint, StoreError};
+
+/// Fields up to which an entity is loaded whole on first touch: one scan of neighbouring rows is
+/// then cheaper than point reads, and absent fields are known to be absent.
+const LOAD_FIELDS: usize = 128;
+
+/// Bytes of rows up to which an entity is loaded whole, for the same reason.
+const LOAD_BYTES: usize = 64 << 10;
+
+/// What memory knows of the fields an entity has in the checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Residency {
+    /// Nothing: the entity was written without being read.
+    Unknown,
+    /// Everything: a field not in memory is absent.
+    Complete,
+    /// It is large: fields not in memory are read one by one. Its fields are maps.
+    Partial,
+}
+
+/// An entity in memory.
+pub(crate) struct Entity {
+    pub(crate) key: Arc<[u8]>,
+    /// The LSN of the last write to it; zero when the checkpoint holds all of it.
+    pub(crate) last_write: Lsn,
+    pub(crate) fields: Fields,
+    pub(crate) residency: Residency,
+    /// Touched since the eviction clock's hand last passed.
+    pub(crate) referenced: bool,
+}
+
+/// What an entity costs beside its fields: itself, its key's counts, its slot in the hash table
+/// (9 bytes at a load between 7/16 and 7/8).
+pub(crate) fn entity_bytes(key: &[u8]) -> usize {
+    const INDEX_BYTES: usize = 16;
+    const COUNT_BYTES: usize = 16;
+    std::mem::size_of::<Entity>() + INDEX_BYTES + COUNT_BYTES + key.len()
+}
+
+/// What being dirty adds: 36 bytes in the ordered index, whose nodes are two thirds full.
+pub(crate) const DIRTY_INDEX_BYTES: usize = 56;
+
+/// Where a key is: part of its hash, so that neither growing nor most misses touch the entity.
+#[derive(Clone, Copy)]
+pub(crate) struct Located {
+    hash: u32,
+    pub(crate) index: u32,
+}
+
+impl Located {
+    /// The table's hash, made of the stored half: the table reads its top and its low bits.
+    fn table_hash(hash: u32) -> u64 {
+        u64::from(hash) << 32 | u64::from(hash)
+    }
+}
+
+/// One shard's state, single-threaded, pure but for the checkpoint it is given.
+pub struct Store {
+    pub(crate) shard: ShardId,
+    pub(crate) checkpoint: Arc<dyn Checkpoint>,
+    hash_seed: u64,
+    shared_seed: SharedSeed,
+    pub(crate) lsn: Lsn,
+    pub(crate) checkpoint_lsn: Lsn,
+    /// No row of this shard can be in the checkpoint: what memory lacks is absent.
+    pub(crate) checkpoint_empty: bool,
+    pub(crate) entities: Arena<Entity>,
+    located: HashTable<Located>,
+    /// Entities whose `last_write` is not zero, in the order of their keys.
+    pub(crate) dirty: DirtyIndex,
+    pub(crate) sizes: Sizes,
+    pub(crate) flush: Option<Flush>,
+    /// Chunks confirmed whose entities are still to be made clean.
+    pub(crate) written: VecDeque<Taken>,
+    pub(crate) next_chunk: u64,
+    pub(crate) clock_hand: u32,
+    /// Kept by `replay` between entries for its memory only.
+    found: Vec<Option<u32>>,
+}
+
+impl Store {
+    /// The state of `shard` as the checkpoint holds it; the log's entries after
+    /// [`Store::checkpoint_lsn`] are to be replayed next. `hash_seed` should be secret: it keeps
+    /// chosen keys from colliding. Nothing observable depends on it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the checkpoint cannot be read.
+    pub fn open(shard: ShardId, checkpoint: Arc<dyn Checkpoint>, hash_seed: u64) -> Result<Store, StoreError> {
+        let lsn = checkpoint.lsn(shard)?;
+        let prefix = shard.0.to_be_bytes();
+        let end = prefix_end(&prefix);
+        let mut checkpoint_empty = true;
+        checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |_, _| {
+            checkpoint_empty = false;
+            ControlFlow::Break(())
+        })?;
+        Ok(Store {
+            shard,
+            checkpoint,
+            hash_seed,
+            shared_seed: SharedSeed::from_u64(hash_seed),
+            lsn,
+            checkpoint_lsn: lsn,
+            checkpoint_empty,
+            entities: Arena::new(),
+            located: HashTable::new(),
+            dirty: DirtyIndex::default(),
+            sizes: Sizes::default(),
+            flush: None,
+            written: VecDeque::new(),
+            next_chunk: 0,
+            clock_hand: 0,
+            found: Vec::new(),
+        })
+    }
+
+    /// The shard this is the state of.
+    #[must_use]
+    pub fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// The LSN of the last applied entry.
+    #[must_use]
+    pub fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// The LSN up to which the checkpoint holds everything: the log is needed from the next one on.
+    #[must_use]
+    pub fn checkpoint_lsn(&self) -> Lsn {
+        self.checkpoint_lsn
+    }
+
+    /// The LSN of the last write to `entity`, which is what a reply that read it must wait for;
+    /// [`Lsn::ZERO`] when the checkpoint holds all of it, which only durable writes can reach.
+    #[must_use]
+    pub fn entity_lsn(&self, entity: &EntityKey) -> Lsn {
+        self.find(entity.as_bytes()).map_or(Lsn::ZERO, |index| self.entities[index].last_write)
+    }
+
+    /// Entities with writes that no checkpoint holds yet.
+    #[must_use]
+    pub fn dirty_entities(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Entities in memory.
+    #[must_use]
+    pub fn resident_entities(&self) -> usize {
+        self.entities.len()
+    }
+
+    /// Bytes of memory held for entities and their fields.
+    #[must_use]
+    pub fn resident_bytes(&self) -> usize {
+        self.sizes.resident
+    }
+
+    /// The part of [`Store::resident_bytes`] that cannot be evicted before it is flushed.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> usize {
+        self.sizes.dirty
+    }
+
+    /// A field's value.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the checkpoint had to be read and could not be.
+    pub fn get(&mut self, entity: &EntityKey, field: &[u8]) -> Result<Option<&Value>, StoreError> {
+        let Some(index) = self.touch(entity.as_bytes()) else { return Ok(None) };
+        if matches!(self.entities[index].fields.lookup(field), Lookup::Missing) {
+            if self.entities[index].residency == Residency::Unknown {
+                self.load(index)?;
+            }
+            let missing = matches!(self.entities[index].fields.lookup(field), Lookup::Missing);
+            if missing && self.entities[index].residency == Residency::Partial {
+                self.load_field(index, field)?;
+            }
+        }
+        match self.entities[index].fields.lookup(field) {
+            Lookup::Live(value) => Ok(Some(value)),
+            Lookup::Dead | Lookup::Missing => Ok(None),
+        }
+    }
+
+    /// Applies the writes of one committed transaction.
+    ///
+    /// # Errors
+    /// None at present: writing needs no read.
+    ///
+    /// # Panics
+    /// When `lsn` is not the next one: the shard that numbers entries is broken then.
+    pub fn apply(&mut self, lsn: Lsn, writes: impl IntoIterator<Item = Write>) -> Result<(), StoreError> {
+        assert_eq!(lsn, self.lsn.next(), "entries are applied in order");
+        self.lsn = lsn;
+        for Write { entity, field, value } in writes {
+            let index = self.find(entity.as_bytes());
+            self.write(index, entity.as_bytes(), field, value);
+        }
+        Ok(())
+    }
+
+    /// Applies an entry read from the log. Entries up to [`Store::lsn`] are passed over, so a log
+    /// may be replayed from an earlier entry than necessary.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the entry is of another shard, leaves a gap, or holds a key or value
+    /// this version does not know; nothing of it is applied then.
+    pub fn replay(&mut self, entry: &EntryRef<'_>) -> Result<(), StoreError> {
+        if entry.shard != self.shard {
+            return Err(StoreError::WrongShard { expected: self.shard, found: entry.shard });
+        }
+        if entry.lsn <= self.lsn {
+            return Ok(());
+        }
+        if entry.lsn != self.lsn.next() {
+            return Err(StoreError::OutOfOrder { expected: self.lsn.next(), found: entry.lsn });
+        }
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        for write in &entry.writes {
+            found.push(self.check(write)?);
+        }
+        self.lsn = entry.lsn;
+        for (write, found) in entry.writes.iter().zip(&found) {
+            // `check` has refused every entry with a value that would vanish here.
+            let value = write.value.and_then(Value::from_encoded);
+            // An earlier write of this entry may have brought the entity in.
+            let index = found.or_else(|| (entry.writes.len() > 1).then(|| self.find(write.entity)).flatten());
+            self.write(index, write.entity, write.field, value);
+        }
+        self.found = found;
+        Ok(())
+    }
+
+    /// Where a logged write's entity is, if it is in memory; refuses what this version cannot hold.
+    fn check(&self, write: &WriteRef<'_>) -> Result<Option<u32>, StoreError> {
+        let known_value = match write.value {
+            // Of an encoded value, only the first byte decides whether it is known.
+            Some(encoded) => Value::from_encoded(encoded.get(..1).unwrap_or_default()).is_some(),
+            None => true,
+        };
+        let found = self.find(write.entity);
+        let is_key = |bytes| EntityKey::split_from(bytes).is_some_and(|(_, rest)| rest.is_empty());
+        if known_value && (found.is_some() || is_key(write.entity)) {
+            return Ok(found);
+        }
+        Err(StoreError::Corrupt("a log entry holds a key or value of no known kind".to_owned()))
+    }
+
+    /// Writes to the entity `key`, which is at `index` if it is in memory.
+    fn write(&mut self, index: Option<u32>, key: &[u8], field: impl FieldName, value: Option<Value>) {
+        let index = index.unwrap_or_else(|| self.insert(key));
+        let entity = &mut self.entities[index];
+        entity.referenced = true;
+        if entity.last_write == Lsn::ZERO {
+            self.dirty.insert(&entity.key, index);
+            self.sizes.resident += DIRTY_INDEX_BYTES;
+            self.sizes.dirty += DIRTY_INDEX_BYTES;
+        }
+        entity.last_write = self.lsn;
+        entity.fields.write(field, value, entity.residency == Residency::Complete, &mut self.sizes);
+    }
+
+    fn hash(&self, key: &[u8]) -> u32 {
+        let mut hasher = FoldHasher::with_seed(self.hash_seed, &self.shared_seed);
+        hasher.write(key);
+        (hasher.finish() >> 32) as u32
+    }
+
+    pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
+        let hash = self.hash(key);
+        let is_it = |located: &Located| located.hash == hash && *self.entities[located.index].key == *key;
+        self.located.find(Located::table_hash(hash), is_it).map(|located| located.index)
+    }
+
+    /// Finds or brings in an entity that is to be read; `None` when it is known to have no fields.
+    pub(crate) fn touch(&mut self, key: &[u8]) -> Option<u32> {
+        if let Some(index) = self.find(key) {
+            self.entities[index].referenced = true;
+            return Some(index);
+        }
+        // Nothing is remembered about absent entities while asking costs nothing.
+        (!self.checkpoint_empty).then(|| self.insert(key))
+    }
+
+    fn insert(&mut self, key: &[u8]) -> u32 {
+        let residency = if self.checkpoint_empty { Residency::Complete } else { Residency::Unknown };
+        let entity =
+            Entity { key: key.into(), last_write: Lsn::ZERO, fields: Fields::new(), residency, referenced: true };
+        let index = self.entities.insert(entity);
+        let hash = self.hash(key);
+        let table_hash = |located: &Located| Located::table_hash(located.hash);
+        self.located.insert_unique(Located::table_hash(hash), Located { hash, index }, table_hash);
+        self.sizes.resident += entity_bytes(key);
+        index
+    }
+
+    /// Forgets a clean entity.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let Some(entity) = self.entities.remove(index) else { return };
+        debug_assert_eq!(entity.last_write, Lsn::ZERO, "only clean entities are forgotten");
+        self.sizes.resident -= entity_bytes(&entity.key) + entity.fields.resident_bytes();
+        let hash = Located::table_hash(self.hash(&entity.key));
+        if let Ok(found) = self.located.find_entry(hash, |located| located.index == index) {
+            found.remove();
+        }
+    }
+
+    /// Reads an entity's rows under what memory already holds of it: all of them if they are few.
+    pub(crate) fn load(&mut self, index: u32) -> Result<(), StoreError> {
+        let entity = &mut self.entities[index];
+        let prefix = row_key(self.shard, &entity.key, b"");
+        let end = prefix_end(&prefix);
+        let mut rows: Vec<(Box<[u8]>, Value)> = Vec::new();
+        let mut bytes = 0;
+        let mut small = true;
+        let mut damaged = false;
+        self.checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |row, encoded| {
+            // The bounds are looked at when there is another row, so a single large value is no
+            // reason to read it twice.
+            if rows.len() >= LOAD_FIELDS || bytes >= LOAD_BYTES {
+                small = false;
+                return ControlFlow::Break(());
+            }
+            let name = row.get(prefix.len()..).unwrap_or_default();
+            bytes += name.len() + encoded.len();
+            match Value::from_encoded(encoded) {
+                Some(value) => rows.push((name.into(), value)),
+                None => damaged = true,
+            }
+            ControlFlow::Continue(())
+        })?;
+        if damaged {
+            return Err(damaged_row(&prefix));
+        }
+        if small {
+            entity.residency = Residency::Complete;
+            for (name, value) in rows {
+                entity.fields.add_clean(&name, value, &mut self.sizes);
+            }
+        } else {
+            entity.residency = Residency::Partial;
+            entity.fields.become_many(&mut self.sizes);
+        }
+        Ok(())
+    }
+
+    fn load_field(&mut self, index: u32, field: &[u8]) -> Result<(), StoreError> {
+        let entity = &mut self.entities[index];
+        let row = row_key(self.shard, &entity.key, field);
+        if let Some(encoded) = self.checkpoint.get(&row)? {
+            let value = Value::from_encoded(&encoded).ok_or_else(|| damaged_row(&row))?;
+            entity.fields.add_clean(field, value, &mut self.sizes);
+        }
+        Ok(())
+    }
+}
+
+/// The end of a range that stops before `end`, if there is one.
+pub(crate) fn upper(end: Option<&[u8]>) -> Bound<&[u8]> {
+    end.map_or(Bound::Unbounded, Bound::Excluded)
+}
+
+pub(crate) fn damaged_row(row: &[u8]) -> StoreError {
+    let name = row.get(SHARD_BYTES..).unwrap_or_default().escape_ascii();
+    StoreError::Corrupt(format!("checkpoint row {name} holds no value of a known kind"))
+}

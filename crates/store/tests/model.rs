@@ -1,0 +1,434 @@
+//! The store against a model, through every interleaving of writes, reads, flushes that succeed,
+//! fail or are cut short, evictions, and crashes that lose what the log had not made durable.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use millrace_base::{EntityKey, Lsn, Name, ShardId, UnixMillis, Value, ValueKind};
+use millrace_format::{Entry, EntryRef, Write};
+use millrace_store::{Checkpoint, FjallCheckpoint, FlushChunk, MemoryCheckpoint, Store};
+use proptest::prelude::*;
+
+const SHARD: ShardId = ShardId(3);
+
+/// What happens to a chunk that is reported as failed.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    NotWritten,
+    WrittenAllTheSame,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Commit(Vec<(u8, u8, Option<u8>)>),
+    /// Many fields at once, from `start` on: entities large enough for maps and for partial loading.
+    Bulk {
+        entity: u8,
+        start: u8,
+        count: u8,
+        value: Option<u8>,
+    },
+    /// Deletes the first fields, reading each time which is first: a queue.
+    Drain {
+        entity: u8,
+        count: u8,
+    },
+    Get {
+        entity: u8,
+        field: u8,
+    },
+    ScanFields {
+        entity: u8,
+        prefix: bool,
+        after: Option<u8>,
+        limit: u8,
+    },
+    ScanEntities {
+        after: Option<u8>,
+        limit: u8,
+    },
+    Begin,
+    Take(u16),
+    Extend(u16),
+    Write,
+    FlushAll,
+    Settle(u8),
+    Fail(Failure),
+    Evict(u16),
+    Durable(u8),
+    /// A chunk that is extended after a commit, written, and followed by a crash: the narrow path
+    /// on which rows could outlive what the log lost.
+    CrashAfterExtending {
+        take: u16,
+        writes: Vec<(u8, u8, Option<u8>)>,
+        keep: u8,
+    },
+    Crash {
+        keep: u8,
+        seed: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let write = || (0..8u8, 0..12u8, proptest::option::weighted(0.6, any::<u8>()));
+    prop_oneof![
+        6 => proptest::collection::vec(write(), 1..5).prop_map(Step::Commit),
+        2 => (0..3u8, 0..100u8, 0..150u8, proptest::option::weighted(0.7, any::<u8>()))
+            .prop_map(|(entity, start, count, value)| Step::Bulk { entity, start, count, value }),
+        2 => (0..3u8, 1..60u8).prop_map(|(entity, count)| Step::Drain { entity, count }),
+        4 => (0..8u8, 0..200u8).prop_map(|(entity, field)| Step::Get { entity, field }),
+        4 => (0..8u8, any::<bool>(), proptest::option::of(0..200u8), 0..200u8)
+            .prop_map(|(entity, prefix, after, limit)| Step::ScanFields { entity, prefix, after, limit }),
+        3 => (proptest::option::of(0..8u8), 0..9u8).prop_map(|(after, limit)| Step::ScanEntities { after, limit }),
+        3 => Just(Step::Begin),
+        4 => (1..3000u16).prop_map(Step::Take),
+        2 => (1..3000u16).prop_map(Step::Extend),
+        4 => Just(Step::Write),
+        2 => Just(Step::FlushAll),
+        1 => any::<u8>().prop_map(Step::Settle),
+        1 => prop_oneof![Just(Failure::NotWritten), Just(Failure::WrittenAllTheSame)].prop_map(Step::Fail),
+        3 => prop_oneof![Just(0u16), any::<u16>()].prop_map(Step::Evict),
+        2 => any::<u8>().prop_map(Step::Durable),
+        1 => (1..400u16, proptest::collection::vec(write(), 1..5), any::<u8>())
+            .prop_map(|(take, writes, keep)| Step::CrashAfterExtending { take, writes, keep }),
+        1 => (any::<u8>(), any::<u64>()).prop_map(|(keep, seed)| Step::Crash { keep, seed }),
+    ]
+}
+
+fn entity(number: u8) -> EntityKey {
+    // Keys that extend each other and hold the bytes the encoding escapes.
+    let key: &[u8] = [&b"a"[..], b"a\0", b"a\0\xFF", b"ab", b"b", b"", b"\xFF", b"\xFF\xFF"][usize::from(number)];
+    EntityKey::new(&Name::new("app").expect("valid"), &Name::new("service").expect("valid"), key)
+}
+
+fn field(number: u8) -> Vec<u8> {
+    match number {
+        0 => Vec::new(),
+        1 => vec![0xFF],
+        2 => vec![0xFF, 0xFF],
+        3 => b"f".to_vec(),
+        number => vec![b'f', number],
+    }
+}
+
+fn value(number: u8) -> Value {
+    Value::new(ValueKind::Bytes, &vec![number; usize::from(number) % 40])
+}
+
+type Fields = BTreeMap<Vec<u8>, Value>;
+
+struct World {
+    checkpoint: Arc<dyn Checkpoint>,
+    store: Store,
+    /// Every committed write set, by LSN from 1.
+    log: Vec<Vec<Write>>,
+    durable: usize,
+    model: BTreeMap<EntityKey, Fields>,
+    last_write: BTreeMap<EntityKey, Lsn>,
+    out: VecDeque<FlushChunk>,
+}
+
+impl World {
+    fn new(checkpoint: Arc<dyn Checkpoint>) -> Self {
+        let store = Store::open(SHARD, Arc::clone(&checkpoint), 1).expect("opens");
+        let (model, last_write) = (BTreeMap::new(), BTreeMap::new());
+        World { checkpoint, store, log: Vec::new(), durable: 0, model, last_write, out: VecDeque::new() }
+    }
+
+    fn model_apply(&mut self, lsn: Lsn, writes: &[Write]) {
+        for write in writes {
+            self.last_write.insert(write.entity.clone(), lsn);
+            let fields = self.model.entry(write.entity.clone()).or_default();
+            match &write.value {
+                Some(value) => fields.insert(write.field.to_vec(), value.clone()),
+                None => fields.remove(&*write.field),
+            };
+            if fields.is_empty() {
+                self.model.remove(&write.entity);
+            }
+        }
+    }
+
+    fn commit(&mut self, writes: Vec<Write>) {
+        let lsn = self.store.lsn().next();
+        self.store.apply(lsn, writes.clone()).expect("applies");
+        self.model_apply(lsn, &writes);
+        self.log.push(writes);
+        assert_eq!(self.log.len() as u64, lsn.0);
+    }
+
+    fn write_oldest(&mut self) {
+        let Some(chunk) = self.out.pop_front() else { return };
+        self.durable = self.durable.max(chunk.needs_durable().0 as usize);
+        self.checkpoint.write(SHARD, &chunk).expect("writes");
+        let confirmed = self.store.confirm_flush_chunk(&chunk);
+        assert_eq!(confirmed, chunk.advances_to());
+        if let Some(lsn) = confirmed {
+            assert_eq!(self.store.checkpoint_lsn(), lsn);
+            assert_eq!(self.checkpoint.lsn(SHARD), Ok(lsn));
+        }
+    }
+
+    fn fail_oldest(&mut self, failure: Failure) {
+        let Some(chunk) = self.out.pop_front() else { return };
+        if let Failure::WrittenAllTheSame = failure {
+            self.durable = self.durable.max(chunk.needs_durable().0 as usize);
+            self.checkpoint.write(SHARD, &chunk).expect("writes");
+        }
+        self.out.clear();
+        self.store.abandon_flush();
+        assert_eq!(self.store.confirm_flush_chunk(&chunk), None, "a late confirmation changes nothing");
+    }
+
+    fn flush_all(&mut self) {
+        self.store.begin_flush();
+        loop {
+            while let Some(chunk) = self.store.next_flush_chunk(700) {
+                self.out.push_back(chunk);
+            }
+            if self.out.is_empty() {
+                break;
+            }
+            self.write_oldest();
+        }
+        assert!(!self.store.is_flushing());
+    }
+
+    fn crash(&mut self, keep: u8, seed: u64) {
+        let lost = self.log.len() - self.durable;
+        self.log.truncate(self.durable + lost * usize::from(keep) / 255);
+        self.out.clear();
+        self.store = Store::open(SHARD, Arc::clone(&self.checkpoint), seed).expect("opens");
+        assert_eq!(self.store.lsn(), self.store.checkpoint_lsn());
+        (self.model, self.last_write) = (BTreeMap::new(), BTreeMap::new());
+        // The log is kept from some entry before the checkpoint's LSN on.
+        let kept_from = (self.store.lsn().0 as usize).saturating_sub(usize::from(keep) % 3);
+        for (index, writes) in std::mem::take(&mut self.log).into_iter().enumerate() {
+            let lsn = Lsn(index as u64 + 1);
+            self.model_apply(lsn, &writes);
+            if index >= kept_from {
+                let mut bytes = Vec::new();
+                Entry { shard: SHARD, lsn, time: UnixMillis(0), writes: &writes }.encode(&mut bytes);
+                self.store.replay(&EntryRef::decode(&bytes).expect("decodes")).expect("replays");
+            }
+            self.log.push(writes);
+        }
+        // What recovery has read it has read from disk.
+        self.durable = self.log.len();
+        assert_eq!(self.store.lsn().0 as usize, self.log.len());
+    }
+
+    fn expected_fields(
+        &self,
+        entity: &EntityKey,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Vec<(Box<[u8]>, Value)> {
+        let fields = self.model.get(entity).into_iter().flatten();
+        fields
+            .filter(|(name, _)| name.starts_with(prefix) && after.is_none_or(|after| name.as_slice() > after))
+            .take(limit)
+            .map(|(name, value)| (name.as_slice().into(), value.clone()))
+            .collect()
+    }
+
+    fn check_scan(&mut self, entity: &EntityKey, prefix: &[u8], after: Option<&[u8]>, limit: usize) {
+        let expected = self.expected_fields(entity, prefix, after, limit);
+        assert_eq!(self.store.scan_fields(entity, prefix, after, limit), Ok(expected));
+    }
+
+    fn check_entities(&mut self, after: Option<&EntityKey>, limit: usize) {
+        for key_prefix in [&b""[..], b"a"] {
+            let prefix = EntityKey::scan_prefix("app", "service", key_prefix);
+            let expected: Vec<_> = self
+                .model
+                .keys()
+                .filter(|key| key.as_bytes().starts_with(&prefix) && after.is_none_or(|after| *key > after))
+                .take(limit)
+                .cloned()
+                .collect();
+            assert_eq!(self.store.scan_entities(&prefix, after, limit), Ok(expected));
+        }
+    }
+
+    fn check_all(&mut self) {
+        self.check_entities(None, 100);
+        for number in 0..8 {
+            let entity = entity(number);
+            let last = self.last_write.get(&entity).copied().unwrap_or_default();
+            let reported = self.store.entity_lsn(&entity);
+            assert!(
+                reported == last || (reported == Lsn::ZERO && last.0 as usize <= self.durable),
+                "a reader would not wait for {last}"
+            );
+            self.check_scan(&entity, b"", None, 1000);
+        }
+        assert!(self.store.dirty_bytes() <= self.store.resident_bytes());
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Commit(writes) => {
+                let writes = writes.into_iter().map(|(e, f, v)| write(e, f, v)).collect();
+                self.commit(writes);
+            }
+            Step::Bulk { entity, start, count, value } => {
+                let fields = start..start.saturating_add(count);
+                self.commit(fields.map(|field| write(entity, field, value)).collect());
+            }
+            Step::Drain { entity: number, count } => self.drain(number, count),
+            Step::Get { entity: number, field: name } => {
+                let (entity, name) = (entity(number), field(name));
+                let expected = self.model.get(&entity).and_then(|fields| fields.get(&name));
+                assert_eq!(self.store.get(&entity, &name), Ok(expected));
+            }
+            Step::ScanFields { entity: number, prefix, after, limit } => {
+                let prefix = if prefix { &b"f"[..] } else { b"" };
+                let after = after.map(field);
+                self.check_scan(&entity(number), prefix, after.as_deref(), limit.into());
+            }
+            Step::ScanEntities { after, limit } => self.check_entities(after.map(entity).as_ref(), limit.into()),
+            Step::Begin => {
+                self.store.begin_flush();
+            }
+            Step::Take(max_bytes) => {
+                let max_bytes = usize::from(max_bytes);
+                if let Some(mut chunk) = self.store.next_flush_chunk(max_bytes) {
+                    if max_bytes % 2 == 0 {
+                        self.store.extend_flush_chunk(&mut chunk, max_bytes);
+                    }
+                    self.out.push_back(chunk);
+                }
+            }
+            Step::Extend(more_bytes) => {
+                if let Some(chunk) = self.out.back_mut() {
+                    self.store.extend_flush_chunk(chunk, more_bytes.into());
+                }
+            }
+            Step::Write => self.write_oldest(),
+            Step::FlushAll => self.flush_all(),
+            Step::Settle(count) => {
+                self.store.settle(count.into());
+            }
+            Step::Fail(failure) => self.fail_oldest(failure),
+            Step::Evict(target) => self.store.evict(target.into()),
+            Step::Durable(part) => self.durable += (self.log.len() - self.durable) * usize::from(part) / 255,
+            Step::CrashAfterExtending { take, writes, keep } => {
+                self.take(Step::Begin);
+                self.take(Step::Take(take));
+                self.take(Step::Commit(writes));
+                self.take(Step::Extend(take));
+                self.take(Step::Write);
+                self.crash(keep, 1);
+            }
+            Step::Crash { keep, seed } => self.crash(keep, seed),
+        }
+    }
+
+    fn drain(&mut self, number: u8, count: u8) {
+        let entity = entity(number);
+        for _ in 0..count {
+            let head = self.store.scan_fields(&entity, b"", None, 1).expect("scans");
+            assert_eq!(head, self.expected_fields(&entity, b"", None, 1));
+            let Some((name, _)) = head.into_iter().next() else { return };
+            self.commit(vec![Write { entity: entity.clone(), field: name, value: None }]);
+        }
+    }
+
+    fn finish(mut self) {
+        self.check_all();
+        // The first may be the end of one that began before the last writes.
+        self.flush_all();
+        self.flush_all();
+        while self.store.settle(10) {}
+        self.check_all();
+        assert_eq!(self.store.checkpoint_lsn(), self.store.lsn());
+        assert_eq!(self.store.dirty_bytes(), 0, "everything is flushed");
+        self.store.evict(0);
+        assert_eq!((self.store.resident_bytes(), self.store.resident_entities()), (0, 0), "everything is evicted");
+        self.check_all();
+        self.crash(255, 99);
+        self.check_all();
+    }
+}
+
+fn write(number: u8, name: u8, content: Option<u8>) -> Write {
+    Write { entity: entity(number), field: field(name).into(), value: content.map(value) }
+}
+
+fn run(checkpoint: Arc<dyn Checkpoint>, steps: Vec<Step>) {
+    let mut world = World::new(checkpoint);
+    for step in steps {
+        world.take(step);
+    }
+    world.finish();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
+
+    #[test]
+    fn a_store_over_memory_equals_the_model(steps in proptest::collection::vec(step(), 1..80)) {
+        run(Arc::new(MemoryCheckpoint::new()), steps);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20) })]
+
+    #[test]
+    fn a_store_over_fjall_equals_the_model(steps in proptest::collection::vec(step(), 1..60)) {
+        let folder = tempfile::tempdir().expect("a folder");
+        run(Arc::new(FjallCheckpoint::open(folder.path(), 1 << 20).expect("opens")), steps);
+    }
+}
+
+fn numbered(number: u16, content: Option<u8>) -> Write {
+    Write { entity: entity(0), field: number.to_be_bytes().as_slice().into(), value: content.map(value) }
+}
+
+#[test]
+fn a_field_written_again_is_not_taken_for_the_one_confirmed_before() {
+    let mut world = World::new(Arc::new(MemoryCheckpoint::new()));
+    world.commit((0..5000).map(|number| numbered(number, Some(1))).collect());
+    world.store.begin_flush();
+    world.out.extend(world.store.next_flush_chunk(usize::MAX / 2));
+    world.write_oldest();
+    assert!(world.store.dirty_bytes() > 0, "the chunk is too large to be settled at once");
+    world.commit((0..5000).map(|number| numbered(number, Some(2))).collect());
+    world.store.begin_flush();
+    world.out.extend(world.store.next_flush_chunk(usize::MAX / 2));
+    world.store.settle(usize::MAX);
+    world.fail_oldest(Failure::NotWritten);
+    world.finish();
+}
+
+#[test]
+fn a_field_put_where_a_queue_was_drained_is_found_again() {
+    let mut world = World::new(Arc::new(MemoryCheckpoint::new()));
+    world.commit((0..1000).map(|number| numbered(number, Some(1))).collect());
+    world.flush_all();
+    world.store.settle(usize::MAX);
+    world.store.evict(0);
+    assert_eq!(world.store.resident_entities(), 0);
+    // Partly on disk now; draining it leaves a hole at its head.
+    world.drain(0, 200);
+    for step in 0..20u16 {
+        // Into the hole, onto disk, out of memory, while other fields keep the entity dirty.
+        world.commit(vec![numbered(step * 10, Some(2))]);
+        world.flush_all();
+        world.store.settle(usize::MAX);
+        world.commit(vec![numbered(2000 + step, Some(3))]);
+        world.check_scan(&entity(0), b"", None, 2000);
+        for number in 300..330 {
+            let name = u16::to_be_bytes(number);
+            assert_eq!(world.store.get(&entity(0), &name), Ok(Some(&value(1))));
+        }
+        let before = world.store.resident_bytes();
+        world.store.evict(0);
+        assert!(world.store.resident_bytes() < before, "clean fields of a dirty entity can go");
+        world.check_scan(&entity(0), b"", None, 2000);
+    }
+    world.finish();
+}

@@ -1,0 +1,17 @@
+//! Log entries: what decodes is within its bytes, and encodes to the same bytes again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use millrace_format::{Entry, EntryRef, Write, entry_position};
+
+fuzz_target!(|bytes: &[u8]| {
+    let position = entry_position(bytes);
+    let Ok(entry) = EntryRef::decode(bytes) else { return };
+    assert_eq!(position, Ok((entry.shard, entry.lsn)));
+    let writes: Option<Vec<Write>> = entry.writes.iter().map(|write| write.to_write()).collect();
+    if let Some(writes) = writes {
+        let mut again = Vec::new();
+        Entry { shard: entry.shard, lsn: entry.lsn, time: entry.time, writes: &writes }.encode(&mut again);
+        assert_eq!(again, bytes);
+    }
+});

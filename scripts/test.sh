@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# test.sh: every check and test, cheapest first; stops at the first that fails.
+#
+# The server is built first and by itself: the binary that the black-box tests run is then the
+# one that users build, not one with the features of the whole workspace.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+
+step() {
+    local name=$1 started=$SECONDS
+    shift
+    echo "== $name"
+    "$@" || { echo "== $name failed after $((SECONDS - started)) s" >&2; exit 1; }
+    echo "== $name: $((SECONDS - started)) s"
+}
+
+examples() {
+    local log path failures=0
+    log=$(mktemp)
+    for path in examples/*/test.sh; do
+        if BINARY="$(realpath "$target")/release/millrace" "$path" >"$log" 2>&1; then
+            echo "$path: $(tail -1 "$log")"
+        else
+            failures=$((failures + 1))
+            echo "$path failed:" >&2
+            cat "$log" >&2
+        fi
+    done
+    rm -f "$log"
+    [ "$failures" = 0 ]
+}
+
+step tidy cargo xtask tidy
+step format cargo fmt --all --check
+step "format of fuzz" cargo fmt --manifest-path fuzz/Cargo.toml --check
+step build cargo build --quiet --release --locked -p millrace-server
+step clippy cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
+step "types of the examples" scripts/check-types.sh
+step "examples" examples
+step "cargo test" cargo test --quiet --release --locked --workspace

@@ -1,0 +1,34 @@
+//! The simulated time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millrace_io::Clock;
+
+/// A clock that the simulator moves.
+#[derive(Debug, Default)]
+pub struct SimClock {
+    now_ms: AtomicU64,
+}
+
+impl SimClock {
+    /// A clock that shows `now_ms`.
+    #[must_use]
+    pub fn new(now_ms: u64) -> Self {
+        Self { now_ms: AtomicU64::new(now_ms) }
+    }
+
+    /// Moves it forward.
+    pub fn advance(&self, milliseconds: u64) {
+        self.now_ms.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> u64 {
+        self.now_ms.load(Ordering::Relaxed)
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.now() * 1_000_000
+    }
+}

@@ -1,0 +1,222 @@
+//! One simulated core: its shards, its engine, and what they ask for, collected.
+//!
+//! This is what a real driver does around shards, without threads, queues or files: every output
+//! of a shard becomes an [`Event`] or a [`LoggedEntry`], and whoever drives the core decides when
+//! and in which order they come true.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use millrace_base::{Error, Lsn, ShardId, UnixMillis};
+use millrace_format::{Entry, Write};
+use millrace_func::{Catalog, LogLevel, Offload};
+use millrace_shard::{
+    Delivery, Entropy, FrameIds, OffloadTicket, Outputs, Reply, RouteCall, Sequence, Shard, Token, Unbound, UnboundStep,
+    World,
+};
+
+use crate::engine::ScriptEngine;
+use crate::random::mix;
+
+/// Something a shard asked for.
+#[derive(Clone)]
+pub enum Event {
+    /// Answer a request.
+    Reply(Token, Result<Reply, Error>),
+    /// Carry a message to another shard.
+    Deliver(ShardId, Delivery),
+    /// Tell a sender what has arrived.
+    Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
+    /// Do slow work.
+    Offload(OffloadTicket, Offload),
+    /// Run a route, here or on the core of the shard it is for.
+    Route(Option<ShardId>, RouteCall),
+}
+
+/// An entry, kept with its owned writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedEntry {
+    pub shard: ShardId,
+    pub lsn: Lsn,
+    pub time: UnixMillis,
+    pub writes: Vec<Write>,
+}
+
+impl LoggedEntry {
+    /// The entry as it is encoded.
+    #[must_use]
+    pub fn as_entry(&self) -> Entry<'_> {
+        Entry { shard: self.shard, lsn: self.lsn, time: self.time, writes: &self.writes }
+    }
+}
+
+/// What shards have asked for and nobody has done yet.
+#[derive(Default)]
+pub struct Collected {
+    pub events: VecDeque<Event>,
+    pub entries: Vec<LoggedEntry>,
+    pub lines: Vec<String>,
+}
+
+impl Outputs for Collected {
+    fn append(&mut self, entry: &Entry<'_>) {
+        let Entry { shard, lsn, time, writes } = *entry;
+        self.entries.push(LoggedEntry { shard, lsn, time, writes: writes.to_vec() });
+    }
+
+    fn reply(&mut self, token: Token, result: Result<Reply, Error>) {
+        assert_ne!(token, Token(u64::MAX), "messages are answered by nobody");
+        self.events.push_back(Event::Reply(token, result));
+    }
+
+    fn deliver(&mut self, to: ShardId, delivery: Delivery) {
+        self.events.push_back(Event::Deliver(to, delivery));
+    }
+
+    fn acknowledge(&mut self, to: ShardId, from: ShardId, sequence: Sequence) {
+        self.events.push_back(Event::Acknowledge { to, from, sequence });
+    }
+
+    fn offload(&mut self, ticket: OffloadTicket, work: Offload) {
+        self.events.push_back(Event::Offload(ticket, work));
+    }
+
+    fn run_route_again(&mut self, call: RouteCall) {
+        self.events.push_back(Event::Route(None, call));
+    }
+
+    fn log(&mut self, app: &str, service: &str, _level: LogLevel, line: &str) {
+        self.lines.push(format!("{app}/{service}: {line}"));
+    }
+}
+
+/// Unpredictable bits that one seed decides.
+pub struct SimEntropy(pub u64);
+
+impl Entropy for SimEntropy {
+    fn draw(&self, nonce: u64, index: u32) -> u64 {
+        mix(mix(self.0 ^ nonce).wrapping_add(u64::from(index)))
+    }
+}
+
+/// One core.
+pub struct Core {
+    pub engine: ScriptEngine,
+    pub catalog: Catalog,
+    pub frames: FrameIds,
+    pub entropy: SimEntropy,
+    pub next_nonce: u64,
+    pub now: UnixMillis,
+    pub is_read_only: bool,
+    pub shards: BTreeMap<ShardId, Shard>,
+    pub collected: Collected,
+    shard_count: u16,
+    unbound: BTreeMap<u64, Unbound>,
+    /// Routes that began here, went to a shard here and still await work begun before.
+    adopted: BTreeMap<u64, ShardId>,
+}
+
+impl Core {
+    /// A core without shards. `first_nonce` keeps its nonces apart from other cores'.
+    #[must_use]
+    pub fn new(engine: ScriptEngine, catalog: Catalog, shard_count: u16, first_nonce: u64) -> Self {
+        Self {
+            engine,
+            catalog,
+            frames: FrameIds::default(),
+            entropy: SimEntropy(7),
+            next_nonce: first_nonce,
+            now: UnixMillis(1_000_000),
+            is_read_only: false,
+            shards: BTreeMap::new(),
+            collected: Collected::default(),
+            shard_count,
+            unbound: BTreeMap::new(),
+            adopted: BTreeMap::new(),
+        }
+    }
+
+    /// A nonce for a request that comes in here.
+    pub fn take_nonce(&mut self) -> u64 {
+        self.next_nonce += 1;
+        self.next_nonce - 1
+    }
+
+    /// Routes that wait without a shard.
+    #[must_use]
+    pub fn unbound_routes(&self) -> usize {
+        self.unbound.len()
+    }
+
+    /// Gives a shard of this core an input.
+    ///
+    /// # Panics
+    /// When the shard is not here.
+    pub fn with<R>(&mut self, shard: ShardId, input: impl FnOnce(&mut Shard, &mut World<'_>) -> R) -> R {
+        let mut world = World {
+            engine: &self.engine,
+            catalog: &self.catalog,
+            frames: &mut self.frames,
+            entropy: &self.entropy,
+            next_nonce: &mut self.next_nonce,
+            outputs: &mut self.collected,
+            now: self.now,
+            is_read_only: self.is_read_only,
+        };
+        input(self.shards.get_mut(&shard).expect("the shard is on this core"), &mut world)
+    }
+
+    fn without_shard<R>(&mut self, input: impl FnOnce(&mut World<'_>) -> R) -> R {
+        input(&mut World {
+            engine: &self.engine,
+            catalog: &self.catalog,
+            frames: &mut self.frames,
+            entropy: &self.entropy,
+            next_nonce: &mut self.next_nonce,
+            outputs: &mut self.collected,
+            now: self.now,
+            is_read_only: self.is_read_only,
+        })
+    }
+
+    /// Runs a route from its beginning.
+    pub fn run_route(&mut self, call: RouteCall) {
+        let shard_count = self.shard_count;
+        let step = self.without_shard(|world| Unbound::start(call, shard_count, world));
+        self.route_stepped(step);
+    }
+
+    fn route_stepped(&mut self, step: UnboundStep) {
+        match step {
+            UnboundStep::Done(token, result) => self.collected.reply(token, result),
+            UnboundStep::Waiting(unbound) => {
+                self.unbound.insert(unbound.nonce(), unbound);
+            }
+            UnboundStep::Home(unbound, shard) if self.shards.contains_key(&shard) => {
+                if unbound.awaits_offload() {
+                    self.adopted.insert(unbound.nonce(), shard);
+                }
+                self.with(shard, |shard, world| shard.adopt(unbound, world));
+            }
+            UnboundStep::Home(unbound, shard) => {
+                if let Some(call) = self.without_shard(|world| unbound.cancel(world)) {
+                    self.collected.events.push_back(Event::Route(Some(shard), call));
+                }
+            }
+        }
+    }
+
+    /// Slow work that somebody here waits for, or has waited for, has ended.
+    pub fn offloaded(&mut self, ticket: OffloadTicket, result: Result<Bytes, Error>) {
+        let adopted = self.adopted.get(&ticket.nonce).copied();
+        if let Some(shard) = ticket.shard {
+            self.with(shard, |shard, world| shard.complete(ticket, result, world));
+        } else if self.unbound.get(&ticket.nonce).is_some_and(|unbound| unbound.awaits(&ticket)) {
+            let unbound = self.unbound.remove(&ticket.nonce).expect("just looked at");
+            let step = self.without_shard(|world| unbound.complete(ticket.frame, ticket.operation, result, world));
+            self.route_stepped(step);
+        } else if let Some(shard) = adopted {
+            self.with(shard, |shard, world| shard.complete(ticket, result, world));
+        }
+    }
+}

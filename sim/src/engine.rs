@@ -1,0 +1,371 @@
+//! An engine without a language: it runs the scripts of `script.rs`.
+//!
+//! It stands in for a real engine in every test of the shard and in the simulator, so it is strict
+//! where a real one may be lenient: a shard that resumes a frame for something it does not await,
+//! uses a frame number twice, enters the engine while it runs or cancels a stranger makes it
+//! panic. Every app has the services and handlers of [`ScriptEngine::SERVICES`]: `run` may write,
+//! `read` may not, and the route `POST /run` runs the script in the request's body.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use millrace_base::{Name, Value, ValueKind};
+use millrace_func::{
+    App, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel, Message, NestedCall,
+    Offload, OperationId, Output, Program, Route, RouteReply, ScanRequest, Service, Start, Step,
+};
+use serde_json::Value as Json;
+
+/// What a frame awaits.
+enum Awaits {
+    Nothing,
+    /// One operation; its error is thrown unless `catches`.
+    One {
+        operation: OperationId,
+        catches: bool,
+    },
+    /// Several; the first error is thrown at once unless `catches`.
+    Several {
+        open: BTreeMap<OperationId, usize>,
+        results: Vec<Json>,
+        catches: bool,
+    },
+}
+
+struct Running {
+    script: Vec<Json>,
+    at: usize,
+    awaits: Awaits,
+    /// Operations that were started and are not awaited. Their errors are thrown when they come.
+    started: BTreeSet<OperationId>,
+    last: Json,
+    is_route: bool,
+    handler: HandlerId,
+    limits: Limits,
+}
+
+/// What a turn found.
+enum Turn {
+    Waits,
+    Ends(Json),
+}
+
+/// The engine. See the module's documentation.
+#[derive(Default)]
+pub struct ScriptEngine {
+    frames: RefCell<BTreeMap<Frame, Running>>,
+    programs: RefCell<BTreeMap<Program, Limits>>,
+    is_running: Cell<bool>,
+    turns: Cell<u64>,
+}
+
+impl ScriptEngine {
+    /// The services every app has.
+    pub const SERVICES: [&'static str; 3] = ["account", "counter", "note"];
+
+    /// An engine with one app, and the catalog that names it.
+    #[must_use]
+    pub fn with_app(app: &str, limits: Limits) -> (Self, Catalog) {
+        let engine = Self::default();
+        let mut catalog = Catalog::default();
+        engine.add_app(&mut catalog, app, limits);
+        (engine, catalog)
+    }
+
+    /// Loads an app and sends requests to it.
+    pub fn add_app(&self, catalog: &mut Catalog, app: &str, limits: Limits) -> Program {
+        let name = Name::new(app).expect("tests name their apps well");
+        let app = App { name: name.clone(), files: BTreeMap::new(), limits: limits.clone() };
+        let program = self.load(&app).expect("every app loads");
+        let services = self.services(program);
+        catalog.add(program, millrace_func::Loaded { app: name, limits, services });
+        catalog.activate(program);
+        program
+    }
+
+    /// Frames that wait.
+    #[must_use]
+    pub fn waiting_frames(&self) -> usize {
+        self.frames.borrow().len()
+    }
+
+    /// Turns run so far.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.turns.get()
+    }
+
+    fn run(&self, frame: Frame, mut running: Running, thrown: Option<Error>, host: &mut dyn Host) -> Step {
+        assert!(!self.is_running.replace(true), "an engine is never re-entered");
+        self.turns.set(self.turns.get() + 1);
+        let result = match thrown {
+            Some(error) => Err(error),
+            None => running.go_on(host),
+        };
+        self.is_running.set(false);
+        match result {
+            Ok(Turn::Waits) => {
+                self.frames.borrow_mut().insert(frame, running);
+                Step::Waiting
+            }
+            Ok(Turn::Ends(json)) => Step::Done(running.output(&json)),
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+}
+
+impl Engine for ScriptEngine {
+    fn load(&self, app: &App) -> Result<Program, Error> {
+        let mut programs = self.programs.borrow_mut();
+        let program = Program(u32::try_from(programs.len()).expect("few programs") + 1);
+        programs.insert(program, app.limits.clone());
+        Ok(program)
+    }
+
+    fn services(&self, _program: Program) -> Vec<Service> {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let handlers = vec![(name("run"), HandlerKind::Transaction), (name("read"), HandlerKind::Query)];
+        let routes = vec![Route { method: "POST".into(), path: "/run".into() }];
+        let services = Self::SERVICES.iter();
+        services.map(|text| Service { name: name(text), handlers: handlers.clone(), routes: routes.clone() }).collect()
+    }
+
+    fn unload(&self, program: Program) {
+        self.programs.borrow_mut().remove(&program);
+    }
+
+    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+        assert!(!self.frames.borrow().contains_key(&frame), "{frame:?} is live already");
+        let (input, handler, is_route) = match start {
+            Start::Handler { id, input, .. } => (input.to_vec(), id, false),
+            Start::Route { id, request } => {
+                let handler = HandlerId { program: id.program, service: id.service, handler: 0 };
+                (request.body.to_vec(), handler, true)
+            }
+        };
+        let limits = self.programs.borrow().get(&handler.program).expect("only loaded programs are started").clone();
+        let script = match serde_json::from_slice(&input) {
+            Ok(Json::Array(script)) => script,
+            _ => return Step::Done(Err(Error::new(ErrorCode::InvalidInput, "the input is no script"))),
+        };
+        let running = Running {
+            script,
+            at: 0,
+            awaits: Awaits::Nothing,
+            started: BTreeSet::new(),
+            last: Json::Null,
+            is_route,
+            handler,
+            limits,
+        };
+        self.run(frame, running, None, host)
+    }
+
+    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
+        let mut running = self.frames.borrow_mut().remove(&frame).expect("only waiting frames are resumed");
+        match running.take_result(operation, result) {
+            Ok(true) => self.run(frame, running, None, host),
+            Ok(false) => {
+                self.frames.borrow_mut().insert(frame, running);
+                Step::Waiting
+            }
+            Err(error) => self.run(frame, running, Some(error), host),
+        }
+    }
+
+    fn cancel(&self, frame: Frame) {
+        assert!(!self.is_running.get(), "an engine is never re-entered");
+        assert!(self.frames.borrow_mut().remove(&frame).is_some(), "only waiting frames are cancelled");
+    }
+}
+
+fn thrown(text: &str) -> Error {
+    Error::new(ErrorCode::FunctionFailed, text)
+}
+
+fn text(operation: &[Json], index: usize) -> Result<&str, Error> {
+    operation.get(index).and_then(Json::as_str).ok_or_else(|| thrown("an operation lacks a text"))
+}
+
+fn number(operation: &[Json], index: usize) -> Result<i64, Error> {
+    operation.get(index).and_then(Json::as_i64).ok_or_else(|| thrown("an operation lacks a number"))
+}
+
+fn decode(value: &Value) -> Json {
+    serde_json::from_slice(value.content()).unwrap_or(Json::Null)
+}
+
+impl Running {
+    fn output(&self, json: &Json) -> Result<Output, Error> {
+        let text = Bytes::from(json.to_string());
+        if text.len() > self.limits.output_bytes {
+            return Err(Error::new(ErrorCode::SizeLimit, "the output is too large"));
+        }
+        Ok(if self.is_route {
+            Output::Response(RouteReply { status: 200, headers: Vec::new(), body: text })
+        } else {
+            Output::Value(text)
+        })
+    }
+
+    /// Takes the result of an operation. Says whether the script goes on now.
+    fn take_result(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<bool, Error> {
+        if self.started.remove(&operation) {
+            return result.map(|_| false);
+        }
+        let result = result.map(|bytes| serde_json::from_slice(&bytes).expect("results are JSON"));
+        match &mut self.awaits {
+            Awaits::One { operation: awaited, catches } if *awaited == operation => {
+                self.last = if *catches { result.unwrap_or(Json::Null) } else { result? };
+            }
+            Awaits::Several { open, results, catches } if open.contains_key(&operation) => {
+                let index = open.remove(&operation).expect("just looked at");
+                results[index] = if *catches { result.unwrap_or(Json::Null) } else { result? };
+                if !open.is_empty() {
+                    return Ok(false);
+                }
+                self.last = Json::Array(std::mem::take(results));
+            }
+            _ => panic!("{operation:?} was resumed twice, or never started"),
+        }
+        self.awaits = Awaits::Nothing;
+        Ok(true)
+    }
+
+    fn open_operations(&self) -> usize {
+        let awaited = match &self.awaits {
+            Awaits::Nothing => 0,
+            Awaits::One { .. } => 1,
+            Awaits::Several { open, .. } => open.len(),
+        };
+        awaited + self.started.len()
+    }
+
+    fn go_on(&mut self, host: &mut dyn Host) -> Result<Turn, Error> {
+        while let Some(operation) = self.script.get(self.at).cloned() {
+            self.at += 1;
+            let Json::Array(operation) = operation else {
+                return Err(thrown("an operation is no array"));
+            };
+            let name = text(&operation, 0)?;
+            if name == "return" {
+                return Ok(Turn::Ends(operation.get(1).cloned().unwrap_or(Json::Null)));
+            }
+            if !self.on_fields(name, &operation, host)? {
+                self.on_others(name, &operation, host)?;
+            }
+            if self.open_operations() > self.limits.pending_operations {
+                return Err(Error::new(ErrorCode::OperationLimit, "too many open operations"));
+            }
+            if !matches!(self.awaits, Awaits::Nothing) {
+                return Ok(Turn::Waits);
+            }
+        }
+        Ok(Turn::Ends(self.last.clone()))
+    }
+
+    /// Operations on the frame's own entity. Says whether it was one.
+    fn on_fields(&mut self, name: &str, operation: &[Json], host: &mut dyn Host) -> Result<bool, Error> {
+        let set = |host: &mut dyn Host, field: &str, value: &Json| {
+            host.set(field.as_bytes(), Value::new(ValueKind::Json, value.to_string().as_bytes()))
+        };
+        self.last = match name {
+            "get" => host.get(text(operation, 1)?.as_bytes())?.map_or(Json::Null, decode),
+            "set" => {
+                let value = operation.get(2).cloned().unwrap_or(Json::Null);
+                set(host, text(operation, 1)?, &value)?;
+                value
+            }
+            "add" => {
+                let field = text(operation, 1)?;
+                let before = host.get(field.as_bytes())?.map_or(Json::Null, decode).as_i64().unwrap_or(0);
+                let after = Json::from(before + number(operation, 2)?);
+                set(host, field, &after)?;
+                after
+            }
+            "delete" => Json::Bool(host.delete(text(operation, 1)?.as_bytes())?),
+            "scan" => {
+                let limit = usize::try_from(number(operation, 2)?).unwrap_or(0);
+                let prefix = text(operation, 1)?.as_bytes().to_vec();
+                let rows = host.scan(&ScanRequest { prefix, after: None, limit })?;
+                let row = |(field, value): (Vec<u8>, Value)| {
+                    Json::Array(vec![String::from_utf8_lossy(&field).into(), decode(&value)])
+                };
+                Json::Array(rows.into_iter().map(row).collect())
+            }
+            "at_least" => {
+                let found = host.get(text(operation, 1)?.as_bytes())?.map_or(Json::Null, decode);
+                if found.as_i64().unwrap_or(0) < number(operation, 2)? {
+                    return Err(Error::new(ErrorCode::Aborted, "not enough"));
+                }
+                found
+            }
+            _ => return Ok(false),
+        };
+        Ok(true)
+    }
+
+    fn on_others(&mut self, name: &str, operation: &[Json], host: &mut dyn Host) -> Result<(), Error> {
+        match name {
+            "call" | "try" | "start" => {
+                let call = self.callee(operation.get(1))?;
+                let begun = host.call(call)?;
+                self.await_one(begun, name == "try", name == "start");
+            }
+            "all" | "settle" => {
+                let callees = operation.get(1).and_then(Json::as_array).cloned().unwrap_or_default();
+                let mut open = BTreeMap::new();
+                for (index, callee) in callees.iter().enumerate() {
+                    open.insert(host.call(self.callee(Some(callee))?)?, index);
+                }
+                if !open.is_empty() {
+                    let results = vec![Json::Null; open.len()];
+                    self.awaits = Awaits::Several { open, results, catches: name == "settle" };
+                }
+            }
+            "send" => {
+                let NestedCall { handler, key, input } = self.callee(operation.get(1))?;
+                let delay_ms = u64::try_from(number(operation, 2)?).unwrap_or(0);
+                host.send(Message { handler, key, input, delay_ms })?;
+                self.last = Json::Null;
+            }
+            "hash" | "start_hash" => {
+                let salt = host.random().to_le_bytes();
+                let work = Offload::Argon2idHash { password: salt.to_vec(), salt: [salt, salt].concat().try_into().expect("16 bytes") };
+                let begun = host.offload(work)?;
+                self.await_one(begun, false, name == "start_hash");
+            }
+            "random" => self.last = Json::from(host.random()),
+            "now" => self.last = Json::from(host.now().0),
+            "log" => host.log(LogLevel::Info, text(operation, 1)?),
+            "abort" => return Err(Error::new(ErrorCode::Aborted, text(operation, 1)?)),
+            "fail" => return Err(thrown(text(operation, 1)?)),
+            _ => return Err(thrown("an operation is unknown")),
+        }
+        Ok(())
+    }
+
+    fn await_one(&mut self, operation: OperationId, catches: bool, is_started_only: bool) {
+        if is_started_only {
+            self.started.insert(operation);
+            self.last = Json::Null;
+        } else {
+            self.awaits = Awaits::One { operation, catches };
+        }
+    }
+
+    fn callee(&self, callee: Option<&Json>) -> Result<NestedCall, Error> {
+        let callee = callee.and_then(Json::as_array).ok_or_else(|| thrown("an operation lacks a callee"))?;
+        let (service, key, handler) = (text(callee, 0)?, text(callee, 1)?, text(callee, 2)?);
+        let service = ScriptEngine::SERVICES.iter().position(|name| *name == service);
+        let handler = ["run", "read"].iter().position(|name| *name == handler);
+        let (Some(service), Some(handler)) = (service, handler) else {
+            return Err(Error::new(ErrorCode::UnknownHandler, "no such handler"));
+        };
+        let index = |index: usize| u16::try_from(index).expect("few of them");
+        let handler = HandlerId { program: self.handler.program, service: index(service), handler: index(handler) };
+        let input = callee.get(3).cloned().unwrap_or(Json::Null).to_string();
+        Ok(NestedCall { handler, key: key.as_bytes().to_vec(), input: input.into() })
+    }
+}

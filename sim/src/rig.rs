@@ -1,0 +1,387 @@
+//! A few shards on one core without a disk, driven by hand: for tests of the shard itself.
+//!
+//! The log is a list in memory; [`Rig::make_durable`] says how much of it is durable, and
+//! [`Rig::crash`] starts again from that part.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, shard_of_key};
+use millrace_format::EntryRef;
+use millrace_func::{HeaderSource, Limits, RouteMatch};
+use millrace_shard::{
+    Delivery, InvocationId, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Shard, ShardOptions, Token,
+};
+use millrace_store::{MemoryCheckpoint, Store};
+use serde_json::Value as Json;
+
+use crate::core::{Core, Event, LoggedEntry};
+use crate::engine::ScriptEngine;
+use crate::script::Script;
+
+/// The app of every rig.
+pub const APP: &str = "app";
+
+struct NoHeaders;
+
+impl HeaderSource for NoHeaders {
+    fn get(&self, _name: &str) -> Option<&str> {
+        None
+    }
+
+    fn each(&self, _visit: &mut dyn FnMut(&str, &str)) {}
+}
+
+/// A route's request with a script as its body.
+#[must_use]
+pub fn route_call(info: RequestInfo, core: &Core, script: &Script) -> RouteCall {
+    let (program, service) = core.catalog.service(Some(APP), "account").expect("every app has it");
+    let route: RouteMatch = core.catalog.route(program, service, "POST", "/run").expect("every service has it");
+    RouteCall {
+        info,
+        route,
+        method: "POST".into(),
+        path: "/account/run".into(),
+        query: "".into(),
+        headers: Arc::new(NoHeaders),
+        body: script.json().into(),
+    }
+}
+
+/// Shards without a disk.
+pub struct Rig {
+    pub core: Core,
+    /// Every entry, in the order it was made.
+    pub log: Vec<LoggedEntry>,
+    /// What each request was answered.
+    pub replies: BTreeMap<Token, Result<Reply, Error>>,
+    pub deliveries: VecDeque<(ShardId, Delivery)>,
+    pub acknowledgements: VecDeque<(ShardId, ShardId, Sequence)>,
+    pub offloads: VecDeque<OffloadTicket>,
+    pub options: ShardOptions,
+    next_token: u64,
+    limits: Limits,
+}
+
+impl Rig {
+    /// `shard_count` shards with nothing in them.
+    #[must_use]
+    pub fn new(shard_count: u16) -> Self {
+        Self::with_limits(shard_count, Limits::default())
+    }
+
+    /// As [`Rig::new`], for an app with its own limits.
+    #[must_use]
+    pub fn with_limits(shard_count: u16, limits: Limits) -> Self {
+        let options =
+            ShardOptions { shard: ShardId(0), shard_count, retention_ms: 60_000, is_durable_at_once: false };
+        let (engine, catalog) = ScriptEngine::with_app(APP, limits.clone());
+        let mut rig = Self {
+            core: Core::new(engine, catalog, shard_count, 1),
+            log: Vec::new(),
+            replies: BTreeMap::new(),
+            deliveries: VecDeque::new(),
+            acknowledgements: VecDeque::new(),
+            offloads: VecDeque::new(),
+            options,
+            next_token: 1,
+            limits,
+        };
+        rig.start_shards(&[]);
+        rig
+    }
+
+    fn start_shards(&mut self, log: &[LoggedEntry]) {
+        for number in 0..self.options.shard_count {
+            let shard = ShardId(number);
+            let checkpoint = Arc::new(MemoryCheckpoint::new());
+            let mut store = Store::open(shard, checkpoint, 1).expect("an empty checkpoint opens");
+            for entry in log.iter().filter(|entry| entry.shard == shard) {
+                let mut bytes = Vec::new();
+                entry.as_entry().encode(&mut bytes);
+                store.replay(&EntryRef::decode(&bytes).expect("just encoded")).expect("entries replay");
+            }
+            let options = ShardOptions { shard, ..self.options.clone() };
+            self.core.shards.insert(shard, Shard::new(options, store));
+        }
+        self.tick(0);
+    }
+
+    /// The process dies; entries that are not durable are lost, and so is everything in memory.
+    pub fn crash(&mut self) {
+        let durable: BTreeMap<ShardId, Lsn> =
+            self.core.shards.iter().map(|(id, shard)| (*id, shard.durable_lsn())).collect();
+        let mut log = std::mem::take(&mut self.log);
+        log.retain(|entry| entry.lsn <= durable[&entry.shard]);
+        let (engine, catalog) = ScriptEngine::with_app(APP, self.limits.clone());
+        let mut core = Core::new(engine, catalog, self.options.shard_count, self.core.next_nonce);
+        core.now = self.core.now;
+        self.core = core;
+        self.replies.clear();
+        self.deliveries.clear();
+        self.acknowledgements.clear();
+        self.offloads.clear();
+        self.start_shards(&log);
+        self.log.splice(0..0, log);
+    }
+
+    /// Takes what the shards asked for.
+    fn collect(&mut self) {
+        self.log.append(&mut self.core.collected.entries);
+        while let Some(event) = self.core.collected.events.pop_front() {
+            match event {
+                Event::Reply(token, result) => {
+                    let earlier = self.replies.insert(token, result);
+                    assert!(earlier.is_none(), "{token:?} was answered twice");
+                }
+                Event::Deliver(to, delivery) => self.deliveries.push_back((to, delivery)),
+                Event::Acknowledge { to, from, sequence } => self.acknowledgements.push_back((to, from, sequence)),
+                Event::Offload(ticket, _) => self.offloads.push_back(ticket),
+                Event::Route(_, call) => self.core.run_route(call),
+            }
+            self.log.append(&mut self.core.collected.entries);
+        }
+    }
+
+    fn info(&mut self, idempotency_key: Option<&str>) -> RequestInfo {
+        self.next_token += 1;
+        RequestInfo {
+            token: Token(self.next_token),
+            time: self.core.now,
+            nonce: self.core.take_nonce(),
+            idempotency_key: idempotency_key.map(Into::into),
+        }
+    }
+
+    /// The shard of a key.
+    #[must_use]
+    pub fn shard_of(&self, key: &str) -> ShardId {
+        shard_of_key(key.as_bytes(), self.options.shard_count)
+    }
+
+    /// A key that lives in `shard`.
+    #[must_use]
+    pub fn key_in(&self, shard: u16, name: &str) -> String {
+        let keys = (0..).map(|number| format!("{name}{number}"));
+        keys.filter(|key| self.shard_of(key) == ShardId(shard)).take(1).collect()
+    }
+
+    fn invoke_of(&mut self, target: (&str, &str, &str), script: &Script, idempotency_key: Option<&str>) -> Invoke {
+        let (service, key, handler) = target;
+        let (program, service) = self.core.catalog.service(Some(APP), service).expect("a known service");
+        let (handler, _) = self.core.catalog.handler(program, service, handler).expect("a known handler");
+        let input = Bytes::from(script.json());
+        Invoke { info: self.info(idempotency_key), handler, key: key.as_bytes().into(), input }
+    }
+
+    /// Calls a handler: (service, key, handler).
+    pub fn invoke(&mut self, target: (&str, &str, &str), script: &Script, idempotency_key: Option<&str>) -> Token {
+        let invoke = self.invoke_of(target, script, idempotency_key);
+        let token = invoke.info.token;
+        let shard = self.shard_of(target.1);
+        self.core.with(shard, |shard, world| shard.invoke(invoke, world));
+        self.collect();
+        token
+    }
+
+    /// Calls the handler that may write.
+    pub fn run(&mut self, service: &str, key: &str, script: Script) -> Token {
+        self.invoke((service, key, "run"), &script, None)
+    }
+
+    /// Calls the handler that may write, with an idempotency key.
+    pub fn run_keyed(&mut self, service: &str, key: &str, script: Script, idempotency_key: &str) -> Token {
+        self.invoke((service, key, "run"), &script, Some(idempotency_key))
+    }
+
+    /// Calls the query.
+    pub fn read(&mut self, service: &str, key: &str, script: Script) -> Token {
+        self.invoke((service, key, "read"), &script, None)
+    }
+
+    /// Runs a route.
+    pub fn route(&mut self, script: Script, idempotency_key: Option<&str>) -> Token {
+        let info = self.info(idempotency_key);
+        let token = info.token;
+        let call = route_call(info, &self.core, &script);
+        self.core.run_route(call);
+        self.collect();
+        token
+    }
+
+    /// Sends a call to be run later.
+    pub fn send(
+        &mut self,
+        target: (&str, &str, &str),
+        script: Script,
+        delay_ms: u64,
+        idempotency_key: Option<&str>,
+    ) -> Token {
+        let invoke = self.invoke_of(target, &script, idempotency_key);
+        let token = invoke.info.token;
+        let shard = self.shard_of(target.1);
+        self.core.with(shard, |shard, world| shard.send(invoke, delay_ms, world));
+        self.collect();
+        token
+    }
+
+    /// Asks what became of an invocation.
+    pub fn invocation(&mut self, id: InvocationId) -> Token {
+        let token = self.info(None).token;
+        self.core.with(id.shard, |shard, world| shard.read_invocation(token, id.sequence, world));
+        self.collect();
+        token
+    }
+
+    /// Reads committed state.
+    pub fn state(&mut self, service: &str, key: &str, field: Option<&str>) -> Token {
+        let token = self.info(None).token;
+        let name = |text: &str| Name::new(text).expect("a name");
+        let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
+        let shard = self.shard_of(key);
+        self.core.with(shard, |shard, world| shard.read_state(token, &entity, field.map(str::as_bytes), world));
+        self.collect();
+        token
+    }
+
+    /// Gives every shard's log to the disk.
+    pub fn make_durable(&mut self) {
+        let shards: Vec<ShardId> = self.core.shards.keys().copied().collect();
+        for shard in shards {
+            self.core.with(shard, |shard, world| {
+                let lsn = shard.store().lsn();
+                shard.durable(lsn, world);
+            });
+        }
+        self.collect();
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, milliseconds: u64) {
+        self.core.now = self.core.now.plus(milliseconds);
+        let shards: Vec<ShardId> = self.core.shards.keys().copied().collect();
+        for shard in shards {
+            self.core.with(shard, |shard, world| shard.tick(world));
+        }
+        self.collect();
+    }
+
+    /// The oldest work outside ends, with `null`.
+    ///
+    /// # Panics
+    /// When nobody asked for any.
+    pub fn finish_offload(&mut self) {
+        let ticket = self.offloads.pop_front().expect("somebody waits");
+        self.finish(ticket, Ok(Bytes::from_static(b"null")));
+    }
+
+    /// Some work outside ends.
+    pub fn finish(&mut self, ticket: OffloadTicket, result: Result<Bytes, Error>) {
+        self.core.offloaded(ticket, result);
+        self.collect();
+    }
+
+    /// Hands one delivery over.
+    pub fn deliver(&mut self, to: ShardId, delivery: Delivery) {
+        self.core.with(to, |shard, world| shard.deliver(delivery, world));
+        self.collect();
+    }
+
+    /// Hands one acknowledgement over.
+    pub fn acknowledge(&mut self, (to, from, sequence): (ShardId, ShardId, Sequence)) {
+        self.core.with(to, |shard, world| shard.acknowledged(from, sequence, world));
+        self.collect();
+    }
+
+    /// Makes everything durable and hands everything over until nothing is left to do.
+    pub fn run_to_rest(&mut self) {
+        for _ in 0..1000 {
+            self.make_durable();
+            if let Some((to, delivery)) = self.deliveries.pop_front() {
+                self.deliver(to, delivery);
+            } else if let Some(acknowledgement) = self.acknowledgements.pop_front() {
+                self.acknowledge(acknowledgement);
+            } else if !self.offloads.is_empty() {
+                self.finish_offload();
+            } else {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+
+    /// What a request was answered, if it was.
+    #[must_use]
+    pub fn reply(&self, token: Token) -> Option<&Result<Reply, Error>> {
+        self.replies.get(&token)
+    }
+
+    /// The JSON a request was answered with.
+    ///
+    /// # Panics
+    /// When it was not answered, or with an error.
+    #[must_use]
+    pub fn value(&self, token: Token) -> Json {
+        let bytes = match self.reply(token) {
+            Some(Ok(Reply::Value(bytes))) => bytes,
+            Some(Ok(Reply::Route(reply))) => &reply.body,
+            other => panic!("{token:?} has {other:?}"),
+        };
+        serde_json::from_slice(bytes).expect("replies are JSON")
+    }
+
+    /// The code a request was refused with.
+    ///
+    /// # Panics
+    /// When it was not answered, or succeeded.
+    #[must_use]
+    pub fn error(&self, token: Token) -> ErrorCode {
+        match self.reply(token) {
+            Some(Err(error)) => error.code,
+            other => panic!("{token:?} has {other:?}"),
+        }
+    }
+
+    /// The id of a sent invocation.
+    ///
+    /// # Panics
+    /// When the request was answered otherwise.
+    #[must_use]
+    pub fn sent(&self, token: Token) -> InvocationId {
+        match self.reply(token) {
+            Some(Ok(Reply::Sent(id))) => *id,
+            other => panic!("{token:?} has {other:?}"),
+        }
+    }
+
+    /// A field's committed value, durable or not.
+    pub fn field(&mut self, service: &str, key: &str, field: &str) -> Json {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
+        let shard = self.shard_of(key);
+        let store = self.core.shards.get_mut(&shard).expect("there").store();
+        let value: Option<Value> = store.get(&entity, field.as_bytes()).expect("memory").cloned();
+        value.map_or(Json::Null, |value| serde_json::from_slice(value.content()).expect("JSON"))
+    }
+
+    /// Rows of a bookkeeping entity in all shards.
+    pub fn bookkeeping_rows(&mut self, entity: &'static str) -> usize {
+        let entity = EntityKey::internal(entity, b"");
+        let rows = |shard: &mut Shard| shard.store().scan_fields(&entity, b"", None, 100_000).expect("memory").len();
+        self.core.shards.values_mut().map(rows).sum()
+    }
+
+    /// Asserts that nothing is held by anybody: no frame, no lock, no waiting transaction.
+    ///
+    /// # Panics
+    /// When something is.
+    pub fn assert_at_rest(&self) {
+        assert_eq!(self.core.frames.live(), 0, "frame numbers were not given back");
+        assert_eq!(self.core.engine.waiting_frames(), 0, "frames were forgotten in the engine");
+        assert_eq!(self.core.unbound_routes(), 0);
+        for shard in self.core.shards.values() {
+            assert_eq!((shard.waiting(), shard.locked_entities(), shard.held_replies()), (0, 0, 0));
+        }
+    }
+}

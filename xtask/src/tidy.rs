@@ -1,0 +1,91 @@
+//! The checks of `cargo xtask tidy`, and how they are run and reported.
+//!
+//! A check is a function from the sources (a [`Tree`]) or the dependency graph (a [`Graph`]) to
+//! findings. Both are plain data, so every check is tested on bad samples written down in its
+//! own file.
+
+mod error_pages;
+mod graph;
+mod layers;
+mod length;
+mod library_code;
+mod licences;
+mod links;
+mod machine_paths;
+mod module_docs;
+mod pins;
+mod purity;
+mod rust_source;
+mod spdx;
+mod tree;
+
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use graph::Graph;
+use tree::Tree;
+
+/// One breach of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    /// Path from the repository's root, `/` between parts.
+    file: String,
+    /// Counts from 1.
+    line: usize,
+    /// What is wrong and what to do.
+    message: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}: {}", self.file, self.line, self.message)
+    }
+}
+
+const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 8] = [
+    error_pages::check,
+    length::check,
+    library_code::check,
+    links::check,
+    machine_paths::check,
+    module_docs::check,
+    pins::check,
+    purity::check,
+];
+
+const GRAPH_CHECKS: [fn(&Graph, &Tree) -> Vec<Finding>; 2] = [layers::check, licences::check];
+
+/// Runs every check over the repository that holds this crate.
+pub fn main() -> ExitCode {
+    let started = Instant::now();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("tidy: cannot list the sources: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut findings: Vec<Finding> = SOURCE_CHECKS.iter().flat_map(|check| check(&tree)).collect();
+    match Graph::read(root) {
+        Ok(graph) => findings.extend(GRAPH_CHECKS.iter().flat_map(|check| check(&graph, &tree))),
+        Err(error) => findings.push(Finding::new("Cargo.lock", 1, format!("cargo metadata --locked: {error}"))),
+    }
+    findings.sort();
+    findings.dedup();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    let seconds = started.elapsed().as_secs_f32();
+    let checks = SOURCE_CHECKS.len() + GRAPH_CHECKS.len();
+    eprintln!("tidy: {checks} checks, {} files, {} findings, {seconds:.1} s", tree.len(), findings.len());
+    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

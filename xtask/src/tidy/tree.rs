@@ -1,0 +1,78 @@
+//! The repository's text files, in memory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// Every text file that is tracked, or would be once added, by its path from the root.
+#[derive(Default)]
+pub struct Tree {
+    files: BTreeMap<String, String>,
+    /// Files that are not UTF-8: they exist for links, and nothing else looks at them.
+    binaries: Vec<String>,
+}
+
+impl Tree {
+    /// Reads what git lists: tracked files, and untracked ones that it does not ignore.
+    pub fn read(root: &Path) -> Result<Self, String> {
+        let listing = Command::new("git")
+            // The checkout may belong to another user, as in a container that mounts it.
+            .args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()
+            .map_err(|error| format!("git ls-files: {error}"))?;
+        if !listing.status.success() {
+            return Err(format!("git ls-files: {}", String::from_utf8_lossy(&listing.stderr)));
+        }
+        let mut tree = Self::default();
+        for path in String::from_utf8_lossy(&listing.stdout).split('\0').filter(|path| !path.is_empty()) {
+            // A file that is tracked but deleted, or a directory that is a link, is not there to check.
+            let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
+            match String::from_utf8(bytes) {
+                Ok(text) => drop(tree.files.insert(path.to_owned(), text)),
+                Err(_) => tree.binaries.push(path.to_owned()),
+            }
+        }
+        Ok(tree)
+    }
+
+    /// A tree of samples.
+    #[cfg(test)]
+    pub fn of(files: &[(&str, &str)]) -> Self {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        Self { files, binaries: vec![] }
+    }
+
+    /// How many files there are.
+    pub fn len(&self) -> usize {
+        self.files.len() + self.binaries.len()
+    }
+
+    /// A file's text.
+    pub fn get(&self, path: &str) -> Option<&str> {
+        self.files.get(path).map(String::as_str)
+    }
+
+    /// Path and text of every text file, by path.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// Path and text of the Rust sources, by path.
+    pub fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files().filter(|(path, _)| path.ends_with(".rs"))
+    }
+
+    /// Whether `path` is a file, or a directory that holds one. The root is the empty path.
+    pub fn exists(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        let below = format!("{path}/");
+        let is_it = |file: &str| file == path || file.starts_with(&below);
+        path.is_empty() || self.files.keys().chain(&self.binaries).any(|file| is_it(file))
+    }
+}
+
+/// Whether the file says of itself, near its start, that a program wrote it.
+pub fn is_generated(text: &str) -> bool {
+    text.lines().take(5).any(|line| line.contains("@generated"))
+}
