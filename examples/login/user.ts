@@ -107,8 +107,8 @@ function verify(credential: string, sent: string): boolean | Promise<boolean> {
   const salt = credential.slice(HASH_END);
   const hash = credential.slice(SHA1.length, HASH_END);
   return (
-    crypto.hex(crypto.sha1(sent + salt)) === hash ||
-    (NON_ASCII.test(sent) && crypto.hex(crypto.sha1(toText(sent) + salt)) === hash)
+    crypto.sha1(sent + salt, "hex") === hash ||
+    (NON_ASCII.test(sent) && crypto.sha1(toText(sent) + salt, "hex") === hash)
   );
 }
 
@@ -129,7 +129,7 @@ let secret = "";
 
 function digestOf(credential: string, sent: string): string {
   if (secret === "") secret = crypto.randomUUID() + crypto.randomUUID();
-  return crypto.hex(crypto.hmacSha256(secret, credential + "\0" + sent));
+  return crypto.hmacSha256(secret, credential + "\0" + sent, "hex");
 }
 
 function isPassword(password: unknown): password is string {

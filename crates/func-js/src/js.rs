@@ -81,12 +81,19 @@ pub(crate) fn kind(raw: Raw) -> Kind {
             qjs::JS_TAG_STRING | qjs::JS_TAG_STRING_ROPE => Kind::String,
             qjs::JS_TAG_BOOL => Kind::Bool(qjs::JS_VALUE_GET_BOOL(raw)),
             qjs::JS_TAG_NULL => Kind::Null,
-            qjs::JS_TAG_FLOAT64 => Kind::Float(qjs::JS_VALUE_GET_FLOAT64(raw)),
+            qjs::JS_TAG_FLOAT64 => number_kind(qjs::JS_VALUE_GET_FLOAT64(raw)),
             qjs::JS_TAG_SYMBOL => Kind::Symbol,
             qjs::JS_TAG_BIG_INT | qjs::JS_TAG_SHORT_BIG_INT => Kind::BigInt,
             _ => Kind::Undefined,
         }
     }
+}
+
+/// The JSON parser gives every number as a float; a whole one is an integer like any other.
+fn number_kind(number: f64) -> Kind {
+    let whole = number as i32;
+    let is_whole = f64::from(whole).to_bits() == number.to_bits();
+    if is_whole { Kind::Int(whole) } else { Kind::Float(number) }
 }
 
 #[inline]
@@ -196,6 +203,13 @@ impl Context {
     }
 
     pub(crate) fn atom(self, name: &str) -> Atom {
+        // QuickJS looks bytes up as Latin-1 there, so a name beyond ASCII goes by way of a string.
+        if !name.is_ascii()
+            && let Ok(string) = self.string(name.as_bytes())
+        {
+            // SAFETY: plain call.
+            return unsafe { qjs::JS_ValueToAtom(self.as_ptr(), string.raw()) };
+        }
         // SAFETY: the bytes are copied.
         unsafe { qjs::JS_NewAtomLen(self.as_ptr(), name.as_ptr().cast(), name.len() as qjs::size_t) }
     }

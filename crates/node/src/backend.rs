@@ -10,14 +10,13 @@ use millrace_api::{
     AppFile, AppInfo, Backend, CallRequest, Health, Invocation, InvocationStatus, Permission, Principal, RouteReply,
     RouteRequest, SendRequest, StateReply, StateRequest,
 };
-use millrace_base::{EntityKey, Error, ErrorCode, Value, ValueKind, fingerprint, limits, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, fingerprint, limits, shard_of_key};
 use millrace_format::{Outcome, OutcomeResult};
 use millrace_func::{HandlerId, Program};
-use millrace_io::Clock;
 use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, RouteCall, Token};
 
 use crate::apps::app_from_files;
-use crate::core::{Core, Job, Programs, ReplyFuture, SharedCore};
+use crate::core::{Core, Job, ReplyFuture, SharedCore};
 use crate::deploy;
 use crate::metrics::HandlerMetric;
 
@@ -39,62 +38,32 @@ impl CoreHandle {
     }
 
     async fn run(&self, job: Job) -> Result<Reply, Error> {
-        let token = {
+        let started = {
             let mut core = self.core.borrow_mut();
-            let token = core.submit(job);
-            // Most calls end at once; only what waits pays for a future.
-            if let Some(result) = core.slots.fetch(token) {
-                return result;
-            }
-            token
+            let now_ns = core.enter();
+            start(&mut core, job, now_ns)
         };
-        ReplyFuture::new(Rc::clone(&self.core), token).await
+        self.finish(started).await
     }
 
-    /// Finds the handler a request names, and whether the principal may call it.
-    fn resolve(&self, principal: &Principal, request: &CallRequest<'_>) -> Result<(HandlerId, RequestInfo), Error> {
-        let mut core = self.core.borrow_mut();
-        let (program, service) = core.programs.catalog.service(request.app, request.service)?;
-        authorise(&core, principal, program, request.service)?;
-        let (handler, _) = core.programs.catalog.handler(program, service, request.handler)?;
-        if let Some(key) = request.idempotency_key
-            && (key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES)
-        {
-            let message = format!("an Idempotency-Key has 1 to {} bytes", limits::IDEMPOTENCY_KEY_BYTES);
-            return Err(Error::new(ErrorCode::BadRequest, message));
+    /// Most requests end at once; only what waits pays for a future.
+    async fn finish(&self, started: Result<Result<Reply, Error>, Token>) -> Result<Reply, Error> {
+        match started {
+            Ok(result) => result,
+            Err(token) => ReplyFuture::new(Rc::clone(&self.core), token).await,
         }
-        Ok((handler, info(&mut core, request.idempotency_key)))
     }
 
-    fn invoke(
-        &self,
-        principal: &Principal,
-        request: &CallRequest<'_>,
-    ) -> Result<(millrace_base::ShardId, Invoke), Error> {
-        let (handler, info) = self.resolve(principal, request)?;
-        let shard = shard_of_key(request.key, self.core.borrow().shared.shard_count);
-        Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
-    }
-}
-
-/// Measures one call.
-struct CallWatch {
-    metric: Option<Arc<HandlerMetric>>,
-    clock: Arc<dyn Clock>,
-    began_ns: u64,
-    prints: bool,
-}
-
-impl CallWatch {
-    fn ended<T>(&self, result: &Result<T, Error>, what: impl FnOnce() -> String) {
-        let took_ns = self.clock.monotonic_ns() - self.began_ns;
-        if let Some(metric) = &self.metric {
+    fn ended<T>(&self, watch: &CallWatch, result: &Result<T, Error>, what: impl FnOnce() -> String) {
+        let core = self.core.borrow();
+        let took_ns = core.shared.clock.monotonic_ns() - watch.began_ns;
+        if let Some(metric) = &watch.metric {
             metric.latency_ns.record(took_ns);
             if result.is_err() {
                 metric.errors.increment();
             }
         }
-        if self.prints {
+        if core.shared.options.prints_calls {
             let outcome = match result {
                 Ok(_) => "ok".to_owned(),
                 Err(error) => error.to_string(),
@@ -104,13 +73,27 @@ impl CallWatch {
     }
 }
 
-impl CoreHandle {
-    fn watch(&self, metric: impl FnOnce(&Programs) -> Option<Arc<HandlerMetric>>) -> CallWatch {
-        let core = self.core.borrow();
-        let clock = Arc::clone(&core.shared.clock);
-        let began_ns = clock.monotonic_ns();
-        CallWatch { metric: metric(&core.programs), clock, began_ns, prints: core.shared.options.prints_calls }
-    }
+/// Measures one call of a handler or route.
+struct CallWatch {
+    metric: Option<Arc<HandlerMetric>>,
+    began_ns: u64,
+}
+
+/// Starts a request: its reply if it ended at once, or the token to wait under.
+fn start(core: &mut Core, job: Job, now_ns: u64) -> Result<Result<Reply, Error>, Token> {
+    let token = core.submit(job, now_ns);
+    core.slots.fetch(token).ok_or(token)
+}
+
+/// Finds the handler a request names, checks that the principal may call it, and makes the call.
+fn invoke(core: &mut Core, principal: &Principal, request: &CallRequest<'_>) -> Result<(ShardId, Invoke), Error> {
+    let catalog = &core.programs.catalog;
+    let (program, service) = catalog.service(request.app, request.service)?;
+    authorise(core, principal, program, request.service)?;
+    let (handler, _) = core.programs.catalog.handler(program, service, request.handler)?;
+    let info = info(core, request.idempotency_key)?;
+    let shard = shard_of_key(request.key, core.shared.shard_count);
+    Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
 }
 
 fn authorise(core: &Core, principal: &Principal, program: Program, service: &str) -> Result<(), Error> {
@@ -129,11 +112,17 @@ fn allow(principal: &Principal, permission: Permission<'_>, role: &str) -> Resul
 }
 
 /// What every request carries; the token is set when it is submitted.
-fn info(core: &mut Core, idempotency_key: Option<&str>) -> RequestInfo {
+fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<RequestInfo, Error> {
+    if let Some(key) = idempotency_key
+        && (key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES)
+    {
+        let message = format!("an Idempotency-Key has 1 to {} bytes", limits::IDEMPOTENCY_KEY_BYTES);
+        return Err(Error::new(ErrorCode::BadRequest, message));
+    }
     let nonce = core.next_nonce;
     core.next_nonce += 1;
-    core.read_clock();
-    RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key: idempotency_key.map(Box::from) }
+    let idempotency_key = idempotency_key.map(Box::from);
+    Ok(RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key })
 }
 
 fn unexpected() -> Error {
@@ -142,22 +131,32 @@ fn unexpected() -> Error {
 
 impl Backend for CoreHandle {
     async fn call(&self, principal: &Principal, request: CallRequest<'_>) -> Result<Bytes, Error> {
-        let (shard, invoke) = self.invoke(principal, &request)?;
-        let watch = self.watch(|programs| programs.handler_metric(invoke.handler));
-        let result = match self.run(Job::Invoke(shard, invoke)).await {
+        let (watch, started) = {
+            let mut core = self.core.borrow_mut();
+            let began_ns = core.enter();
+            let (shard, invoke) = invoke(&mut core, principal, &request)?;
+            let watch = CallWatch { metric: core.programs.handler_metric(invoke.handler), began_ns };
+            (watch, start(&mut core, Job::Invoke(shard, invoke), began_ns))
+        };
+        let result = match self.finish(started).await {
             Ok(Reply::Value(output)) => Ok(output),
             Ok(_) => Err(unexpected()),
             Err(error) => Err(error),
         };
-        watch.ended(&result, || {
+        self.ended(&watch, &result, || {
             format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)
         });
         result
     }
 
     async fn send(&self, principal: &Principal, request: SendRequest<'_>) -> Result<String, Error> {
-        let (shard, invoke) = self.invoke(principal, &request.call)?;
-        match self.run(Job::Send { shard, invoke, delay_ms: request.delay_ms }).await? {
+        let started = {
+            let mut core = self.core.borrow_mut();
+            let now_ns = core.enter();
+            let (shard, invoke) = invoke(&mut core, principal, &request.call)?;
+            start(&mut core, Job::Send { shard, invoke, delay_ms: request.delay_ms }, now_ns)
+        };
+        match self.finish(started).await? {
             Reply::Sent(id) => Ok(id.to_string()),
             _ => Err(unexpected()),
         }
@@ -190,30 +189,31 @@ impl Backend for CoreHandle {
     }
 
     async fn route(&self, principal: &Principal, request: RouteRequest) -> Result<RouteReply, Error> {
-        let call = {
+        let (watch, shown, started) = {
             let mut core = self.core.borrow_mut();
+            let began_ns = core.enter();
             let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
             authorise(&core, principal, program, &request.service)?;
             let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
-            let info = info(&mut core, request.idempotency_key.as_deref());
-            RouteCall {
-                info,
+            let watch = CallWatch { metric: core.programs.route_metric(route.id), began_ns };
+            let shown = core.shared.options.prints_calls.then(|| format!("{} {}", request.method, request.path));
+            let call = RouteCall {
+                info: info(&mut core, request.idempotency_key.as_deref())?,
                 route,
                 method: request.method.into(),
                 path: request.path.into(),
                 query: request.query.unwrap_or_default().into(),
                 headers: request.headers,
                 body: request.body,
-            }
+            };
+            (watch, shown, start(&mut core, Job::Route(call), began_ns))
         };
-        let watch = self.watch(|programs| programs.route_metric(call.route.id));
-        let shown = watch.prints.then(|| format!("{} {}", call.method, call.path));
-        let result = match self.run(Job::Route(call)).await {
+        let result = match self.finish(started).await {
             Ok(Reply::Route(reply)) => Ok(reply),
             Ok(_) => Err(unexpected()),
             Err(error) => Err(error),
         };
-        watch.ended(&result, || shown.unwrap_or_default());
+        self.ended(&watch, &result, || shown.unwrap_or_default());
         result
     }
 
@@ -271,12 +271,7 @@ impl Backend for CoreHandle {
 }
 
 impl CoreHandle {
-    async fn read(
-        &self,
-        shard: millrace_base::ShardId,
-        entity: EntityKey,
-        field: Option<&[u8]>,
-    ) -> Result<StateReply, Error> {
+    async fn read(&self, shard: ShardId, entity: EntityKey, field: Option<&[u8]>) -> Result<StateReply, Error> {
         let job = Job::ReadState { shard, token: Token(u64::MAX), entity, field: field.map(Box::from) };
         match self.run(job).await? {
             Reply::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),

@@ -21,7 +21,7 @@ use tokio::sync::{Barrier, watch};
 
 use crate::apps::AppStore;
 use crate::backend::CoreHandle;
-use crate::core::{Core, CoreMessage, CoreParts, Shared, run_messages, run_pump, run_ticks};
+use crate::core::{Core, CoreMessage, CoreParts, DeployState, Shared, run_messages, run_pump, run_ticks};
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
@@ -133,7 +133,11 @@ impl Node {
             segments: recovered.segments.clone(),
             checkpointed,
             apps: kept,
-            deploying: tokio::sync::Mutex::default(),
+            // The apps loaded at the start are numbered from 1.
+            deploying: tokio::sync::Mutex::new(DeployState {
+                last_deployment: u32::try_from(apps.len()).unwrap_or(u32::MAX),
+                versions: apps.iter().map(|app| (app.name.to_string(), 1)).collect(),
+            }),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             read_only_cores: AtomicUsize::new(0),

@@ -37,8 +37,8 @@ impl Queue {
 }
 
 impl Core {
-    /// Starts a request; its reply will be under the token.
-    pub(crate) fn submit(&mut self, job: Job) -> Token {
+    /// Starts a request that [`Core::enter`] was called for; its reply will be under the token.
+    pub(crate) fn submit(&mut self, job: Job, now_ns: u64) -> Token {
         let token = self.slots.local();
         let owner = match &job {
             Job::Invoke(shard, _)
@@ -48,7 +48,7 @@ impl Core {
             Job::Route(_) => self.index,
         };
         if owner == self.index {
-            self.admit(job, token);
+            self.admit(job, token, now_ns);
         } else {
             self.pass_on(owner, token, job);
         }
@@ -76,21 +76,25 @@ impl Core {
                 None => return self.answer(token, Err(gone())),
             }
         }
-        self.admit(job, token);
+        let now_ns = self.enter();
+        self.admit(job, token, now_ns);
     }
 
-    fn admit(&mut self, mut job: Job, token: Token) {
-        job.set_token(token);
+    /// Reads the clock for a request; the first of a round begins it. The wall clock is read once
+    /// a round: a request's time is at most a round old.
+    pub(crate) fn enter(&mut self) -> u64 {
         let now_ns = self.shared.clock.monotonic_ns();
-        let began_ns = match self.queue.round_began_ns {
-            Some(began_ns) => began_ns,
-            None => {
-                self.read_clock();
-                self.queue.round_began_ns = Some(now_ns);
-                self.pump.notify_one();
-                now_ns
-            }
-        };
+        if self.queue.round_began_ns.is_none() {
+            self.queue.round_began_ns = Some(now_ns);
+            self.read_clock();
+            self.pump.notify_one();
+        }
+        now_ns
+    }
+
+    fn admit(&mut self, mut job: Job, token: Token, now_ns: u64) {
+        job.set_token(token);
+        let began_ns = self.queue.round_began_ns.unwrap_or(now_ns);
         if self.is_memory_low && self.may_write(&job) {
             self.metrics.shed.increment();
             let message =
