@@ -27,9 +27,9 @@ test: ## run every check and test, installing what they need
 	@scripts/install-missing.sh test
 	@scripts/test.sh
 
-bench: build ## measure and compare; results go to docs/benchmarks
+bench: build ## measure and compare; results go to docs/benchmarks (BENCH="--only login-100 --rounds 3")
 	@cargo build --quiet --release --locked -p millrace-bench
-	@bench/run.sh
+	@bench/run.sh $(BENCH)
 
 fuzz: ## fuzz every decoder for a minute each (SECONDS_EACH=, TARGETS="entry role")
 	@scripts/install-missing.sh fuzz

@@ -97,6 +97,10 @@ impl Entropy for SimEntropy {
     fn draw(&self, nonce: u64, index: u32) -> u64 {
         mix(mix(self.0 ^ nonce).wrapping_add(u64::from(index)))
     }
+
+    fn draw_keyed(&self, key: u64, index: u32) -> u64 {
+        mix(mix(!self.0 ^ key).wrapping_add(u64::from(index)))
+    }
 }
 
 /// One core.

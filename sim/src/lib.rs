@@ -12,10 +12,17 @@
 
 #![allow(missing_docs, reason = "a test tool: its fields and script operations are named as what they are")]
 
+pub mod bugs;
+pub mod checks;
 pub mod clock;
 pub mod core;
 pub mod disk;
 pub mod engine;
+pub mod ledger;
+pub mod node;
 pub mod random;
 pub mod rig;
+pub mod runner;
 pub mod script;
+pub mod workload;
+pub mod world;

@@ -43,6 +43,26 @@ impl Reply {
     }
 }
 
+/// Checks that a reply is the problem document of `code`: status, media type and every member.
+///
+/// # Panics
+/// When it is something else.
+pub fn assert_problem(reply: &Reply, status: u16, code: &str) {
+    let text = reply.text();
+    let document = reply.json();
+    assert_eq!((reply.status, document["code"].as_str()), (status, Some(code)), "{text}");
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{text}");
+    assert_eq!(document["type"], format!("/errors/{code}"), "{text}");
+    assert_eq!(document["status"], status, "{text}");
+    for member in ["title", "detail"] {
+        assert!(document[member].as_str().is_some_and(|text| !text.is_empty()), "no {member}: {text}");
+    }
+    if status == 503 {
+        let seconds = reply.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
+        assert!(seconds.is_some_and(|seconds| seconds >= 1), "503 without Retry-After: {text}");
+    }
+}
+
 /// An `Authorization` header for HTTP Basic.
 #[must_use]
 pub fn basic(user: &str, password: &str) -> String {

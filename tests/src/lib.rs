@@ -2,8 +2,14 @@
 //! with a data directory that goes away with it, and plain HTTP over `std` sockets, so that the
 //! tests depend on none of the server's own libraries.
 
+mod app;
+mod command;
 mod http;
+mod measure;
 mod server;
 
-pub use http::{Connection, Reply, basic};
-pub use server::{Server, ServerOptions, binary, repository, wait_until};
+pub use app::{Entry, TestApp, tar};
+pub use command::{Output, millrace};
+pub use http::{Connection, Reply, assert_problem, basic};
+pub use measure::{Latencies, number_from_env};
+pub use server::{Server, ServerOptions, binary, free_address, repository, wait_until};

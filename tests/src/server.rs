@@ -1,10 +1,12 @@
 //! The server under test.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,6 +59,12 @@ pub struct ServerOptions {
     pub descriptors: Option<u32>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
+    /// Where to listen; a free port of 127.0.0.1 by default.
+    pub address: Option<SocketAddr>,
+    /// The folder that holds the data directory, when the test brings one of its own.
+    pub folder: Option<PathBuf>,
+    /// A command that runs the server, such as `nsenter …`.
+    pub wrapper: Vec<String>,
 }
 
 impl ServerOptions {
@@ -65,6 +73,21 @@ impl ServerOptions {
     pub fn examples(names: &[&str]) -> Self {
         let apps = names.iter().map(|name| repository().join("examples").join(name)).collect();
         Self { apps, arguments: vec!["--cores".into(), "2".into(), "--log".into(), "warn".into()], ..Self::default() }
+    }
+
+    /// The named apps of `tests/apps` too.
+    #[must_use]
+    pub fn and_test_apps(mut self, names: &[&str]) -> Self {
+        self.apps.extend(names.iter().map(|name| repository().join("tests").join("apps").join(name)));
+        self
+    }
+
+    /// Sets or replaces one argument that has a value.
+    pub fn set(&mut self, flag: &str, value: &str) {
+        match self.arguments.iter().position(|argument| argument == flag) {
+            Some(index) => value.clone_into(&mut self.arguments[index + 1]),
+            None => self.arguments.extend([flag.to_owned(), value.to_owned()]),
+        }
     }
 
     /// More arguments.
@@ -80,7 +103,21 @@ pub struct Server {
     child: Child,
     address: SocketAddr,
     options: ServerOptions,
-    folder: TempDir,
+    folder: Folder,
+}
+
+/// Where the data directory and the captured output lie.
+struct Folder {
+    own: TempDir,
+    data: PathBuf,
+}
+
+impl Folder {
+    fn new(options: &ServerOptions) -> Self {
+        let own = tempfile::tempdir().expect("a folder");
+        let data = options.folder.clone().unwrap_or_else(|| own.path().to_owned()).join("data");
+        Self { own, data }
+    }
 }
 
 impl Server {
@@ -90,12 +127,51 @@ impl Server {
     /// When it does not start.
     #[must_use]
     pub fn start(options: ServerOptions) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let address = free_address();
-        let child = spawn(&options, address, folder.path()).expect("started");
-        let mut server = Self { child, address, options, folder };
+        let mut server = Self::spawn(options);
         server.wait_until_serving();
         server
+    }
+
+    /// Starts a server that speaks TLS, and waits until it accepts connections.
+    #[must_use]
+    pub fn start_tls(options: ServerOptions) -> Self {
+        let server = Self::spawn(options);
+        wait_until("the server accepts", || TcpStream::connect(server.address).is_ok());
+        server
+    }
+
+    /// Starts a server that is expected to refuse, and returns what it wrote to standard error.
+    ///
+    /// # Panics
+    /// When it starts all the same, or ends without an error.
+    #[must_use]
+    pub fn refuses(options: ServerOptions) -> String {
+        let mut server = Self::spawn(options);
+        let mut status = None;
+        wait_until("the server refuses to start", || {
+            status = server.child.try_wait().expect("waited for");
+            status.is_some() || server.is_healthy()
+        });
+        let status = status.expect("the server started, though it should have refused");
+        assert!(!status.success(), "it ended without an error: {}", server.errors());
+        server.errors()
+    }
+
+    fn spawn(options: ServerOptions) -> Self {
+        let folder = Folder::new(&options);
+        let address = options.address.unwrap_or_else(free_address);
+        let child = spawn(&options, address, &folder).expect("started");
+        Self { child, address, options, folder }
+    }
+
+    /// What it is started with the next time.
+    pub fn options(&mut self) -> &mut ServerOptions {
+        &mut self.options
+    }
+
+    fn is_healthy(&self) -> bool {
+        let healthy = Connection::open(self.address).and_then(|mut c| c.request("GET", "/healthz", &[], b""));
+        healthy.is_ok_and(|reply| reply.status == 200)
     }
 
     /// Starts it again over the same data, after it has ended.
@@ -103,8 +179,24 @@ impl Server {
     /// # Panics
     /// When it does not start.
     pub fn restart(&mut self) {
-        self.child = spawn(&self.options, self.address, self.folder.path()).expect("started");
+        self.child = spawn(&self.options, self.address, &self.folder).expect("started");
         self.wait_until_serving();
+    }
+
+    /// Starts it again over the same data, expecting that it refuses; see [`Server::refuses`].
+    ///
+    /// # Panics
+    /// When it starts all the same.
+    #[must_use]
+    pub fn restart_refuses(&mut self) -> String {
+        self.child = spawn(&self.options, self.address, &self.folder).expect("started");
+        let mut status = None;
+        wait_until("the server refuses to start", || {
+            status = self.child.try_wait().expect("waited for");
+            status.is_some() || self.is_healthy()
+        });
+        assert!(status.is_some_and(|status| !status.success()), "it started, or ended well: {}", self.errors());
+        self.errors()
     }
 
     fn wait_until_serving(&mut self) {
@@ -113,8 +205,7 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("the server ended with {status}: {}", self.errors());
             }
-            let healthy = Connection::open(self.address).and_then(|mut c| c.request("GET", "/healthz", &[], b""));
-            if healthy.is_ok_and(|reply| reply.status == 200) {
+            if self.is_healthy() {
                 return;
             }
             assert!(Instant::now() < deadline, "the server does not serve: {}", self.errors());
@@ -137,7 +228,7 @@ impl Server {
     /// Its data directory.
     #[must_use]
     pub fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.folder.data.clone()
     }
 
     /// Its process id.
@@ -149,7 +240,7 @@ impl Server {
     /// What it has written to standard error since the last start.
     #[must_use]
     pub fn errors(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
+        std::fs::read_to_string(self.folder.own.path().join("stderr")).unwrap_or_default()
     }
 
     /// A new connection.
@@ -174,6 +265,37 @@ impl Server {
     #[must_use]
     pub fn call(&self, path: &str, input: &str) -> Reply {
         self.request("POST", &format!("/call/{path}"), &[], input.as_bytes())
+    }
+
+    /// `POST /call/{path}`, which must succeed; the reply's JSON.
+    ///
+    /// # Panics
+    /// When it does not succeed.
+    #[must_use]
+    pub fn value(&self, path: &str, input: &str) -> serde_json::Value {
+        let reply = self.call(path, input);
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        reply.json()
+    }
+
+    /// The sum of a metric's samples, over all labels; 0 when it has none.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.request("GET", "/metrics", &[], b"").text();
+        let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
+        let named = samples.filter(|(sample, _)| sample.split('{').next() == Some(name));
+        named.map(|(_, value)| value.parse::<f64>().unwrap_or(f64::NAN)).sum()
+    }
+
+    /// One line of `/proc/{pid}/status`, in KiB.
+    ///
+    /// # Panics
+    /// When there is no such line.
+    #[must_use]
+    pub fn status_kib(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).expect("a known name");
+        line.trim().trim_end_matches("kB").trim().parse().expect("a number")
     }
 
     /// `kill -9`, and waits until it is gone.
@@ -211,25 +333,38 @@ impl Drop for Server {
     }
 }
 
-fn free_address() -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("bound")
+/// A free port below those the kernel gives to outgoing connections: while a server restarts, none
+/// of its own clients, nor anybody else's, can then get its port.
+#[must_use]
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 12_000;
+    const COUNT: u16 = 18_000;
+    // Test programs that run at the same time begin at different places.
+    let begin = (std::process::id().wrapping_mul(97) % u32::from(COUNT)) as u16;
+    for _ in 0..COUNT {
+        let offset = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        if let Ok(listener) = std::net::TcpListener::bind(("127.0.0.1", FIRST + offset)) {
+            return listener.local_addr().expect("bound");
+        }
+    }
+    panic!("no port is free");
 }
 
-fn spawn(options: &ServerOptions, address: SocketAddr, folder: &Path) -> io::Result<Child> {
-    let mut command = match options.descriptors {
-        Some(descriptors) => {
-            let mut shell = Command::new("sh");
-            shell.arg("-c").arg(format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"")).arg(binary());
-            shell
-        }
-        None => Command::new(binary()),
-    };
-    command.arg("serve").arg("--http").arg(address.to_string()).arg("--data").arg(folder.join("data"));
+fn spawn(options: &ServerOptions, address: SocketAddr, folder: &Folder) -> io::Result<Child> {
+    let mut words: Vec<OsString> = options.wrapper.iter().map(OsString::from).collect();
+    if let Some(descriptors) = options.descriptors {
+        let script = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
+        words.extend(["sh".into(), "-c".into(), script.into()]);
+    }
+    words.push(binary().into());
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command.arg("serve").arg("--http").arg(address.to_string()).arg("--data").arg(&folder.data);
     for app in &options.apps {
         command.arg("--app").arg(app);
     }
     command.args(&options.arguments).envs(options.environment.iter().cloned());
-    let errors = File::create(folder.join("stderr"))?;
+    let errors = File::create(folder.own.path().join("stderr"))?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn()
 }

@@ -31,6 +31,10 @@ pub const OUTPUT_BYTES: usize = 4 << 20;
 /// Rows that one `ctx.entries` or `ctx.fields` answer may hold.
 pub const SCAN_ROWS: usize = 10_000;
 
+/// Bytes of the rows that one scan or one read of a whole entity may gather: they are in memory at
+/// once, outside any function's own limit.
+pub const SCAN_BYTES: usize = 16 << 20;
+
 /// CPU time one call may use, waits not counted.
 pub const CPU_MS: u64 = 100;
 
@@ -115,3 +119,10 @@ pub const OFFLOADS: usize = 512;
 
 /// Bytes of one line that a function logs; the rest is cut off. Long enough for a document.
 pub const LOG_LINE_BYTES: usize = 16 << 10;
+
+/// Messages a shard starts within one input: the core must soon look at other input.
+pub const MESSAGES_PER_INPUT: usize = 1;
+
+/// Bytes of entries that may wait for the log on one core before writes are refused: the disk is
+/// full or far too slow, and what waits is in memory.
+pub const BATCH_BYTES: usize = 64 << 20;

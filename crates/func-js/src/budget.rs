@@ -183,9 +183,10 @@ impl Breach {
             Breach::Stack => {
                 (ErrorCode::StackLimit, format!("calls nest too deeply for {} KiB of stack", limits.stack_bytes >> 10))
             }
-            Breach::Memory => {
-                (ErrorCode::MemoryLimit, format!("the service used more than {} KiB of memory", limits.memory_bytes >> 10))
-            }
+            Breach::Memory => (
+                ErrorCode::MemoryLimit,
+                format!("the service used more than {} KiB of memory", limits.memory_bytes >> 10),
+            ),
             Breach::Panic => (ErrorCode::Internal, "a host function failed".to_owned()),
         };
         Error::new(code, message)

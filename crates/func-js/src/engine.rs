@@ -219,13 +219,7 @@ impl Engine for JsEngine {
         self.step(frame, (program.0, service), slot, end, is_spoiled)
     }
 
-    fn resume(
-        &self,
-        frame: Frame,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
-        host: &mut dyn Host,
-    ) -> Step {
+    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
         let Some(waiting) = self.frames.borrow_mut().remove(&frame.0) else {
             return Step::Done(Err(Error::new(ErrorCode::Internal, "a frame was resumed that does not wait")));
         };

@@ -68,7 +68,10 @@ impl Isolate {
         let (message, place) = self.describe_exception(thrown);
         let code = match message.as_str() {
             "RangeError: Maximum call stack size exceeded" => ErrorCode::StackLimit,
-            "InternalError: out of memory" | "RangeError: invalid string length" => ErrorCode::MemoryLimit,
+            // A string that could not even be addressed, and the like.
+            "InternalError: out of memory" | "InternalError: string too long" | "RangeError: invalid string length" => {
+                ErrorCode::MemoryLimit
+            }
             _ => ErrorCode::FunctionFailed,
         };
         let message = match place {

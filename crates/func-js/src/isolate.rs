@@ -10,6 +10,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use millrace_base::{Error, ErrorCode};
 use millrace_func::Limits;
@@ -41,6 +42,7 @@ pub(crate) struct Atoms {
     pub(crate) after: Atom,
     pub(crate) limit: Atom,
     pub(crate) delay_ms: Atom,
+    pub(crate) to_json: Atom,
     /// Where a request keeps what its getters made, out of user code's sight.
     pub(crate) kept: [Atom; 4],
 }
@@ -73,6 +75,9 @@ pub(crate) struct Isolate {
     pub(crate) exports: OnceCell<Exports>,
     pub(crate) context_class: qjs::JSClassID,
     pub(crate) request_class: qjs::JSClassID,
+    /// The classes of plain objects and of arrays.
+    pub(crate) object_class: qjs::JSClassID,
+    pub(crate) array_class: qjs::JSClassID,
     pub(crate) budget: Budget,
     pub(crate) host: HostScope,
     /// Which frame runs; its `ctx` carries the same number. 0 between turns.
@@ -112,10 +117,16 @@ impl Isolate {
             return Err(too_small());
         }
         let Ok((atoms, glue, classes, counter)) = built else {
-            return Err(Error::new(ErrorCode::Internal, format!("cannot set up a service: {}", plain_exception(context))));
+            return Err(Error::new(
+                ErrorCode::Internal,
+                format!("cannot set up a service: {}", plain_exception(context)),
+            ));
         };
         let Some(counter) = counter else {
-            return Err(Error::new(ErrorCode::Internal, "this build of QuickJS is not supported: no interrupt counter"));
+            return Err(Error::new(
+                ErrorCode::Internal,
+                "this build of QuickJS is not supported: no interrupt counter",
+            ));
         };
         let isolate = Box::new(Isolate {
             context,
@@ -125,6 +136,8 @@ impl Isolate {
             exports: OnceCell::new(),
             context_class: classes[0],
             request_class: classes[1],
+            object_class: classes[2],
+            array_class: classes[3],
             budget: Budget::new(parts.clocks, counter, parts.limits.stack_bytes),
             host: HostScope::default(),
             serial: Cell::new(0),
@@ -187,6 +200,34 @@ impl Isolate {
         }
     }
 
+    /// Sees to it that there is room for the small objects of a call.
+    ///
+    /// QuickJS keeps objects of like size in arenas of 4 KiB, and gives an arena back when its
+    /// last object goes. A size of which a call makes its only objects would cost an arena made
+    /// and freed with every call; one block kept in an otherwise empty arena of each size avoids
+    /// that.
+    pub(crate) fn keep_arenas(&self) {
+        let mut fillers = Vec::new();
+        // QuickJS's sizes are 8 bytes apart, then 16; larger objects are rare.
+        for size in (8..=120).step_by(8).chain((136..=248).step_by(16)) {
+            let before = self.heap.used_bytes();
+            while self.heap.used_bytes() == before {
+                // SAFETY: plain call on a live runtime.
+                let block = unsafe { qjs::js_malloc_rt(self.runtime.as_ptr(), size as qjs::size_t) };
+                if block.is_null() {
+                    break;
+                }
+                fillers.push(block);
+            }
+            // The block that began a new arena stays for as long as the heap.
+            fillers.pop();
+        }
+        for block in fillers {
+            // SAFETY: allocated above.
+            unsafe { qjs::js_free_rt(self.runtime.as_ptr(), block) };
+        }
+    }
+
     pub(crate) fn keep_panic(&self, panic: Box<dyn Any + Send>) {
         self.panic.set(Some(panic));
     }
@@ -228,7 +269,7 @@ fn new_context(runtime: NonNull<qjs::JSRuntime>, stack_bytes: usize) -> Option<C
     }
 }
 
-type Built = (Atoms, Glue, [qjs::JSClassID; 2], Option<NonNull<i32>>);
+type Built = (Atoms, Glue, [qjs::JSClassID; 4], Option<NonNull<i32>>);
 
 /// Classes, native functions and `glue.js`.
 fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
@@ -268,8 +309,7 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
     // SAFETY: plain call.
     let global = context.own(unsafe { qjs::JS_GetGlobalObject(context.as_ptr()) });
     context.define_named(global.raw(), "__natives", context.dup(helpers.raw()))?;
-    let module = crate::loader::compile(context, crate::sources::BUILTIN, GLUE)?;
-    crate::loader::evaluate(context, module)?;
+    crate::loader::evaluate(context, glue_module(context)?)?;
     let take = |name| context.get_named(helpers.raw(), name).map(crate::js::Value::into_raw);
     let glue = Glue {
         make_error: take(c"makeError")?,
@@ -280,7 +320,24 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
         search_parameters: take(c"URLSearchParams")?,
     };
     let counter = find_counter(heap, context, context.get_named(helpers.raw(), c"idle")?.raw());
+    // SAFETY: the calls read the objects' classes.
+    let class_of = |value: &crate::js::Value| unsafe { qjs::JS_GetClassID(value.raw()) };
+    let classes = [classes[0], classes[1], class_of(&context.object()?), class_of(&context.array()?)];
     Ok((atoms(context)?, glue, classes, counter))
+}
+
+/// `glue.js`, compiled once in the process: that takes longer than all the rest of a context.
+fn glue_module(context: Context) -> Result<crate::loader::Compiled, Thrown> {
+    static COMPILED: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(bytes) = COMPILED.get() {
+        return crate::loader::read_compiled(context, bytes);
+    }
+    let module = crate::loader::compile(context, crate::sources::BUILTIN, GLUE)?;
+    if let Some(bytes) = crate::loader::write_compiled(context, &module) {
+        // Another core may have been first; its bytes are as good.
+        let _ = COMPILED.set(bytes);
+    }
+    Ok(module)
 }
 
 fn new_class(context: Context, name: &'static std::ffi::CStr) -> Result<qjs::JSClassID, Thrown> {
@@ -323,6 +380,7 @@ fn atoms(context: Context) -> Result<Atoms, Thrown> {
         after: context.atom("after"),
         limit: context.atom("limit"),
         delay_ms: context.atom("delay_ms"),
+        to_json: context.atom("toJSON"),
         kept: [symbol(c"query")?, symbol(c"params")?, symbol(c"headers")?, symbol(c"body")?],
     })
 }

@@ -8,7 +8,7 @@
 //! bare copy that owns nothing, unless its place says so.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::mem;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 use rquickjs::qjs;
@@ -50,9 +50,7 @@ impl Value {
 
     /// The value, now owned by the caller.
     pub(crate) fn into_raw(self) -> Raw {
-        let raw = self.raw;
-        mem::forget(self);
-        raw
+        ManuallyDrop::new(self).raw
     }
 }
 
@@ -304,12 +302,10 @@ impl Context {
     #[inline]
     pub(crate) fn call(self, function: Raw, this: Raw, arguments: &mut [Raw]) -> Result<Value, Thrown> {
         // SAFETY: QuickJS copies the arguments it keeps.
-        let result = unsafe {
-            qjs::JS_Call(self.as_ptr(), function, this, arguments.len() as c_int, arguments.as_mut_ptr())
-        };
+        let result =
+            unsafe { qjs::JS_Call(self.as_ptr(), function, this, arguments.len() as c_int, arguments.as_mut_ptr()) };
         self.check(result)
     }
-
 
     pub(crate) fn is_array(self, raw: Raw) -> bool {
         // SAFETY: reads the object's class.
@@ -425,13 +421,8 @@ impl Context {
                 return Ok(None);
             }
             let (mut offset, mut length, mut element) = (0, 0, 0);
-            let buffer = self.check(qjs::JS_GetTypedArrayBuffer(
-                self.as_ptr(),
-                raw,
-                &mut offset,
-                &mut length,
-                &mut element,
-            ))?;
+            let buffer =
+                self.check(qjs::JS_GetTypedArrayBuffer(self.as_ptr(), raw, &mut offset, &mut length, &mut element))?;
             let pointer = qjs::JS_GetArrayBuffer(self.as_ptr(), &mut size, buffer.raw);
             if pointer.is_null() || offset.checked_add(length).is_none_or(|end| end > size) {
                 // A detached or shrunken buffer has no bytes.

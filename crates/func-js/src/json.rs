@@ -4,7 +4,9 @@
 use rquickjs::qjs;
 
 use crate::isolate::Isolate;
-use crate::js::{Kind, NULL, Raw, Thrown, UNDEFINED, Value, boolean, int, is_undefined, kind};
+use crate::js::{Kind, NULL, Raw, Thrown, Value, boolean, int, kind};
+use crate::json_parse;
+use crate::json_print::write_string;
 
 /// What `write` was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +34,11 @@ impl Isolate {
         if text.is_empty() {
             return Ok(self.context.own(NULL));
         }
-        if std::str::from_utf8(text).is_err() {
+        let Ok(utf8) = std::str::from_utf8(text) else {
             return Err(self.context.throw_type("the text is not UTF-8"));
+        };
+        if let Ok(value) = json_parse::parse(self.context, utf8) {
+            return Ok(value);
         }
         // QuickJS wants a NUL behind the text.
         let mut buffer = self.take_scratch();
@@ -57,25 +62,9 @@ impl Isolate {
             Kind::Undefined | Kind::Symbol => return Ok(Written::Nothing),
             Kind::Float(value) if !value.is_finite() => out.extend_from_slice(b"null"),
             Kind::Float(_) => out.extend_from_slice(self.context.text(raw)?.bytes()),
-            Kind::String => {
-                let text = self.context.text(raw)?;
-                if !write_plain_string(text.bytes(), out) {
-                    return self.stringify(raw, out);
-                }
-            }
-            Kind::Object | Kind::BigInt => return self.stringify(raw, out),
+            Kind::String => write_string(self.context.text(raw)?.bytes(), out),
+            Kind::Object | Kind::BigInt => return self.print_object(raw, out),
         }
-        Ok(Written::Json)
-    }
-
-    fn stringify(&self, raw: Raw, out: &mut Vec<u8>) -> Result<Written, Thrown> {
-        // SAFETY: plain call.
-        let text = unsafe { qjs::JS_JSONStringify(self.context.as_ptr(), raw, UNDEFINED, UNDEFINED) };
-        let text = self.context.check(text)?;
-        if is_undefined(text.raw()) {
-            return Ok(Written::Nothing);
-        }
-        out.extend_from_slice(self.context.text(text.raw())?.bytes());
         Ok(Written::Json)
     }
 }
@@ -125,7 +114,7 @@ fn parse_int(text: &[u8]) -> Option<i32> {
 }
 
 #[inline]
-fn write_int(value: i32, out: &mut Vec<u8>) {
+pub(crate) fn write_int(value: i32, out: &mut Vec<u8>) {
     // "-2147483648" has eleven characters.
     let mut digits = [0; 11];
     let mut at = digits.len();
@@ -144,27 +133,6 @@ fn write_int(value: i32, out: &mut Vec<u8>) {
         digits[at] = b'-';
     }
     out.extend_from_slice(&digits[at..]);
-}
-
-/// Appends a string that needs no escapes; false, and nothing appended, for any other.
-#[inline]
-fn write_plain_string(utf8: &[u8], out: &mut Vec<u8>) -> bool {
-    let mut is_ascii = true;
-    for byte in utf8 {
-        if *byte < b' ' || matches!(*byte, b'"' | b'\\') {
-            return false;
-        }
-        is_ascii &= byte.is_ascii();
-    }
-    // A lone surrogate is not UTF-8, and JSON must escape it.
-    if !is_ascii && std::str::from_utf8(utf8).is_err() {
-        return false;
-    }
-    out.reserve(utf8.len() + 2);
-    out.push(b'"');
-    out.extend_from_slice(utf8);
-    out.push(b'"');
-    true
 }
 
 #[cfg(test)]
@@ -193,7 +161,9 @@ mod tests {
 
     #[test]
     fn what_is_not_small_goes_the_long_way() {
-        for text in ["", "01", "-0", "-", "1.5", "1e3", "1234567890", "\"", "\"a", "\"\\n\"", "\"ä\"", "tru", "[]", " 1"] {
+        for text in
+            ["", "01", "-0", "-", "1.5", "1e3", "1234567890", "\"", "\"a", "\"\\n\"", "\"ä\"", "tru", "[]", " 1"]
+        {
             assert!(parse_small(text.as_bytes()).is_none(), "{text}");
         }
     }

@@ -29,6 +29,8 @@ mod host_scope;
 mod isolate;
 mod js;
 mod json;
+mod json_parse;
+mod json_print;
 mod loader;
 mod native;
 mod natives;

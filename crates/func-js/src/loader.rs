@@ -51,6 +51,39 @@ pub(crate) fn compile(context: Context, name: &str, source: &str) -> Result<Comp
     }
 }
 
+/// A compiled module without imports as bytes that [`read_compiled`] takes; `None` when QuickJS
+/// cannot write it.
+pub(crate) fn write_compiled(context: Context, module: &Compiled) -> Option<Vec<u8>> {
+    let flags = (qjs::JS_WRITE_OBJ_BYTECODE | qjs::JS_WRITE_OBJ_STRIP_SOURCE) as c_int;
+    let mut size = 0;
+    // SAFETY: QuickJS gives `size` bytes, which are copied before they are freed.
+    unsafe {
+        let bytes = qjs::JS_WriteObject(context.as_ptr(), &mut size, module.value.raw(), flags);
+        if bytes.is_null() {
+            drop(context.take_exception());
+            return None;
+        }
+        let copy = std::slice::from_raw_parts(bytes, size as usize).to_vec();
+        qjs::js_free(context.as_ptr(), bytes.cast());
+        Some(copy)
+    }
+}
+
+/// A module that [`write_compiled`] wrote in this process.
+pub(crate) fn read_compiled(context: Context, bytes: &[u8]) -> Result<Compiled, Thrown> {
+    let flags = qjs::JS_READ_OBJ_BYTECODE as c_int;
+    // SAFETY: the bytes come from this very QuickJS, as it demands, and are copied.
+    unsafe {
+        let raw = qjs::JS_ReadObject(context.as_ptr(), bytes.as_ptr(), bytes.len() as _, flags);
+        let value = context.check(raw)?;
+        if qjs::JS_ResolveModule(context.as_ptr(), value.raw()) < 0 {
+            return Err(Thrown);
+        }
+        let definition = qjs::JS_VALUE_GET_PTR(value.raw()).cast();
+        Ok(Compiled { value, definition })
+    }
+}
+
 /// Runs a module whose top level awaits nothing.
 pub(crate) fn evaluate(context: Context, module: Compiled) -> Result<(), Thrown> {
     let promise = begin(context, module)?.0;
@@ -130,6 +163,7 @@ impl Isolate {
         let (service, exports) = described?;
         // A fresh isolate loads once.
         let _ = self.exports.set(exports);
+        self.keep_arenas();
         Ok(service)
     }
 
@@ -148,8 +182,7 @@ impl Isolate {
             }
         }
         // SAFETY: the context keeps the module's definition.
-        let namespace =
-            self.context.check(unsafe { qjs::JS_GetModuleNamespace(self.context.as_ptr(), definition) });
+        let namespace = self.context.check(unsafe { qjs::JS_GetModuleNamespace(self.context.as_ptr(), definition) });
         let namespace = namespace.map_err(refuse)?;
         let definition = self.context.get_named(namespace.raw(), c"default").map_err(refuse)?;
         let routes = self.context.get_named(namespace.raw(), c"routes").map_err(refuse)?;

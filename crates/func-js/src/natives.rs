@@ -208,4 +208,3 @@ fn offload(call: &Call<'_>, work: impl FnOnce(&mut dyn func::Host) -> Offload) -
         })
     })
 }
-

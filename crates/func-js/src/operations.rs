@@ -37,10 +37,7 @@ impl Isolate {
     /// A promise for an operation that the host began: `begin` runs once the promise exists, so
     /// that nothing is begun that cannot be answered.
     #[inline]
-    pub(crate) fn await_operation(
-        &self,
-        begin: impl FnOnce() -> Result<OperationId, Thrown>,
-    ) -> Result<Value, Thrown> {
+    pub(crate) fn await_operation(&self, begin: impl FnOnce() -> Result<OperationId, Thrown>) -> Result<Value, Thrown> {
         let (promise, [resolve, reject]) = self.context.promise()?;
         let id = begin()?;
         let operation = Operation { id, resolve: resolve.into_raw(), reject: reject.into_raw() };

@@ -4,12 +4,9 @@
 //! them) is a reply; any other value is the body of a reply with status 200, and `undefined` is a
 //! 204.
 
-use std::ffi::c_int;
-use std::ptr;
-
 use bytes::Bytes;
-use millrace_api::RouteReply;
 use millrace_base::{Error, ErrorCode};
+use millrace_func::RouteReply;
 use rquickjs::qjs;
 
 use crate::isolate::Isolate;
@@ -87,26 +84,7 @@ impl Isolate {
         }
         let names = self.own_names(raw)?;
         let known = [self.atoms.status, self.atoms.headers, self.atoms.body];
-        Ok(!names.0.is_empty() && names.0.iter().all(|name| known.contains(name)))
-    }
-
-    /// The names of the own enumerable properties; the caller's copy is released when dropped.
-    fn own_names(&self, raw: Raw) -> Result<Names<'_>, Thrown> {
-        let (mut table, mut count) = (ptr::null_mut(), 0);
-        let flags = (qjs::JS_GPN_STRING_MASK | qjs::JS_GPN_ENUM_ONLY) as c_int;
-        // SAFETY: the out parameters outlive the call. The table's atoms are duplicated before it
-        // is freed, so they outlive it.
-        unsafe {
-            if qjs::JS_GetOwnPropertyNames(self.context.as_ptr(), &mut table, &mut count, raw, flags) < 0 {
-                return Err(Thrown);
-            }
-            let mut names = Names(Vec::with_capacity(count as usize), self);
-            for index in 0..count as usize {
-                names.0.push(qjs::JS_DupAtom(self.context.as_ptr(), (*table.add(index)).atom));
-            }
-            qjs::JS_FreePropertyEnum(self.context.as_ptr(), table, count);
-            Ok(names)
-        }
+        Ok(!names.is_empty() && names.iter().all(|name| known.contains(&name)))
     }
 
     fn body(&self, raw: Raw) -> Result<(Bytes, &'static str), Fault> {
@@ -136,10 +114,11 @@ impl Isolate {
         if kind(raw) != Kind::Object || self.context.is_array(raw) {
             return wrong("headers must be an object");
         }
-        for name in &self.own_names(raw)?.0 {
-            let value = self.context.get(raw, *name)?;
+        let names = self.own_names(raw)?;
+        for name in names.iter() {
+            let value = self.context.get(raw, name)?;
             // SAFETY: plain call.
-            let text = self.context.check(unsafe { qjs::JS_AtomToString(self.context.as_ptr(), *name) })?;
+            let text = self.context.check(unsafe { qjs::JS_AtomToString(self.context.as_ptr(), name) })?;
             let name = header_name(&utf8(self, text.raw())?)?;
             if !self.context.is_array(value.raw()) {
                 self.add_header(&mut headers, &name, value.raw())?;
@@ -176,17 +155,6 @@ impl Isolate {
     }
 }
 
-/// Atoms that are released together.
-struct Names<'a>(Vec<crate::js::Atom>, &'a Isolate);
-
-impl Drop for Names<'_> {
-    fn drop(&mut self) {
-        for name in &self.0 {
-            self.1.context.free_atom(*name);
-        }
-    }
-}
-
 fn content_type_header(content_type: &str) -> (String, String) {
     ("content-type".to_owned(), content_type.to_owned())
 }
@@ -214,7 +182,14 @@ fn header_name(name: &str) -> Result<String, Fault> {
     // The server frames the reply; a contradiction would let one reply pass for two.
     if matches!(
         name.as_str(),
-        "connection" | "content-length" | "keep-alive" | "proxy-connection" | "te" | "trailer" | "transfer-encoding" | "upgrade"
+        "connection"
+            | "content-length"
+            | "keep-alive"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
     ) {
         return wrong(format!("the server itself sets the header {name:?}"));
     }

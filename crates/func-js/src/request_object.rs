@@ -34,10 +34,7 @@ impl Isolate {
 }
 
 /// Uses the request behind `this`.
-fn with_request(
-    call: &Call<'_>,
-    act: impl FnOnce(&Request<'_>) -> Result<Value, Thrown>,
-) -> Result<Value, Thrown> {
+fn with_request(call: &Call<'_>, act: impl FnOnce(&Request<'_>) -> Result<Value, Thrown>) -> Result<Value, Thrown> {
     call.isolate.check_tag(call.this, call.isolate.request_class, "request")?;
     let value = call.isolate.host.with_subject(|subject| match subject {
         Subject::Request(request) => act(request),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_api::HeaderSource;
+use millrace_func::HeaderSource;
 use millrace_func::HttpRequest;
 
 /// What a frame is about.
@@ -49,7 +49,6 @@ impl<'a> Subject<'a> {
                 headers: request.headers,
                 body: request.body,
             }),
-
         }
     }
 }

@@ -154,10 +154,7 @@ fn imports(source: &str, program: &Program<'_>) -> Vec<Import> {
         _ => None,
     });
     literals
-        .map(|literal| Import {
-            specifier: literal.value.to_string(),
-            position: position(source, literal.span.start),
-        })
+        .map(|literal| Import { specifier: literal.value.to_string(), position: position(source, literal.span.start) })
         .collect()
 }
 
@@ -197,7 +194,8 @@ function f<T>(this: B, a?: T): asserts a is T {}
 
     #[test]
     fn positions_map_back() {
-        let source = "interface Long {\n  a: number;\n}\n\n\nexport function fail(): never {\n    throw new Error(\"x\");\n}\n";
+        let source =
+            "interface Long {\n  a: number;\n}\n\n\nexport function fail(): never {\n    throw new Error(\"x\");\n}\n";
         let module = transpile("a.ts", source).expect("valid");
         let offset = module.code.find("new Error").expect("kept") as u32;
         let generated = position(&module.code, offset);

@@ -141,7 +141,10 @@ impl Isolate {
     ) -> TurnEnd {
         let Some(index) = frame.operations.iter().position(|open| open.id == operation) else {
             frame.release(self);
-            return TurnEnd::Done(Err(Error::new(ErrorCode::Internal, "a frame was resumed for what it does not await")));
+            return TurnEnd::Done(Err(Error::new(
+                ErrorCode::Internal,
+                "a frame was resumed for what it does not await",
+            )));
         };
         let operation = frame.operations.swap_remove(index);
         self.operations.replace(frame.operations);

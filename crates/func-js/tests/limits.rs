@@ -62,7 +62,8 @@ fn cpu_ms_counts_over_all_turns() {
 
 #[test]
 fn a_stack_within_the_limit_is_usable() {
-    let mut world = limited("depth(ctx, n) { const f = (n) => (n === 0 ? 0 : 1 + f(n - 1)); return f(n); },", Limits::default());
+    let mut world =
+        limited("depth(ctx, n) { const f = (n) => (n === 0 ? 0 : 1 + f(n - 1)); return f(n); },", Limits::default());
     assert_eq!(world.call("depth", "500"), Ok("500".into()));
     world.fails("depth", "1000000", ErrorCode::StackLimit);
 }
@@ -70,9 +71,11 @@ fn a_stack_within_the_limit_is_usable() {
 #[test]
 fn an_isolate_needs_memory_to_begin_with() {
     use millrace_func::Engine;
-    let app = common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 64 << 10, ..Limits::default() });
+    let app =
+        common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 64 << 10, ..Limits::default() });
     let error = millrace_func_js::JsEngine::new(common::clocks()).load(&app).expect_err("refused");
     assert!(error.message.contains("memory"), "{error}");
-    let app = common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 1 << 20, ..Limits::default() });
+    let app =
+        common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 1 << 20, ..Limits::default() });
     assert!(millrace_func_js::JsEngine::new(common::clocks()).load(&app).is_ok(), "the smallest limit allowed");
 }

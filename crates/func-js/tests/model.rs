@@ -52,7 +52,8 @@ fn the_bank_of_the_design() {
     let error = bank.call("passOn", r#""poor""#).expect_err("aborts");
     assert_eq!((error.code, error.detail.as_deref()), (ErrorCode::Aborted, Some(r#"{"balance":0}"#)));
     let services = bank.engine.services(bank.program);
-    let kinds: Vec<(&str, HandlerKind)> = services[0].handlers.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
+    let kinds: Vec<(&str, HandlerKind)> =
+        services[0].handlers.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
     assert_eq!(kinds[0], ("deposit", HandlerKind::Transaction));
     assert_eq!(kinds[1], ("balance", HandlerKind::Query));
 }
@@ -78,19 +79,33 @@ fn values_come_back_as_they_were() {
          surrogate(ctx) { ctx.set('s', '\\ud800x'); return ctx.get('s').length; },",
     );
     for json in [
-        "0", "7", "-1", "123456789", "2147483648", "1.5", "1e+21", "true", "false", "null", "\"\"", "\"plain\"",
-        "\"ä €😀\"", r#""quote \" backslash \\ newline \n""#, "[]", "{}", r#"{"a":[1,{"b":null}],"__proto__":1}"#,
+        "0",
+        "7",
+        "-1",
+        "123456789",
+        "2147483648",
+        "1.5",
+        "1e+21",
+        "true",
+        "false",
+        "null",
+        "\"\"",
+        "\"plain\"",
+        "\"ä €😀\"",
+        r#""quote \" backslash \\ newline \n""#,
+        "[]",
+        "{}",
+        r#"{"a":[1,{"b":null}],"__proto__":1}"#,
     ] {
         assert_eq!(world.call("echo", json), Ok(json.into()));
         assert_eq!(world.call("raw", json), Ok(json.into()));
     }
     assert_eq!(world.call("none", ""), Ok("[true,true,false]".into()));
     assert_eq!(world.call("bytes", ""), Ok("[true,[1,2,255],[1.5],2]".into()));
-    let mut fresh = handlers("fields(ctx) { for (const name of ['a1', 'a2', 'b1', 'ä']) ctx.set(name, name.length); return [ctx.fields(), ctx.fields({ prefix: 'a' }), ctx.entries({ after: 'a1', limit: 2 })]; }");
-    assert_eq!(
-        fresh.call("fields", ""),
-        Ok(r#"[["a1","a2","b1","ä"],["a1","a2"],[["a2",2],["b1",2]]]"#.into())
+    let mut fresh = handlers(
+        "fields(ctx) { for (const name of ['a1', 'a2', 'b1', 'ä']) ctx.set(name, name.length); return [ctx.fields(), ctx.fields({ prefix: 'a' }), ctx.entries({ after: 'a1', limit: 2 })]; }",
     );
+    assert_eq!(fresh.call("fields", ""), Ok(r#"[["a1","a2","b1","ä"],["a1","a2"],[["a2",2],["b1",2]]]"#.into()));
     assert_eq!(world.call("float", ""), Ok("[0.30000000000000004,0,null,1e+21,2147483648,-2147483648]".into()));
     assert_eq!(world.call("surrogate", ""), Ok("2".into()));
 }
@@ -130,8 +145,14 @@ fn what_cannot_be_stored_or_passed_says_so() {
 fn errors_name_their_place_in_the_source() {
     let mut world = world(
         &[
-            ("s.ts", "import { service } from \"millrace\";\nimport { fail } from \"./lib/fail\";\ninterface X {\n  a: number;\n}\nexport default service({\n  go(ctx, x: X) {\n    fail(x);\n  },\n  async later(ctx) {\n    await null;\n    ctx.nope();\n  },\n});\n"),
-            ("lib/fail.ts", "type A = string;\n\n\nexport function fail(x: unknown): never {\n  throw new RangeError(`bad ${x}`);\n}\n"),
+            (
+                "s.ts",
+                "import { service } from \"millrace\";\nimport { fail } from \"./lib/fail\";\ninterface X {\n  a: number;\n}\nexport default service({\n  go(ctx, x: X) {\n    fail(x);\n  },\n  async later(ctx) {\n    await null;\n    ctx.nope();\n  },\n});\n",
+            ),
+            (
+                "lib/fail.ts",
+                "type A = string;\n\n\nexport function fail(x: unknown): never {\n  throw new RangeError(`bad ${x}`);\n}\n",
+            ),
         ],
         Limits::default(),
     );
@@ -153,7 +174,11 @@ fn broken_apps_are_refused_with_their_place() {
         ("import { nope } from './lib/x';\nexport default service({ nope });", "s.ts", "nope"),
         ("throw new Error('at load');", "s.ts:2:", "at load"),
         ("Date.now();", "s.ts:2:", "only a running call"),
-        ("import { workflow } from 'millrace';\nexport default service({ a: workflow(() => 1) });", "s.ts:3:", "workflows"),
+        (
+            "import { workflow } from 'millrace';\nexport default service({ a: workflow(() => 1) });",
+            "s.ts:3:",
+            "workflows",
+        ),
         ("await new Promise(() => {});\nexport default service({});", "s.ts", "awaits"),
         ("for (;;) {}", "s.ts", "CPU"),
         ("export const routes = { 'GET': 1 };", "s.ts", "GET"),
@@ -172,7 +197,10 @@ fn broken_apps_are_refused_with_their_place() {
 fn modules_are_shared_by_import_and_keep_their_state() {
     let mut world = world(
         &[
-            ("s.ts", "import { service } from 'millrace';\nimport { Color, next } from './lib';\nimport data from './data.json';\nlet calls = 0;\nclass P { constructor(public x: number) {} }\nexport default service({ go() { return [++calls, next(), Color.Green, data.a, new P(4).x]; }, async dyn() { return (await import('./lib/index.ts')).next(); } });"),
+            (
+                "s.ts",
+                "import { service } from 'millrace';\nimport { Color, next } from './lib';\nimport data from './data.json';\nlet calls = 0;\nclass P { constructor(public x: number) {} }\nexport default service({ go() { return [++calls, next(), Color.Green, data.a, new P(4).x]; }, async dyn() { return (await import('./lib/index.ts')).next(); } });",
+            ),
             ("lib/index.ts", "export enum Color { Red, Green }\nlet n = 10;\nexport const next = () => n++;"),
             ("data.json", "{\"a\": [1]}"),
         ],

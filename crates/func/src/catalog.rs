@@ -104,9 +104,7 @@ impl Catalog {
         }
         match found {
             [one] => Ok(*one),
-            [] => {
-                Err(Error::new(ErrorCode::UnknownService, format!("no app has a service {service:?}")))
-            }
+            [] => Err(Error::new(ErrorCode::UnknownService, format!("no app has a service {service:?}"))),
             several => {
                 let apps: Vec<&str> = several
                     .iter()
@@ -152,7 +150,10 @@ impl Catalog {
         let (program, service_index) = self.service(Some(app), service)?;
         let handlers = &self.programs[&program].services[usize::from(service_index)].handlers;
         let index = handlers.iter().position(|(name, _)| name.as_str() == handler).ok_or_else(|| {
-            Error::new(ErrorCode::UnknownHandler, format!("service {service:?} of app {app:?} has no handler {handler:?}"))
+            Error::new(
+                ErrorCode::UnknownHandler,
+                format!("service {service:?} of app {app:?} has no handler {handler:?}"),
+            )
         })?;
         Ok(HandlerId { program, service: service_index, handler: u16::try_from(index).unwrap_or(u16::MAX) })
     }
@@ -215,7 +216,9 @@ impl Catalog {
             return Err(Error::new(ErrorCode::UnknownRoute, format!("no route matches {path:?}")));
         }
         let message = format!("{path:?} answers to {}", allowed.join(", "));
-        Err(Error { code: ErrorCode::MethodNotAllowed, message, detail: None })
+        // As JSON, for fronts that have to name the methods.
+        let detail = Some(format!("[\"{}\"]", allowed.join("\",\"")));
+        Err(Error { code: ErrorCode::MethodNotAllowed, message, detail })
     }
 
     /// A route as loaded.

@@ -199,10 +199,7 @@ mod tests {
     #[test]
     fn known_answers() {
         assert_eq!(hex_encode(&sha1(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        assert_eq!(
-            hex_encode(&sha256(b"abc")),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
+        assert_eq!(hex_encode(&sha256(b"abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         // RFC 4231, test case 2.
         assert_eq!(
             hex_encode(&hmac_sha256(b"Jefe", b"what do ya want for nothing?")),

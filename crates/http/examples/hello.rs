@@ -25,6 +25,15 @@ use prometheus_client::registry::Registry;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+unsafe extern "C" {
+    fn mi_collect(force: bool);
+}
+
+fn release_memory() {
+    // SAFETY: may be called at any time, on any thread; it looks at the thread's own heap.
+    unsafe { mi_collect(true) }
+}
+
 #[derive(Clone)]
 struct Hello;
 
@@ -102,7 +111,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if mode == "plain" {
         local.block_on(&runtime, serve_plain(listener))?;
     } else {
-        let front = Front::new(Options::default(), Registry::default())?;
+        let options = Options { release_memory: Some(release_memory), ..Options::default() };
+        let front = Front::new(options, Registry::default())?;
         local.block_on(&runtime, serve(listener, Hello, front, pending()))?;
     }
     Ok(())

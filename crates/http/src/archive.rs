@@ -26,7 +26,9 @@ pub fn read(archive: &[u8]) -> Result<Vec<AppFile>, Error> {
     if archive.is_empty() {
         return Err(malformed("the body is empty: send the app's folder as a tar archive"));
     }
-    if archive.starts_with(&[0x1f, 0x8b]) || archive.starts_with(b"BZh") || archive.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+    if archive.starts_with(&[0x1f, 0x8b])
+        || archive.starts_with(b"BZh")
+        || archive.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
     {
         return Err(malformed("the archive is compressed: send it as plain tar"));
     }
@@ -50,7 +52,9 @@ pub fn read(archive: &[u8]) -> Result<Vec<AppFile>, Error> {
             }
             // `git archive` writes one that holds the commit's id only.
             EntryType::XGlobalHeader => continue,
-            other => return Err(refused(format!("{path:?} is a {}; only files and folders are allowed", name_of(other)))),
+            other => {
+                return Err(refused(format!("{path:?} is a {}; only files and folders are allowed", name_of(other))));
+            }
         }
         let content = content(archive, &entry, &path)?;
         total_bytes += content.len();

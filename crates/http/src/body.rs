@@ -22,11 +22,7 @@ use crate::metrics::Timeout;
 /// # Errors
 /// `too-large` beyond `limit_bytes`, `request-timeout` for one that arrives too slowly, `overloaded`
 /// when slow bodies fill the core's share, `bad-request` for one that is cut short.
-pub(crate) async fn collect(
-    body: &mut Incoming,
-    state: &ConnectionState,
-    limit_bytes: usize,
-) -> Result<Bytes, Error> {
+pub(crate) async fn collect(body: &mut Incoming, state: &ConnectionState, limit_bytes: usize) -> Result<Bytes, Error> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }

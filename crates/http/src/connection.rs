@@ -139,7 +139,8 @@ impl ConnectionState {
         // client must also go on taking.
         let is_late = || {
             let allowed = ticks.write.saturating_add(ticks.bought_by(self.reply_sent.get()));
-            age(self.sent_at.get()).min(age(self.reply_since.get())) > ticks.write || age(self.reply_since.get()) > allowed
+            age(self.sent_at.get()).min(age(self.reply_since.get())) > ticks.write
+                || age(self.reply_since.get()) > allowed
         };
         if (is_writing && is_late()) || (self.is_http2() && self.has_overdue_reply(tick)) {
             return Some(Order::Close(Timeout::Write));
@@ -390,10 +391,7 @@ where
             return Poll::Ready(None);
         }
         if order == Some(Order::Drain) {
-            // Polled first: a request that has arrived is no longer idle now.
-            if state.is_idle() {
-                return Poll::Ready(Some(Order::Drain));
-            }
+            // After the poll: a request that has arrived is answered, and only then is the end.
             Pin::new(&mut connection).graceful_shutdown();
             context.waker().wake_by_ref();
         }
@@ -420,8 +418,7 @@ where
                 say(&mut io, b"").await;
             }
         }
-        Order::Drain => say(&mut io, b"").await,
-        Order::Abort | Order::Look => {}
+        Order::Abort | Order::Drain | Order::Look => {}
     }
     None
 }

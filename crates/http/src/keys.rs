@@ -231,11 +231,15 @@ fn equal(left: &[u8; 32], right: &[u8; 32]) -> bool {
 
 fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)] as char, DIGITS[usize::from(byte & 15)] as char]).collect()
+    bytes
+        .iter()
+        .flat_map(|byte| [DIGITS[usize::from(byte >> 4)] as char, DIGITS[usize::from(byte & 15)] as char])
+        .collect()
 }
 
 fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let digits: Vec<u8> = text.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect::<Option<_>>()?;
+    let digits: Vec<u8> =
+        text.chars().map(|digit| digit.to_digit(16).map(|value| value as u8)).collect::<Option<_>>()?;
     let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
     if digits.len() == 64 { bytes.try_into().ok() } else { None }
 }

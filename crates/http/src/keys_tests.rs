@@ -24,7 +24,9 @@ fn a_token_is_known_and_a_changed_one_is_not() {
         let changed = String::from_utf8(changed).expect("ASCII");
         assert!(keys.verify(&changed).is_none(), "{changed}");
     }
-    for wrong in ["", "mr_", "mr_ci-1_", "mr_ci-1", &token[..token.len() - 1], &format!("{token}A"), &format!("{token}=")] {
+    for wrong in
+        ["", "mr_", "mr_ci-1_", "mr_ci-1", &token[..token.len() - 1], &format!("{token}A"), &format!("{token}=")]
+    {
         assert!(keys.verify(wrong).is_none(), "{wrong}");
     }
 }

@@ -8,7 +8,7 @@
 //! - Whatever a stranger sends, or refuses to read, is bounded in bytes and in time.
 //! - Every error is an RFC 9457 problem document with a stable code. The only exceptions are what
 //!   cannot be parsed as HTTP at all (a bare 400, 414 or 431) and connections past the limit.
-//! - `accept` failures never end the server, and a drain never drops a request that arrived.
+//! - `accept` failures never end the server, and a drain answers every request that has arrived whole.
 //!
 //! Must not know shards, storage, functions or config files: it parses, authenticates, translates.
 //!

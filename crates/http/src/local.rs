@@ -22,6 +22,9 @@ use crate::shared::Cached;
 /// request holds.
 pub(crate) const BYTES_PER_SECOND: u64 = 16 << 10;
 
+/// Ticks without another connection being parked before memory is given back.
+const RELEASE_TICKS: u32 = 4;
+
 /// Timeouts in ticks.
 pub(crate) struct Ticks {
     pub(crate) length: Duration,
@@ -71,6 +74,8 @@ pub(crate) struct Local {
     buffered_bytes: Cell<usize>,
     is_draining: Cell<bool>,
     is_empty: Notify,
+    /// When to tell the allocator that buffers were given back.
+    release_at: Cell<Option<u32>>,
 }
 
 impl Local {
@@ -84,6 +89,7 @@ impl Local {
             buffered_bytes: Cell::new(0),
             is_draining: Cell::new(false),
             is_empty: Notify::new(),
+            release_at: Cell::new(None),
             front,
         })
     }
@@ -113,10 +119,27 @@ impl Local {
     pub(crate) fn sweep(&self) {
         let tick = self.tick.get().wrapping_add(1);
         self.tick.set(tick);
+        let mut is_parking = false;
         for (_, state) in self.connections.borrow().iter() {
             if let Some(order) = state.inspect(tick) {
+                is_parking |= order == Order::Park;
                 state.give(order);
             }
+        }
+        self.release(tick, is_parking);
+    }
+
+    /// Lets the allocator give memory back once the parking has come to a rest, so that this costs
+    /// once for many connections.
+    fn release(&self, tick: u32, is_parking: bool) {
+        let Some(release_memory) = self.front.options.release_memory else {
+            return;
+        };
+        if is_parking {
+            self.release_at.set(Some(tick.wrapping_add(RELEASE_TICKS)));
+        } else if self.release_at.get() == Some(tick) {
+            self.release_at.set(None);
+            release_memory();
         }
     }
 

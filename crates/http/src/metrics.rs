@@ -108,9 +108,12 @@ impl FrontMetrics {
                 continue;
             }
             let sum_seconds = snapshot.sum() as f64 / 1e9;
-            durations
-                .encode_family(&[("operation", kind.as_str())])?
-                .encode_histogram::<NoLabelSet>(sum_seconds, snapshot.count(), &exported_buckets(&snapshot), None)?;
+            durations.encode_family(&[("operation", kind.as_str())])?.encode_histogram::<NoLabelSet>(
+                sum_seconds,
+                snapshot.count(),
+                &exported_buckets(&snapshot),
+                None,
+            )?;
         }
         let mut requests =
             encoder.encode_descriptor("millrace_http_requests", "Requests answered", None, MetricType::Counter)?;
@@ -142,9 +145,7 @@ impl FrontMetrics {
                 core.connection_errors.get()
             }),
             ("millrace_http_accept_failures", "Failed accepts", |core| core.accept_failures.get()),
-            ("millrace_http_received_bytes", "Bytes received, after decryption", |core| {
-                core.received_bytes.get()
-            }),
+            ("millrace_http_received_bytes", "Bytes received, after decryption", |core| core.received_bytes.get()),
             ("millrace_http_sent_bytes", "Bytes sent, before encryption", |core| core.sent_bytes.get()),
         ];
         for (name, help, read) in counters {

@@ -312,7 +312,11 @@ const ROUTE: Operation = Operation {
     method: "*",
     path: &[SERVICE, PATH],
     summary: "Run a route that a service exports",
-    answers: &[Answer { status: 200, description: "Whatever the route answers.", body: Some(Media { content_type: "*/*", schema: "true" }) }],
+    answers: &[Answer {
+        status: 200,
+        description: "Whatever the route answers.",
+        body: Some(Media { content_type: "*/*", schema: "true" }),
+    }],
     request: Some(Media { content_type: "*/*", schema: "true" }),
     ..CALL
 };
@@ -341,7 +345,11 @@ const DEPLOY: Operation = Operation {
     request: Some(Media { content_type: "application/x-tar", schema: BINARY }),
     answers: &[
         Answer { status: 200, description: "Replaced.", body: json(r##"{"$ref":"#/components/schemas/App"}"##) },
-        Answer { status: 201, description: "Deployed for the first time.", body: json(r##"{"$ref":"#/components/schemas/App"}"##) },
+        Answer {
+            status: 201,
+            description: "Deployed for the first time.",
+            body: json(r##"{"$ref":"#/components/schemas/App"}"##),
+        },
     ],
     ..APPS
 };

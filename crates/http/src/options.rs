@@ -19,6 +19,10 @@ pub struct Options {
     pub keys: Option<PathBuf>,
     /// Serve TLS (and only TLS).
     pub tls: Option<TlsFiles>,
+    /// Called on the core's thread some time after connections there gave their buffers back: a
+    /// chance for the allocator to give the memory on to the system, which some allocators only do
+    /// when they are used again or asked to.
+    pub release_memory: Option<fn()>,
 }
 
 /// PEM files of a TLS listener. They may be replaced while the server runs.

@@ -20,7 +20,12 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 /// A reply with one content type. `headers` is the request's map, reused: emptying it and adding
 /// one header costs less than a new map.
-pub(crate) fn with_type(mut headers: HeaderMap, status: StatusCode, kind: HeaderValue, body: Bytes) -> Response<ReplyBody> {
+pub(crate) fn with_type(
+    mut headers: HeaderMap,
+    status: StatusCode,
+    kind: HeaderValue,
+    body: Bytes,
+) -> Response<ReplyBody> {
     headers.clear();
     headers.insert(header::CONTENT_TYPE, kind);
     let mut response = Response::new(ReplyBody::new(body));

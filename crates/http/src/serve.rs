@@ -230,7 +230,12 @@ async fn run<B: Backend>(registration: Registration, session: Session<B>, stream
     connection::run(io, is_http2, service).await;
 }
 
-async fn run_tls<B: Backend>(registration: Registration, session: Session<B>, stream: TcpStream, acceptor: TlsAcceptor) {
+async fn run_tls<B: Backend>(
+    registration: Registration,
+    session: Session<B>,
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+) {
     let local = Rc::clone(&registration.state.local);
     // Boxed: a handshake's future is large and soon gone.
     let handshake = Box::pin(tokio::time::timeout(local.front.options.timeouts.handshake, acceptor.accept(stream)));

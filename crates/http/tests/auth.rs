@@ -60,7 +60,9 @@ fn who_brings_no_known_key_is_asked_for_one() {
     let token = file.add("root", &[1; 32], &[role("admin")], 0).expect("new");
     file.save(&path).expect("saved");
     let server = Server::start(with_keys(&path));
-    for request in ["POST /call/counter/k/echo", "GET /apps", "PUT /apps/x", "GET /metrics", "GET /user/x", "GET /state/c/k"] {
+    for request in
+        ["POST /call/counter/k/echo", "GET /apps", "PUT /apps/x", "GET /metrics", "GET /user/x", "GET /state/c/k"]
+    {
         server.ask(request, b"").assert_problem("unauthorized");
         let forged = format!("{request}\nauthorization: Bearer {}x", &token[..token.len() - 1]);
         server.ask(&forged, b"").assert_problem("unauthorized");

@@ -4,11 +4,13 @@ mod support;
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use millrace_http::Options;
 use support::{Client, PATIENCE, Server, patient};
 
 #[test]
@@ -85,6 +87,22 @@ fn a_parked_connection_goes_on_where_it_was() {
     assert_eq!(server.metric("millrace_http_connections_total"), 1.0);
 }
 
+static RELEASES: AtomicU64 = AtomicU64::new(0);
+
+#[test]
+fn memory_is_released_after_connections_were_parked() {
+    let release = || {
+        RELEASES.fetch_add(1, Ordering::SeqCst);
+    };
+    let mut options = Options { release_memory: Some(release), ..patient() };
+    options.timeouts.park = Duration::from_millis(10);
+    let server = Server::start(options);
+    let mut clients: Vec<Client> = (0..10).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(client.ask("GET /healthz", b"").status, 200));
+    support::wait_until(|| RELEASES.load(Ordering::SeqCst) > 0, || "nothing was released".to_owned());
+    clients.iter_mut().for_each(|client| assert_eq!(client.ask("GET /healthz", b"").status, 200));
+}
+
 #[test]
 fn every_accepted_socket_has_nodelay() {
     // Made without `millrace_http::bind`, so that nothing is inherited from the listener.
@@ -122,7 +140,7 @@ fn a_client_that_leaves_takes_its_request_along() {
 
 fn wait_for_call(server: &Server) {
     let shared = &server.backend.shared;
-    support::wait_until(|| shared.calls.load(std::sync::atomic::Ordering::SeqCst) > 0, || "no call".to_owned());
+    support::wait_until(|| shared.calls.load(Ordering::SeqCst) > 0, || "no call".to_owned());
 }
 
 #[test]

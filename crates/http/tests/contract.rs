@@ -51,11 +51,15 @@ fn the_document_is_well_formed() {
                 .filter(|parameter| parameter["in"] == "path")
                 .map(|parameter| parameter["name"].as_str().expect("a name"))
                 .collect();
-            let used: HashSet<&str> = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
+            let used: HashSet<&str> =
+                path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
             assert_eq!(declared, used, "{place}");
             let responses = operation["responses"].as_object().expect("responses");
             assert!(responses.len() > 1 && responses.contains_key("default"), "{place}");
-            assert!(responses.values().all(|one| one.get("$ref").is_some() || one["description"].is_string()), "{place}");
+            assert!(
+                responses.values().all(|one| one.get("$ref").is_some() || one["description"].is_string()),
+                "{place}"
+            );
         }
     }
     check_references(&document, &document);
@@ -113,7 +117,9 @@ fn every_error_page_explains_its_code() {
     for code in ErrorCode::all() {
         let page = error_page(code);
         assert!(page.starts_with(&format!("# {}\n", code.as_str())), "{code:?}");
-        for needed in [code.title(), &format!("HTTP status {}", code.status()), "## What to do", "application/problem+json"] {
+        for needed in
+            [code.title(), &format!("HTTP status {}", code.status()), "## What to do", "application/problem+json"]
+        {
             assert!(page.contains(needed), "{code:?}: {needed}");
         }
         let example = page.split_once("\n{").and_then(|(_, rest)| rest.split_once("\n}")).expect("an example").0;

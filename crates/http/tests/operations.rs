@@ -132,7 +132,10 @@ fn a_routes_reply_cannot_break_the_connection() {
     }
     client.ask("GET /user/many-headers", b"").assert_problem("size-limit");
     let reply = client.ask("GET /user/own-framing", b"");
-    assert_eq!((reply.header("content-length"), reply.header("connection"), &reply.body[..]), (Some("2"), None, &b"hi"[..]));
+    assert_eq!(
+        (reply.header("content-length"), reply.header("connection"), &reply.body[..]),
+        (Some("2"), None, &b"hi"[..])
+    );
     let both: Vec<_> = reply.headers.iter().filter(|(name, _)| name == "x-a").collect();
     assert_eq!(both.len(), 2, "a header may occur twice");
     client.ask("GET /user/missing", b"").assert_problem("unknown-route");
@@ -145,7 +148,9 @@ fn a_routes_reply_cannot_break_the_connection() {
 fn what_is_not_there_is_404_and_reserved_names_are_no_services() {
     let server = Server::start(patient());
     let mut client = server.connect();
-    for path in ["/", "/call/a/b", "/c%61ll/a/b/echo", "/schemas/x", "/apps/a/send/x", "/favicon.ico", "/apps/", "/state"] {
+    for path in
+        ["/", "/call/a/b", "/c%61ll/a/b/echo", "/schemas/x", "/apps/a/send/x", "/favicon.ico", "/apps/", "/state"]
+    {
         client.ask(&format!("POST {path}"), b"").assert_problem("unknown-route");
     }
 }
@@ -243,7 +248,12 @@ fn malformed_http_is_refused_and_the_server_lives_on() {
         let mut client = server.connect();
         client.send(bytes);
         let answer = client.read_to_end();
-        assert!(answer.starts_with(b"HTTP/1.1 400"), "{:?}: {:?}", bytes.escape_ascii().to_string(), answer.escape_ascii().to_string());
+        assert!(
+            answer.starts_with(b"HTTP/1.1 400"),
+            "{:?}: {:?}",
+            bytes.escape_ascii().to_string(),
+            answer.escape_ascii().to_string()
+        );
     }
     assert_eq!(server.ask("GET /healthz", b"").status, 200);
     assert_eq!(server.backend.shared.calls.load(Ordering::SeqCst), 0);

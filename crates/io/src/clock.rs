@@ -1,5 +1,8 @@
 //! Time.
 
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// The wall clock and a clock that only moves forward.
@@ -15,16 +18,18 @@ pub trait Clock: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealClock;
 
+/// What monotonic time counts from: the first reading.
+static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 impl Clock for RealClock {
     fn now(&self) -> u64 {
-        let time = clock_gettime(ClockId::Realtime);
         // A clock set before 1970 reads as 1970.
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn monotonic_ns(&self) -> u64 {
-        let time = clock_gettime(ClockId::Monotonic);
-        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+        u64::try_from(ORIGIN.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use millrace_base::{Lsn, ShardId};
 use millrace_format::{BLOCK_BYTES, BatchHeader, EntryRef};
-use millrace_io::{Disk, DiskFile, read_exactly_at};
+use millrace_io::{Disk, DiskFile};
 
 use crate::error::{Damage, DamageKind, RecoverError};
 use crate::layout::{LOG_DIRECTORY, LogFiles, REPAIR_SUFFIX, StreamFiles, list_log, stream_directory};
@@ -236,8 +236,10 @@ fn make_durable(disk: &dyn Disk, stream: &StreamFiles, scan: &StreamScan) -> Res
             let mut bytes = Vec::new();
             while let Some(batch) = batches.next_if(|batch| batch.segment == first) {
                 let length = usize::try_from(batch.bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+                bytes.clear();
                 bytes.resize(length, 0);
-                read_exactly_at(&*file, &mut bytes, batch.offset)?;
+                // All of it was read before, except that the file may end in the zeros behind it.
+                file.read_at(&mut bytes, batch.offset)?;
                 file.write_at(&bytes, batch.offset)?;
             }
             file.sync_data()

@@ -335,6 +335,11 @@ impl Writer {
         if is_synced {
             self.synced = self.last_batch;
         }
+        // A write that found no room has gone through, and the next segment is there already: no
+        // job will bring the news.
+        if self.spare.is_some() {
+            self.space = Space::Enough;
+        }
         Ok(AppendReport {
             bytes: batch.total_bytes(),
             entries: batch.entry_count(),

@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use millrace_base::{Lsn, ShardId};
+use millrace_format::{BatchHeader, SegmentHeader};
 use millrace_log::{Damage, DamageKind, RecoverError, Writer, WriterOptions, inspect, repair};
 use proptest::prelude::*;
 
@@ -76,7 +77,7 @@ fn bits_of(bytes: &[u8]) -> Vec<usize> {
     let is_written = |bit: &usize| {
         let block = bit / 8 / 4096 * 4096;
         let used = bytes[block..].iter().take(4096).rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        bit / 8 - block < used || bit % 509 == 0
+        bit / 8 - block < used || bit.is_multiple_of(509)
     };
     (0..bytes.len() * 8).filter(is_written).collect()
 }
@@ -147,6 +148,51 @@ fn a_lost_batch_in_the_middle_is_named_with_file_and_offset() {
     let damaged = disk.after_kill();
     millrace_io::Disk::remove(&damaged, second).expect("removed");
     assert_eq!(damage_of(&damaged).expect("damage").kind, DamageKind::MissingSegment(2));
+}
+
+#[test]
+fn bytes_that_look_like_a_batch_of_another_life_of_the_file_do_not_count() {
+    let disk = MemoryDisk::default();
+    let mut writer = open(&disk, small());
+    writer.append(&mut batch_of(&[(1, 1)])).expect("appended");
+    let path = "log/0000000001/0000000001.log";
+    let salt = SegmentHeader::decode(&disk.contents()[path]).expect("a header").salt;
+    let own = BatchHeader {
+        stream: 1,
+        segment: 1,
+        salt,
+        number: 9,
+        synced: 8,
+        payload_bytes: 0,
+        entry_count: 0,
+        is_closing: false,
+    };
+    let cases = [
+        (BatchHeader { stream: 2, ..own }, false),
+        (BatchHeader { segment: 2, ..own }, false),
+        (BatchHeader { salt: salt ^ 1, ..own }, false),
+        (own, true),
+    ];
+    for (header, is_believed) in cases {
+        let disk = disk.after_kill();
+        disk.change(path, |bytes| bytes[3 * 4096..3 * 4096 + 64].copy_from_slice(&header.encode().0));
+        assert_eq!(damage_of(&disk).is_some(), is_believed, "{header:?}");
+    }
+}
+
+#[test]
+fn a_batch_whose_padding_was_cut_off_is_whole() {
+    // Found by the property test below: the last whole batch of segment 1 ends in a cut, and the
+    // torn first batch of segment 2 follows.
+    let disk = MemoryDisk::default();
+    let mut writer = open(&disk, small());
+    for lsn in 1..=4 {
+        writer.append(&mut batch_of(&[(1, lsn)])).expect("appended");
+    }
+    disk.change("log/0000000001/0000000001.log", |bytes| bytes.truncate(3 * 4096 + 200));
+    disk.change("log/0000000001/0000000002.log", |bytes| bytes[4096 + 80] ^= 1);
+    assert_eq!(recover_all(&disk).expect("recovered").0, [seen(1, 1), seen(1, 2), seen(1, 3)]);
+    assert_eq!(recover_all(&disk).expect("recovered again").0.len(), 3);
 }
 
 #[test]
@@ -308,8 +354,6 @@ fn repair_survives_a_power_cut_at_every_operation() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn random_logs_survive_random_damage(
         sizes in proptest::collection::vec(proptest::collection::vec((0u16..4, 0usize..5000), 1..5), 1..20),

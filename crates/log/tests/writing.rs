@@ -216,6 +216,26 @@ fn a_failed_write_or_fsync_ends_the_stream_for_good() {
 }
 
 #[test]
+fn what_a_restart_reads_after_a_failed_fsync_survives_a_power_cut() {
+    let disk = MemoryDisk::default();
+    let mut writer = open(&disk, small());
+    let all = append_pairs(&mut writer, 1, 2);
+    disk.fail_syncs(true);
+    writer.append(&mut batch_of(&[(1, 3), (2, 3)])).expect_err("the fsync failed");
+    // The kernel shows the batch to the restarted node, though it will never write it by itself.
+    let disk = disk.after_kill();
+    let (entries, recovered) = recover_all(&disk).expect("recovered");
+    assert_eq!(entries.len(), all.len() + 2);
+    let options = WriterOptions { run: recovered.next_run, ..small() };
+    let mut writer = Writer::open(environment(&disk), recovered.segments, options).expect("opened");
+    append_pairs(&mut writer, 4, 1);
+    for seed in 0..20 {
+        let (entries, _) = recover_all(&disk.after_power_cut(&mut Dice(seed))).expect("recovered");
+        assert_eq!(entries.len(), all.len() + 4);
+    }
+}
+
+#[test]
 fn without_fsync_a_power_cut_leaves_a_prefix() {
     let options = WriterOptions { durability: Durability::Os, ..small() };
     let mut shortest = usize::MAX;

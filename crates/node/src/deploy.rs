@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millrace_api::{AppInfo, HandlerInfo, RouteInfo, ServiceInfo};
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{App, Catalog, Loaded};
 use tokio::sync::oneshot;
 
@@ -21,7 +21,15 @@ fn stopping() -> Error {
 ///
 /// # Errors
 /// `app-refused` from whichever core refused it first; `internal` when it cannot be kept.
+///
+/// Runs as a task of its own: a caller that goes away leaves no app half deployed.
 pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
+    let shared = Arc::clone(shared);
+    let task = tokio::spawn(async move { deploy_app(&shared, app).await });
+    task.await.unwrap_or_else(|_| Err(stopping()))
+}
+
+async fn deploy_app(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
     if shared.is_stopping.load(Ordering::Relaxed) {
         return Err(stopping());
     }
@@ -29,13 +37,16 @@ pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error>
     state.last_deployment += 1;
     let deployment = state.last_deployment;
     let app = Arc::new(app);
-    if let Err(error) = prepare(shared, deployment, &app).await {
+    let kept = match prepare(shared, deployment, &app).await {
+        Ok(()) => keep(shared, &app).await,
+        refused => refused,
+    };
+    if let Err(error) = kept {
         for core in 0..shared.cores.len() {
             shared.send(core, CoreMessage::Discard { deployment });
         }
         return Err(error);
     }
-    keep(shared, &app).await?;
     activate(shared, deployment).await?;
     let version = state.versions.entry(app.name.to_string()).or_default();
     *version += 1;
@@ -43,19 +54,14 @@ pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error>
     Ok(*version)
 }
 
+/// One core after the other: loading takes a core's time, and a broken app is known after the first.
 async fn prepare(shared: &Arc<Shared>, deployment: u32, app: &Arc<App>) -> Result<(), Error> {
-    let mut answers = Vec::new();
     for core in 0..shared.cores.len() {
         let (done, answer) = oneshot::channel();
         shared.send(core, CoreMessage::Prepare { deployment, app: Arc::clone(app), done });
-        answers.push(answer);
+        answer.await.unwrap_or_else(|_| Err(stopping()))?;
     }
-    let mut result = Ok(());
-    for answer in answers {
-        let loaded = answer.await.unwrap_or_else(|_| Err(stopping()));
-        result = result.and(loaded);
-    }
-    result
+    Ok(())
 }
 
 async fn keep(shared: &Arc<Shared>, app: &Arc<App>) -> Result<(), Error> {
@@ -86,6 +92,9 @@ async fn activate(shared: &Arc<Shared>, deployment: u32) -> Result<(), Error> {
 /// # Errors
 /// `unknown-app`; `internal` when the file cannot be removed.
 pub(crate) async fn remove(shared: &Arc<Shared>, name: &str) -> Result<(), Error> {
+    let unknown = || Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is deployed"));
+    // The name becomes a file's name: nothing but a name may get there.
+    Name::new(name).map_err(|_| unknown())?;
     let _one_at_a_time = shared.deploying.lock().await;
     let (apps, owned) = (shared.apps.clone(), name.to_owned());
     let forgotten = tokio::task::spawn_blocking(move || apps.forget(&owned)).await;
@@ -106,7 +115,7 @@ pub(crate) async fn remove(shared: &Arc<Shared>, name: &str) -> Result<(), Error
         tracing::info!(app = name, "removed");
         return Ok(());
     }
-    Err(Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is deployed")))
+    Err(unknown())
 }
 
 /// A loaded app as operators see it.
@@ -115,7 +124,7 @@ pub(crate) fn describe(loaded: &Loaded, version: u64) -> AppInfo {
         .services
         .iter()
         .map(|service| {
-            let handler = |(name, kind): &(millrace_base::Name, _)| HandlerInfo { name: name.to_string(), kind: *kind };
+            let handler = |(name, kind): &(Name, _)| HandlerInfo { name: name.to_string(), kind: *kind };
             let mut handlers: Vec<HandlerInfo> = service.handlers.iter().map(handler).collect();
             handlers.sort_by(|a, b| a.name.cmp(&b.name));
             let route =

@@ -1,33 +1,85 @@
 //! Unpredictable bits that are the same when an invocation is run again.
 
+use std::fs::{OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
 use millrace_func::sha256;
 use millrace_io::Random;
 use millrace_shard::Entropy;
 
-/// SHA-256 over a secret of the process, the invocation and the index: whoever does not know the
-/// secret cannot tell the result from random bits, and nothing is computed that is not asked for.
+use crate::directory::sync_folder_of;
+
+const SECRET_BYTES: usize = 32;
+
+/// SHA-256 over a secret, the invocation and the index: whoever does not know the secret cannot
+/// tell the result from random bits, and nothing is computed that is not asked for.
 #[derive(Clone)]
 pub(crate) struct KeyedEntropy {
-    secret: [u8; 32],
+    /// Of this process: nonces begin anew with each.
+    process: [u8; SECRET_BYTES],
+    /// Of the data directory: a route repeated after a restart draws what it drew before.
+    directory: [u8; SECRET_BYTES],
 }
 
 impl KeyedEntropy {
-    pub(crate) fn new(random: &dyn Random) -> Self {
-        let mut secret = [0; 32];
-        random.fill(&mut secret);
-        Self { secret }
+    /// Reads the data directory's secret, or makes it.
+    ///
+    /// # Errors
+    /// What the file system answers; a full disk is none, as only keyed routes need the file.
+    pub(crate) fn open(data: &Path, random: &dyn Random) -> io::Result<Self> {
+        let mut process = [0; SECRET_BYTES];
+        random.fill(&mut process);
+        let path = data.join("secret");
+        let known = std::fs::read(&path).ok().and_then(|bytes| <[u8; SECRET_BYTES]>::try_from(bytes).ok());
+        if let Some(directory) = known {
+            return Ok(Self { process, directory });
+        }
+        let mut directory = [0; SECRET_BYTES];
+        random.fill(&mut directory);
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        match file.write_all(&directory).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(&path)) {
+            Err(error) if !millrace_io::is_out_of_space(&error) => Err(error),
+            _ => Ok(Self { process, directory }),
+        }
     }
+}
+
+fn draw(secret: &[u8; SECRET_BYTES], invocation: u64, index: u32) -> u64 {
+    let mut message = [0; SECRET_BYTES + 12];
+    message[..SECRET_BYTES].copy_from_slice(secret);
+    message[SECRET_BYTES..SECRET_BYTES + 8].copy_from_slice(&invocation.to_le_bytes());
+    message[SECRET_BYTES + 8..].copy_from_slice(&index.to_le_bytes());
+    let digest = sha256(&message);
+    let mut bits = [0; 8];
+    bits.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(bits)
 }
 
 impl Entropy for KeyedEntropy {
     fn draw(&self, nonce: u64, index: u32) -> u64 {
-        let mut message = [0; 44];
-        message[..32].copy_from_slice(&self.secret);
-        message[32..40].copy_from_slice(&nonce.to_le_bytes());
-        message[40..].copy_from_slice(&index.to_le_bytes());
-        let digest = sha256(&message);
-        let mut bits = [0; 8];
-        bits.copy_from_slice(&digest[..8]);
-        u64::from_le_bytes(bits)
+        draw(&self.process, nonce, index)
+    }
+
+    fn draw_keyed(&self, key: u64, index: u32) -> u64 {
+        draw(&self.directory, key, index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_io::RealRandom;
+
+    #[test]
+    fn keyed_bits_survive_a_restart_and_others_do_not() {
+        let data = tempfile::tempdir().expect("a folder");
+        let open = || KeyedEntropy::open(data.path(), &RealRandom).expect("opened");
+        let (first, second) = (open(), open());
+        assert_eq!(first.draw_keyed(7, 1), second.draw_keyed(7, 1));
+        assert_ne!(first.draw_keyed(7, 1), first.draw_keyed(7, 2));
+        assert_ne!(first.draw(7, 1), second.draw(7, 1));
     }
 }

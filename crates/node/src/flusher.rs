@@ -1,5 +1,7 @@
 //! The thread that writes checkpoints and deletes the log they cover.
 
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -8,6 +10,7 @@ use millrace_base::ShardId;
 use millrace_store::FlushChunk;
 
 use crate::core::{CoreMessage, Shared};
+use crate::options::Durability;
 
 /// A chunk to write for one shard of one core.
 pub(crate) struct FlushJob {
@@ -19,6 +22,8 @@ pub(crate) struct FlushJob {
 enum Command {
     Write(FlushJob),
     TruncateLog,
+    /// Answer once everything before this is done.
+    Sync(Sender<()>),
     Stop,
 }
 
@@ -37,6 +42,14 @@ impl FlusherHandle {
     /// Deletes what the checkpoints cover by now.
     pub(crate) fn truncate_log(&self) {
         self.send(Command::TruncateLog);
+    }
+
+    /// Waits until everything handed over so far has been written.
+    pub(crate) fn sync(&self) {
+        let (done, answer) = channel();
+        self.send(Command::Sync(done));
+        // An error means that the flusher has ended, so that nothing is being written either.
+        let _ = answer.recv();
     }
 
     fn send(&self, command: Command) {
@@ -66,7 +79,7 @@ impl Flusher {
         while let Ok(command) = self.receiver.recv() {
             match command {
                 Command::Write(FlushJob { core, shard, chunk }) => {
-                    let result = shared.checkpoint.write(shard, &chunk).map_err(|error| error.to_string());
+                    let result = write(shared, shard, &chunk);
                     shared.send(core, CoreMessage::Flushed { shard, chunk, result });
                 }
                 Command::TruncateLog => {
@@ -74,9 +87,27 @@ impl Flusher {
                         tracing::warn!(%error, "log segments that are no longer needed could not be deleted yet");
                     }
                 }
+                Command::Sync(done) => {
+                    let _ = done.send(());
+                }
                 Command::Stop => return,
             }
         }
+    }
+}
+
+/// Writes a chunk. A panic of the checkpoint's library is a failed write like any other.
+fn write(shared: &Shared, shard: ShardId, chunk: &FlushChunk) -> Result<(), String> {
+    // With `durability = "os"` the log may be behind on the disk; the checkpoint must not be ahead
+    // of it, or a power cut would leave half a transaction that nothing can complete.
+    if shared.options.durability == Durability::Os {
+        let data = File::open(&shared.options.data).map_err(|error| error.to_string())?;
+        rustix::fs::syncfs(&data).map_err(|error| error.to_string())?;
+    }
+    let written = catch_unwind(AssertUnwindSafe(|| shared.checkpoint.write(shard, chunk)));
+    match written {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("the checkpoint's library panicked".to_owned()),
     }
 }
 

@@ -115,15 +115,27 @@ impl HandlerMetrics {
     }
 }
 
+const LOWEST_POWER: u32 = 0;
+const HIGHEST_POWER: u32 = 36;
+
 fn encode_snapshot(
     metric: &mut MetricEncoder<'_>,
     snapshot: &HistogramSnapshot,
     unit: f64,
 ) -> Result<(), std::fmt::Error> {
-    // The encoder adds the buckets up itself.
-    let buckets: Vec<(f64, u64)> =
-        snapshot.buckets().filter(|(_, count)| *count > 0).map(|(bound, count)| (bound as f64 / unit, count)).collect();
-    let buckets = if buckets.is_empty() { vec![(f64::MAX, 0)] } else { buckets };
+    // The same bounds at every scrape: every power of two up to a minute in nanoseconds, which also
+    // serves for sizes. The encoder adds the buckets up itself.
+    let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(HIGHEST_POWER as usize);
+    let mut rest = snapshot.buckets().peekable();
+    for power in LOWEST_POWER..=HIGHEST_POWER {
+        let bound = 1u64 << power;
+        let mut count = 0;
+        while let Some((_, more)) = rest.next_if(|(upper, _)| *upper < bound) {
+            count += more;
+        }
+        buckets.push((bound as f64 / unit, count));
+    }
+    buckets.push((f64::MAX, rest.map(|(_, count)| count).sum()));
     metric.encode_histogram::<NoLabelSet>(snapshot.sum() as f64 / unit, snapshot.count(), &buckets, None)
 }
 

@@ -42,7 +42,7 @@ const OFFLOAD_THREADS: usize = 1;
 const CORE_STACK_BYTES: usize = 4 << 20;
 
 /// Share of the memory budget that the checkpoint may use for its own caches.
-const CHECKPOINT_CACHE_SHARE: usize = 8;
+pub(crate) const CHECKPOINT_CACHE_SHARE: usize = 8;
 
 /// Why a node did not start.
 #[derive(Debug)]
@@ -98,6 +98,8 @@ struct CoreSeed {
     fronts: Fronts,
     drain: watch::Receiver<bool>,
     drained: Arc<Barrier>,
+    /// Says to begin serving; its end says not to.
+    go: mpsc::Receiver<()>,
 }
 
 impl Node {
@@ -150,8 +152,10 @@ impl Node {
         let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
         let log = log_of(&shared, &recovered);
         let mut shards = shards_of(&shared, stores);
-        let entropy = KeyedEntropy::new(&RealRandom);
-        let seeds = receivers.into_iter().enumerate().map(|(index, messages)| CoreSeed {
+        let entropy = KeyedEntropy::open(directory.path(), &RealRandom).map_err(StartError::Io)?;
+        let (starters, starts): (Vec<_>, Vec<_>) = (0..receivers.len()).map(|_| mpsc::channel()).unzip();
+        let seeds = receivers.into_iter().zip(starts).enumerate().map(|(index, (messages, go))| CoreSeed {
+            go,
             index,
             shared: Arc::clone(&shared),
             shards: std::mem::take(&mut shards[index]),
@@ -166,10 +170,19 @@ impl Node {
             drain: drain.subscribe(),
             drained: Arc::clone(&drained),
         });
-        let cores = start_cores(seeds)?;
+        let cores = match start_cores(seeds, starters) {
+            Ok(cores) => cores,
+            Err(error) => {
+                flusher::stop(&shared.flusher, flusher);
+                return Err(error);
+            }
+        };
         shared.flusher.truncate_log();
+        if let Err(error) = directory.write_pid() {
+            // A full disk must not keep a node from serving what it has.
+            tracing::warn!(%error, "the pid file could not be written");
+        }
         shared.is_serving.store(true, Ordering::Relaxed);
-        directory.write_pid().map_err(StartError::Io)?;
         Ok(Self { shared, drain, cores, flusher, _directory: directory })
     }
 
@@ -284,28 +297,41 @@ fn shards_of(shared: &Shared, stores: Vec<Store>) -> Vec<Vec<Option<Shard>>> {
     cores
 }
 
-/// Starts the cores' threads and waits until each is ready. If one is not, all are stopped.
-fn start_cores(seeds: impl Iterator<Item = CoreSeed>) -> Result<Vec<JoinHandle<Result<(), StartError>>>, StartError> {
+/// Starts the cores' threads, waits until each is ready and lets them serve. If one is not ready,
+/// none serves and all have ended when this returns.
+fn start_cores(
+    seeds: impl Iterator<Item = CoreSeed>,
+    starters: Vec<mpsc::Sender<()>>,
+) -> Result<Vec<JoinHandle<Result<(), StartError>>>, StartError> {
     let (ready, answers) = mpsc::channel();
     let mut threads = Vec::new();
+    let mut result = Ok(());
     for seed in seeds {
         let ready = ready.clone();
-        let name = format!("core-{}", seed.index);
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .stack_size(CORE_STACK_BYTES)
-            .spawn(move || run_core(seed, &ready))
-            .map_err(StartError::Io)?;
-        threads.push(thread);
+        let builder = std::thread::Builder::new().name(format!("core-{}", seed.index)).stack_size(CORE_STACK_BYTES);
+        match builder.spawn(move || run_core(seed, &ready)) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => result = Err(StartError::Io(error)),
+        }
     }
     drop(ready);
-    let mut result = Ok(());
     for _ in 0..threads.len() {
         let answer =
             answers.recv().unwrap_or_else(|_| Err(StartError::Io(io::Error::other("a core's thread panicked"))));
         result = result.and(answer);
     }
-    result.map(|()| threads)
+    if result.is_ok() {
+        for starter in &starters {
+            // A core that is not there any more has reported why.
+            let _ = starter.send(());
+        }
+        return Ok(threads);
+    }
+    drop(starters);
+    for thread in threads {
+        drop(thread.join());
+    }
+    result.map(|()| Vec::new())
 }
 
 /// A core's whole life.
@@ -322,25 +348,43 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Res
             return Ok(());
         }
     };
-    let CoreSeed { index, shared, shards, messages, entropy, engine, log, apps, fronts, drain, drained } = seed;
+    let CoreSeed { index, shared, shards, messages, entropy, engine, log, apps, fronts, drain, drained, go } = seed;
     let parts = CoreParts { index, shared: Arc::clone(&shared), shards, engine: engine(), entropy, committer: None };
     let mut core = Core::new(parts);
     let prepared = prepare_core(&mut core, log, &apps);
     let is_prepared = prepared.is_ok();
     // The starter waits for this; it is only gone if it panicked.
     let _ = ready.send(prepared);
-    if !is_prepared {
+    if !is_prepared || go.recv().is_err() {
         return Ok(());
     }
     let core = Rc::new(RefCell::new(core));
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        tokio::task::spawn_local(run_pump(Rc::clone(&core)));
-        tokio::task::spawn_local(run_messages(Rc::clone(&core), messages));
-        tokio::task::spawn_local(run_ticks(Rc::clone(&core)));
-        fronts(CoreHandle::new(Rc::clone(&core)), drain).await;
-        // Other cores' requests are still answered until all have drained.
-        drained.wait().await;
+        let pump = tokio::task::spawn_local(run_pump(Rc::clone(&core)));
+        let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), messages));
+        let ticks = tokio::task::spawn_local(run_ticks(Rc::clone(&core)));
+        let serve = async {
+            fronts(CoreHandle::new(Rc::clone(&core)), drain).await;
+            // Other cores' requests are still answered until all have drained.
+            drained.wait().await;
+        };
+        // None of the three ends by itself. A core without one of them would accept requests and
+        // never answer: better no process at all, whose log a restart recovers.
+        let ended = tokio::select! {
+            () = serve => None,
+            _ = pump => Some("pump"),
+            _ = inbox => Some("inbox"),
+            _ = ticks => Some("ticks"),
+        };
+        if let Some(task) = ended {
+            tracing::error!(
+                core = index,
+                task,
+                "a task of the core panicked; the process ends so that a restart can recover"
+            );
+            std::process::abort();
+        }
         core.borrow_mut().commit();
     });
     let closed = close_core(&core);
@@ -358,7 +402,9 @@ fn prepare_core(
     if let Some((environment, segments, options)) = log {
         let writer = Writer::open(environment, segments, options).map_err(StartError::Log)?;
         let (shared, index) = (Arc::clone(&core.shared), core.index);
-        let report = Box::new(move |news| shared.send(index, CoreMessage::Committed(news)));
+        let report = Box::new(move |news| {
+            shared.send(index, CoreMessage::Committed(news));
+        });
         core.committer = Some(Committer::start(writer, report).map_err(StartError::Io)?);
     }
     // Deployments of a running node are numbered after these.

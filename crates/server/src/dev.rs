@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if settings.apps.is_empty() {
         return Err("dev needs at least one --app DIR to watch".into());
     }
-    logging::start(&settings.log, settings.log_json)?;
+    let _logs = logging::start(&settings.log, settings.log_json)?;
     let node = serve::start(&settings)?;
     serve::greet(&settings, &node);
     println!("  watching {} app folders; save a file to load it again", settings.apps.len());

@@ -18,7 +18,11 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
             let mut secret = [0; 32];
             RealRandom.fill(&mut secret);
             let token = file.add(id, &secret, &parse_roles(roles)?, RealClock.now())?;
+            let is_first = !args.keys.exists();
             save(&file, args)?;
+            if is_first {
+                eprintln!("This is the first key: a node that was started without keys asks for them after a restart.");
+            }
             println!("{token}");
             eprintln!("This is the only time the key is shown. Send it as: Authorization: Bearer {token}");
         }

@@ -25,12 +25,13 @@ use crate::settings::Settings;
 /// A sentence that says what to change.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let settings = Settings::of(args)?;
-    logging::start(&settings.log, settings.log_json)?;
+    let _logs = logging::start(&settings.log, settings.log_json)?;
     let node = start(&settings)?;
     greet(&settings, &node);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(stop_signal())?;
-    tracing::info!("stopping: finishing what has begun");
+    tracing::info!("stopping: finishing what has begun; once more to stop at once");
+    stop_at_second_signal();
     node.stop()?;
     tracing::info!("stopped");
     Ok(())
@@ -60,8 +61,15 @@ fn clocks() -> Clocks {
 }
 
 fn load_apps(folders: &[std::path::PathBuf]) -> Result<Vec<App>, Failure> {
-    let load = |folder: &std::path::PathBuf| load_app(folder);
-    folders.iter().map(load).collect()
+    let mut apps: Vec<App> = Vec::new();
+    for folder in folders {
+        let app = load_app(folder)?;
+        if apps.iter().any(|known| known.name == app.name) {
+            return Err(format!("--app {}: another app is named {} as well", folder.display(), app.name).into());
+        }
+        apps.push(app);
+    }
+    Ok(apps)
 }
 
 /// Reads one app's folder.
@@ -117,6 +125,19 @@ pub(crate) async fn stop_signal() -> Result<(), Failure> {
         _ = interrupt.recv() => {}
     }
     Ok(())
+}
+
+/// Ends the process without draining when it is told to stop again.
+fn stop_at_second_signal() {
+    let waiting = std::thread::Builder::new().name("second-signal".to_owned()).spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if runtime.is_ok_and(|runtime| runtime.block_on(stop_signal()).is_ok()) {
+            std::process::exit(1);
+        }
+    });
+    if let Err(error) = waiting {
+        tracing::debug!(%error, "a second signal will not be noticed");
+    }
 }
 
 /// Tells a person where the node is and what to try.

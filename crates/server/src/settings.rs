@@ -13,6 +13,7 @@ use crate::cli::{DurabilityName, ServeArgs};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct SettingsFile {
+    #[serde(rename = "app")]
     apps: Vec<PathBuf>,
     data: Option<PathBuf>,
     http: Option<SocketAddr>,
@@ -89,6 +90,7 @@ impl Settings {
         if let Some(connections) = args.connections.or(file.connections) {
             front.limits.connections = connections.div_ceil(node.cores).max(1);
         }
+        front.release_memory = Some(release_memory);
         Ok(Self {
             apps: if args.apps.is_empty() { file.apps } else { args.apps.clone() },
             http: args.http.or(file.http).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
@@ -98,6 +100,12 @@ impl Settings {
             log_json: args.log_json || file.log_json.unwrap_or(false),
         })
     }
+}
+
+/// Gives freed memory of this thread back to the system.
+fn release_memory() {
+    // SAFETY: the function takes no pointers and may be called from any thread at any time.
+    unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
 fn read_file(args: &ServeArgs) -> Result<SettingsFile, Failure> {
@@ -137,7 +145,10 @@ fn default_memory_bytes() -> usize {
         .find_map(|line| line.strip_prefix("MemTotal:"))
         .and_then(|rest| rest.trim().strip_suffix("kB"))
         .and_then(|kib| kib.trim().parse::<usize>().ok());
-    total_kib.map_or(1 << 30, |kib| kib * 1024 / MEMORY_SHARE)
+    let machine_bytes = total_kib.map_or(2 << 30, |kib| kib * 1024);
+    let container_bytes = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let container_bytes = container_bytes.and_then(|text| text.trim().parse::<usize>().ok());
+    container_bytes.map_or(machine_bytes, |limit| limit.min(machine_bytes)) / MEMORY_SHARE
 }
 
 #[cfg(test)]

@@ -142,7 +142,12 @@ impl Host for TurnHost<'_, '_> {
         };
         let touched = &self.transaction.touched[index];
         let limit = request.limit.min(limits::SCAN_ROWS);
-        merged_scan(home.store, touched, request, limit).map_err(|error| store_failed(&error))
+        let (rows, is_cut) = merged_scan(home.store, touched, request, limit).map_err(|error| store_failed(&error))?;
+        if is_cut {
+            let message = format!("the fields asked for have more than {} bytes: ask for fewer", limits::SCAN_BYTES);
+            return Err(Error::new(ErrorCode::SizeLimit, message));
+        }
+        Ok(rows)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -227,7 +232,11 @@ impl Host for TurnHost<'_, '_> {
     fn random(&mut self) -> u64 {
         let index = self.transaction.random_index;
         self.transaction.random_index = index.wrapping_add(1);
-        self.world.entropy.draw(self.transaction.nonce(), index)
+        match self.transaction.origin.route_key() {
+            // A repeated route must choose the same keys, or it would not find its own outcome.
+            Some(key) => self.world.entropy.draw_keyed(key, index),
+            None => self.world.entropy.draw(self.transaction.nonce(), index),
+        }
     }
 
     fn log(&mut self, level: LogLevel, line: &str) {
@@ -265,7 +274,7 @@ fn merged_scan(
     touched: &crate::transaction::Touched,
     request: &ScanRequest,
     limit: usize,
-) -> Result<Vec<(Vec<u8>, Value)>, StoreError> {
+) -> Result<(Vec<(Vec<u8>, Value)>, bool), StoreError> {
     let after = request.after.as_deref();
     let is_wanted = |field: &[u8]| field.starts_with(&request.prefix) && after.is_none_or(|after| field > after);
     let buffered: BTreeMap<&[u8], Option<&Value>> = touched
@@ -276,7 +285,9 @@ fn merged_scan(
         .collect();
     // Each buffered deletion can hide one stored row, so that many more are asked for.
     let deletions = buffered.values().filter(|value| value.is_none()).count();
-    let stored = store.scan_fields(&touched.entity, &request.prefix, after, limit + deletions)?;
+    let rows = limit + deletions;
+    let (stored, is_cut) =
+        store.scan_fields_within(&touched.entity, &request.prefix, after, rows, limits::SCAN_BYTES)?;
     let mut merged: BTreeMap<Vec<u8>, Value> =
         stored.into_iter().map(|(field, value)| (field.into_vec(), value)).collect();
     for (field, value) in buffered {
@@ -285,5 +296,5 @@ fn merged_scan(
             None => merged.remove(field),
         };
     }
-    Ok(merged.into_iter().take(limit).collect())
+    Ok((merged.into_iter().take(limit).collect(), is_cut))
 }

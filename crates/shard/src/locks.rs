@@ -69,15 +69,21 @@ impl Locks {
         if holds_any && ahead.into_iter().any(|other| other < age) { Grant::Die } else { Grant::Wait }
     }
 
-    /// Gives `nonce` the entity. The caller has checked that it is free.
+    /// Gives `nonce` the entity; it keeps its place in the queue, in which it may wait to have it
+    /// alone. The caller has checked that it is free.
     pub(crate) fn hold(&mut self, entity: &EntityKey, nonce: u64, age: Age, is_exclusive: bool) {
         let lock = self.locks.entry(entity.clone()).or_default();
-        lock.queue.retain(|waiter| waiter.nonce != nonce);
         if !lock.holders.iter().any(|(holder, _)| *holder == nonce) {
             lock.holders.push((nonce, age));
         }
         lock.is_exclusive |= is_exclusive;
         assert!(!lock.is_exclusive || lock.holders.len() == 1, "an exclusive lock has one holder");
+    }
+
+    /// Gives `nonce` what it queued for.
+    pub(crate) fn take(&mut self, entity: &EntityKey, nonce: u64, age: Age, is_exclusive: bool) {
+        self.hold(entity, nonce, age, is_exclusive);
+        self.leave_queue(entity, nonce);
     }
 
     /// Queues for an entity, once however often one asks. Who holds it already and wants it alone
@@ -161,9 +167,9 @@ mod tests {
         assert_eq!(locks.runnable(&entity()), None);
         locks.release(&entity(), 1);
         assert_eq!(locks.runnable(&entity()), Some(2));
-        locks.hold(&entity(), 2, (0, 2), false);
+        locks.take(&entity(), 2, (0, 2), false);
         assert_eq!(locks.runnable(&entity()), Some(3));
-        locks.hold(&entity(), 3, (0, 3), false);
+        locks.take(&entity(), 3, (0, 3), false);
         assert_eq!(locks.runnable(&entity()), None);
         locks.release(&entity(), 2);
         locks.release(&entity(), 3);
@@ -180,7 +186,9 @@ mod tests {
         locks.queue(&entity(), waiter(1, true));
         locks.release(&entity(), 2);
         assert_eq!(locks.runnable(&entity()), Some(1));
-        locks.hold(&entity(), 1, (0, 1), true);
+        locks.hold(&entity(), 1, (0, 1), false);
+        assert_eq!(locks.runnable(&entity()), Some(1), "holding it does not end its wait");
+        locks.take(&entity(), 1, (0, 1), true);
         assert_eq!((locks.runnable(&entity()), locks.queued(&entity())), (None, 1));
         locks.leave_queue(&entity(), 3);
         locks.release(&entity(), 1);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value};
+use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value, fingerprint};
 use millrace_format::Outcome;
 use millrace_func::{Frame, HandlerId, HeaderSource, OperationId, RouteMatch, RouteReply};
 
@@ -186,6 +186,15 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
+    /// What the random bits of a route with an idempotency key depend on, instead of its nonce.
+    pub(crate) fn route_key(&self) -> Option<u64> {
+        let Origin::Route(call) = self else {
+            return None;
+        };
+        let key = call.info.idempotency_key.as_deref()?;
+        Some(fingerprint(&[call.method.as_bytes(), call.path.as_bytes(), key.as_bytes()]))
+    }
+
     pub(crate) fn info(&self) -> &RequestInfo {
         match self {
             Origin::Call(invoke) => &invoke.info,

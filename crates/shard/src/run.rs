@@ -235,7 +235,7 @@ impl Shard {
         let unblocked: Vec<(EntityKey, PendingCall)> = unblocked;
         let is_exclusive =
             unblocked.iter().any(|(_, call)| world.catalog.kind(call.call.handler) == HandlerKind::Transaction);
-        self.locks.hold(entity, nonce, age, is_exclusive);
+        self.locks.take(entity, nonce, age, is_exclusive);
         if !transaction.held.contains(entity) {
             transaction.held.push(entity.clone());
         }

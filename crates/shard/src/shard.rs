@@ -263,6 +263,13 @@ impl Shard {
         self.settle(world);
     }
 
+    /// Starts what is due, and nothing else that [`Shard::tick`] does.
+    pub fn run_due(&mut self, world: &mut World<'_>) {
+        if self.stopped.is_none() {
+            self.settle(world);
+        }
+    }
+
     fn give_up_late(&mut self, world: &mut World<'_>) {
         let late = |deadline: UnixMillis| deadline <= world.now;
         let parked: Vec<u64> = self.parked.iter().filter(|(_, p)| late(p.deadline)).map(|(nonce, _)| *nonce).collect();
@@ -326,13 +333,17 @@ impl Shard {
                 Ok(None) => Err(absent("field")),
                 Err(error) => Err(store_failed(&error)),
             },
-            None => match self.store.scan_fields(entity, b"", None, limits::SCAN_ROWS + 1) {
-                Ok(fields) if fields.len() > limits::SCAN_ROWS => Err(Error::new(
+            None => match self.store.scan_fields_within(entity, b"", None, limits::SCAN_ROWS + 1, limits::SCAN_BYTES) {
+                Ok((fields, is_cut)) if is_cut || fields.len() > limits::SCAN_ROWS => Err(Error::new(
                     ErrorCode::BadRequest,
-                    format!("the entity has more than {} fields: read them one by one", limits::SCAN_ROWS),
+                    format!(
+                        "the entity has more than {} fields or {} bytes: read its fields one by one",
+                        limits::SCAN_ROWS,
+                        limits::SCAN_BYTES
+                    ),
                 )),
-                Ok(fields) if fields.is_empty() => Err(absent("entity")),
-                Ok(fields) => Ok(Reply::Fields(fields)),
+                Ok((fields, _)) if fields.is_empty() => Err(absent("entity")),
+                Ok((fields, _)) => Ok(Reply::Fields(fields)),
                 Err(error) => Err(store_failed(&error)),
             },
         };
@@ -406,7 +417,7 @@ impl Shard {
     /// number only: messages that send messages would keep the core for ever. The rest is due at
     /// once, as [`Shard::next_due`] says.
     pub(crate) fn settle(&mut self, world: &mut World<'_>) {
-        let mut messages = limits::RUNNING_MESSAGES;
+        let mut messages = limits::MESSAGES_PER_INPUT;
         loop {
             while let Some(entity) = self.freed.pop_front() {
                 self.wake(&entity, world);
@@ -444,7 +455,7 @@ impl Shard {
             return;
         }
         // Held from here on, so that nobody who queues behind comes first.
-        self.locks.hold(&entity, nonce, age, is_exclusive);
+        self.locks.take(&entity, nonce, age, is_exclusive);
         if let Err((origin, error)) = self.start_again(origin, &entity, world) {
             self.locks.release(&entity, nonce);
             self.freed.push_back(entity);

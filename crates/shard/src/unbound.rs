@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
-use millrace_func::{Frame, HandlerKind, HttpRequest, OperationId, Output, Start};
+use millrace_func::{Frame, HandlerKind, HttpRequest, OperationId, Output, Program, Start};
 
 use crate::host::{TurnHost, check_idempotency_key};
 use crate::request::{OffloadTicket, Origin, Reply, RouteCall, Token};
@@ -115,6 +115,24 @@ impl Unbound {
     #[must_use]
     pub fn nonce(&self) -> u64 {
         self.transaction.nonce()
+    }
+
+    /// Who waits for its reply.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.transaction.origin.info().token
+    }
+
+    /// The app version it runs in.
+    #[must_use]
+    pub fn program(&self) -> Program {
+        self.transaction.program
+    }
+
+    /// How long it may wait in all.
+    #[must_use]
+    pub fn wait_ms(&self) -> u64 {
+        self.transaction.limits.wait_ms
     }
 
     /// Whether it waits for offloaded work whose tickets name no shard.

@@ -37,6 +37,10 @@ pub trait Outputs {
 pub trait Entropy {
     /// The `index`-th 64 bits of an invocation.
     fn draw(&self, nonce: u64, index: u32) -> u64;
+
+    /// The `index`-th 64 bits that belong to a route's idempotency key (its fingerprint): the same
+    /// for as long as outcomes are kept, across restarts.
+    fn draw_keyed(&self, key: u64, index: u32) -> u64;
 }
 
 /// Hands out frame numbers, unique among the live frames of one engine.

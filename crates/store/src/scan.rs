@@ -25,6 +25,18 @@ struct Rows {
     hidden: usize,
 }
 
+/// How much one scan may gather: whichever comes first ends it.
+#[derive(Clone, Copy)]
+struct Bounds {
+    rows: usize,
+    bytes: usize,
+}
+
+/// Bytes of a row's name and value.
+fn row_bytes(name: &[u8], value: &[u8]) -> usize {
+    name.len() + value.len()
+}
+
 impl Store {
     /// Up to `limit` fields of `entity` in order: those that start with `prefix` and come after `after`.
     ///
@@ -37,9 +49,36 @@ impl Store {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<FieldRow>, StoreError> {
-        let Some(index) = self.touch(entity.as_bytes()) else { return Ok(Vec::new()) };
-        if limit == 0 {
-            return Ok(Vec::new());
+        let bounds = Bounds { rows: limit, bytes: usize::MAX };
+        self.scan_within(entity, prefix, after, bounds).map(|(rows, _)| rows)
+    }
+
+    /// As [`Store::scan_fields`], but ends once it has gathered more than `max_bytes`; says whether
+    /// it did, which means that fields may be missing.
+    ///
+    /// # Errors
+    /// As for [`Store::scan_fields`].
+    pub fn scan_fields_within(
+        &mut self,
+        entity: &EntityKey,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<(Vec<FieldRow>, bool), StoreError> {
+        self.scan_within(entity, prefix, after, Bounds { rows: limit, bytes: max_bytes })
+    }
+
+    fn scan_within(
+        &mut self,
+        entity: &EntityKey,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        bounds: Bounds,
+    ) -> Result<(Vec<FieldRow>, bool), StoreError> {
+        let Some(index) = self.touch(entity.as_bytes()) else { return Ok((Vec::new(), false)) };
+        if bounds.rows == 0 {
+            return Ok((Vec::new(), false));
         }
         if self.entities[index].residency == Residency::Unknown {
             self.load(index)?;
@@ -47,21 +86,21 @@ impl Store {
         let low = low_bound(prefix, after);
         let high = prefix_end(prefix);
         let rows = match self.entities[index].residency {
-            Residency::Partial => self.read_rows(index, &low, high.as_deref(), limit)?,
+            Residency::Partial => self.read_rows(index, &low, high.as_deref(), bounds)?,
             Residency::Complete | Residency::Unknown => Rows { found: Vec::new(), hidden: 0 },
         };
         let entity = &mut self.entities[index];
         let live = entity.fields.live_range(&low, high.as_deref());
-        let merged = merge(rows.found, live.map(|(name, value)| (name.into(), value.clone())), limit);
+        let (merged, is_cut) = merge(rows.found, live, bounds);
         if entity.residency == Residency::Partial {
             let first = merged.first().map(|(name, _)| name.clone());
             remember_hole(&mut entity.fields, low, first.or(high.map(Into::into)), rows.hidden);
         }
-        Ok(merged)
+        Ok((merged, is_cut))
     }
 
     /// Rows of a large entity that memory holds neither a value nor a tombstone for, up to `limit`.
-    fn read_rows(&self, index: u32, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Rows, StoreError> {
+    fn read_rows(&self, index: u32, low: &[u8], high: Option<&[u8]>, bounds: Bounds) -> Result<Rows, StoreError> {
         let entity = &self.entities[index];
         let mut rows = Rows { found: Vec::new(), hidden: 0 };
         let mut from = low;
@@ -79,9 +118,10 @@ impl Store {
             Some(high) => Some(row_key(self.shard, &entity.key, high)),
             None => prefix_end(&prefix),
         };
-        let mut damaged = None;
+        let (mut damaged, mut gathered_bytes) = (None, 0);
         self.checkpoint.scan(Bound::Included(&from), upper(to.as_deref()), &mut |row, encoded| {
             let name = row.get(prefix.len()..).unwrap_or_default();
+            gathered_bytes += row_bytes(name, encoded);
             match entity.fields.lookup(name) {
                 Lookup::Missing => match Value::from_encoded(encoded) {
                     Some(value) => rows.found.push((name.into(), value)),
@@ -91,7 +131,8 @@ impl Store {
                 Lookup::Live(_) => {}
                 Lookup::Dead => rows.hidden += 1,
             }
-            if rows.found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let is_enough = rows.found.len() >= bounds.rows || gathered_bytes > bounds.bytes;
+            if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         damaged.map_or(Ok(rows), Err)
     }
@@ -189,7 +230,9 @@ impl Store {
         }
         match entity.residency {
             Residency::Complete => Ok(false),
-            Residency::Partial | Residency::Unknown => Ok(!self.read_rows(index, b"", None, 1)?.found.is_empty()),
+            Residency::Partial | Residency::Unknown => {
+                Ok(!self.read_rows(index, b"", None, Bounds { rows: 1, bytes: usize::MAX })?.found.is_empty())
+            }
         }
     }
 }
@@ -202,19 +245,26 @@ fn low_bound(prefix: &[u8], after: Option<&[u8]>) -> Vec<u8> {
 }
 
 /// The first `limit` of two sorted streams without common names.
-fn merge(rows: Vec<FieldRow>, live: impl Iterator<Item = FieldRow>, limit: usize) -> Vec<FieldRow> {
+fn merge<'a>(
+    rows: Vec<FieldRow>,
+    live: impl Iterator<Item = (&'a [u8], &'a Value)>,
+    bounds: Bounds,
+) -> (Vec<FieldRow>, bool) {
     let mut rows = rows.into_iter().peekable();
-    let mut live = live.take(limit).peekable();
-    let mut merged = Vec::new();
-    while merged.len() < limit {
+    let mut live = live.take(bounds.rows).peekable();
+    let mut merged: Vec<FieldRow> = Vec::new();
+    let mut bytes = 0;
+    while merged.len() < bounds.rows && bytes <= bounds.bytes {
         let take_row = match (rows.peek(), live.peek()) {
-            (Some((row, _)), Some((name, _))) => row < name,
+            (Some((row, _)), Some((name, _))) => &**row < *name,
             (row, _) => row.is_some(),
         };
-        let Some(next) = (if take_row { rows.next() } else { live.next() }) else { break };
-        merged.push(next);
+        let next = if take_row { rows.next() } else { live.next().map(|(name, value)| (name.into(), value.clone())) };
+        let Some((name, value)) = next else { break };
+        bytes += row_bytes(&name, value.encoded());
+        merged.push((name, value));
     }
-    merged
+    (merged, bytes > bounds.bytes)
 }
 
 /// Remembers that nothing lies from `low` to `end`. A scan that started inside the known hole

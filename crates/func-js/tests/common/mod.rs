@@ -1,5 +1,5 @@
 //! A world in memory around the engine: what the shard does, without locks, log or disk.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
-use millrace_api::{HeaderSource, RouteReply};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
     App, Engine, Frame, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel, Message, NestedCall, Offload,
     OperationId, Output, Program, RouteId, ScanRequest, Start, Step,
 };
+use millrace_func::{HeaderSource, RouteReply};
 use millrace_func_js::{Clocks, JsEngine};
 
 pub fn monotonic_ns() -> u64 {
@@ -113,7 +113,8 @@ impl Host for FrameHost<'_> {
     }
 
     fn random(&mut self) -> u64 {
-        self.state.seed = self.state.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state.seed =
+            self.state.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.state.seed
     }
 
@@ -186,7 +187,8 @@ pub fn handlers(handlers: &str) -> World {
 }
 
 pub fn limited(handlers: &str, limits: Limits) -> World {
-    let source = format!("import {{ service, query, Abort }} from \"millrace\";\nexport default service({{\n{handlers}\n}});\n");
+    let source =
+        format!("import {{ service, query, Abort }} from \"millrace\";\nexport default service({{\n{handlers}\n}});\n");
     world(&[("s.ts", &source)], limits)
 }
 
@@ -254,8 +256,7 @@ impl World {
         let mut pending = Vec::new();
         let mut step = {
             let (state, next_operation) = (&mut self.state, &mut self.operations);
-            let mut host =
-                FrameHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };
+            let mut host = FrameHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };
             self.engine.start(frame, start, &mut host)
         };
         loop {
@@ -269,8 +270,7 @@ impl World {
                 Pending::Offload(work) => work.run(),
             };
             let (state, next_operation) = (&mut self.state, &mut self.operations);
-            let mut host =
-                FrameHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };
+            let mut host = FrameHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };
             step = self.engine.resume(frame, operation, result, &mut host);
         }
     }

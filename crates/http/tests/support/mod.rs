@@ -110,9 +110,11 @@ impl Backend for MockBackend {
             "/bad-value" => reply(200, &[("x-bad", "a\r\nset-cookie: b")], Bytes::new()),
             "/bad-status" => reply(99, &[], Bytes::new()),
             "/many-headers" => reply(200, &vec![("x-many", "v"); 100], Bytes::new()),
-            "/own-framing" => {
-                reply(200, &[("content-length", "99"), ("connection", "close"), ("x-a", "1"), ("x-a", "2")], "hi".into())
-            }
+            "/own-framing" => reply(
+                200,
+                &[("content-length", "99"), ("connection", "close"), ("x-a", "1"), ("x-a", "2")],
+                "hi".into(),
+            ),
             "/only-get" => Err(Error {
                 code: ErrorCode::MethodNotAllowed,
                 message: "only GET".to_owned(),
@@ -244,7 +246,10 @@ impl Server {
     /// The value of a metric's line that starts with `name`, summed over all such lines.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.front.metrics_text().expect("metrics");
-        text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        text.lines()
+            .filter(|line| line.starts_with(name))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
     }
 
     /// Waits until a metric has reached `value`.

@@ -314,12 +314,20 @@ impl DiskFile for MemoryFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.disk.operation()?;
-        if self.disk.faults.lock().unwrap().failing_syncs {
+        let is_failing = self.disk.faults.lock().unwrap().failing_syncs;
+        let mut file = self.file.lock().unwrap();
+        let pending = std::mem::take(&mut file.pending);
+        if is_failing {
+            // As Linux does it: what could not be written counts as clean from now on. It can
+            // still be read, and no later sync writes it.
             return Err(io::Error::other("the disk cannot sync"));
         }
-        let mut file = self.file.lock().unwrap();
-        file.durable = file.bytes.clone();
-        file.pending.clear();
+        for pending in pending {
+            match pending {
+                Pending::Write(offset, written) => apply(&mut file.durable, offset, &written),
+                Pending::Length(length) => file.durable.resize(length as usize, 0),
+            }
+        }
         Ok(())
     }
 

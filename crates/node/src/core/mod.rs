@@ -79,10 +79,13 @@ impl Shared {
     }
 
     /// Sends to a core. A core that is gone is a node that is stopping; nobody waits for it then.
-    pub(crate) fn send(&self, core: usize, message: CoreMessage) {
-        if self.cores[core].send(message).is_err() {
+    /// Says whether the core is there.
+    pub(crate) fn send(&self, core: usize, message: CoreMessage) -> bool {
+        let is_sent = self.cores[core].send(message).is_ok();
+        if !is_sent {
             tracing::debug!(core, "a message came after the core had stopped");
         }
+        is_sent
     }
 
     pub(crate) fn checkpointed_lsn(&self, shard: ShardId) -> Lsn {
@@ -105,7 +108,8 @@ pub(crate) struct Core {
     pub next_nonce: u64,
     pub slots: Slots,
     /// Routes that await offloaded work before their first call, by nonce.
-    pub unbound: BTreeMap<u64, Unbound>,
+    /// Each with the monotonic millisecond at which it has waited too long.
+    pub unbound: BTreeMap<u64, (Unbound, u64)>,
     /// Routes that a shard adopted while they awaited offloaded work, by nonce.
     pub adopted: BTreeMap<u64, ShardId>,
     pub events: VecDeque<Event>,
@@ -176,6 +180,11 @@ impl Core {
     /// The time as of the last reading.
     pub(crate) fn now(&self) -> UnixMillis {
         self.now
+    }
+
+    /// For intervals: the wall clock may be set back.
+    pub(crate) fn monotonic_ms(&self) -> u64 {
+        self.shared.clock.monotonic_ns() / 1_000_000
     }
 
     pub(crate) fn read_clock(&mut self) {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millrace_base::{Error, Name};
+use millrace_api::RESERVED_SERVICES;
+use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{App, Catalog, HandlerId, Loaded, Program, RouteId, Service};
 
 use crate::core::Core;
@@ -65,6 +66,12 @@ impl Core {
     pub(crate) fn load(&mut self, deployment: u32, app: &App) -> Result<(), Error> {
         let program = self.engine.load(app)?;
         let services = self.engine.services(program);
+        let reserved = services.iter().find(|service| RESERVED_SERVICES.contains(&service.name.as_str()));
+        if let Some(service) = reserved {
+            self.engine.unload(program);
+            let message = format!("{}: paths of the server's own begin with this name; choose another", service.name);
+            return Err(Error::new(ErrorCode::AppRefused, message));
+        }
         self.programs.numbers.insert(program, self.numbers_of(&app.name, &services));
         let loaded = Loaded { app: app.name.clone(), limits: app.limits.clone(), services };
         self.programs.catalog.add(program, loaded);
@@ -111,18 +118,18 @@ impl Core {
 
     fn retire(&mut self, program: Option<Program>) {
         if let Some(program) = program {
-            self.programs.retired.push((program, self.now().0 + RETIRED_MS));
+            let from_ms = self.monotonic_ms() + RETIRED_MS;
+            self.programs.retired.push((program, from_ms));
         }
     }
 
     /// Unloads replaced programs that nothing runs in any more.
     pub(crate) fn unload_retired(&mut self) {
-        let now = self.now().0;
+        let now_ms = self.monotonic_ms();
         let (kept, unloaded): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.programs.retired).into_iter().partition(|(program, from)| {
-                *from > now
-                    || !self.unbound.is_empty()
-                    || self.queue.len() > 0
+                *from > now_ms
+                    || self.unbound.values().any(|(unbound, _)| unbound.program() == *program)
                     || self.shards.iter().flatten().any(|shard| shard.needs_program(*program))
             });
         self.programs.retired = kept;

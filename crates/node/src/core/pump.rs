@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use millrace_base::ShardId;
 use millrace_log::{Committed, Space};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::MissedTickBehavior;
 
+use crate::core::requests::ROUND_NS;
 use crate::core::{Core, CoreMessage, SharedCore};
 
 /// How often timers, memory and the checkpoint are looked after.
@@ -35,12 +35,15 @@ pub(crate) async fn run_pump(core: SharedCore) {
 pub(crate) async fn run_messages(core: SharedCore, mut messages: UnboundedReceiver<CoreMessage>) {
     let mut buffer = Vec::with_capacity(MESSAGES_PER_TURN);
     while messages.recv_many(&mut buffer, MESSAGES_PER_TURN).await > 0 {
-        let mut core = core.borrow_mut();
-        core.read_clock();
-        for message in buffer.drain(..) {
-            core.handle(message);
+        {
+            let mut core = core.borrow_mut();
+            core.read_clock();
+            for message in buffer.drain(..) {
+                core.handle(message);
+            }
+            core.handle_events();
         }
-        core.handle_events();
+        tokio::task::yield_now().await;
     }
 }
 
@@ -58,10 +61,13 @@ impl Core {
     /// Says whether there is more to do at once.
     fn end_round(&mut self) -> bool {
         let has_queued = self.run_queue();
+        let until_ns = self.shared.clock.monotonic_ns() + ROUND_NS;
+        let has_due = self.run_due_shards(until_ns);
+        self.handle_events();
         self.commit();
         self.queue.end_round();
         let has_to_flush = self.flush_step();
-        has_queued || has_to_flush
+        has_queued || has_due || has_to_flush || !self.events.is_empty()
     }
 
     /// Hands the batch to the committer, if it has none of this core.
@@ -158,13 +164,5 @@ impl Core {
             }
         }
         self.batch.clear();
-    }
-
-    /// Runs something on every shard that may have work, and does what follows from it.
-    pub(crate) fn each_shard(&mut self, ids: &[ShardId], mut input: impl FnMut(&mut Core, ShardId)) {
-        for id in ids {
-            input(self, *id);
-        }
-        self.handle_events();
     }
 }

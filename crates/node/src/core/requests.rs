@@ -17,7 +17,7 @@ use crate::core::outputs::{Event, too_much_work};
 use crate::core::{Core, CoreMessage, Job};
 
 /// How long the core works before it looks for new input.
-const ROUND_NS: u64 = 2_000_000;
+pub(crate) const ROUND_NS: u64 = 2_000_000;
 
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -64,7 +64,9 @@ impl Core {
             }
         }
         self.metrics.passed_on.increment();
-        self.shared.send(owner, CoreMessage::Request { from: self.index, token, job });
+        if !self.shared.send(owner, CoreMessage::Request { from: self.index, token, job }) {
+            self.answer(token, Err(Error::new(ErrorCode::ShuttingDown, "the node is stopping")));
+        }
     }
 
     /// Takes a request that another core has passed on.
@@ -95,10 +97,10 @@ impl Core {
     fn admit(&mut self, mut job: Job, token: Token, now_ns: u64) {
         job.set_token(token);
         let began_ns = self.queue.round_began_ns.unwrap_or(now_ns);
-        if self.is_memory_low && self.may_write(&job) {
+        let is_log_behind = self.batch.payload_bytes() > limits::BATCH_BYTES;
+        if (self.is_memory_low || is_log_behind) && self.may_write(&job) {
             self.metrics.shed.increment();
-            let message =
-                "changes come faster than the checkpoint can be written: try again after the time in Retry-After";
+            let message = "changes come faster than the disk takes them: try again after the time in Retry-After";
             return self.answer(token, Err(Error::new(ErrorCode::Overloaded, message)));
         }
         if self.queue.waiting.is_empty() && now_ns - began_ns < ROUND_NS {
@@ -131,7 +133,12 @@ impl Core {
         }
         self.read_clock();
         let began_ns = self.shared.clock.monotonic_ns();
-        while let Some((_, job, _)) = self.queue.waiting.pop_front() {
+        while let Some((_, job, token)) = self.queue.waiting.pop_front() {
+            if self.slots.is_abandoned(token) {
+                let gone = Error::new(ErrorCode::Overloaded, "the caller went away before its turn came");
+                self.answer(token, Err(gone));
+                continue;
+            }
             self.run(job);
             if self.shared.clock.monotonic_ns() - began_ns >= ROUND_NS {
                 break;
@@ -176,7 +183,8 @@ impl Core {
         match step {
             UnboundStep::Done(token, result) => self.answer(token, result),
             UnboundStep::Waiting(unbound) => {
-                self.unbound.insert(unbound.nonce(), unbound);
+                let deadline_ms = self.monotonic_ms() + unbound.wait_ms();
+                self.unbound.insert(unbound.nonce(), (unbound, deadline_ms));
             }
             UnboundStep::Home(unbound, shard) => {
                 let owner = self.shared.core_of(shard);
@@ -197,9 +205,13 @@ impl Core {
         }
     }
 
-    /// Does what shards asked for while they were borrowed, and what that leads to.
+    /// Does what shards asked for while they were borrowed. What that leads to in turn waits for
+    /// the next round: shards that send to each other would otherwise keep the core for ever.
     pub(crate) fn handle_events(&mut self) {
-        while let Some(event) = self.events.pop_front() {
+        for _ in 0..self.events.len() {
+            let Some(event) = self.events.pop_front() else {
+                break;
+            };
             match event {
                 Event::Deliver { to, delivery } => {
                     let owner = self.shared.core_of(to);
@@ -221,7 +233,7 @@ impl Core {
                 Event::Offload(ticket, work) => self.offload(ticket, work),
             }
         }
-        if !self.batch.is_empty() && !self.is_committing {
+        if !self.events.is_empty() || (!self.batch.is_empty() && !self.is_committing) {
             self.pump.notify_one();
         }
     }
@@ -236,7 +248,9 @@ impl Core {
         self.open_offloads += 1;
         // The runtime's blocking threads; their number is bounded where the runtime is built.
         tokio::task::spawn_blocking(move || {
-            let result = work.run();
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
+            let result =
+                result.unwrap_or_else(|_| Err(Error::new(ErrorCode::Internal, "the hash could not be computed")));
             shared.send(core, CoreMessage::Offloaded { ticket, result });
         });
     }
@@ -248,17 +262,52 @@ impl Core {
         let adopted = self.adopted.get(&ticket.nonce).copied();
         if let Some(shard) = ticket.shard.or(adopted) {
             self.with_shard(shard, |shard, world| shard.complete(ticket, result, world));
-        } else if let Some(unbound) = self.unbound.remove(&ticket.nonce) {
-            let step =
-                self.with_world(None, |_, world| unbound.complete(ticket.frame, ticket.operation, result, world));
-            if let Ok(step) = step {
-                self.route_stepped(step);
+        } else if let Some((unbound, deadline_ms)) = self.unbound.remove(&ticket.nonce) {
+            if unbound.awaits(&ticket) {
+                self.complete_unbound(unbound, ticket, result);
+            } else {
+                self.unbound.insert(ticket.nonce, (unbound, deadline_ms));
             }
         }
         if self.open_offloads == 0 {
             self.adopted.clear();
         }
         self.handle_events();
+    }
+
+    fn complete_unbound(
+        &mut self,
+        unbound: Unbound,
+        ticket: millrace_shard::OffloadTicket,
+        result: Result<bytes::Bytes, Error>,
+    ) {
+        let token = unbound.token();
+        match self.with_world(None, |_, world| unbound.complete(ticket.frame, ticket.operation, result, world)) {
+            Ok(step) => self.route_stepped(step),
+            Err(reason) => {
+                tracing::error!(reason, "going on with a route broke an invariant");
+                self.answer(token, Err(Error::new(ErrorCode::Internal, "the route could not be run")));
+            }
+        }
+    }
+
+    /// Gives up routes that have waited too long before their first call.
+    pub(crate) fn give_up_late_routes(&mut self) {
+        let now_ms = self.monotonic_ms();
+        let late: Vec<u64> = self
+            .unbound
+            .iter()
+            .filter(|(_, (_, deadline_ms))| *deadline_ms <= now_ms)
+            .map(|(nonce, _)| *nonce)
+            .collect();
+        for nonce in late {
+            if let Some((unbound, _)) = self.unbound.remove(&nonce) {
+                let token = unbound.token();
+                let _ = self.with_world(None, |_, world| unbound.cancel(world));
+                let message = "the call waited too long for what it awaits; nothing took effect";
+                self.answer(token, Err(Error::new(ErrorCode::WaitLimit, message)));
+            }
+        }
     }
 
     /// Answers a request that no shard will answer.

@@ -101,6 +101,11 @@ impl Slots {
         }
     }
 
+    /// Whether the caller has gone, so that nobody needs the reply.
+    pub(crate) fn is_abandoned(&self, token: Token) -> bool {
+        matches!(self.slots.get(token.0 as usize), Some(Slot::Abandoned))
+    }
+
     /// Requests not answered yet.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()

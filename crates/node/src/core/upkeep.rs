@@ -4,6 +4,7 @@
 //! the core's memory, when the log has grown past [`LOG_BYTES`], or when a shard's oldest change
 //! is [`FLUSH_AFTER_MS`] old, so that restarts stay quick and the log short.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use millrace_base::ShardId;
@@ -12,6 +13,7 @@ use millrace_store::FlushChunk;
 
 use crate::core::Core;
 use crate::flusher::FlushJob;
+use crate::node::CHECKPOINT_CACHE_SHARE;
 
 /// Log kept before a checkpoint is made to shorten it: a few seconds of replay.
 const LOG_BYTES: u64 = 256 << 20;
@@ -28,6 +30,9 @@ const GATHER_BYTES: usize = 128 << 10;
 /// Entities whose bookkeeping is finished between two rounds, after their chunk was written.
 const SETTLE_ENTITIES: usize = 512;
 
+/// Memory given back in one go.
+const EVICT_BYTES: usize = 8 << 20;
+
 /// After a failed checkpoint write, how long to wait.
 const RETRY_MS: u64 = 1_000;
 
@@ -39,10 +44,14 @@ pub(crate) struct Upkeep {
     flushing: Option<(ShardId, Flushing)>,
     /// A shard with confirmed chunks whose bookkeeping goes on between rounds.
     settling: Option<ShardId>,
-    /// By shard: when its last flush began, and its last tick, in Unix milliseconds.
+    /// Look for something to flush at the next step; set by each tick and at each flush's end.
+    looks_for_flush: bool,
+    /// By shard: when its last flush began, and its last tick, in monotonic milliseconds.
     last_flush_ms: Vec<u64>,
     last_tick_ms: Vec<u64>,
     no_flush_before_ms: u64,
+    /// Shards whose tick or due messages wait for their turn.
+    due: VecDeque<ShardId>,
 }
 
 /// Where the present flush stands.
@@ -61,6 +70,8 @@ impl Upkeep {
     pub(crate) fn new(shard_count: u16) -> Self {
         let shards = usize::from(shard_count);
         Self {
+            looks_for_flush: true,
+            due: VecDeque::new(),
             flushing: None,
             settling: None,
             last_flush_ms: vec![0; shards],
@@ -73,29 +84,52 @@ impl Upkeep {
 impl Core {
     pub(crate) fn tick(&mut self) {
         self.read_clock();
-        let now = self.now();
-        let due: Vec<ShardId> = self
-            .local_shards()
-            .into_iter()
-            .filter(|id| {
-                let index = usize::from(id.0);
-                let is_turn = now.0.saturating_sub(self.upkeep.last_tick_ms[index]) >= SHARD_TICK_MS;
-                let next = self.shards[index].as_ref().and_then(Shard::next_due);
-                is_turn || next.is_some_and(|due| due <= now)
-            })
-            .collect();
-        self.each_shard(&due, |core, id| {
-            core.upkeep.last_tick_ms[usize::from(id.0)] = now.0;
-            core.with_shard(id, |shard, world| shard.tick(world));
-        });
+        let (now, now_ms) = (self.now(), self.monotonic_ms());
+        for id in self.local_shards() {
+            let index = usize::from(id.0);
+            let is_turn = now_ms - self.upkeep.last_tick_ms[index] >= SHARD_TICK_MS;
+            let next = self.shards[index].as_ref().and_then(Shard::next_due);
+            let is_due = is_turn || next.is_some_and(|due| due <= now);
+            if is_due && !self.upkeep.due.contains(&id) {
+                self.upkeep.due.push_back(id);
+            }
+        }
+        self.upkeep.looks_for_flush = true;
         self.look_after_memory();
-        self.pump.notify_one();
+        self.give_up_late_routes();
         self.unload_retired();
         self.measure();
+        self.pump.notify_one();
+    }
+
+    /// Ticks due shards until the round has lasted long enough. Says whether some are left.
+    pub(crate) fn run_due_shards(&mut self, until_ns: u64) -> bool {
+        while let Some(id) = self.upkeep.due.pop_front() {
+            let index = usize::from(id.0);
+            let now_ms = self.monotonic_ms();
+            if now_ms - self.upkeep.last_tick_ms[index] >= SHARD_TICK_MS {
+                self.upkeep.last_tick_ms[index] = now_ms;
+                self.with_shard(id, |shard, world| shard.tick(world));
+            } else {
+                self.with_shard(id, |shard, world| shard.run_due(world));
+            }
+            self.handle_events();
+            let now = self.now();
+            let next = self.shards[index].as_ref().and_then(Shard::next_due);
+            if !self.is_read_only && next.is_some_and(|due| due <= now) {
+                self.upkeep.due.push_back(id);
+            }
+            if self.shared.clock.monotonic_ns() >= until_ns {
+                break;
+            }
+        }
+        !self.upkeep.due.is_empty()
     }
 
     fn memory_bytes(&self) -> usize {
-        self.shared.options.memory_bytes / self.shared.cores.len()
+        // The checkpoint's caches are part of what the operator allows.
+        let share = self.shared.options.memory_bytes / self.shared.cores.len();
+        share - share / CHECKPOINT_CACHE_SHARE
     }
 
     fn sum(&mut self, mut of: impl FnMut(&mut Shard) -> usize) -> usize {
@@ -109,8 +143,9 @@ impl Core {
         if resident <= budget {
             return;
         }
-        // A tenth below the budget, so that not every tick has to evict a little.
-        let target = budget / 10 * 9;
+        // A tenth below the budget, so that not every tick has to evict a little; and no more at
+        // once than takes a few milliseconds.
+        let target = (budget / 10 * 9).max(resident.saturating_sub(EVICT_BYTES));
         for shard in self.shards.iter_mut().flatten() {
             let own = shard.store().resident_bytes() as u128;
             let share = own * target as u128 / resident as u128;
@@ -134,20 +169,18 @@ impl Core {
 
     /// Moves the flush on by a bounded step. Says whether more can be done at once.
     pub(crate) fn flush_step(&mut self) -> bool {
-        if let Some(id) = self.upkeep.settling
-            && let Some(shard) = self.shards[usize::from(id.0)].as_mut()
-        {
-            let is_settled = !shard.store().settle(SETTLE_ENTITIES);
-            self.upkeep.settling = (!is_settled).then_some(id);
-        }
-        if self.now().0 < self.upkeep.no_flush_before_ms {
-            return false;
+        if let Some(id) = self.upkeep.settling {
+            let shard = self.shards[usize::from(id.0)].as_mut();
+            let has_more = shard.is_some_and(|shard| shard.store().settle(SETTLE_ENTITIES));
+            self.upkeep.settling = has_more.then_some(id);
         }
         let (id, flushing) = match self.upkeep.flushing.take() {
             Some(flushing) => flushing,
+            // What one shard's flush has left to settle comes first: there is one place to note it.
+            None if self.upkeep.settling.is_some() => return true,
             None => match self.begin_flush() {
                 Some(id) => (id, Flushing::Next),
-                None => return self.upkeep.settling.is_some(),
+                None => return false,
             },
         };
         let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
@@ -176,7 +209,10 @@ impl Core {
     }
 
     fn begin_flush(&mut self) -> Option<ShardId> {
-        let now = self.now().0;
+        let now = self.monotonic_ms();
+        if !std::mem::take(&mut self.upkeep.looks_for_flush) || now < self.upkeep.no_flush_before_ms {
+            return None;
+        }
         let dirty = self.sum(|shard| shard.store().dirty_bytes());
         let is_large = dirty > self.memory_bytes() / 4;
         let is_log_long = self.shared.segments.closed_bytes() > LOG_BYTES;
@@ -191,13 +227,15 @@ impl Core {
                 self.upkeep.last_flush_ms[index] = now;
                 continue;
             }
-            let is_old = now.saturating_sub(self.upkeep.last_flush_ms[index]) > FLUSH_AFTER_MS;
+            let is_old = (now - self.upkeep.last_flush_ms[index]) > FLUSH_AFTER_MS;
             if !is_large && !is_log_long && !is_old {
                 continue;
             }
-            // With a long log the shard that has not been checkpointed for longest holds it back.
-            let weight = if is_log_long && !is_large {
-                usize::try_from(now - self.upkeep.last_flush_ms[index]).unwrap_or(usize::MAX)
+            // The shard that has not been checkpointed for longest holds the log back, however
+            // little it holds; among the others the largest frees most memory.
+            let age_ms = usize::try_from(now - self.upkeep.last_flush_ms[index]).unwrap_or(usize::MAX);
+            let weight = if is_old || (is_log_long && !is_large) {
+                age_ms.saturating_add(usize::MAX / 2)
             } else {
                 store.dirty_bytes()
             };
@@ -214,6 +252,8 @@ impl Core {
     /// The flusher has written a chunk, or could not.
     pub(crate) fn flushed(&mut self, id: ShardId, chunk: &FlushChunk, result: Result<(), String>) {
         self.upkeep.flushing = None;
+        self.upkeep.looks_for_flush = true;
+        let now_ms = self.monotonic_ms();
         let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
             return;
         };
@@ -233,7 +273,7 @@ impl Core {
             Err(reason) => {
                 tracing::warn!(shard = id.0, reason, "a checkpoint could not be written; it will be tried again");
                 shard.store().abandon_flush();
-                self.upkeep.no_flush_before_ms = self.now().0 + RETRY_MS;
+                self.upkeep.no_flush_before_ms = now_ms + RETRY_MS;
             }
         }
         self.pump.notify_one();
@@ -245,6 +285,8 @@ impl Core {
     /// # Errors
     /// What the checkpoint answers.
     pub(crate) fn flush_everything(&mut self) -> Result<(), millrace_store::StoreError> {
+        // A chunk still with the flusher is older than what is written here.
+        self.shared.flusher.sync();
         for id in self.local_shards() {
             let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
                 continue;

@@ -1,0 +1,188 @@
+//! Bugs planted on purpose, to see the checkers find them.
+//!
+//! Every one of them lies in the simulator's own wrappers around the disk, the log and the
+//! checkpoint: shipped code has no switch for any of this.
+
+use std::io;
+use std::sync::Arc;
+
+use millrace_format::Write;
+use millrace_io::{DirectoryEntry, Disk, DiskFile};
+
+use crate::core::LoggedEntry;
+
+macro_rules! planted_bugs {
+    ($($(#[doc = $what:literal])* $bug:ident = $name:literal,)*) => {
+        /// A bug to plant.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum PlantedBug {
+            $($(#[doc = $what])* $bug,)*
+        }
+
+        impl PlantedBug {
+            /// All of them.
+            pub const ALL: &'static [PlantedBug] = &[$(PlantedBug::$bug,)*];
+
+            /// Its name on the command line.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(PlantedBug::$bug => $name,)*
+                }
+            }
+        }
+    };
+}
+
+planted_bugs! {
+    /// The log's fsync does nothing and succeeds.
+    AcknowledgeBeforeFsync = "acknowledge-before-fsync",
+    /// A failed fsync is tried again, and the second one succeeds.
+    RetryFailedFsync = "retry-failed-fsync",
+    /// Names of log files are never synced.
+    SkipDirectorySync = "skip-directory-sync",
+    /// Replies leave when their entry is made.
+    ReplyBeforeDurable = "reply-before-durable",
+    /// Replies leave one batch too early.
+    ReplyAtWrongLsn = "reply-at-wrong-lsn",
+    /// Only the first half of a transaction's writes reaches the log.
+    ApplyHalfAnEntry = "apply-half-an-entry",
+    /// The reply kept under an idempotency key is not logged.
+    DropOutcome = "drop-outcome",
+    /// What has arrived from another shard is not logged.
+    DropReceived = "drop-received",
+    /// The end of a message's row in the inbox is not logged.
+    KeepInboxRow = "keep-inbox-row",
+    /// Chunks are flushed before the log that they reflect is durable.
+    FlushBeforeDurable = "flush-before-durable",
+    /// A chunk is confirmed and never written.
+    ConfirmUnwrittenChunk = "confirm-unwritten-chunk",
+    /// Segments are deleted that no checkpoint covers.
+    DeleteTooEarly = "delete-too-early",
+    /// A batch that found the disk full is given up, and counts as written.
+    ForgetBatchWhenFull = "forget-batch-when-full",
+    /// A message is acknowledged to its sender when it is handed over.
+    AcknowledgeOnDelivery = "acknowledge-on-delivery",
+    /// A damaged log is taken for empty from the damage on.
+    IgnoreDamage = "ignore-damage",
+}
+
+impl PlantedBug {
+    /// The bug of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+
+    /// What reaches the log of an entry.
+    #[must_use]
+    pub fn log(bug: Option<PlantedBug>, entry: &LoggedEntry) -> LoggedEntry {
+        let mut logged = entry.clone();
+        let drop_internal = |logged: &mut LoggedEntry, service: &str, is_deletion: bool| {
+            let is_it = |write: &Write| {
+                write.entity.is_internal()
+                    && write.entity.parts().service == service
+                    && write.value.is_none() == is_deletion
+            };
+            logged.writes.retain(|write| !is_it(write));
+        };
+        match bug {
+            Some(PlantedBug::ApplyHalfAnEntry) => {
+                let user: Vec<bool> = logged.writes.iter().map(|write| !write.entity.is_internal()).collect();
+                if user.iter().filter(|is_user| **is_user).count() > 2 {
+                    logged.writes.truncate(2);
+                }
+            }
+            Some(PlantedBug::DropOutcome) => drop_internal(&mut logged, "outcome", false),
+            Some(PlantedBug::DropReceived) => drop_internal(&mut logged, "received", false),
+            Some(PlantedBug::KeepInboxRow) => drop_internal(&mut logged, "inbox", true),
+            _ => {}
+        }
+        logged
+    }
+}
+
+/// A disk with a bug in how the log uses it.
+pub struct BuggyDisk {
+    pub disk: Arc<dyn Disk>,
+    pub bug: Option<PlantedBug>,
+}
+
+struct BuggyFile {
+    file: Arc<dyn DiskFile>,
+    bug: Option<PlantedBug>,
+}
+
+impl BuggyDisk {
+    fn wrap(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        Arc::new(BuggyFile { file, bug: self.bug })
+    }
+}
+
+impl Disk for BuggyDisk {
+    fn create_directory(&self, path: &str) -> io::Result<()> {
+        self.disk.create_directory(path)
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<DirectoryEntry>> {
+        self.disk.list(path)
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.wrap(self.disk.open(path)?))
+    }
+
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.wrap(self.disk.create(path)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn sync_directory(&self, path: &str) -> io::Result<()> {
+        if self.bug == Some(PlantedBug::SkipDirectorySync) { Ok(()) } else { self.disk.sync_directory(path) }
+    }
+
+    fn exists(&self, path: &str) -> io::Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn available_bytes(&self) -> io::Result<u64> {
+        self.disk.available_bytes()
+    }
+}
+
+impl DiskFile for BuggyFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(bytes, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        match self.bug {
+            Some(PlantedBug::AcknowledgeBeforeFsync) => Ok(()),
+            Some(PlantedBug::RetryFailedFsync) => self.file.sync_data().or_else(|_| self.file.sync_data()),
+            _ => self.file.sync_data(),
+        }
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.file.allocate(offset, length)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.file.truncate(length)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+}

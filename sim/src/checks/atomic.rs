@@ -1,0 +1,21 @@
+//! A transfer is noted on both accounts or on none, and what a failed part of it did is nowhere.
+
+use super::View;
+use crate::ledger::Kind;
+
+pub fn check(view: &mut View<'_>) -> Result<(), String> {
+    for operation in &view.ledger.operations {
+        let Kind::Transfer { from, to, .. } = &operation.kind else {
+            continue;
+        };
+        let (here, there) = (view.number("account", from, &operation.mark()), view.number("account", to, &operation.mark()));
+        if here != there && from != to {
+            return Err(format!("op{} is noted {here} times on {from} and {there} times on {to}", operation.id));
+        }
+        let failed = view.number("account", to, &format!("bad{}", operation.id));
+        if failed != 0 {
+            return Err(format!("op{} left what its failed part did on {to}", operation.id));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! Each account holds what its transfers say, so each bank sums up to what it began with: nothing.
+
+use std::collections::BTreeMap;
+
+use super::View;
+use crate::ledger::Kind;
+
+pub fn check(view: &mut View<'_>) -> Result<(), String> {
+    let mut balances: BTreeMap<&str, i64> = BTreeMap::new();
+    for operation in &view.ledger.operations {
+        if let Kind::Transfer { from, to, amount } = &operation.kind {
+            let count = view.number("account", from, &operation.mark()).min(1);
+            *balances.entry(from).or_default() -= amount * count;
+            *balances.entry(to).or_default() += amount * count;
+        }
+    }
+    for (key, balance) in balances {
+        let found = view.number("account", key, "balance");
+        if found != balance {
+            return Err(format!("account {key} holds {found}, its transfers make {balance}"));
+        }
+    }
+    Ok(())
+}

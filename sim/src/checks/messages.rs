@@ -1,0 +1,24 @@
+//! A message arrives once if what sent it took effect, and never otherwise; at most once while it
+//! is on its way.
+
+use super::View;
+use crate::ledger::Kind;
+
+pub fn check(view: &mut View<'_>) -> Result<(), String> {
+    for operation in &view.ledger.operations {
+        let (to, sent) = match &operation.kind {
+            Kind::Message { from, to, .. } => {
+                let sent = view.number("note", from, &operation.mark());
+                (to, (sent, sent))
+            }
+            Kind::Send { to } => (to, view.ledger.bounds(operation)),
+            _ => continue,
+        };
+        let got = view.number("note", to, &format!("got{}", operation.id));
+        let least = if view.is_final { sent.0 } else { 0 };
+        if !(least..=sent.1).contains(&got) {
+            return Err(format!("op{} was noted {got} times on {to}, expected {least} to {}", operation.id, sent.1));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! The checkers: one property a file, each a function of what clients know and what the state is.
+
+mod acknowledged;
+mod atomic;
+mod bank;
+mod counters;
+pub mod damage;
+mod messages;
+mod replay;
+mod visible;
+
+pub use replay::History;
+
+use millrace_base::{EntityKey, Name, ShardId, shard_of_key};
+
+use crate::ledger::Ledger;
+use crate::node::Node;
+use crate::rig::APP;
+
+/// What checkers look at.
+pub struct View<'a> {
+    pub ledger: &'a Ledger,
+    pub node: &'a mut Node,
+    pub history: &'a History,
+    pub shard_count: u16,
+    /// Nothing is under way any more: every message has arrived.
+    pub is_final: bool,
+}
+
+impl View<'_> {
+    /// A number in the state; zero where there is none.
+    pub fn number(&mut self, service: &str, key: &str, field: &str) -> i64 {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
+        let shard: ShardId = shard_of_key(key.as_bytes(), self.shard_count);
+        let found = self.node.store(shard).get(&entity, field.as_bytes()).expect("the store reads");
+        found.and_then(|value| serde_json::from_slice(value.content()).ok()).unwrap_or(0)
+    }
+}
+
+/// Everything that must hold whenever nothing but timers and messages is under way.
+///
+/// # Errors
+/// The property that does not hold, and where.
+pub fn check_all(view: &mut View<'_>) -> Result<(), String> {
+    let checks: [(&str, fn(&mut View<'_>) -> Result<(), String>); 7] = [
+        ("the state equals the replayed history", replay::check),
+        ("acknowledged effects are all there, refused ones are not", acknowledged::check),
+        ("what clients saw is still there", visible::check),
+        ("operations take effect as a whole", atomic::check),
+        ("counters are the sum of their increments", counters::check),
+        ("no money is made or lost", bank::check),
+        ("messages arrive exactly once", messages::check),
+    ];
+    for (property, check) in checks {
+        check(view).map_err(|what| format!("{property}: {what}"))?;
+    }
+    Ok(())
+}

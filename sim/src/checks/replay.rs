@@ -1,0 +1,91 @@
+//! The state of every shard is what its history makes: all entries up to its LSN, in order, and
+//! nothing else; and that LSN is not before any that counted as durable.
+
+use std::collections::BTreeMap;
+
+use millrace_base::{EntityKey, Lsn, ShardId, Value};
+
+use super::View;
+use crate::core::LoggedEntry;
+use crate::node::Node;
+
+/// Every entry that the shards made and a crash has not undone.
+#[derive(Default)]
+pub struct History {
+    entries: BTreeMap<ShardId, Vec<LoggedEntry>>,
+    durable: BTreeMap<ShardId, Lsn>,
+}
+
+impl History {
+    /// A shard made an entry.
+    ///
+    /// # Errors
+    /// When it is not the next one.
+    pub fn made(&mut self, entry: LoggedEntry) -> Result<(), String> {
+        let entries = self.entries.entry(entry.shard).or_default();
+        if entry.lsn.0 != entries.len() as u64 + 1 {
+            return Err(format!("shard {} made LSN {} after {}", entry.shard, entry.lsn, entries.len()));
+        }
+        entries.push(entry);
+        Ok(())
+    }
+
+    /// Notes what counts as durable.
+    pub fn note_durable(&mut self, shard: ShardId, lsn: Lsn) {
+        let durable = self.durable.entry(shard).or_default();
+        *durable = lsn.max(*durable);
+    }
+
+    /// A node has recovered: what it lost never happened.
+    ///
+    /// # Errors
+    /// When it lost something durable, or has more than was ever made.
+    pub fn recovered_before_tick(&mut self, node: &mut Node, shard_count: u16) -> Result<(), String> {
+        for shard in (0..shard_count).map(ShardId) {
+            let lsn = node.durable_lsn(shard);
+            let entries = self.entries.entry(shard).or_default();
+            let durable = self.durable.get(&shard).copied().unwrap_or_default();
+            if lsn < durable {
+                return Err(format!("shard {shard} came back at LSN {lsn}, {durable} was durable"));
+            }
+            let length = usize::try_from(lsn.0).unwrap_or(usize::MAX);
+            if length > entries.len() {
+                return Err(format!("shard {shard} came back at LSN {lsn}, it made {} entries only", entries.len()));
+            }
+            entries.truncate(length);
+        }
+        Ok(())
+    }
+
+    fn state(&self, shard: ShardId) -> BTreeMap<(EntityKey, Box<[u8]>), Value> {
+        let mut state = BTreeMap::new();
+        for write in self.entries.get(&shard).into_iter().flatten().flat_map(|entry| &entry.writes) {
+            let row = (write.entity.clone(), write.field.clone());
+            match &write.value {
+                Some(value) => drop(state.insert(row, value.clone())),
+                None => drop(state.remove(&row)),
+            }
+        }
+        state
+    }
+}
+
+pub fn check(view: &mut View<'_>) -> Result<(), String> {
+    for shard in (0..view.shard_count).map(ShardId) {
+        let expected = view.history.state(shard);
+        let store = view.node.store(shard);
+        let mut found = BTreeMap::new();
+        let entities = store.scan_entities(b"", None, usize::MAX).map_err(|error| error.to_string())?;
+        for entity in entities {
+            for (field, value) in store.scan_fields(&entity, b"", None, 100_000).map_err(|error| error.to_string())? {
+                found.insert((entity.clone(), field), value);
+            }
+        }
+        if found != expected {
+            let missing = expected.iter().find(|(row, value)| found.get(*row) != Some(value));
+            let extra = found.iter().find(|(row, _)| !expected.contains_key(*row));
+            return Err(format!("shard {shard}: expected and not there {missing:?}; there and not expected {extra:?}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! What clients ask for: counters, transfers within a bank, messages between shards, queries.
+
+use millrace_base::{ShardId, shard_of_key};
+
+use crate::ledger::Kind;
+use crate::random::Rng;
+use crate::script::{Callee, Script};
+
+/// An operation to issue.
+pub struct Drawn {
+    pub kind: Kind,
+    pub script: Script,
+    pub idempotency_key: Option<String>,
+    pub is_route: bool,
+}
+
+const ACCOUNTS: usize = 3;
+
+/// A tag whose keys live in `shard`.
+fn tag(shard: u64, shard_count: u16) -> String {
+    let wanted = ShardId(u16::try_from(shard).expect("small"));
+    let tags = (0u32..).map(|number| format!("{{t{number}}}"));
+    tags.filter(|tag| shard_of_key(tag.as_bytes(), shard_count) == wanted).take(1).collect()
+}
+
+fn key(rng: &mut Rng, name: &str, count: usize, shard_count: u16) -> String {
+    let shard = rng.below(u64::from(shard_count));
+    format!("{}{name}{}", tag(shard, shard_count), rng.index(count))
+}
+
+fn account(bank: &str, number: usize) -> String {
+    format!("{bank}account{number}")
+}
+
+fn pause(rng: &mut Rng, script: Script) -> Script {
+    if rng.chance(1, 4) { script.hash() } else { script }
+}
+
+/// The next operation, number `id`.
+pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
+    let mark = format!("op{id}");
+    let (kind, script) = match rng.below(12) {
+        0..=3 => {
+            let key = key(rng, "counter", 2, shard_count);
+            let script = pause(rng, Script::new().get("n"));
+            (Kind::Add { key }, pause(rng, script.add(&mark, 1)).add("n", 1))
+        }
+        4..=6 => transfer(rng, shard_count, id),
+        7..=8 => {
+            let (from, to) = (key(rng, "note", 3, shard_count), key(rng, "note", 3, shard_count));
+            let delay_ms = if rng.chance(1, 3) { rng.below(3_000) } else { 0 };
+            let receive = pause(rng, Script::new()).add(&format!("got{id}"), 1);
+            let script = pause(rng, Script::new().add(&mark, 1)).send(Callee::run("note", &to, receive), delay_ms);
+            (Kind::Message { from, to, delay_ms }, script.returns(id))
+        }
+        9 => {
+            let to = key(rng, "note", 3, shard_count);
+            (Kind::Send { to }, pause(rng, Script::new()).add(&format!("got{id}"), 1))
+        }
+        10 => {
+            let key = key(rng, "counter", 2, shard_count);
+            (Kind::Read { key }, pause(rng, Script::new()).get("n"))
+        }
+        _ => {
+            let bank = tag(rng.below(u64::from(shard_count)), shard_count);
+            let look = |number| Callee::read("account", &account(&bank, number), Script::new().get("balance"));
+            let slow = |number| Callee::read("account", &account(&bank, number), Script::new().hash().get("balance"));
+            let is_slow = rng.chance(1, 3);
+            let looks = (0..ACCOUNTS).map(|number| if is_slow && number == 1 { slow(number) } else { look(number) });
+            (Kind::Audit { bank: bank.clone() }, Script::new().all(looks))
+        }
+    };
+    let is_query = matches!(kind, Kind::Read { .. } | Kind::Audit { .. });
+    let is_keyed = !is_query && rng.chance(2, 3);
+    let is_route = !matches!(kind, Kind::Send { .. }) && rng.chance(1, 5);
+    Drawn { kind, script, idempotency_key: is_keyed.then(|| format!("key{id}")), is_route }
+}
+
+fn transfer(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
+    let mark = format!("op{id}");
+    let bank = tag(rng.below(u64::from(shard_count)), shard_count);
+    let (here, there) = (rng.index(ACCOUNTS), rng.index(ACCOUNTS - 1));
+    let (from, to) = (account(&bank, here), account(&bank, (here + 1 + there) % ACCOUNTS));
+    let amount = 1 + rng.below(50) as i64;
+    let mut script = pause(rng, Script::new()).at_least("balance", -100).add("balance", -amount).add(&mark, 1);
+    if rng.chance(1, 3) {
+        let failing = pause(rng, Script::new().add(&format!("bad{id}"), 1).add("balance", 1_000)).fail("planned");
+        script = script.try_call(Callee::run("account", &to, failing));
+    }
+    let deposit = pause(rng, Script::new()).add("balance", amount).add(&mark, 1);
+    script = pause(rng, script).call(Callee::run("account", &to, deposit));
+    (Kind::Transfer { from, to, amount }, script.returns(id))
+}

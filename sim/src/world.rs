@@ -1,0 +1,488 @@
+//! The simulated world: a node, its machine, clients, time and faults, all from one seed.
+//!
+//! A run alternates between doing something at random and, after every restart, checking
+//! everything. It ends with the faults over, every repeatable operation repeated until its fate is
+//! known, every message delivered, and everything checked once more.
+
+use std::sync::Arc;
+
+use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
+use millrace_log::RecoverError;
+use millrace_shard::{Invoke, Reply, RequestInfo, Token};
+use millrace_store::MemoryCheckpoint;
+
+use crate::bugs::PlantedBug;
+use crate::checks::{self, History, View, check_all};
+use crate::clock::SimClock;
+use crate::disk::{Faults, SimDisk};
+use crate::ledger::{Kind, Ledger};
+use crate::node::{Machine, Node, StartError};
+use crate::random::{Rng, SimRandom};
+use crate::rig::{APP, route_call};
+use crate::script::Script;
+use crate::workload;
+
+/// Lines of trace kept.
+const TRACE_LINES: usize = 400;
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub steps: usize,
+    pub bug: Option<PlantedBug>,
+    /// Keep a readable trace of every step.
+    pub is_traced: bool,
+    /// No faults but a power cut at this operation of the disk, once.
+    pub crash_at: Option<u64>,
+}
+
+impl Plan {
+    /// A usual run.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, steps: 220, bug: None, is_traced: false, crash_at: None }
+    }
+}
+
+/// A run that found something wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub what: String,
+    pub trace: Vec<String>,
+}
+
+/// What a run that found nothing did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    pub operations: usize,
+    pub acknowledged: usize,
+    pub restarts: usize,
+    pub disk_operations: u64,
+}
+
+pub struct World {
+    plan: Plan,
+    rng: Rng,
+    machine: Machine,
+    clock: Arc<SimClock>,
+    node: Option<Node>,
+    ledger: Ledger,
+    history: History,
+    starts: u64,
+    disk_operations: u64,
+    trace: Vec<String>,
+    is_calm: bool,
+}
+
+type Checked = Result<(), String>;
+
+impl World {
+    fn new(plan: Plan) -> Self {
+        let mut rng = Rng::new(plan.seed);
+        let clock = Arc::new(SimClock::new(1_000_000_000));
+        let machine = Machine {
+            disk: SimDisk::new(rng.next()),
+            checkpoint: Arc::new(MemoryCheckpoint::new()),
+            clock: Arc::clone(&clock) as _,
+            random: Arc::new(SimRandom::new(rng.next())),
+            shard_count: 2 + u16::try_from(rng.below(3)).expect("small"),
+            bug: plan.bug,
+        };
+        Self {
+            is_calm: plan.crash_at.is_some(),
+            plan,
+            rng,
+            machine,
+            clock,
+            node: None,
+            ledger: Ledger::default(),
+            history: History::default(),
+            starts: 0,
+            disk_operations: 0,
+            trace: Vec::new(),
+        }
+    }
+
+    /// Runs a whole plan.
+    ///
+    /// # Errors
+    /// What it found wrong, with the trace if the plan asked for one.
+    pub fn run(plan: Plan) -> Result<Summary, Failure> {
+        let mut world = World::new(plan);
+        let result = world.live();
+        let trace = std::mem::take(&mut world.trace);
+        result.map_err(|what| Failure { what, trace })?;
+        let is_done = |operation: &&crate::ledger::Operation| matches!(operation.known, crate::ledger::Known::Done(_));
+        Ok(Summary {
+            operations: world.ledger.operations.len(),
+            acknowledged: world.ledger.operations.iter().filter(is_done).count(),
+            restarts: usize::try_from(world.starts).unwrap_or(usize::MAX),
+            disk_operations: world.disk_operations + world.machine.disk.operations(),
+        })
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.plan.is_traced {
+            if self.trace.len() >= TRACE_LINES {
+                self.trace.remove(0);
+            }
+            let line = format!("{:>7} ms  {}", self.now().0 - 1_000_000_000, line());
+            self.trace.push(line);
+        }
+    }
+
+    fn now(&self) -> UnixMillis {
+        UnixMillis(millrace_io::Clock::now(&*self.clock))
+    }
+
+    fn live(&mut self) -> Checked {
+        self.machine.disk.set_faults(Faults { crash_at: self.plan.crash_at, ..Faults::default() });
+        self.restart()?;
+        for _ in 0..self.plan.steps {
+            self.step()?;
+        }
+        self.settle()
+    }
+
+    fn step(&mut self) -> Checked {
+        let cores = self.node.as_ref().map_or(1, Node::cores);
+        let core = self.rng.index(cores);
+        let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.machine.shard_count))).expect("small"));
+        match self.rng.below(100) {
+            0..=29 => self.issue(core),
+            30..=49 => {
+                self.on_node(core, "commit begins", |node, _| node.begin_commit(core));
+                if self.rng.chance(3, 4) {
+                    self.on_node(core, "commit ends", |node, _| node.end_commit(core));
+                }
+            }
+            50..=57 => self.on_node(core, "commit ends", |node, _| node.end_commit(core)),
+            58..=67 => self.on_node(core, "a message is carried", |node, rng| {
+                let (is_lost, is_doubled) = (rng.chance(1, 12), rng.chance(1, 8));
+                node.carry(core, is_lost, is_doubled);
+            }),
+            68..=75 => self.on_node(core, "work ends", |node, rng| {
+                node.finish_offload(core, rng.next());
+            }),
+            76..=79 => self.tick(),
+            80..=83 => self.on_node(core, "log job", |node, _| node.run_log_jobs(core)),
+            84..=88 => {
+                self.on_node(core, "chunk is taken", |node, rng| node.take_chunk(shard, 64 << rng.below(6)));
+            }
+            89..=93 => self.on_node(core, "chunk is written", |node, _| node.write_chunk(shard)),
+            94 => self.on_node(core, "covered segments go", |node, _| node.delete_covered()),
+            95 => self.on_node(core, "eviction", |node, rng| node.store(shard).evict(rng.index(4_000))),
+            96 => self.repeat_one(core),
+            97 => self.new_faults(),
+            98 if self.rng.chance(1, 3) => return self.stop_at_random(),
+            _ => {}
+        }
+        self.after_step()
+    }
+
+    /// Does one thing to the node.
+    fn on_node(&mut self, core: usize, what: &str, action: impl FnOnce(&mut Node, &mut Rng)) {
+        let Some(node) = self.node.as_mut() else { return };
+        action(node, &mut self.rng);
+        self.note(|| format!("core {core}: {what}"));
+    }
+
+    fn after_step(&mut self) -> Checked {
+        self.take_outcome()?;
+        if self.machine.disk.has_crashed() {
+            self.note(|| "the power went at the planned operation".to_owned());
+            self.die(true);
+            return self.restart();
+        }
+        if self.node.as_ref().is_some_and(Node::needs_restart) && self.rng.chance(1, 3) {
+            self.note(|| "a shard has stopped; the node is restarted".to_owned());
+            let is_power_cut = self.rng.chance(1, 2);
+            self.die(is_power_cut);
+            return self.restart();
+        }
+        Ok(())
+    }
+
+    fn take_outcome(&mut self) -> Checked {
+        let Some(node) = self.node.as_mut() else { return Ok(()) };
+        let outcome = std::mem::take(&mut node.outcome);
+        for entry in outcome.entries {
+            self.history.made(entry)?;
+        }
+        if self.machine.disk.has_crashed() {
+            return Ok(());
+        }
+        for shard in (0..self.machine.shard_count).map(ShardId) {
+            let lsn = node.durable_lsn(shard);
+            self.history.note_durable(shard, lsn);
+        }
+        for (token, result) in outcome.replies {
+            self.replied(token, &result)?;
+        }
+        Ok(())
+    }
+
+    fn replied(&mut self, token: Token, result: &Result<Reply, Error>) -> Checked {
+        let id = self.ledger.replied(token, result)?;
+        self.note(|| format!("op{id} is answered {}", shown(result)));
+        let operation = &self.ledger.operations[id];
+        let is_sent = matches!(operation.kind, Kind::Send { .. });
+        if result.is_ok() && !operation.is_query() && !is_sent && self.rng.chance(1, 8) {
+            return self.probe(id);
+        }
+        Ok(())
+    }
+
+    /// Asks what would be left of an acknowledged operation if everything not synced were lost at
+    /// this instant.
+    fn probe(&mut self, id: usize) -> Checked {
+        let machine = Machine { disk: self.machine.disk.durable_copy(1), ..self.machine.clone() };
+        let operation = &self.ledger.operations[id];
+        let (service, key, _) = operation.target();
+        let shard = shard_of_key(key.as_bytes(), machine.shard_count);
+        let (mut stores, _, _) = machine.recover_stores().map_err(|error| {
+            format!("no reply before it is durable: with op{id} answered, the durable state is refused: {error:?}")
+        })?;
+        let name = |text: &str| millrace_base::Name::new(text).expect("a name");
+        let entity = millrace_base::EntityKey::new(&name(APP), &name(service), key.as_bytes());
+        let store = stores.get_mut(&shard).expect("every shard has a store");
+        let mark = store.get(&entity, operation.mark().as_bytes()).map_err(|error| error.to_string())?;
+        if mark.is_none() {
+            return Err(format!("no reply before it is durable: op{id} was answered and is not on disk"));
+        }
+        Ok(())
+    }
+
+    fn issue(&mut self, core: usize) {
+        let drawn = workload::draw(&mut self.rng, self.machine.shard_count, self.ledger.operations.len());
+        let id = self.ledger.add(drawn.kind, drawn.script, drawn.idempotency_key, drawn.is_route);
+        self.send(id, core);
+    }
+
+    fn repeat_one(&mut self, core: usize) {
+        if self.ledger.operations.is_empty() {
+            return;
+        }
+        let id = self.rng.index(self.ledger.operations.len());
+        if self.ledger.operations[id].is_repeatable() {
+            self.send(id, core);
+        }
+    }
+
+    fn send(&mut self, id: usize, core: usize) {
+        let now = self.now();
+        let Some(node) = self.node.as_mut() else { return };
+        let token = self.ledger.sending(id);
+        let operation = &self.ledger.operations[id];
+        let (service, key, handler) = operation.target();
+        let shard = shard_of_key(key.as_bytes(), self.machine.shard_count);
+        let idempotency_key = operation.idempotency_key.as_deref().map(Into::into);
+        if operation.is_route {
+            let info = RequestInfo { token, time: now, nonce: node.core(core).take_nonce(), idempotency_key };
+            let call = route_call(info, node.core(core), &Script::new().call(operation.callee()));
+            node.route(core, call);
+        } else {
+            let owner = node.core_of(shard);
+            let info = RequestInfo { token, time: now, nonce: owner.take_nonce(), idempotency_key };
+            let (program, service) = owner.catalog.service(Some(APP), service).expect("a service");
+            let (handler, _) = owner.catalog.handler(program, service, handler).expect("a handler");
+            let input = operation.script.json().into();
+            let invoke = Invoke { info, handler, key: key.as_bytes().into(), input };
+            match &operation.kind {
+                Kind::Send { .. } => node.send(shard, invoke, 0),
+                _ => node.invoke(shard, invoke),
+            }
+        }
+        let operation = self.ledger.operations[id].clone();
+        self.note(|| {
+            let key = operation.idempotency_key.as_deref().unwrap_or("none");
+            let way = if operation.is_route { "by a route" } else { "called" };
+            format!("op{id} is {way}, attempt {}, idempotency key {key}: {:?}", operation.attempts, operation.kind)
+        });
+    }
+
+    fn tick(&mut self) {
+        let milliseconds = 1 << self.rng.below(11);
+        self.clock.advance(milliseconds);
+        let now = self.now();
+        self.on_node(0, "tick", |node, _| node.tick(now));
+    }
+
+    fn new_faults(&mut self) {
+        if self.is_calm {
+            return;
+        }
+        let rng = &mut self.rng;
+        let used = self.machine.disk.used_bytes();
+        let mut faults = Faults::default();
+        match rng.below(8) {
+            0..=2 => faults.crash_at = Some(1 + rng.below(60)),
+            3 => faults.fail_sync_at = Some(1 + rng.below(8)),
+            4..=5 => {
+                faults.capacity_bytes = Some(used + rng.below(40 << 10));
+                faults.is_copy_on_write = rng.chance(1, 3);
+            }
+            _ => {}
+        }
+        self.disk_operations += self.machine.disk.operations();
+        self.machine.disk.set_faults(faults.clone());
+        self.note(|| format!("from now on: {faults:?}"));
+    }
+
+    fn stop_at_random(&mut self) -> Checked {
+        if self.is_calm {
+            return Ok(());
+        }
+        if self.rng.chance(1, 3) {
+            self.note(|| "the node is stopped cleanly".to_owned());
+            // Its last replies are lost on the way.
+            if let Some(node) = self.node.take() {
+                node.close();
+            }
+        }
+        let is_power_cut = self.rng.chance(2, 3);
+        self.note(|| if is_power_cut { "the power goes".to_owned() } else { "the process is killed".to_owned() });
+        self.die(is_power_cut);
+        self.restart()
+    }
+
+    fn die(&mut self, is_power_cut: bool) {
+        self.node = None;
+        self.ledger.server_died();
+        self.disk_operations += self.machine.disk.operations();
+        if is_power_cut {
+            self.machine.disk.power_cut();
+        } else {
+            self.machine.disk.kill();
+        }
+    }
+
+    /// Starts a node, however often its start is interrupted, and checks what came back.
+    fn restart(&mut self) -> Checked {
+        for attempt in 0.. {
+            if self.starts > 0 && !self.is_calm && attempt < 3 && self.rng.chance(1, 4) {
+                let crash_at = Some(1 + self.rng.below(12));
+                self.machine.disk.set_faults(Faults { crash_at, ..Faults::default() });
+            }
+            self.starts += 1;
+            let cores = 1 + self.rng.index(usize::from(self.machine.shard_count));
+            let now = self.now();
+            match Node::start(&self.machine, cores, now, self.starts << 48) {
+                Ok(node) if !self.machine.disk.has_crashed() => {
+                    self.node = Some(node);
+                    self.note(|| format!("the node has started on {cores} cores"));
+                    return self.check_recovered();
+                }
+                Err(StartError::Log(RecoverError::Damaged(damage))) if !self.machine.disk.has_crashed() => {
+                    return Err(format!("nothing was damaged, yet the log is refused: {damage}"));
+                }
+                Err(error) if !self.machine.disk.has_crashed() => return Err(format!("no start: {error:?}")),
+                _ => {
+                    self.note(|| "the power went during the start".to_owned());
+                    self.die(true);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_recovered(&mut self) -> Checked {
+        let Some(node) = self.node.as_mut() else { return Ok(()) };
+        self.history.recovered_before_tick(node, self.machine.shard_count)?;
+        self.take_outcome()?;
+        self.check(false)
+    }
+
+    fn check(&mut self, is_final: bool) -> Checked {
+        let Some(node) = self.node.as_mut() else { return Ok(()) };
+        let shard_count = self.machine.shard_count;
+        check_all(&mut View { ledger: &self.ledger, node, history: &self.history, shard_count, is_final })
+    }
+
+    /// Ends the faults, and goes on until nothing is under way and nothing is unknown.
+    fn settle(&mut self) -> Checked {
+        self.is_calm = true;
+        self.disk_operations += self.machine.disk.operations();
+        if self.plan.crash_at.is_none() {
+            self.machine.disk.set_faults(Faults::default());
+        }
+        self.note(|| "the faults are over".to_owned());
+        if self.node.as_ref().is_some_and(Node::needs_restart) {
+            self.die(false);
+            self.restart()?;
+        }
+        for round in 0..40 {
+            for id in 0..self.ledger.operations.len() {
+                if self.ledger.is_unsettled(id) {
+                    self.send(id, 0);
+                    self.after_step()?;
+                }
+            }
+            self.drain()?;
+            self.clock.advance(if round < 4 { 1_000 } else { 61_000 });
+            let now = self.now();
+            self.on_node(0, "tick", |node, _| node.tick(now));
+            self.after_step()?;
+            let is_settled = (0..self.ledger.operations.len()).all(|id| !self.ledger.is_unsettled(id));
+            if is_settled && round >= 6 && self.node.as_ref().is_some_and(Node::is_idle) {
+                if let Some(node) = self.node.as_ref() {
+                    node.check_at_rest()?;
+                }
+                self.check(true)?;
+                self.die(self.plan.seed % 2 == 0);
+                self.restart()?;
+                self.check(true)?;
+                return checks::damage::check(&self.machine, &mut self.rng);
+            }
+        }
+        Err("it never comes to rest".to_owned())
+    }
+
+    fn drain(&mut self) -> Checked {
+        // The committer tries a full disk again by itself, a few times a second.
+        if let Some(node) = self.node.as_mut() {
+            (0..node.cores()).for_each(|core| node.run_log_jobs(core));
+            self.after_step()?;
+        }
+        for _ in 0..2_000 {
+            let Some(node) = self.node.as_mut() else { return Ok(()) };
+            if node.is_idle() {
+                return Ok(());
+            }
+            for core in 0..node.cores() {
+                node.run_log_jobs(core);
+                node.begin_commit(core);
+                node.end_commit(core);
+                while node.finish_offload(core, 0) {}
+                while node.carry(core, false, false) {}
+                if self.machine.disk.has_crashed() {
+                    break;
+                }
+            }
+            self.after_step()?;
+        }
+        Err("work never ends".to_owned())
+    }
+}
+
+/// Runs a plan and returns its trace, whatever it finds; also up to a broken assertion.
+#[must_use]
+pub fn trace(plan: Plan) -> Vec<String> {
+    let mut world = World::new(Plan { is_traced: true, ..plan });
+    // The trace is only read afterwards, whatever state the world was left in.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.live()));
+    if let Ok(Err(what)) = result {
+        world.trace.push(what);
+    }
+    world.trace
+}
+
+fn shown(result: &Result<Reply, Error>) -> String {
+    match result {
+        Ok(Reply::Value(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+        Ok(Reply::Route(reply)) => String::from_utf8_lossy(&reply.body).into_owned(),
+        Ok(other) => format!("{other:?}"),
+        Err(error) => error.to_string(),
+    }
+}

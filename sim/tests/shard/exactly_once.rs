@@ -1,0 +1,146 @@
+//! A call with an idempotency key takes effect once, and later sendings get the first reply.
+
+use crate::*;
+
+fn add() -> Script {
+    s().add("n", 1)
+}
+
+#[test]
+fn a_repeated_call_gets_the_first_reply_also_after_a_crash() {
+    let mut rig = Rig::new(1);
+    let first = rig.run_keyed("counter", "c", add(), "k1");
+    rig.make_durable();
+    let second = rig.run_keyed("counter", "c", add(), "k1");
+    let other = rig.run_keyed("counter", "c", add(), "k2");
+    rig.make_durable();
+    assert_eq!((rig.value(first), rig.value(second), rig.value(other)), (json!(1), json!(1), json!(2)));
+    rig.crash();
+    let third = rig.run_keyed("counter", "c", add(), "k1");
+    assert_eq!(rig.value(third), json!(1));
+    assert_eq!(rig.field("counter", "c", "n"), json!(2));
+    rig.assert_at_rest();
+}
+
+#[test]
+fn a_key_belongs_to_its_entity() {
+    let mut rig = Rig::new(1);
+    let one = rig.run_keyed("counter", "c", add(), "k");
+    let other = rig.run_keyed("counter", "d", add().get("n"), "k");
+    rig.make_durable();
+    assert!(rig.reply(one).is_some_and(Result::is_ok) && rig.reply(other).is_some_and(Result::is_ok));
+}
+
+#[test]
+fn a_duplicate_of_a_waiting_call_waits_for_its_reply() {
+    let mut rig = Rig::new(1);
+    let first = rig.run_keyed("counter", "c", add().hash().get("n"), "k");
+    let second = rig.run_keyed("counter", "c", add().hash().get("n"), "k");
+    let different = rig.run_keyed("counter", "c", add(), "k");
+    assert_eq!(rig.offloads.len(), 1, "the second sending does not run");
+    rig.finish_offload();
+    assert!(rig.reply(first).is_none() && rig.reply(second).is_none(), "not before it is durable");
+    rig.make_durable();
+    assert_eq!((rig.value(first), rig.value(second)), (json!(1), json!(1)));
+    assert_eq!(rig.error(different), ErrorCode::IdempotencyMismatch);
+    rig.assert_at_rest();
+}
+
+#[test]
+fn a_duplicate_of_a_waiting_route_takes_no_effect() {
+    let mut rig = Rig::new(1);
+    let script = s().call(run("note", "a", s().hash().add("n", 1))).hash();
+    let elsewhere = s().call(run("note", "a", s().add("n", 1)));
+    let first = rig.route(script.clone(), Some("k"));
+    let second = rig.route(script, Some("k"));
+    rig.run_to_rest();
+    assert_eq!(rig.field("note", "a", "n"), json!(1));
+    assert_eq!(rig.value(first), rig.value(second));
+    // Two sendings that meet nowhere: each waits before it has called anything.
+    let before = s().hash().call(run("note", "b", s().add("n", 1)));
+    let third = rig.route(before.clone(), Some("k3"));
+    let fourth = rig.route(before, Some("k3"));
+    rig.run_to_rest();
+    assert_eq!((rig.value(third), rig.value(fourth)), (json!(1), json!(1)));
+    assert_eq!(rig.field("note", "b", "n"), json!(1));
+    let different = rig.route(elsewhere, Some("k"));
+    rig.run_to_rest();
+    assert_eq!(rig.error(different), ErrorCode::IdempotencyMismatch);
+    rig.assert_at_rest();
+}
+
+#[test]
+fn two_sendings_of_a_route_that_share_no_lock_take_effect_once() {
+    // Both have only read when they wait, and both would write something different.
+    let mut rig = Rig::new(1);
+    let script = || s().call(read("note", "a", s().get("n"))).hash().call(run("note", "b", s().add("n", 1)));
+    let tokens = [rig.route(script(), Some("k")), rig.route(script(), Some("k"))];
+    rig.run_to_rest();
+    assert_eq!(rig.field("note", "b", "n"), json!(1));
+    assert_eq!(rig.value(tokens[0]), rig.value(tokens[1]));
+    rig.assert_at_rest();
+}
+
+#[test]
+fn aborts_are_kept_and_other_errors_are_not() {
+    let mut rig = Rig::new(1);
+    let withdraw = s().at_least("n", 5).add("n", -5);
+    let first = rig.run_keyed("account", "a", withdraw.clone(), "k");
+    assert!(rig.reply(first).is_none(), "the abort is kept, so it waits for the disk");
+    rig.run("account", "a", s().set("n", 100));
+    let again = rig.run_keyed("account", "a", withdraw, "k");
+    rig.make_durable();
+    assert_eq!((rig.error(first), rig.error(again)), (ErrorCode::Aborted, ErrorCode::Aborted));
+    let failing = rig.run_keyed("account", "a", s().fail("no"), "k2");
+    assert_eq!(rig.error(failing), ErrorCode::FunctionFailed);
+    let other = rig.run_keyed("account", "a", s().get("n"), "k2");
+    rig.make_durable();
+    assert_eq!(rig.value(other), json!(100));
+}
+
+#[test]
+fn outcomes_expire_and_are_collected() {
+    let mut rig = Rig::new(1);
+    for number in 0..600 {
+        rig.run_keyed("counter", "c", add(), &format!("k{number}"));
+    }
+    rig.make_durable();
+    assert_eq!(rig.bookkeeping_rows("outcome"), 600);
+    rig.tick(59_999);
+    let kept = rig.run_keyed("counter", "c", add(), "k0");
+    rig.make_durable();
+    assert_eq!(rig.value(kept), json!(1));
+    rig.core.now = rig.core.now.plus(1);
+    let expired = rig.run_keyed("counter", "c", add(), "k599");
+    rig.make_durable();
+    assert_eq!(rig.value(expired), json!(601), "expired counts as absent even before it is collected");
+    for _ in 0..6 {
+        rig.tick(1_000);
+    }
+    rig.make_durable();
+    assert_eq!(rig.bookkeeping_rows("outcome"), 1);
+    rig.assert_at_rest();
+}
+
+#[test]
+fn a_query_keeps_no_outcome() {
+    let mut rig = Rig::new(1);
+    rig.invoke(("counter", "c", "read"), &s().get("n"), Some("k"));
+    rig.invoke(("counter", "c", "read"), &s().abort("no"), Some("k"));
+    assert!(rig.log.is_empty());
+}
+
+#[test]
+fn a_repeated_send_gets_the_first_id() {
+    let mut rig = Rig::new(1);
+    let target = ("counter", "c", "run");
+    let first = rig.send(target, add(), 0, Some("k"));
+    let second = rig.send(target, add(), 0, Some("k"));
+    assert!(rig.reply(first).is_none() && rig.reply(second).is_none(), "not before it is durable");
+    rig.make_durable();
+    assert_eq!(rig.sent(first), rig.sent(second));
+    let called = rig.run_keyed("counter", "c", add(), "k");
+    rig.make_durable();
+    assert_eq!(rig.error(called), ErrorCode::IdempotencyMismatch);
+    assert_eq!(rig.field("counter", "c", "n"), json!(1));
+}

@@ -1,0 +1,107 @@
+//! Apps made by a test, and the tar archives they are sent in. The writer checks nothing, so that
+//! a test can send what no honest tool would write.
+
+use std::path::Path;
+
+use crate::{Reply, Server};
+
+/// One entry of an archive.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its path, as written; at most 100 bytes.
+    pub path: String,
+    /// The type flag: `0` a file, `1` a hard link, `2` a symbolic link, `3` a device, `5` a folder.
+    pub kind: u8,
+    /// What a link points to.
+    pub target: String,
+    /// A file's bytes.
+    pub content: Vec<u8>,
+}
+
+impl Entry {
+    /// A file.
+    #[must_use]
+    pub fn file(path: &str, content: impl Into<Vec<u8>>) -> Self {
+        Self { path: path.into(), kind: b'0', target: String::new(), content: content.into() }
+    }
+
+    /// Something that is no file.
+    #[must_use]
+    pub fn special(path: &str, kind: u8, target: &str) -> Self {
+        Self { path: path.into(), kind, target: target.into(), content: Vec::new() }
+    }
+}
+
+/// Writes a tar archive (ustar).
+///
+/// # Panics
+/// For a path or target that does not fit into its header.
+#[must_use]
+pub fn tar(entries: &[Entry]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for entry in entries {
+        let mut header = [0u8; 512];
+        header[..entry.path.len()].copy_from_slice(entry.path.as_bytes());
+        header[100..108].copy_from_slice(b"0000644\0");
+        header[108..124].copy_from_slice(b"0000000\x000000000\0");
+        header[124..136].copy_from_slice(format!("{:011o}\0", entry.content.len()).as_bytes());
+        header[136..148].copy_from_slice(b"00000000000\0");
+        header[148..156].copy_from_slice(b"        ");
+        header[156] = entry.kind;
+        header[157..157 + entry.target.len()].copy_from_slice(entry.target.as_bytes());
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        archive.extend_from_slice(&header);
+        archive.extend_from_slice(&entry.content);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+    }
+    archive.resize(archive.len() + 1024, 0);
+    archive
+}
+
+/// An app made of text.
+#[derive(Clone, Debug, Default)]
+pub struct TestApp {
+    files: Vec<(String, String)>,
+}
+
+impl TestApp {
+    /// An app with one file.
+    #[must_use]
+    pub fn with(path: &str, text: &str) -> Self {
+        Self::default().and(path, text)
+    }
+
+    /// One more file.
+    #[must_use]
+    pub fn and(mut self, path: &str, text: &str) -> Self {
+        self.files.push((path.to_owned(), text.to_owned()));
+        self
+    }
+
+    /// Its archive.
+    #[must_use]
+    pub fn tar(&self) -> Vec<u8> {
+        let entries: Vec<Entry> = self.files.iter().map(|(path, text)| Entry::file(path, text.as_str())).collect();
+        tar(&entries)
+    }
+
+    /// Writes its files into a folder.
+    ///
+    /// # Panics
+    /// When they cannot be written.
+    pub fn write(&self, folder: &Path) {
+        for (path, text) in &self.files {
+            let path = folder.join(path);
+            std::fs::create_dir_all(path.parent().expect("a file has a folder")).expect("made");
+            std::fs::write(path, text).expect("written");
+        }
+    }
+
+    /// `PUT /apps/{name}`.
+    #[must_use]
+    pub fn deploy(&self, server: &Server, name: &str) -> Reply {
+        server.request("PUT", &format!("/apps/{name}"), &[], &self.tar())
+    }
+}

@@ -1,0 +1,276 @@
+//! Promise 6: contained. Whatever a function does, it ends with the right error, changes nothing,
+//! and the calls beside and after it work.
+
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, spawn};
+use std::time::{Duration, Instant};
+
+use millrace_tests::{Latencies, Reply, Server, ServerOptions, assert_problem, wait_until};
+
+/// Held for reading by the tests that use the CPU, for writing by the one that measures time.
+static QUIET: RwLock<()> = RwLock::new(());
+
+fn server() -> Server {
+    Server::start(ServerOptions::examples(&["counter"]).and_test_apps(&["hostile"]))
+}
+
+/// Calls a handler of the hostile app and checks the error, that nothing of it is to be seen, and
+/// that the next call of the same entity, and of another service, works.
+#[track_caller]
+fn assert_contained(server: &Server, handler: &str, input: &str, status: u16, code: &str) -> Reply {
+    let reply = server.call(&format!("hostile/{handler}/{handler}"), input);
+    println!("{handler}({input:.60}): {} {}", reply.status, &reply.text()[..reply.text().len().min(200)]);
+    assert_problem(&reply, status, code);
+    assert_lives(server, handler);
+    reply
+}
+
+#[track_caller]
+fn assert_lives(server: &Server, handler: &str) {
+    let mark = server.request("GET", &format!("/state/hostile/{handler}/mark"), &[], b"");
+    assert_problem(&mark, 404, "unknown-state");
+    assert_eq!(server.value(&format!("hostile/{handler}/ok"), "1"), 2, "after {handler}");
+    assert_eq!(server.call("counter/neighbour/add", "1").status, 200, "after {handler}");
+}
+
+#[test]
+fn endless_work_ends_at_the_cpu_limit() {
+    let _quiet = QUIET.read();
+    let server = server();
+    for handler in ["loop", "caughtLoop", "microtasks", "regex"] {
+        let began = Instant::now();
+        assert_contained(&server, handler, "null", 500, "cpu-limit");
+        // The limit counts CPU time; other processes may have taken most of the wall time.
+        assert!(began.elapsed() < Duration::from_secs(3), "{handler} took {:?}", began.elapsed());
+    }
+    assert_eq!(server.metric("millrace_limit_kills_cpu_total"), 4.0);
+    assert_problem(&server.request("GET", "/hostile/loop", &[], b""), 500, "cpu-limit");
+    assert_lives(&server, "loop");
+}
+
+#[test]
+fn endless_recursion_ends_at_the_stack_limit() {
+    let _quiet = QUIET.read();
+    let server = server();
+    assert_contained(&server, "recursion", "null", 500, "stack-limit");
+    assert_contained(&server, "caughtRecursion", "null", 500, "stack-limit");
+    assert_eq!(server.metric("millrace_limit_kills_stack_total"), 2.0);
+}
+
+#[test]
+fn bombs_end_at_the_memory_limit() {
+    let _quiet = QUIET.read();
+    let server = server();
+    let _ = server.value("hostile/k/ok", "1");
+    let before_kib = server.status_kib("VmHWM");
+    for handler in ["heap", "gigabyte", "buffer"] {
+        assert_contained(&server, handler, "null", 500, "memory-limit");
+    }
+    assert_eq!(server.metric("millrace_limit_kills_memory_total"), 3.0);
+    let after_kib = server.status_kib("VmHWM");
+    println!("peak memory: {before_kib} KiB before, {after_kib} KiB after");
+    assert!(after_kib < before_kib + 96 * 1024, "the bombs took the server's memory");
+}
+
+#[test]
+fn prototypes_cannot_be_polluted() {
+    let _quiet = QUIET.read();
+    let server = server();
+    assert_contained(&server, "pollute", "null", 500, "function-failed");
+    assert_contained(&server, "polluteArray", "null", 500, "function-failed");
+    assert_contained(&server, "polluteByInput", r#"{"__proto__":{"polluted":1}}"#, 500, "function-failed");
+    let constructor = r#"{"constructor":{"prototype":{"polluted":1}}}"#;
+    assert_contained(&server, "polluteByInput", constructor, 500, "function-failed");
+}
+
+#[test]
+fn strange_ends_are_errors() {
+    let _quiet = QUIET.read();
+    let server = server();
+    assert_contained(&server, "never", "null", 500, "stalled");
+    assert_contained(&server, "cyclic", "null", 500, "function-failed");
+    assert_contained(&server, "cyclicAbort", "null", 409, "aborted");
+    assert_contained(&server, "cyclicOutput", "null", 500, "function-failed");
+    assert_contained(&server, "throwNothing", "null", 500, "function-failed");
+    assert_contained(&server, "deepOutput", "null", 500, "stack-limit");
+    assert_contained(&server, "output", "null", 500, "size-limit");
+}
+
+#[test]
+fn only_public_handlers_are_reachable() {
+    let _quiet = QUIET.read();
+    let server = server();
+    for name in ["_private", "constructor", "__proto__", "toString", "hasOwnProperty", "nothing", "OK", "%6Fk%00"] {
+        let reply = server.call(&format!("hostile/k/{name}"), "null");
+        assert_problem(&reply, 404, "unknown-handler");
+    }
+    for name in ["_private", "constructor", "__proto__", "hostile", "toString"] {
+        let path = format!("{}/k/ok", name.replace("hostile", "Hostile"));
+        assert_problem(&server.call(&path, "null"), 404, "unknown-service");
+    }
+    for name in ["constructor", "__proto__", "toString", "nothing", ""] {
+        assert_contained(&server, "reach", &format!("{name:?}"), 404, "unknown-handler");
+        assert_contained(&server, "reachService", &format!("{name:?}"), 404, "unknown-service");
+    }
+    // Another app's service is as unknown as one that is not there.
+    assert_contained(&server, "reachService", "\"counter\"", 404, "unknown-service");
+}
+
+#[test]
+fn counts_and_sizes_are_limited() {
+    let _quiet = QUIET.read();
+    let server = server();
+    assert_contained(&server, "manyWrites", "null", 500, "operation-limit");
+    assert_contained(&server, "manyMessages", "null", 500, "operation-limit");
+    assert_contained(&server, "manyOperations", "null", 500, "operation-limit");
+    assert_contained(&server, "bigValue", "null", 500, "size-limit");
+    assert_contained(&server, "longField", "null", 500, "size-limit");
+    assert_contained(&server, "bigInput", "null", 500, "size-limit");
+    assert_contained(&server, "chain", "0", 500, "depth-limit");
+    for handler in ["reachKey", "sendKey"] {
+        assert_contained(&server, handler, "1025", 500, "size-limit");
+        assert_contained(&server, handler, "0", 400, "bad-request");
+    }
+}
+
+#[test]
+fn queries_change_nothing() {
+    let _quiet = QUIET.read();
+    let server = server();
+    let entries = |server: &Server| server.metric("millrace_log_entries_total");
+    for handler in ["queryWrites", "queryDeletes", "querySends", "queryCalls"] {
+        let before = entries(&server);
+        assert_problem(&server.call(&format!("hostile/{handler}/{handler}"), "null"), 500, "function-failed");
+        assert_eq!(entries(&server), before, "{handler} wrote to the log");
+        assert_lives(&server, handler);
+    }
+}
+
+#[test]
+fn bad_input_is_refused_before_the_function_runs() {
+    let _quiet = QUIET.read();
+    let server = server();
+    for input in ["{", "[1,", "'a'", "01", "NaN", "1 2", "\u{feff}1", "\"\n\""] {
+        assert_contained(&server, "ok", input, 400, "invalid-input");
+    }
+    for deep in ["[".repeat(30_000), "{\"a\":".repeat(10_000)] {
+        assert_contained(&server, "ok", &deep, 400, "invalid-input");
+    }
+    let nested = format!("{}{}", "[".repeat(30_000), "]".repeat(30_000));
+    assert_contained(&server, "ok", &nested, 400, "invalid-input");
+    let not_utf8 = server.request("POST", "/call/hostile/ok/ok", &[], b"\"\xff\xfe\"");
+    assert_problem(&not_utf8, 400, "invalid-input");
+    // The app's own limit on inputs, below the server's.
+    let large = format!("\"{}\"", "x".repeat(66_000));
+    assert_contained(&server, "ok", &large, 413, "too-large");
+    assert_lives(&server, "ok");
+}
+
+#[test]
+fn a_failing_call_that_nobody_awaits_fails_its_caller() {
+    let _quiet = QUIET.read();
+    let server = server();
+    // An error that nobody caught ends the whole transaction, as one that is awaited does.
+    assert_contained(&server, "forgets", "null", 500, "function-failed");
+    assert_problem(&server.request("GET", "/state/hostile/forgets/kept", &[], b""), 404, "unknown-state");
+}
+
+#[test]
+fn a_route_cannot_send_what_is_no_reply() {
+    let _quiet = QUIET.read();
+    let server = server();
+    assert_problem(&server.request("GET", "/hostile/never", &[], b""), 500, "stalled");
+    assert_problem(&server.request("GET", "/hostile/large", &[], b""), 500, "size-limit");
+    for path in ["/hostile/status", "/hostile/headers", "/hostile/split"] {
+        let reply = server.request("GET", path, &[], b"");
+        println!("{path}: {}", reply.text());
+        assert_eq!(reply.status, 500, "{path}");
+        assert_eq!(reply.header("x-b"), None, "the header was split");
+    }
+    let reply = server.request("GET", "/hostile/ok", &[], b"");
+    assert_eq!((reply.status, reply.text().as_str()), (200, "GET"));
+}
+
+/// Calls counters on all shards, one after the other, for as long as told.
+fn neighbours(server: &Server, length: Duration) -> Latencies {
+    let mut latencies = Latencies::default();
+    let mut connections: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let began = Instant::now();
+    while began.elapsed() < length {
+        let number = latencies.count();
+        let path = format!("/call/counter/neighbour{}/add", number % 64);
+        let sent = Instant::now();
+        let count = connections.len();
+        let reply = connections[number % count].request("POST", &path, &[], b"1").expect("a reply");
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        latencies.add(sent.elapsed());
+    }
+    latencies
+}
+
+/// The bound: a neighbour's call waits for at most one endless call of each hostile connection
+/// that came before it, and each of those ends after `cpu_ms` = 20 ms of CPU time. Where other
+/// processes use the cores too, 20 ms of CPU time last longer: by how much is seen from how many
+/// endless calls ended meanwhile. The slack is for the neighbour's own work and its fsync.
+#[test]
+fn an_endless_loop_leaves_the_neighbours_p99_bounded() {
+    const HOSTILE_CONNECTIONS: u32 = 4;
+    const CPU: Duration = Duration::from_millis(20);
+    const SLACK: Duration = Duration::from_millis(250);
+    let _quiet = QUIET.write();
+    let server = server();
+    let measured = Duration::from_secs(3);
+    let before = neighbours(&server, measured);
+    let stops = AtomicBool::new(false);
+    let (during, loops) = scope(|threads| {
+        let hammers: Vec<_> = (0..HOSTILE_CONNECTIONS)
+            .map(|number| {
+                let (server, stops) = (&server, &stops);
+                threads.spawn(move || {
+                    let mut connection = server.connect();
+                    let mut loops = 0u32;
+                    while !stops.load(Ordering::Relaxed) {
+                        let path = format!("/call/hostile/k{number}-{loops}/loop");
+                        let reply = connection.request("POST", &path, &[], b"").expect("a reply");
+                        assert!(["cpu-limit", "overloaded"].contains(&reply.code().as_str()), "{}", reply.text());
+                        loops += 1;
+                    }
+                    loops
+                })
+            })
+            .collect();
+        let during = neighbours(&server, measured);
+        stops.store(true, Ordering::Relaxed);
+        (during, hammers.into_iter().map(|hammer| hammer.join().expect("ended")).sum::<u32>())
+    });
+    let cores = 2.0;
+    let stretch = (cores * measured.as_secs_f64() / (f64::from(loops) * CPU.as_secs_f64())).max(1.0);
+    let bound = CPU.mul_f64(stretch) * HOSTILE_CONNECTIONS + SLACK;
+    let show = |when: &str, latencies: &Latencies| {
+        let (p50, p99) = (latencies.quantile(0.5), latencies.quantile(0.99));
+        println!("neighbours {when}: {} calls, p50 {p50:?}, p99 {p99:?}", latencies.count());
+    };
+    show("before", &before);
+    show("during", &during);
+    println!("endless loops ended: {loops}; 20 ms of CPU time last {stretch:.1} times that; bound {bound:?}");
+    assert!(loops >= 20, "the loops did not run");
+    assert!(during.quantile(0.99) < bound, "p99 {:?} is over {bound:?}", during.quantile(0.99));
+}
+
+/// A client that went away does not keep its endless call alive, nor does it take the core down.
+#[test]
+fn clients_that_leave_harm_nobody() {
+    let _quiet = QUIET.read();
+    let server = server();
+    let address = server.address();
+    let leaving = spawn(move || {
+        for number in 0..50 {
+            let mut connection = millrace_tests::Connection::open(address).expect("accepted");
+            connection.send("POST", &format!("/call/hostile/k{number}/loop"), &[], b"").expect("sent");
+        }
+    });
+    leaving.join().expect("left");
+    wait_until("their calls have ended", || server.call("hostile/k1/ok", "1").status == 200);
+    assert_lives(&server, "k1");
+}

@@ -1,0 +1,210 @@
+//! Who may do what: keys are on by default where strangers could connect, roles allow what they say,
+//! a revoked key stops working while the server runs; and TLS.
+
+use std::path::Path;
+use std::process::Command;
+
+use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem, basic, millrace, wait_until};
+
+/// Makes a key in a key file and returns it.
+fn add(keys: &Path, id: &str, roles: &[&str]) -> String {
+    let mut arguments = vec!["keys", "--keys", keys.to_str().expect("text"), "add", id];
+    roles.iter().for_each(|role| arguments.extend(["--role", role]));
+    let output = millrace(&arguments);
+    assert_eq!(output.code, Some(0), "{}", output.err);
+    let key = output.out.trim().to_owned();
+    assert!(key.starts_with(&format!("mr_{id}_")) && key.len() > 40, "{key}");
+    key
+}
+
+fn change(keys: &Path, arguments: &[&str]) {
+    let output = millrace(&[&["keys", "--keys", keys.to_str().expect("text")], arguments].concat());
+    assert_eq!(output.code, Some(0), "{}", output.err);
+}
+
+struct Guarded {
+    server: Server,
+    folder: tempfile::TempDir,
+}
+
+impl Guarded {
+    fn keys(&self) -> std::path::PathBuf {
+        self.folder.path().join("keys.json")
+    }
+
+    fn request(&self, method: &str, path: &str, key: &str, body: &[u8]) -> Reply {
+        let header = format!("Authorization: Bearer {key}");
+        self.server.request(method, path, &[&header], body)
+    }
+}
+
+fn guarded(make: impl FnOnce(&Path)) -> Guarded {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("keys.json");
+    make(&keys);
+    let options = ServerOptions::examples(&["counter", "login"]).with(&["--keys", keys.to_str().expect("text")]);
+    Guarded { server: Server::start(options), folder }
+}
+
+#[test]
+fn other_addresses_than_loopback_need_keys() {
+    let mut options = ServerOptions::examples(&["counter"]);
+    let address = format!("0.0.0.0:{}", millrace_tests::free_address().port());
+    options.address = Some(address.parse().expect("an address"));
+    let errors = Server::refuses(options.clone());
+    assert!(errors.contains(&address) && errors.contains("keys"), "{errors}");
+    assert!(!errors.contains("panicked"), "{errors}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, "{}").expect("written");
+    let with_none = options.clone().with(&["--keys", keys.to_str().expect("text")]);
+    let errors = Server::refuses(with_none);
+    assert!(errors.contains("key"), "{errors}");
+    let key = add(&keys, "one", &["admin"]);
+    let server = Server::start(options.with(&["--keys", keys.to_str().expect("text")]));
+    assert_problem(&server.call("counter/k/add", "1"), 401, "unauthorized");
+    let header = format!("Authorization: Bearer {key}");
+    assert_eq!(server.request("POST", "/call/counter/k/add", &[&header], b"1").status, 200);
+}
+
+#[test]
+fn each_role_allows_what_it_says_and_nothing_else() {
+    let mut made = Vec::new();
+    let guarded = guarded(|keys| {
+        made.push(add(keys, "root", &["admin"]));
+        made.push(add(keys, "ci", &["deploy"]));
+        made.push(add(keys, "one", &["call:counter/counter"]));
+        made.push(add(keys, "app", &["call:login/*"]));
+        made.push(add(keys, "all", &["call:*"]));
+    });
+    let app = TestApp::with("x.ts", "import { service } from 'millrace'; export default service({ y: () => 1 });").tar();
+    let id = guarded.request("POST", "/send/counter/k/add", &made[0], b"0").json()["id"].as_str().expect("an id").to_owned();
+    let invocation = format!("/invocations/{id}");
+    let no_such = "not there";
+    // Method, path, body, and what admin, deploy, one service, one app, all apps get.
+    type Row<'a> = (&'a str, &'a str, &'a [u8], [u16; 5]);
+    let rows: [Row<'_>; 10] = [
+        ("POST", "/call/counter/k/add", b"1", [200, 403, 200, 403, 200]),
+        ("POST", "/send/counter/k/add", b"1", [202, 403, 202, 403, 202]),
+        ("GET", "/state/counter/k", b"", [200, 403, 200, 403, 200]),
+        ("GET", &invocation, b"", [200, 404, 200, 404, 200]),
+        ("POST", "/call/user/ada/import", br#"{"scheme":"sha1","salt":"","hash":"0000000000000000000000000000000000000000"}"#, [200, 403, 403, 200, 200]),
+        ("GET", "/metrics", b"", [200, 403, 403, 403, 403]),
+        ("GET", "/apps", b"", [200, 200, 403, 403, 403]),
+        ("PUT", "/apps/x", &app, [201, 200, 403, 403, 403]),
+        ("DELETE", "/apps/nothing", b"", [404, 404, 403, 403, 403]),
+        ("GET", "/healthz", b"", [200; 5]),
+    ];
+    for (method, path, body, statuses) in rows {
+        for (key, status) in made.iter().zip(statuses) {
+            let reply = guarded.request(method, path, key, body);
+            assert_eq!(reply.status, status, "{method} {path} with {key:.8}: {}", reply.text());
+            if status == 403 {
+                assert_problem(&reply, 403, "forbidden");
+            }
+        }
+        if path != "/healthz" {
+            let reply = guarded.server.request(method, path, &[], body);
+            assert!([401, 404].contains(&reply.status), "{method} {path} without a key: {}", reply.text());
+            assert!(reply.status == 404 || reply.header("www-authenticate") == Some("Bearer"));
+        }
+        let tail = &made[0][..made[0].len() - 1];
+        for wrong in [format!("{tail}{}", if made[0].ends_with('A') { 'B' } else { 'A' }), "mr_root_".into(), no_such.into()] {
+            let reply = guarded.request(method, path, &wrong, body);
+            assert!(path == "/healthz" || reply.status == 401, "{method} {path}: {}", reply.text());
+        }
+    }
+}
+
+#[test]
+fn secrets_are_hashed_at_rest_and_the_file_is_private() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("keys.json");
+    let key = add(&keys, "one", &["admin"]);
+    let secret = key.rsplit('_').next().expect("a secret");
+    let text = std::fs::read_to_string(&keys).expect("written");
+    assert!(!text.contains(secret), "the secret is in the file");
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&keys).expect("there"));
+    assert_eq!(mode & 0o077, 0, "others may read it: {mode:o}");
+    let file = keys.to_str().expect("text");
+    let list = millrace(&["keys", "--keys", file, "list"]);
+    assert!(list.out.contains("one") && list.out.contains("admin"), "{}", list.out);
+    for arguments in [&["add", "one", "--role", "admin"][..], &["add", "A B", "--role", "admin"], &["add", "two", "--role", "king"], &["remove", "none"]] {
+        let output = millrace(&[&["keys", "--keys", file], arguments].concat());
+        assert_ne!(output.code, Some(0), "{arguments:?}");
+        assert!(!output.err.is_empty() && !output.err.contains("panicked"), "{}", output.err);
+    }
+    assert_eq!(std::fs::read_to_string(&keys).expect("there"), text, "a refused change changed something");
+}
+
+#[test]
+fn a_revoked_key_stops_working_and_a_broken_file_changes_nothing() {
+    let mut made = Vec::new();
+    let guarded = guarded(|keys| {
+        made.push(add(keys, "kept", &["call:*"]));
+        made.push(add(keys, "revoked", &["call:*"]));
+    });
+    let status = |key: &str| guarded.request("POST", "/call/counter/k/value", key, b"").status;
+    assert_eq!((status(&made[0]), status(&made[1])), (200, 200));
+    change(&guarded.keys(), &["remove", "revoked"]);
+    wait_until("the server notices", || status(&made[1]) == 401);
+    assert_eq!(status(&made[0]), 200);
+    let late = add(&guarded.keys(), "late", &["call:*"]);
+    wait_until("the server notices", || status(&late) == 200);
+    std::fs::write(guarded.keys(), "{ not a key file").expect("written");
+    wait_until("the server tells", || guarded.server.errors().contains("keys.json"));
+    assert_eq!((status(&made[0]), status(&late), status(&made[1])), (200, 200, 401));
+}
+
+#[test]
+fn the_anonymous_role_opens_what_it_names() {
+    let guarded = guarded(|keys| {
+        add(keys, "root", &["admin"]);
+        change(keys, &["anonymous", "--role", "call:login/user"]);
+    });
+    let body = br#"{"username":"ada","password":"correct horse"}"#;
+    let server = &guarded.server;
+    assert_eq!(server.request("POST", "/user/register", &[], body).status, 201);
+    // The app's own use of Authorization is left to the app.
+    let login = server.request("GET", "/user/login", &[&basic("ada", "correct horse")], b"");
+    assert_eq!((login.status, login.text().as_str()), (200, "ok"));
+    assert_eq!(server.request("GET", "/user/login", &[&basic("ada", "wrong")], b"").status, 401);
+    assert_problem(&server.call("counter/k/add", "1"), 401, "unauthorized");
+    assert_problem(&server.request("GET", "/metrics", &[], b""), 401, "unauthorized");
+    change(&guarded.keys(), &["anonymous"]);
+    wait_until("the server notices", || server.request("GET", "/user/login", &[], b"").code() == "unauthorized");
+}
+
+#[test]
+fn tls_is_served_with_a_certificate_and_nothing_else_on_that_port() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-keyout", &text(&key), "-out", &text(&certificate)])
+        .output();
+    if !made.is_ok_and(|made| made.status.success()) || Command::new("curl").arg("--version").output().is_err() {
+        println!("skipped: needs the commands openssl and curl");
+        return;
+    }
+    let address = millrace_tests::free_address();
+    let options = ServerOptions::examples(&["counter"]);
+    let wrong = options.clone().with(&["--tls-certificate", &text(&certificate), "--tls-key", &text(&certificate)]);
+    let errors = Server::refuses(wrong);
+    assert!(errors.contains("certificate.pem"), "{errors}");
+    let arguments = ["--tls-certificate", &text(&certificate), "--tls-key", &text(&key)];
+    let server = Server::start_tls(ServerOptions { address: Some(address), ..options }.with(&arguments));
+    for version in ["--http1.1", "--http2"] {
+        let url = format!("https://localhost:{}/call/counter/k/add", address.port());
+        let curl = Command::new("curl")
+            .args(["-sS", version, "--cacert", &text(&certificate), "-d", "1", "-w", " %{http_code}", &url])
+            .output()
+            .expect("run");
+        let out = String::from_utf8_lossy(&curl.stdout).into_owned();
+        assert!(out.ends_with(" 200"), "{version}: {out} {}", String::from_utf8_lossy(&curl.stderr));
+    }
+    let plain = server.connect().request("GET", "/healthz", &[], b"");
+    assert!(plain.is_err() || plain.is_ok_and(|reply| reply.status >= 400), "plain HTTP was served");
+}

@@ -1,0 +1,73 @@
+//! State may exceed memory: what does not fit stays on disk, is read back as it was written, and
+//! survives a crash. `MILLRACE_TEST_STATE_MIB` is how much (300 in a normal run).
+
+use std::thread::scope;
+
+use millrace_tests::{Server, ServerOptions, TestApp, number_from_env, wait_until};
+
+const MEMORY_MIB: u64 = 64;
+
+/// What may come on top of the budget for entities: code, both cores' JavaScript heaps, the
+/// checkpoint's buffers, the log's batches.
+const REST_MIB: u64 = 192;
+
+/// Fields of one entity, and bytes of each: 256 KiB an entity.
+const SOURCE: &str = r#"
+import { service, query } from "millrace";
+const FIELDS = 64, SIZE = 4096;
+const value = (key: string, n: number) => `${key}/${n}.`.repeat(Math.ceil(SIZE / (key.length + 3))).slice(0, SIZE);
+export default service({
+  fill(ctx) {
+    for (let n = 0; n < FIELDS; n += 1) ctx.set(`f${n}`, value(ctx.key, n));
+  },
+  /** How many fields are as they were written. */
+  check: query((ctx) => ctx.entries({ limit: 1000 }).filter(([name, text]) => text === value(ctx.key, Number(name.slice(1)))).length),
+  one: query((ctx, n: number) => ctx.get(`f${n}`) === value(ctx.key, n)),
+});
+"#;
+
+fn check_all(server: &Server, entities: usize) {
+    let mut connection = server.connect();
+    for entity in 0..entities {
+        let reply = connection.request("POST", &format!("/call/store/e{entity}/check"), &[], b"").expect("a reply");
+        assert_eq!((reply.status, reply.text().as_str()), (200, "64"), "entity {entity}");
+    }
+}
+
+#[test]
+fn state_larger_than_memory_is_read_back_before_and_after_a_crash() {
+    let entities = number_from_env("MILLRACE_TEST_STATE_MIB", 300) * 4;
+    let options = ServerOptions::examples(&[]).with(&["--memory", &format!("{MEMORY_MIB}MiB")]);
+    let mut server = Server::start(options);
+    let app = TestApp::with("store.ts", SOURCE).and("millrace.toml", "[limits]\ncpu_ms = 2000\n");
+    assert_eq!(app.deploy(&server, "store").status, 201);
+    scope(|threads| {
+        for part in 0..4 {
+            let server = &server;
+            threads.spawn(move || {
+                let mut connection = server.connect();
+                for entity in (part..entities).step_by(4) {
+                    let path = format!("/call/store/e{entity}/fill");
+                    wait_until("the entity is filled", || {
+                        let reply = connection.request("POST", &path, &[], b"").expect("a reply");
+                        // Writes may come faster than the checkpoint; then the server says so.
+                        assert!([200, 503].contains(&reply.status), "{}", reply.text());
+                        reply.status == 200
+                    });
+                }
+            });
+        }
+    });
+    let filled_mib = server.status_kib("VmHWM") / 1024;
+    check_all(&server, entities);
+    assert_eq!(server.value("store/e1/one", "5"), true);
+    let read_mib = server.status_kib("VmHWM") / 1024;
+    println!("{} MiB of state, {MEMORY_MIB} MiB for it: peak {filled_mib} MiB after filling, {read_mib} MiB after reading", entities / 4);
+    assert!(read_mib < MEMORY_MIB + REST_MIB, "the server took {read_mib} MiB");
+    server.kill();
+    server.restart();
+    check_all(&server, entities);
+    let restarted_mib = server.status_kib("VmHWM") / 1024;
+    println!("peak {restarted_mib} MiB after a restart and reading");
+    assert!(restarted_mib < MEMORY_MIB + REST_MIB, "the server took {restarted_mib} MiB");
+}

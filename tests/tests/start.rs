@@ -1,0 +1,194 @@
+//! Starting and stopping: what is wrong with the settings is said in one sentence that names the
+//! setting, and a stop finishes what has begun.
+
+use std::net::TcpListener;
+use std::thread::scope;
+
+use millrace_tests::{Server, ServerOptions, assert_problem, basic, millrace, wait_until};
+
+fn plain() -> ServerOptions {
+    ServerOptions::examples(&["counter"])
+}
+
+/// The last line of a refusal: one sentence, from `millrace:`.
+fn sentence(errors: &str) -> &str {
+    let last = errors.trim_end().lines().last().unwrap_or_default();
+    assert!(last.starts_with("millrace: ") || errors.contains("millrace: "), "no sentence: {errors}");
+    assert!(!errors.contains("panicked"), "{errors}");
+    last
+}
+
+#[test]
+fn a_taken_port_names_the_address_and_the_flag() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let errors = Server::refuses(ServerOptions { address: Some(address), ..plain() });
+    assert!(sentence(&errors).contains(&address.to_string()) && errors.contains("--http"), "{errors}");
+    // Also where the other one is a server like ours, which shares its port among its cores.
+    let first = Server::start(plain());
+    let errors = Server::refuses(ServerOptions { address: Some(first.address()), ..plain() });
+    assert!(sentence(&errors).contains("--http"), "{errors}");
+    assert_eq!(first.call("counter/k/add", "1").status, 200);
+}
+
+#[test]
+fn a_data_directory_in_use_is_refused_and_left_alone() {
+    let first = Server::start(plain());
+    let folder = first.data().parent().expect("a folder").to_owned();
+    let errors = Server::refuses(ServerOptions { folder: Some(folder), ..plain() });
+    assert!(sentence(&errors).contains("is used by another"), "{errors}");
+    assert!(errors.contains("--data"), "{errors}");
+    for command in ["inspect", "repair"] {
+        let output = millrace(&[command, "--data", first.data().to_str().expect("text")]);
+        assert_eq!(output.code, Some(1), "{command}: {}", output.out);
+        assert!(output.err.contains("is used by another"), "{command}: {}", output.err);
+    }
+    let pid = std::fs::read_to_string(first.data().join("pid")).expect("the pid file is still there");
+    assert_eq!(pid.trim(), first.pid().to_string());
+    assert_eq!(first.call("counter/k/add", "1").status, 200);
+}
+
+#[test]
+fn the_number_of_shards_is_fixed_when_the_directory_is_created() {
+    let mut server = Server::start(plain().with(&["--shards", "8"]));
+    assert_eq!(server.value("counter/k/add", "1"), 1);
+    assert!(server.stop());
+    server.options().set("--shards", "16");
+    let errors = server.restart_refuses();
+    assert!(sentence(&errors).contains("--shards 16") && errors.contains('8'), "{errors}");
+    server.options().set("--shards", "8");
+    server.restart();
+    assert_eq!(server.value("counter/k/value", ""), 1);
+}
+
+#[test]
+fn wrong_settings_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("millrace.toml");
+    let path = file.to_str().expect("text");
+    for (text, named) in [
+        ("core = 2\n", "core"),
+        ("cores = \"two\"\n", "cores"),
+        ("durability = \"maybe\"\n", "durability"),
+        ("[cores\n", "line 1"),
+    ] {
+        std::fs::write(&file, text).expect("written");
+        let errors = Server::refuses(ServerOptions::default().with(&["--config", path]));
+        sentence(&errors);
+        assert!(errors.contains("--config") && errors.contains(named), "{errors}");
+    }
+    for (arguments, named) in [
+        (&["--cores", "0"][..], "--cores"),
+        (&["--shards", "0"], "--shards"),
+        (&["--shards", "5000"], "--shards"),
+        (&["--memory", "5 apples"], "--memory"),
+        (&["--memory", "1KiB"], "--memory"),
+        (&["--durability", "maybe"], "--durability"),
+        (&["--tls-certificate", "x.pem"], "--tls-key"),
+        (&["--config", "/no/such/file"], "--config"),
+        (&["--app", "/no/such/folder"], "--app"),
+        (&["--log", "==="], "--log"),
+        (&["--unknown"], "--unknown"),
+    ] {
+        let errors = Server::refuses(ServerOptions::default().with(arguments));
+        assert!(errors.contains(named), "{arguments:?}: {errors}");
+        assert!(!errors.contains("panicked"), "{errors}");
+    }
+    let unknown = millrace(&["serve", "--unknown"]);
+    assert_eq!(unknown.code, Some(2), "a wrong command line has an exit code of its own");
+    let help = millrace(&["serve", "--help"]);
+    assert_eq!(help.code, Some(0));
+    for flag in ["--app", "--data", "--http", "--cores", "--shards", "--memory", "--durability"] {
+        assert!(help.out.contains(flag), "{flag}");
+    }
+}
+
+#[test]
+fn settings_come_from_flags_before_the_environment_before_the_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("millrace.toml");
+    std::fs::write(&file, "shards = 4\nqueue_ms = 100\n").expect("written");
+    let mut options = ServerOptions::default().with(&["--config", file.to_str().expect("text"), "--cores", "1"]);
+    options.environment = vec![("MILLRACE_SHARDS".into(), "5".into()), ("MILLRACE_CORES".into(), "2".into())];
+    let server = Server::start(options);
+    assert!(server.errors().contains("shards=5") && server.errors().contains("cores=1"), "{}", server.errors());
+}
+
+#[test]
+fn the_pid_file_names_the_process_and_goes_with_it() {
+    let mut server = Server::start(plain());
+    let path = server.data().join("pid");
+    assert_eq!(std::fs::read_to_string(&path).expect("written").trim(), server.pid().to_string());
+    assert!(server.stop(), "{}", server.errors());
+    assert!(!path.exists(), "left behind");
+    server.restart();
+    server.kill();
+    server.restart();
+    assert_eq!(std::fs::read_to_string(&path).expect("written again").trim(), server.pid().to_string());
+}
+
+/// A login hashes its password with argon2id, which takes tens of milliseconds: requests are under way when
+/// SIGTERM comes, and each still gets its answer.
+#[test]
+fn a_stop_finishes_the_requests_it_has_and_exits_with_0() {
+    const LOGINS: usize = 6;
+    let mut server = Server::start(ServerOptions::examples(&["login"]));
+    let body = br#"{"username":"ada","password":"correct horse"}"#;
+    assert_eq!(server.request("POST", "/user/register", &[], body).status, 201);
+    let login = basic("ada", "correct horse");
+    let mut connections: Vec<_> = (0..LOGINS).map(|_| server.connect()).collect();
+    // Also one that is idle: it must not hold up the stop.
+    let idle = server.connect();
+    for (number, connection) in connections.iter_mut().enumerate() {
+        let password = if number == 0 { login.clone() } else { basic("ada", &format!("wrong {number}")) };
+        connection.send("GET", "/user/login", &[&password], b"").expect("sent");
+    }
+    // Known to the server, and not yet answered.
+    wait_until("the logins are under way", || server.metric("millrace_open_requests") >= 1.0);
+    server.terminate();
+    for (number, connection) in connections.iter_mut().enumerate() {
+        let reply = connection.receive(false).expect("an answer, though the server stops");
+        assert_eq!(reply.status, if number == 0 { 200 } else { 401 }, "{}", reply.text());
+    }
+    assert!(server.stop(), "exit code: {}", server.errors());
+    drop(idle);
+    server.restart();
+    let reply = server.request("GET", "/user/login", &[&login], b"");
+    assert_eq!((reply.status, reply.text().as_str()), (200, "ok"));
+}
+
+/// Under load every call that was answered before, during or after SIGTERM is there afterwards.
+#[test]
+fn a_stop_under_load_loses_nothing_and_answers_clearly() {
+    let mut server = Server::start(plain());
+    let address = server.address();
+    let acknowledged: u64 = scope(|threads| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                threads.spawn(move || {
+                    let mut acknowledged = 0u64;
+                    let Ok(mut connection) = millrace_tests::Connection::open(address) else { return 0 };
+                    while let Ok(reply) = connection.request("POST", "/call/counter/k/add", &[], b"1") {
+                        match reply.status {
+                            200 => acknowledged += 1,
+                            503 => assert_problem(&reply, 503, "shutting-down"),
+                            _ => panic!("{}", reply.text()),
+                        }
+                        if reply.header("connection") == Some("close") {
+                            break;
+                        }
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        wait_until("the clients get on", || server.metric("millrace_log_entries_total") > 200.0);
+        assert!(server.stop(), "{}", server.errors());
+        clients.into_iter().map(|client| client.join().expect("saw nothing wrong")).sum()
+    });
+    server.restart();
+    let found = server.value("counter/k/value", "").as_u64().expect("a number");
+    println!("{acknowledged} acknowledged, {found} found");
+    // A request that was never answered may have been taken in the last moment, one a client.
+    assert!((acknowledged..=acknowledged + 4).contains(&found));
+}
