@@ -11,8 +11,8 @@ use millrace_base::{Error, Lsn, ShardId, UnixMillis};
 use millrace_format::{Entry, Write};
 use millrace_func::{Catalog, LogLevel, Offload};
 use millrace_shard::{
-    Delivery, Entropy, FrameIds, OffloadTicket, Outputs, Reply, RouteCall, Sequence, Shard, Token, Unbound, UnboundStep,
-    World,
+    Delivery, Entropy, FrameIds, OffloadTicket, Outputs, Reply, RouteCall, Sequence, Shard, Token, Unbound,
+    UnboundStep, World,
 };
 
 use crate::engine::ScriptEngine;

@@ -402,9 +402,7 @@ impl Disk for SimDisk {
         let state = self.state();
         state.answer(())?;
         match state.visible.get(path) {
-            Some(Node::File(inode)) => {
-                Ok(Arc::new(SimFile { disk: self.clone(), inode: *inode, epoch: state.epoch }))
-            }
+            Some(Node::File(inode)) => Ok(Arc::new(SimFile { disk: self.clone(), inode: *inode, epoch: state.epoch })),
             _ => Err(ErrorKind::NotFound.into()),
         }
     }

@@ -1,3 +1,5 @@
+//! The simulated disk: what survives a crash is what was synced, and nothing that was never written.
+
 use super::*;
 
 fn disk_with_file(content: &[u8]) -> (SimDisk, Arc<dyn DiskFile>) {

@@ -332,7 +332,10 @@ impl Running {
             }
             "hash" | "start_hash" => {
                 let salt = host.random().to_le_bytes();
-                let work = Offload::Argon2idHash { password: salt.to_vec(), salt: [salt, salt].concat().try_into().expect("16 bytes") };
+                let work = Offload::Argon2idHash {
+                    password: salt.to_vec(),
+                    salt: [salt, salt].concat().try_into().expect("16 bytes"),
+                };
                 let begun = host.offload(work)?;
                 self.await_one(begun, false, name == "start_hash");
             }

@@ -17,14 +17,14 @@ impl Rng {
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
     /// A number below `bound`, which is not zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.draw() % bound
     }
 
     /// An index of something with `length` elements.
@@ -39,7 +39,7 @@ impl Rng {
 
     /// An independent source.
     pub fn fork(&mut self) -> Rng {
-        Rng(self.next())
+        Rng(self.draw())
     }
 }
 
@@ -67,7 +67,7 @@ impl Random for SimRandom {
     fn fill(&self, bytes: &mut [u8]) {
         let mut rng = self.0.lock().expect("the simulator has one thread");
         for chunk in bytes.chunks_mut(8) {
-            let word = rng.next().to_le_bytes();
+            let word = rng.draw().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }

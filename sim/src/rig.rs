@@ -74,8 +74,7 @@ impl Rig {
     /// As [`Rig::new`], for an app with its own limits.
     #[must_use]
     pub fn with_limits(shard_count: u16, limits: Limits) -> Self {
-        let options =
-            ShardOptions { shard: ShardId(0), shard_count, retention_ms: 60_000, is_durable_at_once: false };
+        let options = ShardOptions { shard: ShardId(0), shard_count, retention_ms: 60_000, is_durable_at_once: false };
         let (engine, catalog) = ScriptEngine::with_app(APP, limits.clone());
         let mut rig = Self {
             core: Core::new(engine, catalog, shard_count, 1),
@@ -245,8 +244,30 @@ impl Rig {
         token
     }
 
-    /// Gives every shard's log to the disk.
+    /// Starts messages that are due until none is, as a driver does.
+    ///
+    /// # Panics
+    /// When that never ends.
+    pub fn run_due(&mut self) {
+        for _ in 0..100_000 {
+            let now = self.core.now;
+            let is_due = |shard: &Shard| shard.next_due().is_some_and(|due| due <= now);
+            let due: Vec<ShardId> =
+                self.core.shards.iter().filter(|(_, shard)| is_due(shard)).map(|(id, _)| *id).collect();
+            if due.is_empty() {
+                return;
+            }
+            for shard in due {
+                self.core.with(shard, |shard, world| shard.run_due(world));
+            }
+            self.collect();
+        }
+        panic!("messages never come to an end");
+    }
+
+    /// Runs what is due, and gives every shard's log to the disk.
     pub fn make_durable(&mut self) {
+        self.run_due();
         let shards: Vec<ShardId> = self.core.shards.keys().copied().collect();
         for shard in shards {
             self.core.with(shard, |shard, world| {
@@ -265,6 +286,7 @@ impl Rig {
             self.core.with(shard, |shard, world| shard.tick(world));
         }
         self.collect();
+        self.run_due();
     }
 
     /// The oldest work outside ends, with `null`.
@@ -296,7 +318,7 @@ impl Rig {
 
     /// Makes everything durable and hands everything over until nothing is left to do.
     pub fn run_to_rest(&mut self) {
-        for _ in 0..1000 {
+        for _ in 0..10_000 {
             self.make_durable();
             if let Some((to, delivery)) = self.deliveries.pop_front() {
                 self.deliver(to, delivery);

@@ -82,10 +82,10 @@ impl World {
         let mut rng = Rng::new(plan.seed);
         let clock = Arc::new(SimClock::new(1_000_000_000));
         let machine = Machine {
-            disk: SimDisk::new(rng.next()),
+            disk: SimDisk::new(rng.draw()),
             checkpoint: Arc::new(MemoryCheckpoint::new()),
             clock: Arc::clone(&clock) as _,
-            random: Arc::new(SimRandom::new(rng.next())),
+            random: Arc::new(SimRandom::new(rng.draw())),
             shard_count: 2 + u16::try_from(rng.below(3)).expect("small"),
             bug: plan.bug,
         };
@@ -158,12 +158,15 @@ impl World {
                 }
             }
             50..=57 => self.on_node(core, "commit ends", |node, _| node.end_commit(core)),
-            58..=67 => self.on_node(core, "a message is carried", |node, rng| {
+            58..=61 => self.on_node(core, "due messages start", |node, _| {
+                node.run_due(core);
+            }),
+            62..=67 => self.on_node(core, "a message is carried", |node, rng| {
                 let (is_lost, is_doubled) = (rng.chance(1, 12), rng.chance(1, 8));
                 node.carry(core, is_lost, is_doubled);
             }),
             68..=75 => self.on_node(core, "work ends", |node, rng| {
-                node.finish_offload(core, rng.next());
+                node.finish_offload(core, rng.draw());
             }),
             76..=79 => self.tick(),
             80..=83 => self.on_node(core, "log job", |node, _| node.run_log_jobs(core)),
@@ -430,7 +433,7 @@ impl World {
                     node.check_at_rest()?;
                 }
                 self.check(true)?;
-                self.die(self.plan.seed % 2 == 0);
+                self.die(self.plan.seed.is_multiple_of(2));
                 self.restart()?;
                 self.check(true)?;
                 return checks::damage::check(&self.machine, &mut self.rng);
@@ -447,7 +450,8 @@ impl World {
         }
         for _ in 0..2_000 {
             let Some(node) = self.node.as_mut() else { return Ok(()) };
-            if node.is_idle() {
+            let has_due = (0..node.cores()).map(|core| node.run_due(core)).filter(|has_due| *has_due).count() > 0;
+            if node.is_idle() && !has_due {
                 return Ok(());
             }
             for core in 0..node.cores() {

@@ -100,8 +100,10 @@ impl Connection {
     /// # Errors
     /// When the connection fails or the reply is not HTTP.
     pub fn request(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> io::Result<Reply> {
-        self.send(method, path, headers, body)?;
-        self.receive(method == "HEAD")
+        // A server that refuses a body stops reading it: its reply may be there all the same.
+        let sent = self.send(method, path, headers, body);
+        let received = self.receive(method == "HEAD");
+        if received.is_ok() { received } else { sent.and(received) }
     }
 
     /// Sends a request without waiting for its reply.

@@ -108,9 +108,10 @@ fn settings_come_from_flags_before_the_environment_before_the_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("millrace.toml");
     std::fs::write(&file, "shards = 4\nqueue_ms = 100\n").expect("written");
-    let mut options = ServerOptions::default().with(&["--config", file.to_str().expect("text"), "--cores", "1"]);
+    let mut options = ServerOptions::default().with(&["--config", file.to_str().expect("text"), "--cores", "1", "--log", "info"]);
     options.environment = vec![("MILLRACE_SHARDS".into(), "5".into()), ("MILLRACE_CORES".into(), "2".into())];
     let server = Server::start(options);
+    assert!(!server.errors().contains('\x1b'), "a log that nobody watches on a terminal has no colours");
     assert!(server.errors().contains("shards=5") && server.errors().contains("cores=1"), "{}", server.errors());
 }
 
@@ -139,11 +140,15 @@ fn a_stop_finishes_the_requests_it_has_and_exits_with_0() {
     let mut connections: Vec<_> = (0..LOGINS).map(|_| server.connect()).collect();
     // Also one that is idle: it must not hold up the stop.
     let idle = server.connect();
+    for connection in &mut connections {
+        // Accepted by a core, not only by the kernel.
+        assert_eq!(connection.request("GET", "/healthz", &[], b"").expect("a reply").status, 200);
+    }
     for (number, connection) in connections.iter_mut().enumerate() {
         let password = if number == 0 { login.clone() } else { basic("ada", &format!("wrong {number}")) };
         connection.send("GET", "/user/login", &[&password], b"").expect("sent");
     }
-    // Known to the server, and not yet answered.
+    // Known to the server: each was read before this request, which came later.
     wait_until("the logins are under way", || server.metric("millrace_open_requests") >= 1.0);
     server.terminate();
     for (number, connection) in connections.iter_mut().enumerate() {

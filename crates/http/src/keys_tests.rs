@@ -1,3 +1,5 @@
+//! The key file: what it accepts, what a key may do, and that no token makes it panic.
+
 use super::*;
 use millrace_api::Permission;
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Randomness.
 
-use rustix::io::Errno;
+use rustix::io::retry_on_intr;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// A source of random bytes.
@@ -24,11 +24,8 @@ impl Random for RealRandom {
     fn fill(&self, bytes: &mut [u8]) {
         let mut filled = 0;
         while filled < bytes.len() {
-            match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
-                Ok(count) => filled += count,
-                Err(Errno::INTR) => {}
-                Err(error) => panic!("the kernel has no random numbers, which Linux has had since 3.17: {error}"),
-            }
+            let drawn = retry_on_intr(|| getrandom(&mut bytes[filled..], GetRandomFlags::empty()));
+            filled += drawn.expect("Linux has had random numbers since 3.17");
         }
     }
 }

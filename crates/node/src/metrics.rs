@@ -73,11 +73,15 @@ pub(crate) struct HandlerMetric {
     pub errors: Counter,
 }
 
+/// App, service, and handler or route.
+type HandlerName = [String; 3];
+type PerCore = Vec<Arc<HandlerMetric>>;
+
 /// Latencies by app, service and handler (or route). The lock is taken when an app is loaded and
 /// at a scrape, never by a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandlerMetrics {
-    by_name: Arc<Mutex<BTreeMap<[String; 3], Vec<Arc<HandlerMetric>>>>>,
+    by_name: Arc<Mutex<BTreeMap<HandlerName, PerCore>>>,
 }
 
 impl HandlerMetrics {
@@ -101,7 +105,6 @@ impl HandlerMetrics {
                 encode_snapshot(&mut family.encode_family(&labels)?, &snapshot, 1e9)?;
             }
         }
-        drop(family);
         let help = "Calls that were answered with an error";
         let mut family = encoder.encode_descriptor("millrace_handler_errors", help, None, MetricType::Counter)?;
         for ([app, service, handler], cores) in by_name.iter() {

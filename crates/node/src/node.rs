@@ -82,7 +82,7 @@ pub struct Node {
     drain: watch::Sender<bool>,
     cores: Vec<JoinHandle<Result<(), StartError>>>,
     flusher: JoinHandle<()>,
-    _directory: DataDirectory,
+    directory: DataDirectory,
 }
 
 /// One core's share of what recovery produced, on its way to the core's thread.
@@ -135,11 +135,7 @@ impl Node {
             segments: recovered.segments.clone(),
             checkpointed,
             apps: kept,
-            // The apps loaded at the start are numbered from 1.
-            deploying: tokio::sync::Mutex::new(DeployState {
-                last_deployment: u32::try_from(apps.len()).unwrap_or(u32::MAX),
-                versions: apps.iter().map(|app| (app.name.to_string(), 1)).collect(),
-            }),
+            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps)),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             read_only_cores: AtomicUsize::new(0),
@@ -170,20 +166,23 @@ impl Node {
             drain: drain.subscribe(),
             drained: Arc::clone(&drained),
         });
-        let cores = match start_cores(seeds, starters) {
-            Ok(cores) => cores,
+        match start_cores(seeds, starters) {
+            Ok(cores) => Ok(Self { shared, drain, cores, flusher, directory }.announced()),
             Err(error) => {
                 flusher::stop(&shared.flusher, flusher);
-                return Err(error);
+                Err(error)
             }
-        };
-        shared.flusher.truncate_log();
-        if let Err(error) = directory.write_pid() {
+        }
+    }
+
+    fn announced(self) -> Self {
+        self.shared.flusher.truncate_log();
+        if let Err(error) = self.directory.write_pid() {
             // A full disk must not keep a node from serving what it has.
             tracing::warn!(%error, "the pid file could not be written");
         }
-        shared.is_serving.store(true, Ordering::Relaxed);
-        Ok(Self { shared, drain, cores, flusher, _directory: directory })
+        self.shared.is_serving.store(true, Ordering::Relaxed);
+        self
     }
 
     /// How many shards the data directory has.

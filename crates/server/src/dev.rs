@@ -2,7 +2,7 @@
 //! each call.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use millrace_api::AppFile;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// What tells a changed folder: every file's path, size and time.
 type Snapshot = BTreeMap<String, (u64, Option<SystemTime>)>;
 
-fn snapshot(folder: &PathBuf) -> Snapshot {
+fn snapshot(folder: &Path) -> Snapshot {
     let mut snapshot = Snapshot::new();
     for AppFile { path, content } in read_folder(folder).unwrap_or_default() {
         let modified = std::fs::metadata(folder.join(&path)).and_then(|metadata| metadata.modified()).ok();
@@ -55,7 +55,7 @@ fn snapshot(folder: &PathBuf) -> Snapshot {
 }
 
 async fn watch(folders: &[PathBuf], node: &Node) {
-    let mut known: Vec<Snapshot> = folders.iter().map(snapshot).collect();
+    let mut known: Vec<Snapshot> = folders.iter().map(|folder| snapshot(folder)).collect();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         for (folder, known) in folders.iter().zip(&mut known) {

@@ -268,13 +268,15 @@ pub(crate) fn check_idempotency_key(info: &RequestInfo) -> Result<(), Error> {
     Ok(())
 }
 
+type Row = (Vec<u8>, Value);
+
 /// Merges the transaction's buffered writes over the store's rows, in field order.
 fn merged_scan(
     store: &mut Store,
     touched: &crate::transaction::Touched,
     request: &ScanRequest,
     limit: usize,
-) -> Result<(Vec<(Vec<u8>, Value)>, bool), StoreError> {
+) -> Result<(Vec<Row>, bool), StoreError> {
     let after = request.after.as_deref();
     let is_wanted = |field: &[u8]| field.starts_with(&request.prefix) && after.is_none_or(|after| field > after);
     let buffered: BTreeMap<&[u8], Option<&Value>> = touched

@@ -456,23 +456,15 @@ impl Shard {
         }
         // Held from here on, so that nobody who queues behind comes first.
         self.locks.take(&entity, nonce, age, is_exclusive);
-        if let Err((origin, error)) = self.start_again(origin, &entity, world) {
+        if !self.starts_again(origin, &entity, world) {
             self.locks.release(&entity, nonce);
             self.freed.push_back(entity);
-            if let Some(error) = error {
-                self.fail_origin(origin, error, world);
-            }
         }
     }
 
-    /// Starts a transaction again that holds `entity`. If it does not start, it gives up `entity`:
-    /// because of an error, or because it has been answered or has parked once more.
-    fn start_again(
-        &mut self,
-        origin: Origin,
-        entity: &EntityKey,
-        world: &mut World<'_>,
-    ) -> Result<(), (Origin, Option<Error>)> {
+    /// Starts a transaction again that holds `entity`. Says whether it did: if not, because it has
+    /// been answered or has parked once more, it has no more use for `entity`.
+    fn starts_again(&mut self, origin: Origin, entity: &EntityKey, world: &mut World<'_>) -> bool {
         let root = match &origin {
             Origin::Call(invoke) => self.check_call(invoke, world),
             Origin::Message { field, .. } => self.message_target(field, world),
@@ -480,19 +472,22 @@ impl Shard {
         };
         let (own, kind) = match root {
             Ok(root) => root,
-            Err(error) => return Err((origin, Some(error))),
+            Err(error) => {
+                self.fail_origin(origin, error, world);
+                return false;
+            }
         };
         let is_exclusive = kind == HandlerKind::Transaction;
         let info = origin.info();
         if self.locks.check(&own, info.nonce, info.age(), is_exclusive, true) != Grant::Free {
             // It died for another entity than its own, and somebody has taken its own meanwhile.
-            self.park(origin.clone(), own, is_exclusive, world);
-            return Err((origin, None));
+            self.park(origin, own, is_exclusive, world);
+            return false;
         }
         if is_exclusive && self.answers_from_outcome(&origin, world) {
-            return Err((origin, None));
+            return false;
         }
         self.run_root(origin, own, kind, vec![entity.clone()], world);
-        Ok(())
+        true
     }
 }

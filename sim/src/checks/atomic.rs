@@ -8,7 +8,8 @@ pub fn check(view: &mut View<'_>) -> Result<(), String> {
         let Kind::Transfer { from, to, .. } = &operation.kind else {
             continue;
         };
-        let (here, there) = (view.number("account", from, &operation.mark()), view.number("account", to, &operation.mark()));
+        let (here, there) =
+            (view.number("account", from, &operation.mark()), view.number("account", to, &operation.mark()));
         if here != there && from != to {
             return Err(format!("op{} is noted {here} times on {from} and {there} times on {to}", operation.id));
         }

@@ -38,12 +38,14 @@ pub fn check(machine: &Machine, rng: &mut Rng) -> Result<(), String> {
         let byte = rng.index(*bytes);
         let byte = if rng.chance(1, 2) { byte / 4096 * 4096 + rng.index(128) } else { byte };
         let bit = byte.min(bytes - 1) * 8 + rng.index(8);
-        let damaged = copy(rng.next());
+        let damaged = copy(rng.draw());
         damaged.disk.flip_bit(path, bit);
         match recovered(&damaged) {
             Ok(found) if found == whole => {}
             Ok(found) => {
-                return Err(format!("damage is never dropped in silence: bit {bit} of {path} flipped, {whole:?} became {found:?}"));
+                return Err(format!(
+                    "damage is never dropped in silence: bit {bit} of {path} flipped, {whole:?} became {found:?}"
+                ));
             }
             Err(StartError::Log(_)) => {}
             Err(error) => return Err(format!("bit {bit} of {path} flipped, and the store is blamed: {error:?}")),

@@ -38,12 +38,14 @@ impl View<'_> {
     }
 }
 
+type Check = fn(&mut View<'_>) -> Result<(), String>;
+
 /// Everything that must hold whenever nothing but timers and messages is under way.
 ///
 /// # Errors
 /// The property that does not hold, and where.
 pub fn check_all(view: &mut View<'_>) -> Result<(), String> {
-    let checks: [(&str, fn(&mut View<'_>) -> Result<(), String>); 7] = [
+    let checks: [(&str, Check); 7] = [
         ("the state equals the replayed history", replay::check),
         ("acknowledged effects are all there, refused ones are not", acknowledged::check),
         ("what clients saw is still there", visible::check),

@@ -40,7 +40,8 @@ fn writes_are_refused_and_reads_are_not() {
 fn messages_wait_for_space_and_nobody_is_kept_busy() {
     let mut rig = Rig::new(2);
     let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
-    let due_soon = s().send(run("note", &here, s().add("n", 1).hash()), 10).send(run("note", &there, s().add("n", 1)), 10);
+    let due_soon =
+        s().send(run("note", &here, s().add("n", 1).hash()), 10).send(run("note", &there, s().add("n", 1)), 10);
     rig.run("note", &here, due_soon);
     rig.make_durable();
     rig.tick(10);

@@ -16,7 +16,9 @@ fn a_route_that_calls_nothing_needs_no_shard() {
 #[test]
 fn a_route_has_no_fields() {
     let mut rig = Rig::new(1);
-    for script in [s().get("n"), s().set("n", 1), s().delete("n"), s().scan("", 1), s().call(run("note", "a", s())).get("n")] {
+    for script in
+        [s().get("n"), s().set("n", 1), s().delete("n"), s().scan("", 1), s().call(run("note", "a", s())).get("n")]
+    {
         let token = rig.route(script, None);
         assert_eq!(rig.error(token), ErrorCode::FunctionFailed);
     }
@@ -28,7 +30,8 @@ fn a_route_goes_where_its_first_call_leads() {
     let mut rig = Rig::new(2);
     for shard in 0..2 {
         let (key, tagged) = (rig.key_in(shard, "a"), rig.key_in(shard, "b"));
-        let script = s().hash().call(run("note", &key, s().add("n", 1))).hash().call(run("note", &tagged, s().add("n", 1)));
+        let script =
+            s().hash().call(run("note", &key, s().add("n", 1))).hash().call(run("note", &tagged, s().add("n", 1)));
         let token = rig.route(script, None);
         rig.run_to_rest();
         assert_eq!(rig.value(token), json!(1));

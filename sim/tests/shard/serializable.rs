@@ -37,7 +37,8 @@ fn a_query_that_waits_sees_one_state() {
     rig.run("note", "a", both(1));
     rig.run_to_rest();
     rig.run("note", "a", both(2));
-    let sum = s().all([read("note", "a", s().get("n").hash().get("n")), read("note", "b", s().get("n").hash().get("n"))]);
+    let sum =
+        s().all([read("note", "a", s().get("n").hash().get("n")), read("note", "b", s().get("n").hash().get("n"))]);
     let query = rig.read("note", "x", sum);
     while !rig.offloads.is_empty() {
         rig.finish_offload();
@@ -177,7 +178,11 @@ fn transfer(rng: &mut Rng) -> (&'static str, Script) {
     script = pause(rng, script).at_least("n", amount).add("n", -amount);
     script = pause(rng, script);
     let deposit = pause(rng, s()).add("n", amount);
-    script = if rng.chance(1, 5) { script.start(run("account", to, deposit)) } else { script.call(run("account", to, deposit)) };
+    script = if rng.chance(1, 5) {
+        script.start(run("account", to, deposit))
+    } else {
+        script.call(run("account", to, deposit))
+    };
     (from, pause(rng, script))
 }
 

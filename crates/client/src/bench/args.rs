@@ -221,12 +221,17 @@ fn resp_plan(address: &str, words: &[String], load: &LoadArgs) -> Result<Plan, B
     Ok(plan)
 }
 
+/// Tells whoever watches; if nobody reads any more, the files still hold the outcome.
+fn say(to: &mut dyn std::io::Write, text: &str) {
+    let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
+}
+
 fn finish(outcome: Result<bool, BenchError>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {error}");
+            say(&mut std::io::stderr(), &format!("error: {error}\n"));
             ExitCode::from(2)
         }
     }
@@ -235,10 +240,10 @@ fn finish(outcome: Result<bool, BenchError>) -> ExitCode {
 fn run_and_print(plan: &Plan, load: &LoadArgs) -> Result<bool, BenchError> {
     let report = run(plan, &mut |progress| {
         if !load.quiet {
-            eprintln!("{}", progress_line(progress));
+            say(&mut std::io::stderr(), &format!("{}\n", progress_line(progress)));
         }
     })?;
-    print!("{}", report.summary());
+    say(&mut std::io::stdout(), &report.summary());
     write_files(&report, load)?;
     Ok(report.is_clean())
 }

@@ -1,3 +1,5 @@
+//! The reply parser: right replies are read whole, whatever pieces they come in; wrong ones are refused.
+
 use proptest::prelude::*;
 
 use super::*;

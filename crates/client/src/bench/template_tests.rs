@@ -1,3 +1,5 @@
+//! Templates: what each placeholder makes, and that no text makes the compiler panic.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -73,6 +73,16 @@ pub(crate) struct DeployState {
     pub versions: BTreeMap<String, u64>,
 }
 
+impl DeployState {
+    /// The apps loaded at the start are deployments 1, 2, … and each app's first.
+    pub(crate) fn after_start(apps: &[millrace_func::App]) -> Self {
+        Self {
+            last_deployment: u32::try_from(apps.len()).unwrap_or(u32::MAX),
+            versions: apps.iter().map(|app| (app.name.to_string(), 1)).collect(),
+        }
+    }
+}
+
 impl Shared {
     pub(crate) fn core_of(&self, shard: ShardId) -> usize {
         usize::from(shard.0) % self.cores.len()
