@@ -45,8 +45,7 @@ pub(crate) enum Command {
 }
 
 /// What an acknowledged effect survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityName {
     /// A power cut
     Fsync,

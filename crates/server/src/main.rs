@@ -12,6 +12,7 @@ mod keys;
 mod logging;
 mod serve;
 mod settings;
+mod settings_file;
 
 use std::process::ExitCode;
 

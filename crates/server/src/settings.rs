@@ -4,32 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use millrace_node::{Durability, NodeOptions};
-use serde::Deserialize;
 
 use crate::Failure;
 use crate::cli::{DurabilityName, ServeArgs};
-
-/// The TOML file: each key is a flag of `millrace serve` with `_` for `-`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct SettingsFile {
-    #[serde(rename = "app")]
-    apps: Vec<PathBuf>,
-    data: Option<PathBuf>,
-    http: Option<SocketAddr>,
-    cores: Option<usize>,
-    shards: Option<u16>,
-    memory: Option<String>,
-    durability: Option<DurabilityName>,
-    keys: Option<PathBuf>,
-    tls_certificate: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    retention_hours: Option<u64>,
-    queue_ms: Option<u64>,
-    connections: Option<usize>,
-    log: Option<String>,
-    log_json: Option<bool>,
-}
+use crate::settings_file::{FileDurability, SettingsFile, parse_size};
 
 /// Everything `millrace serve` needs to know.
 #[derive(Debug)]
@@ -68,7 +46,7 @@ impl Settings {
             Some(text) => parse_size(&text).map_err(|what| format!("--memory {text}: {what}"))?,
             None => default_memory_bytes(),
         };
-        node.durability = match args.durability.or(file.durability) {
+        node.durability = match args.durability.or(file.durability.map(DurabilityName::from)) {
             None | Some(DurabilityName::Fsync) => Durability::Fsync,
             Some(DurabilityName::Os) => Durability::Os,
             Some(DurabilityName::None) => Durability::None,
@@ -102,6 +80,16 @@ impl Settings {
     }
 }
 
+impl From<FileDurability> for DurabilityName {
+    fn from(name: FileDurability) -> Self {
+        match name {
+            FileDurability::Fsync => Self::Fsync,
+            FileDurability::Os => Self::Os,
+            FileDurability::None => Self::None,
+        }
+    }
+}
+
 /// Gives freed memory of this thread back to the system.
 fn release_memory() {
     // SAFETY: the function takes no pointers and may be called from any thread at any time.
@@ -113,29 +101,7 @@ fn read_file(args: &ServeArgs) -> Result<SettingsFile, Failure> {
         return Ok(SettingsFile::default());
     };
     let text = std::fs::read_to_string(path).map_err(|error| format!("--config {}: {error}", path.display()))?;
-    toml::from_str(&text).map_err(|error| format!("--config {}: {error}", path.display()).into())
-}
-
-/// Reads `67108864`, `64MiB`, `64M`, `1.5GiB`. Units are powers of 1024, whatever their spelling.
-fn parse_size(text: &str) -> Result<usize, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor: f64 = match unit.trim().to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
-        "" => 1.0,
-        "k" => 1024.0,
-        "m" => 1024.0 * 1024.0,
-        "g" => 1024.0 * 1024.0 * 1024.0,
-        "t" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(format!("{unit:?} is not a unit: use KiB, MiB, GiB or TiB")),
-    };
-    let number: f64 = number.parse().map_err(|_| "not a size: write it as 512MiB".to_owned())?;
-    let bytes = number * factor;
-    let smallest = 16.0 * 1024.0 * 1024.0;
-    if !(smallest..=1e15).contains(&bytes) {
-        return Err("outside 16MiB to 1000TB".to_owned());
-    }
-    Ok(bytes as usize)
+    SettingsFile::parse(&text).map_err(|error| format!("--config {}: {error}", path.display()).into())
 }
 
 fn default_memory_bytes() -> usize {
@@ -154,16 +120,6 @@ fn default_memory_bytes() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_powers_of_1024() {
-        for (text, bytes) in [("64MiB", 64 << 20), ("64m", 64 << 20), ("1.5 GiB", 3 << 29), ("67108864", 64 << 20)] {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "MiB", "1", "-1GiB", "1PiBx", "1e3GiB", "999999TiB"] {
-            assert!(parse_size(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn flags_beat_the_file_and_unknown_keys_are_refused() {
