@@ -1,0 +1,26 @@
+//! The server's TOML file: refused with a reason, or values that can be read.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+use crate::settings_file::{SettingsFile, parse_size};
+
+// The server is a binary with V8 in it; this file of it stands alone.
+#[allow(dead_code, reason = "the fields are read by the server only")]
+#[path = "../../crates/server/src/settings_file.rs"]
+mod settings_file;
+
+fuzz_target!(|text: &str| {
+    check_size(text);
+    match SettingsFile::parse(text) {
+        Ok(file) => file.memory.iter().for_each(|memory| check_size(memory)),
+        Err(why) => assert!(!why.is_empty()),
+    }
+});
+
+fn check_size(text: &str) {
+    match parse_size(text) {
+        Ok(bytes) => assert!((16 << 20..=1_000_000_000_000_000).contains(&bytes)),
+        Err(why) => assert!(!why.is_empty()),
+    }
+}
