@@ -136,7 +136,8 @@ impl Connection {
             if line.is_empty() {
                 break;
             }
-            let (name, value) = line.split_once(':').ok_or_else(|| io::Error::other(format!("not a header: {line:?}")))?;
+            let (name, value) =
+                line.split_once(':').ok_or_else(|| io::Error::other(format!("not a header: {line:?}")))?;
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
         let mut reply = Reply { status, headers, body: Vec::new() };

@@ -310,6 +310,14 @@ impl Server {
     /// When it does not end.
     pub fn stop(&mut self) -> bool {
         self.terminate();
+        self.ends_well()
+    }
+
+    /// Waits until it has ended by itself; says whether it ended well.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn ends_well(&mut self) -> bool {
         let status = self.child.wait().expect("it ends");
         status.success()
     }

@@ -4,9 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
-use millrace_tests::{
-    Entry, Server, ServerOptions, TestApp, assert_problem, millrace, repository, tar, wait_until,
-};
+use millrace_tests::{Entry, Server, ServerOptions, TestApp, assert_problem, millrace, repository, tar, wait_until};
 use serde_json::json;
 
 fn empty_server() -> Server {
@@ -88,15 +86,27 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
     assert_eq!(versioned(1).deploy(&server, "v").status, 201);
     let broken = [
         ("a syntax error", "import { service } from 'millrace';\nexport default service({ get( });\n", "version.ts:2:"),
-        ("a bad import", "import { service } from 'millrace';\nimport './nowhere.ts';\nexport default service({});", "version.ts:2:"),
+        (
+            "a bad import",
+            "import { service } from 'millrace';\nimport './nowhere.ts';\nexport default service({});",
+            "version.ts:2:",
+        ),
         ("an import from outside", "import fs from 'fs';\nexport default fs.x;", "version.ts:1:"),
         ("an import above the app", "import '../secret.ts';\nexport default {};", "version.ts:1:"),
-        ("a throw while loading", "import { service } from 'millrace';\n\nthrow new Error('at load');", "version.ts:3:"),
+        (
+            "a throw while loading",
+            "import { service } from 'millrace';\n\nthrow new Error('at load');",
+            "version.ts:3:",
+        ),
         ("an endless load", "for (;;) {}", "version.ts"),
         ("a load that never ends", "await new Promise(() => {});", "version.ts"),
         ("a bomb while loading", "const all = []; for (;;) all.push('x'.repeat(1e6) + all.length);", ""),
         ("no service", "export default 5;", "version.ts"),
-        ("a type of its own where a value is needed", "import { service } from 'millrace';\nexport default service({ get: 5 });", "version.ts"),
+        (
+            "a type of its own where a value is needed",
+            "import { service } from 'millrace';\nexport default service({ get: 5 });",
+            "version.ts",
+        ),
     ];
     for (what, source, place) in broken {
         let reply = TestApp::with("version.ts", source).deploy(&server, "v");

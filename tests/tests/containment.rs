@@ -6,13 +6,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, spawn};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Latencies, Reply, Server, ServerOptions, assert_problem, wait_until};
+use millrace_tests::{
+    Connection, Latencies, Reply, Server, ServerOptions, TestApp, assert_problem, repository, wait_until,
+};
 
 /// Held for reading by the tests that use the CPU, for writing by the one that measures time.
 static QUIET: RwLock<()> = RwLock::new(());
 
-fn server() -> Server {
+/// With the app's own limits, of which 20 ms of CPU time is the one that the bounds below rest on.
+fn tight_server() -> Server {
     Server::start(ServerOptions::examples(&["counter"]).and_test_apps(&["hostile"]))
+}
+
+/// With CPU time enough that another limit is the first to be broken, however busy the machine is.
+fn server() -> Server {
+    let folder = repository().join("tests/apps/hostile");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("the app");
+    let limits = read("millrace.toml").replace("cpu_ms = 20\n", "cpu_ms = 2000\n");
+    assert!(limits.contains("cpu_ms = 2000"), "the limit is not where it was");
+    let server = Server::start(ServerOptions::examples(&["counter"]));
+    let app = TestApp::with("hostile.ts", &read("hostile.ts")).and("millrace.toml", &limits);
+    assert_eq!(app.deploy(&server, "hostile").status, 201);
+    server
 }
 
 /// Calls a handler of the hostile app and checks the error, that nothing of it is to be seen, and
@@ -37,7 +52,7 @@ fn assert_lives(server: &Server, handler: &str) {
 #[test]
 fn endless_work_ends_at_the_cpu_limit() {
     let _quiet = QUIET.read();
-    let server = server();
+    let server = tight_server();
     for handler in ["loop", "caughtLoop", "microtasks", "regex"] {
         let began = Instant::now();
         assert_contained(&server, handler, "null", 500, "cpu-limit");
@@ -209,17 +224,19 @@ fn neighbours(server: &Server, length: Duration) -> Latencies {
     latencies
 }
 
-/// The bound: a neighbour's call waits for at most one endless call of each hostile connection
-/// that came before it, and each of those ends after `cpu_ms` = 20 ms of CPU time. Where other
-/// processes use the cores too, 20 ms of CPU time last longer: by how much is seen from how many
-/// endless calls ended meanwhile. The slack is for the neighbour's own work and its fsync.
+/// The bound: a neighbour's call passes up to three times through a core (that of its connection,
+/// that of its entity, and back), each time behind at most one endless call of each hostile
+/// connection, and each of those ends after `cpu_ms` = 20 ms of CPU time. Where other processes use
+/// the cores too, 20 ms of CPU time last longer: by how much is seen from how many endless calls
+/// ended meanwhile. The slack is for the neighbour's own work and its fsync.
 #[test]
 fn an_endless_loop_leaves_the_neighbours_p99_bounded() {
-    const HOSTILE_CONNECTIONS: u32 = 4;
+    const HOSTILE_CONNECTIONS: u32 = 2;
+    const PASSES: u32 = 3;
     const CPU: Duration = Duration::from_millis(20);
-    const SLACK: Duration = Duration::from_millis(250);
+    const SLACK: Duration = Duration::from_millis(100);
     let _quiet = QUIET.write();
-    let server = server();
+    let server = tight_server();
     let measured = Duration::from_secs(3);
     let before = neighbours(&server, measured);
     let stops = AtomicBool::new(false);
@@ -246,7 +263,7 @@ fn an_endless_loop_leaves_the_neighbours_p99_bounded() {
     });
     let cores = 2.0;
     let stretch = (cores * measured.as_secs_f64() / (f64::from(loops) * CPU.as_secs_f64())).max(1.0);
-    let bound = CPU.mul_f64(stretch) * HOSTILE_CONNECTIONS + SLACK;
+    let bound = CPU.mul_f64(stretch) * HOSTILE_CONNECTIONS * PASSES + SLACK;
     let show = |when: &str, latencies: &Latencies| {
         let (p50, p99) = (latencies.quantile(0.5), latencies.quantile(0.99));
         println!("neighbours {when}: {} calls, p50 {p50:?}, p99 {p99:?}", latencies.count());
@@ -262,15 +279,17 @@ fn an_endless_loop_leaves_the_neighbours_p99_bounded() {
 #[test]
 fn clients_that_leave_harm_nobody() {
     let _quiet = QUIET.read();
-    let server = server();
+    let server = tight_server();
     let address = server.address();
     let leaving = spawn(move || {
         for number in 0..50 {
-            let mut connection = millrace_tests::Connection::open(address).expect("accepted");
+            let mut connection = Connection::open(address).expect("accepted");
             connection.send("POST", &format!("/call/hostile/k{number}/loop"), &[], b"").expect("sent");
         }
     });
     leaving.join().expect("left");
-    wait_until("their calls have ended", || server.call("hostile/k1/ok", "1").status == 200);
+    // Until then there may be more of them than the server lets wait.
+    let is_served = |path: &str| server.call(path, "1").status == 200;
+    wait_until("their calls have ended", || is_served("hostile/k1/ok") && is_served("counter/neighbour/add"));
     assert_lives(&server, "k1");
 }

@@ -198,7 +198,7 @@ fn count_with_keys(number: u64, shared: &Shared) -> (u64, Vec<u64>) {
         replies.push(reply.json().as_u64().expect("a number"));
         calls += 1;
         client.acknowledged();
-        if calls % 5 == 0 {
+        if calls.is_multiple_of(5) {
             let again = calls * calls % 97 % calls;
             let header = format!("Idempotency-Key: common-{number}-{again}");
             let reply = client.until_answered("POST", "/call/counter/common/add", &[&header], "1");

@@ -94,7 +94,8 @@ fn a_full_disk_makes_the_server_read_only_until_space_returns() {
         assert_eq!(reply.json(), acknowledged);
         // Takes space in the log, and fails after that: or is refused as well.
         let header = format!("Idempotency-Key: large-{acknowledged}");
-        let large = connection.request("POST", "/send/counter/large/add", &[&header], payload.as_bytes()).expect("a reply");
+        let large =
+            connection.request("POST", "/send/counter/large/add", &[&header], payload.as_bytes()).expect("a reply");
         assert!([202, 503].contains(&large.status), "{}", large.text());
     };
     println!("{acknowledged} writes until the disk was full, then: {}", refused.text());

@@ -182,7 +182,13 @@ fn end_of_log(data: &Path) -> (PathBuf, u64) {
         let (file, rest) = line.trim().split_once("  ")?;
         Some((data.join(file), rest.split(' ').next()?.parse().ok()?))
     };
-    output.out.lines().filter(|line| line.contains(" bytes, ")).filter_map(used).rfind(|(_, used)| *used > 0).expect("a segment")
+    output
+        .out
+        .lines()
+        .filter(|line| line.contains(" bytes, "))
+        .filter_map(used)
+        .rfind(|(_, used)| *used > 0)
+        .expect("a segment")
 }
 
 #[test]

@@ -132,7 +132,8 @@ fn bad_requests_are_told_what_is_wrong_and_change_nothing() {
 #[test]
 fn bytes_that_are_no_http_get_400_and_harm_nobody() {
     let server = server();
-    for bytes in [&b"\x16\x03\x01\x02\x00\x01\x00"[..], b"GET\r\n\r\n", b"\0\0\0\0\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"] {
+    for bytes in [&b"\x16\x03\x01\x02\x00\x01\x00"[..], b"GET\r\n\r\n", b"\0\0\0\0\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"]
+    {
         let mut stream = TcpStream::connect(server.address()).expect("accepted");
         stream.write_all(bytes).expect("sent");
         stream.shutdown(std::net::Shutdown::Write).expect("shut");
@@ -239,7 +240,8 @@ fn samples(text: &str) -> HashMap<String, f64> {
             let (sample, value) = line.rsplit_once(' ').expect("a sample");
             let name = sample.split('{').next().unwrap_or_default();
             let suffixes = ["_total", "_bucket", "_count", "_sum", ""];
-            let is_typed = suffixes.iter().any(|suffix| name.strip_suffix(suffix).is_some_and(|name| typed.contains(name)));
+            let is_typed =
+                suffixes.iter().any(|suffix| name.strip_suffix(suffix).is_some_and(|name| typed.contains(name)));
             assert!(is_typed, "no type: {line}");
             let value: f64 = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
             assert!(samples.insert(sample.to_owned(), value).is_none(), "twice: {sample}");
@@ -269,7 +271,12 @@ fn metrics_parse_and_move() {
     assert_eq!(moved(&format!("millrace_handler_seconds_count{handler}")), 11.0);
     assert_eq!(moved(&format!("millrace_handler_errors_total{handler}")), 1.0);
     assert!(moved("millrace_fsync_seconds_count") >= 10.0 && moved("millrace_log_bytes_total") > 0.0);
-    for name in ["millrace_group_size_count", "millrace_queued_requests", "millrace_resident_bytes", "millrace_limit_kills_cpu_total"] {
+    for name in [
+        "millrace_group_size_count",
+        "millrace_queued_requests",
+        "millrace_resident_bytes",
+        "millrace_limit_kills_cpu_total",
+    ] {
         assert!(after.contains_key(name), "no {name}");
     }
 }

@@ -77,10 +77,11 @@ fn each_role_allows_what_it_says_and_nothing_else() {
         made.push(add(keys, "app", &["call:login/*"]));
         made.push(add(keys, "all", &["call:*"]));
     });
-    let app = TestApp::with("x.ts", "import { service } from 'millrace'; export default service({ y: () => 1 });").tar();
-    let id = guarded.request("POST", "/send/counter/k/add", &made[0], b"0").json()["id"].as_str().expect("an id").to_owned();
+    let app =
+        TestApp::with("x.ts", "import { service } from 'millrace'; export default service({ y: () => 1 });").tar();
+    let id =
+        guarded.request("POST", "/send/counter/k/add", &made[0], b"0").json()["id"].as_str().expect("an id").to_owned();
     let invocation = format!("/invocations/{id}");
-    let no_such = "not there";
     // Method, path, body, and what admin, deploy, one service, one app, all apps get.
     type Row<'a> = (&'a str, &'a str, &'a [u8], [u16; 5]);
     let rows: [Row<'_>; 10] = [
@@ -88,7 +89,12 @@ fn each_role_allows_what_it_says_and_nothing_else() {
         ("POST", "/send/counter/k/add", b"1", [202, 403, 202, 403, 202]),
         ("GET", "/state/counter/k", b"", [200, 403, 200, 403, 200]),
         ("GET", &invocation, b"", [200, 404, 200, 404, 200]),
-        ("POST", "/call/user/ada/import", br#"{"scheme":"sha1","salt":"","hash":"0000000000000000000000000000000000000000"}"#, [200, 403, 403, 200, 200]),
+        (
+            "POST",
+            "/call/user/ada/import",
+            br#"{"scheme":"sha1","salt":"","hash":"0000000000000000000000000000000000000000"}"#,
+            [200, 403, 403, 200, 200],
+        ),
         ("GET", "/metrics", b"", [200, 403, 403, 403, 403]),
         ("GET", "/apps", b"", [200, 200, 403, 403, 403]),
         ("PUT", "/apps/x", &app, [201, 200, 403, 403, 403]),
@@ -109,7 +115,9 @@ fn each_role_allows_what_it_says_and_nothing_else() {
             assert!(reply.status == 404 || reply.header("www-authenticate") == Some("Bearer"));
         }
         let tail = &made[0][..made[0].len() - 1];
-        for wrong in [format!("{tail}{}", if made[0].ends_with('A') { 'B' } else { 'A' }), "mr_root_".into(), no_such.into()] {
+        for wrong in
+            [format!("{tail}{}", if made[0].ends_with('A') { 'B' } else { 'A' }), "mr_root_".into(), "not there".into()]
+        {
             let reply = guarded.request(method, path, &wrong, body);
             assert!(path == "/healthz" || reply.status == 401, "{method} {path}: {}", reply.text());
         }
@@ -129,7 +137,12 @@ fn secrets_are_hashed_at_rest_and_the_file_is_private() {
     let file = keys.to_str().expect("text");
     let list = millrace(&["keys", "--keys", file, "list"]);
     assert!(list.out.contains("one") && list.out.contains("admin"), "{}", list.out);
-    for arguments in [&["add", "one", "--role", "admin"][..], &["add", "A B", "--role", "admin"], &["add", "two", "--role", "king"], &["remove", "none"]] {
+    for arguments in [
+        &["add", "one", "--role", "admin"][..],
+        &["add", "A B", "--role", "admin"],
+        &["add", "two", "--role", "king"],
+        &["remove", "none"],
+    ] {
         let output = millrace(&[&["keys", "--keys", file], arguments].concat());
         assert_ne!(output.code, Some(0), "{arguments:?}");
         assert!(!output.err.is_empty() && !output.err.contains("panicked"), "{}", output.err);

@@ -1,13 +1,17 @@
 //! Promise 7: sheds. Offered three times what it can do, the server does as much as at its peak,
 //! answers what it accepts in bounded time, and refuses the rest with 503 and `Retry-After`.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use millrace_tests::{Connection, Server, ServerOptions, assert_problem, binary};
 use serde_json::Value;
+
+/// Held by each test: they measure.
+static QUIET: Mutex<()> = Mutex::new(());
 
 /// How long a request may wait for its core; the server's default.
 const QUEUE_MS: f64 = 200.0;
@@ -15,9 +19,10 @@ const QUEUE_MS: f64 = 200.0;
 /// One request's work: a spin of 4 ms of CPU time, about.
 const SPIN_MS: u32 = 4;
 
-/// Room for the request's own work, for the slices in which the server looks at its input, and for
-/// other processes that use the cores.
-const SLACK_MS: f64 = 400.0;
+/// Room for the request's own work and for the slices in which the server looks at its input.
+const SLACK_MS: f64 = 200.0;
+
+const CORES: f64 = 2.0;
 
 struct Measured {
     rate: f64,
@@ -25,15 +30,19 @@ struct Measured {
     errors: u64,
     p50_ms: f64,
     p99_ms: f64,
+    /// Answers for each second of CPU time that the server got.
+    per_cpu_second: f64,
+    /// How much longer the server's work took than it would have on cores of its own.
+    stretch: f64,
 }
 
 /// Runs `millrace bench http`, which counts latency from when a request should have been sent.
-fn load(server: &Server, json: &PathBuf, arguments: &[&str]) -> Measured {
+fn load(server: &Server, json: &Path, arguments: &[&str]) -> Measured {
     // Different keys, so that all cores have work.
     let url = format!("{}/call/synthetic/k{{{{uniform:0:1000}}}}/spin", server.url());
     let status = Command::new(binary())
         .args(["bench", "http", &url, "--body", &SPIN_MS.to_string(), "--allow-status", "503", "--quiet"])
-        .args(["--duration", "4s", "--warm-up", "1s"])
+        .args(["--duration", "4s", "--warm-up", "1s", "--server-pid", &server.pid().to_string()])
         .args(arguments)
         .arg("--json")
         .arg(json)
@@ -45,7 +54,12 @@ fn load(server: &Server, json: &PathBuf, arguments: &[&str]) -> Measured {
     let errors = report["errors"].as_object().expect("counts").values().filter_map(Value::as_u64).sum();
     assert!(status.success() || errors > 0, "the load generator failed");
     let number = |value: &Value| value.as_f64().expect("a number");
+    let process = &report["server"];
+    let cpu_s = (number(&process["user_us"]) + number(&process["system_us"])) / 1e6;
+    let duration_s = number(&report["duration_s"]);
     Measured {
+        per_cpu_second: number(&report["rate"]) * duration_s / cpu_s,
+        stretch: (duration_s * CORES / cpu_s).max(1.0),
         rate: number(&report["rate"]),
         shed: report["shed"].as_u64().expect("a number"),
         errors,
@@ -55,8 +69,11 @@ fn load(server: &Server, json: &PathBuf, arguments: &[&str]) -> Measured {
 }
 
 fn print(what: &str, measured: &Measured) {
-    let Measured { rate, shed, errors, p50_ms, p99_ms } = measured;
-    println!("{what:<14} {rate:>6.0}/s  p50 {p50_ms:>6.1} ms  p99 {p99_ms:>6.1} ms  shed {shed}  errors {errors}");
+    let Measured { rate, shed, errors, p50_ms, p99_ms, per_cpu_second, stretch } = measured;
+    println!(
+        "{what:<14} {rate:>5.0}/s ({per_cpu_second:.0} a CPU second, stretched {stretch:.1} times)  \
+         p50 {p50_ms:>6.1} ms  p99 {p99_ms:>6.1} ms  shed {shed}  errors {errors}"
+    );
 }
 
 /// What a refused client sees.
@@ -77,15 +94,15 @@ fn sees_503(server: &Server) -> bool {
 
 #[test]
 fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_rest() {
+    let _quiet = QUIET.lock();
     let server = Server::start(ServerOptions::examples(&["synthetic"]));
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("report.json");
-    let mut best = 0.0f64;
-    let mut p99_ms = f64::MAX;
+    let mut keeps_promise = false;
     // Peak and overload in turn: what other processes take of the cores changes meanwhile, and one
     // pair of runs says little. Enough is that one of a few pairs keeps the promise in full.
-    for round in 0..4 {
-        let peak = load(&server, &json, &["--connections", "16"]);
+    for _ in 0..4 {
+        let peak = load(&server, &json, &["--connections", "8"]);
         print("peak", &peak);
         assert_eq!(peak.errors, 0);
         let rate = (3.0 * peak.rate).ceil().to_string();
@@ -97,17 +114,40 @@ fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_res
         });
         print("3 x capacity", &overloaded);
         assert_eq!(overloaded.errors, 0, "something else than 200 and 503 came back");
-        assert!(saw_503 && overloaded.shed > 0, "nothing was shed");
         let share = overloaded.rate / peak.rate;
-        println!("round {round}: throughput {share:.2} of the peak");
-        best = best.max(share);
-        p99_ms = p99_ms.min(overloaded.p99_ms);
-        if best >= 0.9 && p99_ms <= QUEUE_MS + SLACK_MS {
+        let cpu_share = overloaded.per_cpu_second / peak.per_cpu_second;
+        let bound_ms = (QUEUE_MS + SLACK_MS) * overloaded.stretch;
+        println!("throughput {share:.2} of the peak, {cpu_share:.2} for its CPU time; p99 may be {bound_ms:.0} ms");
+        let sheds = saw_503 && overloaded.shed > 0;
+        keeps_promise = share >= 0.9 && cpu_share >= 0.9 && overloaded.p99_ms <= bound_ms && sheds;
+        if keeps_promise {
             break;
         }
     }
-    assert!(best >= 0.9, "throughput fell to {best:.2} of the peak");
-    assert!(p99_ms <= QUEUE_MS + SLACK_MS, "p99 of the accepted requests is {p99_ms:.0} ms");
+    assert!(keeps_promise, "no pair of runs kept the promise");
     assert!(server.metric("millrace_requests_shed_total") > 0.0);
     assert_eq!(server.call("synthetic/after/echo", "1").status, 200);
+}
+
+/// The bound is the queue's, whatever is offered: not a multiple of it that grows with the load.
+#[test]
+fn the_more_is_offered_the_more_is_refused_and_the_rest_waits_no_longer() {
+    let _quiet = QUIET.lock();
+    let server = Server::start(ServerOptions::examples(&["synthetic"]));
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("report.json");
+    let mut keeps_promise = false;
+    for _ in 0..3 {
+        let peak = load(&server, &json, &["--connections", "8"]);
+        let rate = (8.0 * peak.rate).ceil().to_string();
+        let overloaded = load(&server, &json, &["--connections", "1024", "--rate", &rate]);
+        print("8 x capacity", &overloaded);
+        let bound_ms = (QUEUE_MS + SLACK_MS) * overloaded.stretch;
+        println!("p99 may be {bound_ms:.0} ms");
+        keeps_promise = overloaded.p99_ms <= bound_ms;
+        if keeps_promise {
+            break;
+        }
+    }
+    assert!(keeps_promise, "accepted requests wait longer the more are refused");
 }

@@ -108,9 +108,11 @@ fn settings_come_from_flags_before_the_environment_before_the_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("millrace.toml");
     std::fs::write(&file, "shards = 4\nqueue_ms = 100\n").expect("written");
-    let mut options = ServerOptions::default().with(&["--config", file.to_str().expect("text"), "--cores", "1", "--log", "info"]);
+    let mut options =
+        ServerOptions::default().with(&["--config", file.to_str().expect("text"), "--cores", "1", "--log", "info"]);
     options.environment = vec![("MILLRACE_SHARDS".into(), "5".into()), ("MILLRACE_CORES".into(), "2".into())];
     let server = Server::start(options);
+    wait_until("the server has logged its settings", || server.errors().contains("shards"));
     assert!(!server.errors().contains('\x1b'), "a log that nobody watches on a terminal has no colours");
     assert!(server.errors().contains("shards=5") && server.errors().contains("cores=1"), "{}", server.errors());
 }
@@ -155,7 +157,7 @@ fn a_stop_finishes_the_requests_it_has_and_exits_with_0() {
         let reply = connection.receive(false).expect("an answer, though the server stops");
         assert_eq!(reply.status, if number == 0 { 200 } else { 401 }, "{}", reply.text());
     }
-    assert!(server.stop(), "exit code: {}", server.errors());
+    assert!(server.ends_well(), "exit code: {}", server.errors());
     drop(idle);
     server.restart();
     let reply = server.request("GET", "/user/login", &[&login], b"");

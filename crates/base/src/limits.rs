@@ -126,3 +126,7 @@ pub const MESSAGES_PER_INPUT: usize = 1;
 /// Bytes of entries that may wait for the log on one core before writes are refused: the disk is
 /// full or far too slow, and what waits is in memory.
 pub const BATCH_BYTES: usize = 64 << 20;
+
+/// CPU time that loading one service may take. Apart from `CPU_MS`: it happens once, on a cold
+/// machine too, and must not keep a node from starting.
+pub const LOAD_CPU_MS: u64 = 2_000;

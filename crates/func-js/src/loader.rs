@@ -4,6 +4,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
+use millrace_base::limits::LOAD_CPU_MS;
 use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{HandlerKind, Route, Service};
 use rquickjs::qjs;
@@ -152,12 +153,16 @@ impl Isolate {
     /// # Errors
     /// `app-refused`, naming the place.
     pub(crate) fn load_service(&self, file: &ServiceFile) -> Result<Service, Error> {
-        self.budget.begin(self.limits.cpu_ms.saturating_mul(1_000_000));
+        self.budget.begin(LOAD_CPU_MS * 1_000_000);
         let described = self.load_exports(file);
         self.run_jobs();
         self.resume_panic();
         if let Some(error) = self.breach_error() {
-            let what = format!("while loading: {}", error.message);
+            let reason = match error.code {
+                ErrorCode::CpuLimit => format!("used more than {LOAD_CPU_MS} ms of CPU time"),
+                _ => error.message,
+            };
+            let what = format!("while loading: {reason}");
             return Err(refused(&file.path, None, &what));
         }
         let (service, exports) = described?;

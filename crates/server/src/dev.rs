@@ -28,16 +28,17 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         return Err("dev needs at least one --app DIR to watch".into());
     }
     let _logs = logging::start(&settings.log, settings.log_json)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = serve::StopSignals::new(&runtime)?;
     let node = serve::start(&settings)?;
     serve::greet(&settings, &node);
     println!("  watching {} app folders; save a file to load it again", settings.apps.len());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         tokio::select! {
-            stopped = serve::stop_signal() => stopped,
-            () = watch(&settings.apps, &node) => Ok(()),
+            () = signals.wait() => {}
+            () = watch(&settings.apps, &node) => {}
         }
-    })?;
+    });
     node.stop()?;
     Ok(())
 }

@@ -11,7 +11,8 @@ use millrace_io::{Clock, RealClock, thread_cpu_ns};
 use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, app_from_folder};
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::Failure;
@@ -26,12 +27,13 @@ use crate::settings::Settings;
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let settings = Settings::of(args)?;
     let _logs = logging::start(&settings.log, settings.log_json)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = StopSignals::new(&runtime)?;
     let node = start(&settings)?;
     greet(&settings, &node);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(stop_signal())?;
+    runtime.block_on(signals.wait());
     tracing::info!("stopping: finishing what has begun; once more to stop at once");
-    stop_at_second_signal();
+    signals.exit_at_the_next(runtime)?;
     node.stop()?;
     tracing::info!("stopped");
     Ok(())
@@ -113,30 +115,41 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Returns when the process is told to stop.
-///
-/// # Errors
-/// When signals cannot be listened for.
-pub(crate) async fn stop_signal() -> Result<(), Failure> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+/// SIGTERM and Ctrl-C. Listened for from before the node serves: nobody can know a moment at which
+/// a signal would end it without draining.
+pub(crate) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
 }
 
-/// Ends the process without draining when it is told to stop again.
-fn stop_at_second_signal() {
-    let waiting = std::thread::Builder::new().name("second-signal".to_owned()).spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        if runtime.is_ok_and(|runtime| runtime.block_on(stop_signal()).is_ok()) {
-            std::process::exit(1);
+impl StopSignals {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// When signals cannot be listened for.
+    pub(crate) fn new(runtime: &Runtime) -> Result<Self, Failure> {
+        let _inside = runtime.enter();
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Returns when the process is told to stop.
+    pub(crate) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-    });
-    if let Err(error) = waiting {
-        tracing::debug!(%error, "a second signal will not be noticed");
+    }
+
+    /// Ends the process without draining when it is told to stop again.
+    ///
+    /// # Errors
+    /// When no thread can be started to listen.
+    pub(crate) fn exit_at_the_next(mut self, runtime: Runtime) -> Result<(), Failure> {
+        std::thread::Builder::new().name("second-signal".to_owned()).spawn(move || {
+            runtime.block_on(self.wait());
+            std::process::exit(1);
+        })?;
+        Ok(())
     }
 }
 

@@ -41,10 +41,15 @@ pub(crate) fn call_key(entity: &EntityKey, handler: &str, input: &[u8], key: &st
     }
 }
 
+fn route_fingerprint(call: &RouteCall) -> u64 {
+    let [query, body, authorization, cookie] = call.content();
+    fingerprint(&[call.method.as_bytes(), call.path.as_bytes(), query, body, authorization, cookie])
+}
+
 fn route_key(app: &str, service: &str, call: &RouteCall, key: &str) -> OutcomeKey {
     OutcomeKey {
         field: [b"r", app.as_bytes(), b"\0", service.as_bytes(), b"\0", key.as_bytes()].concat(),
-        fingerprint: fingerprint(&[call.method.as_bytes(), call.path.as_bytes(), call.query.as_bytes(), &call.body]),
+        fingerprint: route_fingerprint(call),
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value, fingerprint};
+use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value};
 use millrace_format::Outcome;
-use millrace_func::{Frame, HandlerId, HeaderSource, OperationId, RouteMatch, RouteReply};
+use millrace_func::{Frame, HandlerId, HeaderSource, OperationId, RouteMatch, RouteReply, sha256};
 
 /// The driver's name for whoever waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +63,15 @@ pub struct RouteCall {
     pub headers: Arc<dyn HeaderSource>,
     /// The body.
     pub body: Bytes,
+}
+
+impl RouteCall {
+    /// What tells a repeated request from another one beside method and path: query, body, and who
+    /// asks.
+    pub(crate) fn content(&self) -> [&[u8]; 4] {
+        let header = |name| self.headers.get(name).unwrap_or_default().as_bytes();
+        [self.query.as_bytes(), &self.body, header("authorization"), header("cookie")]
+    }
 }
 
 /// What a request is answered with.
@@ -186,13 +195,19 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// What the random bits of a route with an idempotency key depend on, instead of its nonce.
+    /// What the random bits of a route with an idempotency key depend on, instead of its nonce:
+    /// everything that makes it the same request, the caller's credentials included.
     pub(crate) fn route_key(&self) -> Option<u64> {
         let Origin::Route(call) = self else {
             return None;
         };
         let key = call.info.idempotency_key.as_deref()?;
-        Some(fingerprint(&[call.method.as_bytes(), call.path.as_bytes(), key.as_bytes()]))
+        let mut text = Vec::new();
+        for part in [key.as_bytes(), call.method.as_bytes(), call.path.as_bytes()].into_iter().chain(call.content()) {
+            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            text.extend_from_slice(part);
+        }
+        sha256(&text).first_chunk().map(|bits| u64::from_le_bytes(*bits))
     }
 
     pub(crate) fn info(&self) -> &RequestInfo {

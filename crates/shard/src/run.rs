@@ -161,10 +161,10 @@ impl Shard {
         let kind = world.catalog.kind(pending.call.handler);
         let is_exclusive = kind == HandlerKind::Transaction;
         if !self.locks.is_empty() && (is_exclusive || transaction.needs_locks()) {
-            match self.grant(transaction, &entity, is_exclusive) {
+            let (nonce, age) = (transaction.nonce(), transaction.age());
+            match self.locks.check(&entity, nonce, age, is_exclusive, transaction.may_block_others()) {
                 Grant::Free => {}
                 Grant::Wait => {
-                    let (nonce, age) = (transaction.nonce(), transaction.age());
                     self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
                     transaction.blocked.push((entity, pending));
                     return Next::GoOn;
@@ -181,18 +181,6 @@ impl Shard {
         Next::GoOn
     }
 
-    fn grant(&self, transaction: &Transaction, entity: &EntityKey, is_exclusive: bool) -> Grant {
-        let (nonce, age) = (transaction.nonce(), transaction.age());
-        match self.locks.check(entity, nonce, age, is_exclusive, transaction.may_block_others()) {
-            // It has read the entity without a lock, as queries do. To wait now and read it again
-            // would show it two states.
-            Grant::Wait if !transaction.held.contains(entity) && transaction.touched_index(entity).is_some() => {
-                Grant::Die
-            }
-            grant => grant,
-        }
-    }
-
     /// Gives up everything and queues for `entity` to start again.
     fn die(&mut self, transaction: Transaction, entity: EntityKey, is_exclusive: bool, world: &mut World<'_>) {
         self.drop_frames(&transaction, world);
@@ -205,7 +193,8 @@ impl Shard {
         let (nonce, age) = (transaction.nonce(), transaction.age());
         if !self.locks.is_empty() {
             // A query that ran without locks may have read beside a suspended writer. Waiting in
-            // the middle would let it see two different states: it starts again, with locks.
+            // the middle, for that entity or for anything else, would let it see two different
+            // states: it starts again, with locks.
             let taken = transaction.touched.iter().find(|touched| {
                 !transaction.held.contains(&touched.entity)
                     && self.locks.check(&touched.entity, nonce, age, touched.is_exclusive, true) != Grant::Free

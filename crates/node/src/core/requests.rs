@@ -110,12 +110,16 @@ impl Core {
         let waited_ns = self.queue.waiting.front().map_or(0, |(since_ns, _, _)| now_ns - since_ns);
         let is_late = waited_ns > self.shared.options.queue_ms * 1_000_000;
         if is_late || self.queue.waiting.len() >= limits::QUEUE_REQUESTS {
-            self.metrics.shed.increment();
-            let message = "requests already wait too long on this node: try again after the time in Retry-After";
-            return self.answer(token, Err(Error::new(ErrorCode::Overloaded, message)));
+            return self.shed(token);
         }
         self.queue.waiting.push_back((now_ns, job, token));
         self.pump.notify_one();
+    }
+
+    fn shed(&mut self, token: Token) {
+        self.metrics.shed.increment();
+        let message = "requests already wait too long on this node: try again after the time in Retry-After";
+        self.answer(token, Err(Error::new(ErrorCode::Overloaded, message)));
     }
 
     fn may_write(&self, job: &Job) -> bool {
@@ -133,7 +137,13 @@ impl Core {
         }
         self.read_clock();
         let began_ns = self.shared.clock.monotonic_ns();
-        while let Some((_, job, token)) = self.queue.waiting.pop_front() {
+        let longest_ns = self.shared.options.queue_ms * 1_000_000;
+        while let Some((since_ns, job, token)) = self.queue.waiting.pop_front() {
+            // Those that came when the queue was shorter but whose turn came too late.
+            if began_ns.saturating_sub(since_ns) > longest_ns {
+                self.shed(token);
+                continue;
+            }
             if self.slots.is_abandoned(token) {
                 let gone = Error::new(ErrorCode::Overloaded, "the caller went away before its turn came");
                 self.answer(token, Err(gone));
@@ -259,15 +269,12 @@ impl Core {
     pub(crate) fn offloaded(&mut self, ticket: millrace_shard::OffloadTicket, result: Result<bytes::Bytes, Error>) {
         self.open_offloads -= 1;
         self.read_clock();
-        let adopted = self.adopted.get(&ticket.nonce).copied();
-        if let Some(shard) = ticket.shard.or(adopted) {
+        // A route that lost a race begins again under its nonce: the ticket tells which run it is of.
+        let waiting = self.unbound.get(&ticket.nonce).is_some_and(|(unbound, _)| unbound.awaits(&ticket));
+        if waiting && let Some((unbound, _)) = self.unbound.remove(&ticket.nonce) {
+            self.complete_unbound(unbound, ticket, result);
+        } else if let Some(shard) = ticket.shard.or(self.adopted.get(&ticket.nonce).copied()) {
             self.with_shard(shard, |shard, world| shard.complete(ticket, result, world));
-        } else if let Some((unbound, deadline_ms)) = self.unbound.remove(&ticket.nonce) {
-            if unbound.awaits(&ticket) {
-                self.complete_unbound(unbound, ticket, result);
-            } else {
-                self.unbound.insert(ticket.nonce, (unbound, deadline_ms));
-            }
         }
         if self.open_offloads == 0 {
             self.adopted.clear();
