@@ -27,7 +27,7 @@ pub enum Figure {
 pub enum Work {
     /// `GET /user/login`, Basic auth.
     LoginRoute,
-    /// `POST /call/user/{name}/login`.
+    /// `POST /call/user/{name}/check`: the same work as the route's, in one synchronous handler.
     LoginCall,
     /// The login function in the store.
     LoginLua,
@@ -215,7 +215,6 @@ impl Side {
         let base = format!("http://{}", server.address);
         let credentials = STANDARD.encode(format!("{USER}:{PASSWORD}"));
         let basic = [format!("Authorization: Basic {credentials}")];
-        let password = format!(r#"{{"password":"{PASSWORD}"}}"#);
         let user = format!("user:{USER}");
         let http = |method, path: &str, headers: &[String], body| {
             let url = format!("{base}{path}");
@@ -226,7 +225,9 @@ impl Side {
             Work::LoginCall => {
                 // The responder ignores what it is sent, and answers without JSON's quotes.
                 let expected = if self.kind == Kind::Limit { "ok" } else { "\"ok\"" };
-                (http("POST", &format!("/call/user/{USER}/login"), &[], Some(&password)), Some(expected))
+                // `check` is the synchronous handler that the route calls.
+                let password = format!("\"{PASSWORD}\"");
+                (http("POST", &format!("/call/user/{USER}/check"), &[], Some(&password)), Some(expected))
             }
             Work::LoginLua => (RequestTemplate::resp(&["FCALL", "login", "1", &user, PASSWORD]), Some("ok")),
             Work::CounterAdd => (http("POST", "/call/counter/k{{uniform:0:100000}}/add", &[], Some("1")), None),

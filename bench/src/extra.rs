@@ -121,6 +121,9 @@ fn resident(server: &Server) -> Outcome<f64> {
     Ok(ProcessUse::of_all(&server.pids())?.resident_bytes as f64)
 }
 
+/// A connection counts as idle once the server has taken its buffers back.
+const UNTIL_IDLE: Duration = Duration::from_secs(8);
+
 /// Connections that each asked something and then stay silent.
 fn connection_bytes(setup: &Setup, _size: &Size) -> Outcome<f64> {
     let server = Server::start(&Kind::Millrace { app: "login", durability: "fsync", cores: 1 }, setup)?;
@@ -142,11 +145,12 @@ fn connection_bytes(setup: &Setup, _size: &Size) -> Outcome<f64> {
     for _ in 0..100 {
         ask(&mut open)?;
     }
+    std::thread::sleep(UNTIL_IDLE);
     let before = resident(&server)?;
     for _ in 100..IDLE_CONNECTIONS {
         ask(&mut open)?;
     }
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(UNTIL_IDLE);
     let after = resident(&server)?;
     drop(open);
     server.stop()?;

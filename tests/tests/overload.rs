@@ -95,7 +95,7 @@ fn sees_503(server: &Server) -> bool {
 #[test]
 fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_rest() {
     let _quiet = QUIET.lock();
-    let server = Server::start(ServerOptions::examples(&["synthetic"]));
+    let server = Server::start(ServerOptions::examples(&["synthetic"]).with(&["--queue-ms", "200"]));
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("report.json");
     let mut keeps_promise = false;
@@ -133,7 +133,7 @@ fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_res
 #[test]
 fn the_more_is_offered_the_more_is_refused_and_the_rest_waits_no_longer() {
     let _quiet = QUIET.lock();
-    let server = Server::start(ServerOptions::examples(&["synthetic"]));
+    let server = Server::start(ServerOptions::examples(&["synthetic"]).with(&["--queue-ms", "200"]));
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("report.json");
     let mut keeps_promise = false;

@@ -109,7 +109,8 @@ pub const DELIVERY_WINDOW: usize = 256;
 
 /// How long a request may wait for its core. A request that has to wait longer is refused at
 /// once: its caller has probably given up, and working for it would starve the others.
-pub const QUEUE_MS: u64 = 200;
+/// Long enough that ten thousand clients which all ask at once are all served.
+pub const QUEUE_MS: u64 = 500;
 
 /// Requests that may wait for one core, whatever their age.
 pub const QUEUE_REQUESTS: usize = 16_384;

@@ -93,7 +93,7 @@ pub(crate) struct ServeArgs {
     /// How long outcomes of idempotency keys are kept, in hours [default: 24]
     #[arg(long, value_name = "HOURS", env = "MILLRACE_RETENTION_HOURS")]
     pub retention_hours: Option<u64>,
-    /// How long a request may wait for its core before new ones get 503, in milliseconds [default: 200]
+    /// How long a request may wait for its core before new ones get 503, in milliseconds [default: 500]
     #[arg(long, value_name = "MS", env = "MILLRACE_QUEUE_MS")]
     pub queue_ms: Option<u64>,
     /// Connections that may be open [default: 65536 for each core]
