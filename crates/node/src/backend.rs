@@ -11,10 +11,10 @@ use millrace_api::{
     AppFile, AppInfo, Backend, CallRequest, Health, Invocation, InvocationStatus, Permission, Principal, RouteReply,
     RouteRequest, SendRequest, StateReply, StateRequest,
 };
-use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, fingerprint, limits, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_format::{Outcome, OutcomeResult};
 use millrace_func::{HandlerId, Program};
-use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, RouteCall, Token};
+use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, RouteCall, Token, service_fingerprint};
 
 use crate::apps::app_from_files;
 use crate::core::{Core, Job, ReplyFuture, SharedCore};
@@ -190,7 +190,7 @@ impl Backend for CoreHandle {
                 |loaded| {
                     let app = loaded.app.as_str();
                     loaded.services.iter().map(|service| service.name.as_str()).any(|service| {
-                        fingerprint(&[app.as_bytes(), service.as_bytes()]) == outcome.fingerprint
+                        service_fingerprint(app, service) == outcome.fingerprint
                             && principal.may(Permission::Call { app, service })
                     })
                 },

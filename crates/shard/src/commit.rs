@@ -51,15 +51,9 @@ impl Shard {
             }
         }
         self.add_messages(&transaction.messages, &mut writes, world);
-        let kept = match &output {
-            Output::Value(json) => OutcomeResult::Value(json.clone()),
-            Output::Response(reply) => {
-                OutcomeResult::Reply { status: reply.status, headers: reply.headers.clone(), body: reply.body.clone() }
-            }
-        };
         // A keyed call that changed nothing is recorded only when others might have to be kept
         // from taking effect under its key: a query never is.
-        self.add_outcome(&transaction, kept, &mut writes, world);
+        self.add_outcome(&transaction, || output_outcome(&output), &mut writes, world);
         if let Origin::Message { field, .. } = &transaction.origin {
             self.message_done(field, &mut writes);
         }
@@ -85,7 +79,7 @@ impl Shard {
                 return;
             }
             let mut writes = Vec::new();
-            self.add_outcome(&transaction, OutcomeResult::Error(error.clone()), &mut writes, world);
+            self.add_outcome(&transaction, || OutcomeResult::Error(error.clone()), &mut writes, world);
             if !writes.is_empty() {
                 if world.is_read_only {
                     return self.refuse(transaction.origin, read_only(), depends_on, world);
@@ -117,10 +111,11 @@ impl Shard {
         transaction.touched.iter().fold(Lsn::ZERO, newest)
     }
 
+    /// `result` is asked for only if it is kept: most calls carry no key.
     fn add_outcome(
         &mut self,
         transaction: &Transaction,
-        result: OutcomeResult,
+        result: impl FnOnce() -> OutcomeResult,
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
@@ -129,12 +124,12 @@ impl Shard {
                 return;
             }
             let expires = world.now.plus(self.options.retention_ms);
-            let outcome = Outcome { expires, fingerprint: key.fingerprint, result };
+            let outcome = Outcome { expires, fingerprint: key.fingerprint, result: result() };
             writes.push(self.outcome_write(&key.field, &outcome));
             return;
         }
         if let Origin::Message { field, .. } = &transaction.origin {
-            self.add_invocation_outcome(field, result, writes, world);
+            self.add_invocation_outcome(field, result(), writes, world);
         }
     }
 
@@ -240,9 +235,14 @@ impl Shard {
     }
 }
 
-/// Output of a handler as the JSON kept for a message's outcome.
-pub(crate) fn error_outcome(error: &Error) -> OutcomeResult {
-    OutcomeResult::Error(error.clone())
+/// What is kept of a success.
+fn output_outcome(output: &Output) -> OutcomeResult {
+    match output {
+        Output::Value(json) => OutcomeResult::Value(json.clone()),
+        Output::Response(reply) => {
+            OutcomeResult::Reply { status: reply.status, headers: reply.headers.clone(), body: reply.body.clone() }
+        }
+    }
 }
 
 /// `null`, for inputs that are empty.

@@ -14,7 +14,7 @@ use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, Value
 use millrace_format::{MessageRecord, Outcome, OutcomeResult, Write};
 use millrace_func::{HandlerKind, NestedCall};
 
-use crate::commit::{decode_failed, error_outcome, input_or_null};
+use crate::commit::{decode_failed, input_or_null};
 use crate::host::store_failed;
 use crate::outcomes::{invocation_field, service_fingerprint};
 use crate::request::{Delivery, Origin, RequestInfo, Sequence, Token};
@@ -227,7 +227,7 @@ impl Shard {
         let is_final = error.code == ErrorCode::Aborted || message.attempts >= limits::MESSAGE_ATTEMPTS;
         let sequence = sequence_of(field).unwrap_or_default();
         if is_final {
-            self.add_invocation_outcome(field, error_outcome(&error), &mut writes, world);
+            self.add_invocation_outcome(field, OutcomeResult::Error(error.clone()), &mut writes, world);
             if error.code != ErrorCode::Aborted {
                 tracing::warn!(
                     app = message.app, service = message.service, handler = message.handler, attempts = message.attempts,

@@ -26,6 +26,7 @@ mod transaction;
 mod unbound;
 mod world;
 
+pub use outcomes::service_fingerprint;
 pub use request::{Delivery, InvocationId, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token};
 pub use shard::{Shard, ShardOptions};
 pub use unbound::{Unbound, UnboundStep};

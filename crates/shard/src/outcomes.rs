@@ -29,7 +29,8 @@ pub(crate) fn invocation_field(sequence: Sequence) -> Vec<u8> {
 }
 
 /// Kept with an invocation's outcome, so that the node can tell who may read it.
-pub(crate) fn service_fingerprint(app: &str, service: &str) -> u64 {
+#[must_use]
+pub fn service_fingerprint(app: &str, service: &str) -> u64 {
     fingerprint(&[app.as_bytes(), service.as_bytes()])
 }
 
