@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what Millrace is compared with: wrk, Valkey (Redis where the distribution has no
-# Valkey), Node.js, Express and its Redis client. Run by `make bench-rivals`.
+# Valkey), Node.js, Express and its Redis client; for the hotel PostgreSQL with its client, the
+# Restate server and its SDK, and the Node.js that both use. Run by `make bench-rivals`.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 if [ "$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi
@@ -8,6 +9,9 @@ if [ "$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi
 missing=
 command -v wrk >/dev/null || missing="$missing wrk"
 command -v taskset >/dev/null || missing="$missing util-linux"
+command -v curl >/dev/null || missing="$missing curl"
+command -v pgrep >/dev/null || missing="$missing procps"
+[ -n "$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] || missing="$missing postgresql"
 command -v node >/dev/null || missing="$missing nodejs"
 if ! command -v valkey-server >/dev/null && ! command -v redis-server >/dev/null; then
     $sudo apt-get update -qq
@@ -24,3 +28,9 @@ if [ -n "$missing" ]; then
 fi
 cd "$here/express"
 npm install --no-package-lock --no-audit --no-fund --omit=dev
+# Their Node.js comes as a package of binaries; nothing of theirs needs an install script, and one
+# would tell its maker about the installation.
+for rival in express-hotel restate-hotel; do
+    cd "$here/$rival"
+    npm install --no-package-lock --no-audit --no-fund --omit=dev --ignore-scripts
+done

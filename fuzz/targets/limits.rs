@@ -2,11 +2,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use millrace_func::Limits;
+use millrace_func::AppSettings;
 
 fuzz_target!(|text: &str| {
-    match Limits::from_toml(text) {
-        Ok(limits) => assert!(limits.cpu_ms > 0 && limits.memory_bytes > 0 && limits.stack_bytes > 0),
+    match AppSettings::from_toml(text) {
+        Ok(AppSettings { limits, .. }) => {
+            assert!(limits.cpu_ms > 0 && limits.memory_bytes > 0 && limits.stack_bytes > 0);
+        }
         Err(error) => assert!(error.to_string().starts_with("millrace.toml: ")),
     }
 });

@@ -63,6 +63,14 @@ planted_bugs! {
     ForgetBatchWhenFull = "forget-batch-when-full",
     /// A message is acknowledged to its sender when it is handed over.
     AcknowledgeOnDelivery = "acknowledge-on-delivery",
+    /// That a transaction over several shards is committed is not logged.
+    ForgetDecision = "forget-decision",
+    /// What a shard is prepared to commit is not logged.
+    ForgetPrepared = "forget-prepared",
+    /// A commit is confirmed and not applied.
+    ConfirmUnappliedCommit = "confirm-unapplied-commit",
+    /// Who asks about an undecided transaction is told that it is aborted.
+    AbortInDoubt = "abort-in-doubt",
     /// A damaged log is taken for empty from the damage on.
     IgnoreDamage = "ignore-damage",
 }
@@ -95,6 +103,8 @@ impl PlantedBug {
             }
             Some(PlantedBug::DropOutcome) => drop_internal(&mut logged, "outcome", false),
             Some(PlantedBug::DropReceived) => drop_internal(&mut logged, "received", false),
+            Some(PlantedBug::ForgetDecision) => drop_internal(&mut logged, "decision", false),
+            Some(PlantedBug::ForgetPrepared) => drop_internal(&mut logged, "prepared", false),
             Some(PlantedBug::KeepInboxRow) => drop_internal(&mut logged, "inbox", true),
             _ => {}
         }

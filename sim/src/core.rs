@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId, UnixMillis};
 use millrace_format::{Entry, Write};
-use millrace_func::{Catalog, LogLevel, Offload};
+use millrace_func::{Catalog, FetchRequest, LogLevel, Offload};
 use millrace_shard::{
-    Delivery, Entropy, FrameIds, OffloadTicket, Outputs, Reply, RouteCall, Sequence, Shard, Token, Unbound,
-    UnboundStep, World,
+    Delivery, Entropy, FrameIds, OffloadTicket, Outputs, PeerMessage, Reply, RouteCall, Sequence, Shard, Token,
+    Unbound, UnboundStep, World,
 };
 
 use crate::engine::ScriptEngine;
@@ -29,8 +29,12 @@ pub enum Event {
     Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
     /// Do slow work.
     Offload(OffloadTicket, Offload),
-    /// Run a route, here or on the core of the shard it is for.
-    Route(Option<ShardId>, RouteCall),
+    /// Send a request to a server outside.
+    Fetch(OffloadTicket, FetchRequest),
+    /// Run a route on the core of the shard it is for.
+    Route(ShardId, RouteCall),
+    /// Carry a message about a transaction to another shard.
+    Peer(ShardId, PeerMessage),
 }
 
 /// An entry, kept with its owned writes.
@@ -81,8 +85,13 @@ impl Outputs for Collected {
         self.events.push_back(Event::Offload(ticket, work));
     }
 
-    fn run_route_again(&mut self, call: RouteCall) {
-        self.events.push_back(Event::Route(None, call));
+    fn peer(&mut self, to: ShardId, message: PeerMessage) {
+        assert_ne!(to, message.from, "a shard does not write to itself");
+        self.events.push_back(Event::Peer(to, message));
+    }
+
+    fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest) {
+        self.events.push_back(Event::Fetch(ticket, request));
     }
 
     fn log(&mut self, app: &str, service: &str, _level: LogLevel, line: &str) {
@@ -204,7 +213,7 @@ impl Core {
             }
             UnboundStep::Home(unbound, shard) => {
                 if let Some(call) = self.without_shard(|world| unbound.cancel(world)) {
-                    self.collected.events.push_back(Event::Route(Some(shard), call));
+                    self.collected.events.push_back(Event::Route(shard, call));
                 }
             }
         }

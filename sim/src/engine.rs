@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
-    App, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel, Message, NestedCall,
-    Offload, OperationId, Output, Program, Route, RouteReply, ScanRequest, Service, Start, Step,
+    App, Catalog, Engine, Error, ErrorCode, FetchPolicy, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
+    Message, NestedCall, Offload, OperationId, Output, Program, Route, RouteReply, ScanRequest, Service, Start, Step,
 };
 use serde_json::Value as Json;
 
@@ -76,10 +76,14 @@ impl ScriptEngine {
     /// Loads an app and sends requests to it.
     pub fn add_app(&self, catalog: &mut Catalog, app: &str, limits: Limits) -> Program {
         let name = Name::new(app).expect("tests name their apps well");
-        let app = App { name: name.clone(), files: BTreeMap::new(), limits: limits.clone() };
+        let app =
+            App { name: name.clone(), files: BTreeMap::new(), limits: limits.clone(), fetch: FetchPolicy::default() };
         let program = self.load(&app).expect("every app loads");
         let services = self.services(program);
-        catalog.add(program, millrace_func::Loaded { app: name, limits, services });
+        catalog.add(
+            program,
+            millrace_func::Loaded { app: name, version: 1, limits, fetch: FetchPolicy::default(), services },
+        );
         catalog.activate(program);
         program
     }
@@ -128,7 +132,14 @@ impl Engine for ScriptEngine {
         let handlers = vec![(name("run"), HandlerKind::Transaction), (name("read"), HandlerKind::Query)];
         let routes = vec![Route { method: "POST".into(), path: "/run".into() }];
         let services = Self::SERVICES.iter();
-        services.map(|text| Service { name: name(text), handlers: handlers.clone(), routes: routes.clone() }).collect()
+        services
+            .map(|text| Service {
+                name: name(text),
+                handlers: handlers.clone(),
+                routes: routes.clone(),
+                schedules: Vec::new(),
+            })
+            .collect()
     }
 
     fn unload(&self, program: Program) {

@@ -18,8 +18,9 @@ use crate::script::{Callee, Script};
 pub enum Kind {
     /// Adds to a counter.
     Add { key: String },
-    /// Moves money between two accounts of one bank; refuses when the first has too little.
-    Transfer { from: String, to: String, amount: i64 },
+    /// Moves money between two accounts of one bank, and notes it on a third one, if any; refuses
+    /// when the first has too little.
+    Transfer { from: String, to: String, amount: i64, via: Option<String> },
     /// Notes here and sends a message that notes there.
     Message { from: String, to: String, delay_ms: u64 },
     /// Has a call noted later.

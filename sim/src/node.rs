@@ -15,7 +15,9 @@ use millrace_io::{Clock, Disk, Random};
 use millrace_log::{
     Batch, Durability, Environment, LogError, RecoverError, Segments, Space, Writer, WriterOptions, recover,
 };
-use millrace_shard::{Delivery, Invoke, OffloadTicket, Reply, RouteCall, Sequence, Shard, ShardOptions, Token};
+use millrace_shard::{
+    Delivery, Invoke, OffloadTicket, PeerBody, PeerMessage, Reply, RouteCall, Sequence, Shard, ShardOptions, Token,
+};
 use millrace_store::{Checkpoint, FlushChunk, MemoryCheckpoint, Store, StoreError};
 
 use crate::bugs::{BuggyDisk, PlantedBug};
@@ -88,6 +90,7 @@ enum CoreMessage {
     Deliver(ShardId, Delivery),
     Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
     Route(RouteCall),
+    Peer(ShardId, PeerMessage),
 }
 
 struct Driver {
@@ -164,8 +167,10 @@ impl Node {
                 shard_count: machine.shard_count,
                 retention_ms: 24 * 60 * 60 * 1_000,
                 is_durable_at_once: false,
+                incarnation: machine.random.next_u64(),
             };
-            node.core_of(shard).shards.insert(shard, Shard::new(options, store));
+            let shard_state = Shard::new(options, store).map_err(StartError::Store)?;
+            node.core_of(shard).shards.insert(shard, shard_state);
         }
         node.tick(now);
         Ok(node)
@@ -231,13 +236,13 @@ impl Node {
             };
             match event {
                 Event::Reply(token, result) => self.outcome.replies.push((token, result)),
-                Event::Offload(ticket, _) => driver.offloads.push(ticket),
+                Event::Offload(ticket, _) | Event::Fetch(ticket, _) => driver.offloads.push(ticket),
                 Event::Deliver(to, delivery) => self.pass_on(self.index_of(to), CoreMessage::Deliver(to, delivery)),
                 Event::Acknowledge { to, from, sequence } => {
                     self.pass_on(self.index_of(to), CoreMessage::Acknowledge { to, from, sequence });
                 }
-                Event::Route(None, call) => driver.core.run_route(call),
-                Event::Route(Some(shard), call) => self.pass_on(self.index_of(shard), CoreMessage::Route(call)),
+                Event::Route(shard, call) => self.pass_on(self.index_of(shard), CoreMessage::Route(call)),
+                Event::Peer(to, message) => self.pass_on(self.index_of(to), CoreMessage::Peer(to, message)),
             }
         }
     }
@@ -279,13 +284,17 @@ impl Node {
         }
     }
 
-    /// Hands over the oldest message to a core; lost or doubled on the way if so asked. Says
-    /// whether there was one.
-    pub fn carry(&mut self, index: usize, is_lost: bool, is_doubled: bool) -> bool {
-        let Some(message) = self.drivers[index].messages.pop_front() else {
+    /// Hands over the oldest message to a core, or one about a transaction that came up to
+    /// `skipped` later; lost or doubled on the way if so asked. Says whether there was one.
+    pub fn carry(&mut self, index: usize, skipped: usize, is_lost: bool, is_doubled: bool) -> bool {
+        let messages = &mut self.drivers[index].messages;
+        // Only what is numbered, or may come at any time, may overtake.
+        let is_early = messages.get(skipped).is_some_and(|message| matches!(message, CoreMessage::Peer(..)));
+        let Some(message) = messages.remove(if is_early { skipped } else { 0 }) else {
             return false;
         };
         match message {
+            CoreMessage::Peer(to, message) => self.carry_peer(index, to, &message, is_doubled),
             CoreMessage::Route(call) => self.drivers[index].core.run_route(call),
             CoreMessage::Deliver(..) | CoreMessage::Acknowledge { .. } if is_lost => {}
             CoreMessage::Deliver(to, delivery) => {
@@ -305,6 +314,26 @@ impl Node {
         }
         self.finish_step(index);
         true
+    }
+
+    fn carry_peer(&mut self, index: usize, to: ShardId, message: &PeerMessage, is_doubled: bool) {
+        let (from, transaction) = (message.from, message.transaction);
+        let forged = match (self.machine.bug, &message.body) {
+            (Some(PlantedBug::ConfirmUnappliedCommit), PeerBody::Commit) => Some(PeerBody::Ended),
+            (Some(PlantedBug::AbortInDoubt), PeerBody::Inquire) => Some(PeerBody::Abort { is_answered: false }),
+            _ => None,
+        };
+        let is_swallowed = matches!(forged, Some(PeerBody::Ended));
+        for _ in usize::from(is_swallowed)..=usize::from(is_doubled) {
+            let message = message.clone();
+            self.drivers[index].core.with(to, |shard, world| shard.peer(message, world));
+        }
+        if let Some(body) = forged {
+            self.pass_on(self.index_of(from), CoreMessage::Peer(from, PeerMessage { from: to, transaction, body }));
+        }
+        if is_doubled {
+            self.pass_on(index, CoreMessage::Peer(to, message.clone()));
+        }
     }
 
     /// Some work of a core ends: the `choice`-th. Says whether there was any.
@@ -501,9 +530,9 @@ impl Node {
                 return Err(format!("core {index} at rest has live frames: {}", core.frames.live()));
             }
             for (shard, state) in &core.shards {
-                let left = (state.waiting(), state.locked_entities(), state.held_replies());
-                if left != (0, 0, 0) {
-                    return Err(format!("shard {shard} at rest has (waiting, locked, held replies) = {left:?}"));
+                let left = (state.waiting(), state.locked_entities(), state.held_replies(), state.unfinished());
+                if left != (0, 0, 0, 0) {
+                    return Err(format!("shard {shard} at rest has (waiting, locked, held, unfinished) = {left:?}"));
                 }
             }
         }

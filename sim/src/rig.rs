@@ -11,7 +11,8 @@ use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, shar
 use millrace_format::EntryRef;
 use millrace_func::{HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
-    Delivery, InvocationId, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Shard, ShardOptions, Token,
+    Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
+    ShardOptions, Token,
 };
 use millrace_store::{MemoryCheckpoint, Store};
 use serde_json::Value as Json;
@@ -46,6 +47,7 @@ pub fn route_call(info: RequestInfo, core: &Core, script: &Script) -> RouteCall 
         query: "".into(),
         headers: Arc::new(NoHeaders),
         body: script.json().into(),
+        known: Vec::new(),
     }
 }
 
@@ -59,6 +61,7 @@ pub struct Rig {
     pub deliveries: VecDeque<(ShardId, Delivery)>,
     pub acknowledgements: VecDeque<(ShardId, ShardId, Sequence)>,
     pub offloads: VecDeque<OffloadTicket>,
+    pub peers: VecDeque<(ShardId, PeerMessage)>,
     pub options: ShardOptions,
     next_token: u64,
     limits: Limits,
@@ -74,7 +77,13 @@ impl Rig {
     /// As [`Rig::new`], for an app with its own limits.
     #[must_use]
     pub fn with_limits(shard_count: u16, limits: Limits) -> Self {
-        let options = ShardOptions { shard: ShardId(0), shard_count, retention_ms: 60_000, is_durable_at_once: false };
+        let options = ShardOptions {
+            shard: ShardId(0),
+            shard_count,
+            retention_ms: 60_000,
+            is_durable_at_once: false,
+            incarnation: 1,
+        };
         let (engine, catalog) = ScriptEngine::with_app(APP, limits.clone());
         let mut rig = Self {
             core: Core::new(engine, catalog, shard_count, 1),
@@ -83,6 +92,7 @@ impl Rig {
             deliveries: VecDeque::new(),
             acknowledgements: VecDeque::new(),
             offloads: VecDeque::new(),
+            peers: VecDeque::new(),
             options,
             next_token: 1,
             limits,
@@ -102,13 +112,14 @@ impl Rig {
                 store.replay(&EntryRef::decode(&bytes).expect("just encoded")).expect("entries replay");
             }
             let options = ShardOptions { shard, ..self.options.clone() };
-            self.core.shards.insert(shard, Shard::new(options, store));
+            self.core.shards.insert(shard, Shard::new(options, store).expect("rows can be read"));
         }
         self.tick(0);
     }
 
     /// The process dies; entries that are not durable are lost, and so is everything in memory.
     pub fn crash(&mut self) {
+        self.options.incarnation += 1;
         let durable: BTreeMap<ShardId, Lsn> =
             self.core.shards.iter().map(|(id, shard)| (*id, shard.durable_lsn())).collect();
         let mut log = std::mem::take(&mut self.log);
@@ -121,6 +132,7 @@ impl Rig {
         self.deliveries.clear();
         self.acknowledgements.clear();
         self.offloads.clear();
+        self.peers.clear();
         self.start_shards(&log);
         self.log.splice(0..0, log);
     }
@@ -136,8 +148,9 @@ impl Rig {
                 }
                 Event::Deliver(to, delivery) => self.deliveries.push_back((to, delivery)),
                 Event::Acknowledge { to, from, sequence } => self.acknowledgements.push_back((to, from, sequence)),
-                Event::Offload(ticket, _) => self.offloads.push_back(ticket),
+                Event::Offload(ticket, _) | Event::Fetch(ticket, _) => self.offloads.push_back(ticket),
                 Event::Route(_, call) => self.core.run_route(call),
+                Event::Peer(to, message) => self.peers.push_back((to, message)),
             }
             self.log.append(&mut self.core.collected.entries);
         }
@@ -316,6 +329,21 @@ impl Rig {
         self.collect();
     }
 
+    /// Hands one message about a transaction over. Says whether there was one.
+    pub fn carry_peer(&mut self) -> bool {
+        let Some((to, message)) = self.peers.pop_front() else {
+            return false;
+        };
+        self.core.with(to, |shard, world| shard.peer(message, world));
+        self.collect();
+        true
+    }
+
+    /// Hands over what shards say to each other, without making anything durable.
+    pub fn carry_peers(&mut self) {
+        while self.carry_peer() {}
+    }
+
     /// Makes everything durable and hands everything over until nothing is left to do.
     pub fn run_to_rest(&mut self) {
         for _ in 0..10_000 {
@@ -324,6 +352,7 @@ impl Rig {
                 self.deliver(to, delivery);
             } else if let Some(acknowledgement) = self.acknowledgements.pop_front() {
                 self.acknowledge(acknowledgement);
+            } else if self.carry_peer() {
             } else if !self.offloads.is_empty() {
                 self.finish_offload();
             } else {
@@ -403,7 +432,8 @@ impl Rig {
         assert_eq!(self.core.engine.waiting_frames(), 0, "frames were forgotten in the engine");
         assert_eq!(self.core.unbound_routes(), 0);
         for shard in self.core.shards.values() {
-            assert_eq!((shard.waiting(), shard.locked_entities(), shard.held_replies()), (0, 0, 0));
+            let left = (shard.waiting(), shard.locked_entities(), shard.held_replies(), shard.unfinished());
+            assert_eq!(left, (0, 0, 0, 0), "(waiting, locked, held, unfinished)");
         }
     }
 }

@@ -28,8 +28,18 @@ fn key(rng: &mut Rng, name: &str, count: usize, shard_count: u16) -> String {
     format!("{}{name}{}", tag(shard, shard_count), rng.index(count))
 }
 
-fn account(bank: &str, number: usize) -> String {
-    format!("{bank}account{number}")
+/// The bank whose accounts are spread over all shards.
+const WIDE: &str = "wide";
+
+fn bank(rng: &mut Rng, shard_count: u16) -> String {
+    if rng.chance(1, 2) { WIDE.to_owned() } else { tag(rng.below(u64::from(shard_count)), shard_count) }
+}
+
+fn account(bank: &str, number: usize, shard_count: u16) -> String {
+    match bank {
+        WIDE => format!("{}{bank}{number}", tag(number as u64 % u64::from(shard_count), shard_count)),
+        _ => format!("{bank}account{number}"),
+    }
 }
 
 fn pause(rng: &mut Rng, script: Script) -> Script {
@@ -62,9 +72,10 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
             (Kind::Read { key }, pause(rng, Script::new()).get("n"))
         }
         _ => {
-            let bank = tag(rng.below(u64::from(shard_count)), shard_count);
-            let look = |number| Callee::read("account", &account(&bank, number), Script::new().get("balance"));
-            let slow = |number| Callee::read("account", &account(&bank, number), Script::new().hash().get("balance"));
+            let bank = bank(rng, shard_count);
+            let account = |number| account(&bank, number, shard_count);
+            let look = |number| Callee::read("account", &account(number), Script::new().get("balance"));
+            let slow = |number| Callee::read("account", &account(number), Script::new().hash().get("balance"));
             let is_slow = rng.chance(1, 3);
             let looks = (0..ACCOUNTS).map(|number| if is_slow && number == 1 { slow(number) } else { look(number) });
             (Kind::Audit { bank: bank.clone() }, Script::new().all(looks))
@@ -78,9 +89,11 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
 
 fn transfer(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
     let mark = format!("op{id}");
-    let bank = tag(rng.below(u64::from(shard_count)), shard_count);
+    let bank = bank(rng, shard_count);
     let (here, there) = (rng.index(ACCOUNTS), rng.index(ACCOUNTS - 1));
-    let (from, to) = (account(&bank, here), account(&bank, (here + 1 + there) % ACCOUNTS));
+    let other = (here + 1 + there) % ACCOUNTS;
+    let (from, to) = (account(&bank, here, shard_count), account(&bank, other, shard_count));
+    let third = account(&bank, ACCOUNTS - here - other, shard_count);
     let amount = 1 + rng.below(50) as i64;
     let mut script = pause(rng, Script::new()).at_least("balance", -100).add("balance", -amount).add(&mark, 1);
     if rng.chance(1, 3) {
@@ -88,6 +101,14 @@ fn transfer(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
         script = script.try_call(Callee::run("account", &to, failing));
     }
     let deposit = pause(rng, Script::new()).add("balance", amount).add(&mark, 1);
-    script = pause(rng, script).call(Callee::run("account", &to, deposit));
-    (Kind::Transfer { from, to, amount }, script.returns(id))
+    let note = Callee::run("account", &third, pause(rng, Script::new()).add(&format!("via{id}"), 1));
+    let script = pause(rng, script);
+    let (script, via) = match rng.below(4) {
+        // The callee calls on, perhaps back to where the transaction came from.
+        0 => (script.call(Callee::run("account", &to, deposit.call(note))), Some(third)),
+        1 => (script.all([Callee::run("account", &to, deposit), note]), Some(third)),
+        2 => (script.start(note).call(Callee::run("account", &to, deposit)), Some(third)),
+        _ => (script.call(Callee::run("account", &to, deposit)), None),
+    };
+    (Kind::Transfer { from, to, amount, via }, script.returns(id))
 }

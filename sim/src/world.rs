@@ -161,11 +161,11 @@ impl World {
             58..=61 => self.on_node(core, "due messages start", |node, _| {
                 node.run_due(core);
             }),
-            62..=67 => self.on_node(core, "a message is carried", |node, rng| {
+            62..=70 => self.on_node(core, "a message is carried", |node, rng| {
                 let (is_lost, is_doubled) = (rng.chance(1, 12), rng.chance(1, 8));
-                node.carry(core, is_lost, is_doubled);
+                node.carry(core, rng.index(3), is_lost, is_doubled);
             }),
-            68..=75 => self.on_node(core, "work ends", |node, rng| {
+            71..=75 => self.on_node(core, "work ends", |node, rng| {
                 node.finish_offload(core, rng.draw());
             }),
             76..=79 => self.tick(),
@@ -400,7 +400,7 @@ impl World {
     fn check(&mut self, is_final: bool) -> Checked {
         let Some(node) = self.node.as_mut() else { return Ok(()) };
         let shard_count = self.machine.shard_count;
-        check_all(&mut View { ledger: &self.ledger, node, history: &self.history, shard_count, is_final })
+        check_all(&mut View::new(&self.ledger, node, &self.history, shard_count, is_final))
     }
 
     /// Ends the faults, and goes on until nothing is under way and nothing is unknown.
@@ -459,7 +459,7 @@ impl World {
                 node.begin_commit(core);
                 node.end_commit(core);
                 while node.finish_offload(core, 0) {}
-                while node.carry(core, false, false) {}
+                while node.carry(core, 0, false, false) {}
                 if self.machine.disk.has_crashed() {
                     break;
                 }

@@ -50,6 +50,8 @@ pub enum HandlerKind {
     Transaction,
     /// Reads only.
     Query,
+    /// Runs for long, in steps that are transactions of their own.
+    Workflow,
 }
 
 /// One HTTP route of a service, mounted at `/{service}{path}`.

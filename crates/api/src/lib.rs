@@ -10,7 +10,10 @@ mod principal;
 mod route;
 
 pub use app::{AppFile, AppInfo, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo};
-pub use backend::{Backend, CallRequest, Health, Invocation, InvocationStatus, SendRequest, StateReply, StateRequest};
+pub use backend::{
+    Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page,
+    SendRequest, StateReply, StateRequest, Target, WorkflowState,
+};
 pub use millrace_base::{Error, ErrorCode};
 pub use principal::{Permission, Principal, Role, RoleError};
 pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};

@@ -6,10 +6,11 @@ use bytes::Bytes;
 
 /// Names no service may have, because fronts mount their own operations there
 /// (`/{service}/…` is where a service's routes are mounted). In alphabetical order.
-pub const RESERVED_SERVICES: [&str; 12] = [
+pub const RESERVED_SERVICES: [&str; 13] = [
     "apps",
     "call",
     "console",
+    "dead-letters",
     "errors",
     "healthz",
     "invocations",

@@ -12,8 +12,12 @@ pub enum ErrorCode {
     AmbiguousService,
     AppRefused,
     BadRequest,
+    Cancelled,
     CpuLimit,
     DepthLimit,
+    Diverged,
+    FetchFailed,
+    FetchRefused,
     Forbidden,
     FunctionFailed,
     HeadersTooLarge,
@@ -46,15 +50,19 @@ pub enum ErrorCode {
 /// One row of the table of codes: code, text, HTTP status, title.
 type Row = (ErrorCode, &'static str, u16, &'static str);
 
-const TABLE: [Row; 33] = {
+const TABLE: [Row; 37] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", 409, "The function refused the call and rolled everything back"),
         (AmbiguousService, "ambiguous-service", 409, "Several apps have a service of this name"),
         (AppRefused, "app-refused", 422, "The app cannot be deployed as it is"),
         (BadRequest, "bad-request", 400, "The request is malformed"),
+        (Cancelled, "cancelled", 409, "The workflow was cancelled"),
         (CpuLimit, "cpu-limit", 500, "The function used up its CPU time"),
         (DepthLimit, "depth-limit", 500, "Calls nest too deeply"),
+        (Diverged, "diverged", 500, "A workflow's code does not follow what it did before"),
+        (FetchFailed, "fetch-failed", 502, "The server outside gave no usable response"),
+        (FetchRefused, "fetch-refused", 500, "The app may not make this request to the outside"),
         (Forbidden, "forbidden", 403, "The API key does not allow this"),
         (FunctionFailed, "function-failed", 500, "The function threw an error and was rolled back"),
         (HeadersTooLarge, "headers-too-large", 431, "The request's headers are too large"),

@@ -101,6 +101,23 @@ pub const MESSAGE_ATTEMPTS: u32 = 16;
 /// Calls that may queue for one entity: beyond this, waiting longer helps nobody.
 pub const ENTITY_QUEUE: usize = 4096;
 
+/// How long the result of a workflow's call is kept where it took effect, if the workflow's shard
+/// never says that it has noted it. It says so within moments, unless it is down.
+pub const ONCE_RETENTION_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+
+/// Operations of one workflow: each is a row of its journal, read again whenever it starts again.
+pub const WORKFLOW_OPERATIONS: u32 = 10_000;
+
+/// Workflows of one shard whose code stays in memory while they only sleep or wait. The others
+/// run again from their journal when they wake.
+pub const WORKFLOWS_AWAKE: usize = 256;
+
+/// Workflows of one shard that are taken up again at once after a start; the others follow.
+pub const WORKFLOWS_PER_INPUT: usize = 16;
+
+/// Signals that wait for one workflow.
+pub const SIGNALS_PER_WORKFLOW: usize = 1_000;
+
 /// Messages of one shard that may run at the same time.
 pub const RUNNING_MESSAGES: usize = 64;
 
@@ -131,3 +148,73 @@ pub const BATCH_BYTES: usize = 64 << 20;
 /// CPU time that loading one service may take. Apart from `CPU_MS`: it happens once, on a cold
 /// machine too, and must not keep a node from starting.
 pub const LOAD_CPU_MS: u64 = 2_000;
+
+/// How long an outside request may take when the call does not say.
+pub const FETCH_TIMEOUT_MS: u64 = 10_000;
+
+/// How long an outside request may take at most: longer work is started with one request and
+/// asked about with another, or reported with a signal.
+pub const FETCH_LONGEST_MS: u64 = 60_000;
+
+/// Bytes of an outside request's body: as much as a call may take in.
+pub const FETCH_REQUEST_BYTES: usize = 4 << 20;
+
+/// Bytes of an outside response's body. It is held whole, and a workflow keeps it in its journal.
+pub const FETCH_RESPONSE_BYTES: usize = 4 << 20;
+
+/// Times a workflow sends an outside request again when the call does not say: with back-off,
+/// enough to outlast the restart of a server.
+pub const FETCH_RETRIES: u32 = 5;
+
+/// Times a workflow may send an outside request again at most.
+pub const FETCH_MOST_RETRIES: u32 = 100;
+
+/// Bytes of an outside request's URL: what common servers take.
+pub const FETCH_URL_BYTES: usize = 8 << 10;
+
+/// Bytes in the name of a workflow's step or signal: such names are kept in its journal, and often
+/// hold a key.
+pub const STEP_NAME_BYTES: usize = 256;
+
+/// Schedules one service may declare: each is a timer that never goes away.
+pub const SCHEDULES: usize = 256;
+
+/// Lines of `allow` under `[fetch]` in an app's `millrace.toml`: each is looked at for each fetch.
+pub const FETCH_RULES: usize = 256;
+
+/// Headers a function may send with a fetch.
+pub const FETCH_HEADERS: usize = 64;
+
+/// Bytes of all headers a function sends with a fetch: what servers commonly take.
+pub const FETCH_HEADER_BYTES: usize = 16 << 10;
+
+/// Headers of the response to a fetch.
+pub const FETCH_RESPONSE_HEADERS: usize = 128;
+
+/// Bytes of the status line and headers of the response to a fetch: more than servers send.
+pub const FETCH_RESPONSE_HEADER_BYTES: usize = 64 << 10;
+
+/// Connections to servers outside that one node may have, idle ones included. Times the size of
+/// a response, it bounds the memory that fetches hold.
+pub const FETCH_CONNECTIONS: usize = 256;
+
+/// Idle connections kept for one server by one core.
+pub const FETCH_IDLE_PER_HOST: usize = 64;
+
+/// How long an idle connection is kept: less than the 5 s after which common servers close it, so
+/// that requests rarely meet a connection about to close.
+pub const FETCH_IDLE_MS: u64 = 4_000;
+
+/// Names being resolved at once by one node: each takes a thread, for as long as a silent name
+/// server likes.
+pub const FETCH_LOOKUPS: usize = 16;
+
+/// Items of one page of a list, when the request does not say how many.
+pub const PAGE_ITEMS: usize = 50;
+
+/// Items of one page of a list at most: a page is built in memory.
+pub const MOST_PAGE_ITEMS: usize = 1000;
+
+/// Bytes of inputs and outputs that one reply about invocations or dead letters shows: each may be
+/// megabytes, and a journal or a page holds many. Any one of them fits.
+pub const PAGE_BYTES: usize = 16 << 20;

@@ -35,6 +35,46 @@ impl fmt::Display for Lsn {
     }
 }
 
+/// One run of a transaction that touches several shards. A transaction that starts again is
+/// another run: what is still on its way for the first must not reach the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId {
+    /// The shard that coordinates it.
+    pub home: ShardId,
+    /// Drawn at random by each start of that shard, so that no two starts give the same ids.
+    pub incarnation: u64,
+    /// Counted by that shard since its start.
+    pub number: u64,
+}
+
+impl TransactionId {
+    /// How long its bytes are.
+    pub const BYTES: usize = 18;
+
+    /// Home, incarnation, number, each big-endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..2].copy_from_slice(&self.home.0.to_be_bytes());
+        bytes[2..10].copy_from_slice(&self.incarnation.to_be_bytes());
+        bytes[10..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+
+    /// Reads what [`TransactionId::to_bytes`] wrote; `None` for bytes of another length.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (home, rest) = bytes.split_first_chunk::<2>()?;
+        let (incarnation, rest) = rest.split_first_chunk::<8>()?;
+        let number: [u8; 8] = rest.try_into().ok()?;
+        Some(Self {
+            home: ShardId(u16::from_be_bytes(*home)),
+            incarnation: u64::from_be_bytes(*incarnation),
+            number: u64::from_be_bytes(number),
+        })
+    }
+}
+
 /// Milliseconds since 1970-01-01T00:00:00Z. Pure layers are handed the time; they never read a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMillis(pub u64);
@@ -109,6 +149,15 @@ mod tests {
     }
 
     const GOLDEN_FINGERPRINT: u64 = 10_892_399_596_302_795_104;
+
+    #[test]
+    fn transaction_ids_are_stored_as_documented() {
+        let id = TransactionId { home: ShardId(0x0102), incarnation: 3, number: 4 };
+        let bytes = *b"\x01\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04";
+        assert_eq!(id.to_bytes(), bytes);
+        assert_eq!(TransactionId::from_bytes(&bytes), Some(id));
+        assert_eq!(TransactionId::from_bytes(&bytes[1..]), None);
+    }
 
     #[test]
     fn a_tag_replaces_the_key() {

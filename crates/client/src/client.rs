@@ -106,21 +106,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What became of a sent call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Invocation {
-    /// As returned by [`Client::send`].
-    pub id: String,
-    /// `pending`, `succeeded` or `failed`.
-    pub status: String,
-    /// The handler's output, once succeeded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<serde_json::Value>,
-    /// Why it failed, once failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<serde_json::Value>,
-}
-
 /// Whether the node serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
@@ -186,14 +171,6 @@ impl Client {
         }
         let reply = self.post_call(call, &path).await?;
         parse::<Sent>(&reply.body).map(|sent| sent.id)
-    }
-
-    /// What became of a sent call.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
-    pub async fn invocation(&self, id: &str) -> Result<Invocation, ClientError> {
-        parse(&self.get(&format!("/invocations/{}", segment(id))).await?.body)
     }
 
     /// An entity's committed state: all fields as a JSON object, or one field as it is stored.
@@ -265,7 +242,7 @@ impl Client {
         }
     }
 
-    async fn get(&self, path: &str) -> Result<Reply, ClientError> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Reply, ClientError> {
         self.request(&Prepared::get(path)).await
     }
 
@@ -281,7 +258,7 @@ impl Client {
     }
 
     /// Sends a request, again and again where that is safe, until the deadline.
-    async fn request(&self, prepared: &Prepared<'_>) -> Result<Reply, ClientError> {
+    pub(crate) async fn request(&self, prepared: &Prepared<'_>) -> Result<Reply, ClientError> {
         let deadline = Instant::now() + self.options.timeout;
         let mut tries = 0;
         loop {
@@ -320,21 +297,21 @@ impl Client {
 }
 
 /// A request that can be built as often as it has to be sent.
-struct Prepared<'a> {
-    method: Method,
-    path: &'a str,
-    content_type: &'static str,
-    body: Bytes,
-    idempotency_key: Option<&'a str>,
+pub(crate) struct Prepared<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a str,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Bytes,
+    pub(crate) idempotency_key: Option<&'a str>,
 }
 
 impl<'a> Prepared<'a> {
-    fn get(path: &'a str) -> Self {
+    pub(crate) fn get(path: &'a str) -> Self {
         Self { method: Method::GET, path, content_type: "", body: Bytes::new(), idempotency_key: None }
     }
 }
 
-fn segment(text: &str) -> String {
+pub(crate) fn segment(text: &str) -> String {
     match text {
         // A path of dots would be taken for a relative one on its way.
         "." => "%2E".to_owned(),
@@ -343,7 +320,7 @@ fn segment(text: &str) -> String {
     }
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
     serde_json::from_slice(body).map_err(|error| ClientError::BadReply(format!("{error} in {}", excerpt(body))))
 }
 

@@ -13,7 +13,9 @@ mod client;
 mod error;
 mod pack;
 mod transport;
+mod workflows;
 
-pub use client::{Call, Client, ClientOptions, Health, Invocation};
+pub use client::{Call, Client, ClientOptions, Health};
 pub use error::{ClientError, Problem};
 pub use pack::pack_directory;
+pub use workflows::{DeadLetter, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep};

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millrace_client::{Call, Client, ClientError, ClientOptions};
+use millrace_client::{Call, Client, ClientError, ClientOptions, EntityKey, InvocationFilter};
 
 /// Requests as they came: first line, headers, body.
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -103,6 +103,68 @@ async fn the_contract_is_spoken_over_one_connection() {
     );
     assert!(seen[0].contains("authorization: Bearer secret\r\n") && seen[0].contains("idempotency-key: k1\r\n"));
     assert!(seen[0].ends_with("\r\n\r\n3") && !seen[1].contains("idempotency-key"));
+}
+
+#[tokio::test]
+async fn workflows_and_dead_letters_are_followed_and_steered() {
+    let running = r#"{"id":"w/1","status":"running","app":"trips","service":"trip","key":"ann","handler":"book",
+        "began_ms":7,"input":null,"waits_for":["paid"],"new_member":1,"journal":[
+        {"operation":1,"kind":"call","name":"room/7/hold","ended_ms":8,"output":null},
+        {"operation":2,"kind":"fetch","name":"https://a/","ended_ms":9,"error":{"status":502,"code":"fetch-failed"}}]}"#;
+    let letter =
+        r#"{"id":"d","app":"a","service":"s","key":{"base64":"/w=="},"handler":"h","input_bytes":9,"attempts":16}"#;
+    let (url, seen) = serve(vec![
+        reply(200, "", running),
+        reply(200, "", r#"{"invocations":[{"id":"w","status":"pending"}],"next":"3:1"}"#),
+        reply(200, "", r#"{"invocations":[],"next":null}"#),
+        reply(202, "", ""),
+        reply(503, &format!("{PROBLEM}Retry-After: 0\r\n"), r#"{"status":503,"code":"overloaded"}"#),
+        reply(202, "", ""),
+        reply(200, "", &format!(r#"{{"dead_letters":[{letter}],"next":null}}"#)),
+        reply(202, "", ""),
+        reply(204, "", ""),
+    ]);
+    let client = client(&url);
+    let workflow = client.invocation("w/1").await.unwrap();
+    assert_eq!((workflow.input, workflow.output), (Some(serde_json::Value::Null), None));
+    let journal = workflow.journal.unwrap();
+    assert_eq!((journal[0].output.clone(), journal[1].output.clone()), (Some(serde_json::Value::Null), None));
+    assert_eq!(journal[1].error.as_ref().unwrap().code, "fetch-failed");
+    let page = client.invocations(&InvocationFilter::default()).await.unwrap();
+    assert_eq!((page.invocations[0].id.as_str(), page.next.as_deref()), ("w", Some("3:1")));
+    let filter = InvocationFilter {
+        app: Some("a"),
+        service: Some("s"),
+        status: Some("running"),
+        after: Some("3:1"),
+        limit: Some(2),
+    };
+    assert_eq!(client.invocations(&filter).await.unwrap().next, None);
+    client.cancel("w/1").await.unwrap();
+    client.signal("w", "paid", &[1], Some("k")).await.unwrap();
+    let letters = client.dead_letters(Some("d-0"), Some(9)).await.unwrap();
+    assert_eq!(letters.dead_letters[0].key, EntityKey::Binary { base64: "/w==".into() });
+    assert_eq!((letters.dead_letters[0].input_bytes, letters.dead_letters[0].attempts), (Some(9), 16));
+    client.retry_dead_letter("d").await.unwrap();
+    client.drop_dead_letter("d").await.unwrap();
+
+    let seen = seen.lock().unwrap();
+    let lines: Vec<&str> = seen.iter().map(|request| request.lines().next().unwrap()).collect();
+    assert_eq!(
+        lines,
+        [
+            "GET /invocations/w%2F1 HTTP/1.1",
+            "GET /invocations HTTP/1.1",
+            "GET /invocations?app=a&service=s&status=running&after=3%3A1&limit=2 HTTP/1.1",
+            "POST /invocations/w%2F1/cancel HTTP/1.1",
+            "POST /invocations/w/signal HTTP/1.1",
+            "POST /invocations/w/signal HTTP/1.1",
+            "GET /dead-letters?after=d-0&limit=9 HTTP/1.1",
+            "POST /dead-letters/d/retry HTTP/1.1",
+            "DELETE /dead-letters/d HTTP/1.1",
+        ]
+    );
+    assert!(seen[5].contains("idempotency-key: k\r\n") && seen[5].ends_with(r#"{"name":"paid","payload":[1]}"#));
 }
 
 #[tokio::test]

@@ -88,18 +88,23 @@ impl Entry<'_> {
         out.extend_from_slice(&self.shard.0.to_le_bytes());
         out.extend_from_slice(&self.lsn.0.to_le_bytes());
         out.extend_from_slice(&self.time.0.to_le_bytes());
-        out.extend_from_slice(&length_u32(self.writes.len()).to_le_bytes());
-        for write in self.writes {
-            let entity = write.entity.as_bytes();
-            let value = write.value.as_ref().map(Value::encoded);
-            out.extend_from_slice(&length_u16(entity.len()).to_le_bytes());
-            out.extend_from_slice(&length_u16(write.field.len()).to_le_bytes());
-            let value_length = value.map_or(0, |value| length_u32(value.len() + 1));
-            out.extend_from_slice(&value_length.to_le_bytes());
-            out.extend_from_slice(entity);
-            out.extend_from_slice(&write.field);
-            out.extend_from_slice(value.unwrap_or_default());
-        }
+        put_writes(out, self.writes);
+    }
+}
+
+/// Appends the number of writes and the writes themselves.
+pub(crate) fn put_writes(out: &mut Vec<u8>, writes: &[Write]) {
+    out.extend_from_slice(&length_u32(writes.len()).to_le_bytes());
+    for write in writes {
+        let entity = write.entity.as_bytes();
+        let value = write.value.as_ref().map(Value::encoded);
+        out.extend_from_slice(&length_u16(entity.len()).to_le_bytes());
+        out.extend_from_slice(&length_u16(write.field.len()).to_le_bytes());
+        let value_length = value.map_or(0, |value| length_u32(value.len() + 1));
+        out.extend_from_slice(&value_length.to_le_bytes());
+        out.extend_from_slice(entity);
+        out.extend_from_slice(&write.field);
+        out.extend_from_slice(value.unwrap_or_default());
     }
 }
 
@@ -159,16 +164,7 @@ impl<'a> EntryRef<'a> {
         let shard = ShardId(reader.u16()?);
         let lsn = Lsn(reader.u64()?);
         let time = UnixMillis(reader.u64()?);
-        let count = reader.u32()? as usize;
-        // A write takes at least its head, so a count that the bytes cannot hold is refused
-        // before anything is allocated for it.
-        if count > bytes.len() / WRITE_HEAD_BYTES {
-            return Err(DecodeError::Length);
-        }
-        let mut writes = Vec::with_capacity(count);
-        for _ in 0..count {
-            writes.push(read_write(&mut reader)?);
-        }
+        let writes = read_writes(&mut reader)?;
         reader.end()?;
         Ok(Self { shard, lsn, time, writes })
     }
@@ -183,6 +179,21 @@ pub(crate) fn check_version(version: u8, kind: u8) -> Result<(), DecodeError> {
         return Err(DecodeError::Kind(kind));
     }
     Ok(())
+}
+
+/// Reads what [`put_writes`] wrote.
+pub(crate) fn read_writes<'a>(reader: &mut FieldReader<'a>) -> Result<Vec<WriteRef<'a>>, DecodeError> {
+    let count = reader.u32()? as usize;
+    // A write takes at least its head, so a count that the bytes cannot hold is refused before
+    // anything is allocated for it.
+    if count > reader.left() / WRITE_HEAD_BYTES {
+        return Err(DecodeError::Length);
+    }
+    let mut writes = Vec::with_capacity(count);
+    for _ in 0..count {
+        writes.push(read_write(reader)?);
+    }
+    Ok(writes)
 }
 
 fn read_write<'a>(reader: &mut FieldReader<'a>) -> Result<WriteRef<'a>, DecodeError> {

@@ -1,5 +1,7 @@
 //! Length-prefixed pieces shared by the formats of this crate.
 
+use millrace_base::{Error, ErrorCode};
+
 use crate::DecodeError;
 
 /// Appends `text` behind its 4-byte little-endian length.
@@ -12,6 +14,14 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u32::try_from(bytes.len()).expect("limits keep fields below 4 GiB");
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(bytes);
+}
+
+/// Appends an error: code, message, whether there is a detail, detail.
+pub(crate) fn put_error(out: &mut Vec<u8>, error: &Error) {
+    put_text(out, error.code.as_str());
+    put_text(out, &error.message);
+    out.push(u8::from(error.detail.is_some()));
+    put_text(out, error.detail.as_deref().unwrap_or_default());
 }
 
 /// Takes fixed-size and length-prefixed pieces off the front of a byte string.
@@ -55,9 +65,23 @@ impl<'a> FieldReader<'a> {
         std::str::from_utf8(self.bytes()?).map(str::to_owned).map_err(|_| DecodeError::Length)
     }
 
+    /// What [`put_error`] wrote. A code of a later version reads as `internal`.
+    pub(crate) fn error(&mut self) -> Result<Error, DecodeError> {
+        let code = ErrorCode::parse(&self.text()?).unwrap_or(ErrorCode::Internal);
+        let message = self.text()?;
+        let [has_detail] = self.array()?;
+        let detail = self.text()?;
+        Ok(Error { code, message, detail: (has_detail == 1).then_some(detail) })
+    }
+
     /// What is left; nothing is left afterwards.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
+    }
+
+    /// How many bytes are left.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
     }
 
     /// Refuses bytes that go on after the structure's end.

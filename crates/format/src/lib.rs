@@ -5,18 +5,30 @@
 //! more than the input justifies. Must not hold policy: when to write, sync, keep or delete.
 
 mod checksum;
+mod dead_letter;
+mod decision;
 mod entry;
 mod fields;
 mod frame;
+mod journal;
 mod message;
 mod outcome;
+mod prepared;
 mod segment;
+mod signal;
+mod workflow;
 
 pub use checksum::crc32c;
+pub use dead_letter::DeadLetterRecord;
+pub use decision::Decision;
 pub use entry::{DecodeError, Entry, EntryRef, Write, WriteRef};
 pub use frame::{FRAME_HEADER_BYTES, bind_frames, encode_body_frame, encode_frame, entry_position, read_frame};
-pub use message::MessageRecord;
+pub use journal::{JournalRow, StepKind};
+pub use message::{MessageRecord, Position};
 pub use outcome::{Outcome, OutcomeResult};
+pub use prepared::Prepared;
 pub use segment::{
     BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError,
 };
+pub use signal::SignalRecord;
+pub use workflow::WorkflowRecord;

@@ -5,27 +5,40 @@
 //! message (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
-//!  1      1      flags: bit 0 = its outcome is kept for `GET /invocations/{id}`
+//!  1      1      flags: bit 0 = its outcome is kept for `GET /invocations/{id}`, bit 1 = it has an
+//!                invocation id of its own, bit 2 = it is a signal to the workflow of that id
 //!  2      4      attempts made so far, little-endian
 //!  6      8      due, Unix milliseconds, little-endian
-//! 14      …      text app, text service, text handler, 4-byte length + key, rest: JSON input
+//! 14      …      if bit 1: 2 shard, 8 LSN, 2 index of the invocation
+//!  …      …      text app, text service, text handler, 4-byte length + key, rest: JSON input
+//!                (of a signal: app of the sender, nothing, the signal's name, nothing, payload)
 //! text = 4-byte little-endian length, then UTF-8
 //! ```
 
 use bytes::Bytes;
-use millrace_base::UnixMillis;
+use millrace_base::{Lsn, ShardId, UnixMillis};
 
 use crate::DecodeError;
 use crate::fields::{FieldReader, put_bytes, put_text};
 
 const VERSION: u8 = 1;
 const KEEPS_OUTCOME: u8 = 1;
+const HAS_INVOCATION: u8 = 2;
+const IS_SIGNAL: u8 = 4;
+
+/// The parts of an invocation's id: shard, LSN, index.
+pub type Position = (ShardId, Lsn, u16);
 
 /// A call to make later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageRecord {
     /// Whether somebody may ask for its outcome.
     pub keeps_outcome: bool,
+    /// The id of the invocation it starts, if that was chosen by the sender; of a signal, the
+    /// workflow it is for.
+    pub invocation: Option<Position>,
+    /// Whether it is a signal.
+    pub is_signal: bool,
     /// How often it was tried.
     pub attempts: u32,
     /// Not to run before this.
@@ -47,9 +60,18 @@ impl MessageRecord {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.input.len());
-        out.extend_from_slice(&[VERSION, if self.keeps_outcome { KEEPS_OUTCOME } else { 0 }]);
+        let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        let flags = flag(self.keeps_outcome, KEEPS_OUTCOME)
+            | flag(self.invocation.is_some(), HAS_INVOCATION)
+            | flag(self.is_signal, IS_SIGNAL);
+        out.extend_from_slice(&[VERSION, flags]);
         out.extend_from_slice(&self.attempts.to_le_bytes());
         out.extend_from_slice(&self.due.0.to_le_bytes());
+        if let Some((shard, lsn, index)) = self.invocation {
+            out.extend_from_slice(&shard.0.to_le_bytes());
+            out.extend_from_slice(&lsn.0.to_le_bytes());
+            out.extend_from_slice(&index.to_le_bytes());
+        }
         put_text(&mut out, &self.app);
         put_text(&mut out, &self.service);
         put_text(&mut out, &self.handler);
@@ -68,13 +90,21 @@ impl MessageRecord {
         if version != VERSION {
             return Err(DecodeError::Version(version));
         }
-        if flags & !KEEPS_OUTCOME != 0 {
+        if flags & !(KEEPS_OUTCOME | HAS_INVOCATION | IS_SIGNAL) != 0 {
             return Err(DecodeError::Kind(flags));
         }
+        let attempts = reader.u32()?;
+        let due = UnixMillis(reader.u64()?);
+        let invocation = match flags & HAS_INVOCATION {
+            0 => None,
+            _ => Some((ShardId(reader.u16()?), Lsn(reader.u64()?), reader.u16()?)),
+        };
         Ok(Self {
             keeps_outcome: flags & KEEPS_OUTCOME != 0,
-            attempts: reader.u32()?,
-            due: UnixMillis(reader.u64()?),
+            attempts,
+            due,
+            invocation,
+            is_signal: flags & IS_SIGNAL != 0,
             app: reader.text()?,
             service: reader.text()?,
             handler: reader.text()?,
@@ -92,11 +122,11 @@ mod tests {
     proptest! {
         #[test]
         fn messages_round_trip(
-            keeps_outcome in any::<bool>(), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
+            keeps_outcome in any::<bool>(), is_signal in any::<bool>(), lsn in proptest::option::of(any::<u64>()), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
             key in proptest::collection::vec(any::<u8>(), 0..9), input in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
             let message = MessageRecord {
-                keeps_outcome, attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
+                keeps_outcome, is_signal, invocation: lsn.map(|lsn| (ShardId(7), Lsn(lsn), 9)), attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
                 input: input.into(),
             };
             prop_assert_eq!(MessageRecord::decode(&message.encode()), Ok(message));
@@ -112,6 +142,8 @@ mod tests {
     fn the_format_is_the_documented_one() {
         let message = MessageRecord {
             keeps_outcome: true,
+            invocation: None,
+            is_signal: false,
             attempts: 2,
             due: UnixMillis(3),
             app: "a".into(),
@@ -122,5 +154,8 @@ mod tests {
         };
         let golden = b"\x01\x01\x02\0\0\0\x03\0\0\0\0\0\0\0\x01\0\0\0a\x01\0\0\0s\x01\0\0\0h\x01\0\0\0\x09null";
         assert_eq!(message.encode(), golden);
+        let signal = MessageRecord { invocation: Some((ShardId(1), Lsn(2), 3)), is_signal: true, ..message };
+        let golden = b"\x01\x07\x02\0\0\0\x03\0\0\0\0\0\0\0\x01\0\x02\0\0\0\0\0\0\0\x03\0\x01\0\0\0a\x01\0\0\0s\x01\0\0\0h\x01\0\0\0\x09null";
+        assert_eq!(signal.encode(), golden);
     }
 }

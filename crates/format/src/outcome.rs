@@ -11,16 +11,17 @@
 //! 18      …      by kind
 //!                1: JSON text
 //!                2: 2 status, 2 header count, headers (each: text name, text value), rest: body
-//!                3: text code, text message, 1 has detail, text detail
+//!                3: error
 //!                4: 8 LSN, 2 index of the invocation
 //! text = 4-byte little-endian length, then UTF-8
+//! error = text code, text message, 1 has detail, text detail
 //! ```
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, UnixMillis};
+use millrace_base::{Error, Lsn, UnixMillis};
 
 use crate::DecodeError;
-use crate::fields::{FieldReader, put_text};
+use crate::fields::{FieldReader, put_error, put_text};
 
 const VERSION: u8 = 1;
 
@@ -85,12 +86,7 @@ impl Outcome {
                 }
                 out.extend_from_slice(body);
             }
-            OutcomeResult::Error(error) => {
-                put_text(&mut out, error.code.as_str());
-                put_text(&mut out, &error.message);
-                out.push(u8::from(error.detail.is_some()));
-                put_text(&mut out, error.detail.as_deref().unwrap_or_default());
-            }
+            OutcomeResult::Error(error) => put_error(&mut out, error),
             OutcomeResult::Sent(lsn, index) => {
                 out.extend_from_slice(&lsn.0.to_le_bytes());
                 out.extend_from_slice(&index.to_le_bytes());
@@ -123,13 +119,7 @@ impl Outcome {
                 }
                 OutcomeResult::Reply { status, headers, body: Bytes::copy_from_slice(reader.rest()) }
             }
-            3 => {
-                let code = ErrorCode::parse(&reader.text()?).unwrap_or(ErrorCode::Internal);
-                let message = reader.text()?;
-                let [has_detail] = reader.array()?;
-                let detail = reader.text()?;
-                OutcomeResult::Error(Error { code, message, detail: (has_detail == 1).then_some(detail) })
-            }
+            3 => OutcomeResult::Error(reader.error()?),
             4 => OutcomeResult::Sent(Lsn(reader.u64()?), reader.u16()?),
             other => return Err(DecodeError::Kind(other)),
         };
@@ -141,6 +131,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millrace_base::ErrorCode;
     use proptest::prelude::*;
 
     fn result() -> impl Strategy<Value = OutcomeResult> {

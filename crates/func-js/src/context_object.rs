@@ -31,7 +31,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
 ];
 
 /// The longest delay of a message: ten years, so that times stay far from their type's end.
-const DELAY_MS: f64 = 10.0 * 365.0 * 24.0 * 3600.0 * 1000.0;
+pub(crate) const DELAY_MS: f64 = 10.0 * 365.0 * 24.0 * 3600.0 * 1000.0;
 
 impl Isolate {
     /// A `ctx` for the running frame.
@@ -70,7 +70,7 @@ impl Isolate {
     }
 
     #[inline]
-    fn check_context(&self, this: Raw) -> Result<(), Thrown> {
+    pub(crate) fn check_context(&self, this: Raw) -> Result<(), Thrown> {
         self.check_tag(this, self.context_class, "ctx")
     }
 
@@ -106,7 +106,7 @@ impl Isolate {
     }
 
     #[inline]
-    fn check_utf8(&self, text: &Text) -> Result<(), Thrown> {
+    pub(crate) fn check_utf8(&self, text: &Text) -> Result<(), Thrown> {
         match std::str::from_utf8(text.bytes()) {
             Ok(_) => Ok(()),
             Err(_) => Err(self.context.throw_type("a name must not contain half of a surrogate pair")),
@@ -114,7 +114,7 @@ impl Isolate {
     }
 
     /// An entity's key: a string or bytes, at most [`limits::KEY_BYTES`].
-    fn entity_key(&self, raw: Raw) -> Result<Vec<u8>, Thrown> {
+    pub(crate) fn entity_key(&self, raw: Raw) -> Result<Vec<u8>, Thrown> {
         let key = if kind(raw) == Kind::String {
             let text = self.context.text(raw)?;
             self.check_utf8(&text)?;
@@ -140,7 +140,7 @@ impl Isolate {
     }
 
     /// The JSON text of a call's input.
-    fn input(&self, raw: Raw) -> Result<Bytes, Thrown> {
+    pub(crate) fn input(&self, raw: Raw) -> Result<Bytes, Thrown> {
         let mut buffer = self.take_scratch();
         let written = self.write_message(raw, &mut buffer);
         let input = Bytes::copy_from_slice(&buffer);
@@ -291,9 +291,9 @@ fn entries(call: &Call<'_>) -> Result<Value, Thrown> {
     Ok(array)
 }
 
-/// Reads service, key, handler and input of `ctx.call` and `ctx.send`.
+/// Reads service, key, handler and input of `ctx.call`, `ctx.send` and `ctx.compensate`.
 #[inline]
-fn nested_call(call: &Call<'_>) -> Result<NestedCall, Thrown> {
+pub(crate) fn nested_call(call: &Call<'_>) -> Result<NestedCall, Thrown> {
     let isolate = call.isolate;
     isolate.check_context(call.this)?;
     let (service, handler) = (call.argument(0), call.argument(2));
@@ -320,8 +320,10 @@ fn send(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
     let NestedCall { handler, key, input } = nested_call(call)?;
     let delay_ms = delay(isolate, call.argument(4))?;
-    isolate.with_host(|host| host.send(Message { handler, key, input, delay_ms }))?;
-    Ok(call.context.own(UNDEFINED))
+    match isolate.with_host(|host| host.send(Message { handler, key, input, delay_ms }))? {
+        Some(invocation) => call.context.string(invocation.as_bytes()),
+        None => Ok(call.context.own(UNDEFINED)),
+    }
 }
 
 fn delay(isolate: &Isolate, options: Raw) -> Result<u64, Thrown> {
@@ -329,13 +331,7 @@ fn delay(isolate: &Isolate, options: Raw) -> Result<u64, Thrown> {
         return Ok(0);
     }
     let value = isolate.context.get(options, isolate.atoms.delay_ms)?;
-    match kind(value.raw()) {
-        Kind::Undefined | Kind::Null => Ok(0),
-        Kind::Int(delay) if delay >= 0 => Ok(delay as u64),
-        // The range makes the conversion exact but for the fraction.
-        Kind::Float(delay) if (0.0..=DELAY_MS).contains(&delay) => Ok(delay as u64),
-        _ => Err(isolate.context.throw_type("delay_ms must be a number of milliseconds from 0 to ten years")),
-    }
+    if is_nullish(value.raw()) { Ok(0) } else { isolate.milliseconds(value.raw(), "delay_ms") }
 }
 
 fn now(call: &Call<'_>) -> Result<Value, Thrown> {
@@ -393,14 +389,14 @@ impl Isolate {
 
     /// A number from 0 to 1, 1 excluded.
     pub(crate) fn random_value(&self) -> Result<Value, Thrown> {
-        let bits = self.with_host(|host| Ok(host.random()))?;
+        let bits = self.random_bits()?;
         // 53 bits are what a double holds.
         Ok(self.context.own(number((bits >> 11) as f64 / (1u64 << 53) as f64)))
     }
 
     /// A random UUID (RFC 9562, version 4).
     pub(crate) fn uuid_value(&self) -> Result<Value, Thrown> {
-        let (high, low) = self.with_host(|host| Ok((host.random(), host.random())))?;
+        let (high, low) = (self.random_bits()?, self.random_bits()?);
         let high = (high & 0xFFFF_FFFF_FFFF_0FFF) | 0x4000;
         let low = (low & 0x3FFF_FFFF_FFFF_FFFF) | 0x8000_0000_0000_0000;
         let (a, b, c) = (high >> 32, (high >> 16) & 0xFFFF, high & 0xFFFF);

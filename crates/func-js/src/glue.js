@@ -39,16 +39,80 @@ delete Error.prepareStackTrace;
 const HostDate = Date;
 function InvocationDate(...parts) {
   if (new.target === undefined) return new HostDate(natives.now()).toString();
-  return Reflect.construct(HostDate, parts.length === 0 ? [natives.now()] : parts, new.target);
+  if (parts.length === 0) parts = [natives.now()];
+  else if (parts.length > 1) parts = [HostDate.UTC(...parts)];
+  else if (typeof parts[0] === "string") parts = [parseDate(parts[0])];
+  return Reflect.construct(HostDate, parts, new.target);
+}
+
+// The machine's time zone would make the same call give another result elsewhere, or after a
+// restart: local time is UTC.
+function letLocalTimeBeUtc() {
+  const { prototype } = HostDate;
+  const set = (name, value) => defineProperty(prototype, name, { value, writable: true, configurable: true });
+  for (const part of ["Date", "Day", "FullYear", "Hours", "Milliseconds", "Minutes", "Month", "Seconds"]) {
+    set(`get${part}`, prototype[`getUTC${part}`]);
+    if (part !== "Day") set(`set${part}`, prototype[`setUTC${part}`]);
+  }
+  const { getTime, toUTCString } = prototype;
+  const methods = {
+    getTimezoneOffset() {
+      return getTime.call(this) * 0;
+    },
+    getYear() {
+      return this.getUTCFullYear() - 1900;
+    },
+    setYear(year) {
+      year = Math.trunc(Number(year));
+      if (getTime.call(this) !== getTime.call(this)) this.setTime(0);
+      return this.setUTCFullYear(year >= 0 && year <= 99 ? year + 1900 : year);
+    },
+    toString() {
+      // "Thu, 01 Jan 1970 00:00:00 GMT"
+      const text = toUTCString.call(this);
+      const [, weekday, day, month, year, time] = /^(\w+), (\d+) (\w+) (-?\d+) (\S+) GMT$/.exec(text) ?? [];
+      return weekday === undefined ? text : `${weekday} ${month} ${day} ${year} ${time} GMT+0000 (UTC)`;
+    },
+    toDateString() {
+      return this.toString().replace(/ \d\d:.*$/, "");
+    },
+    toTimeString() {
+      return this.toString().replace(/^.* (?=\d\d:)/, "");
+    },
+    toLocaleDateString() {
+      return this.toLocaleString().replace(/, .*$/, "");
+    },
+    toLocaleTimeString() {
+      return this.toLocaleString().replace(/^.*, /, "");
+    },
+    toLocaleString() {
+      if (getTime.call(this) !== getTime.call(this)) return "Invalid Date";
+      const two = (number) => `${number}`.padStart(2, "0");
+      const hours = this.getUTCHours();
+      const date = `${two(this.getUTCMonth() + 1)}/${two(this.getUTCDate())}/${`${this.getUTCFullYear()}`.padStart(4, "0")}`;
+      const time = `${two(hours % 12 || 12)}:${two(this.getUTCMinutes())}:${two(this.getUTCSeconds())}`;
+      return `${date}, ${time} ${hours < 12 ? "AM" : "PM"}`;
+    },
+  };
+  for (const name of ownKeys(methods)) set(name, methods[name]);
+}
+
+// Date.parse takes a text without a time zone for local time, so it is given one.
+function parseDate(text) {
+  text = `${text}`;
+  if (/^[-+]?\d{4,6}-\d\d-\d\d[T ][\d:.,]+$/i.test(text)) return HostDate.parse(`${text.replace(" ", "T")}Z`);
+  const isDateOnly = /^[-+]?\d{4,6}(-\d\d){0,2}$/.test(text);
+  const hasZone = /(?:Z|GMT|UTC?|[ECMP][SD]T|[-+]\d\d:?\d\d|[-+]\d\d)\s*(?:\([^)]*\))?\s*$/i.test(text);
+  return HostDate.parse(isDateOnly || hasZone ? text : `${text} GMT`);
 }
 defineProperty(InvocationDate, "name", { value: "Date" });
 defineProperty(InvocationDate, "length", { value: 7 });
 defineProperty(InvocationDate, "prototype", { value: HostDate.prototype, writable: false });
 defineProperty(HostDate.prototype, "constructor", { value: InvocationDate, writable: true, configurable: true });
-for (const name of ["parse", "UTC"]) {
-  defineProperty(InvocationDate, name, { value: HostDate[name], writable: true, configurable: true });
-}
+defineProperty(InvocationDate, "parse", { value: (text) => parseDate(text), writable: true, configurable: true });
+defineProperty(InvocationDate, "UTC", { value: HostDate.UTC, writable: true, configurable: true });
 defineProperty(InvocationDate, "now", { value: natives.now, writable: true, configurable: true });
+letLocalTimeBeUtc();
 defineProperty(globalThis, "Date", { value: InvocationDate, writable: true, configurable: true });
 defineProperty(Math, "random", { value: natives.random, writable: true, configurable: true });
 
@@ -79,6 +143,7 @@ function makeError(code, message, detail) {
 
 const services = new WeakSet();
 const queries = new WeakSet();
+const workflows = new WeakSet();
 
 export function service(handlers) {
   if (typeof handlers !== "object" || handlers === null) {
@@ -103,8 +168,15 @@ export function query(handler) {
   return handler;
 }
 
-export function workflow() {
-  throw new Error("workflows are not supported yet: use a handler, with ctx.send for what comes later");
+export function workflow(handler) {
+  if (typeof handler !== "function") throw new TypeError("workflow() takes a function");
+  workflows.add(handler);
+  return handler;
+}
+
+function kindOf(handler) {
+  if (queries.has(handler) && workflows.has(handler)) throw new TypeError("a handler is a query or a workflow, not both");
+  return queries.has(handler) ? 1 : workflows.has(handler) ? 2 : 0;
 }
 
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
@@ -158,13 +230,40 @@ function addRoute(found, method, path, handler) {
   found.push({ shape, method, path, handler });
 }
 
-// What a service module exports, flat: [name, is query, function, …] and [method, path, function, …].
-function describe(definition, routes) {
+const SCHEDULE = ["cron", "key", "handler", "input"];
+
+function addSchedule(found, definition, name, schedule) {
+  const refuse = (what) => {
+    throw new TypeError(`schedule "${String(name)}": ${what}`);
+  };
+  if (typeof name === "symbol" || !/^[A-Za-z_][A-Za-z0-9_-]{0,63}$/.test(name)) {
+    refuse("use 1 to 64 of A-Z a-z 0-9 _ - for its name, not starting with a digit or -");
+  }
+  if (typeof schedule !== "object" || schedule === null) refuse("it is not an object { cron, key, handler, input }");
+  for (const property of ownKeys(schedule)) {
+    if (!SCHEDULE.includes(property)) refuse(`it has only ${SCHEDULE.join(", ")}, not ${String(property)}`);
+  }
+  const { cron, key, handler, input } = schedule;
+  if (typeof cron !== "string") refuse('cron must be a string, as in "0 3 * * *"');
+  if (typeof handler !== "string") refuse("handler must be the name of a handler of this service");
+  if (definition === undefined || handler[0] === "_" || !Object.hasOwn(definition, handler)) {
+    refuse(`the service has no handler "${handler}"`);
+  }
+  if (queries.has(definition[handler])) refuse(`the handler "${handler}" is a query, which changes nothing`);
+  if (key === undefined) refuse("it needs the key of the entity to call");
+  const json = input === undefined ? "null" : JSON.stringify(input);
+  if (json === undefined) refuse("its input is not JSON");
+  found.push(name, cron, handler, key, json);
+}
+
+// What a service module exports, flat: [name, kind, function, …], [method, path, function, …] and
+// [name, cron, handler, key, JSON, …].
+function describe(definition, routes, schedules) {
   const handlers = [];
   if (definition !== undefined) {
     if (!services.has(definition)) throw new TypeError("the default export must be service({ … })");
     for (const name of ownKeys(definition)) {
-      if (name[0] !== "_") handlers.push(name, queries.has(definition[name]), definition[name]);
+      if (name[0] !== "_") handlers.push(name, kindOf(definition[name]), definition[name]);
     }
   }
   const found = [];
@@ -172,7 +271,62 @@ function describe(definition, routes) {
   if (definition === undefined && routes === undefined) {
     throw new TypeError('a service exports "default service({ … })", "routes", or both; a file to import only starts with _ or lies in a folder');
   }
-  return [handlers, found.flatMap(({ method, path, handler }) => [method, path, handler])];
+  const times = [];
+  if (schedules !== undefined) {
+    if (typeof schedules !== "object" || schedules === null) throw new TypeError("schedules is not an object");
+    for (const name of ownKeys(schedules)) addSchedule(times, definition, name, schedules[name]);
+  }
+  return [handlers, found.flatMap(({ method, path, handler }) => [method, path, handler]), times];
+}
+
+// ---- Workflows and outside calls ---------------------------------------------------------------
+
+// A promise for the end of a step's code.
+async function runStep(code) {
+  return await code();
+}
+
+class ResponseHeaders {
+  #values = new Map();
+  // Names and values in turn; what came several times is joined, as HTTP allows.
+  constructor(pairs) {
+    for (let index = 0; index < pairs.length; index += 2) {
+      const [name, value] = [pairs[index], pairs[index + 1]];
+      const before = this.#values.get(name);
+      this.#values.set(name, before === undefined ? value : `${before}, ${value}`);
+    }
+    for (const [name, value] of this.#values) {
+      // A server that sends a header "get" must not take the method's place.
+      if (name !== "get") defineProperty(this, name, { value, writable: true, enumerable: true, configurable: true });
+    }
+  }
+  get(name) {
+    return this.#values.get(`${name}`.toLowerCase()) ?? null;
+  }
+}
+
+class FetchResponse {
+  #bytes;
+  constructor(status, pairs, bytes) {
+    this.#bytes = bytes;
+    this.status = status;
+    this.ok = status >= 200 && status < 300;
+    this.headers = new ResponseHeaders(pairs);
+  }
+  bytes() {
+    return this.#bytes;
+  }
+  text() {
+    const text = natives.decodeUtf8(this.#bytes, false);
+    return text.charCodeAt(0) === 0xfeff ? text.slice(1) : text;
+  }
+  json() {
+    try {
+      return JSON.parse(this.text());
+    } catch (error) {
+      throw new SyntaxError(`the response (status ${this.status}) is not JSON: ${error.message}`);
+    }
+  }
 }
 
 // ---- Logging -----------------------------------------------------------------------------------
@@ -436,7 +590,7 @@ for (const iterator of iterators) {
 }
 freeze(natives.contextPrototype);
 freeze(natives.requestPrototype);
-for (const exported of [service, query, workflow]) freezeWithPrototype(exported);
+for (const exported of [service, query, workflow, ResponseHeaders, FetchResponse]) freezeWithPrototype(exported);
 
 // What the host calls.
 natives.idle = () => {};
@@ -444,5 +598,7 @@ natives.makeError = makeError;
 natives.describe = describe;
 natives.format = format;
 natives.Abort = Abort;
+natives.makeResponse = (status, pairs, bytes) => new FetchResponse(status, pairs, bytes);
+natives.runStep = runStep;
 natives.HostError = HostError;
 natives.URLSearchParams = URLSearchParams;

@@ -13,23 +13,26 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use millrace_base::{Error, ErrorCode};
-use millrace_func::Limits;
+use millrace_func::{HandlerKind, Limits, OperationId};
 use rquickjs::qjs;
 
 use crate::Clocks;
 use crate::budget::{Budget, STACK_RESERVE_BYTES, find_counter};
 use crate::directory::Directory;
+use crate::forms::{Forms, NameTexts};
 use crate::heap::Heap;
 use crate::host_scope::HostScope;
-use crate::js::{Atom, Context, Raw, Thrown, UNDEFINED};
+use crate::js::{Atom, Context, Raw, Thrown, UNDEFINED, Value};
 use crate::native::{self, Place};
 use crate::operations::Operation;
 use crate::sources::Sources;
+use crate::steps::RunningStep;
 
 const GLUE: &str = include_str!("glue.js");
 
 /// Property names that the engine reads often.
 pub(crate) struct Atoms {
+    pub(crate) length: Atom,
     pub(crate) status: Atom,
     pub(crate) headers: Atom,
     pub(crate) body: Atom,
@@ -42,6 +45,9 @@ pub(crate) struct Atoms {
     pub(crate) after: Atom,
     pub(crate) limit: Atom,
     pub(crate) delay_ms: Atom,
+    pub(crate) method: Atom,
+    pub(crate) timeout_ms: Atom,
+    pub(crate) retries: Atom,
     pub(crate) to_json: Atom,
     /// Where a request keeps what its getters made, out of user code's sight.
     pub(crate) kept: [Atom; 4],
@@ -55,6 +61,8 @@ pub(crate) struct Glue {
     pub(crate) abort: Raw,
     pub(crate) host_error: Raw,
     pub(crate) search_parameters: Raw,
+    pub(crate) make_response: Raw,
+    pub(crate) run_step: Raw,
 }
 
 /// What a service's module exports, in the order of [`millrace_func::Service`]. The isolate owns
@@ -63,6 +71,7 @@ pub(crate) struct Glue {
 pub(crate) struct Exports {
     pub(crate) service: Option<Raw>,
     pub(crate) handlers: Vec<Raw>,
+    pub(crate) kinds: Vec<HandlerKind>,
     pub(crate) routes: Vec<Raw>,
 }
 
@@ -84,6 +93,15 @@ pub(crate) struct Isolate {
     pub(crate) serial: Cell<usize>,
     /// What the running frame awaits.
     pub(crate) operations: RefCell<Vec<Operation>>,
+    /// The steps of the running frame whose code has not ended, in the order they were begun.
+    pub(crate) steps: RefCell<Vec<RunningStep>>,
+    /// The step whose code runs; `None` while the frame's own does, and between turns.
+    pub(crate) step: Cell<Option<OperationId>>,
+    pub(crate) forms: Forms,
+    /// Names of properties as JSON, with the colon.
+    pub(crate) json_names: NameTexts,
+    /// Names of a reply's headers, checked, in lower case.
+    pub(crate) header_names: NameTexts,
     pub(crate) limits: Rc<Limits>,
     pub(crate) directory: Rc<OnceCell<Directory>>,
     pub(crate) sources: Rc<Sources>,
@@ -142,6 +160,11 @@ impl Isolate {
             host: HostScope::default(),
             serial: Cell::new(0),
             operations: RefCell::new(Vec::new()),
+            steps: RefCell::new(Vec::new()),
+            step: Cell::new(None),
+            forms: Forms::default(),
+            json_names: NameTexts::default(),
+            header_names: NameTexts::default(),
             limits: Rc::clone(parts.limits),
             directory: Rc::clone(parts.directory),
             sources: Rc::clone(parts.sources),
@@ -228,6 +251,26 @@ impl Isolate {
         }
     }
 
+    /// Keeps one of each object that calls make whatever their code is, for their layouts; see
+    /// `forms.rs`.
+    pub(crate) fn keep_shapes(&self) -> Result<(), Thrown> {
+        let (promise, functions) = self.context.promise()?;
+        // Functions get their length and then their name. With the length alone one is never seen,
+        // but a layout is reached by way of those before it.
+        // SAFETY: plain calls on a function of this context.
+        let unfinished = unsafe {
+            let prototype = self.context.check(qjs::JS_GetPrototype(self.context.as_ptr(), functions[0].raw()))?;
+            self.context.check(qjs::JS_NewObjectProto(self.context.as_ptr(), prototype.raw()))?
+        };
+        let length = self.context.own(crate::js::int(1));
+        self.context.define(unfinished.raw(), self.atoms.length, length, qjs::JS_PROP_CONFIGURABLE)?;
+        let mut kept = vec![promise, unfinished, self.new_context_object()?, self.new_request_object()?];
+        kept.extend(functions);
+        // They stay for as long as the heap.
+        kept.into_iter().map(Value::into_raw).for_each(|_| {});
+        Ok(())
+    }
+
     pub(crate) fn keep_panic(&self, panic: Box<dyn Any + Send>) {
         self.panic.set(Some(panic));
     }
@@ -310,7 +353,7 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
     let global = context.own(unsafe { qjs::JS_GetGlobalObject(context.as_ptr()) });
     context.define_named(global.raw(), "__natives", context.dup(helpers.raw()))?;
     crate::loader::evaluate(context, glue_module(context)?)?;
-    let take = |name| context.get_named(helpers.raw(), name).map(crate::js::Value::into_raw);
+    let take = |name| context.get_named(helpers.raw(), name).map(Value::into_raw);
     let glue = Glue {
         make_error: take(c"makeError")?,
         describe: take(c"describe")?,
@@ -318,10 +361,12 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
         abort: take(c"Abort")?,
         host_error: take(c"HostError")?,
         search_parameters: take(c"URLSearchParams")?,
+        make_response: take(c"makeResponse")?,
+        run_step: take(c"runStep")?,
     };
     let counter = find_counter(heap, context, context.get_named(helpers.raw(), c"idle")?.raw());
     // SAFETY: the calls read the objects' classes.
-    let class_of = |value: &crate::js::Value| unsafe { qjs::JS_GetClassID(value.raw()) };
+    let class_of = |value: &Value| unsafe { qjs::JS_GetClassID(value.raw()) };
     let classes = [classes[0], classes[1], class_of(&context.object()?), class_of(&context.array()?)];
     Ok((atoms(context)?, glue, classes, counter))
 }
@@ -368,6 +413,7 @@ fn atoms(context: Context) -> Result<Atoms, Thrown> {
         }
     };
     Ok(Atoms {
+        length: context.atom("length"),
         status: context.atom("status"),
         headers: context.atom("headers"),
         body: context.atom("body"),
@@ -380,6 +426,9 @@ fn atoms(context: Context) -> Result<Atoms, Thrown> {
         after: context.atom("after"),
         limit: context.atom("limit"),
         delay_ms: context.atom("delay_ms"),
+        method: context.atom("method"),
+        timeout_ms: context.atom("timeoutMs"),
+        retries: context.atom("retries"),
         to_json: context.atom("toJSON"),
         kept: [symbol(c"query")?, symbol(c"params")?, symbol(c"headers")?, symbol(c"body")?],
     })

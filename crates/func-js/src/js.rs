@@ -312,6 +312,11 @@ impl Context {
         unsafe { qjs::JS_IsArray(raw) }
     }
 
+    pub(crate) fn is_function(self, raw: Raw) -> bool {
+        // SAFETY: reads the object's class.
+        unsafe { qjs::JS_IsFunction(self.as_ptr(), raw) }
+    }
+
     pub(crate) fn is_error(self, raw: Raw) -> bool {
         // SAFETY: reads the object's class.
         unsafe { qjs::JS_IsError(raw) }

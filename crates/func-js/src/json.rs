@@ -37,7 +37,7 @@ impl Isolate {
         let Ok(utf8) = std::str::from_utf8(text) else {
             return Err(self.context.throw_type("the text is not UTF-8"));
         };
-        if let Ok(value) = json_parse::parse(self.context, utf8) {
+        if let Ok(value) = json_parse::parse(self, utf8) {
             return Ok(value);
         }
         // QuickJS wants a NUL behind the text.

@@ -4,6 +4,8 @@
 
 use rquickjs::qjs;
 
+use crate::forms::FormHash;
+use crate::isolate::Isolate;
 use crate::js::{Context, NULL, Raw, Value, boolean, int, number};
 
 /// Nesting that is parsed here; deeper text is rare and goes to the other parser.
@@ -13,8 +15,10 @@ const DEPTH: usize = 64;
 pub(crate) struct Unusual;
 
 /// Parses `text`, which is UTF-8. Runs no user code. No exception is pending afterwards.
-pub(crate) fn parse(context: Context, text: &str) -> Result<Value, Unusual> {
-    let mut parser = Parser { context, text: text.as_bytes(), at: 0, elements: Vec::new(), unescaped: Vec::new() };
+pub(crate) fn parse(isolate: &Isolate, text: &str) -> Result<Value, Unusual> {
+    let context = isolate.context;
+    let text = text.as_bytes();
+    let mut parser = Parser { isolate, context, text, at: 0, elements: Vec::new(), unescaped: Vec::new() };
     let result = parser.value(0).and_then(|value| {
         parser.skip_space();
         if parser.at == parser.text.len() { Ok(value) } else { Err(Unusual) }
@@ -26,6 +30,7 @@ pub(crate) fn parse(context: Context, text: &str) -> Result<Value, Unusual> {
 }
 
 struct Parser<'a> {
+    isolate: &'a Isolate,
     context: Context,
     text: &'a [u8],
     at: usize,
@@ -108,6 +113,7 @@ impl Parser<'_> {
             self.at += 1;
             return Ok(object);
         }
+        let mut form = FormHash::default();
         loop {
             self.skip_space();
             if self.peek() != Some(b'"') {
@@ -115,6 +121,7 @@ impl Parser<'_> {
             }
             let key = self.string()?;
             let key = self.key(&key)?;
+            form.add(key);
             let value = self.expect(b':').and_then(|()| self.value(depth + 1));
             let value = match value {
                 Ok(value) => value.into_raw(),
@@ -139,6 +146,7 @@ impl Parser<'_> {
             }
         }
         self.at += 1;
+        self.isolate.note_form(object.raw(), form);
         Ok(object)
     }
 

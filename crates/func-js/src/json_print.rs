@@ -8,6 +8,7 @@ use std::ptr;
 use millrace_base::{Error, ErrorCode};
 use rquickjs::qjs;
 
+use crate::forms::FormHash;
 use crate::isolate::Isolate;
 use crate::js::{Kind, Raw, Thrown, UNDEFINED, is_undefined, kind};
 use crate::json::{Written, write_int};
@@ -96,7 +97,7 @@ impl Isolate {
     }
 
     fn print_plain(&self, raw: Raw, out: &mut Vec<u8>, depth: usize) -> Result<(), Stop> {
-        let names = self.own_names(raw)?;
+        let names = self.plain_names(raw)?;
         out.push(b'{');
         let mut is_first = true;
         for name in names.iter() {
@@ -106,7 +107,6 @@ impl Isolate {
                 out.push(b',');
             }
             self.print_name(name, out)?;
-            out.push(b':');
             match self.print(value.raw(), out, depth + 1)? {
                 Written::Json => is_first = false,
                 Written::Nothing => out.truncate(before),
@@ -117,11 +117,17 @@ impl Isolate {
         Ok(())
     }
 
+    /// Appends a name and its colon.
     fn print_name(&self, name: crate::js::Atom, out: &mut Vec<u8>) -> Result<(), Thrown> {
-        // SAFETY: plain call.
-        let text = self.context.check(unsafe { qjs::JS_AtomToString(self.context.as_ptr(), name) })?;
-        write_string(self.context.text(text.raw())?.bytes(), out);
-        Ok(())
+        let make = || {
+            self.name_text(name, |text| {
+                let mut json = Vec::with_capacity(text.len() + 3);
+                write_string(text, &mut json);
+                json.push(b':');
+                json
+            })
+        };
+        self.json_names.with(self.context, name, make, |json| out.extend_from_slice(json))
     }
 
     /// Ends texts that no limit would let through before they fill the node's memory.
@@ -154,6 +160,15 @@ impl Isolate {
         // SAFETY: the out parameters outlive the call.
         let status = unsafe { qjs::JS_GetOwnPropertyNames(self.context.as_ptr(), &mut table, &mut count, raw, flags) };
         if status < 0 { Err(Thrown) } else { Ok(Names { isolate: self, table, count }) }
+    }
+
+    /// The same of an object that may be plain, whose form is noted then.
+    pub(crate) fn plain_names(&self, raw: Raw) -> Result<Names<'_>, Thrown> {
+        let names = self.own_names(raw)?;
+        let mut form = FormHash::default();
+        names.iter().for_each(|name| form.add(name));
+        self.note_form(raw, form);
+        Ok(names)
     }
 }
 

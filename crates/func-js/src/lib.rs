@@ -10,7 +10,10 @@
 //!   be on objects of their own.
 //! * No code from strings (`eval`, `Function`), no shared memory, no weak references, no timers.
 //! * `Date.now`, `new Date()`, `Math.random` and `crypto` take time and chance from the invocation,
-//!   so a retry sees the same; a module that loads has neither.
+//!   so a retry sees the same; a module that loads has neither. Local time is UTC on every machine.
+//! * What runs in a turn depends on the frame's input, on what the host answers and on the order
+//!   of the host's resumes, and on nothing else (but the module's own variables). That is what lets
+//!   a workflow be replayed; see `steps.rs` for how the code of its steps is kept apart.
 //! * A breach of the CPU, stack or memory limit ends the frame and cannot be caught. After a
 //!   memory breach, and when a frame ended by force leaves jobs behind, the service's context is
 //!   made anew for the next call: module state is lost, and frames that waited in it end with
@@ -24,6 +27,9 @@ mod context_object;
 mod directory;
 mod engine;
 mod errors;
+mod fetch_object;
+mod forms;
+mod headers;
 mod heap;
 mod host_scope;
 mod isolate;
@@ -38,9 +44,11 @@ mod operations;
 mod reply;
 mod request_object;
 mod sources;
+mod steps;
 mod subject;
 mod transpile;
 mod turn;
+mod workflow_object;
 
 pub use engine::JsEngine;
 

@@ -4,9 +4,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use millrace_base::limits::LOAD_CPU_MS;
+use millrace_base::limits::{LOAD_CPU_MS, SCHEDULES};
 use millrace_base::{Error, ErrorCode, Name};
-use millrace_func::{HandlerKind, Route, Service};
+use millrace_func::{Cron, HandlerKind, Route, Schedule, Service};
 use rquickjs::qjs;
 
 use crate::isolate::{Exports, Isolate};
@@ -14,7 +14,7 @@ use crate::js::{Context, Kind, PromiseState, Raw, Thrown, UNDEFINED, Value, is_u
 use crate::sources::{ServiceFile, refused};
 
 /// Handlers and routes of one service: what a [`millrace_func::HandlerId`] can tell apart.
-const EXPORTS: u32 = 65_535;
+const EXPORTS: usize = 65_535;
 
 /// A module that is compiled, with what it imports, and not yet run.
 pub(crate) struct Compiled {
@@ -168,6 +168,9 @@ impl Isolate {
         let (service, exports) = described?;
         // A fresh isolate loads once.
         let _ = self.exports.set(exports);
+        if self.keep_shapes().is_err() {
+            return Err(self.refusal(&file.path));
+        }
         self.keep_arenas();
         Ok(service)
     }
@@ -191,7 +194,8 @@ impl Isolate {
         let namespace = namespace.map_err(refuse)?;
         let definition = self.context.get_named(namespace.raw(), c"default").map_err(refuse)?;
         let routes = self.context.get_named(namespace.raw(), c"routes").map_err(refuse)?;
-        let mut arguments = [definition.raw(), routes.raw()];
+        let schedules = self.context.get_named(namespace.raw(), c"schedules").map_err(refuse)?;
+        let mut arguments = [definition.raw(), routes.raw(), schedules.raw()];
         let described = self.context.call(self.glue.describe, UNDEFINED, &mut arguments).map_err(refuse)?;
         let (service, mut exports) = self.read_description(file, described.raw())?;
         exports.service = (!is_undefined(definition.raw())).then(|| definition.into_raw());
@@ -201,17 +205,22 @@ impl Isolate {
     /// Reads what `describe` of `glue.js` found.
     fn read_description(&self, file: &ServiceFile, described: Raw) -> Result<(Service, Exports), Error> {
         let refuse = |Thrown| self.refusal(&file.path);
-        let mut service = Service { name: file.name.clone(), handlers: Vec::new(), routes: Vec::new() };
+        let name = file.name.clone();
+        let mut service = Service { name, handlers: Vec::new(), routes: Vec::new(), schedules: Vec::new() };
         let mut exports = Exports::default();
-        let lists = [0, 1].map(|index| self.context.get_index(described, index).map_err(refuse));
-        let [handlers, routes] = lists;
-        let (handlers, routes) = (handlers?, routes?);
+        let list = |index| self.context.get_index(described, index).map_err(refuse);
+        let (handlers, routes, schedules) = (list(0)?, list(1)?, list(2)?);
         for row in self.rows(handlers.raw(), &file.path)? {
-            let [name, is_query, function] = row;
+            let [name, handler_kind, function] = row;
             let text = self.context.text(name.raw()).map_err(refuse)?.to_string_lossy();
             let name = Name::new(&text).map_err(|error| refused(&file.path, None, &error.to_string()))?;
-            let is_query = kind(is_query.raw()) == Kind::Bool(true);
-            service.handlers.push((name, if is_query { HandlerKind::Query } else { HandlerKind::Transaction }));
+            let handler_kind = match kind(handler_kind.raw()) {
+                Kind::Int(1) => HandlerKind::Query,
+                Kind::Int(2) => HandlerKind::Workflow,
+                _ => HandlerKind::Transaction,
+            };
+            service.handlers.push((name, handler_kind));
+            exports.kinds.push(handler_kind);
             exports.handlers.push(function.into_raw());
         }
         for row in self.rows(routes.raw(), &file.path)? {
@@ -220,22 +229,57 @@ impl Isolate {
             service.routes.push(Route { method: text(method.raw())?, path: text(path.raw())? });
             exports.routes.push(function.into_raw());
         }
+        for row in self.rows(schedules.raw(), &file.path)? {
+            service.schedules.push(self.read_schedule(&row, &file.path)?);
+        }
+        if service.schedules.len() > SCHEDULES {
+            return Err(refused(&file.path, None, &format!("a service has at most {SCHEDULES} schedules")));
+        }
         Ok((service, exports))
     }
 
-    /// The elements of a flat array, by threes.
-    fn rows(&self, array: Raw, path: &str) -> Result<Vec<[Value; 3]>, Error> {
+    /// Reads one schedule: name, cron, handler, key and JSON input, as the glue checked them.
+    fn read_schedule(&self, row: &[Value; 5], path: &str) -> Result<Schedule, Error> {
+        let [name, cron, handler, key, input] = row;
+        let text = |value: &Value| {
+            let text = self.context.text(value.raw()).map_err(|Thrown| self.refusal(path))?;
+            Ok::<_, Error>(text.to_string_lossy())
+        };
+        let (name, cron, handler, input) = (text(name)?, text(cron)?, text(handler)?, text(input)?);
+        let refuse = |what: &str| refused(path, None, &format!("schedule \"{name}\": {what}"));
+        let parsed = |text: &str| Name::new(text).map_err(|error| refuse(&error.to_string()));
+        Cron::parse(&cron).map_err(|what| refuse(&format!("the cron \"{cron}\" cannot be used: {what}")))?;
+        let key = self.entity_key(key.raw()).map_err(|Thrown| {
+            let exception = self.context.take_exception();
+            refuse(&self.describe_exception(exception.raw()).0)
+        })?;
+        if input.len() > self.limits.input_bytes {
+            return Err(refuse(&format!("an input has at most {} bytes", self.limits.input_bytes)));
+        }
+        Ok(Schedule { name: parsed(&name)?, handler: parsed(&handler)?, cron, key, input: input.into() })
+    }
+
+    /// The elements of a flat array, by so many.
+    fn rows<const WIDTH: usize>(&self, array: Raw, path: &str) -> Result<Vec<[Value; WIDTH]>, Error> {
         let refuse = |Thrown| self.refusal(path);
         let length = self.context.get_named(array, c"length").map_err(refuse)?;
         let Kind::Int(length) = kind(length.raw()) else {
             return Err(Error::new(ErrorCode::Internal, "the glue described a service wrongly"));
         };
-        let count = length as u32 / 3;
+        let count = length as usize / WIDTH;
         if count > EXPORTS {
             return Err(refused(path, None, "the service has too many handlers or routes"));
         }
-        let at = |index| self.context.get_index(array, index).map_err(refuse);
-        (0..count).map(|row| Ok([at(3 * row)?, at(3 * row + 1)?, at(3 * row + 2)?])).collect()
+        let mut rows = Vec::with_capacity(count);
+        for row in 0..count {
+            let mut values = [const { None }; WIDTH];
+            for (column, value) in values.iter_mut().enumerate() {
+                let index = (row * WIDTH + column) as u32;
+                *value = Some(self.context.get_index(array, index).map_err(refuse)?);
+            }
+            rows.push(values.map(|value| value.unwrap_or_else(|| self.context.own(UNDEFINED))));
+        }
+        Ok(rows)
     }
 
     /// The pending exception as the reason to refuse the app.

@@ -1,7 +1,8 @@
 // Type declarations of the module "millrace" and of the globals that functions have.
 //
 // Written by `millrace types`. Functions run in no browser and in no Node: what is not declared
-// here (beyond ECMAScript itself) does not exist. There are no timers, no `fetch`, no `eval`.
+// here (beyond ECMAScript itself) does not exist. There are no timers, no global `fetch`, no `eval`.
+// Local time is UTC.
 
 declare module "millrace" {
   /** What JSON can hold. `undefined` properties are left out, as `JSON.stringify` does. */
@@ -38,9 +39,22 @@ declare module "millrace" {
 
     /**
      * Sends a call that happens exactly once after this transaction took effect, and not at all
-     * if it does not. Nothing comes back.
+     * if it does not. No result comes back; what does is the invocation's id where the handler is a
+     * workflow, for `ctx.signal` and `GET /invocations/{id}`, and `undefined` where it is not.
      */
-    send(service: string, key: string | Uint8Array, handler: string, input?: unknown, options?: SendOptions): void;
+    send(
+      service: string,
+      key: string | Uint8Array,
+      handler: string,
+      input?: unknown,
+      options?: SendOptions,
+    ): string | undefined;
+
+    /**
+     * Sends a signal to a running workflow if this transaction takes effect. The workflow gets it
+     * with `ctx.wait(name)`, now or later. The name has at most 256 bytes; the payload is JSON.
+     */
+    signal(invocation: string, name: string, payload?: unknown): void;
 
     /** The time of the invocation in milliseconds since 1970: the same in all its calls and retries. */
     now(): number;
@@ -59,6 +73,7 @@ declare module "millrace" {
 
   /** What a query can do: read its entity. */
   export interface QueryContext extends Calls {
+    readonly id: undefined;
     /** The entity's key. Bytes that are not UTF-8 show as U+FFFD; see `keyBytes`. */
     readonly key: string;
     /** The entity's key as bytes. */
@@ -79,9 +94,119 @@ declare module "millrace" {
     delete(field: string): boolean;
   }
 
+  /** What can ask servers outside: routes and workflows. */
+  export interface Outside {
+    /**
+     * Sends an HTTP request to a server outside and waits for its whole response. The app's
+     * `millrace.toml` says which servers may be asked.
+     *
+     * A response with any status is a response. When none comes (the name is unknown, the
+     * connection breaks, the time is up, the body is larger than 4 MiB) it throws an error with the code
+     * `"fetch-failed"`: the other server may have acted or not. What the app may not ask throws
+     * `"fetch-refused"`.
+     *
+     * A route asks before its first `ctx.call`, and once. A workflow asks again after a failure, and may
+     * ask twice when the node stops at the wrong moment; give what changes something a key
+     * that the other server knows, such as `ctx.id` or a `ctx.uuid()`.
+     */
+    fetch(url: string, options?: FetchOptions): Promise<FetchResponse>;
+  }
+
+  export interface FetchOptions {
+    /** `GET` by default. */
+    method?: string;
+    /** At most 64, in visible ASCII. `host`, `content-length` and the like are set for you. */
+    headers?: Record<string, string | number | (string | number)[]>;
+    /**
+     * A string (`text/plain; charset=utf-8`), bytes (no type), or anything else as JSON (`application/json`),
+     * at most 4 MiB. A `content-type` among the headers takes precedence.
+     */
+    body?: unknown;
+    /** How long the whole exchange may take, each time: 1 to 60,000; 10,000 by default. */
+    timeoutMs?: number;
+    /** How often a workflow asks again after a failure, each time later: 0 to 100; 5 by default. */
+    retries?: number;
+  }
+
+  /** What a server outside answered. The whole body is there: reading it waits for nothing. */
+  export interface FetchResponse {
+    readonly status: number;
+    /** Whether the status is 200 to 299. */
+    readonly ok: boolean;
+    /** By name in lower case; `get` takes any case and gives `null` for what is absent. Repeated headers are joined. */
+    readonly headers: { get(name: string): string | null } & Record<string, string>;
+    /** The body as text. */
+    text(): string;
+    /** The body as JSON. Throws a `SyntaxError` when it is none. */
+    json<Value = any>(): Value;
+    /** The body's bytes. */
+    bytes(): Uint8Array;
+  }
+
   /** What a route can do. It has no entity of its own: it reaches entities with `call`. */
-  export interface RouteContext extends Calls {
+  export interface RouteContext extends Calls, Outside {
     readonly key: undefined;
+    readonly id: undefined;
+  }
+
+  /**
+   * What a workflow can do. It runs for as long as it takes, through crashes, restarts and
+   * deployments. Each thing it awaits here is a transaction of its own whose result is noted in
+   * the workflow's journal. After a crash the function runs again from its beginning and
+   * gets the noted results, so it comes to where it was without doing anything twice.
+   *
+   * For that the function must do the same again when it gets the same: it may use its input, what
+   * it awaited and what `ctx` gives, but not variables of the module that change. It has no fields of
+   * its own: it changes state through the handlers it calls. CPU time is limited from one
+   * wait to the next.
+   */
+  export interface WorkflowContext extends Calls, Outside {
+    /** The key that the workflow was started with. */
+    readonly key: string;
+    /** The key as bytes. */
+    readonly keyBytes: Uint8Array;
+    /** The invocation's id: what `ctx.signal` and `/invocations/{id}` take. */
+    readonly id: string;
+
+    /**
+     * Calls a handler: a transaction of its own, made exactly once. An error of the callee is
+     * thrown here; nothing but that call is rolled back.
+     */
+    call<Output = any>(service: string, key: string | Uint8Array, handler: string, input?: unknown): Promise<Output>;
+
+    /** Waits, also through restarts. A fraction of a millisecond is cut off; ten years are the most. */
+    sleep(ms: number): Promise<null>;
+
+    /**
+     * Waits for the next signal of this name that no other `wait` has taken; gives its payload. A
+     * signal that came before is there at once. Throws an error with the code `"wait-limit"` when none comes
+     * in time; without a timeout it waits for ever.
+     */
+    wait<Payload = any>(name: string, options?: WaitOptions): Promise<Payload>;
+
+    /**
+     * Runs a piece of code and notes its result, which must be JSON: for what must not be
+     * computed again, or not be seen to change. Code whose result is noted never runs again; code
+     * that a crash interrupted does. It may await what `ctx` gives, but must await all it starts,
+     * and should hand its result out with `return` only.
+     *
+     * The code runs when the workflow has come to a wait, not before `step` returns. What it throws is
+     * noted too and thrown here: an `Abort` as such, any other error with the code `"function-failed"`.
+     * The name (at most 256 bytes) shows in the journal.
+     */
+    step<Result>(name: string, code: () => Result | Promise<Result>): Promise<Result>;
+
+    /**
+     * Says how to undo what comes next: a call to make if the workflow fails or is cancelled. The
+     * calls are made one after the other, the last one said first. Say it before what it undoes, and
+     * let it undo nothing when there is nothing to undo.
+     */
+    compensate(service: string, key: string | Uint8Array, handler: string, input?: unknown): void;
+  }
+
+  export interface WaitOptions {
+    /** From 0 to ten years. */
+    timeoutMs?: number;
   }
 
   export type Handler<Input = any, Output = any> = (ctx: Context, input: Input) => Output | Promise<Output>;
@@ -90,6 +215,14 @@ declare module "millrace" {
   const queryBrand: unique symbol;
   /** A handler made with `query`. */
   export type Query<Input = any, Output = any> = QueryHandler<Input, Output> & { readonly [queryBrand]: true };
+
+  export type WorkflowHandler<Input = any, Output = any> = (ctx: WorkflowContext, input: Input) => Promise<Output>;
+
+  const workflowBrand: unique symbol;
+  /** A handler made with `workflow`. */
+  export type Workflow<Input = any, Output = any> = ((ctx: any, input: Input) => Promise<Output>) & {
+    readonly [workflowBrand]: true;
+  };
 
   /**
    * Declares a service: the default export of a file at the app's top, whose name it has.
@@ -110,8 +243,55 @@ declare module "millrace" {
   /** Marks a handler that only reads. It sees one consistent state and waits for no writer; writing in it throws. */
   export function query<Input = any, Output = any>(handler: QueryHandler<Input, Output>): Query<Input, Output>;
 
-  /** Long-running handlers of many steps. Not supported yet: an app that uses it is refused. */
-  export function workflow(handler: (...parts: never[]) => unknown): never;
+  /**
+   * Marks a handler that runs for long, in many steps; see `WorkflowContext`. It is started with
+   * `POST /send/{service}/{key}/{name}` or `ctx.send`, which give its invocation's id.
+   *
+   * ```ts
+   * export default service({
+   *   order: workflow(async (ctx, { item, price }: { item: string; price: number }) => {
+   *     ctx.compensate("account", ctx.key, "deposit", price);
+   *     await ctx.call("account", ctx.key, "withdraw", price);
+   *     const response = await ctx.fetch("https://shop.example/orders", { method: "POST", body: { id: ctx.id, item } });
+   *     if (!response.ok) throw new Abort("the shop refused");
+   *     return await ctx.wait("delivered", { timeoutMs: 7 * 24 * 3600 * 1000 });
+   *   }),
+   * });
+   * ```
+   */
+  export function workflow<Input = any, Output = any>(
+    handler: WorkflowHandler<Input, Output>,
+  ): Workflow<Input, Output>;
+
+  /** A call that is made again and again. */
+  export interface Schedule {
+    /**
+     * When: `minute hour day-of-month month day-of-week` as in crontab(5), in UTC, or one of `@hourly`, `@daily`,
+     * `@weekly`, `@monthly`, `@yearly`. Values, lists `1,15`, ranges `mon-fri`, steps `0-59/10`; names of
+     * months and weekdays have three letters. When neither day field starts with `*`, a day that matches
+     * either of them is due.
+     */
+    cron: string;
+    /** The name of a handler of this service; not a query. */
+    handler: string;
+    /** The entity to call it on. */
+    key: string | Uint8Array;
+    /** JSON; `null` by default. */
+    input?: unknown;
+  }
+
+  /**
+   * The export `schedules` of a service:
+   *
+   * ```ts
+   * export const schedules: Schedules = {
+   *   nightly: { cron: "0 3 * * *", handler: "sweep", key: "main" },
+   * };
+   * ```
+   */
+  export interface Schedules {
+    [name: string]: Schedule;
+  }
 
   /**
    * Refuses the call and rolls back everything it did. The caller gets status 409, code `aborted`,

@@ -9,7 +9,7 @@ use rquickjs::qjs;
 use crate::budget::Breach;
 use crate::isolate::Isolate;
 use crate::js::{Context, Raw, Thrown, UNDEFINED, Value};
-use crate::{context_object, natives, request_object};
+use crate::{context_object, fetch_object, natives, request_object, workflow_object};
 
 /// One call of a native function.
 pub(crate) struct Call<'a> {
@@ -53,27 +53,47 @@ pub(crate) enum Place {
 /// Place, name, declared arguments, function.
 pub(crate) type Entry = (Place, &'static str, c_int, Function);
 
-/// Every native function. A function's number is its index here.
-pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
-    context_object::ENTRIES.iter().chain(request_object::ENTRIES).chain(natives::ENTRIES)
-}
+const TABLES: [&[Entry]; 5] = [
+    context_object::ENTRIES,
+    request_object::ENTRIES,
+    workflow_object::ENTRIES,
+    fetch_object::ENTRIES,
+    natives::ENTRIES,
+];
 
-#[inline]
-fn entry(index: usize) -> Option<&'static Entry> {
-    const CONTEXT: usize = context_object::ENTRIES.len();
-    const REQUEST: usize = request_object::ENTRIES.len();
-    if index < CONTEXT {
-        context_object::ENTRIES.get(index)
-    } else if index < CONTEXT + REQUEST {
-        request_object::ENTRIES.get(index - CONTEXT)
-    } else {
-        natives::ENTRIES.get(index - CONTEXT - REQUEST)
+const COUNT: usize = {
+    let (mut count, mut table) = (0, 0);
+    while table < TABLES.len() {
+        count += TABLES[table].len();
+        table += 1;
     }
+    count
+};
+
+/// Every native function. A function's number is its index here.
+static ENTRIES: [Entry; COUNT] = {
+    let mut all = [TABLES[0][0]; COUNT];
+    let (mut filled, mut table) = (0, 0);
+    while table < TABLES.len() {
+        let mut index = 0;
+        while index < TABLES[table].len() {
+            all[filled] = TABLES[table][index];
+            filled += 1;
+            index += 1;
+        }
+        table += 1;
+    }
+    all
+};
+
+/// Every native function, by number.
+pub(crate) fn entries() -> impl Iterator<Item = &'static Entry> {
+    ENTRIES.iter()
 }
 
 /// Makes the JavaScript function for the entry at `index`.
 pub(crate) fn function(context: Context, index: usize) -> Result<Value, Thrown> {
-    let Some((_, name, arguments, _)) = entry(index) else {
+    let Some((_, name, arguments, _)) = ENTRIES.get(index) else {
         return Err(context.throw_type("no such native function"));
     };
     let name = std::ffi::CString::new(*name).map_err(|_| context.throw_type("a malformed name"))?;
@@ -99,7 +119,7 @@ unsafe extern "C" fn dispatch(
     // the context is being built), and `count` arguments.
     unsafe {
         let isolate = qjs::JS_GetContextOpaque(context).cast::<Isolate>();
-        let (Some(isolate), Some(entry)) = (isolate.as_ref(), entry(index as usize)) else {
+        let (Some(isolate), Some(entry)) = (isolate.as_ref(), ENTRIES.get(index as usize)) else {
             qjs::JS_ThrowInternalError(context, c"the service is not ready".as_ptr());
             return qjs::JS_EXCEPTION;
         };

@@ -50,12 +50,9 @@ fn fill_random(call: &Call<'_>) -> Result<Value, Thrown> {
         return Err(call.context.throw_type("getRandomValues fills at most 65536 bytes"));
     }
     let mut random = Vec::with_capacity(bytes.len() + 8);
-    call.isolate.with_host(|host| {
-        while random.len() < bytes.len() {
-            random.extend_from_slice(&host.random().to_le_bytes());
-        }
-        Ok(())
-    })?;
+    while random.len() < bytes.len() {
+        random.extend_from_slice(&call.isolate.random_bits()?.to_le_bytes());
+    }
     call.context.fill_bytes(array, |target| target.copy_from_slice(&random[..target.len()]))?;
     Ok(undefined(call))
 }
@@ -180,12 +177,11 @@ fn equal(call: &Call<'_>) -> Result<Value, Thrown> {
 
 fn argon2id_hash(call: &Call<'_>) -> Result<Value, Thrown> {
     let password = data(call, 0)?;
-    offload(call, |host| {
-        let mut salt = [0; 16];
-        salt[..8].copy_from_slice(&host.random().to_le_bytes());
-        salt[8..].copy_from_slice(&host.random().to_le_bytes());
-        Offload::Argon2idHash { password, salt }
-    })
+    call.isolate.check_operations()?;
+    let mut salt = [0; 16];
+    salt[..8].copy_from_slice(&call.isolate.random_bits()?.to_le_bytes());
+    salt[8..].copy_from_slice(&call.isolate.random_bits()?.to_le_bytes());
+    offload(call, Offload::Argon2idHash { password, salt })
 }
 
 fn argon2id_verify(call: &Call<'_>) -> Result<Value, Thrown> {
@@ -195,16 +191,11 @@ fn argon2id_verify(call: &Call<'_>) -> Result<Value, Thrown> {
         return Err(call.context.throw_type("the hash must be a string made by crypto.argon2id.hash"));
     }
     let hash = utf8(call.isolate, hash)?;
-    offload(call, |_| Offload::Argon2idVerify { password, hash })
+    offload(call, Offload::Argon2idVerify { password, hash })
 }
 
-fn offload(call: &Call<'_>, work: impl FnOnce(&mut dyn func::Host) -> Offload) -> Result<Value, Thrown> {
+fn offload(call: &Call<'_>, work: Offload) -> Result<Value, Thrown> {
     let isolate = call.isolate;
     isolate.check_operations()?;
-    isolate.await_operation(|| {
-        isolate.with_host(|host| {
-            let work = work(host);
-            host.offload(work)
-        })
-    })
+    isolate.await_operation(|| isolate.with_host(|host| host.offload(work)))
 }

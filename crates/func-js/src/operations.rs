@@ -1,5 +1,6 @@
 //! What frames await.
 
+use millrace_base::{Error, ErrorCode};
 use millrace_func::OperationId;
 
 use crate::isolate::Isolate;
@@ -12,6 +13,18 @@ pub(crate) struct Operation {
     pub(crate) id: OperationId,
     pub(crate) resolve: Raw,
     pub(crate) reject: Raw,
+    pub(crate) answer: Answer,
+    /// The step whose code began it.
+    pub(crate) step: Option<OperationId>,
+}
+
+/// What an operation's result means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The JSON value itself.
+    Json,
+    /// A response to `ctx.fetch`.
+    Response,
 }
 
 impl Operation {
@@ -26,21 +39,35 @@ impl Isolate {
     /// Whether the running frame may open one more operation.
     #[inline]
     pub(crate) fn check_operations(&self) -> Result<(), Thrown> {
+        if self.step.get().is_some() {
+            self.check_step()?;
+        }
         let most = self.limits.pending_operations;
         if self.operations.borrow().len() < most {
             return Ok(());
         }
         let message = format!("a call may await at most {most} operations at once");
-        Err(self.throw_error(millrace_base::Error::new(millrace_base::ErrorCode::OperationLimit, message)))
+        Err(self.throw_error(Error::new(ErrorCode::OperationLimit, message)))
     }
 
     /// A promise for an operation that the host began: `begin` runs once the promise exists, so
     /// that nothing is begun that cannot be answered.
     #[inline]
     pub(crate) fn await_operation(&self, begin: impl FnOnce() -> Result<OperationId, Thrown>) -> Result<Value, Thrown> {
+        self.await_operation_as(Answer::Json, begin)
+    }
+
+    /// The same for an operation whose result means `answer`.
+    #[inline]
+    pub(crate) fn await_operation_as(
+        &self,
+        answer: Answer,
+        begin: impl FnOnce() -> Result<OperationId, Thrown>,
+    ) -> Result<Value, Thrown> {
         let (promise, [resolve, reject]) = self.context.promise()?;
         let id = begin()?;
-        let operation = Operation { id, resolve: resolve.into_raw(), reject: reject.into_raw() };
+        let (resolve, reject) = (resolve.into_raw(), reject.into_raw());
+        let operation = Operation { id, resolve, reject, answer, step: self.step.get() };
         self.operations.borrow_mut().push(operation);
         Ok(promise)
     }

@@ -7,38 +7,35 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
 use millrace_func::RouteReply;
-use rquickjs::qjs;
 
+use crate::headers::{Fault, Rules, wrong};
 use crate::isolate::Isolate;
-use crate::js::{Kind, Raw, Thrown, is_nullish, is_undefined, kind};
+use crate::js::{Kind, Raw, is_undefined, kind};
 use crate::natives::utf8;
 
 /// Header fields of one reply: more than any client keeps.
 const HEADERS: usize = 128;
 
-/// Bytes of one header's value.
-const HEADER_BYTES: usize = 8 << 10;
-
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 const BYTES: &str = "application/octet-stream";
 
-/// A wrong reply, or an exception while reading it.
-enum Fault {
-    Thrown,
-    Wrong(String),
-    TooLarge(usize),
-}
-
-impl From<Thrown> for Fault {
-    fn from(_: Thrown) -> Self {
-        Fault::Thrown
-    }
-}
-
-fn wrong<T>(message: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault::Wrong(message.into()))
-}
+const RULES: Rules = Rules {
+    what: "a reply",
+    most: HEADERS,
+    reserved: &[
+        "connection",
+        "content-length",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ],
+    framed_by: "the server",
+    are_names_kept: true,
+};
 
 impl Isolate {
     /// The reply that a route's result stands for.
@@ -61,7 +58,7 @@ impl Isolate {
         let status = self.context.get(raw, self.atoms.status)?;
         let headers = self.context.get(raw, self.atoms.headers)?;
         let body = self.context.get(raw, self.atoms.body)?;
-        let mut headers = self.headers(headers.raw())?;
+        let mut headers = self.header_list(headers.raw(), &RULES)?;
         let has_body = !is_undefined(body.raw());
         let status = read_status(status.raw(), has_body)?;
         if matches!(status, 204 | 304) && has_body {
@@ -82,7 +79,7 @@ impl Isolate {
         if kind(raw) != Kind::Object || self.context.is_array(raw) || self.is_binary(raw) {
             return Ok(false);
         }
-        let names = self.own_names(raw)?;
+        let names = self.plain_names(raw)?;
         let known = [self.atoms.status, self.atoms.headers, self.atoms.body];
         Ok(!names.is_empty() && names.iter().all(|name| known.contains(&name)))
     }
@@ -105,54 +102,6 @@ impl Isolate {
         }
         Ok((Bytes::from(body), content_type))
     }
-
-    fn headers(&self, raw: Raw) -> Result<Vec<(String, String)>, Fault> {
-        let mut headers = Vec::new();
-        if is_nullish(raw) {
-            return Ok(headers);
-        }
-        if kind(raw) != Kind::Object || self.context.is_array(raw) {
-            return wrong("headers must be an object");
-        }
-        let names = self.own_names(raw)?;
-        for name in names.iter() {
-            let value = self.context.get(raw, name)?;
-            // SAFETY: plain call.
-            let text = self.context.check(unsafe { qjs::JS_AtomToString(self.context.as_ptr(), name) })?;
-            let name = header_name(&utf8(self, text.raw())?)?;
-            if !self.context.is_array(value.raw()) {
-                self.add_header(&mut headers, &name, value.raw())?;
-                continue;
-            }
-            let length = self.context.get_named(value.raw(), c"length")?;
-            let Kind::Int(length) = kind(length.raw()) else {
-                return wrong("a header has too many values");
-            };
-            for index in 0..length as u32 {
-                let value = self.context.get_index(value.raw(), index)?;
-                self.add_header(&mut headers, &name, value.raw())?;
-            }
-        }
-        Ok(headers)
-    }
-
-    fn add_header(&self, headers: &mut Vec<(String, String)>, name: &str, raw: Raw) -> Result<(), Fault> {
-        if headers.len() == HEADERS {
-            return wrong(format!("a reply has at most {HEADERS} headers"));
-        }
-        if !matches!(kind(raw), Kind::String | Kind::Int(_) | Kind::Float(_)) {
-            return wrong(format!("header {name:?} must be a string, a number or an array of them"));
-        }
-        let value = utf8(self, raw)?;
-        if value.len() > HEADER_BYTES {
-            return wrong(format!("header {name:?} has at most {HEADER_BYTES} bytes"));
-        }
-        if !value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
-            return wrong(format!("header {name:?} may hold visible ASCII characters, spaces and tabs only"));
-        }
-        headers.push((name.to_owned(), value));
-        Ok(())
-    }
 }
 
 fn content_type_header(content_type: &str) -> (String, String) {
@@ -169,29 +118,4 @@ fn read_status(raw: Raw, has_body: bool) -> Result<u16, Fault> {
         Ok(status) if (200..=599).contains(&status) => Ok(status),
         _ => wrong(format!("status {status} is not between 200 and 599")),
     }
-}
-
-/// A header's name in lower case.
-fn header_name(name: &str) -> Result<String, Fault> {
-    // The characters of a token (RFC 9110, 5.6.2).
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if name.is_empty() || name.len() > 256 || !name.bytes().all(is_token) {
-        return wrong(format!("{:?} is not a header's name", name.chars().take(64).collect::<String>()));
-    }
-    let name = name.to_ascii_lowercase();
-    // The server frames the reply; a contradiction would let one reply pass for two.
-    if matches!(
-        name.as_str(),
-        "connection"
-            | "content-length"
-            | "keep-alive"
-            | "proxy-connection"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-    ) {
-        return wrong(format!("the server itself sets the header {name:?}"));
-    }
-    Ok(name)
 }

@@ -5,20 +5,22 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{Host, HttpRequest, OperationId, Output};
+use millrace_func::{HandlerKind, Host, HttpRequest, OperationId, Output};
 use rquickjs::qjs;
 
 use crate::budget::Breach;
 use crate::host_scope::HostGuard;
 use crate::isolate::Isolate;
 use crate::js::{Kind, PromiseState, Raw, Thrown, UNDEFINED, Value, kind};
-use crate::operations::Operation;
+use crate::operations::{Answer, Operation};
+use crate::steps::RunningStep;
 use crate::subject::Subject;
 
-/// Whether a frame runs a handler or a route.
+/// What a frame runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameKind {
     Handler,
+    Workflow,
     Route,
 }
 
@@ -29,6 +31,7 @@ pub(crate) struct Waiting {
     kind: FrameKind,
     promise: Raw,
     operations: Vec<Operation>,
+    steps: Vec<RunningStep>,
     subject: Subject<'static>,
     used_ns: u64,
 }
@@ -55,6 +58,7 @@ struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.isolate.serial.set(0);
+        self.isolate.step.set(None);
     }
 }
 
@@ -64,6 +68,9 @@ impl Waiting {
         isolate.context.free(self.promise);
         for operation in self.operations {
             operation.release(isolate);
+        }
+        for step in self.steps {
+            step.release(isolate);
         }
     }
 }
@@ -99,18 +106,23 @@ impl Isolate {
             let message = format!("an input has at most {} bytes", self.limits.input_bytes);
             return TurnEnd::Done(Err(Error::new(ErrorCode::TooLarge, message)));
         }
+        let kinds = self.exports.get().map(|exports| exports.kinds.as_slice());
+        let frame = match kinds.and_then(|kinds| kinds.get(function)) {
+            Some(HandlerKind::Workflow) => FrameKind::Workflow,
+            _ => FrameKind::Handler,
+        };
         let subject = Subject::Entity(Cow::Borrowed(key));
         let ended = {
             let _turn = self.begin_turn(serial, 0, host, &subject);
             match self.parse_json(input) {
                 Ok(input) => {
-                    let outcome = self.call_export(FrameKind::Handler, function, input);
-                    self.conclude(FrameKind::Handler, outcome)
+                    let outcome = self.call_export(frame, function, input);
+                    self.conclude(frame, outcome)
                 }
                 Err(Thrown) => Ended::Done(Err(self.invalid_json("the input"))),
             }
         };
-        self.leave(FrameKind::Handler, serial, 0, subject, ended)
+        self.leave(frame, serial, 0, subject, ended)
     }
 
     /// The first turn of a route.
@@ -148,9 +160,17 @@ impl Isolate {
         };
         let operation = frame.operations.swap_remove(index);
         self.operations.replace(frame.operations);
+        self.steps.replace(frame.steps);
+        // A host that ends a step itself, as when it cancels, waits for its code no more.
+        if self.has_steps() {
+            self.forget_step(operation.id);
+        }
         let promise = self.context.own(frame.promise);
         let ended = {
             let _turn = self.begin_turn(frame.serial, frame.used_ns, host, &frame.subject);
+            if operation.step.is_some() {
+                self.enter_step(operation.step);
+            }
             let settled = self.settle(operation, result);
             self.conclude(frame.kind, settled.map(|()| promise))
         };
@@ -161,7 +181,7 @@ impl Isolate {
     fn call_export(&self, frame: FrameKind, function: usize, argument: Value) -> Result<Value, Thrown> {
         let exports = self.exports.get();
         let functions = exports.map(|exports| match frame {
-            FrameKind::Handler => &exports.handlers,
+            FrameKind::Handler | FrameKind::Workflow => &exports.handlers,
             FrameKind::Route => &exports.routes,
         });
         let function = functions.and_then(|functions| functions.get(function)).copied().unwrap_or(UNDEFINED);
@@ -173,7 +193,10 @@ impl Isolate {
     /// Settles the promise of an operation.
     fn settle(&self, operation: Operation, result: Result<Bytes, Error>) -> Result<(), Thrown> {
         let (function, value) = match &result {
-            Ok(json) => (operation.resolve, self.parse_json(json)),
+            Ok(json) => match operation.answer {
+                Answer::Json => (operation.resolve, self.parse_json(json)),
+                Answer::Response => (operation.resolve, self.response(json)),
+            },
             Err(error) => (operation.reject, self.error_value(error)),
         };
         let called = value.and_then(|value| self.context.call(function, UNDEFINED, &mut [value.raw()]));
@@ -188,10 +211,12 @@ impl Isolate {
         let result = match outcome {
             Ok(value) if kind(value.raw()) == Kind::Object && self.context.is_promise(value.raw()) => {
                 self.run_jobs();
-                match self.context.promise_state(value.raw()) {
-                    PromiseState::Fulfilled(value) => self.output(frame, value.raw()),
-                    PromiseState::Rejected(reason) => Err(self.error_of(reason.raw())),
-                    PromiseState::Pending => match self.waiting_error() {
+                let steps = if self.has_steps() { self.run_steps(value.raw()) } else { Ok(()) };
+                match (steps, self.context.promise_state(value.raw())) {
+                    (Err(error), _) => Err(error),
+                    (Ok(()), PromiseState::Fulfilled(value)) => self.output(frame, value.raw()),
+                    (Ok(()), PromiseState::Rejected(reason)) => Err(self.error_of(reason.raw())),
+                    (Ok(()), PromiseState::Pending) => match self.waiting_error() {
                         None => return Ended::Waits(value, self.budget.turn_ns()),
                         Some(error) => Err(error),
                     },
@@ -217,7 +242,8 @@ impl Isolate {
         if let Some(error) = self.breach_error() {
             return Some(error);
         }
-        if !self.operations.borrow().is_empty() {
+        // The operation of a step ends only when the step's code has.
+        if self.operations.borrow().len() > self.steps.borrow().len() {
             return None;
         }
         let message = "the function awaits a promise that nothing will settle";
@@ -240,13 +266,13 @@ impl Isolate {
     #[inline]
     fn output(&self, frame: FrameKind, raw: Raw) -> Result<Output, Error> {
         match frame {
-            FrameKind::Handler => self.handler_output(raw).map(Output::Value),
+            FrameKind::Handler | FrameKind::Workflow => self.handler_output(raw).map(Output::Value),
             FrameKind::Route => self.route_reply(raw).map(Output::Response),
         }
     }
 
     #[inline]
-    fn handler_output(&self, raw: Raw) -> Result<Bytes, Error> {
+    pub(crate) fn handler_output(&self, raw: Raw) -> Result<Bytes, Error> {
         let mut buffer = self.take_scratch();
         let written = self.write_message(raw, &mut buffer);
         let length = buffer.len();
@@ -273,6 +299,9 @@ impl Isolate {
                 for operation in self.operations.borrow_mut().drain(..) {
                     operation.release(self);
                 }
+                for step in self.steps.take() {
+                    step.release(self);
+                }
                 TurnEnd::Done(result)
             }
             Ended::Waits(promise, turn_ns) => TurnEnd::Waits(Box::new(Waiting {
@@ -280,8 +309,10 @@ impl Isolate {
                 kind: frame,
                 promise: promise.into_raw(),
                 operations: self.operations.take(),
+                steps: self.steps.take(),
                 subject: subject.into_owned(),
-                used_ns: used_ns + turn_ns,
+                // A workflow may take any number of turns, and takes them all again in a replay.
+                used_ns: if frame == FrameKind::Workflow { 0 } else { used_ns + turn_ns },
             })),
         }
     }

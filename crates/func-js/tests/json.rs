@@ -93,3 +93,50 @@ fn the_printer_agrees_with_json_stringify() {
         assert_eq!(ours.get(), theirs.as_deref().unwrap_or("null"));
     }
 }
+
+#[test]
+fn what_is_remembered_about_objects_is_bounded() {
+    let mut world = common::handlers(
+        "echo(ctx, value) { return value; },
+         header(ctx, name) { return Object.keys({ [name]: 1 })[0]; },",
+    );
+    world.call("echo", "{}").expect("runs");
+    let before = world.engine.memory_bytes(world.program);
+    let long = "x".repeat(50_000);
+    for round in 0..2_000u32 {
+        // Each form twice, so that it counts as one that comes again; names that share no text.
+        let names: Vec<String> = (0..1 + round % 14)
+            .map(|index| format!("n{round}\\n{index}{}", if round % 7 == 0 { &long } else { "" }))
+            .collect();
+        let members: Vec<String> = names.iter().map(|name| format!("\"{name}\":{round}")).collect();
+        let json = format!("{{{}}}", members.join(","));
+        for _ in 0..2 {
+            assert_eq!(world.call("echo", &json), Ok(json.clone()));
+        }
+    }
+    let grown = world.engine.memory_bytes(world.program).saturating_sub(before);
+    assert!(grown < 512 << 10, "{grown} bytes are kept");
+}
+
+#[test]
+fn objects_of_one_form_are_each_their_own() {
+    let mut world = common::handlers(
+        "echo(ctx, value) { return value; },
+         grow(ctx, value) { value.extra = 1; delete value.a; return [value, Object.keys(value), { a: 1, b: 2 }]; },
+         order() { return [{ a: 1, b: 2 }, { b: 2, a: 1 }, { a: 1 }, { 1: 1, a: 2 }, { a: 2, 1: 1 }, { ['__proto__']: 1, a: 2 }]; },
+         frozen() { const o = Object.freeze({ a: 1, b: 2 }); try { o.a = 5; } catch {} return o; },",
+    );
+    for _ in 0..5 {
+        assert_eq!(world.call("echo", r#"{"a":1,"b":2}"#), Ok(r#"{"a":1,"b":2}"#.into()));
+        assert_eq!(world.call("echo", r#"{"b":1,"a":2,"b":3}"#), Ok(r#"{"b":3,"a":2}"#.into()));
+        assert_eq!(
+            world.call("grow", r#"{"a":1,"b":2}"#),
+            Ok(r#"[{"b":2,"extra":1},["b","extra"],{"a":1,"b":2}]"#.into())
+        );
+        assert_eq!(
+            world.call("order", ""),
+            Ok(r#"[{"a":1,"b":2},{"b":2,"a":1},{"a":1},{"1":1,"a":2},{"1":1,"a":2},{"__proto__":1,"a":2}]"#.into())
+        );
+        assert_eq!(world.call("frozen", ""), Ok(r#"{"a":1,"b":2}"#.into()));
+    }
+}

@@ -175,9 +175,9 @@ fn broken_apps_are_refused_with_their_place() {
         ("throw new Error('at load');", "s.ts:2:", "at load"),
         ("Date.now();", "s.ts:2:", "only a running call"),
         (
-            "import { workflow } from 'millrace';\nexport default service({ a: workflow(() => 1) });",
-            "s.ts:3:",
-            "workflows",
+            "import { query, workflow } from 'millrace';\nexport default service({ a: workflow(query(() => 1)) });",
+            "s.ts",
+            "not both",
         ),
         ("await new Promise(() => {});\nexport default service({});", "s.ts", "awaits"),
         ("for (;;) {}", "s.ts", "CPU"),

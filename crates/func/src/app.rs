@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use millrace_api::HandlerKind;
 use millrace_base::Name;
 
-use crate::Limits;
+use crate::{FetchPolicy, Limits};
 
-/// An app to load: its files and its limits.
+/// An app to load: its files and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
     /// The app's name.
@@ -18,6 +18,8 @@ pub struct App {
     pub files: BTreeMap<String, Vec<u8>>,
     /// What its functions may use.
     pub limits: Limits,
+    /// Which servers outside they may reach.
+    pub fetch: FetchPolicy,
 }
 
 /// A service as loaded.
@@ -29,6 +31,24 @@ pub struct Service {
     pub handlers: Handlers,
     /// Its routes, in source order; a [`crate::RouteId`] indexes this.
     pub routes: Vec<Route>,
+    /// What it wants to be run again and again.
+    pub schedules: Vec<Schedule>,
+}
+
+/// A call that a service declares to be made again and again:
+/// `export const schedules = { name: { cron, key, handler, input } }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Its name, unique within the service.
+    pub name: Name,
+    /// Five fields as in crontab(5), in UTC; checked by the engine with [`crate::Cron::parse`].
+    pub cron: String,
+    /// The entity's key.
+    pub key: Vec<u8>,
+    /// The handler, of the same service.
+    pub handler: Name,
+    /// JSON text.
+    pub input: bytes::Bytes,
 }
 
 /// The handlers of a service, in source order.

@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 
 use millrace_base::{EntityKey, Error, ErrorCode, Name};
 
-use crate::{HandlerId, HandlerKind, Limits, Program, Route, RouteId, Service};
+use crate::{FetchPolicy, HandlerId, HandlerKind, Limits, Program, Route, RouteId, Service};
 
 /// One loaded app version.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The app's name.
     pub app: Name,
+    /// Tells it from other versions of the app: a fingerprint of its files.
+    pub version: u64,
     /// Its limits.
     pub limits: Limits,
+    /// Which servers outside it may reach.
+    pub fetch: FetchPolicy,
     /// Its services, as the engine reported them.
     pub services: Vec<Service>,
 }
@@ -158,6 +162,21 @@ impl Catalog {
         Ok(HandlerId { program, service: service_index, handler: u16::try_from(index).unwrap_or(u16::MAX) })
     }
 
+    /// The handler of that name in one version of an app, whether or not new requests go to it.
+    #[must_use]
+    pub fn find_version(&self, app: &str, version: u64, service: &str, handler: &str) -> Option<HandlerId> {
+        let is_it = |loaded: &Loaded| loaded.app.as_str() == app && loaded.version == version;
+        let (program, loaded) = self.programs.iter().find(|(_, loaded)| is_it(loaded))?;
+        let service_index = loaded.services.iter().position(|found| found.name.as_str() == service)?;
+        let handlers = &loaded.services[service_index].handlers;
+        let index = handlers.iter().position(|(name, _)| name.as_str() == handler)?;
+        Some(HandlerId {
+            program: *program,
+            service: u16::try_from(service_index).ok()?,
+            handler: u16::try_from(index).ok()?,
+        })
+    }
+
     /// What a handler may do. An id that is not loaded counts as a query: it can change nothing.
     #[must_use]
     pub fn kind(&self, id: HandlerId) -> HandlerKind {
@@ -258,11 +277,14 @@ mod tests {
         let route = |method: &str, path: &str| Route { method: method.into(), path: path.into() };
         Loaded {
             app: name(app),
+            version: 1,
             limits: Limits::default(),
+            fetch: FetchPolicy::default(),
             services: vec![Service {
                 name: name(service),
                 handlers: vec![(name("add"), HandlerKind::Transaction), (name("_fix"), HandlerKind::Transaction)],
                 routes: vec![route("GET", "/a/:id"), route("POST", "/a/:id"), route("GET", "/b")],
+                schedules: Vec::new(),
             }],
         }
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::{Error, UnixMillis, Value};
 
-use crate::{HandlerId, Offload};
+use crate::{FetchRequest, HandlerId, Offload};
 
 /// One thing a frame awaits. Unique within its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +44,15 @@ pub struct ScanRequest {
     pub limit: usize,
 }
 
+/// What a workflow that comes to a `ctx.step` has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepStart {
+    /// Run the step's code, then report with [`Host::end_step`].
+    Run(OperationId),
+    /// Its result is known: the frame will be resumed with it.
+    Known(OperationId),
+}
+
 /// How loud `ctx.log` and `console.*` are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
@@ -75,11 +84,45 @@ pub trait Host {
     /// Calls another entity inside this transaction. The frame will be resumed with its output.
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error>;
 
-    /// Sends a message if the transaction commits.
-    fn send(&mut self, message: Message) -> Result<(), Error>;
+    /// Sends a message if the transaction commits. A message that starts a workflow has an
+    /// invocation id, which is returned; other messages have none.
+    fn send(&mut self, message: Message) -> Result<Option<String>, Error>;
+
+    /// Sends a signal to a workflow, if the transaction commits. `payload` is JSON text.
+    fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error>;
 
     /// Starts work too slow for a core (argon2id). The frame will be resumed with its result.
     fn offload(&mut self, work: Offload) -> Result<OperationId, Error>;
+
+    /// `ctx.fetch`, in routes before their first call and in workflows. The frame will be resumed
+    /// with JSON text `{"status":…,"headers":[[name,value]…],"body":"base64"}`.
+    fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error>;
+
+    /// `ctx.sleep`, in workflows. The frame will be resumed with `null`.
+    fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error>;
+
+    /// `ctx.wait`, in workflows. The frame will be resumed with the payload of the next signal of
+    /// that name that nobody has taken yet, or with `wait-limit` when none came in time.
+    fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error>;
+
+    /// `ctx.step`, in workflows: asks whether the step's code has to run.
+    fn begin_step(&mut self, name: &str) -> Result<StepStart, Error>;
+
+    /// A step's code has ended with JSON text or an error, which is noted. The frame will be
+    /// resumed for `operation` with what was noted.
+    fn end_step(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<(), Error>;
+
+    /// Whose operations the next ones are: those of the code of the step with this operation, or
+    /// the workflow's own. A turn begins with the workflow's own. A replay that knows a step's
+    /// result never runs its code, so what that code asked for must not be counted as the workflow's.
+    fn within_step(&mut self, _step: Option<OperationId>) {}
+
+    /// `ctx.compensate`, in workflows: a call to make if the workflow fails or is cancelled; the
+    /// last one first.
+    fn compensate(&mut self, call: NestedCall) -> Result<(), Error>;
+
+    /// The id of the running workflow's invocation; `None` in other handlers.
+    fn invocation(&self) -> Option<String>;
 
     /// The time of the invocation: the same through all its frames and retries.
     fn now(&self) -> UnixMillis;

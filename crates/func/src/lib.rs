@@ -11,18 +11,26 @@
 
 mod app;
 mod catalog;
+mod cron;
 mod crypto;
 mod engine;
+mod fetch;
 mod host;
 mod limits;
+mod settings;
 
-pub use app::{App, Handlers, Route, Service};
+pub use app::{App, Handlers, Route, Schedule, Service};
 pub use catalog::{Catalog, Loaded, RouteMatch};
+pub use cron::Cron;
 pub use crypto::{
     Base64Alphabet, Offload, argon2id_hash, argon2id_verify, base64_decode, base64_encode, equal_in_constant_time,
     hex_encode, hmac_sha256, sha1, sha256,
 };
 pub use engine::{Engine, Frame, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
-pub use host::{Host, LogLevel, Message, NestedCall, OperationId, ScanRequest};
-pub use limits::{Limits, LimitsError};
+pub use fetch::{
+    FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
+};
+pub use host::{Host, LogLevel, Message, NestedCall, OperationId, ScanRequest, StepStart};
+pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
+pub use settings::{AppSettings, SettingsError};

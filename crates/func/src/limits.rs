@@ -1,15 +1,16 @@
 //! What an app's functions may use. Each field is a key of `[limits]` in the app's `millrace.toml`.
 
-use std::fmt;
-
 use millrace_base::limits;
 use serde::Deserialize;
+
+use crate::SettingsError;
 
 /// The limits of one app. Defaults come from `millrace_base::limits`, which gives the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// CPU time of one frame, all its turns together.
+    /// CPU time of one frame, all its turns together; of a workflow, which may take thousands of
+    /// turns over months and takes them again after a restart, of each turn.
     pub cpu_ms: u64,
     /// Heap of one service on one core.
     pub memory_bytes: usize,
@@ -51,36 +52,9 @@ impl Default for Limits {
     }
 }
 
-/// A `millrace.toml` that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitsError(pub String);
-
-impl fmt::Display for LimitsError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "millrace.toml: {}", self.0)
-    }
-}
-
-impl std::error::Error for LimitsError {}
-
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
-struct File {
-    limits: Limits,
-}
-
 impl Limits {
-    /// Reads the `[limits]` of a `millrace.toml`; what it does not name keeps its default.
-    ///
-    /// # Errors
-    /// [`LimitsError`] with line and column for text that is not such a file, and for limits that
-    /// no function could run within.
-    pub fn from_toml(text: &str) -> Result<Self, LimitsError> {
-        let file: File = toml::from_str(text).map_err(|error| LimitsError(error.to_string()))?;
-        file.limits.check()
-    }
-
-    fn check(self) -> Result<Self, LimitsError> {
+    /// Refuses limits that no function could run within.
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
         // Below these an empty service cannot even be loaded; above them one app could take the
         // whole node, which only the operator may allow by other means.
         let ranges: [(&str, u64, u64, u64); 4] = [
@@ -91,29 +65,9 @@ impl Limits {
         ];
         for (name, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
-                return Err(LimitsError(format!("limits.{name} = {value} is outside {low} to {high}")));
+                return Err(SettingsError(format!("limits.{name} = {value} is outside {low} to {high}")));
             }
         }
-        Ok(self)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn named_limits_change_and_others_keep_their_default() {
-        let read = Limits::from_toml("[limits]\ncpu_ms = 7\n").expect("valid");
-        assert_eq!(read, Limits { cpu_ms: 7, ..Limits::default() });
-        assert_eq!(Limits::from_toml(""), Ok(Limits::default()));
-    }
-
-    #[test]
-    fn a_wrong_file_is_refused_with_its_place() {
-        for text in ["[limits]\ncpu = 7", "[limits]\ncpu_ms = 0", "[limit]", "[limits\n", "[limits]\ncpu_ms = \"x\""] {
-            let error = Limits::from_toml(text).expect_err(text);
-            assert!(error.to_string().starts_with("millrace.toml: "), "{error}");
-        }
+        Ok(())
     }
 }

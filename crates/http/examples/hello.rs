@@ -14,8 +14,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, Error, Health, Invocation, Principal, RouteReply, RouteRequest,
-    SendRequest, StateReply, StateRequest,
+    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Error, Health, Invocation, InvocationsRequest, Page, Principal,
+    RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
 };
 use millrace_base::ErrorCode;
 use millrace_http::{Front, Options, bind, serve};
@@ -51,6 +51,30 @@ impl Backend for Hello {
     }
 
     async fn invocation(&self, _: &Principal, _: &str) -> Result<Invocation, Error> {
+        refused()
+    }
+
+    async fn invocations(&self, _: &Principal, _: InvocationsRequest<'_>) -> Result<Page<Invocation>, Error> {
+        refused()
+    }
+
+    async fn cancel(&self, _: &Principal, _: &str) -> Result<(), Error> {
+        refused()
+    }
+
+    async fn signal(&self, _: &Principal, _: &str, _: &str, _: Bytes, _: Option<&str>) -> Result<(), Error> {
+        refused()
+    }
+
+    async fn dead_letters(&self, _: &Principal, _: Option<&str>, _: usize) -> Result<Page<DeadLetter>, Error> {
+        refused()
+    }
+
+    async fn retry_dead_letter(&self, _: &Principal, _: &str) -> Result<(), Error> {
+        refused()
+    }
+
+    async fn drop_dead_letter(&self, _: &Principal, _: &str) -> Result<(), Error> {
         refused()
     }
 

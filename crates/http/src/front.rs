@@ -13,7 +13,7 @@ use tokio_rustls::rustls::ServerConfig;
 use crate::keys::{KeyFile, KeySet};
 use crate::metrics::{CoreMetrics, FrontMetrics};
 use crate::shared::Shared;
-use crate::{Options, StartError, tls};
+use crate::{Options, StartError, origin, tls};
 
 /// The front of one address: shared by the [`crate::serve`] of every core.
 pub struct Front {
@@ -60,6 +60,9 @@ impl Front {
     /// # Errors
     /// [`StartError`] when a file cannot be used.
     pub fn new(options: Options, mut registry: Registry) -> Result<Arc<Self>, StartError> {
+        if let Some(wrong) = options.allowed_hosts.iter().find(|name| !origin::is_host_name(name)) {
+            return Err(StartError::AllowedHost(wrong.clone()));
+        }
         let stamps = Stamps::of(&options);
         let keys = match &options.keys {
             Some(path) => Some(Arc::new(Shared::new(load_keys(path)?))),

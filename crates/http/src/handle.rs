@@ -18,7 +18,7 @@ use crate::body::{self, LARGE_BYTES, ReplyBody};
 use crate::connection::ConnectionState;
 use crate::operations::{Access, Kind, Operation, Parameter};
 use crate::router::{self, Captures, Found};
-use crate::{Limits, archive, path, problem, reply};
+use crate::{Limits, archive, manage, path, problem, reply};
 
 /// One connection's way to the node. Cheap to clone: each request has its own.
 pub(crate) struct Session<B> {
@@ -34,11 +34,12 @@ impl<B> Clone for Session<B> {
 
 /// A request and what its path means. References only: this is handed down several levels, and
 /// whatever a future holds by value is copied at each of them.
-struct Input<'a> {
+pub(crate) struct Input<'a> {
     uri: &'a Uri,
     captures: &'a Captures<'a>,
     /// Without its URI, which is borrowed above.
     request: &'a mut Request<Incoming>,
+    has_idempotency_key: bool,
 }
 
 impl<'a> Input<'a> {
@@ -46,7 +47,7 @@ impl<'a> Input<'a> {
         self.captures.get(parameter).unwrap_or_default()
     }
 
-    fn name(&self, parameter: Parameter) -> Result<Cow<'a, str>, Error> {
+    pub(crate) fn name(&self, parameter: Parameter) -> Result<Cow<'a, str>, Error> {
         path::decode_text(self.capture(parameter))
     }
 
@@ -59,12 +60,16 @@ impl<'a> Input<'a> {
         std::mem::take(self.request.headers_mut())
     }
 
-    async fn body(&mut self, state: &ConnectionState) -> Result<Bytes, Error> {
+    pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Error> {
+        if self.has_idempotency_key { idempotency_key(self.request.headers()) } else { Ok(None) }
+    }
+
+    pub(crate) async fn body(&mut self, state: &ConnectionState) -> Result<Bytes, Error> {
         body::collect(self.request.body_mut(), state, state.local.front.options.limits.body_bytes).await
     }
 }
 
-type Reply = Result<Response<ReplyBody>, Error>;
+pub(crate) type Reply = Result<Response<ReplyBody>, Error>;
 
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -105,7 +110,8 @@ async fn answer<B: Backend>(
 ) -> (Kind, Response<ReplyBody>) {
     match router::find(request.method(), uri.path()) {
         Found::Operation(row, captures) => {
-            let reply = operate(session, row, Input { uri, captures: &captures, request }).await;
+            let reply =
+                operate(session, row, Input { uri, captures: &captures, request, has_idempotency_key: false }).await;
             (row.kind, reply.unwrap_or_else(|error| problem::respond(&error, None)))
         }
         found => (Kind::None, answer_nothing(&found, uri.path(), request.method())),
@@ -139,18 +145,24 @@ fn unknown_route(path: &str) -> Error {
         Some("call" | "send") => ": calls go to /call/{service}/{key}/{handler}",
         Some("state") => ": state is at /state/{service}/{key} and /state/{service}/{key}/{field}",
         Some("apps") => ": an app is at /apps/{app}, its services at /apps/{app}/{service}/…",
+        Some("invocations") => ": an invocation is at /invocations/{id}, with POST …/cancel and …/signal",
+        Some("dead-letters") => ": a dead letter is at /dead-letters/{id}, with POST …/retry and DELETE",
         _ => "; /openapi.json lists what there is",
     };
     let shown: String = path.chars().take(200).collect();
     Error::new(ErrorCode::UnknownRoute, format!("nothing is mounted at {shown:?}{hint}"))
 }
 
-async fn operate<B: Backend>(session: &Session<B>, row: &'static Operation, input: Input<'_>) -> Reply {
+async fn operate<B: Backend>(session: &Session<B>, row: &'static Operation, mut input: Input<'_>) -> Reply {
     let local = &session.state.local;
-    check_headers(input.uri, input.request.headers(), &local.front.options.limits)?;
+    let noted = read_headers(input.uri, input.request.headers(), &local.front.options.limits)?;
     if row.access == Access::Public {
         return public(session, row.kind, &input);
     }
+    if let Some(guard) = &local.guard {
+        guard.check(input.uri, noted.host, noted.origin)?;
+    }
+    input.has_idempotency_key = noted.has_idempotency_key;
     let caller = auth::caller(local.keys.as_ref(), input.request.headers(), row.kind == Kind::Route)?;
     let who = &caller.principal;
     let reply = match row.kind {
@@ -158,7 +170,7 @@ async fn operate<B: Backend>(session: &Session<B>, row: &'static Operation, inpu
         Kind::Route => route(session, who, input).await,
         Kind::State => state(session, who, input).await,
         // Boxed: rare operations must not make every request's future larger.
-        _ => Box::pin(operate_rarely(session, who, row.kind, input)).await,
+        _ => Box::pin(operate_rarely(session, who, row, input)).await,
     };
     reply.map_err(|error| ask_for_key(error, &caller))
 }
@@ -171,16 +183,35 @@ fn ask_for_key(error: Error, caller: &Caller) -> Error {
     error
 }
 
-fn check_headers(uri: &Uri, headers: &HeaderMap, limits: &Limits) -> Result<(), Error> {
-    let target_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len());
-    // 4 for the colon, the space and the line's end.
-    let bytes = headers.iter().fold(target_bytes, |sum, (name, value)| sum + name.as_str().len() + value.len() + 4);
+/// What one pass over the headers finds; looking up each of them would cost more.
+#[derive(Default)]
+struct Noted<'a> {
+    host: Option<&'a HeaderValue>,
+    origin: Option<&'a HeaderValue>,
+    has_idempotency_key: bool,
+}
+
+/// Checks the headers' number and size.
+fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Result<Noted<'a>, Error> {
+    let mut noted = Noted::default();
+    let mut bytes = uri.path_and_query().map_or(0, |target| target.as_str().len());
+    for (name, value) in headers {
+        // 4 for the colon, the space and the line's end.
+        bytes += name.as_str().len() + value.len() + 4;
+        if *name == header::HOST {
+            noted.host = Some(value);
+        } else if *name == header::ORIGIN {
+            noted.origin = Some(value);
+        } else if *name == IDEMPOTENCY_KEY {
+            noted.has_idempotency_key = true;
+        }
+    }
     if bytes > limits.header_bytes || headers.len() > limits.headers {
         let message =
             format!("the request line and headers exceed {} bytes or {} headers", limits.header_bytes, limits.headers);
         return Err(Error::new(ErrorCode::HeadersTooLarge, message));
     }
-    Ok(())
+    Ok(noted)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
@@ -191,7 +222,7 @@ async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inpu
     let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
     let body = input.body(&session.state).await?;
-    let idempotency_key = idempotency_key(input.request.headers())?;
+    let idempotency_key = input.idempotency_key()?;
     let request = CallRequest {
         app: app.as_deref(),
         service: &service,
@@ -209,7 +240,7 @@ async fn send<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inpu
     let key = path::decode_key(input.capture(Parameter::Key))?;
     let delay_ms = path::delay_ms(input.uri.query())?;
     let body = input.body(&session.state).await?;
-    let idempotency_key = idempotency_key(input.request.headers())?;
+    let idempotency_key = input.idempotency_key()?;
     let call = CallRequest {
         app: app.as_deref(),
         service: &service,
@@ -257,6 +288,7 @@ async fn route<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inp
 }
 
 fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) -> Result<RouteRequest, Error> {
+    let idempotency_key = if input.has_idempotency_key { idempotency_key(&headers.0)? } else { None };
     let (app, service) = (input.app()?, input.name(Parameter::Service)?);
     if matches!(service, Cow::Owned(_)) && router::is_reserved(&service) {
         return Err(unknown_route(input.uri.path()));
@@ -272,18 +304,21 @@ fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) 
         query: input.uri.query().map(str::to_owned),
         headers: Arc::clone(headers) as Arc<dyn HeaderSource>,
         body,
-        idempotency_key: idempotency_key(&headers.0)?.map(str::to_owned),
+        idempotency_key: idempotency_key.map(str::to_owned),
     })
 }
 
-async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, kind: Kind, input: Input<'_>) -> Reply {
+async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, row: &Operation, input: Input<'_>) -> Reply {
     let backend = &*session.backend;
-    match kind {
+    match row.kind {
         Kind::Send => send(session, who, input).await,
-        Kind::Invocation => {
-            let id = input.name(Parameter::Id)?;
-            reply::invocation(&backend.invocation(who, &id).await?)
-        }
+        Kind::Invocation => manage::invocation(backend, who, input).await,
+        Kind::Invocations => manage::invocations(backend, who, row, input.uri.query()).await,
+        Kind::Cancel => manage::cancel(backend, who, input).await,
+        Kind::Signal => manage::signal(session, who, input).await,
+        Kind::DeadLetters => manage::dead_letters(backend, who, row, input.uri.query()).await,
+        Kind::RetryDeadLetter => manage::retry_dead_letter(backend, who, input).await,
+        Kind::DropDeadLetter => manage::drop_dead_letter(backend, who, input).await,
         Kind::Apps => reply::json_value(StatusCode::OK, &backend.apps(who).await?),
         Kind::Deploy => deploy(session, who, input).await,
         Kind::RemoveApp => {
@@ -354,7 +389,9 @@ fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_api::{AppFile, AppInfo, Health, Invocation, RouteReply, StateReply};
+    use millrace_api::{
+        AppFile, AppInfo, DeadLetter, Health, Invocation, InvocationsRequest, Page, RouteReply, StateReply,
+    };
 
     /// Answers nothing, so that its futures have no size.
     #[derive(Clone)]
@@ -374,6 +411,30 @@ mod tests {
         }
 
         async fn invocation(&self, _: &Principal, _: &str) -> Result<Invocation, Error> {
+            nothing()
+        }
+
+        async fn invocations(&self, _: &Principal, _: InvocationsRequest<'_>) -> Result<Page<Invocation>, Error> {
+            nothing()
+        }
+
+        async fn cancel(&self, _: &Principal, _: &str) -> Result<(), Error> {
+            nothing()
+        }
+
+        async fn signal(&self, _: &Principal, _: &str, _: &str, _: Bytes, _: Option<&str>) -> Result<(), Error> {
+            nothing()
+        }
+
+        async fn dead_letters(&self, _: &Principal, _: Option<&str>, _: usize) -> Result<Page<DeadLetter>, Error> {
+            nothing()
+        }
+
+        async fn retry_dead_letter(&self, _: &Principal, _: &str) -> Result<(), Error> {
+            nothing()
+        }
+
+        async fn drop_dead_letter(&self, _: &Principal, _: &str) -> Result<(), Error> {
             nothing()
         }
 

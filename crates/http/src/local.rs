@@ -16,6 +16,7 @@ use crate::connection::{ConnectionState, Order};
 use crate::front::Front;
 use crate::keys::KeySet;
 use crate::metrics::CoreMetrics;
+use crate::origin::Guard;
 use crate::shared::Cached;
 
 /// Bytes that buy a transfer another second: slower clients than 16 KiB/s are not worth what their
@@ -68,6 +69,8 @@ pub(crate) struct Local {
     pub(crate) front: Arc<Front>,
     pub(crate) metrics: Arc<CoreMetrics>,
     pub(crate) keys: Option<Cached<KeySet>>,
+    /// There while there are no keys.
+    pub(crate) guard: Option<Guard>,
     pub(crate) ticks: Ticks,
     tick: Cell<u32>,
     connections: RefCell<Slab<Rc<ConnectionState>>>,
@@ -83,6 +86,7 @@ impl Local {
         Rc::new(Self {
             metrics: front.core_metrics(),
             keys: front.keys.clone().map(Cached::new),
+            guard: front.keys.is_none().then(|| Guard::new(&front.options.allowed_hosts)),
             ticks: Ticks::new(&front),
             tick: Cell::new(0),
             connections: RefCell::new(Slab::new()),

@@ -3,7 +3,7 @@
 use millrace_base::{ErrorCode, limits};
 use serde_json::{Map, Value, json};
 
-use crate::operations::{Access, Answer, Media, OPERATIONS, Operation, Parameter, Segment};
+use crate::operations::{Access, Answer, Kind, Media, OPERATIONS, Operation, Parameter, Segment};
 
 /// Methods shown for app routes, which may answer any.
 const ROUTE_METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
@@ -37,7 +37,7 @@ pub fn document() -> Value {
 fn operation(row: &Operation, method: &str) -> Value {
     let mut responses = Map::new();
     for answer in row.answers {
-        responses.insert(answer.status.to_string(), response(answer));
+        responses.insert(answer.status.to_string(), response(row, answer));
     }
     responses.insert("default".to_owned(), json!({ "$ref": "#/components/responses/Problem" }));
     let mut object = json!({
@@ -52,7 +52,7 @@ fn operation(row: &Operation, method: &str) -> Value {
     }
     let has_body = row.method != "*" || !matches!(method, "GET" | "DELETE");
     if let (Some(media), true) = (row.request, has_body) {
-        object["requestBody"] = json!({ "content": content(media), "required": row.method == "PUT" });
+        object["requestBody"] = json!({ "content": content(media), "required": media.schema != "true" });
     }
     object
 }
@@ -87,13 +87,13 @@ fn parameters(row: &Operation) -> Vec<Value> {
             }));
         }
     }
-    for (name, description) in row.query {
+    for parameter in row.query {
         list.push(json!({
-            "name": name,
+            "name": parameter.name,
             "in": "query",
             "required": false,
-            "description": description,
-            "schema": { "type": "integer", "minimum": 0 },
+            "description": parameter.description,
+            "schema": schema(parameter.schema),
         }));
     }
     if row.takes_idempotency_key {
@@ -102,12 +102,12 @@ fn parameters(row: &Operation) -> Vec<Value> {
     list
 }
 
-fn response(answer: &Answer) -> Value {
+fn response(row: &Operation, answer: &Answer) -> Value {
     let mut object = json!({ "description": answer.description });
     if let Some(media) = answer.body {
         object["content"] = content(media);
     }
-    if answer.status == 202 {
+    if row.kind == Kind::Send {
         object["headers"] =
             json!({ "Location": { "description": "The invocation's URL.", "schema": { "type": "string" } } });
     }
@@ -115,9 +115,12 @@ fn response(answer: &Answer) -> Value {
 }
 
 fn content(media: Media) -> Value {
-    // The table's schemas are JSON text; a test parses every one of them.
-    let schema: Value = serde_json::from_str(media.schema).unwrap_or_default();
-    json!({ media.content_type: { "schema": schema } })
+    json!({ media.content_type: { "schema": schema(media.schema) } })
+}
+
+/// The table's schemas are JSON text; a test parses every one of them.
+fn schema(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
 }
 
 fn components() -> Value {
@@ -147,57 +150,204 @@ fn components() -> Value {
     })
 }
 
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
 fn schemas() -> Value {
     let codes: Vec<&str> = ErrorCode::all().map(ErrorCode::as_str).collect();
-    let text = json!({ "type": "string" });
-    json!({
+    let mut all = json!({
         "Problem": {
             "type": "object",
             "required": ["type", "title", "status", "detail", "code"],
             "properties": {
                 "type": { "type": "string", "format": "uri-reference", "description": "/errors/<code>: the page about the error." },
-                "title": text,
+                "title": text(),
                 "status": { "type": "integer" },
-                "detail": text,
+                "detail": text(),
                 "code": { "type": "string", "enum": codes },
                 "payload": { "description": "More for a program, such as what a function's Abort carried." },
-            },
-        },
-        "Invocation": {
-            "type": "object",
-            "required": ["id", "status"],
-            "properties": {
-                "id": text,
-                "status": { "type": "string", "enum": ["pending", "succeeded", "failed"] },
-                "output": { "description": "What the handler returned, once succeeded." },
-                "error": { "$ref": "#/components/schemas/Problem" },
             },
         },
         "App": {
             "type": "object",
             "required": ["name", "version", "services"],
             "properties": {
-                "name": text,
+                "name": text(),
                 "version": { "type": "integer", "minimum": 1 },
-                "services": { "type": "array", "items": { "$ref": "#/components/schemas/Service" } },
+                "services": { "type": "array", "items": reference("Service") },
             },
         },
         "Service": {
             "type": "object",
             "required": ["name", "handlers", "routes"],
             "properties": {
-                "name": text,
+                "name": text(),
                 "handlers": { "type": "array", "items": {
                     "type": "object",
                     "required": ["name", "kind"],
-                    "properties": { "name": text, "kind": { "type": "string", "enum": ["transaction", "query"] } },
+                    "properties": {
+                        "name": text(),
+                        "kind": { "type": "string", "enum": ["transaction", "query", "workflow"] },
+                    },
                 } },
                 "routes": { "type": "array", "items": {
                     "type": "object",
                     "required": ["method", "path"],
-                    "properties": { "method": text, "path": text },
+                    "properties": { "method": text(), "path": text() },
                 } },
             },
         },
+    });
+    for (name, schema) in [
+        ("Key", key_schema()),
+        ("InvocationStatus", json!({ "type": "string", "enum": INVOCATION_STATUSES })),
+        ("Invocation", invocation_schema()),
+        ("JournalStep", journal_step_schema()),
+        ("Signal", signal_schema()),
+        ("DeadLetter", dead_letter_schema()),
+        ("InvocationPage", page_schema("invocations", "Invocation")),
+        ("DeadLetterPage", page_schema("dead_letters", "DeadLetter")),
+    ] {
+        all[name] = schema;
+    }
+    all
+}
+
+/// A test compares them with what the operation takes.
+const INVOCATION_STATUSES: [&str; 5] = ["pending", "running", "succeeded", "failed", "cancelled"];
+
+fn key_schema() -> Value {
+    json!({
+        "description": "An entity's key: text, or an object where it is not UTF-8.",
+        "oneOf": [
+            { "type": "string" },
+            { "type": "object", "required": ["base64"], "properties": { "base64": text() } },
+        ],
     })
+}
+
+fn milliseconds(description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": description })
+}
+
+fn left_out(what: &str) -> Value {
+    let description = format!("Instead of {what}, where it would make the reply too large: its length in bytes.");
+    json!({ "type": "integer", "minimum": 0, "description": description })
+}
+
+fn invocation_schema() -> Value {
+    json!({
+        "type": "object",
+        "description": "Everything but id, status, output and error is there for workflows only. Lists leave out input, output, journal and waits_for, and the error's payload.",
+        "required": ["id", "status"],
+        "properties": {
+            "id": text(),
+            "status": reference("InvocationStatus"),
+            "app": text(),
+            "service": text(),
+            "key": reference("Key"),
+            "handler": text(),
+            "began_ms": milliseconds("When it began, Unix milliseconds."),
+            "input": { "description": "What it was given." },
+            "input_bytes": left_out("input"),
+            "output": { "description": "What the handler returned, once succeeded." },
+            "output_bytes": left_out("output"),
+            "error": reference("Problem"),
+            "journal": {
+                "type": "array",
+                "items": reference("JournalStep"),
+                "description": "What it has done so far, in the order in which it ended.",
+            },
+            "waits_for": {
+                "type": "array",
+                "items": text(),
+                "description": "What it waits for now.",
+            },
+        },
+    })
+}
+
+fn journal_step_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["operation", "kind", "name", "ended_ms"],
+        "properties": {
+            "operation": { "type": "integer", "minimum": 1, "description": "Its number, in the order in which the workflow asked." },
+            "kind": { "type": "string", "description": "call, step, sleep, fetch, wait, hash, send, signal, cancel or compensation." },
+            "name": { "type": "string", "description": "Which one: a call's target, a step's or signal's name, a fetch's URL." },
+            "ended_ms": milliseconds("When it ended, Unix milliseconds."),
+            "output": { "description": "What it gave, unless it failed." },
+            "output_bytes": left_out("output"),
+            "error": reference("Problem"),
+        },
+    })
+}
+
+fn signal_schema() -> Value {
+    let name_bytes = limits::STEP_NAME_BYTES;
+    json!({
+        "type": "object",
+        "required": ["name"],
+        "additionalProperties": false,
+        "properties": {
+            "name": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": name_bytes,
+                "description": format!("What the workflow waits for: 1 to {name_bytes} bytes of UTF-8."),
+            },
+            "payload": { "description": "What the workflow gets: any JSON; null when absent." },
+        },
+    })
+}
+
+fn dead_letter_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["id", "app", "service", "key", "handler", "attempts"],
+        "properties": {
+            "id": text(),
+            "app": text(),
+            "service": text(),
+            "key": reference("Key"),
+            "handler": text(),
+            "input": { "description": "What it was to be given." },
+            "input_bytes": left_out("input"),
+            "attempts": { "type": "integer", "minimum": 1 },
+            "error": reference("Problem"),
+        },
+    })
+}
+
+fn page_schema(list: &str, item: &str) -> Value {
+    json!({
+        "type": "object",
+        "required": [list, "next"],
+        "properties": {
+            list: { "type": "array", "items": reference(item) },
+            "next": { "type": ["string", "null"], "description": "To be sent as `after` for the next page; null after the last one." },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_statuses_are_those_that_a_list_can_be_asked_for() {
+        let query = |status: &str| format!("status={status}");
+        for status in INVOCATION_STATUSES {
+            let read = crate::path::invocation_status(Some(&query(status))).expect("known").expect("there");
+            assert_eq!(serde_json::to_value(read).expect("JSON"), status);
+        }
+        let error = crate::path::invocation_status(Some(&query("done"))).expect_err("unknown").message;
+        assert!(INVOCATION_STATUSES.iter().all(|status| error.contains(status)), "{error}");
+        assert_eq!(error.matches('`').count(), 2 * (INVOCATION_STATUSES.len() + 1), "{error}");
+    }
 }

@@ -11,6 +11,18 @@ pub enum Kind {
     Send,
     /// `GET /invocations/{id}`.
     Invocation,
+    /// `GET /invocations`.
+    Invocations,
+    /// `POST /invocations/{id}/cancel`.
+    Cancel,
+    /// `POST /invocations/{id}/signal`.
+    Signal,
+    /// `GET /dead-letters`.
+    DeadLetters,
+    /// `POST /dead-letters/{id}/retry`.
+    RetryDeadLetter,
+    /// `DELETE /dead-letters/{id}`.
+    DropDeadLetter,
     /// `GET /state/…`.
     State,
     /// A service's own route.
@@ -37,10 +49,16 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Call,
         Kind::Send,
         Kind::Invocation,
+        Kind::Invocations,
+        Kind::Cancel,
+        Kind::Signal,
+        Kind::DeadLetters,
+        Kind::RetryDeadLetter,
+        Kind::DropDeadLetter,
         Kind::State,
         Kind::Route,
         Kind::Apps,
@@ -61,6 +79,12 @@ impl Kind {
             Kind::Call => "call",
             Kind::Send => "send",
             Kind::Invocation => "invocation",
+            Kind::Invocations => "invocations",
+            Kind::Cancel => "cancel",
+            Kind::Signal => "signal",
+            Kind::DeadLetters => "dead_letters",
+            Kind::RetryDeadLetter => "retry_dead_letter",
+            Kind::DropDeadLetter => "drop_dead_letter",
             Kind::State => "state",
             Kind::Route => "route",
             Kind::Apps => "apps",
@@ -90,7 +114,7 @@ pub enum Parameter {
     Handler,
     /// A field's name.
     Field,
-    /// An invocation's id.
+    /// An invocation's or a dead letter's id.
     Id,
     /// An error code.
     Code,
@@ -128,7 +152,7 @@ impl Parameter {
             }
             Parameter::Handler => "The handler's name.",
             Parameter::Field => "The field's name, percent-encoded.",
-            Parameter::Id => "The invocation's id, as returned by send.",
+            Parameter::Id => "The id, as returned by send or by a list.",
             Parameter::Code => "An error code.",
             Parameter::Path => "Whatever the service mounts there; may hold slashes.",
         }
@@ -190,6 +214,17 @@ pub struct Answer {
     pub body: Option<Media>,
 }
 
+/// A parameter of a query.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryParameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means, and what holds when it is absent.
+    pub description: &'static str,
+    /// Its JSON Schema (JSON text).
+    pub schema: &'static str,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
@@ -201,8 +236,8 @@ pub struct Operation {
     pub path: &'static [Segment],
     /// One line.
     pub summary: &'static str,
-    /// Query parameters: name, description.
-    pub query: &'static [(&'static str, &'static str)],
+    /// Query parameters.
+    pub query: &'static [QueryParameter],
     /// Whether `Idempotency-Key` means something.
     pub takes_idempotency_key: bool,
     /// The request's body, if it has one.
@@ -238,6 +273,7 @@ const SERVICE: Segment = Segment::Variable(Parameter::Service);
 const KEY: Segment = Segment::Variable(Parameter::Key);
 const HANDLER: Segment = Segment::Variable(Parameter::Handler);
 const FIELD: Segment = Segment::Variable(Parameter::Field);
+const ID: Segment = Segment::Variable(Parameter::Id);
 const PATH: Segment = Segment::Variable(Parameter::Path);
 
 const fn literal(text: &'static str) -> Segment {
@@ -272,7 +308,11 @@ const SEND: Operation = Operation {
     method: "POST",
     path: &[literal("send"), SERVICE, KEY, HANDLER],
     summary: "Enqueue a call: answered once it is durable, run afterwards exactly once",
-    query: &[("delay_ms", "How many milliseconds to wait before the call runs; 0 when absent.")],
+    query: &[QueryParameter {
+        name: "delay_ms",
+        description: "How many milliseconds to wait before the call runs; 0 when absent.",
+        schema: r#"{"type":"integer","minimum":0}"#,
+    }],
     answers: &[Answer {
         status: 202,
         description: "Enqueued; Location names the invocation.",
@@ -303,6 +343,81 @@ const FIELD_STATE: Operation = Operation {
         status: 200,
         description: "The value: JSON, or application/octet-stream for a binary one.",
         body: ANY_JSON,
+    }],
+    ..STATE
+};
+
+const AFTER: QueryParameter = QueryParameter {
+    name: "after",
+    description: "Where the page begins: `next` of the page before; the first page when absent.",
+    schema: r#"{"type":"string","minLength":1}"#,
+};
+
+const LIMIT: QueryParameter = QueryParameter {
+    name: "limit",
+    description: "How many items the page may hold; 50 when absent.",
+    schema: r#"{"type":"integer","minimum":1,"maximum":1000,"default":50}"#,
+};
+
+const INVOCATIONS: Operation = Operation {
+    kind: Kind::Invocations,
+    path: &[literal("invocations")],
+    summary: "List the workflows, page by page",
+    query: &[
+        QueryParameter { name: "app", description: "Only this app's.", schema: r#"{"type":"string"}"# },
+        QueryParameter { name: "service", description: "Only this service's.", schema: r#"{"type":"string"}"# },
+        QueryParameter {
+            name: "status",
+            description: "Only those with this status.",
+            schema: r##"{"$ref":"#/components/schemas/InvocationStatus"}"##,
+        },
+        AFTER,
+        LIMIT,
+    ],
+    answers: &[Answer {
+        status: 200,
+        description: "Those that the caller may see, oldest first within each shard, without inputs, outputs and journals.",
+        body: json(r##"{"$ref":"#/components/schemas/InvocationPage"}"##),
+    }],
+    ..STATE
+};
+
+const CANCEL: Operation = Operation {
+    kind: Kind::Cancel,
+    method: "POST",
+    path: &[literal("invocations"), ID, literal("cancel")],
+    summary: "Cancel a workflow; one that has ended stays as it is",
+    answers: &[Answer {
+        status: 202,
+        description: "The wish is durable; the workflow compensates and ends.",
+        body: None,
+    }],
+    ..STATE
+};
+
+const SIGNAL: Operation = Operation {
+    kind: Kind::Signal,
+    path: &[literal("invocations"), ID, literal("signal")],
+    summary: "Send a signal to a workflow",
+    takes_idempotency_key: true,
+    request: json(r##"{"$ref":"#/components/schemas/Signal"}"##),
+    answers: &[Answer {
+        status: 202,
+        description: "The signal is durable; the workflow gets it when it waits for it.",
+        body: None,
+    }],
+    ..CANCEL
+};
+
+const DEAD_LETTERS: Operation = Operation {
+    kind: Kind::DeadLetters,
+    path: &[literal("dead-letters")],
+    summary: "List messages that failed too often, page by page",
+    query: &[AFTER, LIMIT],
+    answers: &[Answer {
+        status: 200,
+        description: "Those of the services that the caller may call.",
+        body: json(r##"{"$ref":"#/components/schemas/DeadLetterPage"}"##),
     }],
     ..STATE
 };
@@ -372,16 +487,35 @@ pub const OPERATIONS: &[Operation] = &[
     Operation { path: &[literal("apps"), APP, literal("call"), SERVICE, KEY, HANDLER], ..CALL },
     SEND,
     Operation { path: &[literal("apps"), APP, literal("send"), SERVICE, KEY, HANDLER], ..SEND },
+    INVOCATIONS,
     Operation {
         kind: Kind::Invocation,
-        path: &[literal("invocations"), Segment::Variable(Parameter::Id)],
-        summary: "What became of a sent call",
+        path: &[literal("invocations"), ID],
+        summary: "What became of a sent call or a workflow, with the workflow's journal",
         answers: &[Answer {
             status: 200,
-            description: "Its status, with its output or error once it ended.",
+            description: "Its status, with its output or error once it ended; of a workflow, what it has done so far too.",
             body: json(r##"{"$ref":"#/components/schemas/Invocation"}"##),
         }],
         ..STATE
+    },
+    CANCEL,
+    SIGNAL,
+    DEAD_LETTERS,
+    Operation {
+        kind: Kind::RetryDeadLetter,
+        path: &[literal("dead-letters"), ID, literal("retry")],
+        summary: "Try a dead letter again, from its first attempt",
+        answers: &[Answer { status: 202, description: "It is on its way again, durably.", body: None }],
+        ..CANCEL
+    },
+    Operation {
+        kind: Kind::DropDeadLetter,
+        method: "DELETE",
+        path: &[literal("dead-letters"), ID],
+        summary: "Drop a dead letter",
+        answers: &[Answer { status: 204, description: "Dropped.", body: None }],
+        ..CANCEL
     },
     STATE,
     FIELD_STATE,

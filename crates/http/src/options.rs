@@ -17,6 +17,9 @@ pub struct Options {
     /// The key file; `None` lets everybody do everything, which [`crate::check_listener`] allows on
     /// loopback only.
     pub keys: Option<PathBuf>,
+    /// While there are no keys: names, beside localhost, under which the listener may be asked and
+    /// whose web pages may ask it. Without scheme and port.
+    pub allowed_hosts: Vec<String>,
     /// Serve TLS (and only TLS).
     pub tls: Option<TlsFiles>,
     /// Called on the core's thread some time after connections there gave their buffers back: a
@@ -116,6 +119,8 @@ pub enum StartError {
     AddressInUse(SocketAddr),
     /// The address cannot be listened on.
     Bind(SocketAddr, std::io::Error),
+    /// One of [`Options::allowed_hosts`] is no host name.
+    AllowedHost(String),
     /// The key file cannot be used.
     Keys(crate::keys::KeyError),
     /// The TLS files cannot be used: path and reason.
@@ -133,6 +138,12 @@ impl fmt::Display for StartError {
                 write!(formatter, "{address} is taken: another process listens there; choose another port")
             }
             Self::Bind(address, error) => write!(formatter, "cannot listen on {address}: {error}"),
+            Self::AllowedHost(name) => {
+                write!(
+                    formatter,
+                    "allowed hosts: {name:?} is no host name: write it without scheme and port, as shop.test"
+                )
+            }
             Self::Keys(error) => error.fmt(formatter),
             Self::Tls(path, reason) => write!(formatter, "TLS file {}: {reason}", path.display()),
         }

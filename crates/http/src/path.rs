@@ -3,7 +3,11 @@
 
 use std::borrow::Cow;
 
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_api::InvocationStatus;
+use millrace_base::{Error, ErrorCode, Name, limits};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as ValueError, StrDeserializer};
 
 fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::BadRequest, message)
@@ -104,11 +108,80 @@ pub fn query_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<
 pub fn delay_ms(query: Option<&str>) -> Result<u64, Error> {
     match query_parameter(query, "delay_ms")? {
         None => Ok(0),
-        Some(text) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
-            text.parse().map_err(|_| refused("delay_ms is too large"))
-        }
+        Some(text) if is_digits(&text) => text.parse().map_err(|_| refused("delay_ms is too large")),
         Some(_) => Err(refused("delay_ms must be a whole number of milliseconds, such as delay_ms=1500")),
     }
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// How many items a page may hold: [`limits::PAGE_ITEMS`] when the query does not say.
+///
+/// # Errors
+/// `bad-request` for anything but a whole number from 1 to [`limits::MOST_PAGE_ITEMS`].
+pub fn page_items(query: Option<&str>) -> Result<usize, Error> {
+    let most = limits::MOST_PAGE_ITEMS;
+    let Some(text) = query_parameter(query, "limit")? else {
+        return Ok(limits::PAGE_ITEMS);
+    };
+    let items = if is_digits(&text) { text.parse().ok() } else { None };
+    items
+        .filter(|items| (1..=most).contains(items))
+        .ok_or_else(|| refused(format!("limit must be a whole number from 1 to {most}, such as limit=100")))
+}
+
+/// Where a page begins.
+///
+/// # Errors
+/// `bad-request` when it is there and empty.
+pub fn page_after(query: Option<&str>) -> Result<Option<Cow<'_, str>>, Error> {
+    let after = query_parameter(query, "after")?;
+    if after.as_deref() == Some("") {
+        return Err(refused("after is empty: leave it out for the first page"));
+    }
+    Ok(after)
+}
+
+/// The name of an app or service in a query.
+///
+/// # Errors
+/// `bad-request` for a text that none can have.
+pub fn name_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<Cow<'a, str>>, Error> {
+    let found = query_parameter(query, name)?;
+    if let Some(Err(error)) = found.as_deref().map(Name::new) {
+        return Err(refused(format!("{name}: {error}")));
+    }
+    Ok(found)
+}
+
+/// The `status` that a list of invocations is asked for.
+///
+/// # Errors
+/// `bad-request` for a text that is none; the message names them all.
+pub fn invocation_status(query: Option<&str>) -> Result<Option<InvocationStatus>, Error> {
+    let Some(text) = query_parameter(query, "status")? else {
+        return Ok(None);
+    };
+    let deserializer: StrDeserializer<'_, ValueError> = (&*text).into_deserializer();
+    InvocationStatus::deserialize(deserializer).map(Some).map_err(|error| refused(format!("status: {error}")))
+}
+
+/// Checks that a query has only parameters that `is_known`: a list whose misspelt filter were
+/// passed over would show what nobody asked for.
+///
+/// # Errors
+/// `bad-request` naming the first other one.
+pub fn check_query(query: Option<&str>, is_known: impl Fn(&str) -> bool) -> Result<(), Error> {
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+        if !is_known(name) {
+            let shown: String = name.chars().take(100).collect();
+            return Err(refused(format!("the query parameter {shown:?} means nothing here; see /openapi.json")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks an `Idempotency-Key`.
@@ -161,6 +234,37 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_bounded_and_begins_somewhere() {
+        assert_eq!(page_items(None), Ok(limits::PAGE_ITEMS));
+        assert_eq!(page_items(Some("limit=1&after=x")), Ok(1));
+        assert_eq!(page_items(Some("limit=1000")), Ok(limits::MOST_PAGE_ITEMS));
+        for bad in ["limit=0", "limit=1001", "limit=", "limit", "limit=-1", "limit=+1", "limit=1e2", "limit=1&limit=1"]
+        {
+            assert!(page_items(Some(bad)).is_err(), "{bad}");
+        }
+        assert!(page_items(Some("limit=99999999999999999999999")).is_err());
+        assert_eq!(page_after(Some("after=a%2Fb")).expect("valid").as_deref(), Some("a/b"));
+        assert_eq!(page_after(Some("limit=2")), Ok(None));
+        assert!(page_after(Some("after=")).is_err() && page_after(Some("after=%zz")).is_err());
+    }
+
+    #[test]
+    fn filters_are_names_and_other_parameters_are_refused() {
+        assert_eq!(name_parameter(Some("app=shop"), "app").expect("valid").as_deref(), Some("shop"));
+        assert_eq!(name_parameter(Some("app=shop"), "service"), Ok(None));
+        for bad in ["app=", "app", "app=a%2Fb", "app=1"] {
+            assert!(name_parameter(Some(bad), "app").is_err(), "{bad}");
+        }
+        let is_known = |name: &str| name == "app";
+        for good in [None, Some(""), Some("app=1"), Some("app&app=2&")] {
+            assert_eq!(check_query(good, is_known), Ok(()), "{good:?}");
+        }
+        for bad in ["apps=1", "app=1&x", "=", "App=1"] {
+            assert!(check_query(Some(bad), is_known).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn idempotency_keys_are_short_and_visible() {
         assert_eq!(idempotency_key(b"abc-1"), Ok("abc-1"));
         assert!(idempotency_key(&[b'k'; limits::IDEMPOTENCY_KEY_BYTES]).is_ok());
@@ -184,6 +288,8 @@ mod tests {
             let _ = decode_key(&text);
             let _ = query_parameter(Some(&text), &name);
             let _ = delay_ms(Some(&text));
+            let _ = (page_items(Some(&text)), page_after(Some(&text)), invocation_status(Some(&text)));
+            let _ = (name_parameter(Some(&text), &name), check_query(Some(&text), |known| known == name));
             let _ = idempotency_key(&value);
         }
     }

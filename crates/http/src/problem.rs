@@ -22,20 +22,25 @@ pub(crate) struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    pub(crate) fn new(error: &'a Error) -> Self {
-        let payload = error.detail.as_ref().map(|detail| {
-            // A detail that is no JSON text (a fault of whoever made it) is shown as a string.
-            RawValue::from_string(detail.clone())
-                .unwrap_or_else(|_| serde_json::value::to_raw_value(detail).unwrap_or_default())
-        });
+    /// Without what it may carry for a program, which may be long.
+    pub(crate) fn without_payload(error: &'a Error) -> Self {
         Self {
             kind: format!("/errors/{}", error.code.as_str()),
             title: error.code.title(),
             status: error.code.status(),
             detail: &error.message,
             code: error.code.as_str(),
-            payload,
+            payload: None,
         }
+    }
+
+    pub(crate) fn new(error: &'a Error) -> Self {
+        let payload = error.detail.as_ref().map(|detail| {
+            // A detail that is no JSON text (a fault of whoever made it) is shown as a string.
+            RawValue::from_string(detail.clone())
+                .unwrap_or_else(|_| serde_json::value::to_raw_value(detail).unwrap_or_default())
+        });
+        Self { payload, ..Self::without_payload(error) }
     }
 }
 

@@ -3,14 +3,12 @@
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use millrace_api::{Invocation, RouteReply, StateReply};
+use millrace_api::{RouteReply, StateReply};
 use millrace_base::{Error, ErrorCode, limits};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::body::ReplyBody;
-use crate::problem::Problem;
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const BINARY: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -71,28 +69,6 @@ pub(crate) fn state(headers: HeaderMap, reply: StateReply) -> Response<ReplyBody
         StateReply::Entity(text) | StateReply::Json(text) => json(headers, text),
         StateReply::Binary(bytes) => with_type(headers, StatusCode::OK, BINARY, bytes),
     }
-}
-
-/// What became of a sent invocation.
-pub(crate) fn invocation(invocation: &Invocation) -> Result<Response<ReplyBody>, Error> {
-    #[derive(Serialize)]
-    struct Body<'a> {
-        id: &'a str,
-        status: &'a millrace_api::InvocationStatus,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        output: Option<&'a RawValue>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<Problem<'a>>,
-    }
-    let output = match &invocation.output {
-        Some(text) => Some(
-            serde_json::from_slice(if text.is_empty() { b"null" } else { text })
-                .map_err(|error| internal(format!("the invocation's output is not JSON: {error}")))?,
-        ),
-        None => None,
-    };
-    let error = invocation.error.as_ref().map(Problem::new);
-    json_value(StatusCode::OK, &Body { id: &invocation.id, status: &invocation.status, output, error })
 }
 
 /// A route's reply. `headers` is the request's map, reused where nobody holds it any more.

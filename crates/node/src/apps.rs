@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use millrace_api::AppFile;
-use millrace_base::{Error, ErrorCode, Name, limits};
-use millrace_func::{App, Limits};
+use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
+use millrace_func::{App, AppSettings, FetchPolicy, Limits};
 
 use crate::directory::{sync_folder_of, write_durably};
 
@@ -31,7 +31,7 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
     if size_bytes > limits::APP_BYTES {
         return Err(refused(format!("the app's files have {size_bytes} bytes; {} are allowed", limits::APP_BYTES)));
     }
-    let mut app = App { name, files: BTreeMap::new(), limits: Limits::default() };
+    let mut app = App { name, files: BTreeMap::new(), limits: Limits::default(), fetch: FetchPolicy::default() };
     for AppFile { path, content } in files {
         let is_plain = !path.is_empty()
             && path.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains('\0'));
@@ -40,7 +40,8 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
         }
         if path == CONFIGURATION {
             let text = std::str::from_utf8(&content).map_err(|_| refused("millrace.toml: not UTF-8"))?;
-            app.limits = Limits::from_toml(text).map_err(|error| refused(error.to_string()))?;
+            let settings = AppSettings::from_toml(text).map_err(|error| refused(error.to_string()))?;
+            (app.limits, app.fetch) = (settings.limits, settings.fetch);
         }
         app.files.insert(path, content);
     }
@@ -98,6 +99,24 @@ pub fn read_folder(folder: &Path) -> io::Result<Vec<AppFile>> {
     Ok(files)
 }
 
+/// Tells an app's versions apart, on every node and after every restart.
+pub(crate) fn version_of(app: &App) -> u64 {
+    let parts: Vec<&[u8]> =
+        app.files.iter().flat_map(|(path, content)| [path.as_bytes(), content.as_slice()]).collect();
+    fingerprint(&parts)
+}
+
+fn archive(app: &App) -> io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
+    for (path, content) in &app.files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, path, content.as_slice())?;
+    }
+    archive.into_inner()
+}
+
 /// The deployed apps in `<data>/apps`, one tar each, so that they are there after a restart.
 #[derive(Clone, Debug)]
 pub(crate) struct AppStore {
@@ -107,7 +126,7 @@ pub(crate) struct AppStore {
 impl AppStore {
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
         let folder = data.join("apps");
-        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(folder.join("versions"))?;
         Ok(Self { folder })
     }
 
@@ -117,14 +136,36 @@ impl AppStore {
 
     /// Keeps an app; it is durable when this returns.
     pub(crate) fn keep(&self, app: &App) -> io::Result<()> {
-        let mut archive = tar::Builder::new(Vec::new());
-        for (path, content) in &app.files {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(content.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, path, content.as_slice())?;
+        write_durably(&self.path(app.name.as_str()), &archive(app)?)
+    }
+
+    fn version_path(&self, name: &str, version: u64) -> PathBuf {
+        self.folder.join("versions").join(format!("{name}-{version:016x}.tar"))
+    }
+
+    /// Keeps one version of an app for the workflows that begin in it; durable when this returns.
+    pub(crate) fn keep_version(&self, app: &App, version: u64) -> io::Result<()> {
+        let path = self.version_path(app.name.as_str(), version);
+        if path.exists() { Ok(()) } else { write_durably(&path, &archive(app)?) }
+    }
+
+    /// The kept version of an app.
+    pub(crate) fn version(&self, name: &str, version: u64) -> Result<App, Error> {
+        let path = self.version_path(name, version);
+        let failed = |error: io::Error| refused(format!("{}: {error}", path.display()));
+        app_from_files(name, unpack(&fs::read(&path).map_err(failed)?).map_err(failed)?)
+    }
+
+    /// Forgets the versions that `is_needed` does not name. What cannot be deleted stays.
+    pub(crate) fn forget_versions(&self, is_needed: impl Fn(&str) -> bool) -> io::Result<()> {
+        for entry in fs::read_dir(self.folder.join("versions"))? {
+            let path = entry?.path();
+            let name = path.file_stem().and_then(|name| name.to_str());
+            if name.is_some_and(|name| !is_needed(name)) {
+                fs::remove_file(&path)?;
+            }
         }
-        write_durably(&self.path(app.name.as_str()), &archive.into_inner()?)
+        Ok(())
     }
 
     /// Forgets an app.

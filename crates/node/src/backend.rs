@@ -8,17 +8,17 @@ use std::sync::atomic::Ordering;
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, Health, Invocation, InvocationStatus, Permission, Principal, RouteReply,
-    RouteRequest, SendRequest, StateReply, StateRequest,
+    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Health, Invocation, InvocationsRequest, Page, Permission,
+    Principal, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
-use millrace_format::{Outcome, OutcomeResult};
 use millrace_func::{HandlerId, Program};
-use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, RouteCall, Token, service_fingerprint};
+use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Shard, Token, World};
 
 use crate::apps::app_from_files;
-use crate::core::{Core, Job, ReplyFuture, SharedCore};
+use crate::core::{Core, Job, Question, ReplyFuture, SharedCore};
 use crate::deploy;
+use crate::invocations;
 use crate::metrics::HandlerMetric;
 
 /// A handle to the node on one of its cores. Stays on that core's thread.
@@ -36,6 +36,31 @@ impl CoreHandle {
     #[must_use]
     pub fn index(&self) -> usize {
         self.core.borrow().index
+    }
+
+    /// Asks one shard for something, wherever it is.
+    pub(crate) async fn ask(
+        &self,
+        shard: ShardId,
+        may_write: bool,
+        question: impl FnOnce(&mut Shard, Token, &mut World<'_>) + Send + 'static,
+    ) -> Result<Reply, Error> {
+        let question: Question = Box::new(question);
+        self.run(Job::Ask { shard, token: Token(u64::MAX), may_write, question }).await
+    }
+
+    pub(crate) fn shard_count(&self) -> u16 {
+        self.core.borrow().shared.shard_count
+    }
+
+    /// Whether some deployed service, given by app and name, is as asked.
+    pub(crate) fn any_service(&self, is_it: impl Fn(&str, &str) -> bool) -> bool {
+        let core = self.core.borrow();
+        let catalog = &core.programs.catalog;
+        catalog
+            .apps()
+            .filter_map(|(_, program)| catalog.program(program))
+            .any(|loaded| loaded.services.iter().any(|service| is_it(loaded.app.as_str(), service.name.as_str())))
     }
 
     async fn run(&self, job: Job) -> Result<Reply, Error> {
@@ -114,21 +139,24 @@ fn allow(principal: &Principal, permission: Permission<'_>, role: &str) -> Resul
     Err(Error::new(ErrorCode::Forbidden, format!("this needs the role {role}")))
 }
 
-/// What every request carries; the token is set when it is submitted.
-fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<RequestInfo, Error> {
-    if let Some(key) = idempotency_key
-        && (key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES)
-    {
+fn check_idempotency_key(key: Option<&str>) -> Result<(), Error> {
+    if key.is_some_and(|key| key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES) {
         let message = format!("an Idempotency-Key has 1 to {} bytes", limits::IDEMPOTENCY_KEY_BYTES);
         return Err(Error::new(ErrorCode::BadRequest, message));
     }
+    Ok(())
+}
+
+/// What every request carries; the token is set when it is submitted.
+fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<RequestInfo, Error> {
+    check_idempotency_key(idempotency_key)?;
     let nonce = core.next_nonce;
     core.next_nonce += 1;
     let idempotency_key = idempotency_key.map(Box::from);
     Ok(RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key })
 }
 
-fn unexpected() -> Error {
+pub(crate) fn unexpected() -> Error {
     Error::new(ErrorCode::Internal, "the shard answered something else than was asked")
 }
 
@@ -173,29 +201,48 @@ impl Backend for CoreHandle {
     }
 
     async fn invocation(&self, principal: &Principal, id: &str) -> Result<Invocation, Error> {
-        let unknown = || Error::new(ErrorCode::UnknownInvocation, format!("no invocation {id:?} is known"));
-        let parsed = InvocationId::parse(id).ok_or_else(unknown)?;
-        if parsed.shard.0 >= self.core.borrow().shared.shard_count {
-            return Err(unknown());
-        }
-        let job = Job::ReadInvocation { shard: parsed.shard, token: Token(u64::MAX), sequence: parsed.sequence };
-        let Reply::Outcome(outcome) = self.run(job).await? else {
-            return Err(unexpected());
-        };
-        // The outcome holds only a fingerprint of its service. Whoever may not call that service
-        // is told the same as if there were no such invocation.
-        let core = self.core.borrow();
-        let may_see = principal.may(Permission::Admin)
-            || core.programs.catalog.apps().filter_map(|(_, program)| core.programs.catalog.program(program)).any(
-                |loaded| {
-                    let app = loaded.app.as_str();
-                    loaded.services.iter().map(|service| service.name.as_str()).any(|service| {
-                        service_fingerprint(app, service) == outcome.fingerprint
-                            && principal.may(Permission::Call { app, service })
-                    })
-                },
-            );
-        if may_see { Ok(invocation(id, outcome)) } else { Err(unknown()) }
+        invocations::read(self, principal, id).await
+    }
+
+    async fn invocations(
+        &self,
+        principal: &Principal,
+        request: InvocationsRequest<'_>,
+    ) -> Result<Page<Invocation>, Error> {
+        invocations::list(self, principal, request).await
+    }
+
+    async fn cancel(&self, principal: &Principal, id: &str) -> Result<(), Error> {
+        invocations::cancel(self, principal, id).await
+    }
+
+    async fn signal(
+        &self,
+        principal: &Principal,
+        id: &str,
+        name: &str,
+        payload: Bytes,
+        idempotency_key: Option<&str>,
+    ) -> Result<(), Error> {
+        check_idempotency_key(idempotency_key)?;
+        invocations::signal(self, principal, id, (name, payload), idempotency_key).await
+    }
+
+    async fn dead_letters(
+        &self,
+        principal: &Principal,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<DeadLetter>, Error> {
+        invocations::dead_letters(self, principal, after, limit).await
+    }
+
+    async fn retry_dead_letter(&self, principal: &Principal, id: &str) -> Result<(), Error> {
+        invocations::end_dead_letter(self, principal, id, true).await
+    }
+
+    async fn drop_dead_letter(&self, principal: &Principal, id: &str) -> Result<(), Error> {
+        invocations::end_dead_letter(self, principal, id, false).await
     }
 
     async fn route(&self, principal: &Principal, request: RouteRequest) -> Result<RouteReply, Error> {
@@ -215,6 +262,7 @@ impl Backend for CoreHandle {
                 query: request.query.unwrap_or_default().into(),
                 headers: request.headers,
                 body: request.body,
+                known: Vec::new(),
             };
             (watch, shown, start(&mut core, Job::Route(call), began_ns))
         };
@@ -282,8 +330,10 @@ impl Backend for CoreHandle {
 
 impl CoreHandle {
     async fn read(&self, shard: ShardId, entity: EntityKey, field: Option<&[u8]>) -> Result<StateReply, Error> {
-        let job = Job::ReadState { shard, token: Token(u64::MAX), entity, field: field.map(Box::from) };
-        match self.run(job).await? {
+        let field: Option<Box<[u8]>> = field.map(Box::from);
+        let asked = self
+            .ask(shard, false, move |shard, token, world| shard.read_state(token, &entity, field.as_deref(), world));
+        match asked.await? {
             Reply::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),
             Reply::Field(value) => {
                 let content = Bytes::copy_from_slice(value.content());
@@ -318,14 +368,4 @@ fn fields_json(fields: &[(Box<[u8]>, Value)]) -> Result<Bytes, Error> {
     }
     out.push(b'}');
     Ok(out.into())
-}
-
-fn invocation(id: &str, outcome: Outcome) -> Invocation {
-    let (status, output, error) = match outcome.result {
-        OutcomeResult::Pending | OutcomeResult::Sent(..) => (InvocationStatus::Pending, None, None),
-        OutcomeResult::Value(output) => (InvocationStatus::Succeeded, Some(output), None),
-        OutcomeResult::Reply { body, .. } => (InvocationStatus::Succeeded, Some(body), None),
-        OutcomeResult::Error(error) => (InvocationStatus::Failed, None, Some(error)),
-    };
-    Invocation { id: id.to_owned(), status, output, error }
 }

@@ -17,6 +17,7 @@ mod deploy;
 mod directory;
 mod entropy;
 mod flusher;
+mod invocations;
 mod metrics;
 mod node;
 mod options;

@@ -1,6 +1,7 @@
 //! Starting and stopping a node: the data directory, recovery, the threads.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -11,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use millrace_base::{Error, Lsn, ShardId};
-use millrace_func::{App, Engine};
+use millrace_func::{App, Engine, Fetcher};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
 use millrace_shard::{Shard, ShardOptions};
@@ -19,7 +20,7 @@ use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Barrier, watch};
 
-use crate::apps::AppStore;
+use crate::apps::{AppStore, version_of};
 use crate::backend::CoreHandle;
 use crate::core::{Core, CoreMessage, CoreParts, DeployState, Shared, run_messages, run_pump, run_ticks};
 use crate::directory::{DataDirectory, DirectoryError};
@@ -95,6 +96,8 @@ struct CoreSeed {
     engine: EngineMaker,
     log: Option<(Environment, Segments, WriterOptions)>,
     apps: Arc<Vec<App>>,
+    /// Versions that only workflows still run in.
+    pinned: Arc<Vec<App>>,
     fronts: Fronts,
     drain: watch::Receiver<bool>,
     drained: Arc<Barrier>,
@@ -115,6 +118,7 @@ impl Node {
         options: NodeOptions,
         apps: Vec<App>,
         engine: EngineMaker,
+        fetcher: Arc<dyn Fetcher>,
         fronts: Fronts,
         metrics: NodeMetrics,
     ) -> Result<Self, StartError> {
@@ -122,7 +126,8 @@ impl Node {
         let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
         let kept = AppStore::open(directory.path()).map_err(StartError::Io)?;
         let apps = all_apps(&kept, apps)?;
-        let (stores, checkpoint, recovered) = recover(&options, &directory)?;
+        let (mut stores, checkpoint, recovered) = recover(&options, &directory)?;
+        let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..options.cores).map(|_| unbounded_channel()).unzip();
         let checkpointed = stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect();
@@ -135,7 +140,8 @@ impl Node {
             segments: recovered.segments.clone(),
             checkpointed,
             apps: kept,
-            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps)),
+            fetcher,
+            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             read_only_cores: AtomicUsize::new(0),
@@ -147,7 +153,7 @@ impl Node {
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
         let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
         let log = log_of(&shared, &recovered);
-        let mut shards = shards_of(&shared, stores);
+        let mut shards = shards_of(&shared, stores)?;
         let entropy = KeyedEntropy::open(directory.path(), &RealRandom).map_err(StartError::Io)?;
         let (starters, starts): (Vec<_>, Vec<_>) = (0..receivers.len()).map(|_| mpsc::channel()).unzip();
         let seeds = receivers.into_iter().zip(starts).enumerate().map(|(index, (messages, go))| CoreSeed {
@@ -162,6 +168,7 @@ impl Node {
                 (environment, segments, WriterOptions { core: index as u64, ..options })
             }),
             apps: Arc::clone(&apps),
+            pinned: Arc::clone(&pinned),
             fronts: Arc::clone(&fronts),
             drain: drain.subscribe(),
             drained: Arc::clone(&drained),
@@ -228,6 +235,29 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
     Ok(Arc::new(apps))
 }
 
+/// The versions that workflows began in and that are not those served now. Versions that nobody
+/// needs are forgotten.
+fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Arc<Vec<App>>, StartError> {
+    let mut needed = BTreeSet::new();
+    for store in stores {
+        needed.extend(millrace_shard::workflow_versions(store).map_err(StartError::Store)?);
+    }
+    let served: BTreeSet<(String, u64)> = apps.iter().map(|app| (app.name.to_string(), version_of(app))).collect();
+    let is_needed = |file: &str| needed.iter().any(|(name, version)| format!("{name}-{version:016x}") == file);
+    if let Err(error) = kept.forget_versions(is_needed) {
+        tracing::warn!(%error, "versions of apps that nobody needs could not be deleted");
+    }
+    let mut pinned = Vec::new();
+    for (name, version) in needed.difference(&served) {
+        match kept.version(name, *version) {
+            Ok(app) => pinned.push(app),
+            // Its workflows go on in the present version, or say where that differs.
+            Err(error) => tracing::error!(app = name, %error, "a version that workflows began in is gone"),
+        }
+    }
+    Ok(Arc::new(pinned))
+}
+
 type Recovery = (Vec<Store>, Arc<dyn Checkpoint>, Recovered);
 
 /// Opens the checkpoint and replays the log over it.
@@ -279,7 +309,7 @@ fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segmen
 }
 
 /// Spreads the shards over the cores: for each core, its shards by number.
-fn shards_of(shared: &Shared, stores: Vec<Store>) -> Vec<Vec<Option<Shard>>> {
+fn shards_of(shared: &Shared, stores: Vec<Store>) -> Result<Vec<Vec<Option<Shard>>>, StartError> {
     let shard_count = shared.shard_count;
     let mut cores: Vec<Vec<Option<Shard>>> =
         (0..shared.cores.len()).map(|_| (0..shard_count).map(|_| None).collect()).collect();
@@ -289,11 +319,13 @@ fn shards_of(shared: &Shared, stores: Vec<Store>) -> Vec<Vec<Option<Shard>>> {
             shard,
             shard_count,
             retention_ms: shared.options.retention_ms,
+            incarnation: RealRandom.next_u64(),
             is_durable_at_once: shared.options.durability == Durability::None,
         };
-        cores[shared.core_of(shard)][usize::from(index)] = Some(Shard::new(options, store));
+        let shard_state = Shard::new(options, store).map_err(StartError::Store)?;
+        cores[shared.core_of(shard)][usize::from(index)] = Some(shard_state);
     }
-    cores
+    Ok(cores)
 }
 
 /// Starts the cores' threads, waits until each is ready and lets them serve. If one is not ready,
@@ -347,10 +379,11 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Res
             return Ok(());
         }
     };
-    let CoreSeed { index, shared, shards, messages, entropy, engine, log, apps, fronts, drain, drained, go } = seed;
+    let CoreSeed { index, shared, shards, messages, entropy, engine, log, apps, pinned, fronts, drain, drained, go } =
+        seed;
     let parts = CoreParts { index, shared: Arc::clone(&shared), shards, engine: engine(), entropy, committer: None };
     let mut core = Core::new(parts);
-    let prepared = prepare_core(&mut core, log, &apps);
+    let prepared = prepare_core(&mut core, log, &apps, &pinned);
     let is_prepared = prepared.is_ok();
     // The starter waits for this; it is only gone if it panicked.
     let _ = ready.send(prepared);
@@ -397,6 +430,7 @@ fn prepare_core(
     core: &mut Core,
     log: Option<(Environment, Segments, WriterOptions)>,
     apps: &[App],
+    pinned: &[App],
 ) -> Result<(), StartError> {
     if let Some((environment, segments, options)) = log {
         let writer = Writer::open(environment, segments, options).map_err(StartError::Log)?;
@@ -407,10 +441,13 @@ fn prepare_core(
         core.committer = Some(Committer::start(writer, report).map_err(StartError::Io)?);
     }
     // Deployments of a running node are numbered after these.
-    for (deployment, app) in (1u32..).zip(apps) {
+    for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
         core.load(deployment, app).map_err(|error| StartError::App(app.name.to_string(), error))?;
-        core.activate(deployment);
+        if deployment as usize <= apps.len() {
+            core.activate(deployment);
+        }
     }
+    core.retire_pinned(apps.len());
     Ok(())
 }
 

@@ -8,12 +8,12 @@ use millrace_client::{Call, Client, ClientOptions};
 use crate::Failure;
 use crate::cli::{BenchArgs, BenchCommand, CallArgs, DeployArgs, NodeArgs};
 
-fn client(node: &NodeArgs) -> Result<Client, Failure> {
+pub(crate) fn client(node: &NodeArgs) -> Result<Client, Failure> {
     let options = ClientOptions { api_key: node.api_key.clone(), ..ClientOptions::default() };
     Ok(Client::new(&node.url, options)?)
 }
 
-fn block_on<T>(future: impl Future<Output = Result<T, millrace_client::ClientError>>) -> Result<T, Failure> {
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, millrace_client::ClientError>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     Ok(local.block_on(&runtime, future)?)

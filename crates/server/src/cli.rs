@@ -30,6 +30,17 @@ pub(crate) enum Command {
     ///
     /// Example: millrace call account/alice/deposit 10
     Call(CallArgs),
+    /// List workflows, look at one, cancel it, send it a signal
+    ///
+    /// Without an ID: the workflows that the API key may see, oldest first within each shard. With one:
+    /// what became of it, and its journal, which is what it has done so far.
+    #[command(after_help = INVOCATIONS_EXAMPLES)]
+    Invocations(InvocationsArgs),
+    /// List messages that failed too often, try one again, drop one
+    ///
+    /// A message that failed 16 times is set aside as a dead letter, until somebody looks at it.
+    #[command(after_help = DEAD_LETTERS_EXAMPLES)]
+    DeadLetters(DeadLettersArgs),
     /// Send an app's folder to a running node
     Deploy(DeployArgs),
     /// Make, list and revoke API keys
@@ -43,6 +54,20 @@ pub(crate) enum Command {
     /// Generate load and measure
     Bench(BenchArgs),
 }
+
+const INVOCATIONS_EXAMPLES: &str = "\
+Examples:
+  millrace invocations --service trip --status running
+  millrace invocations ID
+  millrace invocations ID --signal confirmed
+  millrace invocations ID --signal 'approved={\"by\":\"ann\"}' --idempotency-key 5f1c
+  millrace invocations ID --cancel";
+
+const DEAD_LETTERS_EXAMPLES: &str = "\
+Examples:
+  millrace dead-letters
+  millrace dead-letters --retry ID
+  millrace dead-letters --drop ID";
 
 /// What an acknowledged effect survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -84,6 +109,9 @@ pub(crate) struct ServeArgs {
     /// The file of API keys [default: keys.json in the data directory, if it is there]
     #[arg(long, value_name = "FILE", env = "MILLRACE_KEYS")]
     pub keys: Option<PathBuf>,
+    /// While there are no keys: names, beside localhost, under which browsers may use the node
+    #[arg(long, value_name = "NAME,…", env = "MILLRACE_ALLOWED_HOSTS", value_delimiter = ',')]
+    pub allowed_hosts: Vec<String>,
     /// Serve TLS with this certificate chain (PEM); read again when it changes
     #[arg(long, value_name = "FILE", env = "MILLRACE_TLS_CERTIFICATE")]
     pub tls_certificate: Option<PathBuf>,
@@ -136,6 +164,62 @@ pub(crate) struct CallArgs {
     pub delay_ms: u64,
     #[command(flatten)]
     pub node: NodeArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InvocationsArgs {
+    /// The one to look at, as printed by `millrace call --send` and by the list
+    pub id: Option<String>,
+    /// Cancel it: it goes no further, undoes what it said how to undo, and ends
+    #[arg(long, requires = "id", conflicts_with_all = ["signal", "json"])]
+    pub cancel: bool,
+    /// Send it a signal; the payload is JSON (text needs quotes), null when left out
+    #[arg(long, value_name = "NAME[=JSON]", requires = "id", conflicts_with = "json")]
+    pub signal: Option<String>,
+    /// With --signal: makes it count once however often it is sent
+    #[arg(long, value_name = "KEY", requires = "signal")]
+    pub idempotency_key: Option<String>,
+    /// List only this app's
+    #[arg(long, conflicts_with = "id")]
+    pub app: Option<String>,
+    /// List only this service's
+    #[arg(long, conflicts_with = "id")]
+    pub service: Option<String>,
+    /// List only those that are pending, running, succeeded, failed or cancelled
+    #[arg(long, conflicts_with = "id")]
+    pub status: Option<String>,
+    #[command(flatten)]
+    pub page: PageArgs,
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DeadLettersArgs {
+    /// Try this one again, from its first attempt
+    #[arg(long, value_name = "ID", conflicts_with_all = ["drop", "json"])]
+    pub retry: Option<String>,
+    /// Drop this one for good
+    #[arg(long, value_name = "ID", conflicts_with = "json")]
+    pub drop: Option<String>,
+    #[command(flatten)]
+    pub page: PageArgs,
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+/// How a list is shown.
+#[derive(Args, Debug)]
+pub(crate) struct PageArgs {
+    /// List at most so many, 1000 at most [default: 50]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Go on where a list ended, which says how
+    #[arg(long, value_name = "NEXT")]
+    pub after: Option<String>,
+    /// Print JSON, nothing cut off
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

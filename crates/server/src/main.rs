@@ -13,6 +13,8 @@ mod logging;
 mod serve;
 mod settings;
 mod settings_file;
+mod table;
+mod workflows;
 
 use std::process::ExitCode;
 
@@ -32,6 +34,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Dev(args) => dev::run(&args),
         Command::Call(args) => calls::call(&args),
+        Command::Invocations(args) => workflows::invocations(&args),
+        Command::DeadLetters(args) => workflows::dead_letters(&args),
         Command::Deploy(args) => calls::deploy(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Inspect(args) => data_commands::inspect(&args),

@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use millrace_fetch::HttpFetcher;
 use millrace_func::App;
 use millrace_func_js::{Clocks, JsEngine};
 use millrace_http::Front;
@@ -54,7 +55,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
     let engine: EngineMaker = Arc::new(|| Box::new(JsEngine::new(clocks())));
-    let node = Node::start(settings.node.clone(), apps, engine, fronts(listeners, front), metrics)?;
+    let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
+    let node = Node::start(settings.node.clone(), apps, engine, fetcher, fronts(listeners, front), metrics)?;
     Ok(node)
 }
 

@@ -65,6 +65,10 @@ impl Settings {
         let default_keys = data.join("keys.json");
         let keys = args.keys.clone().or(file.keys).or_else(|| default_keys.exists().then_some(default_keys));
         let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
+        front.allowed_hosts = match &args.allowed_hosts[..] {
+            [] => file.allowed_hosts.unwrap_or_default(),
+            named => named.to_vec(),
+        };
         if let Some(connections) = args.connections.or(file.connections) {
             front.limits.connections = connections.div_ceil(node.cores).max(1);
         }
@@ -125,11 +129,18 @@ mod tests {
     fn flags_beat_the_file_and_unknown_keys_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("millrace.toml");
-        std::fs::write(&path, "cores = 3\nshards = 8\nmemory = \"64MiB\"\ndurability = \"os\"\n").expect("written");
+        std::fs::write(
+            &path,
+            "cores = 3\nshards = 8\nmemory = \"64MiB\"\ndurability = \"os\"\nallowed_hosts = [\"shop.test\"]\n",
+        )
+        .expect("written");
         let args = ServeArgs { config: Some(path.clone()), cores: Some(2), ..ServeArgs::default() };
         let settings = Settings::of(&args).expect("valid");
         assert_eq!((settings.node.cores, settings.node.shards), (2, Some(8)));
         assert_eq!((settings.node.memory_bytes, settings.node.durability), (64 << 20, Durability::Os));
+        assert_eq!(settings.front.allowed_hosts, ["shop.test"]);
+        let args = ServeArgs { allowed_hosts: vec!["a.test".to_owned(), "b.test".to_owned()], ..args };
+        assert_eq!(Settings::of(&args).expect("valid").front.allowed_hosts, ["a.test", "b.test"]);
         for text in ["core = 3", "cores = \"x\"", "durability = \"maybe\"", "memory = \"1\"", "["] {
             std::fs::write(&path, text).expect("written");
             let error = Settings::of(&args).expect_err(text).to_string();

@@ -1,15 +1,17 @@
 //! The end of a transaction: its write set becomes one entry, or nothing happened.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, ValueKind, shard_of_key};
+use millrace_base::{Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis, Value, ValueKind};
 use millrace_format::{DecodeError, Entry, MessageRecord, Outcome, OutcomeResult, Write};
-use millrace_func::{Message, Output};
+use millrace_func::Output;
 
+use crate::held::Leaving;
 use crate::inbox::{inbox_field, outbox_field};
 use crate::outcomes::{call_key, invocation_field, service_fingerprint};
-use crate::request::{InvocationId, Invoke, Origin, Reply, Sequence};
+use crate::outgoing::{Outgoing, shard_of_record};
+use crate::request::{InvocationId, Invoke, Origin, Reply, Sequence, Token};
 use crate::shard::Shard;
-use crate::transaction::Transaction;
+use crate::transaction::{Role, Transaction};
 use crate::world::World;
 
 pub(crate) fn decode_failed(error: &DecodeError) -> Error {
@@ -23,52 +25,76 @@ pub(crate) fn read_only() -> Error {
 impl Shard {
     /// Ends a transaction: commits what it did, or nothing, and answers.
     pub(crate) fn finish(&mut self, transaction: Transaction, result: Result<Output, Error>, world: &mut World<'_>) {
-        self.drop_frames(&transaction, world);
-        self.give_up_locks(&transaction);
-        match result {
-            Ok(output) => self.commit(transaction, output, world),
-            Err(error) => self.roll_back(transaction, error, world),
+        match (&transaction.role, result) {
+            (Role::Home(home), result) if home.has_participants() => self.ask_for_votes(transaction, result, world),
+            (Role::Branch(_), Err(error)) => self.fail_branch(transaction, error, world),
+            (_, result) => {
+                self.drop_frames(&transaction, world);
+                self.give_up_locks(&transaction);
+                match result {
+                    Ok(output) => {
+                        self.commit(transaction, output, None, world);
+                    }
+                    Err(error) => self.roll_back(transaction, error, world),
+                }
+            }
         }
     }
 
-    fn commit(&mut self, mut transaction: Transaction, output: Output, world: &mut World<'_>) {
+    /// Makes what a transaction did one entry, together with the `decision` that commits it in other
+    /// shards, if it has prepared parts there. Says whether it did; if not, it has been answered.
+    pub(crate) fn commit(
+        &mut self,
+        mut transaction: Transaction,
+        output: Output,
+        decision: Option<(TransactionId, &[ShardId])>,
+        world: &mut World<'_>,
+    ) -> bool {
         // Nothing keeps two sendings of a route from running side by side, as its entity does for
         // a call: whoever comes second did nothing, and answers what the first did.
         if matches!(transaction.origin, Origin::Route(_)) && self.answers_from_outcome(&transaction.origin, world) {
-            return;
+            return false;
         }
         let reads_depend_on = self.read_lsn(&transaction);
         let is_message = matches!(transaction.origin, Origin::Message { .. });
         let is_recorded = transaction.origin.info().idempotency_key.is_some() && !transaction.is_query();
-        let changes = transaction.has_effects() || is_message || is_recorded;
+        let is_step = matches!(transaction.origin, Origin::Step { .. });
+        let changes = transaction.has_effects() || is_message || is_step || is_recorded || decision.is_some();
         if changes && world.is_read_only {
-            return self.refuse(transaction.origin, read_only(), reads_depend_on, world);
+            self.refuse(transaction.origin, read_only(), reads_depend_on, world);
+            return false;
         }
-        let mut writes = Vec::with_capacity(transaction.write_count + 2);
-        for touched in &mut transaction.touched {
-            for (field, value) in std::mem::take(&mut touched.writes) {
-                writes.push(Write { entity: touched.entity.clone(), field, value });
-            }
+        let mut writes = transaction.take_writes();
+        let messages = self.message_records(&transaction, world);
+        self.add_records(messages, &mut writes);
+        if let Some((id, participants)) = decision {
+            writes.push(self.decision_write(id, participants));
         }
-        self.add_messages(&transaction.messages, &mut writes, world);
         // A keyed call that changed nothing is recorded only when others might have to be kept
         // from taking effect under its key: a query never is.
         self.add_outcome(&transaction, || output_outcome(&output), &mut writes, world);
         if let Origin::Message { field, .. } = &transaction.origin {
             self.message_done(field, &mut writes);
         }
+        let row = self.add_step(&transaction, &output, &mut writes, world);
         let depends_on = if writes.is_empty() { reads_depend_on } else { self.append(writes, world) };
+        if let Some(row) = row {
+            self.step_committed(&transaction, row, depends_on, world);
+        }
+        if let Some((id, participants)) = decision {
+            self.decided(id, participants, depends_on, world);
+        }
         let reply = match output {
             Output::Value(json) => Reply::Value(json),
             Output::Response(reply) => Reply::Route(reply),
         };
-        if !is_message {
-            let token = transaction.origin.info().token;
-            self.replies.release(token, Ok(reply), depends_on, self.durable, world.outputs);
+        if let Some(token) = transaction.origin.token() {
+            self.reply_when_durable(token, Ok(reply), depends_on, world);
         }
+        true
     }
 
-    fn roll_back(&mut self, transaction: Transaction, error: Error, world: &mut World<'_>) {
+    pub(crate) fn roll_back(&mut self, transaction: Transaction, error: Error, world: &mut World<'_>) {
         let mut depends_on = self.read_lsn(&transaction);
         // An abort is the function's answer, so a repeated request gets it again. Any other
         // error says nothing about what the function would answer next time. What became of a
@@ -93,22 +119,33 @@ impl Shard {
     fn refuse(&mut self, origin: Origin, error: Error, depends_on: Lsn, world: &mut World<'_>) {
         match origin {
             Origin::Message { field, .. } => self.message_failed(&field, error, world),
-            Origin::Call(Invoke { info, .. }) => {
-                self.replies.release(info.token, Err(error), depends_on, self.durable, world.outputs);
-            }
-            Origin::Route(call) => {
-                self.replies.release(call.info.token, Err(error), depends_on, self.durable, world.outputs);
+            Origin::Step { workflow, operation, .. } => self.step_failed(workflow, operation, error, world),
+            origin => {
+                if let Some(token) = origin.token() {
+                    self.reply_when_durable(token, Err(error), depends_on, world);
+                }
             }
         }
     }
 
+    /// Answers a request once everything up to `depends_on` is durable.
+    pub(crate) fn reply_when_durable(
+        &mut self,
+        token: Token,
+        result: Result<Reply, Error>,
+        depends_on: Lsn,
+        world: &mut World<'_>,
+    ) {
+        self.held.release(Leaving::Reply(token, result), depends_on, self.durable, world.outputs);
+    }
+
     /// The newest entry whose effects the transaction may have seen.
-    fn read_lsn(&self, transaction: &Transaction) -> Lsn {
+    pub(crate) fn read_lsn(&self, transaction: &Transaction) -> Lsn {
         if self.durable == self.store.lsn() {
             return Lsn::ZERO;
         }
         let newest = |lsn: Lsn, touched: &crate::transaction::Touched| lsn.max(self.store.entity_lsn(&touched.entity));
-        transaction.touched.iter().fold(Lsn::ZERO, newest)
+        transaction.touched.iter().fold(transaction.seen, newest)
     }
 
     /// `result` is asked for only if it is kept: most calls carry no key.
@@ -133,29 +170,22 @@ impl Shard {
         }
     }
 
+    /// Messages as they are stored.
+    pub(crate) fn message_records(&self, transaction: &Transaction, world: &World<'_>) -> Vec<MessageRecord> {
+        let app = world.catalog.program(transaction.program).map_or("", |loaded| loaded.app.as_str());
+        let record = |outgoing: &Outgoing| outgoing.record(app, self.options.shard_count, world);
+        transaction.messages.iter().filter_map(record).collect()
+    }
+
     /// Messages to this shard go straight to its inbox, others to the outbox; either way in the
-    /// transaction's own entry.
-    fn add_messages(&mut self, messages: &[Message], writes: &mut Vec<Write>, world: &World<'_>) {
+    /// next entry, which `writes` will be.
+    pub(crate) fn add_records(&mut self, records: Vec<MessageRecord>, writes: &mut Vec<Write>) {
         let lsn = self.store.lsn().next();
-        for (index, message) in (0u16..).zip(messages) {
-            let Some((app, service, handler)) = world.catalog.names(message.handler) else {
-                continue;
-            };
-            let due = world.now.plus(message.delay_ms);
-            let record = MessageRecord {
-                keeps_outcome: false,
-                attempts: 0,
-                due,
-                app: app.to_string(),
-                service: service.to_string(),
-                handler: handler.to_string(),
-                key: message.key.clone(),
-                input: message.input.clone(),
-            };
-            let to = shard_of_key(&message.key, self.options.shard_count);
+        for (index, record) in (0u16..).zip(records) {
+            let to = shard_of_record(&record, self.options.shard_count);
             let sequence = Sequence { lsn, index };
             if to == self.options.shard {
-                writes.push(self.inbox_write(&inbox_field(due, sequence), &record));
+                writes.push(self.inbox_write(&inbox_field(record.due, sequence), &record));
             } else {
                 self.outbox.added(to);
                 let value = Some(Value::new(ValueKind::Bytes, &record.encode()));
@@ -186,11 +216,13 @@ impl Shard {
             && let Some(result) = self.kept_reply(key, world.now)
         {
             let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
-            return self.replies.release(invoke.info.token, result, depends_on, self.durable, world.outputs);
+            return self.reply_when_durable(invoke.info.token, result, depends_on, world);
         }
         let due = world.now.plus(delay_ms);
         let record = MessageRecord {
             keeps_outcome: true,
+            invocation: None,
+            is_signal: false,
             attempts: 0,
             due,
             app: app.to_string(),
@@ -215,7 +247,7 @@ impl Shard {
         }
         let lsn = self.append(writes, world);
         let reply = Reply::Sent(InvocationId { shard: self.options.shard, sequence });
-        self.replies.release(invoke.info.token, Ok(reply), lsn, self.durable, world.outputs);
+        self.reply_when_durable(invoke.info.token, Ok(reply), lsn, world);
     }
 
     /// Makes `writes` the shard's next entry: in the log's hands and in the store, together.

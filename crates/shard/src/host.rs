@@ -5,12 +5,16 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
-use millrace_func::{Frame, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest};
+use millrace_func::{
+    FetchRequest, Frame, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, StepStart,
+};
 use millrace_store::{Store, StoreError};
 
-use crate::request::{OffloadTicket, RequestInfo};
-use crate::transaction::{Action, PendingCall, Transaction, Undo};
+use crate::outgoing::{Outgoing, signal_target};
+use crate::request::{InvocationId, OffloadTicket, Origin, RequestInfo, Sequence};
+use crate::transaction::{Action, Parent, PendingCall, Role, Transaction, Undo};
 use crate::world::World;
 
 /// Where a transaction lives: the shard's id, its store, and how many shards there are.
@@ -32,8 +36,12 @@ pub(crate) fn store_failed(error: &StoreError) -> Error {
     Error::new(ErrorCode::Internal, format!("the store failed: {error}"))
 }
 
-fn refused(message: &str) -> Error {
+pub(crate) fn refused(message: &str) -> Error {
     Error::new(ErrorCode::FunctionFailed, message)
+}
+
+fn only_in_workflows<T>(what: &str) -> Result<T, Error> {
+    Err(refused(&format!("ctx.{what} is for workflows only")))
 }
 
 impl TurnHost<'_, '_> {
@@ -59,26 +67,73 @@ impl TurnHost<'_, '_> {
         Ok((state.instance, state.depth, OperationId(state.next_operation)))
     }
 
-    /// The shard that everything the transaction calls must live in, once that is settled: a
-    /// route without a shard settles it by its first call.
-    fn home_shard(&self) -> Option<ShardId> {
-        if let Some(home) = &self.home {
-            return Some(home.shard);
-        }
-        self.transaction.ready.iter().find_map(|action| match action {
-            Action::Call(call) => Some(shard_of_key(&call.call.key, self.shard_count)),
-            Action::Resume { .. } => None,
-        })
+    /// Whether something may be taken back without the whole transaction: not with a single frame.
+    fn may_be_taken_back(&self) -> bool {
+        self.transaction.frames.len() > 1 || !matches!(self.transaction.role, Role::Alone)
     }
 
     /// Remembers what `field` was buffered as, so that a failing nested call can be taken back.
-    /// With a single frame there is nothing to take back to but the whole transaction.
     fn remember(&mut self, touched: usize, field: &[u8]) {
-        if self.transaction.frames.len() > 1 {
+        if self.may_be_taken_back() {
             let before = self.transaction.touched[touched].writes.get(field).cloned();
             let owner = self.transaction.frame(self.frame).map(|state| state.instance);
             self.transaction.undo.push((owner, Undo::Write { touched, field: field.into(), before }));
         }
+    }
+
+    fn check_may_send(&self) -> Result<(), Error> {
+        let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
+        if is_route { Ok(()) } else { self.check_may_write() }
+    }
+
+    fn add_outgoing(&mut self, outgoing: Outgoing, size_bytes: usize) -> Result<(), Error> {
+        // A message's place in its entry is a u16.
+        let limit = self.transaction.limits.messages_per_call.min(usize::from(u16::MAX));
+        if self.transaction.messages.len() >= limit {
+            return Err(Error::new(
+                ErrorCode::OperationLimit,
+                format!("more than {limit} messages in one transaction"),
+            ));
+        }
+        self.transaction.write_bytes += size_bytes + MESSAGE_BYTES;
+        if self.transaction.write_bytes > limits::ENTRY_BYTES {
+            let message = format!("what one transaction writes is over {} bytes", limits::ENTRY_BYTES);
+            return Err(Error::new(ErrorCode::SizeLimit, message));
+        }
+        if self.may_be_taken_back() {
+            let owner = self.transaction.frame(self.frame).map(|state| state.instance);
+            self.transaction.undo.push((owner, Undo::Message));
+        }
+        self.transaction.messages.push(outgoing);
+        Ok(())
+    }
+
+    /// Begins work outside the shard, unless a route did so before it had to start again: then
+    /// what it gave is known.
+    fn begin_outside(
+        &mut self,
+        begin: impl FnOnce(&mut dyn crate::world::Outputs, OffloadTicket),
+    ) -> Result<OperationId, Error> {
+        let (instance, _, operation) = self.next_operation()?;
+        let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
+        if is_route {
+            let asked = self.transaction.known_asked;
+            self.transaction.known_asked += 1;
+            if let Some(result) = self.transaction.known.get(asked).cloned() {
+                self.transaction.ready.push_back(Action::Resume { frame: instance, operation, result });
+                return Ok(operation);
+            }
+        }
+        self.transaction.outside.push((instance, operation));
+        let ticket = OffloadTicket {
+            shard: self.home.as_ref().map(|home| home.shard),
+            nonce: self.transaction.nonce(),
+            frame: self.frame,
+            instance,
+            operation,
+        };
+        begin(self.world.outputs, ticket);
+        Ok(operation)
     }
 
     fn write(&mut self, field: &[u8], value: Option<Value>) -> Result<(), Error> {
@@ -160,18 +215,13 @@ impl Host for TurnHost<'_, '_> {
         if is_query && self.world.catalog.kind(call.handler) == HandlerKind::Transaction {
             return Err(refused("a query can call queries only"));
         }
+        if self.world.catalog.kind(call.handler) == HandlerKind::Workflow {
+            return Err(refused("a workflow is not called but started: use ctx.send"));
+        }
         check_key(&call.key)?;
         if call.input.len() > self.transaction.limits.input_bytes {
             let message = format!("the input is over {} bytes", self.transaction.limits.input_bytes);
             return Err(Error::new(ErrorCode::SizeLimit, message));
-        }
-        if self.home_shard().is_some_and(|home| shard_of_key(&call.key, self.shard_count) != home) {
-            let message = format!(
-                "the key {:?} lives in another shard than this transaction; transactions over several shards are \
-                 not supported yet: give the keys a common {{tag}}",
-                String::from_utf8_lossy(&call.key)
-            );
-            return Err(Error::new(ErrorCode::NotYetSupported, message));
         }
         if self.transaction.call_count >= limits::CALLS_PER_TRANSACTION {
             let message = format!("more than {} calls in one transaction", limits::CALLS_PER_TRANSACTION);
@@ -179,50 +229,73 @@ impl Host for TurnHost<'_, '_> {
         }
         self.transaction.call_count += 1;
         let (caller, depth, operation) = self.next_operation()?;
-        let call = PendingCall { caller, owner: Some(caller), operation, depth: depth + 1, call };
+        let parent = Parent::Frame(caller, operation);
+        let call = PendingCall { parent, owner: Some(caller), depth: depth + 1, call };
         self.transaction.ready.push_back(Action::Call(call));
         Ok(operation)
     }
 
-    fn send(&mut self, message: Message) -> Result<(), Error> {
-        let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
-        if !is_route {
-            self.check_may_write()?;
-        }
+    fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
+        self.check_may_send()?;
         check_key(&message.key)?;
-        // A message's place in its entry is a u16.
-        let limit = self.transaction.limits.messages_per_call.min(usize::from(u16::MAX));
-        if self.transaction.messages.len() >= limit {
-            return Err(Error::new(
-                ErrorCode::OperationLimit,
-                format!("more than {limit} messages in one transaction"),
-            ));
-        }
-        self.transaction.write_bytes += message.key.len() + message.input.len() + 64;
-        if self.transaction.write_bytes > limits::ENTRY_BYTES {
-            let message = format!("what one transaction writes is over {} bytes", limits::ENTRY_BYTES);
-            return Err(Error::new(ErrorCode::SizeLimit, message));
-        }
-        if self.transaction.frames.len() > 1 {
-            let owner = self.transaction.frame(self.frame).map(|state| state.instance);
-            self.transaction.undo.push((owner, Undo::Message));
-        }
-        self.transaction.messages.push(message);
-        Ok(())
+        let is_workflow = self.world.catalog.kind(message.handler) == HandlerKind::Workflow;
+        let workflow = is_workflow.then(|| Sequence::drawn([self.random(), self.random()]));
+        let shard = shard_of_key(&message.key, self.shard_count);
+        let size_bytes = message.key.len() + message.input.len();
+        self.add_outgoing(Outgoing::Message(message, workflow), size_bytes)?;
+        Ok(workflow.map(|sequence| InvocationId { shard, sequence }.to_string()))
     }
 
     fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {
-        let (instance, _, operation) = self.next_operation()?;
-        self.transaction.outside.push((instance, operation));
-        let ticket = OffloadTicket {
-            shard: self.home.as_ref().map(|home| home.shard),
-            nonce: self.transaction.nonce(),
-            frame: self.frame,
-            instance,
-            operation,
-        };
-        self.world.outputs.offload(ticket, work);
-        Ok(operation)
+        self.begin_outside(|outputs, ticket| outputs.offload(ticket, work))
+    }
+
+    fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error> {
+        self.check_may_send()?;
+        let to = signal_target(invocation, self.shard_count)?;
+        check_key(name.as_bytes())?;
+        let size_bytes = name.len() + payload.len();
+        self.add_outgoing(Outgoing::Signal { to, name: name.to_owned(), payload }, size_bytes)
+    }
+
+    fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error> {
+        let transaction = &*self.transaction;
+        let frame = transaction.frame(self.frame);
+        if frame.is_none_or(|state| state.entity.is_some()) {
+            return Err(refused("ctx.fetch is for routes and workflows: a transaction must not wait for the outside"));
+        }
+        if transaction.call_count > 0 {
+            return Err(refused(
+                "ctx.fetch comes before a route's first ctx.call: entities would stay locked meanwhile",
+            ));
+        }
+        let allowed = self.world.catalog.program(transaction.program).map(|loaded| loaded.fetch.allows(&request.url));
+        allowed.unwrap_or_else(|| Err(refused("the app is not loaded any more")))?;
+        self.begin_outside(|outputs, ticket| outputs.fetch(ticket, request))
+    }
+
+    fn sleep(&mut self, _delay_ms: u64) -> Result<OperationId, Error> {
+        only_in_workflows("sleep")
+    }
+
+    fn wait(&mut self, _name: &str, _timeout_ms: Option<u64>) -> Result<OperationId, Error> {
+        only_in_workflows("wait")
+    }
+
+    fn begin_step(&mut self, _name: &str) -> Result<StepStart, Error> {
+        only_in_workflows("step")
+    }
+
+    fn end_step(&mut self, _operation: OperationId, _result: Result<Bytes, Error>) -> Result<(), Error> {
+        only_in_workflows("step")
+    }
+
+    fn compensate(&mut self, _call: NestedCall) -> Result<(), Error> {
+        only_in_workflows("compensate")
+    }
+
+    fn invocation(&self) -> Option<String> {
+        None
     }
 
     fn now(&self) -> UnixMillis {
@@ -235,7 +308,10 @@ impl Host for TurnHost<'_, '_> {
         match self.transaction.origin.route_key() {
             // A repeated route must choose the same keys, or it would not find its own outcome.
             Some(key) => self.world.entropy.draw_keyed(key, index),
-            None => self.world.entropy.draw(self.transaction.nonce(), index),
+            None => match &self.transaction.origin {
+                Origin::Branch { begin, .. } => self.world.entropy.draw(begin.seed, index),
+                origin => self.world.entropy.draw(origin.info().nonce, index),
+            },
         }
     }
 
@@ -267,6 +343,9 @@ pub(crate) fn check_idempotency_key(info: &RequestInfo) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// What a message takes in an entry beside key and input, about.
+const MESSAGE_BYTES: usize = 64;
 
 type Row = (Vec<u8>, Value);
 

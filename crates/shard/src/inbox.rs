@@ -11,22 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, Value, ValueKind, limits};
-use millrace_format::{MessageRecord, Outcome, OutcomeResult, Write};
+use millrace_format::{DeadLetterRecord, MessageRecord, Outcome, OutcomeResult, Write};
 use millrace_func::{HandlerKind, NestedCall};
 
 use crate::commit::{decode_failed, input_or_null};
 use crate::host::store_failed;
 use crate::outcomes::{invocation_field, service_fingerprint};
 use crate::request::{Delivery, Origin, RequestInfo, Sequence, Token};
+use crate::retry::retry_wait_ms;
 use crate::shard::Shard;
+use crate::transaction::Role;
 use crate::world::World;
 
 /// Inbox fields kept in memory at once; the rest stays in the store until these have run.
 const WINDOW_ROWS: usize = 4096;
-
-/// First wait after a failed attempt; doubles with each further one.
-const RETRY_FIRST_MS: u64 = 100;
-const RETRY_LONGEST_MS: u64 = 60_000;
 
 /// What is to run here, by due time.
 #[derive(Default)]
@@ -148,13 +146,23 @@ impl Shard {
     }
 
     fn start_message(&mut self, field: Box<[u8]>, world: &mut World<'_>) {
+        match self.message(&field) {
+            Ok(message) if message.is_signal => return self.signal_arrived(&field, message, world),
+            Ok(message) => {
+                let handler = world.catalog.find(&message.app, &message.service, &message.handler);
+                if handler.is_ok_and(|handler| world.catalog.kind(handler) == HandlerKind::Workflow) {
+                    return self.begin_workflow(&field, message, world);
+                }
+            }
+            Err(_) => {}
+        }
         let nonce = world.take_nonce();
         let info = RequestInfo { token: Token(u64::MAX), time: world.now, nonce, idempotency_key: None };
         let target = self.message_target(&field, world);
         let origin = Origin::Message { field: field.clone(), info };
         match target {
-            Ok((entity, HandlerKind::Transaction)) if self.parks(&origin, &entity, world) => {}
-            Ok((entity, kind)) => self.run_root(origin, entity, kind, Vec::new(), world),
+            Ok((entity, kind)) if self.parks(&origin, &entity, kind, world) => {}
+            Ok(root) => self.run_root(origin, root, Vec::new(), Role::Alone, world),
             Err(error) => self.message_failed(&field, error, world),
         }
     }
@@ -198,10 +206,8 @@ impl Shard {
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
-        let message = self.message(field).ok().filter(|message| message.keeps_outcome);
-        if let Some(sequence) = sequence_of(field)
-            && let Some(message) = message
-        {
+        if let Some(message) = self.message(field).ok().filter(|message| message.keeps_outcome) {
+            let sequence = self.invocation_of(field, &message);
             let expires = world.now.plus(self.options.retention_ms);
             let fingerprint = service_fingerprint(&message.app, &message.service);
             let outcome = Outcome { expires, fingerprint, result };
@@ -233,14 +239,12 @@ impl Shard {
                     app = message.app, service = message.service, handler = message.handler, attempts = message.attempts,
                     %error, "a message failed too often and went to the dead letters"
                 );
-                let value = Some(Value::new(ValueKind::Bytes, &message.encode()));
+                let value = Some(Value::new(ValueKind::Bytes, &DeadLetterRecord::encode(&error, &message)));
                 let field = sequence.encode()[..].into();
                 writes.push(Write { entity: self.bookkeeping.dead.clone(), field, value });
             }
         } else {
-            let doublings = (message.attempts - 1).min(20);
-            let wait_ms = (RETRY_FIRST_MS << doublings).min(RETRY_LONGEST_MS);
-            message.due = world.now.plus(wait_ms);
+            message.due = world.now.plus(retry_wait_ms(message.attempts));
             let write = self.inbox_write(&inbox_field(message.due, sequence), &message);
             writes.push(write);
         }

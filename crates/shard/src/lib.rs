@@ -5,29 +5,44 @@
 //! The way of a call: [`Shard::invoke`] looks for a stored outcome (`outcomes.rs`), takes the
 //! entity (`locks.rs`), runs the function in turns (`run.rs`) against the store through
 //! `host.rs`, and commits its write set as one entry (`commit.rs`), whose reply leaves once the
-//! entry is durable (`replies.rs`). A route begins without a shard (`unbound.rs`) and is adopted
-//! by the shard of the first entity it calls.
+//! entry is durable (`held.rs`). A route begins without a shard (`unbound.rs`) and is adopted
+//! by the shard of the first entity it calls. A call to an entity of another shard makes that
+//! shard a participant (`peer.rs`, `coordinator.rs`, `branch.rs`). Workflows run beside all that,
+//! from a journal (`workflow.rs`, `workflows.rs`, `signals.rs`).
 //!
 //! Promises: same inputs in the same order give the same outputs. A transaction's effects reach
 //! the store and the log together, in one entry, or not at all. No reply leaves before everything
 //! it depends on is durable. Must not do I/O, read clocks, draw randomness, or be async; what it
 //! needs of the world it is handed in [`World`].
 
+mod branch;
 mod commit;
+mod coordinator;
+mod held;
 mod host;
 mod inbox;
+mod letters;
 mod locks;
 mod outcomes;
-mod replies;
+mod outgoing;
+mod peer;
 mod request;
+mod retry;
 mod run;
 mod shard;
+mod signals;
 mod transaction;
 mod unbound;
+mod workflow;
+mod workflows;
 mod world;
 
+pub use letters::workflow_versions;
 pub use outcomes::service_fingerprint;
-pub use request::{Delivery, InvocationId, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token};
+pub use peer::{Begin, CallNumber, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+pub use request::{
+    Delivery, InvocationId, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token, WorkflowView,
+};
 pub use shard::{Shard, ShardOptions};
 pub use unbound::{Unbound, UnboundStep};
 pub use world::{Entropy, FrameIds, Outputs, World};

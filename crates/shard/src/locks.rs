@@ -1,7 +1,7 @@
 //! Which entities are held by transactions that wait in the middle, and who queues for them.
 //!
 //! A transaction that runs from start to end in one input needs no lock: nothing else runs
-//! meanwhile. Only one that is suspended (it awaits a password hash, or an entity) holds locks,
+//! meanwhile. Only one that is suspended (it awaits a password hash, an entity, or other shards) holds locks,
 //! on everything it has touched: shared where only queries ran, exclusive elsewhere. Queues are
 //! fair. Deadlock is avoided by wait-die: a transaction that already holds something may wait
 //! only for younger ones; an older holder makes it die, give up everything, and start again with
@@ -19,6 +19,9 @@ struct Lock {
     /// Nonce and age of each holder; several only if shared.
     holders: Vec<(u64, Age)>,
     is_exclusive: bool,
+    /// Its holder is prepared to commit and waits for the decision: others may have seen it
+    /// committed elsewhere, so not even those who only read may overlook it.
+    is_prepared: bool,
     queue: VecDeque<Waiter>,
 }
 
@@ -118,6 +121,7 @@ impl Locks {
         lock.queue.retain(|waiter| waiter.nonce != nonce);
         if lock.holders.is_empty() {
             lock.is_exclusive = false;
+            lock.is_prepared = false;
             if lock.queue.is_empty() {
                 self.locks.remove(entity);
             }
@@ -131,6 +135,19 @@ impl Locks {
         let is_alone = lock.holders.iter().all(|(holder, _)| *holder == first.nonce);
         let is_free = is_alone || !(first.is_exclusive || lock.is_exclusive);
         is_free.then_some(first.nonce)
+    }
+
+    /// The holder of `entity`, which has it alone, is prepared.
+    pub(crate) fn mark_prepared(&mut self, entity: &EntityKey) {
+        if let Some(lock) = self.locks.get_mut(entity) {
+            assert!(lock.is_exclusive, "what is prepared is held alone");
+            lock.is_prepared = true;
+        }
+    }
+
+    /// Whether whoever only reads `entity` has to wait, too.
+    pub(crate) fn is_prepared(&self, entity: &EntityKey) -> bool {
+        !self.locks.is_empty() && self.locks.get(entity).is_some_and(|lock| lock.is_prepared)
     }
 
     /// How many transactions queue for `entity`.

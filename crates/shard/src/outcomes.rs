@@ -42,6 +42,14 @@ pub(crate) fn call_key(entity: &EntityKey, handler: &str, input: &[u8], key: &st
     }
 }
 
+/// A signal's key is scoped to its workflow.
+pub(crate) fn signal_key(id: Sequence, name: &str, payload: &[u8], key: &str) -> OutcomeKey {
+    OutcomeKey {
+        field: [&b"g"[..], &id.encode(), key.as_bytes()].concat(),
+        fingerprint: fingerprint(&[name.as_bytes(), payload]),
+    }
+}
+
 fn route_fingerprint(call: &RouteCall) -> u64 {
     let [query, body, authorization, cookie] = call.content();
     fingerprint(&[call.method.as_bytes(), call.path.as_bytes(), query, body, authorization, cookie])
@@ -69,7 +77,7 @@ impl Shard {
                 let service = loaded.services.get(usize::from(call.route.id.service))?;
                 Some(route_key(loaded.app.as_str(), service.name.as_str(), call, key))
             }
-            Origin::Message { .. } => None,
+            Origin::Message { .. } | Origin::Step { .. } | Origin::Branch { .. } | Origin::Read { .. } => None,
         }
     }
 
@@ -114,7 +122,14 @@ impl Shard {
         }
     }
 
-    /// Deletes some of the expired outcomes.
+    /// That a signal was taken under its key.
+    pub(crate) fn signalled_write(&mut self, key: &OutcomeKey, world: &World<'_>) -> Write {
+        let expires = world.now.plus(self.options.retention_ms);
+        let result = OutcomeResult::Value(bytes::Bytes::from_static(b"null"));
+        self.outcome_write(&key.field, &Outcome { expires, fingerprint: key.fingerprint, result })
+    }
+
+    /// Deletes some of the expired outcomes, and what belongs to those of workflows.
     pub(crate) fn collect_outcomes(&mut self, world: &mut World<'_>) {
         if world.is_read_only {
             return;
@@ -132,11 +147,15 @@ impl Shard {
             Ok(outcome) => outcome.expires <= world.now && outcome.result != OutcomeResult::Pending,
             Err(_) => false,
         };
-        let writes: Vec<Write> = found
-            .into_iter()
-            .filter(|(_, value)| is_expired(value))
-            .map(|(field, _)| Write { entity: self.bookkeeping.outcomes.clone(), field, value: None })
-            .collect();
+        let expired: Vec<Box<[u8]>> =
+            found.into_iter().filter(|(_, value)| is_expired(value)).map(|(field, _)| field).collect();
+        let mut writes = Vec::new();
+        for field in expired {
+            if let Some(id) = field.strip_prefix(b"i").and_then(Sequence::decode) {
+                self.add_workflow_deletions(id, &mut writes);
+            }
+            writes.push(Write { entity: self.bookkeeping.outcomes.clone(), field, value: None });
+        }
         if !writes.is_empty() {
             self.append(writes, world);
         }

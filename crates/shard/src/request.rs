@@ -4,9 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value};
-use millrace_format::Outcome;
-use millrace_func::{Frame, HandlerId, HeaderSource, OperationId, RouteMatch, RouteReply, sha256};
+use millrace_base::{EntityKey, Error, Lsn, ShardId, TransactionId, UnixMillis, Value};
+use millrace_format::{DeadLetterRecord, JournalRow, Outcome, WorkflowRecord};
+use millrace_func::{
+    Frame, HandlerId, HeaderSource, HttpRequest, NestedCall, OperationId, RouteMatch, RouteReply, sha256,
+};
+
+use crate::peer::Begin;
 
 /// The driver's name for whoever waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,13 +28,6 @@ pub struct RequestInfo {
     pub nonce: u64,
     /// Makes the request take effect once.
     pub idempotency_key: Option<Box<str>>,
-}
-
-impl RequestInfo {
-    /// Its place in the order of transactions: lower is older.
-    pub(crate) fn age(&self) -> (u64, u64) {
-        (self.time.0, self.nonce)
-    }
 }
 
 /// A call of a handler on an entity of this shard.
@@ -63,9 +60,23 @@ pub struct RouteCall {
     pub headers: Arc<dyn HeaderSource>,
     /// The body.
     pub body: Bytes,
+    /// What work outside has given it when it ran before, in order: it is not done twice.
+    pub known: Vec<Result<Bytes, Error>>,
 }
 
 impl RouteCall {
+    /// What the route is given.
+    pub(crate) fn request(&self) -> HttpRequest<'_> {
+        HttpRequest {
+            method: &self.method,
+            path: &self.path,
+            query: &self.query,
+            parameters: &self.route.parameters,
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+        }
+    }
+
     /// What tells a repeated request from another one beside method and path: query, body, and who
     /// asks.
     pub(crate) fn content(&self) -> [&[u8]; 4] {
@@ -83,12 +94,29 @@ pub enum Reply {
     Route(RouteReply),
     /// The id of an enqueued invocation.
     Sent(InvocationId),
-    /// What became of an invocation.
-    Outcome(Outcome),
+    /// What became of an invocation, and of a workflow what is known beside.
+    Invocation(Outcome, Option<Box<WorkflowView>>),
+    /// Workflows, and whether there are more.
+    Workflows(Vec<(Sequence, WorkflowRecord, Outcome)>, bool),
+    /// Dead letters by the field they are kept under, and whether there are more.
+    DeadLetters(Vec<(Box<[u8]>, DeadLetterRecord)>, bool),
+    /// It is done.
+    Done,
     /// All fields of an entity, in order.
     Fields(Vec<(Box<[u8]>, Value)>),
     /// One field.
     Field(Value),
+}
+
+/// What is known of a workflow beside its outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkflowView {
+    /// What it is.
+    pub record: WorkflowRecord,
+    /// What it has done.
+    pub journal: Vec<JournalRow>,
+    /// What it waits for, as far as its code is in memory.
+    pub waits_for: Vec<String>,
 }
 
 /// Names a sent invocation: the shard that holds it, and its place in that shard's log.
@@ -134,15 +162,30 @@ pub struct Sequence {
 }
 
 impl Sequence {
+    /// A place that no log has: the id of an invocation whose sender chose it. Its upper bit keeps
+    /// it apart from real ones.
+    pub(crate) fn drawn(bits: [u64; 2]) -> Self {
+        Self { lsn: Lsn(bits[0] | 1 << 63), index: (bits[1] & 0xFFFF) as u16 }
+    }
+
+    /// Whether its sender chose it: it may be known before its message has arrived.
+    #[must_use]
+    pub fn is_drawn(self) -> bool {
+        self.lsn.0 >> 63 == 1
+    }
+
     /// Big-endian, so that byte order is sequence order.
-    pub(crate) fn encode(self) -> [u8; 10] {
+    #[must_use]
+    pub fn encode(self) -> [u8; 10] {
         let mut bytes = [0; 10];
         bytes[..8].copy_from_slice(&self.lsn.0.to_be_bytes());
         bytes[8..].copy_from_slice(&self.index.to_be_bytes());
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Reads what [`Sequence::encode`] wrote.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (lsn, index) = bytes.split_first_chunk::<8>()?;
         let index: [u8; 2] = index.try_into().ok()?;
         Some(Self { lsn: Lsn(u64::from_be_bytes(*lsn)), index: u16::from_be_bytes(index) })
@@ -192,6 +235,33 @@ pub(crate) enum Origin {
         /// When it was started, and its nonce.
         info: RequestInfo,
     },
+    /// A call that a workflow of this shard makes, as a transaction of its own.
+    Step {
+        /// The workflow.
+        workflow: Sequence,
+        /// Which of its operations.
+        operation: u32,
+        /// What to run.
+        call: NestedCall,
+        /// When it was started, and its nonce.
+        info: RequestInfo,
+    },
+    /// Part of another shard's transaction.
+    Branch {
+        /// Which transaction.
+        id: TransactionId,
+        /// What its home says of it.
+        begin: Begin,
+        /// The transaction's time; a nonce of this shard's own.
+        info: RequestInfo,
+    },
+    /// Somebody reads committed state.
+    Read {
+        /// Who asks, when.
+        info: RequestInfo,
+        /// One field; `None` asks for all.
+        field: Option<Box<[u8]>>,
+    },
 }
 
 impl Origin {
@@ -214,7 +284,36 @@ impl Origin {
         match self {
             Origin::Call(invoke) => &invoke.info,
             Origin::Route(call) => &call.info,
-            Origin::Message { info, .. } => info,
+            Origin::Message { info, .. }
+            | Origin::Step { info, .. }
+            | Origin::Branch { info, .. }
+            | Origin::Read { info, .. } => info,
+        }
+    }
+
+    /// Its place in the order of transactions: lower is older.
+    pub(crate) fn age(&self) -> (u64, u64) {
+        match self {
+            Origin::Branch { begin, .. } => begin.age,
+            _ => (self.info().time.0, self.info().nonce),
+        }
+    }
+
+    /// Whom to answer; nobody waits for a message, a workflow's call or a branch.
+    pub(crate) fn token(&self) -> Option<Token> {
+        match self {
+            Origin::Call(_) | Origin::Route(_) | Origin::Read { .. } => Some(self.info().token),
+            Origin::Message { .. } | Origin::Step { .. } | Origin::Branch { .. } => None,
+        }
+    }
+
+    /// Where another shard keeps the result of a workflow's call.
+    pub(crate) fn once_field(&self, shard: ShardId) -> Option<Box<[u8]>> {
+        match self {
+            Origin::Step { workflow, operation, .. } => {
+                Some([&b"s"[..], &shard.0.to_be_bytes(), &workflow.encode(), &operation.to_be_bytes()].concat().into())
+            }
+            _ => None,
         }
     }
 }
@@ -231,6 +330,18 @@ pub(crate) struct Bookkeeping {
     pub received: EntityKey,
     /// Field: sequence; value: `format::MessageRecord` that failed too often.
     pub dead: EntityKey,
+    /// Field: invocation; value: `format::WorkflowRecord`.
+    pub workflows: EntityKey,
+    /// The same of those that have ended, for as long as their outcome is kept.
+    pub ended_workflows: EntityKey,
+    /// Field: invocation ‖ number; value: `format::JournalRow`.
+    pub journal: EntityKey,
+    /// Field: invocation ‖ arrival; value: `format::SignalRecord`.
+    pub signals: EntityKey,
+    /// Field: transaction id; value: `format::Prepared`.
+    pub prepared: EntityKey,
+    /// Field: transaction id; value: `format::Decision`.
+    pub decisions: EntityKey,
 }
 
 impl Bookkeeping {
@@ -241,6 +352,12 @@ impl Bookkeeping {
             outbox: EntityKey::internal("outbox", b""),
             received: EntityKey::internal("received", b""),
             dead: EntityKey::internal("dead", b""),
+            workflows: EntityKey::internal("workflow", b""),
+            ended_workflows: EntityKey::internal("ended", b""),
+            journal: EntityKey::internal("journal", b""),
+            signals: EntityKey::internal("signal", b""),
+            prepared: EntityKey::internal("prepared", b""),
+            decisions: EntityKey::internal("decision", b""),
         }
     }
 }

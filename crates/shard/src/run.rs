@@ -6,14 +6,14 @@
 //! and never hold a lock.
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode};
-use millrace_func::{Frame, HandlerKind, NestedCall, OperationId, Start, Step};
+use millrace_base::{EntityKey, Error, ErrorCode, shard_of_key};
+use millrace_func::{Frame, HandlerKind, NestedCall, OperationId, Output, Start, Step};
 
 use crate::host::{Home, TurnHost};
 use crate::locks::{Grant, Waiter};
-use crate::request::Origin;
+use crate::request::{Origin, RouteCall};
 use crate::shard::{Shard, Suspended};
-use crate::transaction::{Action, Instance, PendingCall, Transaction};
+use crate::transaction::{Action, Instance, PendingCall, Role, Transaction};
 use crate::world::World;
 
 /// How a turn of the loop left the transaction.
@@ -26,29 +26,48 @@ enum Next {
 
 impl Shard {
     /// Starts a transaction whose root is a handler on `entity`. `held` are entities it holds
-    /// already, because it queued for them.
+    /// already, because it queued for them, and `role` says what it holds in other shards.
     pub(crate) fn run_root(
         &mut self,
         origin: Origin,
-        entity: EntityKey,
-        kind: HandlerKind,
+        (entity, kind): (EntityKey, HandlerKind),
         held: Vec<EntityKey>,
+        role: Role,
         world: &mut World<'_>,
     ) {
         let call = match self.root_call(&origin, world) {
             Ok(call) => call,
             Err(error) => {
                 self.give_up_held(origin.info().nonce, held);
+                if let Role::Home(home) = role {
+                    self.abandon(&home, world);
+                }
                 return self.fail_origin(origin, error, world);
             }
         };
         let program = call.handler.program;
         let mut transaction = Transaction::new(origin, program, world.limits(program));
-        transaction.takes_locks = !held.is_empty();
+        transaction.takes_locks = !held.is_empty() || !matches!(role, Role::Alone);
         transaction.held = held;
+        transaction.role = role;
         let touched = transaction.touch(entity, kind == HandlerKind::Transaction);
         let frame = transaction.add_root(Some(touched), kind, world);
         let start = Start::Handler { id: call.handler, key: &call.key, input: &call.input };
+        let step = self.turn(&mut transaction, frame, world, |engine, host| engine.start(frame, start, host));
+        transaction.stepped(frame, step, world);
+        self.drive(transaction, world);
+    }
+
+    /// Starts a route again that holds what it lost the race for. It runs here from its beginning,
+    /// wherever its first call goes this time.
+    pub(crate) fn run_route_again(&mut self, call: RouteCall, held: Vec<EntityKey>, role: Role, world: &mut World<'_>) {
+        let program = call.route.id.program;
+        let mut transaction = Transaction::new(Origin::Route(call.clone()), program, world.limits(program));
+        transaction.takes_locks = true;
+        transaction.held = held;
+        transaction.role = role;
+        let frame = transaction.add_root(None, HandlerKind::Transaction, world);
+        let start = Start::Route { id: call.route.id, request: call.request() };
         let step = self.turn(&mut transaction, frame, world, |engine, host| engine.start(frame, start, host));
         transaction.stepped(frame, step, world);
         self.drive(transaction, world);
@@ -61,7 +80,8 @@ impl Shard {
                 Ok(NestedCall { handler: invoke.handler, key: invoke.key.to_vec(), input: invoke.input.clone() })
             }
             Origin::Message { field, .. } => self.message_call(field, world),
-            Origin::Route(_) => Err(Error::new(ErrorCode::Internal, "a route is not a call")),
+            Origin::Step { call, .. } => Ok(call.clone()),
+            _ => Err(Error::new(ErrorCode::Internal, "only calls and messages run a handler")),
         }
     }
 
@@ -85,6 +105,7 @@ impl Shard {
             if !transaction.unwanted.is_empty() {
                 self.leave_queues(&mut transaction);
             }
+            self.take_back_away(&mut transaction, world);
             if matches!(transaction.result, Some(Err(_))) {
                 break;
             }
@@ -97,14 +118,31 @@ impl Shard {
                     self.resume(&mut transaction, frame, operation, result, world);
                     Next::GoOn
                 }
+                Action::End(result) => {
+                    transaction.result = Some(result.map(Output::Value));
+                    Next::GoOn
+                }
+                Action::Answer(number, result) => {
+                    self.answer_away(&mut transaction, number, result, world);
+                    Next::GoOn
+                }
             };
             if let Next::Die(entity, is_exclusive) = next {
                 return self.die(transaction, entity, is_exclusive, world);
             }
         }
-        let is_waiting = !transaction.outside.is_empty() || !transaction.blocked.is_empty();
+        self.pause(transaction, world);
+    }
+
+    /// Nothing of a transaction can go on in this input: ends it if it has run, or keeps it.
+    fn pause(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
+        let is_waiting_here = !transaction.outside.is_empty() || !transaction.blocked.is_empty();
+        let is_waiting = is_waiting_here
+            || transaction.awaits_away()
+            || matches!(&transaction.role, Role::Home(home) if home.is_waiting());
         match transaction.result.take() {
             Some(Err(error)) => self.finish(transaction, Err(error), world),
+            _ if matches!(transaction.role, Role::Branch(_)) => self.rest_branch(transaction, world),
             Some(Ok(output)) if !is_waiting && transaction.frames.is_empty() => {
                 self.finish(transaction, Ok(output), world);
             }
@@ -154,17 +192,30 @@ impl Shard {
     fn start_nested(&mut self, transaction: &mut Transaction, pending: PendingCall, world: &mut World<'_>) -> Next {
         let Some(entity) = world.catalog.entity(pending.call.handler, &pending.call.key) else {
             let result = Err(Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone"));
-            let (frame, operation) = (pending.caller, pending.operation);
-            transaction.ready.push_back(Action::Resume { frame, operation, result });
+            transaction.ready.push_back(Action::answer(pending.parent, result));
             return Next::GoOn;
         };
+        let to = shard_of_key(&pending.call.key, self.options.shard_count);
+        if to != self.options.shard {
+            if let Some(older) = self.queues_behind_older(transaction, &entity, world) {
+                return older;
+            }
+            self.call_away(transaction, to, pending, world);
+            return Next::GoOn;
+        }
         let kind = world.catalog.kind(pending.call.handler);
         let is_exclusive = kind == HandlerKind::Transaction;
-        if !self.locks.is_empty() && (is_exclusive || transaction.needs_locks()) {
+        if let Some(older) = self.queues_behind_older(transaction, &entity, world) {
+            return older;
+        }
+        let heeds_locks = is_exclusive || transaction.needs_locks() || self.locks.is_prepared(&entity);
+        if !self.locks.is_empty() && heeds_locks {
             let (nonce, age) = (transaction.nonce(), transaction.age());
-            match self.locks.check(&entity, nonce, age, is_exclusive, transaction.may_block_others()) {
+            let may_block_others = transaction.may_block_others();
+            match self.locks.check(&entity, nonce, age, is_exclusive, may_block_others) {
                 Grant::Free => {}
                 Grant::Wait => {
+                    transaction.may_wait_for_older = !may_block_others;
                     self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
                     transaction.blocked.push((entity, pending));
                     return Next::GoOn;
@@ -181,15 +232,32 @@ impl Shard {
         Next::GoOn
     }
 
+    /// Who holds nothing may queue behind an older transaction, which might otherwise wait for it
+    /// in turn. So it must not get hold of anything else meanwhile, as a parallel call would: it
+    /// starts again when it has what it queues for.
+    fn queues_behind_older(&self, transaction: &Transaction, wanted: &EntityKey, world: &World<'_>) -> Option<Next> {
+        let is_other = |(entity, _): &&(EntityKey, PendingCall)| entity != wanted;
+        let (entity, call) = transaction.blocked.iter().find(is_other).filter(|_| transaction.may_wait_for_older)?;
+        let is_exclusive = world.catalog.kind(call.call.handler) == HandlerKind::Transaction;
+        Some(Next::Die(entity.clone(), is_exclusive))
+    }
+
     /// Gives up everything and queues for `entity` to start again.
     fn die(&mut self, transaction: Transaction, entity: EntityKey, is_exclusive: bool, world: &mut World<'_>) {
         self.drop_frames(&transaction, world);
         self.give_up_locks(&transaction);
-        self.park(transaction.origin, entity, is_exclusive, world);
+        self.restarts += 1;
+        let mut transaction = transaction;
+        match std::mem::replace(&mut transaction.role, Role::Alone) {
+            Role::Branch(mut branch) => return self.branch_dies(&mut branch, entity, is_exclusive, world),
+            Role::Home(home) => self.abandon(&home, world),
+            Role::Alone => {}
+        }
+        self.park(transaction.into_origin(), entity, is_exclusive, world);
     }
 
     /// Keeps a transaction that waits, holding everything it has touched.
-    fn suspend(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
+    pub(crate) fn suspend(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
         let (nonce, age) = (transaction.nonce(), transaction.age());
         if !self.locks.is_empty() {
             // A query that ran without locks may have read beside a suspended writer. Waiting in
@@ -211,7 +279,7 @@ impl Shard {
             }
         }
         transaction.takes_locks = true;
-        let deadline = transaction.origin.info().time.plus(transaction.limits.wait_ms);
+        let deadline = Self::deadline(&transaction.origin, world);
         self.suspended.insert(nonce, Suspended { transaction, deadline });
     }
 
@@ -242,7 +310,7 @@ impl Shard {
         self.give_up_held(nonce, transaction.held.iter().cloned());
     }
 
-    fn give_up_held(&mut self, nonce: u64, held: impl IntoIterator<Item = EntityKey>) {
+    pub(crate) fn give_up_held(&mut self, nonce: u64, held: impl IntoIterator<Item = EntityKey>) {
         for entity in held {
             self.locks.release(&entity, nonce);
             self.freed.push_back(entity);

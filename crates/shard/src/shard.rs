@@ -3,18 +3,22 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, limits};
-use millrace_format::OutcomeResult;
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, limits, shard_of_key};
+use millrace_format::{Outcome, OutcomeResult};
 use millrace_func::{HandlerKind, Program};
-use millrace_store::Store;
+use millrace_store::{Store, StoreError};
 
+use crate::branch::Branches;
+use crate::coordinator::{Coordination, Homes};
+use crate::held::Held;
 use crate::host::{check_idempotency_key, check_key, store_failed};
 use crate::inbox::{Inbox, Outbox};
 use crate::locks::{Grant, Locks, Waiter};
 use crate::outcomes::invocation_field;
-use crate::replies::Replies;
-use crate::request::{Bookkeeping, Invoke, OffloadTicket, Origin, Reply, Sequence, Token};
-use crate::transaction::{Action, Transaction};
+use crate::peer::{PeerBody, PeerMessage};
+use crate::request::{Bookkeeping, Invoke, OffloadTicket, Origin, Reply, RequestInfo, Sequence, Token};
+use crate::transaction::{Action, Role, Transaction};
+use crate::workflows::Workflows;
 use crate::world::World;
 
 /// What a shard is told once.
@@ -26,6 +30,9 @@ pub struct ShardOptions {
     pub shard_count: u16,
     /// How long outcomes are kept.
     pub retention_ms: u64,
+    /// Drawn at random for this start of the shard: it keeps the ids of its transactions apart
+    /// from those of every other start.
+    pub incarnation: u64,
     /// `durability = "none"`: an entry counts as durable as soon as it is made.
     pub is_durable_at_once: bool,
 }
@@ -43,6 +50,8 @@ pub(crate) struct Parked {
     pub entity: EntityKey,
     pub is_exclusive: bool,
     pub deadline: UnixMillis,
+    /// The entity is another shard's, which has been asked to hold it.
+    pub away: Option<Box<Coordination>>,
 }
 
 /// One partition of all entities, as a state machine. See the crate's documentation.
@@ -55,8 +64,12 @@ pub struct Shard {
     pub(crate) parked: BTreeMap<u64, Parked>,
     /// Entities whose queue may have become runnable.
     pub(crate) freed: VecDeque<EntityKey>,
-    pub(crate) replies: Replies,
+    pub(crate) held: Held,
     pub(crate) durable: Lsn,
+    pub(crate) homes: Homes,
+    pub(crate) branches: Branches,
+    pub(crate) workflows: Workflows,
+    pub(crate) restarts: u64,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     pub(crate) outcomes_added: usize,
@@ -68,10 +81,12 @@ pub struct Shard {
 impl Shard {
     /// A shard over a recovered store: everything in it counts as durable, because recovery has
     /// synced the log. Call [`Shard::tick`] next: it starts what the last run left in the inbox.
-    #[must_use]
-    pub fn new(options: ShardOptions, store: Store) -> Self {
+    ///
+    /// # Errors
+    /// [`StoreError`] when the rows of transactions over several shards cannot be read.
+    pub fn new(options: ShardOptions, store: Store) -> Result<Self, StoreError> {
         let durable = store.lsn();
-        Self {
+        let mut shard = Self {
             options,
             store,
             bookkeeping: Bookkeeping::new(),
@@ -79,14 +94,23 @@ impl Shard {
             suspended: BTreeMap::new(),
             parked: BTreeMap::new(),
             freed: VecDeque::new(),
-            replies: Replies::default(),
+            held: Held::default(),
             durable,
+            homes: Homes::default(),
+            branches: Branches::default(),
+            workflows: Workflows::default(),
+            restarts: 0,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             outcomes_added: 0,
             sweep_after: None,
             stopped: None,
-        }
+        };
+        let prepared = shard.store.scan_fields(&shard.bookkeeping.prepared, b"", None, usize::MAX)?;
+        shard.recover_branches(prepared)?;
+        let decisions = shard.store.scan_fields(&shard.bookkeeping.decisions, b"", None, usize::MAX)?;
+        shard.homes.recover(decisions)?;
+        Ok(shard)
     }
 
     /// Which shard this is.
@@ -115,13 +139,26 @@ impl Shard {
     /// Replies that wait for the log.
     #[must_use]
     pub fn held_replies(&self) -> usize {
-        self.replies.len()
+        self.held.len()
     }
 
     /// Entities held by suspended transactions, or queued for.
     #[must_use]
     pub fn locked_entities(&self) -> usize {
         self.locks.len()
+    }
+
+    /// Transactions over several shards that are decided or prepared here, and not yet ended
+    /// everywhere.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        self.homes.unconfirmed() + self.branches.undecided()
+    }
+
+    /// How often a transaction had to start again because an older one held what it wanted.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.restarts
     }
 
     /// Whether the shard has stopped for good.
@@ -147,13 +184,13 @@ impl Shard {
             Err(error) => return world.outputs.reply(token, Err(error)),
         };
         let origin = Origin::Call(invoke);
-        if kind == HandlerKind::Transaction && self.parks(&origin, &entity, world) {
+        if self.parks(&origin, &entity, kind, world) {
             return;
         }
         if kind == HandlerKind::Transaction && self.answers_from_outcome(&origin, world) {
             return;
         }
-        self.run_root(origin, entity, kind, Vec::new(), world);
+        self.run_root(origin, (entity, kind), Vec::new(), Role::Alone, world);
     }
 
     fn check_call(&self, invoke: &Invoke, world: &World<'_>) -> Result<(EntityKey, HandlerKind), Error> {
@@ -171,12 +208,19 @@ impl Shard {
     }
 
     /// Parks a transaction that has yet to start if its entity is taken. Says whether it did.
-    pub(crate) fn parks(&mut self, origin: &Origin, entity: &EntityKey, world: &mut World<'_>) -> bool {
-        if self.locks.is_empty() {
+    /// A query overlooks who may yet change the entity, but not who may have changed it already.
+    pub(crate) fn parks(
+        &mut self,
+        origin: &Origin,
+        entity: &EntityKey,
+        kind: HandlerKind,
+        world: &mut World<'_>,
+    ) -> bool {
+        let is_exclusive = kind == HandlerKind::Transaction;
+        if self.locks.is_empty() || !(is_exclusive || self.locks.is_prepared(entity)) {
             return false;
         }
-        let info = origin.info();
-        if self.locks.check(entity, info.nonce, info.age(), true, false) == Grant::Free {
+        if self.locks.check(entity, origin.info().nonce, origin.age(), is_exclusive, false) == Grant::Free {
             return false;
         }
         if self.locks.queued(entity) >= limits::ENTITY_QUEUE {
@@ -184,21 +228,28 @@ impl Shard {
             self.fail_origin(origin.clone(), error, world);
             return true;
         }
-        self.park(origin.clone(), entity.clone(), true, world);
+        self.park(origin.clone(), entity.clone(), is_exclusive, world);
         true
     }
 
     /// Queues a transaction for `entity`, to be started (again) when it is free.
     pub(crate) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
-        let (nonce, age) = (origin.info().nonce, origin.info().age());
+        let (nonce, age) = (origin.info().nonce, origin.age());
         self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
-        let wait_ms = match &origin {
+        let deadline = Self::deadline(&origin, world);
+        self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
+    }
+
+    /// When a request has waited too long. A branch waits for as long as its home wants.
+    pub(crate) fn deadline(origin: &Origin, world: &World<'_>) -> UnixMillis {
+        let wait_ms = match origin {
             Origin::Call(invoke) => world.limits(invoke.handler.program).wait_ms,
             Origin::Route(call) => world.limits(call.route.id.program).wait_ms,
-            Origin::Message { .. } => limits::CALL_WAIT_MS,
+            Origin::Step { call, .. } => world.limits(call.handler.program).wait_ms,
+            Origin::Message { .. } | Origin::Read { .. } => limits::CALL_WAIT_MS,
+            Origin::Branch { .. } => return UnixMillis(u64::MAX),
         };
-        let deadline = origin.info().time.plus(wait_ms);
-        self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline });
+        origin.info().time.plus(wait_ms)
     }
 
     /// Answers a request that took effect before with its first reply. Says whether it did.
@@ -211,12 +262,12 @@ impl Shard {
         };
         // The outcome may be younger than the last durable entry; so must its second sending be.
         let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
-        self.replies.release(origin.info().token, result, depends_on, self.durable, world.outputs);
+        self.reply_when_durable(origin.info().token, result, depends_on, world);
         true
     }
 
     /// Refuses a request if the shard has stopped.
-    fn refuses(&mut self, token: Token, world: &mut World<'_>) -> bool {
+    pub(crate) fn refuses(&mut self, token: Token, world: &mut World<'_>) -> bool {
         if let Some(error) = &self.stopped {
             world.outputs.reply(token, Err(error.clone()));
         }
@@ -226,6 +277,9 @@ impl Shard {
     /// Work that was offloaded has ended.
     pub fn complete(&mut self, ticket: OffloadTicket, result: Result<Bytes, Error>, world: &mut World<'_>) {
         let OffloadTicket { nonce, instance, operation, .. } = ticket;
+        if self.stopped.is_some() {
+            return;
+        }
         // A frame that was given up meanwhile, or an invocation that started again, waits no more.
         let is_awaited = |suspended: &Suspended| suspended.transaction.outside.contains(&(instance, operation));
         if self.suspended.get(&nonce).is_some_and(is_awaited)
@@ -234,6 +288,8 @@ impl Shard {
             transaction.outside.retain(|open| *open != (instance, operation));
             transaction.ready.push_back(Action::Resume { frame: instance, operation, result });
             self.drive(transaction, world);
+        } else {
+            self.workflow_work_ended(&ticket, result, world);
         }
         self.settle(world);
     }
@@ -245,9 +301,10 @@ impl Shard {
     pub fn durable(&mut self, lsn: Lsn, world: &mut World<'_>) {
         assert!(lsn <= self.store.lsn(), "nothing is durable before it is made");
         self.durable = self.durable.max(lsn);
-        self.replies.durable(self.durable, world.outputs);
+        self.held.durable(self.durable, world.outputs);
         self.release_acknowledgements(world);
         self.deliver_outbox(world);
+        self.start_fetches(world);
     }
 
     /// Time has passed: starts what is due, gives up what waited too long, collects outcomes.
@@ -257,6 +314,10 @@ impl Shard {
             return;
         }
         self.give_up_late(world);
+        self.look_after_decisions(world);
+        self.delete_leftover_rows(world);
+        self.inquire(world);
+        self.forget_noted(world);
         self.collect_outcomes(world);
         self.forget_acknowledged(world);
         self.deliver_outbox(world);
@@ -279,14 +340,32 @@ impl Shard {
             || Error::new(ErrorCode::WaitLimit, "the call waited too long for what it awaits; nothing took effect");
         for nonce in parked {
             if let Some(parked) = self.parked.remove(&nonce) {
-                self.locks.release(&parked.entity, nonce);
-                self.freed.push_back(parked.entity);
-                self.fail_origin(parked.origin, error(), world);
+                self.give_up_parked(parked, error(), world);
             }
         }
         for nonce in suspended {
             if let Some(suspended) = self.suspended.remove(&nonce) {
-                self.finish(suspended.transaction, Err(error()), world);
+                self.give_up_suspended(suspended, error(), world);
+            }
+        }
+    }
+
+    fn give_up_suspended(&mut self, suspended: Suspended, error: Error, world: &mut World<'_>) {
+        let Suspended { mut transaction, deadline } = suspended;
+        match std::mem::replace(&mut transaction.role, Role::Alone) {
+            // Another shard may have committed it already: only that one can say.
+            Role::Home(home) if home.is_delegated() => {
+                transaction.role = Role::Home(home);
+                self.suspended.insert(transaction.nonce(), Suspended { transaction, deadline });
+            }
+            Role::Home(home) if home.is_ending() => {
+                self.abandon(&home, world);
+                self.give_up_locks(&transaction);
+                self.roll_back(transaction, error, world);
+            }
+            role => {
+                transaction.role = role;
+                self.finish(transaction, Err(error), world);
             }
         }
     }
@@ -295,15 +374,52 @@ impl Shard {
     pub(crate) fn fail_origin(&mut self, origin: Origin, error: Error, world: &mut World<'_>) {
         match origin {
             Origin::Message { field, .. } => self.message_failed(&field, error, world),
-            Origin::Call(Invoke { info, .. }) => world.outputs.reply(info.token, Err(error)),
-            Origin::Route(call) => world.outputs.reply(call.info.token, Err(error)),
+            Origin::Step { workflow, operation, .. } => self.step_failed(workflow, operation, error, world),
+            origin => {
+                if let Some(token) = origin.token() {
+                    world.outputs.reply(token, Err(error));
+                }
+            }
         }
+    }
+
+    /// Another shard says something about a transaction they both take part in.
+    pub fn peer(&mut self, message: PeerMessage, world: &mut World<'_>) {
+        let PeerMessage { from, transaction: id, body } = message;
+        if let Some(error) = &self.stopped {
+            // Nothing here runs any more; whoever waits for it is told. A commit is told again
+            // after a restart.
+            let body = match body {
+                PeerBody::ToBranch(..) => PeerBody::Lost(error.clone()),
+                PeerBody::Abort { is_answered: true } => PeerBody::Ended,
+                _ => return,
+            };
+            return world.outputs.peer(from, PeerMessage { from: self.options.shard, transaction: id, body });
+        }
+        match body {
+            PeerBody::ToBranch(number, message) => self.branch_heard(id, number, message, world),
+            PeerBody::ToHome(number, message) => self.home_heard(from, id, number, message, world),
+            PeerBody::Commit => self.branch_heard_commit(id, world),
+            PeerBody::Abort { is_answered } => self.branch_heard_abort(id, is_answered, world),
+            PeerBody::Ended => self.home_heard_ended(from, id, world),
+            PeerBody::Inquire => self.home_heard_inquiry(from, id, world),
+            PeerBody::Lost(error) => self.home_heard_lost(from, id, error, world),
+            PeerBody::Forget(field) => self.branch_heard_forget(field),
+        }
+        self.settle(world);
     }
 
     /// When [`Shard::tick`] should be called next at the latest, for a message that will be due.
     #[must_use]
     pub fn next_due(&self) -> Option<UnixMillis> {
-        if self.is_stopped() { None } else { self.inbox.next_due() }
+        let (message, workflow) = (self.inbox.next_due(), self.workflows.next_due());
+        if self.is_stopped() { None } else { message.into_iter().chain(workflow).min() }
+    }
+
+    /// Answers that something is done, once the entry that did it is durable.
+    pub(crate) fn answer_done(&mut self, token: Token, done: Result<Lsn, Error>, world: &mut World<'_>) {
+        let depends_on = done.as_ref().map_or(Lsn::ZERO, |lsn| *lsn);
+        self.reply_when_durable(token, done.map(|_| Reply::Done), depends_on, world);
     }
 
     /// What became of a sent invocation.
@@ -312,13 +428,13 @@ impl Shard {
             return;
         }
         let result = self.outcome(&invocation_field(sequence)).and_then(|found| {
-            found
-                .filter(|outcome| outcome.expires > world.now || outcome.result == OutcomeResult::Pending)
-                .map(Reply::Outcome)
-                .ok_or_else(|| Error::new(ErrorCode::UnknownInvocation, "no such invocation, or its outcome expired"))
+            let unknown = || Error::new(ErrorCode::UnknownInvocation, "no such invocation, or its outcome expired");
+            let is_there = |outcome: &Outcome| outcome.expires > world.now || outcome.result == OutcomeResult::Pending;
+            let outcome = found.filter(is_there).ok_or_else(unknown)?;
+            Ok(Reply::Invocation(outcome, self.workflow_view(sequence)?.map(Box::new)))
         });
         let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
-        self.replies.release(token, result, depends_on, self.durable, world.outputs);
+        self.reply_when_durable(token, result, depends_on, world);
     }
 
     /// The committed state of an entity: all its fields, or one.
@@ -326,6 +442,15 @@ impl Shard {
         if self.refuses(token, world) {
             return;
         }
+        if self.locks.is_prepared(entity) {
+            let info = RequestInfo { token, time: world.now, nonce: world.take_nonce(), idempotency_key: None };
+            let origin = Origin::Read { info, field: field.map(Box::from) };
+            return self.park(origin, entity.clone(), false, world);
+        }
+        self.answer_read(token, entity, field, world);
+    }
+
+    fn answer_read(&mut self, token: Token, entity: &EntityKey, field: Option<&[u8]>, world: &mut World<'_>) {
         let absent = |what: &str| Error::new(ErrorCode::UnknownState, format!("there is no such {what}"));
         let result = match field {
             Some(field) => match self.store.get(entity, field) {
@@ -348,7 +473,7 @@ impl Shard {
             },
         };
         let depends_on = self.store.entity_lsn(entity);
-        self.replies.release(token, result, depends_on, self.durable, world.outputs);
+        self.reply_when_durable(token, result, depends_on, world);
     }
 
     /// Enqueues a call to run after `delay_ms`; the reply is its invocation id.
@@ -376,20 +501,29 @@ impl Shard {
         );
         let error = Error::new(ErrorCode::ShardStopped, message);
         self.stopped = Some(error.clone());
-        self.replies.fail(&error, world.outputs);
+        self.held.fail(&error, world.outputs);
         self.locks = Locks::default();
         self.freed.clear();
+        self.report_lost(&error, world);
+        self.stop_workflows(world);
         for (_, parked) in std::mem::take(&mut self.parked) {
-            if !matches!(parked.origin, Origin::Message { .. }) {
-                self.fail_origin(parked.origin, error.clone(), world);
-            }
+            self.stop_one(parked.origin, parked.away, &error, world);
         }
         for (_, suspended) in std::mem::take(&mut self.suspended) {
             let transaction = suspended.transaction;
             self.drop_frames(&transaction, world);
-            if !matches!(transaction.origin, Origin::Message { .. }) {
-                self.fail_origin(transaction.origin, error.clone(), world);
-            }
+            let home = if let Role::Home(home) = transaction.role { Some(home) } else { None };
+            self.stop_one(transaction.origin, home, &error, world);
+        }
+    }
+
+    /// Nothing that still runs is decided, and a stopped shard decides nothing any more.
+    fn stop_one(&mut self, origin: Origin, home: Option<Box<Coordination>>, error: &Error, world: &mut World<'_>) {
+        if let Some(home) = home {
+            self.abandon(&home, world);
+        }
+        if let Some(token) = origin.token() {
+            world.outputs.reply(token, Err(error.clone()));
         }
     }
 
@@ -407,10 +541,13 @@ impl Shard {
         let of = |origin: &Origin| match origin {
             Origin::Call(invoke) => invoke.handler.program == program,
             Origin::Route(call) => call.route.id.program == program,
-            Origin::Message { .. } => false,
+            Origin::Branch { begin, .. } => begin.program == program,
+            Origin::Step { call, .. } => call.handler.program == program,
+            Origin::Message { .. } | Origin::Read { .. } => false,
         };
         self.parked.values().any(|parked| of(&parked.origin))
             || self.suspended.values().any(|suspended| suspended.transaction.program == program)
+            || self.workflows.need(program)
     }
 
     /// Runs everything that this input made runnable, but of the messages that are due a bounded
@@ -422,7 +559,8 @@ impl Shard {
             while let Some(entity) = self.freed.pop_front() {
                 self.wake(&entity, world);
             }
-            if !self.start_due_message(&mut messages, world) && self.freed.is_empty() {
+            let has_run = self.run_workflows(world);
+            if !self.start_due_message(&mut messages, world) && !has_run && self.freed.is_empty() {
                 break;
             }
         }
@@ -447,47 +585,74 @@ impl Shard {
 
     fn unpark(&mut self, parked: Parked, world: &mut World<'_>) {
         let Parked { origin, entity, is_exclusive, .. } = parked;
-        let (nonce, age) = (origin.info().nonce, origin.info().age());
-        if let Origin::Route(call) = origin {
-            // It has to find its way here again from the beginning.
+        let (nonce, age) = (origin.info().nonce, origin.age());
+        if let Origin::Read { info, field } = &origin {
             self.locks.release(&entity, nonce);
-            world.outputs.run_route_again(call);
-            return;
+            self.freed.push_back(entity.clone());
+            return self.answer_read(info.token, &entity, field.as_deref(), world);
+        }
+        if let Origin::Branch { .. } = origin {
+            return self.reserved(origin, entity, is_exclusive, world);
         }
         // Held from here on, so that nobody who queues behind comes first.
         self.locks.take(&entity, nonce, age, is_exclusive);
-        if !self.starts_again(origin, &entity, world) {
+        if self.starts_again(origin, vec![entity.clone()], Role::Alone, world).is_err() {
             self.locks.release(&entity, nonce);
             self.freed.push_back(entity);
         }
     }
 
-    /// Starts a transaction again that holds `entity`. Says whether it did: if not, because it has
-    /// been answered or has parked once more, it has no more use for `entity`.
-    fn starts_again(&mut self, origin: Origin, entity: &EntityKey, world: &mut World<'_>) -> bool {
+    /// Starts a transaction again that holds `held`, and in other shards what `role` says.
+    ///
+    /// # Errors
+    /// The role, when it did not start: it has been answered or has parked once more, and has no
+    /// more use for what it held.
+    pub(crate) fn starts_again(
+        &mut self,
+        origin: Origin,
+        held: Vec<EntityKey>,
+        role: Role,
+        world: &mut World<'_>,
+    ) -> Result<(), Role> {
         let root = match &origin {
             Origin::Call(invoke) => self.check_call(invoke, world),
             Origin::Message { field, .. } => self.message_target(field, world),
-            Origin::Route(_) => Err(Error::new(ErrorCode::Internal, "routes start outside the shard")),
+            Origin::Step { call, .. } => {
+                if shard_of_key(&call.key, self.options.shard_count) != self.options.shard {
+                    self.run_step_away(origin, role, world);
+                    return Ok(());
+                }
+                let entity = world.catalog.entity(call.handler, &call.key);
+                let kind = world.catalog.kind(call.handler);
+                let gone = || Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone");
+                entity.map(|entity| (entity, kind)).ok_or_else(gone)
+            }
+            Origin::Route(call) => {
+                if self.answers_from_outcome(&origin, world) {
+                    return Err(role);
+                }
+                self.run_route_again(call.clone(), held, role, world);
+                return Ok(());
+            }
+            _ => Err(Error::new(ErrorCode::Internal, "only calls, messages and routes start again")),
         };
         let (own, kind) = match root {
             Ok(root) => root,
             Err(error) => {
                 self.fail_origin(origin, error, world);
-                return false;
+                return Err(role);
             }
         };
         let is_exclusive = kind == HandlerKind::Transaction;
-        let info = origin.info();
-        if self.locks.check(&own, info.nonce, info.age(), is_exclusive, true) != Grant::Free {
+        if self.locks.check(&own, origin.info().nonce, origin.age(), is_exclusive, true) != Grant::Free {
             // It died for another entity than its own, and somebody has taken its own meanwhile.
             self.park(origin, own, is_exclusive, world);
-            return false;
+            return Err(role);
         }
         if is_exclusive && self.answers_from_outcome(&origin, world) {
-            return false;
+            return Err(role);
         }
-        self.run_root(origin, own, kind, vec![entity.clone()], world);
-        true
+        self.run_root(origin, (own, kind), held, role, world);
+        Ok(())
     }
 }

@@ -3,9 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, Value};
-use millrace_func::{Frame, HandlerKind, Limits, Message, NestedCall, OperationId, Output, Program, Step};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
+use millrace_format::Write;
+use millrace_func::{Frame, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
 
+use crate::branch::Branch;
+use crate::coordinator::Coordination;
+use crate::outgoing::Outgoing;
+use crate::peer::CallNumber;
 use crate::request::Origin;
 use crate::world::World;
 
@@ -25,6 +30,40 @@ pub(crate) struct Touched {
 /// comes late (the result of offloaded work above all) reaches a later user of the number.
 pub(crate) type Instance = u64;
 
+/// Who waits for the result of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parent {
+    /// A frame of this shard, for an operation of it.
+    Frame(Instance, OperationId),
+    /// Another shard, which made this call.
+    Shard(CallNumber),
+    /// Nobody: what it gives is what the transaction gives. A workflow's call has no other frame.
+    Nobody,
+}
+
+/// Whose failure takes something back: a frame of this shard, by its instance, or a frame of
+/// another shard that is answerable for a call from there, by the call's number. Both are
+/// nonces, so they never meet.
+pub(crate) type Owner = u64;
+
+/// A call that this shard's part of the transaction made to another shard.
+pub(crate) struct AwayCall {
+    pub number: CallNumber,
+    pub owner: Option<Owner>,
+    /// Who is resumed with its result; `None` once it has ended.
+    pub awaited_by: Option<Parent>,
+}
+
+/// What part of a transaction runs here.
+pub(crate) enum Role {
+    /// All of it, so far.
+    Alone,
+    /// The part that decides.
+    Home(Box<Coordination>),
+    /// What another shard called.
+    Branch(Box<Branch>),
+}
+
 /// One running handler or route of the transaction.
 pub(crate) struct FrameState {
     pub frame: Frame,
@@ -32,11 +71,11 @@ pub(crate) struct FrameState {
     /// Index into `Transaction::touched`; a route has no entity.
     pub entity: Option<usize>,
     pub kind: HandlerKind,
-    /// Who is resumed with its result; the root has none.
-    pub parent: Option<(Instance, OperationId)>,
+    /// Who is told its result; the root has none.
+    pub parent: Option<Parent>,
     /// Whose failure takes it down: its parent, or, once that has ended without awaiting it, the
     /// parent's own owner. Nobody but the transaction if `None`.
-    pub owner: Option<Instance>,
+    pub owner: Option<Owner>,
     pub depth: usize,
     pub next_operation: u32,
 }
@@ -49,9 +88,8 @@ pub(crate) enum Undo {
 
 /// A call that has yet to start.
 pub(crate) struct PendingCall {
-    pub caller: Instance,
-    pub owner: Option<Instance>,
-    pub operation: OperationId,
+    pub parent: Parent,
+    pub owner: Option<Owner>,
     /// How deep the callee will be.
     pub depth: usize,
     pub call: NestedCall,
@@ -63,6 +101,21 @@ pub(crate) enum Action {
     Call(PendingCall),
     /// Go on with a frame.
     Resume { frame: Instance, operation: OperationId, result: Result<Bytes, Error> },
+    /// Tell another shard what its call gave.
+    Answer(CallNumber, Result<Bytes, Error>),
+    /// The transaction has its result.
+    End(Result<Bytes, Error>),
+}
+
+impl Action {
+    /// Tells whoever waits for a call what it gave.
+    pub(crate) fn answer(parent: Parent, result: Result<Bytes, Error>) -> Self {
+        match parent {
+            Parent::Frame(frame, operation) => Action::Resume { frame, operation, result },
+            Parent::Shard(number) => Action::Answer(number, result),
+            Parent::Nobody => Action::End(result),
+        }
+    }
 }
 
 pub(crate) struct Transaction {
@@ -73,20 +126,35 @@ pub(crate) struct Transaction {
     /// Frames that run or wait, in the order they were started.
     pub frames: Vec<FrameState>,
     pub touched: Vec<Touched>,
-    pub messages: Vec<Message>,
-    /// Changes in order, with the frame they would be taken back with.
-    pub undo: Vec<(Option<Instance>, Undo)>,
+    pub messages: Vec<Outgoing>,
+    /// Changes in order, with whose failure takes them back.
+    pub undo: Vec<(Option<Owner>, Undo)>,
     pub ready: VecDeque<Action>,
+    /// What work outside has given a route, in the order it was asked for.
+    pub known: Vec<Result<Bytes, Error>>,
+    /// How much of that it has asked for in this run.
+    pub known_asked: usize,
     /// Operations that somebody outside the shard works on.
     pub outside: Vec<(Instance, OperationId)>,
+    pub role: Role,
+    /// Whether it has called a handler of another shard that may write.
+    pub writes_away: bool,
+    /// Calls made from here to other shards whose effects still stand.
+    pub away: Vec<AwayCall>,
+    /// Such calls whose effects other shards have to take back.
+    pub to_take_back: Vec<CallNumber>,
     pub call_count: usize,
     pub write_count: usize,
     pub write_bytes: usize,
     pub random_index: u32,
+    /// The newest entry it has seen beside those of the entities it touched.
+    pub seen: Lsn,
     /// It has been suspended or started again: even its queries respect locks from then on.
     pub takes_locks: bool,
     /// Entities it holds in the lock table.
     pub held: Vec<EntityKey>,
+    /// It held nothing when it began to queue, so that whom it waits for may be older.
+    pub may_wait_for_older: bool,
     /// Calls that wait for an entity.
     pub blocked: Vec<(EntityKey, PendingCall)>,
     /// Entities it need not wait for any more, because who wanted them has failed.
@@ -96,7 +164,8 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(origin: Origin, program: Program, limits: Limits) -> Self {
+    pub(crate) fn new(mut origin: Origin, program: Program, limits: Limits) -> Self {
+        let known = if let Origin::Route(call) = &mut origin { std::mem::take(&mut call.known) } else { Vec::new() };
         Self {
             origin,
             program,
@@ -106,21 +175,38 @@ impl Transaction {
             messages: Vec::new(),
             undo: Vec::new(),
             ready: VecDeque::new(),
+            known,
+            known_asked: 0,
             outside: Vec::new(),
+            role: Role::Alone,
+            writes_away: false,
+            away: Vec::new(),
+            to_take_back: Vec::new(),
             call_count: 0,
             write_count: 0,
             write_bytes: 0,
             random_index: 0,
+            seen: Lsn::ZERO,
             takes_locks: false,
             held: Vec::new(),
+            may_wait_for_older: false,
             blocked: Vec::new(),
             unwanted: Vec::new(),
             result: None,
         }
     }
 
+    /// What to start it again from: a route brings along what work outside has given it.
+    pub(crate) fn into_origin(self) -> Origin {
+        let mut origin = self.origin;
+        if let Origin::Route(call) = &mut origin {
+            call.known = self.known;
+        }
+        origin
+    }
+
     pub(crate) fn age(&self) -> Age {
-        self.origin.info().age()
+        self.origin.age()
     }
 
     pub(crate) fn nonce(&self) -> u64 {
@@ -182,7 +268,7 @@ impl Transaction {
             instance: world.take_nonce(),
             entity: Some(entity),
             kind,
-            parent: Some((call.caller, call.operation)),
+            parent: Some(call.parent),
             owner: call.owner,
             depth: call.depth,
             next_operation: 0,
@@ -211,7 +297,7 @@ impl Transaction {
         } else {
             self.fail(ended.instance, world);
         }
-        let Some((parent, operation)) = ended.parent else {
+        let Some(parent) = ended.parent else {
             self.result = Some(result);
             return;
         };
@@ -219,26 +305,28 @@ impl Transaction {
             Output::Value(json) => Ok(json),
             Output::Response(_) => Err(Error::new(ErrorCode::Internal, "a handler answered as a route")),
         });
-        self.ready.push_back(Action::Resume { frame: parent, operation, result });
+        self.ready.push_back(Action::answer(parent, result));
     }
 
     /// What a frame that succeeded was answerable for becomes its owner's: its changes, and
     /// whatever it started and did not await.
-    fn hand_over(&mut self, ended: Instance, owner: Option<Instance>) {
+    fn hand_over(&mut self, ended: Instance, owner: Option<Owner>) {
         let owners = self.undo.iter_mut().map(|(owner, _)| owner);
         let owners = owners.chain(self.frames.iter_mut().map(|state| &mut state.owner));
         let owners = owners.chain(self.blocked.iter_mut().map(|(_, call)| &mut call.owner));
+        let owners = owners.chain(self.away.iter_mut().map(|call| &mut call.owner));
         let owners = owners.chain(self.ready.iter_mut().filter_map(|action| match action {
             Action::Call(call) => Some(&mut call.owner),
-            Action::Resume { .. } => None,
+            Action::Resume { .. } | Action::Answer(..) | Action::End(_) => None,
         }));
         for one in owners.filter(|one| **one == Some(ended)) {
             *one = owner;
         }
     }
 
-    /// A frame failed: takes its changes back, and ends everything that runs on its behalf.
-    fn fail(&mut self, failed: Instance, world: &mut World<'_>) {
+    /// A frame, here or elsewhere, failed: takes back the changes it was answerable for, and ends
+    /// everything that runs on its behalf.
+    pub(crate) fn fail(&mut self, failed: Owner, world: &mut World<'_>) {
         // Owners were started before what they own, so one pass finds them all.
         let mut ended = vec![failed];
         for state in &self.frames {
@@ -246,7 +334,7 @@ impl Transaction {
                 ended.push(state.instance);
             }
         }
-        let is_owned = |owner: Option<Instance>| owner.is_some_and(|owner| ended.contains(&owner));
+        let is_owned = |owner: Option<Owner>| owner.is_some_and(|owner| ended.contains(&owner));
         self.frames.retain(|state| {
             let is_ended = ended.contains(&state.instance);
             if is_ended {
@@ -258,7 +346,15 @@ impl Transaction {
         self.ready.retain(|action| match action {
             Action::Call(call) => !is_owned(call.owner),
             Action::Resume { frame, .. } => !ended.contains(frame),
+            // Whoever made the call has failed, or hears that it has been taken back.
+            Action::Answer(number, _) => !ended.contains(number),
+            Action::End(_) => true,
         });
+        let away = std::mem::take(&mut self.away).into_iter();
+        let (taken_back, away) = away.partition(|call| is_owned(call.owner));
+        self.away = away;
+        let taken_back: Vec<AwayCall> = taken_back;
+        self.to_take_back.extend(taken_back.into_iter().map(|call| call.number));
         self.outside.retain(|(instance, _)| !ended.contains(instance));
         let (dropped, blocked) =
             std::mem::take(&mut self.blocked).into_iter().partition(|(_, call)| is_owned(call.owner));
@@ -270,7 +366,7 @@ impl Transaction {
 
     /// Takes back what the `ended` frames changed, newest first. Frames that ran in parallel and
     /// wrote the same field after them keep their write: theirs is the newer one.
-    fn take_back(&mut self, ended: &[Instance]) {
+    fn take_back(&mut self, ended: &[Owner]) {
         let mut kept = Vec::with_capacity(self.undo.len());
         let mut removed_messages = Vec::new();
         let mut message_index = self.messages.len();
@@ -309,9 +405,20 @@ impl Transaction {
         !self.messages.is_empty() || self.touched.iter().any(|touched| !touched.writes.is_empty())
     }
 
+    /// What it would write here, in the order of entities and fields.
+    pub(crate) fn take_writes(&mut self) -> Vec<Write> {
+        let mut writes = Vec::with_capacity(self.write_count + 2);
+        for touched in &mut self.touched {
+            for (field, value) in std::mem::take(&mut touched.writes) {
+                writes.push(Write { entity: touched.entity.clone(), field, value });
+            }
+        }
+        writes
+    }
+
     /// Whether only queries have run in it.
     pub(crate) fn is_query(&self) -> bool {
-        self.touched.iter().all(|touched| !touched.is_exclusive)
+        !self.writes_away && self.touched.iter().all(|touched| !touched.is_exclusive)
     }
 
     /// Whether it reads only what no suspended transaction is changing.
@@ -322,7 +429,22 @@ impl Transaction {
     /// Whether waiting for an entity could close a circle: it holds something, or will when it is
     /// suspended, or queues for something and will hold that.
     pub(crate) fn may_block_others(&self) -> bool {
-        !self.touched.is_empty() || !self.held.is_empty() || !self.blocked.is_empty()
+        let is_alone = matches!(self.role, Role::Alone);
+        !is_alone || !self.touched.is_empty() || !self.held.is_empty() || !self.blocked.is_empty()
+    }
+
+    /// Whether one of its calls to other shards has yet to end.
+    pub(crate) fn awaits_away(&self) -> bool {
+        self.away.iter().any(|call| call.awaited_by.is_some())
+    }
+
+    /// Whether nothing of it runs here, or waits to.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.frames.is_empty()
+            && self.ready.is_empty()
+            && self.blocked.is_empty()
+            && self.outside.is_empty()
+            && !self.awaits_away()
     }
 }
 
@@ -330,7 +452,7 @@ impl Transaction {
 /// write saw the value that is being taken back; when it is undone later it must restore what was
 /// there before that.
 fn oldest_newer<'a>(
-    kept: &'a mut [(Option<Instance>, Undo)],
+    kept: &'a mut [(Option<Owner>, Undo)],
     wanted: usize,
     wanted_field: &[u8],
 ) -> Option<&'a mut Option<Option<Value>>> {

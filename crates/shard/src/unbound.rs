@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
-use millrace_func::{Frame, HandlerKind, HttpRequest, OperationId, Output, Program, Start};
+use millrace_func::{Frame, HandlerKind, OperationId, Output, Program, Start};
 
 use crate::host::{TurnHost, check_idempotency_key};
 use crate::request::{OffloadTicket, Origin, Reply, RouteCall, Token};
@@ -45,15 +45,7 @@ impl Unbound {
         }
         let mut transaction = Transaction::new(Origin::Route(call.clone()), program, limits);
         let frame = transaction.add_root(None, HandlerKind::Transaction, world);
-        let request = HttpRequest {
-            method: &call.method,
-            path: &call.path,
-            query: &call.query,
-            parameters: &call.route.parameters,
-            headers: call.headers.clone(),
-            body: call.body.clone(),
-        };
-        let start = Start::Route { id: call.route.id, request };
+        let start = Start::Route { id: call.route.id, request: call.request() };
         let engine = world.engine;
         let mut host = TurnHost { home: None, shard_count, transaction: &mut transaction, world, frame };
         let step = engine.start(frame, start, &mut host);
@@ -97,12 +89,12 @@ impl Unbound {
         }
         let called = self.transaction.ready.iter().find_map(|action| match action {
             Action::Call(call) => Some(&call.call.key),
-            Action::Resume { .. } => None,
+            Action::Resume { .. } | Action::Answer(..) | Action::End(_) => None,
         });
-        let sent = self.transaction.messages.first().map(|message| &message.key);
+        let sent = self.transaction.messages.first().map(|outgoing| outgoing.shard(self.shard_count));
         let has_ended = self.transaction.result.is_some();
-        if let Some(key) = called.or(sent.filter(|_| has_ended)) {
-            let home = shard_of_key(key, self.shard_count);
+        let called = called.map(|key| shard_of_key(key, self.shard_count));
+        if let Some(home) = called.or(sent.filter(|_| has_ended)) {
             return UnboundStep::Home(self, home);
         }
         match self.transaction.result.take() {
@@ -149,7 +141,7 @@ impl Unbound {
         }
         match self.transaction.origin {
             Origin::Route(call) => Some(call),
-            Origin::Call(_) | Origin::Message { .. } => None,
+            _ => None,
         }
     }
 }

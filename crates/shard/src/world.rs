@@ -2,10 +2,11 @@
 
 use millrace_base::{Error, ShardId, UnixMillis};
 use millrace_format::Entry;
-use millrace_func::{Catalog, Engine, Frame, Limits, LogLevel, Offload, Program};
+use millrace_func::{Catalog, Engine, FetchRequest, Frame, Limits, LogLevel, Offload, Program};
 use slab::Slab;
 
-use crate::request::{Delivery, OffloadTicket, Reply, RouteCall, Sequence, Token};
+use crate::peer::PeerMessage;
+use crate::request::{Delivery, OffloadTicket, Reply, Sequence, Token};
 
 /// Where a shard's outputs go. Called while an input is being handled, in order; an
 /// implementation must not call back into the shard.
@@ -25,8 +26,13 @@ pub trait Outputs {
     /// Runs slow work off the core; its result comes back through `Shard::complete`.
     fn offload(&mut self, ticket: OffloadTicket, work: Offload);
 
-    /// Runs a route once more from its beginning: it lost the race for an entity.
-    fn run_route_again(&mut self, call: RouteCall);
+    /// Carries a message about a transaction to another shard of the node. May be late, doubled or
+    /// out of order; one that is lost delays its transaction, or fails it.
+    fn peer(&mut self, to: ShardId, message: PeerMessage);
+
+    /// Sends a request to a server outside; its response comes back through `Shard::complete`, as
+    /// `Host::fetch` describes it.
+    fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest);
 
     /// A line that a function wrote.
     fn log(&mut self, app: &str, service: &str, level: LogLevel, line: &str);

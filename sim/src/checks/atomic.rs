@@ -5,13 +5,19 @@ use crate::ledger::Kind;
 
 pub fn check(view: &mut View<'_>) -> Result<(), String> {
     for operation in &view.ledger.operations {
-        let Kind::Transfer { from, to, .. } = &operation.kind else {
+        let Kind::Transfer { from, to, via, .. } = &operation.kind else {
             continue;
         };
         let (here, there) =
             (view.number("account", from, &operation.mark()), view.number("account", to, &operation.mark()));
         if here != there && from != to {
             return Err(format!("op{} is noted {here} times on {from} and {there} times on {to}", operation.id));
+        }
+        if let Some(via) = via {
+            let noted = view.number("account", via, &format!("via{}", operation.id));
+            if noted != here {
+                return Err(format!("op{} is noted {here} times on {from} and {noted} times on {via}", operation.id));
+            }
         }
         let failed = view.number("account", to, &format!("bad{}", operation.id));
         if failed != 0 {

@@ -8,7 +8,7 @@ use crate::ledger::Kind;
 pub fn check(view: &mut View<'_>) -> Result<(), String> {
     let mut balances: BTreeMap<&str, i64> = BTreeMap::new();
     for operation in &view.ledger.operations {
-        if let Kind::Transfer { from, to, amount } = &operation.kind {
+        if let Kind::Transfer { from, to, amount, .. } = &operation.kind {
             let count = view.number("account", from, &operation.mark()).min(1);
             *balances.entry(from).or_default() -= amount * count;
             *balances.entry(to).or_default() += amount * count;

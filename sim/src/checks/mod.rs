@@ -11,7 +11,10 @@ mod visible;
 
 pub use replay::History;
 
-use millrace_base::{EntityKey, Name, ShardId, shard_of_key};
+use std::collections::{BTreeMap, BTreeSet};
+
+use millrace_base::{EntityKey, Name, ShardId, Value, shard_of_key};
+use millrace_format::Prepared;
 
 use crate::ledger::Ledger;
 use crate::node::Node;
@@ -25,6 +28,29 @@ pub struct View<'a> {
     pub shard_count: u16,
     /// Nothing is under way any more: every message has arrived.
     pub is_final: bool,
+    /// What shards are prepared to write for transactions that are committed, and have not written.
+    committed: BTreeMap<(EntityKey, Vec<u8>), Option<Value>>,
+}
+
+impl<'a> View<'a> {
+    /// Looks at a node.
+    pub fn new(ledger: &'a Ledger, node: &'a mut Node, history: &'a History, shard_count: u16, is_final: bool) -> Self {
+        let mut committed = BTreeMap::new();
+        let mut rows = |shard: u16, entity: &'static str| {
+            let entity = EntityKey::internal(entity, b"");
+            node.store(ShardId(shard)).scan_fields(&entity, b"", None, usize::MAX).expect("the store reads")
+        };
+        let decided: BTreeSet<Box<[u8]>> =
+            (0..shard_count).flat_map(|shard| rows(shard, "decision")).map(|(id, _)| id).collect();
+        for (id, value) in (0..shard_count).flat_map(|shard| rows(shard, "prepared")).collect::<Vec<_>>() {
+            if decided.contains(&id) {
+                let part = Prepared::decode(value.content()).expect("rows can be read");
+                let writes = part.writes.into_iter();
+                committed.extend(writes.map(|write| ((write.entity, write.field.into_vec()), write.value)));
+            }
+        }
+        Self { ledger, node, history, shard_count, is_final, committed }
+    }
 }
 
 impl View<'_> {
@@ -33,7 +59,10 @@ impl View<'_> {
         let name = |text: &str| Name::new(text).expect("a name");
         let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
         let shard: ShardId = shard_of_key(key.as_bytes(), self.shard_count);
-        let found = self.node.store(shard).get(&entity, field.as_bytes()).expect("the store reads");
+        let committed = self.committed.get(&(entity.clone(), field.as_bytes().to_vec())).cloned();
+        let found = committed.unwrap_or_else(|| {
+            self.node.store(shard).get(&entity, field.as_bytes()).expect("the store reads").cloned()
+        });
         found.and_then(|value| serde_json::from_slice(value.content()).ok()).unwrap_or(0)
     }
 }

@@ -98,6 +98,23 @@ fn parallel_waits_do_not_close_a_circle() {
 }
 
 #[test]
+fn who_queues_behind_an_older_one_gets_hold_of_nothing_meanwhile() {
+    // 1 holds `a` and will want `b`. 2 holds nothing, so it may queue for `a`; would it get `b` in
+    // parallel, each would wait for the other.
+    for shards in [1, 2] {
+        let mut rig = Rig::new(shards);
+        let (a, b) = (rig.key_in(0, "a"), rig.key_in(shards - 1, "b"));
+        let first = rig.run("note", &a, s().add("n", 1).hash().call(run("note", &b, s().add("n", 1))));
+        let both = s().all([run("note", &a, s().add("n", 1)), run("note", &b, s().add("n", 1))]);
+        let second = rig.route(both, None);
+        rig.carry_peers();
+        rig.run_to_rest();
+        assert_eq!((rig.value(first), rig.value(second)), (json!(1), json!([2, 2])));
+        rig.assert_at_rest();
+    }
+}
+
+#[test]
 fn a_reader_that_becomes_a_writer_passes_the_queue() {
     // 1 and 2 share `a`; 3 queues for it alone; then 1 wants it alone. 3 waits for 1, so 1 must
     // not wait behind 3.

@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -35,6 +35,8 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ),
     // A front sees operations only: never the node, the shard or the store.
     ("millrace-http", &["millrace-base", "millrace-api"]),
+    // Beside the fronts: only the binary knows who performs what functions ask of the outside.
+    ("millrace-fetch", &["millrace-base", "millrace-func"]),
     // Speaks the public protocols, so it can be used without the server's crates.
     ("millrace-client", &[]),
     (
@@ -50,12 +52,16 @@ const LAYERS: [(&str, &[&str]); 17] = [
             "millrace-func-js",
             "millrace-node",
             "millrace-http",
+            "millrace-fetch",
             "millrace-client",
         ],
     ),
+    // Judges what clients saw, so it knows nothing of the server.
+    ("millrace-history", &[]),
     (
         "millrace-sim",
         &[
+            "millrace-history",
             "millrace-base",
             "millrace-format",
             "millrace-io",
@@ -67,22 +73,27 @@ const LAYERS: [(&str, &[&str]); 17] = [
         ],
     ),
     // Black box: it sees what any client sees.
-    ("millrace-tests", &["millrace-client"]),
+    ("millrace-tests", &["millrace-client", "millrace-history"]),
     ("millrace-bench", &["millrace-client"]),
     ("xtask", &[]),
 ];
 
 /// Outside packages that only some crates may name, with the reason.
-const CONFINED: [(&[&str], &[&str], &str); 10] = [
+const CONFINED: [(&[&str], &[&str], &str); 11] = [
     (&["rquickjs", "rquickjs-core", "rquickjs-sys"], &["millrace-func-js"], "an engine stays behind the engine trait"),
     (&["oxc_*"], &["millrace-func-js"], "an engine stays behind the engine trait"),
     (&["fjall", "lsm-tree"], &["millrace-store"], "the checkpoint stays behind the store"),
     (
         &["hyper", "hyper-util", "http", "http-body-util"],
-        &["millrace-http", "millrace-client"],
-        "only fronts know HTTP",
+        &["millrace-http", "millrace-fetch", "millrace-client"],
+        "only fronts and the fetcher know HTTP",
     ),
-    (&["tokio-rustls", "rustls", "rustls-pki-types"], &["millrace-http", "millrace-client"], "only fronts know TLS"),
+    (
+        &["tokio-rustls", "rustls", "rustls-native-certs", "rustls-pki-types"],
+        &["millrace-http", "millrace-fetch", "millrace-client"],
+        "only fronts and the fetcher know TLS",
+    ),
+    (&["url"], &["millrace-func"], "a URL is read in one place, so that what is judged is what is connected to"),
     (
         &["clap"],
         &["millrace-client", "millrace-server", "millrace-sim", "millrace-bench", "millrace-tests", "xtask"],
@@ -101,7 +112,15 @@ const CONFINED: [(&[&str], &[&str], &str); 10] = [
     ),
     (
         &["tokio"],
-        &["millrace-node", "millrace-http", "millrace-client", "millrace-server", "millrace-tests", "millrace-bench"],
+        &[
+            "millrace-node",
+            "millrace-http",
+            "millrace-fetch",
+            "millrace-client",
+            "millrace-server",
+            "millrace-tests",
+            "millrace-bench",
+        ],
         "lower layers are not async",
     ),
 ];
@@ -221,6 +240,9 @@ mod tests {
             ("millrace-base", "millrace-api"),
             ("millrace-http", "millrace-store"),
             ("millrace-http", "millrace-shard"),
+            ("millrace-fetch", "millrace-http"),
+            ("millrace-fetch", "millrace-shard"),
+            ("millrace-node", "millrace-fetch"),
             ("millrace-client", "millrace-api"),
             ("millrace-func", "millrace-func-js"),
             ("millrace-shard", "millrace-func-js"),
@@ -238,6 +260,8 @@ mod tests {
     fn confined_packages_stay_home_but_may_serve_tests() {
         for (name, package) in [
             ("millrace-func", "rquickjs"),
+            ("millrace-fetch", "url"),
+            ("millrace-node", "rustls-native-certs"),
             ("millrace-node", "oxc_parser"),
             ("millrace-shard", "fjall"),
             ("millrace-node", "hyper"),

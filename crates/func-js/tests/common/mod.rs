@@ -1,7 +1,9 @@
 //! A world in memory around the engine: what the shard does, without locks, log or disk.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::BTreeMap;
+pub mod journal;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -9,8 +11,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
-    App, Engine, Frame, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel, Message, NestedCall, Offload,
-    OperationId, Output, Program, RouteId, ScanRequest, Start, Step,
+    App, Engine, FetchPolicy, FetchRequest, Frame, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel,
+    Message, NestedCall, Offload, OperationId, Output, Program, RouteId, ScanRequest, Start, Step, StepStart,
 };
 use millrace_func::{HeaderSource, RouteReply};
 use millrace_func_js::{Clocks, JsEngine};
@@ -37,6 +39,11 @@ pub struct State {
     pub entities: BTreeMap<(u16, Vec<u8>), Fields>,
     pub logged: Vec<(LogLevel, String)>,
     pub sent: Vec<Message>,
+    pub fetched: Vec<FetchRequest>,
+    /// What the servers outside answer, as the host's JSON.
+    pub outside: Option<fn(&FetchRequest) -> Result<String, Error>>,
+    /// Signals that nobody has taken: invocation, name, payload.
+    pub signals: VecDeque<(String, String, Bytes)>,
     pub seed: u64,
     none: Fields,
 }
@@ -45,6 +52,19 @@ pub struct State {
 pub enum Pending {
     Call(NestedCall),
     Offload(Offload),
+    Fetch(FetchRequest),
+}
+
+fn workflows_only<T>(what: &str) -> Result<T, Error> {
+    Err(Error::new(ErrorCode::FunctionFailed, format!("{what} is for workflows")))
+}
+
+impl State {
+    pub fn fetch(&mut self, request: FetchRequest) -> Result<Bytes, Error> {
+        let answer = self.outside.expect("a server outside")(&request);
+        self.fetched.push(request);
+        answer.map(Bytes::from)
+    }
 }
 
 pub struct FrameHost<'a> {
@@ -99,9 +119,45 @@ impl Host for FrameHost<'_> {
         Ok(self.begin(Pending::Call(call)))
     }
 
-    fn send(&mut self, message: Message) -> Result<(), Error> {
+    fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
         self.state.sent.push(message);
+        Ok(None)
+    }
+
+    fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error> {
+        self.state.signals.push_back((invocation.to_owned(), name.to_owned(), payload));
         Ok(())
+    }
+
+    fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error> {
+        match self.entity {
+            None => Ok(self.begin(Pending::Fetch(request))),
+            Some(_) => Err(Error::new(ErrorCode::FunctionFailed, "ctx.fetch is for routes and workflows")),
+        }
+    }
+
+    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
+        workflows_only("ctx.sleep")
+    }
+
+    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
+        workflows_only("ctx.wait")
+    }
+
+    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
+        workflows_only("ctx.step")
+    }
+
+    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
+        workflows_only("ctx.step")
+    }
+
+    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
+        workflows_only("ctx.compensate")
+    }
+
+    fn invocation(&self) -> Option<String> {
+        None
     }
 
     fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {
@@ -165,7 +221,7 @@ pub struct World {
 
 pub fn app(files: &[(&str, &str)], limits: Limits) -> App {
     let files = files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect();
-    App { name: Name::new("app").expect("a name"), files, limits }
+    App { name: Name::new("app").expect("a name"), files, limits, fetch: FetchPolicy::default() }
 }
 
 /// Loads an app that must be refused.
@@ -187,8 +243,9 @@ pub fn handlers(handlers: &str) -> World {
 }
 
 pub fn limited(handlers: &str, limits: Limits) -> World {
-    let source =
-        format!("import {{ service, query, Abort }} from \"millrace\";\nexport default service({{\n{handlers}\n}});\n");
+    let source = format!(
+        "import {{ service, query, workflow, Abort }} from \"millrace\";\nexport default service({{\n{handlers}\n}});\n"
+    );
     world(&[("s.ts", &source)], limits)
 }
 
@@ -268,6 +325,7 @@ impl World {
             let result = match what {
                 Pending::Call(call) => self.call_id(call.handler, &call.key, &call.input).map(Bytes::from),
                 Pending::Offload(work) => work.run(),
+                Pending::Fetch(request) => self.state.fetch(request),
             };
             let (state, next_operation) = (&mut self.state, &mut self.operations);
             let mut host = FrameHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };

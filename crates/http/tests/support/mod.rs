@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, Error, ErrorCode, Health, Invocation, InvocationStatus, Permission,
-    Principal, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
+    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Error, ErrorCode, Health, Invocation, InvocationStatus,
+    InvocationsRequest, JournalStep, Page, Permission, Principal, RouteReply, RouteRequest, SendRequest, StateReply,
+    StateRequest, Target, WorkflowState,
 };
 use millrace_http::{Front, Options, Timeouts, serve};
 use prometheus_client::registry::Registry;
@@ -37,6 +38,56 @@ pub struct MockShared {
     /// …and wait for this.
     pub gate: Notify,
     pub deployed: Mutex<Vec<(String, Vec<AppFile>)>>,
+    /// What the operations on workflows and dead letters were asked, one line each.
+    pub asked: Mutex<Vec<String>>,
+}
+
+impl MockShared {
+    fn note(&self, line: String) {
+        self.asked.lock().expect("no panic").push(line);
+    }
+}
+
+/// The workflow that the mock knows, with every kind of thing in its journal.
+fn workflow(id: &str, status: InvocationStatus) -> Invocation {
+    let step = |operation, kind, name: &str, result| JournalStep {
+        operation,
+        kind,
+        name: name.to_owned(),
+        ended_ms: 1_700_000_000_000 + u64::from(operation),
+        result,
+    };
+    let refused =
+        Error { code: ErrorCode::Aborted, message: "no room".to_owned(), detail: Some("{\"left\":0}".to_owned()) };
+    Invocation {
+        id: id.to_owned(),
+        status,
+        output: None,
+        error: (status == InvocationStatus::Failed).then(|| refused.clone()),
+        workflow: Some(WorkflowState {
+            target: mock_target(b"ann"),
+            input: Bytes::from_static(b"{\"room\": 7}"),
+            began_ms: 1_700_000_000_000,
+            journal: vec![
+                step(1, "call", "room/7/hold", Err(refused)),
+                step(3, "step", "choose", Ok(Bytes::from_static(b"[8]"))),
+                step(2, "sleep", "", Ok(Bytes::new())),
+            ],
+            waits_for: vec!["signal confirmed".to_owned()],
+        }),
+    }
+}
+
+fn mock_target(key: &[u8]) -> Target {
+    Target { app: "trips".to_owned(), service: "trip".to_owned(), key: key.to_vec(), handler: "book".to_owned() }
+}
+
+fn unknown(id: &str) -> Error {
+    Error::new(ErrorCode::UnknownInvocation, format!("no invocation {id}"))
+}
+
+fn authorize_target(who: &Principal) -> Result<(), Error> {
+    authorize(who, Some("trips"), "trip")
 }
 
 fn authorize(who: &Principal, app: Option<&str>, service: &str) -> Result<(), Error> {
@@ -90,13 +141,83 @@ impl Backend for MockBackend {
     }
 
     async fn invocation(&self, _: &Principal, id: &str) -> Result<Invocation, Error> {
-        let invocation = |status, output, error| Invocation { id: id.to_owned(), status, output, error };
+        let invocation =
+            |status, output, error| Invocation { id: id.to_owned(), status, output, error, workflow: None };
         match id {
             "done" => Ok(invocation(InvocationStatus::Succeeded, Some(Bytes::from_static(b"[1,2]")), None)),
             "failed" => Ok(invocation(InvocationStatus::Failed, None, Some(Error::new(ErrorCode::Aborted, "no")))),
             "pending" => Ok(invocation(InvocationStatus::Pending, None, None)),
-            other => Err(Error::new(ErrorCode::UnknownInvocation, format!("no invocation {other}"))),
+            "running" => Ok(workflow(id, InvocationStatus::Running)),
+            "long" => {
+                let mut long = workflow(id, InvocationStatus::Running);
+                let state = long.workflow.as_mut().expect("a workflow");
+                let large = Bytes::from(format!("\"{}\"", "x".repeat(4_000_000)));
+                let step = JournalStep { result: Ok(large), ..state.journal[1].clone() };
+                state.journal.extend(std::iter::repeat_n(step, 6));
+                Ok(long)
+            }
+            other => Err(unknown(other)),
         }
+    }
+
+    async fn invocations(&self, who: &Principal, request: InvocationsRequest<'_>) -> Result<Page<Invocation>, Error> {
+        self.shared.note(format!("{request:?}"));
+        if authorize_target(who).is_err() {
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+        let items = vec![workflow("w/1", InvocationStatus::Running), workflow("w2", InvocationStatus::Failed)];
+        Ok(Page { items, next: (request.limit < 3).then(|| "3:17".to_owned()) })
+    }
+
+    async fn cancel(&self, who: &Principal, id: &str) -> Result<(), Error> {
+        authorize_target(who)?;
+        self.shared.note(format!("cancel {id}"));
+        if id == "other" { Err(unknown(id)) } else { Ok(()) }
+    }
+
+    async fn signal(
+        &self,
+        who: &Principal,
+        id: &str,
+        name: &str,
+        payload: Bytes,
+        idempotency_key: Option<&str>,
+    ) -> Result<(), Error> {
+        authorize_target(who)?;
+        let payload = String::from_utf8_lossy(&payload).into_owned();
+        self.shared.note(format!("signal {id} {name} {payload} {}", idempotency_key.unwrap_or("-")));
+        if id == "other" { Err(unknown(id)) } else { Ok(()) }
+    }
+
+    async fn dead_letters(
+        &self,
+        who: &Principal,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<DeadLetter>, Error> {
+        authorize_target(who)?;
+        self.shared.note(format!("dead letters {after:?} {limit}"));
+        let letter = DeadLetter {
+            id: "d-1".to_owned(),
+            target: mock_target(b"\xff"),
+            input: Bytes::from_static(b"[1]"),
+            attempts: 16,
+            error: Some(Error::new(ErrorCode::FunctionFailed, "it threw")),
+        };
+        let silent = DeadLetter { id: "d-2".to_owned(), error: None, input: Bytes::new(), ..letter.clone() };
+        Ok(Page { items: vec![letter, silent], next: None })
+    }
+
+    async fn retry_dead_letter(&self, who: &Principal, id: &str) -> Result<(), Error> {
+        authorize_target(who)?;
+        self.shared.note(format!("retry {id}"));
+        if id == "other" { Err(unknown(id)) } else { Ok(()) }
+    }
+
+    async fn drop_dead_letter(&self, who: &Principal, id: &str) -> Result<(), Error> {
+        authorize_target(who)?;
+        self.shared.note(format!("drop {id}"));
+        if id == "other" { Err(unknown(id)) } else { Ok(()) }
     }
 
     async fn route(&self, who: &Principal, request: RouteRequest) -> Result<RouteReply, Error> {
@@ -192,10 +313,11 @@ pub struct Server {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Options whose timeouts no test reaches by accident.
+/// Options whose timeouts no test reaches by accident, and which know the hosts that tests name.
 pub fn patient() -> Options {
     let timeouts = Timeouts { drain: PATIENCE, ..Timeouts::default() };
-    Options { timeouts, ..Options::default() }
+    let allowed_hosts = ["test", "x"].map(str::to_owned).to_vec();
+    Options { timeouts, allowed_hosts, ..Options::default() }
 }
 
 impl Server {

@@ -3,35 +3,49 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ShardId};
+use millrace_base::{Error, ShardId};
 use millrace_func::{App, Program};
 use millrace_log::Committed;
-use millrace_shard::{Delivery, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token};
+use millrace_shard::{
+    Delivery, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard, Token, World,
+};
 use millrace_store::FlushChunk;
 use tokio::sync::oneshot;
 
 /// A request for one shard, or for a route that has none yet.
 pub(crate) enum Job {
     Invoke(ShardId, Invoke),
-    Send { shard: ShardId, invoke: Invoke, delay_ms: u64 },
+    Send {
+        shard: ShardId,
+        invoke: Invoke,
+        delay_ms: u64,
+    },
     Route(RouteCall),
-    ReadState { shard: ShardId, token: Token, entity: EntityKey, field: Option<Box<[u8]>> },
-    ReadInvocation { shard: ShardId, token: Token, sequence: Sequence },
+    /// Anything else that one shard answers.
+    Ask {
+        shard: ShardId,
+        token: Token,
+        may_write: bool,
+        question: Question,
+    },
 }
+
+/// Asks a shard for something, to be answered under the token.
+pub(crate) type Question = Box<dyn FnOnce(&mut Shard, Token, &mut World<'_>) + Send>;
 
 impl Job {
     fn info(&mut self) -> Option<&mut RequestInfo> {
         match self {
             Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.info),
             Job::Route(call) => Some(&mut call.info),
-            Job::ReadState { .. } | Job::ReadInvocation { .. } => None,
+            Job::Ask { .. } => None,
         }
     }
 
     /// Names who waits for the reply.
     pub(crate) fn set_token(&mut self, new: Token) {
         match self {
-            Job::ReadState { token, .. } | Job::ReadInvocation { token, .. } => *token = new,
+            Job::Ask { token, .. } => *token = new,
             _ => {
                 if let Some(info) = self.info() {
                     info.token = new;
@@ -46,7 +60,7 @@ impl Job {
         match self {
             Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.handler.program),
             Job::Route(call) => Some(&mut call.route.id.program),
-            Job::ReadState { .. } | Job::ReadInvocation { .. } => None,
+            Job::Ask { .. } => None,
         }
     }
 }
@@ -59,6 +73,8 @@ pub(crate) enum CoreMessage {
     Reply { token: Token, result: Result<Reply, Error> },
     /// A message for one of this core's shards.
     Deliver { to: ShardId, delivery: Delivery },
+    /// What another shard says about a transaction. It carries deployments instead of programs.
+    Peer { to: ShardId, message: PeerMessage },
     /// A message of one of this core's shards has arrived.
     Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
     /// Offloaded work has ended.

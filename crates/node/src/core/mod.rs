@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use millrace_base::{Lsn, ShardId, UnixMillis};
-use millrace_func::Engine;
+use millrace_func::{Engine, Fetcher};
 use millrace_io::Clock;
 use millrace_log::{Batch, Committer, Segments};
 use millrace_shard::{FrameIds, Shard, Unbound, World};
@@ -33,7 +33,7 @@ use crate::flusher::FlusherHandle;
 use crate::metrics::{CoreMetrics, HandlerMetrics};
 use crate::options::NodeOptions;
 
-pub(crate) use message::{CoreMessage, Job};
+pub(crate) use message::{CoreMessage, Job, Question};
 use outputs::{CoreOutputs, Event};
 pub(crate) use programs::Programs;
 pub(crate) use pump::{run_messages, run_pump, run_ticks};
@@ -54,6 +54,7 @@ pub(crate) struct Shared {
     /// Each shard's checkpointed LSN.
     pub checkpointed: Vec<AtomicU64>,
     pub apps: AppStore,
+    pub fetcher: Arc<dyn Fetcher>,
     /// One deployment at a time.
     pub deploying: tokio::sync::Mutex<DeployState>,
     pub is_serving: AtomicBool,
@@ -75,9 +76,9 @@ pub(crate) struct DeployState {
 
 impl DeployState {
     /// The apps loaded at the start are deployments 1, 2, … and each app's first.
-    pub(crate) fn after_start(apps: &[millrace_func::App]) -> Self {
+    pub(crate) fn after_start(apps: &[millrace_func::App], pinned: usize) -> Self {
         Self {
-            last_deployment: u32::try_from(apps.len()).unwrap_or(u32::MAX),
+            last_deployment: u32::try_from(apps.len() + pinned).unwrap_or(u32::MAX),
             versions: apps.iter().map(|app| (app.name.to_string(), 1)).collect(),
         }
     }

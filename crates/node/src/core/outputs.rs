@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::Entry;
-use millrace_func::{LogLevel, Offload};
+use millrace_func::{FetchRequest, LogLevel, Offload};
 use millrace_log::Batch;
-use millrace_shard::{Delivery, OffloadTicket, Outputs, Reply, RouteCall, Sequence, Token};
+use millrace_shard::{Delivery, OffloadTicket, Outputs, PeerMessage, Reply, Sequence, Token};
 
 use crate::core::slots::Slots;
 use crate::core::{CoreMessage, Shared};
@@ -17,8 +17,9 @@ use crate::metrics::CoreMetrics;
 pub(crate) enum Event {
     Deliver { to: ShardId, delivery: Delivery },
     Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
-    RunRoute(RouteCall),
+    Peer { to: ShardId, message: PeerMessage },
     Offload(OffloadTicket, Offload),
+    Fetch(OffloadTicket, FetchRequest),
 }
 
 pub(crate) struct CoreOutputs<'a> {
@@ -59,8 +60,12 @@ impl Outputs for CoreOutputs<'_> {
         self.events.push_back(Event::Offload(ticket, work));
     }
 
-    fn run_route_again(&mut self, call: RouteCall) {
-        self.events.push_back(Event::RunRoute(call));
+    fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest) {
+        self.events.push_back(Event::Fetch(ticket, request));
+    }
+
+    fn peer(&mut self, to: ShardId, message: PeerMessage) {
+        self.events.push_back(Event::Peer { to, message });
     }
 
     fn log(&mut self, app: &str, service: &str, level: LogLevel, line: &str) {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use millrace_api::RESERVED_SERVICES;
 use millrace_base::{Error, ErrorCode, Name};
-use millrace_func::{App, Catalog, HandlerId, Loaded, Program, RouteId, Service};
+use millrace_func::{App, Catalog, HandlerId, HandlerKind, Loaded, Program, RouteId, Service};
 
+use crate::apps::version_of;
 use crate::core::Core;
 use crate::metrics::HandlerMetric;
 
@@ -72,8 +73,18 @@ impl Core {
             let message = format!("{}: paths of the server's own begin with this name; choose another", service.name);
             return Err(Error::new(ErrorCode::AppRefused, message));
         }
+        let version = version_of(app);
+        let is_workflow = |(_, kind): &(Name, HandlerKind)| *kind == HandlerKind::Workflow;
+        // What a workflow runs in has to be there until it ends, whatever is deployed meanwhile.
+        if self.index == 0 && services.iter().any(|service| service.handlers.iter().any(is_workflow)) {
+            self.shared.apps.keep_version(app, version).map_err(|error| {
+                self.engine.unload(program);
+                Error::new(ErrorCode::Internal, format!("the app could not be kept on disk: {error}"))
+            })?;
+        }
         self.programs.numbers.insert(program, self.numbers_of(&app.name, &services));
-        let loaded = Loaded { app: app.name.clone(), limits: app.limits.clone(), services };
+        let (limits, fetch) = (app.limits.clone(), app.fetch.clone());
+        let loaded = Loaded { app: app.name.clone(), version, limits, fetch, services };
         self.programs.catalog.add(program, loaded);
         self.programs.by_deployment.insert(deployment, program);
         self.programs.by_program.insert(program, deployment);
@@ -106,6 +117,21 @@ impl Core {
         if let Some(program) = self.programs.by_deployment.get(&deployment).copied() {
             self.engine.unload(program);
             self.programs.forget(program);
+        }
+    }
+
+    /// Versions that only workflows run in go when those have ended, as replaced ones do. The first
+    /// `served` deployments are not among them.
+    pub(crate) fn retire_pinned(&mut self, served: usize) {
+        let pinned: Vec<Program> = self
+            .programs
+            .by_deployment
+            .iter()
+            .filter(|(deployment, _)| **deployment as usize > served)
+            .map(|(_, program)| *program)
+            .collect();
+        for program in pinned {
+            self.retire(Some(program));
         }
     }
 

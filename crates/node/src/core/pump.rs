@@ -94,6 +94,7 @@ impl Core {
             CoreMessage::Deliver { to, delivery } => {
                 self.with_shard(to, |shard, world| shard.deliver(delivery, world));
             }
+            CoreMessage::Peer { to, message } => self.accept_peer(to, message),
             CoreMessage::Acknowledge { to, from, sequence } => {
                 self.with_shard(to, |shard, world| shard.acknowledged(from, sequence, world));
             }

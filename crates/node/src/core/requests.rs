@@ -9,9 +9,9 @@
 
 use std::collections::VecDeque;
 
-use millrace_base::{Error, ErrorCode, limits};
-use millrace_func::HandlerKind;
-use millrace_shard::{RouteCall, Token, Unbound, UnboundStep};
+use millrace_base::{Error, ErrorCode, ShardId, limits};
+use millrace_func::{HandlerKind, Program};
+use millrace_shard::{PeerMessage, RouteCall, Token, Unbound, UnboundStep};
 
 use crate::core::outputs::{Event, too_much_work};
 use crate::core::{Core, CoreMessage, Job};
@@ -41,10 +41,7 @@ impl Core {
     pub(crate) fn submit(&mut self, job: Job, now_ns: u64) -> Token {
         let token = self.slots.local();
         let owner = match &job {
-            Job::Invoke(shard, _)
-            | Job::Send { shard, .. }
-            | Job::ReadState { shard, .. }
-            | Job::ReadInvocation { shard, .. } => self.shared.core_of(*shard),
+            Job::Invoke(shard, _) | Job::Send { shard, .. } | Job::Ask { shard, .. } => self.shared.core_of(*shard),
             Job::Route(_) => self.index,
         };
         if owner == self.index {
@@ -126,7 +123,7 @@ impl Core {
         match job {
             Job::Invoke(_, invoke) => self.programs.catalog.kind(invoke.handler) == HandlerKind::Transaction,
             Job::Send { .. } | Job::Route(_) => true,
-            Job::ReadState { .. } | Job::ReadInvocation { .. } => false,
+            Job::Ask { may_write, .. } => *may_write,
         }
     }
 
@@ -165,11 +162,8 @@ impl Core {
             Job::Send { shard, invoke, delay_ms } => {
                 self.with_shard(shard, |shard, world| shard.send(invoke, delay_ms, world));
             }
-            Job::ReadState { shard, token, entity, field } => {
-                self.with_shard(shard, |shard, world| shard.read_state(token, &entity, field.as_deref(), world));
-            }
-            Job::ReadInvocation { shard, token, sequence } => {
-                self.with_shard(shard, |shard, world| shard.read_invocation(token, sequence, world));
+            Job::Ask { shard, token, question, .. } => {
+                self.with_shard(shard, |shard, world| question(shard, token, world));
             }
             Job::Route(call) => self.run_route(call),
         }
@@ -239,13 +233,34 @@ impl Core {
                         self.shared.send(owner, CoreMessage::Acknowledge { to, from, sequence });
                     }
                 }
-                Event::RunRoute(call) => self.run_route(call),
+                Event::Peer { to, message } => self.carry_peer(to, message),
                 Event::Offload(ticket, work) => self.offload(ticket, work),
+                Event::Fetch(ticket, request) => self.fetch(ticket, request),
             }
         }
         if !self.events.is_empty() || (!self.batch.is_empty() && !self.is_committing) {
             self.pump.notify_one();
         }
+    }
+
+    /// Takes what a shard says about a transaction to the other shard.
+    fn carry_peer(&mut self, to: ShardId, mut message: PeerMessage) {
+        let owner = self.shared.core_of(to);
+        if owner == self.index {
+            return self.with_shard(to, |shard, world| shard.peer(message, world));
+        }
+        for program in message.programs() {
+            *program = self.programs.deployment_of(*program).unwrap_or(NO_PROGRAM);
+        }
+        self.shared.send(owner, CoreMessage::Peer { to, message });
+    }
+
+    /// Another core's shard says something about a transaction to one of this core's.
+    pub(crate) fn accept_peer(&mut self, to: ShardId, mut message: PeerMessage) {
+        for program in message.programs() {
+            *program = self.programs.program_of(*program).unwrap_or(NO_PROGRAM);
+        }
+        self.with_shard(to, |shard, world| shard.peer(message, world));
     }
 
     fn offload(&mut self, ticket: millrace_shard::OffloadTicket, work: millrace_func::Offload) {
@@ -261,6 +276,17 @@ impl Core {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
             let result =
                 result.unwrap_or_else(|_| Err(Error::new(ErrorCode::Internal, "the hash could not be computed")));
+            shared.send(core, CoreMessage::Offloaded { ticket, result });
+        });
+    }
+
+    /// Sends a request to a server outside. It is given up when the core ends.
+    fn fetch(&mut self, ticket: millrace_shard::OffloadTicket, request: millrace_func::FetchRequest) {
+        let (shared, core) = (std::sync::Arc::clone(&self.shared), self.index);
+        self.open_offloads += 1;
+        let fetching = shared.fetcher.fetch(request);
+        tokio::task::spawn_local(async move {
+            let result = fetching.await.map(|response| response.to_json());
             shared.send(core, CoreMessage::Offloaded { ticket, result });
         });
     }
@@ -327,6 +353,10 @@ impl Core {
         }
     }
 }
+
+/// Stands for a program that one of two cores has unloaded meanwhile: the shard finds none of that
+/// number and refuses the call.
+const NO_PROGRAM: Program = Program(u32::MAX);
 
 fn gone() -> Error {
     Error::new(ErrorCode::UnknownApp, "the app was replaced while the request was on its way; try again")

@@ -1,0 +1,275 @@
+//! Sent calls, workflows and dead letters: following, listing, steering.
+
+use std::fmt;
+
+use bytes::Bytes;
+use hyper::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::client::{Prepared, parse, segment};
+use crate::{Client, ClientError, Problem};
+
+/// What became of a sent call. All but id, status, output and error is known of workflows only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Invocation {
+    /// As returned by [`Client::send`].
+    pub id: String,
+    /// `pending`, `running`, `succeeded`, `failed` or `cancelled`.
+    pub status: String,
+    /// The app.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<String>,
+    /// The service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// The entity's key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<EntityKey>,
+    /// The handler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handler: Option<String>,
+    /// When it began, Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_ms: Option<u64>,
+    /// What it was given. Not in lists.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    /// Instead of an input that would make the reply too large: its length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_bytes: Option<u64>,
+    /// What it returned, once succeeded. Not in lists.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// Instead of an output that would make the reply too large: its length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u64>,
+    /// Why it failed, once failed or cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+    /// What it has done so far, in the order in which it ended. Not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Vec<JournalStep>>,
+    /// What it waits for now. Not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<Vec<String>>,
+}
+
+/// One thing a workflow has done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JournalStep {
+    /// Its number, in the order in which the workflow asked.
+    pub operation: u64,
+    /// `call`, `step`, `sleep`, `fetch`, `wait` and the like.
+    pub kind: String,
+    /// Which one: a call's target, a step's or signal's name, a fetch's URL.
+    pub name: String,
+    /// When it ended, Unix milliseconds.
+    pub ended_ms: u64,
+    /// What it gave, unless it failed.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// Instead of an output that would make the reply too large: its length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u64>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// An entity's key, as replies show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EntityKey {
+    /// A key that is text.
+    Text(String),
+    /// One that is not UTF-8.
+    Binary {
+        /// Its bytes.
+        base64: String,
+    },
+}
+
+impl fmt::Display for EntityKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => formatter.write_str(text),
+            Self::Binary { base64 } => write!(formatter, "base64:{base64}"),
+        }
+    }
+}
+
+/// A message that failed too often.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// Names it.
+    pub id: String,
+    /// The app.
+    pub app: String,
+    /// The service.
+    pub service: String,
+    /// The entity's key.
+    pub key: EntityKey,
+    /// The handler.
+    pub handler: String,
+    /// What the handler was to be given.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    /// Instead of an input that would make the reply too large: its length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_bytes: Option<u64>,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Why the last attempt failed, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// A page of workflows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InvocationPage {
+    /// The workflows.
+    pub invocations: Vec<Invocation>,
+    /// To be given as `after` for the next page; `None` after the last one.
+    pub next: Option<String>,
+}
+
+/// A page of dead letters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeadLetterPage {
+    /// The dead letters.
+    pub dead_letters: Vec<DeadLetter>,
+    /// To be given as `after` for the next page; `None` after the last one.
+    pub next: Option<String>,
+}
+
+/// Which workflows [`Client::invocations`] lists. The default: the first page of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InvocationFilter<'a> {
+    /// Only this app's.
+    pub app: Option<&'a str>,
+    /// Only this service's.
+    pub service: Option<&'a str>,
+    /// Only those with this status.
+    pub status: Option<&'a str>,
+    /// Only those after this one, as the last page said.
+    pub after: Option<&'a str>,
+    /// At most so many; the server's default when `None`.
+    pub limit: Option<usize>,
+}
+
+/// A member that is there and `null` is something else than one that is not there.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// `path`, and those parameters that have a value.
+fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let mut text = path.to_owned();
+    let mut separator = '?';
+    for (name, value) in parameters {
+        if let Some(value) = value {
+            text.push_str(&format!("{separator}{name}={}", segment(value)));
+            separator = '&';
+        }
+    }
+    text
+}
+
+impl Client {
+    /// What became of a sent call; of a workflow, its journal too.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn invocation(&self, id: &str) -> Result<Invocation, ClientError> {
+        parse(&self.get(&format!("/invocations/{}", segment(id))).await?.body)
+    }
+
+    /// A page of the workflows that the API key may see.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn invocations(&self, filter: &InvocationFilter<'_>) -> Result<InvocationPage, ClientError> {
+        let limit = filter.limit.map(|limit| limit.to_string());
+        let path = with_query(
+            "/invocations",
+            &[
+                ("app", filter.app),
+                ("service", filter.service),
+                ("status", filter.status),
+                ("after", filter.after),
+                ("limit", limit.as_deref()),
+            ],
+        );
+        parse(&self.get(&path).await?.body)
+    }
+
+    /// Cancels a workflow; returns once the wish is durable. One that has ended stays as it is.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn cancel(&self, id: &str) -> Result<(), ClientError> {
+        self.order(Method::POST, &format!("/invocations/{}/cancel", segment(id))).await
+    }
+
+    /// Sends a signal to a workflow; returns once it is durable. With an idempotency key it counts
+    /// once however often it is sent, and the client repeats it where needed.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn signal<T: Serialize + ?Sized>(
+        &self,
+        id: &str,
+        name: &str,
+        payload: &T,
+        idempotency_key: Option<&str>,
+    ) -> Result<(), ClientError> {
+        #[derive(Serialize)]
+        struct Signal<'a, T: ?Sized> {
+            name: &'a str,
+            payload: &'a T,
+        }
+        let body = serde_json::to_vec(&Signal { name, payload })
+            .map_err(|error| ClientError::BadRequest(format!("the payload has no JSON form: {error}")))?;
+        let request = Prepared {
+            method: Method::POST,
+            path: &format!("/invocations/{}/signal", segment(id)),
+            content_type: "application/json",
+            body: body.into(),
+            idempotency_key,
+        };
+        self.request(&request).await.map(|_| ())
+    }
+
+    /// A page of the messages that failed too often; `after` as the last page said.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn dead_letters(&self, after: Option<&str>, limit: Option<usize>) -> Result<DeadLetterPage, ClientError> {
+        let limit = limit.map(|limit| limit.to_string());
+        let path = with_query("/dead-letters", &[("after", after), ("limit", limit.as_deref())]);
+        parse(&self.get(&path).await?.body)
+    }
+
+    /// Tries a dead letter again, from its first attempt.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn retry_dead_letter(&self, id: &str) -> Result<(), ClientError> {
+        self.order(Method::POST, &format!("/dead-letters/{}/retry", segment(id))).await
+    }
+
+    /// Drops a dead letter.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn drop_dead_letter(&self, id: &str) -> Result<(), ClientError> {
+        self.order(Method::DELETE, &format!("/dead-letters/{}", segment(id))).await
+    }
+
+    /// A request without a body, whose answer says no more than that it was done.
+    async fn order(&self, method: Method, path: &str) -> Result<(), ClientError> {
+        let request = Prepared { method, path, content_type: "", body: Bytes::new(), idempotency_key: None };
+        self.request(&request).await.map(|_| ())
+    }
+}

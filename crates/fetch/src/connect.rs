@@ -1,0 +1,143 @@
+//! Opening a connection: name → address → socket → TLS → HTTP/1.1.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use millrace_base::limits;
+use millrace_func::{FetchHost, FetchOrigin};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::pool::Pool;
+use crate::{Options, Roots, tls};
+
+/// Addresses of one name that are tried.
+const ADDRESSES: usize = 8;
+
+/// How long one address may keep quiet before the next one is tried.
+const ADDRESS_TRY: Duration = Duration::from_secs(2);
+
+/// Ends a task with its owner.
+pub(crate) struct Aborted(pub(crate) AbortHandle);
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// One connection; dropping it closes it.
+pub(crate) struct Connection {
+    pub(crate) sender: SendRequest<Full<Bytes>>,
+    _driver: Aborted,
+}
+
+/// Opens connections, no more than allowed.
+pub(crate) struct Connector {
+    /// One permit for each socket, given back when the socket is closed.
+    sockets: Arc<Semaphore>,
+    lookups: Arc<Semaphore>,
+    roots: Roots,
+    tls: OnceCell<TlsConnector>,
+}
+
+impl Connector {
+    pub(crate) fn new(options: &Options) -> Self {
+        Self {
+            sockets: Arc::new(Semaphore::new(options.connections.max(1))),
+            lookups: Arc::new(Semaphore::new(options.lookups.max(1))),
+            roots: options.roots.clone(),
+            tls: OnceCell::new(),
+        }
+    }
+
+    /// Opens one. The caller holds one of as many turns as there are sockets, so when all sockets
+    /// are taken at least one of them is idle, or being closed already.
+    pub(crate) async fn connect(&self, origin: &FetchOrigin, pool: &Pool) -> Result<Connection, String> {
+        let sockets = Arc::clone(&self.sockets);
+        let permit = match sockets.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                drop(pool.take_oldest());
+                sockets.acquire_owned().await.map_err(|error| error.to_string())?
+            }
+        };
+        let stream = self.open_socket(origin).await?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        if !origin.is_tls {
+            return start(stream, permit).await;
+        }
+        let name = tls::server_name(&origin.host)?;
+        let connected = self.tls().await?.connect(name, stream).await;
+        start(connected.map_err(|error| format!("no TLS connection: {error}"))?, permit).await
+    }
+
+    async fn tls(&self) -> Result<&TlsConnector, String> {
+        let load = async || {
+            let roots = self.roots.clone();
+            tokio::task::spawn_blocking(move || tls::load(&roots)).await.map_err(|error| error.to_string())?
+        };
+        self.tls.get_or_try_init(load).await
+    }
+
+    async fn open_socket(&self, origin: &FetchOrigin) -> Result<TcpStream, String> {
+        let addresses = match &origin.host {
+            FetchHost::Address(address) => vec![SocketAddr::new(*address, origin.port)],
+            FetchHost::Name(name) => self.resolve(name.clone(), origin.port).await?,
+        };
+        let mut reason = "the name has no address".to_owned();
+        for (index, address) in addresses.iter().enumerate() {
+            let opening = TcpStream::connect(address);
+            let opened = if index + 1 == addresses.len() {
+                opening.await
+            } else {
+                timeout(ADDRESS_TRY, opening).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+            };
+            match opened {
+                Ok(stream) => return Ok(stream),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        Err(format!("cannot connect: {reason}"))
+    }
+
+    /// Asks the system's resolver, on a thread. The permit stays with the thread: it goes on after
+    /// nobody waits for it any more.
+    async fn resolve(&self, name: String, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let permit = Arc::clone(&self.lookups).acquire_owned().await.map_err(|error| error.to_string())?;
+        let lookup = move || {
+            let found = (name.as_str(), port).to_socket_addrs().map(|found| found.take(ADDRESSES).collect());
+            drop(permit);
+            found
+        };
+        let found = tokio::task::spawn_blocking(lookup).await.map_err(|error| error.to_string())?;
+        found.map_err(|error| format!("the name cannot be resolved: {error}"))
+    }
+}
+
+async fn start<S>(stream: S, permit: OwnedSemaphorePermit) -> Result<Connection, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::Builder::new()
+        .max_headers(limits::FETCH_RESPONSE_HEADERS)
+        .max_buf_size(limits::FETCH_RESPONSE_HEADER_BYTES)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let driver = tokio::spawn(async move {
+        // Its error reaches the exchange through `sender`; on an idle connection it is no error.
+        let _ended = connection.await;
+        drop(permit);
+    });
+    Ok(Connection { sender, _driver: Aborted(driver.abort_handle()) })
+}

@@ -1,0 +1,49 @@
+//! Reading a response, within its limit.
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use millrace_func::FetchResponse;
+
+use crate::fetcher::describe;
+
+/// Headers that were about the connection, which is none of the function's business, and would be
+/// wrong when it passes the response on.
+const OF_THE_CONNECTION: [&str; 7] =
+    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// Reads it to its end.
+///
+/// # Errors
+/// A sentence: the server broke off, broke the protocol, or sent more than the limit.
+pub(crate) async fn read(response: Response<Incoming>, limit_bytes: usize) -> Result<FetchResponse, String> {
+    let (head, mut body) = response.into_parts();
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err("the server switched to another protocol without being asked".to_owned());
+    }
+    let too_large = || format!("the response's body has more than {limit_bytes} bytes, the limit of this fetch");
+    // What a `content-length` announces; for a chunked body, 0.
+    if body.size_hint().lower() > limit_bytes as u64 {
+        return Err(too_large());
+    }
+    let mut collected = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| format!("the response broke off: {}", describe(&error)))?;
+        // Trailers come after what they belong to; functions do not see them.
+        let Ok(data) = frame.into_data() else { continue };
+        if collected.len() + data.len() > limit_bytes {
+            return Err(too_large());
+        }
+        collected.extend_from_slice(&data);
+    }
+    Ok(FetchResponse { status: head.status.as_u16(), headers: texts(&head.headers), body: Bytes::from(collected) })
+}
+
+fn texts(headers: &HeaderMap) -> Vec<(String, String)> {
+    let text = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        let value = std::str::from_utf8(value.as_bytes()).ok()?;
+        (!OF_THE_CONNECTION.contains(&name.as_str())).then(|| (name.as_str().to_owned(), value.to_owned()))
+    };
+    headers.iter().filter_map(text).collect()
+}

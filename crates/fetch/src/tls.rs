@@ -1,0 +1,53 @@
+//! TLS towards servers outside, by rustls with the provider that the HTTP front uses.
+
+use std::sync::Arc;
+
+use rustls_pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use millrace_func::FetchHost;
+
+use crate::Roots;
+
+/// Reads the certificate authorities. Takes milliseconds, and reads files.
+pub(crate) fn load(roots: &Roots) -> Result<TlsConnector, String> {
+    let mut store = RootCertStore::empty();
+    match roots {
+        Roots::System => {
+            let found = rustls_native_certs::load_native_certs();
+            for error in &found.errors {
+                tracing::warn!(%error, "a file of trusted certificates cannot be read");
+            }
+            store.add_parsable_certificates(found.certs);
+        }
+        Roots::Only(certificates) => {
+            store.add_parsable_certificates(certificates.iter().cloned());
+        }
+    }
+    if store.is_empty() {
+        return Err(
+            "this machine trusts no certificate authority: install its `ca-certificates`, or name a file with \
+                    SSL_CERT_FILE"
+                .to_owned(),
+        );
+    }
+    let provider = Arc::new(crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Whom the certificate must be for.
+pub(crate) fn server_name(host: &FetchHost) -> Result<ServerName<'static>, String> {
+    match host {
+        FetchHost::Address(address) => Ok(ServerName::from(*address)),
+        FetchHost::Name(name) => {
+            ServerName::try_from(name.clone()).map_err(|_| "no certificate can be for this name".to_owned())
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! One shard's part of a transaction over several shards, durable before the transaction is
+//! decided. Stored as a field of the shard's bookkeeping entity `prepared`, under the transaction's
+//! id (`base::TransactionId`, which names the coordinator to ask); deleted in the entry that
+//! applies it, or when the coordinator answers that it is aborted.
+//!
+//! ```text
+//! prepared (version 1)
+//! offset  bytes  meaning
+//!  0      1      version = 1
+//!  1      4      number of writes, little-endian
+//!  5      …      writes, as in an entry
+//!  …      4      number of messages, little-endian
+//!  …      …      messages, each: 4-byte little-endian length, then a message (see message.rs)
+//! ```
+
+use crate::entry::{put_writes, read_writes};
+use crate::fields::{FieldReader, put_bytes};
+use crate::{DecodeError, MessageRecord, Write};
+
+const VERSION: u8 = 1;
+/// A message's length field and its own head.
+const MESSAGE_HEAD_BYTES: usize = 18;
+
+/// What a shard will do if the transaction commits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Its write set; no entity in it is internal.
+    pub writes: Vec<Write>,
+    /// What it sends then.
+    pub messages: Vec<MessageRecord>,
+}
+
+impl Prepared {
+    /// The stored bytes.
+    ///
+    /// # Panics
+    /// When there are 2^32 messages: limits keep them far below.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        put_writes(&mut out, &self.writes);
+        let count = u32::try_from(self.messages.len()).expect("limits keep messages far below 2^32");
+        out.extend_from_slice(&count.to_le_bytes());
+        for message in &self.messages {
+            put_bytes(&mut out, &message.encode());
+        }
+        out
+    }
+
+    /// Reads stored bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for bytes that are not of a known version, or hold a key or value that this
+    /// build does not know.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = FieldReader::new(bytes);
+        let [version] = reader.array()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let found = read_writes(&mut reader)?;
+        let writes = found.iter().map(|write| write.to_write().ok_or(DecodeError::Length)).collect::<Result<_, _>>()?;
+        let count = reader.u32()? as usize;
+        if count > reader.left() / MESSAGE_HEAD_BYTES {
+            return Err(DecodeError::Length);
+        }
+        let messages = (0..count).map(|_| MessageRecord::decode(reader.bytes()?)).collect::<Result<_, _>>()?;
+        reader.end()?;
+        Ok(Self { writes, messages })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use millrace_base::{EntityKey, UnixMillis, Value};
+    use proptest::prelude::*;
+
+    fn message(input: &'static [u8]) -> MessageRecord {
+        MessageRecord {
+            keeps_outcome: false,
+            invocation: None,
+            is_signal: false,
+            attempts: 0,
+            due: UnixMillis(3),
+            app: "a".into(),
+            service: "s".into(),
+            handler: "h".into(),
+            key: vec![9],
+            input: Bytes::from_static(input),
+        }
+    }
+
+    fn prepared(writes: usize, messages: usize) -> Prepared {
+        let write = |index: usize| Write {
+            entity: EntityKey::internal("c", b"k"),
+            field: format!("f{index}").into_bytes().into(),
+            value: (index % 2 == 0).then(|| Value::json("1")),
+        };
+        Prepared { writes: (0..writes).map(write).collect(), messages: vec![message(b"null"); messages] }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_round_trip(writes in 0_usize..5, messages in 0_usize..4) {
+            let part = prepared(writes, messages);
+            let bytes = part.encode();
+            prop_assert_eq!(Prepared::decode(&bytes), Ok(part));
+            for cut in 0..bytes.len() {
+                prop_assert!(Prepared::decode(&bytes[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn any_bytes_decode_or_fail(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Prepared::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_format_is_the_documented_one() {
+        let golden = b"\x01\x01\0\0\0\x06\0\x02\0\x03\0\0\0\0c\0k\0\x01f0\x001\
+            \x01\0\0\0\x26\0\0\0\x01\0\0\0\0\0\x03\0\0\0\0\0\0\0\
+            \x01\0\0\0a\x01\0\0\0s\x01\0\0\0h\x01\0\0\0\x09null";
+        let bytes = prepared(1, 1).encode();
+        assert_eq!(bytes, golden, "{:?}", bytes.escape_ascii().to_string());
+    }
+}

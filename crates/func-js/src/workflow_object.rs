@@ -1,0 +1,152 @@
+//! What `ctx` does in workflows: wait for time, signals and steps. The host refuses it elsewhere.
+
+use millrace_base::{Error, ErrorCode, limits};
+use millrace_func::StepStart;
+
+use crate::context_object::DELAY_MS;
+use crate::isolate::Isolate;
+use crate::js::{Atom, Kind, Raw, Thrown, UNDEFINED, Value, is_nullish, kind};
+use crate::native::{Call, Entry, Place};
+use crate::operations::{Answer, Operation};
+use crate::steps::{Code, RunningStep};
+
+pub(crate) const ENTRIES: &[Entry] = &[
+    (Place::Context, "sleep", 1, sleep),
+    (Place::Context, "wait", 1, wait),
+    (Place::Context, "signal", 2, signal),
+    (Place::Context, "step", 2, step),
+    (Place::Context, "compensate", 3, compensate),
+    (Place::ContextGetter, "id", 0, id),
+];
+
+/// Bytes of an invocation's id: more than any id has, so that a mistaken argument is told at once.
+const ID_BYTES: usize = 256;
+
+impl Isolate {
+    /// Milliseconds, from 0 to ten years.
+    pub(crate) fn milliseconds(&self, raw: Raw, what: &str) -> Result<u64, Thrown> {
+        match kind(raw) {
+            Kind::Int(delay) if delay >= 0 => Ok(delay as u64),
+            // The range makes the conversion exact but for the fraction.
+            Kind::Float(delay) if (0.0..=DELAY_MS).contains(&delay) => Ok(delay as u64),
+            _ => {
+                let message = format!("{what} must be a number of milliseconds from 0 to ten years");
+                Err(self.context.throw_type(&message))
+            }
+        }
+    }
+
+    /// The name of a step or signal: a string of 1 to [`limits::STEP_NAME_BYTES`] bytes.
+    fn step_name(&self, raw: Raw, what: &str) -> Result<String, Thrown> {
+        self.bounded_text(raw, what, limits::STEP_NAME_BYTES)
+    }
+
+    fn bounded_text(&self, raw: Raw, what: &str, most_bytes: usize) -> Result<String, Thrown> {
+        if kind(raw) != Kind::String {
+            return Err(self.context.throw_type(&format!("{what} must be a string")));
+        }
+        let text = self.context.text(raw)?;
+        self.check_utf8(&text)?;
+        if text.bytes().is_empty() || text.bytes().len() > most_bytes {
+            let message = format!("{what} has 1 to {most_bytes} bytes, not {}", text.bytes().len());
+            return Err(self.throw_error(Error::new(ErrorCode::SizeLimit, message)));
+        }
+        Ok(text.to_string_lossy())
+    }
+
+    /// Refuses options that are no object or have a property that is none of `known`: a
+    /// misspelt timeout would otherwise be no timeout. False when there are no options.
+    pub(crate) fn check_options(&self, options: Raw, known: &[(Atom, &str)], of: &str) -> Result<bool, Thrown> {
+        if is_nullish(options) {
+            return Ok(false);
+        }
+        let names: Vec<&str> = known.iter().map(|(_, name)| *name).collect();
+        if kind(options) != Kind::Object {
+            let message = format!("the options of {of} are an object: {{ {} }}", names.join(", "));
+            return Err(self.context.throw_type(&message));
+        }
+        for name in self.own_names(options)?.iter() {
+            if !known.iter().any(|(atom, _)| *atom == name) {
+                let message = format!("{of} has only the options {}", names.join(", "));
+                return Err(self.context.throw_type(&message));
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn sleep(call: &Call<'_>) -> Result<Value, Thrown> {
+    let isolate = call.isolate;
+    isolate.check_context(call.this)?;
+    let delay_ms = isolate.milliseconds(call.argument(0), "the time to sleep")?;
+    isolate.check_operations()?;
+    isolate.await_operation(|| isolate.with_host(|host| host.sleep(delay_ms)))
+}
+
+fn wait(call: &Call<'_>) -> Result<Value, Thrown> {
+    let isolate = call.isolate;
+    isolate.check_context(call.this)?;
+    let name = isolate.step_name(call.argument(0), "a signal's name")?;
+    let options = call.argument(1);
+    let mut timeout_ms = None;
+    if isolate.check_options(options, &[(isolate.atoms.timeout_ms, "timeoutMs")], "ctx.wait")? {
+        let value = call.context.get(options, isolate.atoms.timeout_ms)?;
+        if !is_nullish(value.raw()) {
+            timeout_ms = Some(isolate.milliseconds(value.raw(), "timeoutMs")?);
+        }
+    }
+    isolate.check_operations()?;
+    isolate.await_operation(|| isolate.with_host(|host| host.wait(&name, timeout_ms)))
+}
+
+fn signal(call: &Call<'_>) -> Result<Value, Thrown> {
+    let isolate = call.isolate;
+    isolate.check_context(call.this)?;
+    let invocation = isolate.bounded_text(call.argument(0), "an invocation's id", ID_BYTES)?;
+    let name = isolate.step_name(call.argument(1), "a signal's name")?;
+    let payload = isolate.input(call.argument(2))?;
+    isolate.with_host(|host| host.signal(&invocation, &name, payload))?;
+    Ok(call.context.own(UNDEFINED))
+}
+
+/// Notes the step; its code starts when the turn has nothing else to run.
+fn step(call: &Call<'_>) -> Result<Value, Thrown> {
+    let isolate = call.isolate;
+    isolate.check_context(call.this)?;
+    let name = isolate.step_name(call.argument(0), "a step's name")?;
+    let function = call.argument(1);
+    if !call.context.is_function(function) {
+        return Err(call.context.throw_type("ctx.step takes a name and a function"));
+    }
+    isolate.check_operations()?;
+    let (promise, [resolve, reject]) = call.context.promise()?;
+    let start = isolate.with_host(|host| host.begin_step(&name))?;
+    let random = isolate.random_bits()?;
+    let (StepStart::Run(id) | StepStart::Known(id)) = start;
+    isolate.operations.borrow_mut().push(Operation {
+        id,
+        resolve: resolve.into_raw(),
+        reject: reject.into_raw(),
+        answer: Answer::Json,
+        step: isolate.step.get(),
+    });
+    if matches!(start, StepStart::Run(_)) {
+        let code = Code::Queued(call.context.dup(function).into_raw());
+        isolate.steps.borrow_mut().push(RunningStep { id, code, random });
+    }
+    Ok(promise)
+}
+
+fn compensate(call: &Call<'_>) -> Result<Value, Thrown> {
+    let nested = crate::context_object::nested_call(call)?;
+    call.isolate.with_host(|host| host.compensate(nested))?;
+    Ok(call.context.own(UNDEFINED))
+}
+
+fn id(call: &Call<'_>) -> Result<Value, Thrown> {
+    call.isolate.check_context(call.this)?;
+    match call.isolate.with_host(|host| Ok(host.invocation()))? {
+        Some(id) => call.context.string(id.as_bytes()),
+        None => Ok(call.context.own(UNDEFINED)),
+    }
+}

@@ -1,0 +1,315 @@
+//! Invocations, workflows and dead letters as fronts see them.
+//!
+//! Rows know apps and services by name. Whoever may not call a service is told the same of its
+//! invocations as if there were none.
+
+use bytes::Bytes;
+use millrace_api::{
+    DeadLetter, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, Target,
+    WorkflowState,
+};
+use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
+use millrace_shard::{InvocationId, Reply, Sequence, WorkflowView, service_fingerprint};
+
+use crate::backend::{CoreHandle, unexpected};
+
+/// How long an id that its sender chose may be unknown: its message may still be on its way.
+const ARRIVAL_TRIES: u32 = 40;
+const ARRIVAL_MS: u64 = 25;
+
+fn unknown(id: &str) -> Error {
+    Error::new(ErrorCode::UnknownInvocation, format!("no invocation {id:?} is known"))
+}
+
+fn may_see(principal: &Principal, app: &str, service: &str) -> bool {
+    principal.may(Permission::Admin) || principal.may(Permission::Call { app, service })
+}
+
+/// What `GET /invocations/{id}` answers.
+pub(crate) async fn read(node: &CoreHandle, principal: &Principal, id: &str) -> Result<Invocation, Error> {
+    let parsed = parse(node, id)?;
+    let mut tries = 0;
+    let (outcome, view) = loop {
+        let sequence = parsed.sequence;
+        let asked =
+            node.ask(parsed.shard, false, move |shard, token, world| shard.read_invocation(token, sequence, world));
+        match asked.await {
+            Ok(Reply::Invocation(outcome, view)) => break (outcome, view),
+            Ok(_) => return Err(unexpected()),
+            Err(error) if error.code != ErrorCode::UnknownInvocation => return Err(error),
+            Err(_) if sequence.is_drawn() && tries < ARRIVAL_TRIES => {
+                tries += 1;
+                tokio::time::sleep(std::time::Duration::from_millis(ARRIVAL_MS)).await;
+            }
+            Err(_) => return Err(unknown(id)),
+        }
+    };
+    let is_visible = match &view {
+        Some(view) => may_see(principal, &view.record.app, &view.record.service),
+        None => may_see_fingerprint(node, principal, outcome.fingerprint),
+    };
+    if !is_visible {
+        return Err(unknown(id));
+    }
+    let workflow = view.map(|view| {
+        let WorkflowView { record, journal, waits_for } = *view;
+        WorkflowState { journal: journal.into_iter().map(step).collect(), waits_for, ..state(record) }
+    });
+    Ok(invocation(id.to_owned(), outcome, workflow))
+}
+
+/// The outcome of a call that was sent holds only a fingerprint of its service.
+fn may_see_fingerprint(node: &CoreHandle, principal: &Principal, fingerprint: u64) -> bool {
+    principal.may(Permission::Admin)
+        || node.any_service(|app, service| {
+            service_fingerprint(app, service) == fingerprint && principal.may(Permission::Call { app, service })
+        })
+}
+
+fn parse(node: &CoreHandle, id: &str) -> Result<InvocationId, Error> {
+    InvocationId::parse(id).filter(|parsed| parsed.shard.0 < node.shard_count()).ok_or_else(|| unknown(id))
+}
+
+/// Refuses whoever may not see a workflow.
+async fn authorise(node: &CoreHandle, principal: &Principal, id: &str) -> Result<InvocationId, Error> {
+    let found = read(node, principal, id).await?;
+    match found.workflow {
+        Some(_) => parse(node, id),
+        None => Err(Error::new(ErrorCode::BadRequest, "this invocation is not a workflow")),
+    }
+}
+
+pub(crate) async fn cancel(node: &CoreHandle, principal: &Principal, id: &str) -> Result<(), Error> {
+    let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
+    done(node.ask(shard, true, move |shard, token, world| shard.cancel(token, sequence, world)).await)
+}
+
+pub(crate) async fn signal(
+    node: &CoreHandle,
+    principal: &Principal,
+    id: &str,
+    (name, payload): (&str, Bytes),
+    idempotency_key: Option<&str>,
+) -> Result<(), Error> {
+    let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
+    let (name, key) = (name.to_owned(), idempotency_key.map(str::to_owned));
+    let asked = node.ask(shard, true, move |shard, token, world| {
+        shard.signal(token, sequence, (&name, &payload), key.as_deref(), world);
+    });
+    done(asked.await)
+}
+
+fn done(result: Result<Reply, Error>) -> Result<(), Error> {
+    match result? {
+        Reply::Done => Ok(()),
+        _ => Err(unexpected()),
+    }
+}
+
+/// A page's place: the shard, and what came last there.
+struct Place<'a> {
+    shard: ShardId,
+    after: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    /// `{shard, four hex digits}` or `{shard}.{what came last there}`.
+    fn parse(text: Option<&'a str>) -> Result<Self, Error> {
+        let Some(text) = text else {
+            return Ok(Self { shard: ShardId(0), after: None });
+        };
+        let wrong = || Error::new(ErrorCode::BadRequest, "`after` is not what an earlier page gave as `next`");
+        let (shard, after) = match text.split_once('.') {
+            Some((shard, after)) => (shard, Some(after)),
+            None => (text, None),
+        };
+        let shard = u16::from_str_radix(shard, 16).map_err(|_| wrong())?;
+        Ok(Self { shard: ShardId(shard), after })
+    }
+
+    fn next(shard: ShardId, after: Option<String>) -> String {
+        match after {
+            Some(after) => format!("{:04x}.{after}", shard.0),
+            None => format!("{:04x}", shard.0),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    millrace_func::hex_encode(bytes)
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+/// What `GET /invocations` answers: shard after shard.
+pub(crate) async fn list(
+    node: &CoreHandle,
+    principal: &Principal,
+    request: InvocationsRequest<'_>,
+) -> Result<Page<Invocation>, Error> {
+    let place = Place::parse(request.after)?;
+    let (mut items, mut shard, mut after) = (Vec::new(), place.shard, None);
+    if let Some(text) = place.after {
+        let wrong = || Error::new(ErrorCode::BadRequest, "`after` is not what an earlier page gave as `next`");
+        let (kind, id) = text.split_at_checked(1).ok_or_else(wrong)?;
+        let sequence = unhex(id).and_then(|bytes| Sequence::decode(&bytes)).ok_or_else(wrong)?;
+        after = Some((kind == "e", sequence));
+    }
+    while shard.0 < node.shard_count() {
+        let left = request.limit.max(1) - items.len();
+        let from = after;
+        let asked = node.ask(shard, false, move |shard, token, world| shard.list_workflows(token, from, left, world));
+        let Reply::Workflows(rows, has_more) = asked.await? else {
+            return Err(unexpected());
+        };
+        let last = rows.last().map(|(id, record, _)| (record.has_ended, *id));
+        let visible = rows.into_iter().filter(|(_, record, _)| is_wanted(principal, &request, record));
+        let shown = visible.map(|(sequence, record, outcome)| {
+            invocation(InvocationId { shard, sequence }.to_string(), outcome, Some(state(record)))
+        });
+        items.extend(shown.filter(|item| request.status.is_none_or(|status| item.status == status)));
+        match last.filter(|_| has_more) {
+            Some((has_ended, id)) if items.len() >= request.limit => {
+                let after = format!("{}{}", if has_ended { "e" } else { "l" }, hex(&id.encode()));
+                return Ok(Page { items, next: Some(Place::next(shard, Some(after))) });
+            }
+            Some(last) => after = Some(last),
+            None => (shard, after) = (ShardId(shard.0 + 1), None),
+        }
+        if items.len() >= request.limit && shard.0 < node.shard_count() {
+            return Ok(Page { items, next: Some(Place::next(shard, None)) });
+        }
+    }
+    Ok(Page { items, next: None })
+}
+
+fn is_wanted(principal: &Principal, request: &InvocationsRequest<'_>, record: &WorkflowRecord) -> bool {
+    request.app.is_none_or(|app| record.app == app)
+        && request.service.is_none_or(|service| record.service == service)
+        && may_see(principal, &record.app, &record.service)
+}
+
+/// What `GET /dead-letters` answers: shard after shard.
+pub(crate) async fn dead_letters(
+    node: &CoreHandle,
+    principal: &Principal,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Page<DeadLetter>, Error> {
+    let place = Place::parse(after)?;
+    let (mut items, mut shard) = (Vec::new(), place.shard);
+    let mut after = place.after.and_then(unhex);
+    while shard.0 < node.shard_count() {
+        let (from, left) = (after.take(), limit.max(1) - items.len());
+        let asked = node.ask(shard, false, move |shard, token, world| {
+            shard.list_dead_letters(token, from.as_deref(), left, world);
+        });
+        let Reply::DeadLetters(rows, has_more) = asked.await? else {
+            return Err(unexpected());
+        };
+        let last = rows.last().map(|(field, _)| field.clone());
+        let visible = rows.into_iter().filter(|(_, letter)| may_see_letter(principal, &letter.message));
+        items.extend(visible.map(|(field, letter)| dead_letter(shard, &field, letter)));
+        match last.filter(|_| has_more) {
+            Some(field) if items.len() >= limit => {
+                return Ok(Page { items, next: Some(Place::next(shard, Some(hex(&field)))) });
+            }
+            Some(field) => after = Some(field.into_vec()),
+            None => shard = ShardId(shard.0 + 1),
+        }
+        if items.len() >= limit && shard.0 < node.shard_count() {
+            return Ok(Page { items, next: Some(Place::next(shard, None)) });
+        }
+    }
+    Ok(Page { items, next: None })
+}
+
+fn may_see_letter(principal: &Principal, message: &MessageRecord) -> bool {
+    may_see(principal, &message.app, &message.service)
+}
+
+/// Retries or drops a dead letter.
+pub(crate) async fn end_dead_letter(
+    node: &CoreHandle,
+    principal: &Principal,
+    id: &str,
+    is_retried: bool,
+) -> Result<(), Error> {
+    let missing = || Error::new(ErrorCode::UnknownInvocation, format!("no dead letter {id:?} is known"));
+    let text = id.strip_prefix(DEAD_LETTER_PREFIX).ok_or_else(missing)?;
+    let (shard, field) = text.split_at_checked(4).ok_or_else(missing)?;
+    let shard = ShardId(u16::from_str_radix(shard, 16).map_err(|_| missing())?);
+    let field = unhex(field).filter(|_| shard.0 < node.shard_count()).ok_or_else(missing)?;
+    let own = field.clone();
+    let found = node.ask(shard, false, move |shard, token, world| shard.read_dead_letter(token, &own, world)).await;
+    let letters = match found {
+        Ok(Reply::DeadLetters(letters, _)) => letters,
+        Ok(_) => return Err(unexpected()),
+        Err(error) if error.code == ErrorCode::UnknownInvocation => return Err(missing()),
+        Err(error) => return Err(error),
+    };
+    if !letters.iter().any(|(_, letter)| may_see_letter(principal, &letter.message)) {
+        return Err(missing());
+    }
+    done(
+        node.ask(shard, true, move |shard, token, world| shard.end_dead_letter(token, &field, is_retried, world)).await,
+    )
+}
+
+const DEAD_LETTER_PREFIX: &str = "dl_";
+
+fn dead_letter(shard: ShardId, field: &[u8], letter: DeadLetterRecord) -> DeadLetter {
+    let MessageRecord { app, service, handler, key, input, attempts, .. } = letter.message;
+    let target = Target { app, service, key, handler };
+    let id = format!("{DEAD_LETTER_PREFIX}{:04x}{}", shard.0, hex(field));
+    DeadLetter { id, target, input, attempts, error: letter.error }
+}
+
+fn state(record: WorkflowRecord) -> WorkflowState {
+    let WorkflowRecord { began, app, service, handler, key, input, .. } = record;
+    let target = Target { app, service, key, handler };
+    WorkflowState { target, input, began_ms: began.0, journal: Vec::new(), waits_for: Vec::new() }
+}
+
+fn step(row: JournalRow) -> JournalStep {
+    let JournalRow { kind, operation, ended, name, result } = row;
+    JournalStep { operation, kind: kind.as_str(), name, ended_ms: ended.0, result }
+}
+
+fn invocation(id: String, outcome: Outcome, workflow: Option<WorkflowState>) -> Invocation {
+    let pending = if workflow.is_some() { InvocationStatus::Running } else { InvocationStatus::Pending };
+    let (status, output, error) = match outcome.result {
+        OutcomeResult::Pending | OutcomeResult::Sent(..) => (pending, None, None),
+        OutcomeResult::Value(output) => (InvocationStatus::Succeeded, Some(output), None),
+        OutcomeResult::Reply { body, .. } => (InvocationStatus::Succeeded, Some(body), None),
+        OutcomeResult::Error(error) if error.code == ErrorCode::Cancelled => {
+            (InvocationStatus::Cancelled, None, Some(error))
+        }
+        OutcomeResult::Error(error) => (InvocationStatus::Failed, None, Some(error)),
+    };
+    Invocation { id, status, output, error, workflow }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_hex_round_trip_and_refuse_nonsense() {
+        assert_eq!(unhex(&hex(&[0, 255, 16])), Some(vec![0, 255, 16]));
+        for text in ["0", "zz", "é"] {
+            assert_eq!(unhex(text), None, "{text}");
+        }
+        let text = Place::next(ShardId(17), Some("lff".into()));
+        let place = Place::parse(Some(&text)).expect("just made");
+        assert_eq!((place.shard, place.after), (ShardId(17), Some("lff")));
+        assert!(Place::parse(Some("nonsense")).is_err());
+    }
+}

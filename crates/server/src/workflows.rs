@@ -1,0 +1,201 @@
+//! `millrace invocations` and `millrace dead-letters`: what runs by itself, over the public HTTP API.
+
+use millrace_client::{
+    Client, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Problem,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Failure;
+use crate::calls::{block_on, client};
+use crate::cli::{DeadLettersArgs, InvocationsArgs, PageArgs};
+use crate::table::{Table, printable, time};
+
+/// Lists workflows, shows one, cancels it or sends it a signal.
+///
+/// # Errors
+/// What the node answered, or why it could not be asked.
+pub(crate) fn invocations(args: &InvocationsArgs) -> Result<(), Failure> {
+    let client = client(&args.node)?;
+    match &args.id {
+        Some(id) => one_invocation(&client, id, args),
+        None => {
+            let filter = InvocationFilter {
+                app: args.app.as_deref(),
+                service: args.service.as_deref(),
+                status: args.status.as_deref(),
+                after: args.page.after.as_deref(),
+                limit: args.page.limit,
+            };
+            let page = block_on(client.invocations(&filter))?;
+            show(&page, &args.page, render_invocations)?;
+            say_more(page.next.as_deref());
+            Ok(())
+        }
+    }
+}
+
+fn one_invocation(client: &Client, id: &str, args: &InvocationsArgs) -> Result<(), Failure> {
+    if args.cancel {
+        block_on(client.cancel(id))?;
+        println!("{}: will be cancelled", printable(id));
+    } else if let Some(signal) = &args.signal {
+        let (name, payload) = parse_signal(signal)?;
+        block_on(client.signal(id, name, &payload, args.idempotency_key.as_deref()))?;
+        println!("{}: got {}", printable(id), printable(name));
+    } else {
+        show(&block_on(client.invocation(id))?, &args.page, render_invocation)?;
+    }
+    Ok(())
+}
+
+/// Lists dead letters, tries one again or drops it.
+///
+/// # Errors
+/// What the node answered, or why it could not be asked.
+pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<(), Failure> {
+    let client = client(&args.node)?;
+    if let Some(id) = &args.retry {
+        block_on(client.retry_dead_letter(id))?;
+        println!("{}: will be tried again", printable(id));
+    } else if let Some(id) = &args.drop {
+        block_on(client.drop_dead_letter(id))?;
+        println!("{}: dropped", printable(id));
+    } else {
+        let page = block_on(client.dead_letters(args.page.after.as_deref(), args.page.limit))?;
+        show(&page, &args.page, render_dead_letters)?;
+        say_more(page.next.as_deref());
+    }
+    Ok(())
+}
+
+/// Prints a reply as JSON or as text.
+fn show<T: Serialize>(reply: &T, page: &PageArgs, render: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+    if page.json {
+        println!("{}", serde_json::to_string_pretty(reply)?);
+    } else {
+        print!("{}", render(reply));
+    }
+    Ok(())
+}
+
+/// On standard error, so that the list can be piped.
+fn say_more(next: Option<&str>) {
+    if let Some(next) = next {
+        eprintln!("there are more: --after {}", printable(next));
+    }
+}
+
+/// Takes `NAME` or `NAME=JSON` apart.
+fn parse_signal(text: &str) -> Result<(&str, Value), Failure> {
+    let Some((name, payload)) = text.split_once('=') else {
+        return Ok((text, Value::Null));
+    };
+    let payload = serde_json::from_str(payload)
+        .map_err(|error| format!("--signal: the payload {payload:?} is not JSON (text needs quotes): {error}"))?;
+    Ok((name, payload))
+}
+
+/// `app:service/key/handler`, as `millrace call` takes it.
+fn target(app: &str, service: &str, key: &EntityKey, handler: &str) -> String {
+    format!("{app}:{service}/{key}/{handler}")
+}
+
+fn invocation_target(invocation: &Invocation) -> Option<String> {
+    let (app, service) = (invocation.app.as_deref()?, invocation.service.as_deref()?);
+    Some(target(app, service, invocation.key.as_ref()?, invocation.handler.as_deref()?))
+}
+
+fn describe_error(error: &Problem) -> String {
+    format!("{}: {}", error.code, error.detail)
+}
+
+/// JSON text, or how long it would be.
+fn describe_value(value: Option<&Value>, left_out_bytes: Option<u64>) -> Option<String> {
+    match (value, left_out_bytes) {
+        (Some(value), _) => Some(value.to_string()),
+        (None, Some(bytes)) => Some(format!("({bytes} bytes, too many to show)")),
+        (None, None) => None,
+    }
+}
+
+fn render_invocations(page: &InvocationPage) -> String {
+    if page.invocations.is_empty() {
+        return "no workflows\n".to_owned();
+    }
+    let mut table = Table::new(&["ID", "STATUS", "WORKFLOW", "BEGAN", "ERROR"]);
+    for invocation in &page.invocations {
+        table.row(&[
+            &invocation.id,
+            &invocation.status,
+            &invocation_target(invocation).unwrap_or_default(),
+            &invocation.began_ms.map(time).unwrap_or_default(),
+            &invocation.error.as_ref().map(describe_error).unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+fn render_invocation(invocation: &Invocation) -> String {
+    let waits_for = invocation.waits_for.as_ref().filter(|all| !all.is_empty()).map(|all| all.join(", "));
+    let facts = [
+        ("id", Some(invocation.id.clone())),
+        ("status", Some(invocation.status.clone())),
+        ("workflow", invocation_target(invocation)),
+        ("began", invocation.began_ms.map(time)),
+        ("input", describe_value(invocation.input.as_ref(), invocation.input_bytes)),
+        ("output", describe_value(invocation.output.as_ref(), invocation.output_bytes)),
+        ("error", invocation.error.as_ref().map(describe_error)),
+        ("waits for", waits_for),
+    ];
+    let mut text = String::new();
+    for (name, fact) in facts {
+        if let Some(fact) = fact {
+            text.push_str(&format!("{name:<11}{}\n", printable(&fact)));
+        }
+    }
+    if let Some(journal) = invocation.journal.as_ref().filter(|journal| !journal.is_empty()) {
+        text.push('\n');
+        text.push_str(&render_journal(journal));
+    }
+    text
+}
+
+fn render_journal(journal: &[JournalStep]) -> String {
+    let mut table = Table::new(&["#", "KIND", "NAME", "ENDED", "RESULT"]);
+    for step in journal {
+        let result = match &step.error {
+            Some(error) => Some(format!("failed: {}", describe_error(error))),
+            None => describe_value(step.output.as_ref(), step.output_bytes),
+        };
+        table.row(&[
+            &step.operation.to_string(),
+            &step.kind,
+            &step.name,
+            &time(step.ended_ms),
+            &result.unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+fn render_dead_letters(page: &DeadLetterPage) -> String {
+    if page.dead_letters.is_empty() {
+        return "no dead letters\n".to_owned();
+    }
+    let mut table = Table::new(&["ID", "MESSAGE", "INPUT", "ATTEMPTS", "ERROR"]);
+    for letter in &page.dead_letters {
+        table.row(&[
+            &letter.id,
+            &target(&letter.app, &letter.service, &letter.key, &letter.handler),
+            &describe_value(letter.input.as_ref(), letter.input_bytes).unwrap_or_default(),
+            &letter.attempts.to_string(),
+            &letter.error.as_ref().map(describe_error).unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+#[path = "workflows_tests.rs"]
+mod tests;

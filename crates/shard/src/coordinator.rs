@@ -1,0 +1,672 @@
+//! The home's part in a transaction over several shards: it passes calls on, starts the
+//! transaction again when a branch has to give way, and decides.
+//!
+//! Commit is two-phase with presumed abort. Participants vote once they have run and are durable;
+//! the home's entry that holds its own writes, the reply and the messages also holds the
+//! *decision*, and is what commits the transaction. Nothing is noted of a transaction that
+//! aborts: whoever asks for one that the home does not know is told so. A decision is deleted
+//! when every participant has confirmed that it has applied its part durably. The tables of
+//! states are in `docs/internals/transactions.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use millrace_base::{
+    EntityKey, Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis, Value, ValueKind, limits, shard_of_key,
+};
+use millrace_format::{Decision, Write};
+use millrace_func::{HandlerKind, Output, Program};
+use millrace_store::StoreError;
+
+use crate::held::Leaving;
+use crate::peer::{Begin, CallNumber, Ordered, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+use crate::request::Origin;
+use crate::shard::{Parked, Shard, Suspended};
+use crate::transaction::{Action, AwayCall, Parent, PendingCall, Role, Transaction};
+use crate::world::World;
+
+/// The random bits of branches come from indices that the home's own functions never reach.
+const SEED_INDEX: u32 = 1 << 31;
+
+/// Decisions deleted in one entry.
+const FORGET_AT_ONCE: usize = 1024;
+
+/// What the home knows of one run of a transaction.
+pub(crate) struct Coordination {
+    pub id: TransactionId,
+    participants: BTreeMap<ShardId, Participant>,
+    calls: BTreeMap<CallNumber, PassedOn>,
+    open_calls: usize,
+    /// Participants' answers that some calls have been taken back, still to come.
+    taking_back: usize,
+    ending: Option<Ending>,
+}
+
+#[derive(Default)]
+struct Participant {
+    said: u32,
+    heard: Ordered<ToHome>,
+    vote: Option<Vote>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Vote {
+    /// Waits for the decision.
+    Prepared,
+    /// Has no further part.
+    Gone,
+}
+
+/// A call that the home knows of: its own, or one it passes on.
+struct PassedOn {
+    to: ShardId,
+    /// `None` for the home's own.
+    from: Option<ShardId>,
+    is_open: bool,
+    is_taken_back: bool,
+}
+
+/// How the transaction ends once everybody has voted.
+enum Ending {
+    Commit { output: Output, is_delegated: bool },
+    Fail(Error),
+}
+
+/// A commit that somebody has yet to confirm.
+pub(crate) struct Decided {
+    lsn: Lsn,
+    waiting: BTreeSet<ShardId>,
+    /// Made since the last tick: its participants have hardly had the time to answer.
+    is_new: bool,
+}
+
+/// What a home remembers beside the transactions that run.
+#[derive(Default)]
+pub(crate) struct Homes {
+    numbered: u64,
+    /// The nonce of each live transaction over several shards.
+    live: BTreeMap<u64, u64>,
+    decisions: BTreeMap<TransactionId, Decided>,
+    /// Confirmed by everybody; their rows can go.
+    confirmed: Vec<TransactionId>,
+}
+
+impl Homes {
+    /// Commits not confirmed yet, as after a start.
+    pub(crate) fn recover(&mut self, rows: Vec<(Box<[u8]>, Value)>) -> Result<(), StoreError> {
+        for (field, value) in rows {
+            let id = TransactionId::from_bytes(&field);
+            let decision = Decision::decode(value.content());
+            let (Some(id), Ok(decision)) = (id, decision) else {
+                return Err(StoreError::Corrupt("a decision's row cannot be read".to_owned()));
+            };
+            let waiting = decision.participants.into_iter().collect();
+            self.decisions.insert(id, Decided { lsn: Lsn::ZERO, waiting, is_new: false });
+        }
+        Ok(())
+    }
+
+    /// Decisions that somebody has yet to confirm.
+    pub(crate) fn unconfirmed(&self) -> usize {
+        self.decisions.len()
+    }
+}
+
+impl Coordination {
+    fn tell(&mut self, to: ShardId, message: ToBranch, world: &mut World<'_>) {
+        let participant = self.participants.entry(to).or_default();
+        participant.said += 1;
+        let body = PeerBody::ToBranch(participant.said, message);
+        self.send(to, body, world);
+    }
+
+    fn send(&self, to: ShardId, body: PeerBody, world: &mut World<'_>) {
+        world.outputs.peer(to, PeerMessage { from: self.id.home, transaction: self.id, body });
+    }
+
+    /// Whether some other shard has yet to do something before the transaction can end.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.open_calls > 0 || self.taking_back > 0
+    }
+
+    pub(crate) fn has_participants(&self) -> bool {
+        !self.participants.is_empty()
+    }
+
+    /// Whether it has asked for votes.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Whether the decision is another shard's: nobody here can say any more that it is aborted.
+    pub(crate) fn is_delegated(&self) -> bool {
+        matches!(self.ending, Some(Ending::Commit { is_delegated: true, .. }))
+    }
+
+    fn vote(&mut self, from: ShardId, vote: Vote) {
+        if let Some(participant) = self.participants.get_mut(&from) {
+            participant.vote.get_or_insert(vote);
+        }
+    }
+
+    fn has_voted(&self, shard: ShardId) -> bool {
+        self.participants.get(&shard).is_none_or(|participant| participant.vote.is_some())
+    }
+
+    fn close(&mut self, number: CallNumber) {
+        if let Some(call) = self.calls.get_mut(&number)
+            && std::mem::take(&mut call.is_open)
+        {
+            self.open_calls -= 1;
+        }
+    }
+}
+
+/// What a participant's message means for the whole transaction.
+enum Heard {
+    GoOn,
+    /// It has to start again, when this entity of that shard is free.
+    Died(ShardId, EntityKey, bool),
+}
+
+impl Shard {
+    fn new_coordination(&mut self, nonce: u64) -> Box<Coordination> {
+        self.homes.numbered += 1;
+        let number = self.homes.numbered;
+        self.homes.live.insert(number, nonce);
+        let id = TransactionId { home: self.options.shard, incarnation: self.options.incarnation, number };
+        Box::new(Coordination {
+            id,
+            participants: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            open_calls: 0,
+            taking_back: 0,
+            ending: None,
+        })
+    }
+
+    /// Makes a call to an entity of another shard, or asks the home to.
+    pub(crate) fn call_away(
+        &mut self,
+        transaction: &mut Transaction,
+        to: ShardId,
+        pending: PendingCall,
+        world: &mut World<'_>,
+    ) {
+        if matches!(pending.parent, Parent::Shard(_)) {
+            let error = Error::new(ErrorCode::Internal, "a call came to a shard that does not own its entity");
+            return transaction.ready.push_back(Action::answer(pending.parent, Err(error)));
+        }
+        let number = world.take_nonce();
+        let awaited_by = Some(pending.parent);
+        transaction.away.push(AwayCall { number, owner: pending.owner, awaited_by });
+        transaction.writes_away |= world.catalog.kind(pending.call.handler) == HandlerKind::Transaction;
+        let once = transaction.origin.once_field(self.options.shard);
+        let call = PeerCall { number, depth: pending.depth, call: pending.call, once };
+        if let Role::Branch(branch) = &mut transaction.role {
+            return branch.tell(ToHome::Call(call), world);
+        }
+        if matches!(transaction.role, Role::Alone) {
+            transaction.role = Role::Home(self.new_coordination(transaction.nonce()));
+        }
+        let begin = begin(&transaction.origin, transaction.program, to, world);
+        if let Role::Home(home) = &mut transaction.role {
+            home.open_calls += 1;
+            home.calls.insert(number, PassedOn { to, from: None, is_open: true, is_taken_back: false });
+            home.tell(to, ToBranch::Call(begin, call), world);
+        }
+    }
+
+    /// Tells another shard what its call to this one gave.
+    pub(crate) fn answer_away(
+        &mut self,
+        transaction: &mut Transaction,
+        number: CallNumber,
+        result: Result<Bytes, Error>,
+        world: &mut World<'_>,
+    ) {
+        match &mut transaction.role {
+            Role::Branch(branch) => branch.answer(number, result, world),
+            Role::Home(home) => {
+                home.close(number);
+                if let Some(from) = home.calls.get(&number).and_then(|call| call.from) {
+                    home.tell(from, ToBranch::Result(number, result), world);
+                }
+            }
+            Role::Alone => {}
+        }
+    }
+
+    /// Has other shards take back what calls did whose callers have failed since.
+    pub(crate) fn take_back_away(&mut self, transaction: &mut Transaction, world: &mut World<'_>) {
+        while let Some(number) = transaction.to_take_back.pop() {
+            match &mut transaction.role {
+                Role::Branch(branch) => branch.tell(ToHome::TakeBack(number), world),
+                Role::Home(home) => {
+                    home.close(number);
+                    let (own, call) = (home.id.home, home.calls.get_mut(&number));
+                    let Some(call) = call.filter(|call| !call.is_taken_back) else {
+                        continue;
+                    };
+                    call.is_taken_back = true;
+                    let to = call.to;
+                    if to == own {
+                        transaction.fail(number, world);
+                    } else {
+                        home.taking_back += 1;
+                        home.tell(to, ToBranch::TakeBack(number), world);
+                    }
+                }
+                Role::Alone => {}
+            }
+        }
+    }
+
+    /// Everything has run: asks every participant to make its part durable. The transaction goes
+    /// on when all of them have answered.
+    pub(crate) fn ask_for_votes(
+        &mut self,
+        mut transaction: Transaction,
+        result: Result<Output, Error>,
+        world: &mut World<'_>,
+    ) {
+        // What a workflow's call gives is journalled here, but kept over there as well.
+        let is_bare = !transaction.has_effects() && transaction.origin.info().idempotency_key.is_none();
+        let may_delegate = is_bare && !matches!(transaction.origin, Origin::Message { .. });
+        let Role::Home(home) = &mut transaction.role else {
+            return;
+        };
+        let shards: Vec<ShardId> = home.participants.keys().copied().collect();
+        let is_delegated = may_delegate && shards.len() == 1;
+        for shard in shards {
+            match &result {
+                Ok(_) => home.tell(shard, ToBranch::Prepare { is_delegated }, world),
+                Err(_) => home.send(shard, PeerBody::Abort { is_answered: true }, world),
+            }
+        }
+        match result {
+            Ok(output) => {
+                home.ending = Some(Ending::Commit { output, is_delegated });
+                self.suspend(transaction, world);
+            }
+            Err(error) => {
+                home.ending = Some(Ending::Fail(error));
+                self.end_frames(&mut transaction, world);
+                let deadline = Self::deadline(&transaction.origin, world);
+                self.suspended.insert(transaction.nonce(), Suspended { transaction, deadline });
+            }
+        }
+    }
+
+    /// Nothing of the transaction runs any more, and it holds nothing.
+    fn end_frames(&mut self, transaction: &mut Transaction, world: &mut World<'_>) {
+        self.drop_frames(transaction, world);
+        self.give_up_locks(transaction);
+        transaction.frames.clear();
+        transaction.ready.clear();
+        transaction.outside.clear();
+        transaction.blocked.clear();
+        transaction.held.clear();
+    }
+
+    /// Gives up this run of a transaction everywhere else.
+    pub(crate) fn abandon(&mut self, home: &Coordination, world: &mut World<'_>) {
+        self.homes.live.remove(&home.id.number);
+        for (shard, participant) in &home.participants {
+            if participant.vote != Some(Vote::Gone) {
+                home.send(*shard, PeerBody::Abort { is_answered: false }, world);
+            }
+        }
+    }
+
+    /// Starts a transaction again once it holds `entity` of another shard.
+    fn park_away(
+        &mut self,
+        origin: Origin,
+        program: Program,
+        (to, entity, is_exclusive): (ShardId, EntityKey, bool),
+        world: &mut World<'_>,
+    ) {
+        let nonce = origin.info().nonce;
+        let begin = begin(&origin, program, to, world);
+        let mut home = self.new_coordination(nonce);
+        home.tell(to, ToBranch::Reserve { begin, entity: entity.clone(), is_exclusive }, world);
+        let deadline = Self::deadline(&origin, world);
+        self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: Some(home) });
+    }
+
+    /// A participant says something to the home.
+    pub(crate) fn home_heard(
+        &mut self,
+        from: ShardId,
+        id: TransactionId,
+        number: u32,
+        message: ToHome,
+        world: &mut World<'_>,
+    ) {
+        let Some(nonce) = self.live_nonce(id) else {
+            return;
+        };
+        if let Some(parked) = self.parked.remove(&nonce) {
+            return self.parked_heard(parked, from, number, message, world);
+        }
+        let Some(Suspended { mut transaction, deadline }) = self.suspended.remove(&nonce) else {
+            return;
+        };
+        if let Role::Home(home) = &mut transaction.role
+            && let Some(participant) = home.participants.get_mut(&from)
+        {
+            participant.heard.add(number, message);
+        }
+        while let Role::Home(home) = &mut transaction.role
+            && let Some(message) = home.participants.get_mut(&from).and_then(|participant| participant.heard.next())
+        {
+            if let Heard::Died(shard, entity, is_exclusive) = self.act_on(&mut transaction, from, message, world) {
+                return self.start_again_at(transaction, (shard, entity, is_exclusive), world);
+            }
+        }
+        self.go_on(transaction, deadline, world);
+    }
+
+    fn live_nonce(&self, id: TransactionId) -> Option<u64> {
+        let is_own = id.home == self.options.shard && id.incarnation == self.options.incarnation;
+        is_own.then(|| self.homes.live.get(&id.number).copied()).flatten()
+    }
+
+    /// Runs what can be run, or ends what has been voted on.
+    fn go_on(&mut self, mut transaction: Transaction, deadline: UnixMillis, world: &mut World<'_>) {
+        let Role::Home(home) = &mut transaction.role else {
+            return self.drive(transaction, world);
+        };
+        if matches!(transaction.result, Some(Err(_))) || home.ending.is_none() {
+            // A vote that was asked for meanwhile is void.
+            home.ending = None;
+            return self.drive(transaction, world);
+        }
+        let is_decided = home.participants.values().all(|participant| participant.vote.is_some());
+        match home.ending.take() {
+            Some(ending) if is_decided => self.conclude(transaction, ending, world),
+            ending => {
+                home.ending = ending;
+                self.suspended.insert(transaction.nonce(), Suspended { transaction, deadline });
+            }
+        }
+    }
+
+    fn parked_heard(&mut self, mut parked: Parked, from: ShardId, number: u32, message: ToHome, world: &mut World<'_>) {
+        let next = parked.away.as_mut().and_then(|home| {
+            let participant = home.participants.get_mut(&from)?;
+            participant.heard.add(number, message);
+            participant.heard.next()
+        });
+        match next {
+            Some(ToHome::Reserved) => self.unpark_away(parked, world),
+            Some(ToHome::Failed(error)) => self.give_up_parked(parked, error, world),
+            _ => {
+                self.parked.insert(parked.origin.info().nonce, parked);
+            }
+        }
+    }
+
+    /// Ends a transaction that never got to start.
+    pub(crate) fn give_up_parked(&mut self, parked: Parked, error: Error, world: &mut World<'_>) {
+        match &parked.away {
+            Some(home) => self.abandon(home, world),
+            None => {
+                self.locks.release(&parked.entity, parked.origin.info().nonce);
+                self.freed.push_back(parked.entity);
+            }
+        }
+        self.fail_origin(parked.origin, error, world);
+    }
+
+    fn unpark_away(&mut self, mut parked: Parked, world: &mut World<'_>) {
+        let Some(home) = parked.away.take() else {
+            return;
+        };
+        if let Err(Role::Home(home)) = self.starts_again(parked.origin, Vec::new(), Role::Home(home), world) {
+            self.abandon(&home, world);
+        }
+    }
+
+    fn start_again_at(
+        &mut self,
+        mut transaction: Transaction,
+        place: (ShardId, EntityKey, bool),
+        world: &mut World<'_>,
+    ) {
+        self.drop_frames(&transaction, world);
+        self.give_up_locks(&transaction);
+        if let Role::Home(home) = std::mem::replace(&mut transaction.role, Role::Alone) {
+            self.abandon(&home, world);
+        }
+        self.restarts += 1;
+        let program = transaction.program;
+        self.park_away(transaction.into_origin(), program, place, world);
+    }
+
+    fn act_on(
+        &mut self,
+        transaction: &mut Transaction,
+        from: ShardId,
+        message: ToHome,
+        world: &mut World<'_>,
+    ) -> Heard {
+        match message {
+            ToHome::Call(call) => self.pass_on(transaction, from, call, world),
+            ToHome::Result(number, result) => passed_back(transaction, number, result, world),
+            ToHome::TakeBack(number) => {
+                transaction.to_take_back.push(number);
+                self.take_back_away(transaction, world);
+            }
+            ToHome::TakenBack => {
+                if let Role::Home(home) = &mut transaction.role {
+                    home.taking_back = home.taking_back.saturating_sub(1);
+                }
+            }
+            ToHome::Died { entity, is_exclusive } => {
+                if let Role::Home(home) = &mut transaction.role {
+                    home.vote(from, Vote::Gone);
+                    if !matches!(home.ending, Some(Ending::Fail(_))) {
+                        return Heard::Died(from, entity, is_exclusive);
+                    }
+                }
+            }
+            ToHome::Failed(error) => self.participant_failed(transaction, from, error),
+            ToHome::Prepared => vote(transaction, from, Vote::Prepared),
+            ToHome::ReadOnly | ToHome::Committed => vote(transaction, from, Vote::Gone),
+            // Heard while parked, or doubled.
+            ToHome::Reserved => {}
+        }
+        Heard::GoOn
+    }
+
+    fn participant_failed(&mut self, transaction: &mut Transaction, from: ShardId, error: Error) {
+        if let Role::Home(home) = &mut transaction.role
+            && !home.has_voted(from)
+        {
+            home.vote(from, Vote::Gone);
+            if !matches!(home.ending, Some(Ending::Fail(_))) {
+                transaction.result = Some(Err(error));
+            }
+        }
+    }
+
+    fn pass_on(&mut self, transaction: &mut Transaction, from: ShardId, call: PeerCall, world: &mut World<'_>) {
+        let number = call.number;
+        let to = shard_of_key(&call.call.key, self.options.shard_count);
+        transaction.call_count += 1;
+        transaction.writes_away |= world.catalog.kind(call.call.handler) == HandlerKind::Transaction;
+        let is_too_many = transaction.call_count > limits::CALLS_PER_TRANSACTION;
+        let begin = begin(&transaction.origin, transaction.program, to, world);
+        let Role::Home(home) = &mut transaction.role else {
+            return;
+        };
+        if is_too_many {
+            let message = format!("more than {} calls in one transaction", limits::CALLS_PER_TRANSACTION);
+            let error = Error::new(ErrorCode::OperationLimit, message);
+            return home.tell(from, ToBranch::Result(number, Err(error)), world);
+        }
+        home.open_calls += 1;
+        home.calls.insert(number, PassedOn { to, from: Some(from), is_open: true, is_taken_back: false });
+        if to == home.id.home {
+            let PeerCall { depth, call, .. } = call;
+            let parent = Parent::Shard(number);
+            transaction.ready.push_back(Action::Call(PendingCall { parent, owner: Some(number), depth, call }));
+        } else {
+            home.tell(to, ToBranch::Call(begin, call), world);
+        }
+    }
+
+    /// Everybody has voted.
+    fn conclude(&mut self, mut transaction: Transaction, ending: Ending, world: &mut World<'_>) {
+        self.give_up_locks(&transaction);
+        let Role::Home(home) = std::mem::replace(&mut transaction.role, Role::Alone) else {
+            return;
+        };
+        self.homes.live.remove(&home.id.number);
+        let is_prepared = |(_, participant): &(&ShardId, &Participant)| participant.vote == Some(Vote::Prepared);
+        let prepared: Vec<ShardId> = home.participants.iter().filter(is_prepared).map(|(shard, _)| *shard).collect();
+        match ending {
+            Ending::Fail(error) => self.roll_back(transaction, error, world),
+            Ending::Commit { output, .. } => {
+                let decision = (!prepared.is_empty()).then_some((home.id, &prepared[..]));
+                if !self.commit(transaction, output, decision, world) {
+                    for shard in prepared {
+                        home.send(shard, PeerBody::Abort { is_answered: false }, world);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The write that commits a transaction over several shards.
+    pub(crate) fn decision_write(&self, id: TransactionId, participants: &[ShardId]) -> Write {
+        let decision = Decision { participants: participants.to_vec() };
+        Write {
+            entity: self.bookkeeping.decisions.clone(),
+            field: id.to_bytes()[..].into(),
+            value: Some(Value::new(ValueKind::Bytes, &decision.encode())),
+        }
+    }
+
+    /// A decision is in the log: tells the participants once it is durable.
+    pub(crate) fn decided(&mut self, id: TransactionId, participants: &[ShardId], lsn: Lsn, world: &mut World<'_>) {
+        let waiting = participants.iter().copied().collect();
+        self.homes.decisions.insert(id, Decided { lsn, waiting, is_new: true });
+        for shard in participants {
+            let message = PeerMessage { from: self.options.shard, transaction: id, body: PeerBody::Commit };
+            self.held.release(Leaving::Peer(*shard, message), lsn, self.durable, world.outputs);
+        }
+    }
+
+    /// A participant has no part in a transaction any more.
+    pub(crate) fn home_heard_ended(&mut self, from: ShardId, id: TransactionId, world: &mut World<'_>) {
+        if let Some(decided) = self.homes.decisions.get_mut(&id) {
+            decided.waiting.remove(&from);
+            if decided.waiting.is_empty() {
+                self.homes.decisions.remove(&id);
+                self.homes.confirmed.push(id);
+            }
+        } else if let Some(nonce) = self.live_nonce(id)
+            && let Some(Suspended { mut transaction, deadline }) = self.suspended.remove(&nonce)
+        {
+            if let Role::Home(home) = &mut transaction.role
+                && matches!(home.ending, Some(Ending::Fail(_)))
+            {
+                home.vote(from, Vote::Gone);
+            }
+            self.go_on(transaction, deadline, world);
+        }
+    }
+
+    /// A participant's part is lost.
+    pub(crate) fn home_heard_lost(&mut self, from: ShardId, id: TransactionId, error: Error, world: &mut World<'_>) {
+        let Some(nonce) = self.live_nonce(id) else {
+            return;
+        };
+        if let Some(parked) = self.parked.remove(&nonce) {
+            return self.give_up_parked(parked, error, world);
+        }
+        if let Some(Suspended { mut transaction, deadline }) = self.suspended.remove(&nonce) {
+            self.participant_failed(&mut transaction, from, error);
+            self.go_on(transaction, deadline, world);
+        }
+    }
+
+    /// A participant asks what has become of a transaction. One that neither runs nor is
+    /// committed is aborted, and nobody can commit it any more.
+    pub(crate) fn home_heard_inquiry(&mut self, from: ShardId, id: TransactionId, world: &mut World<'_>) {
+        let body = match self.homes.decisions.get(&id) {
+            Some(decided) if decided.lsn <= self.durable => PeerBody::Commit,
+            Some(_) => return,
+            None if self.live_nonce(id).is_some() => return,
+            None => PeerBody::Abort { is_answered: false },
+        };
+        world.outputs.peer(from, PeerMessage { from: self.options.shard, transaction: id, body });
+    }
+
+    /// Tells participants again that have not confirmed, and forgets what all have confirmed.
+    pub(crate) fn look_after_decisions(&mut self, world: &mut World<'_>) {
+        let own = self.options.shard;
+        for (id, decided) in &mut self.homes.decisions {
+            if decided.lsn > self.durable || std::mem::take(&mut decided.is_new) {
+                continue;
+            }
+            for shard in &decided.waiting {
+                world.outputs.peer(*shard, PeerMessage { from: own, transaction: *id, body: PeerBody::Commit });
+            }
+        }
+        if !world.is_read_only {
+            self.forget_confirmed(world);
+        }
+    }
+
+    /// Deletes the decisions that everybody has confirmed.
+    fn forget_confirmed(&mut self, world: &mut World<'_>) {
+        while !self.homes.confirmed.is_empty() {
+            let count = self.homes.confirmed.len().min(FORGET_AT_ONCE);
+            let entity = self.bookkeeping.decisions.clone();
+            let write =
+                |id: TransactionId| Write { entity: entity.clone(), field: id.to_bytes()[..].into(), value: None };
+            let writes: Vec<Write> = self.homes.confirmed.drain(..count).map(write).collect();
+            self.append(writes, world);
+        }
+    }
+}
+
+fn vote(transaction: &mut Transaction, from: ShardId, vote: Vote) {
+    if let Role::Home(home) = &mut transaction.role {
+        home.vote(from, vote);
+    }
+}
+
+/// A call to another shard has ended: resumes whoever awaits it, or passes the result on.
+fn passed_back(transaction: &mut Transaction, number: CallNumber, result: Result<Bytes, Error>, world: &mut World<'_>) {
+    let Role::Home(home) = &mut transaction.role else {
+        return;
+    };
+    home.close(number);
+    let Some(call) = home.calls.get(&number).filter(|call| !call.is_taken_back) else {
+        return;
+    };
+    let from = call.from;
+    if result.is_err() {
+        // Who failed has taken its effects back itself.
+        home.calls.remove(&number);
+    }
+    match from {
+        Some(shard) => home.tell(shard, ToBranch::Result(number, result), world),
+        None => transaction.away_ended(number, result),
+    }
+}
+
+/// What a participant is told of a transaction.
+fn begin(origin: &Origin, program: Program, to: ShardId, world: &World<'_>) -> Begin {
+    let index = SEED_INDEX + u32::from(to.0);
+    let seed = match origin.route_key() {
+        Some(key) => world.entropy.draw_keyed(key, index),
+        None => world.entropy.draw(origin.info().nonce, index),
+    };
+    Begin { program, time: origin.info().time, age: origin.age(), seed }
+}

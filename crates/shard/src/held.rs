@@ -1,0 +1,66 @@
+//! What leaves the shard only once everything it depends on is durable: replies to requests, and
+//! votes and confirmations to other shards.
+
+use std::collections::VecDeque;
+
+use millrace_base::{Error, Lsn, ShardId};
+
+use crate::peer::PeerMessage;
+use crate::request::{Reply, Token};
+use crate::world::Outputs;
+
+/// Something that leaves.
+pub(crate) enum Leaving {
+    Reply(Token, Result<Reply, Error>),
+    Peer(ShardId, PeerMessage),
+}
+
+impl Leaving {
+    fn leave(self, outputs: &mut dyn Outputs) {
+        match self {
+            Leaving::Reply(token, result) => outputs.reply(token, result),
+            Leaving::Peer(to, message) => outputs.peer(to, message),
+        }
+    }
+}
+
+/// What waits, in the order of the entries it depends on.
+#[derive(Default)]
+pub(crate) struct Held {
+    held: VecDeque<(Lsn, Leaving)>,
+}
+
+impl Held {
+    /// Lets something leave now if what it depends on is durable, or keeps it until it is.
+    pub(crate) fn release(&mut self, leaving: Leaving, depends_on: Lsn, durable: Lsn, outputs: &mut dyn Outputs) {
+        if depends_on <= durable {
+            return leaving.leave(outputs);
+        }
+        let at = self.held.partition_point(|(lsn, _)| *lsn <= depends_on);
+        self.held.insert(at, (depends_on, leaving));
+    }
+
+    /// Lets everything leave that depends on nothing after `durable`.
+    pub(crate) fn durable(&mut self, durable: Lsn, outputs: &mut dyn Outputs) {
+        while self.held.front().is_some_and(|(lsn, _)| *lsn <= durable) {
+            if let Some((_, leaving)) = self.held.pop_front() {
+                leaving.leave(outputs);
+            }
+        }
+    }
+
+    /// Answers every request that still waits with `error`: whether it took effect is unknown.
+    /// Other shards are told nothing: what they wait for never became durable.
+    pub(crate) fn fail(&mut self, error: &Error, outputs: &mut dyn Outputs) {
+        for (_, leaving) in self.held.drain(..) {
+            if let Leaving::Reply(token, _) = leaving {
+                outputs.reply(token, Err(error.clone()));
+            }
+        }
+    }
+
+    /// How much waits.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+}

@@ -1,0 +1,176 @@
+//! What people look at and look after: workflows, their journals, and dead letters.
+
+use std::collections::BTreeSet;
+
+use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value};
+use millrace_format::{DeadLetterRecord, Outcome, OutcomeResult, WorkflowRecord, Write};
+use millrace_store::{Store, StoreError};
+
+use crate::commit::{decode_failed, read_only};
+use crate::host::store_failed;
+use crate::inbox::inbox_field;
+use crate::outcomes::{invocation_field, service_fingerprint};
+use crate::request::{Bookkeeping, Reply, Sequence, Token, WorkflowView};
+use crate::shard::Shard;
+use crate::world::World;
+
+/// Rows of a journal deleted with one outcome.
+const JOURNAL_ROWS: usize = 2 * millrace_base::limits::WORKFLOW_OPERATIONS as usize;
+
+type Rows = Vec<(Box<[u8]>, Value)>;
+
+/// The app versions, by name and fingerprint, that workflows of a shard run in. For drivers, which
+/// have to load them before the shard starts.
+///
+/// # Errors
+/// [`StoreError`] when the rows cannot be read.
+pub fn workflow_versions(store: &mut Store) -> Result<BTreeSet<(String, u64)>, StoreError> {
+    let rows = store.scan_fields(&Bookkeeping::new().workflows, b"", None, usize::MAX)?;
+    let records = rows.into_iter().filter_map(|(_, value)| WorkflowRecord::decode(value.content()).ok());
+    Ok(records.map(|record| (record.app, record.version)).collect())
+}
+
+impl Shard {
+    /// What is known of a workflow; `None` for an invocation that is none.
+    pub(crate) fn workflow_view(&mut self, id: Sequence) -> Result<Option<WorkflowView>, Error> {
+        let entities = [&self.bookkeeping.workflows, &self.bookkeeping.ended_workflows];
+        let mut found = None;
+        for entity in entities {
+            let value = self.store.get(entity, &id.encode()).map_err(|error| store_failed(&error))?;
+            found = found.or(value.cloned());
+        }
+        let Some(value) = found else {
+            return Ok(None);
+        };
+        let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
+        let journal = self.journal(id)?;
+        let waits_for = self.workflows.live.get(&id).map(|workflow| workflow.waits_for()).unwrap_or_default();
+        Ok(Some(WorkflowView { record, journal, waits_for }))
+    }
+
+    /// Workflows after `after`, those that have not ended first. Whether the last one of a page has
+    /// ended says where the next page begins.
+    pub fn list_workflows(
+        &mut self,
+        token: Token,
+        after: Option<(bool, Sequence)>,
+        limit: usize,
+        world: &mut World<'_>,
+    ) {
+        if self.refuses(token, world) {
+            return;
+        }
+        let result = self.workflow_rows(after, limit).map_err(|error| store_failed(&error));
+        let result = result.and_then(|(rows, has_more)| {
+            let with_outcome = |(field, value): (Box<[u8]>, Value)| {
+                let id = Sequence::decode(&field).unwrap_or_default();
+                let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
+                let outcome = self.outcome(&invocation_field(id))?.unwrap_or_else(|| Outcome {
+                    expires: UnixMillis(0),
+                    fingerprint: service_fingerprint(&record.app, &record.service),
+                    result: OutcomeResult::Pending,
+                });
+                Ok((id, record, outcome))
+            };
+            let items = rows.into_iter().map(with_outcome).collect::<Result<_, Error>>()?;
+            Ok(Reply::Workflows(items, has_more))
+        });
+        let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
+        self.reply_when_durable(token, result, depends_on, world);
+    }
+
+    fn workflow_rows(&mut self, after: Option<(bool, Sequence)>, limit: usize) -> Result<(Rows, bool), StoreError> {
+        let mut rows = Vec::new();
+        let (skips_live, after) = match after {
+            Some((has_ended, id)) => (has_ended, Some(id.encode())),
+            None => (false, None),
+        };
+        let after = after.as_ref().map(|bytes| &bytes[..]);
+        if !skips_live {
+            rows = self.store.scan_fields(&self.bookkeeping.workflows, b"", after, limit + 1)?;
+        }
+        if rows.len() <= limit {
+            let after = if skips_live { after } else { None };
+            let left = limit + 1 - rows.len();
+            rows.extend(self.store.scan_fields(&self.bookkeeping.ended_workflows, b"", after, left)?);
+        }
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        Ok((rows, has_more))
+    }
+
+    /// The row and the journal of a workflow whose outcome has expired.
+    pub(crate) fn add_workflow_deletions(&mut self, id: Sequence, writes: &mut Vec<Write>) {
+        let ended = self.bookkeeping.ended_workflows.clone();
+        if !matches!(self.store.get(&ended, &id.encode()), Ok(Some(_))) {
+            return;
+        }
+        writes.push(Write { entity: ended, field: id.encode()[..].into(), value: None });
+        let journal = self.bookkeeping.journal.clone();
+        let rows = self.store.scan_fields(&journal, &id.encode(), None, JOURNAL_ROWS).unwrap_or_default();
+        writes.extend(rows.into_iter().map(|(field, _)| Write { entity: journal.clone(), field, value: None }));
+    }
+
+    /// Dead letters after `after`.
+    pub fn list_dead_letters(&mut self, token: Token, after: Option<&[u8]>, limit: usize, world: &mut World<'_>) {
+        if self.refuses(token, world) {
+            return;
+        }
+        let rows = self.store.scan_fields(&self.bookkeeping.dead, b"", after, limit + 1);
+        let result = rows.map_err(|error| store_failed(&error)).map(|mut rows| {
+            let has_more = rows.len() > limit;
+            rows.truncate(limit);
+            // What cannot be read as a message of this version cannot be shown or run either.
+            let letter = |(field, value): (Box<[u8]>, Value)| {
+                DeadLetterRecord::decode(value.content()).ok().map(|letter| (field, letter))
+            };
+            Reply::DeadLetters(rows.into_iter().filter_map(letter).collect(), has_more)
+        });
+        let depends_on = self.store.entity_lsn(&self.bookkeeping.dead);
+        self.reply_when_durable(token, result, depends_on, world);
+    }
+
+    /// Drops a dead letter, or has it tried again from its first attempt.
+    pub fn end_dead_letter(&mut self, token: Token, field: &[u8], is_retried: bool, world: &mut World<'_>) {
+        if self.refuses(token, world) {
+            return;
+        }
+        let ended = self.dead_letter(field).and_then(|letter| {
+            if world.is_read_only { Err(read_only()) } else { Ok(self.write_end(field, letter, is_retried, world)) }
+        });
+        self.answer_done(token, ended, world);
+        self.settle(world);
+    }
+
+    /// A dead letter, to find out whose it is.
+    pub fn read_dead_letter(&mut self, token: Token, field: &[u8], world: &mut World<'_>) {
+        if self.refuses(token, world) {
+            return;
+        }
+        let letter = self.dead_letter(field).map(|letter| Reply::DeadLetters(vec![(field.into(), letter)], false));
+        let depends_on = self.store.entity_lsn(&self.bookkeeping.dead);
+        self.reply_when_durable(token, letter, depends_on, world);
+    }
+
+    fn dead_letter(&mut self, field: &[u8]) -> Result<DeadLetterRecord, Error> {
+        let found = self.store.get(&self.bookkeeping.dead, field).map_err(|error| store_failed(&error))?;
+        let unknown = || Error::new(ErrorCode::UnknownInvocation, "no such dead letter");
+        DeadLetterRecord::decode(found.ok_or_else(unknown)?.content()).map_err(|error| decode_failed(&error))
+    }
+
+    fn write_end(&mut self, field: &[u8], letter: DeadLetterRecord, is_retried: bool, world: &mut World<'_>) -> Lsn {
+        let mut writes = vec![Write { entity: self.bookkeeping.dead.clone(), field: field.into(), value: None }];
+        if is_retried {
+            let mut message = letter.message;
+            (message.attempts, message.due) = (0, world.now);
+            if let Some(id) = Sequence::decode(field).filter(|_| message.keeps_outcome) {
+                // Whoever sent it knows it by the place it had.
+                message.invocation.get_or_insert((self.options.shard, id.lsn, id.index));
+            }
+            let sequence = Sequence { lsn: self.store.lsn().next(), index: 0 };
+            let write = self.inbox_write(&inbox_field(message.due, sequence), &message);
+            writes.push(write);
+        }
+        self.append(writes, world)
+    }
+}

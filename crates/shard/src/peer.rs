@@ -1,0 +1,208 @@
+//! What shards say to each other about a transaction that touches several of them.
+//!
+//! Every such transaction has a *home*, the shard that started it and coordinates it; the others
+//! are *participants*, and what runs of it there is a *branch*. Only home and participant talk to
+//! each other: a branch that calls an entity of a third shard asks the home to pass the call on,
+//! so the home knows every call and every participant.
+//!
+//! What the two say to each other while the transaction runs is numbered, per participant and
+//! direction, and taken in that order, once: the transport may delay, double and reorder. What
+//! ends a transaction ([`PeerBody::Commit`] and below) is not numbered; it may come at any time,
+//! any number of times, and only names the transaction.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, Error, ShardId, TransactionId, UnixMillis};
+use millrace_func::{NestedCall, Program};
+
+/// One message between two shards about one transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerMessage {
+    /// Who sends it.
+    pub from: ShardId,
+    /// What it is about.
+    pub transaction: TransactionId,
+    /// What it says.
+    pub body: PeerBody,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerBody {
+    /// From the home, the n-th to this participant, from 1.
+    ToBranch(u32, ToBranch),
+    /// From a participant, its n-th to the home, from 1.
+    ToHome(u32, ToHome),
+    /// From the home: it is committed, durably.
+    Commit,
+    /// From the home: it is not committed and never will be. The participant answers
+    /// [`PeerBody::Ended`] if `is_answered`, once what it has read is durable.
+    Abort {
+        /// Whether the home waits for the answer.
+        is_answered: bool,
+    },
+    /// From a participant: it has no part in the transaction any more, and what it has read or
+    /// applied is durable.
+    Ended,
+    /// From a participant: what has become of it?
+    Inquire,
+    /// From a participant: its part is lost, for this reason.
+    Lost(Error),
+    /// From the home: the result kept at `PeerCall::once` is not needed any more.
+    Forget(Box<[u8]>),
+}
+
+/// One call across shards. The number is unique in the node's process.
+pub type CallNumber = u64;
+
+/// A call on its way to the shard of its entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerCall {
+    /// Names it.
+    pub number: CallNumber,
+    /// How deep the callee is nested.
+    pub depth: usize,
+    /// What to run.
+    pub call: NestedCall,
+    /// Where the participant keeps the result if it commits alone, so that the call happens once
+    /// however often it is made: set for the calls of workflows, which are made again after a crash.
+    pub once: Option<Box<[u8]>>,
+}
+
+/// What a participant has to know to take part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// The app version.
+    pub program: Program,
+    /// Its `ctx.now()`.
+    pub time: UnixMillis,
+    /// Its place in the order of transactions.
+    pub age: (u64, u64),
+    /// What the participant's random bits depend on.
+    pub seed: u64,
+}
+
+/// What a home says to a participant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToBranch {
+    /// Hold this entity before the transaction starts (again).
+    Reserve {
+        /// The transaction.
+        begin: Begin,
+        /// Which entity.
+        entity: EntityKey,
+        /// Alone, or shared with others who only read.
+        is_exclusive: bool,
+    },
+    /// Run this call.
+    Call(Begin, PeerCall),
+    /// The call that the participant had passed on has ended.
+    Result(CallNumber, Result<Bytes, Error>),
+    /// Take back what this call did, and end it if it still runs.
+    TakeBack(CallNumber),
+    /// The transaction has run: make your part durable, and vote.
+    Prepare {
+        /// Nobody else has anything to write: commit at once, the vote says so.
+        is_delegated: bool,
+    },
+}
+
+/// What a participant says to the home.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToHome {
+    /// The entity asked for is held.
+    Reserved,
+    /// Pass this call on to the shard of its entity.
+    Call(PeerCall),
+    /// A call has ended.
+    Result(CallNumber, Result<Bytes, Error>),
+    /// What these calls did, which this participant had asked for, has to be taken back.
+    TakeBack(CallNumber),
+    /// What the home wanted taken back is.
+    TakenBack,
+    /// An older transaction holds this entity: start again when it is free.
+    Died {
+        /// Which entity.
+        entity: EntityKey,
+        /// Alone, or shared with others who only read.
+        is_exclusive: bool,
+    },
+    /// It cannot take part, or a call that nobody awaited failed: the transaction has failed.
+    Failed(Error),
+    /// It has a durable part to commit, and will when told so.
+    Prepared,
+    /// It has only read, all of it durable; it has no further part in the transaction.
+    ReadOnly,
+    /// It has committed, durably, as it was asked to.
+    Committed,
+}
+
+impl PeerMessage {
+    /// The program this message names. Programs are numbered by each core for itself; between
+    /// cores a message carries the number of the deployment instead, and whoever carries it
+    /// translates.
+    pub fn programs(&mut self) -> impl Iterator<Item = &mut Program> {
+        let (begin, call) = match &mut self.body {
+            PeerBody::ToBranch(_, ToBranch::Reserve { begin, .. }) => (Some(begin), None),
+            PeerBody::ToBranch(_, ToBranch::Call(begin, call)) => (Some(begin), Some(call)),
+            PeerBody::ToHome(_, ToHome::Call(call)) => (None, Some(call)),
+            _ => (None, None),
+        };
+        let begin = begin.map(|begin| &mut begin.program);
+        begin.into_iter().chain(call.map(|call| &mut call.call.handler.program))
+    }
+}
+
+/// The order of what one side says, restored by the other.
+pub(crate) struct Ordered<T> {
+    next: u32,
+    early: BTreeMap<u32, T>,
+}
+
+/// How many messages may come before one that is late. More are dropped: the transaction then
+/// fails by its deadline.
+const EARLY_MESSAGES: usize = 4096;
+
+impl<T> Default for Ordered<T> {
+    fn default() -> Self {
+        Self { next: 1, early: BTreeMap::new() }
+    }
+}
+
+impl<T> Ordered<T> {
+    /// Takes a message in; what can be acted on now comes out of [`Ordered::next`].
+    pub(crate) fn add(&mut self, number: u32, message: T) {
+        if number >= self.next && self.early.len() < EARLY_MESSAGES {
+            self.early.entry(number).or_insert(message);
+        }
+    }
+
+    /// Of somebody whose first message has been taken already.
+    pub(crate) fn after_first() -> Self {
+        Self { next: 2, ..Self::default() }
+    }
+
+    /// The next message in order, if it is there.
+    pub(crate) fn next(&mut self) -> Option<T> {
+        let message = self.early.remove(&self.next)?;
+        self.next += 1;
+        Some(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_in_order_and_once() {
+        let mut ordered = Ordered::default();
+        let mut taken = Vec::new();
+        for number in [2, 1, 1, 4, 2, 3, 4, 5] {
+            ordered.add(number, number);
+            taken.extend(std::iter::from_fn(|| ordered.next()));
+        }
+        assert_eq!(taken, [1, 2, 3, 4, 5]);
+    }
+}

@@ -1,0 +1,3 @@
+import { stock } from "./_stock.ts";
+
+export default stock("flight");

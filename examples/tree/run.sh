@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# Serves this example alone: PORT=8080 DATA=data/tree examples/tree/run.sh
+. "$(dirname "$0")/../lib.sh"
+run_example tree

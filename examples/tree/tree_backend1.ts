@@ -1,0 +1,3 @@
+import { counter } from "./_counter.ts";
+
+export default counter();
