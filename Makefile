@@ -11,7 +11,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build test bench fuzz types audit clean-data
+.PHONY: help run build test bench bench-transactions fuzz types audit clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -30,6 +30,10 @@ test: ## run every check and test, installing what they need
 bench: build ## measure and compare; results go to docs/benchmarks (BENCH="--only login-100 --rounds 3")
 	@cargo build --quiet --release --locked -p millrace-bench
 	@bench/run.sh $(BENCH)
+
+bench-transactions: build ## measure transactions and the matrix (BENCH="--part table --only hotel,hot --rounds 5")
+	@cargo build --quiet --release --locked -p millrace-bench
+	@bench/run-transactions.sh $(BENCH)
 
 fuzz: ## fuzz every decoder for a minute each (SECONDS_EACH=, TARGETS="entry role")
 	@scripts/install-missing.sh fuzz

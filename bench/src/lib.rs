@@ -11,6 +11,7 @@ pub mod machine;
 pub mod publish;
 pub mod server;
 pub mod small;
+pub mod transactions;
 
 /// What stops a comparison, for a person.
 pub type Outcome<T> = Result<T, String>;

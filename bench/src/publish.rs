@@ -106,7 +106,7 @@ fn range(values: &[f64]) -> (f64, f64) {
 }
 
 /// One row per side, in the order the sides first ran; medians over the rounds.
-fn side_rows(runs: &[Measured]) -> Vec<String> {
+pub(crate) fn side_rows(runs: &[Measured]) -> Vec<String> {
     let mut names: Vec<&str> = Vec::new();
     for run in runs {
         if !names.contains(&run.side.as_str()) {

@@ -1,6 +1,7 @@
 //! Servers to measure: started on their own CPUs with a data folder of their own, stopped and
 //! cleaned up after.
 
+use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -39,8 +40,10 @@ pub struct Setup {
     pub limit: PathBuf,
     /// The folder of example apps.
     pub examples: PathBuf,
-    /// The folder of the Express rival.
-    pub express: PathBuf,
+    /// The folder of apps that exist for measuring only.
+    pub apps: PathBuf,
+    /// The folder of the rivals.
+    pub rivals: PathBuf,
     /// Where data folders are made: on the disk to be measured.
     pub data: PathBuf,
     /// The CPUs of servers, as taskset takes them.
@@ -54,7 +57,7 @@ pub struct Setup {
 pub enum Kind {
     /// A Millrace node.
     Millrace {
-        /// The example deployed on it.
+        /// The example, or app for measuring, deployed on it.
         app: &'static str,
         /// As its flag of this name.
         durability: &'static str,
@@ -70,11 +73,25 @@ pub enum Kind {
         /// Whether every write is synced before its reply.
         is_durable: bool,
     },
+    /// A rival that is several processes, which its `start.sh` starts.
+    Rival {
+        /// Its folder in that of the rivals.
+        folder: &'static str,
+    },
+}
+
+impl Setup {
+    fn app(&self, name: &str) -> PathBuf {
+        let example = self.examples.join(name);
+        if example.is_dir() { example } else { self.apps.join(name) }
+    }
 }
 
 /// A running server. Dropping it kills its processes.
 pub struct Server {
     children: Vec<Child>,
+    /// What a rival's script has started, by its own account.
+    started: Vec<u32>,
     /// Where it listens.
     pub address: SocketAddr,
     /// From starting the process to its first reply.
@@ -103,7 +120,8 @@ impl Server {
     pub fn start_in(kind: &Kind, setup: &Setup, folder: &Path) -> Outcome<Self> {
         let address = free_address()?;
         let port = address.port().to_string();
-        let mut server = Self { children: Vec::new(), address, ready_after: Duration::ZERO, folder: None };
+        let mut server =
+            Self { children: Vec::new(), started: Vec::new(), address, ready_after: Duration::ZERO, folder: None };
         match kind {
             Kind::Limit => server.spawn(setup, &setup.limit, &["--port", &port], &[])?,
             Kind::Store { is_durable } => server.spawn_store(setup, folder, &port, *is_durable)?,
@@ -111,40 +129,62 @@ impl Server {
                 let store = free_address()?.port().to_string();
                 server.spawn_store(setup, folder, &store, false)?;
                 wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, store.parse().unwrap_or(0))))?;
-                let script = setup.express.join("server.js");
-                if !setup.express.join("node_modules").is_dir() {
+                let express = setup.rivals.join("express");
+                let script = express.join("server.js");
+                if !express.join("node_modules").is_dir() {
                     return Err("Express is not installed; run bench/rivals/install.sh".to_owned());
                 }
                 let variables = [("PORT", port.as_str()), ("REDIS_PORT", &store), ("NODE_ENV", "production")];
                 server.spawn(setup, Path::new("node"), &[&script.to_string_lossy()], &variables)?;
             }
             Kind::Millrace { app, durability, cores } => {
-                let app = setup.examples.join(app);
-                let (app, data) = (app.to_string_lossy(), folder.to_string_lossy());
-                let (http, cores) = (address.to_string(), cores.to_string());
-                let arguments = [
-                    "serve",
-                    "--app",
-                    &app,
-                    "--data",
-                    &data,
-                    "--http",
-                    &http,
-                    "--cores",
-                    &cores,
-                    "--durability",
-                    durability,
-                ];
-                server.spawn(setup, &setup.millrace, &arguments, &[])?;
+                server.spawn_node(setup, folder, (app, durability, *cores))?;
             }
+            Kind::Rival { folder: name } => server.spawn_rival(setup, folder, name)?,
         }
         let start = Instant::now();
         match kind {
             Kind::Millrace { .. } | Kind::Express => server.wait_until_healthy()?,
             Kind::Limit | Kind::Store { .. } => wait_for_port(address)?,
+            // Its script has waited.
+            Kind::Rival { .. } => {}
         }
         server.ready_after = start.elapsed();
         Ok(server)
+    }
+
+    fn spawn_node(
+        &mut self,
+        setup: &Setup,
+        folder: &Path,
+        (app, durability, cores): (&str, &str, usize),
+    ) -> Outcome<()> {
+        let app = setup.app(app);
+        let (app, data) = (app.to_string_lossy(), folder.to_string_lossy());
+        let (http, cores) = (self.address.to_string(), cores.to_string());
+        let mut arguments = vec!["serve", "--app", &app, "--data", &data, "--http", &http];
+        arguments.extend(["--cores", &cores, "--durability", durability]);
+        self.spawn(setup, &setup.millrace, &arguments, &[("MILLRACE_LOG", "warn")])
+    }
+
+    /// Runs the `start.sh` of a rival, which tells its processes once all of them serve, and stays to
+    /// end them.
+    fn spawn_rival(&mut self, setup: &Setup, folder: &Path, name: &str) -> Outcome<()> {
+        let script = setup.rivals.join(name).join("start.sh");
+        let failed = |error: std::io::Error| format!("cannot run {}: {error}", script.display());
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(&script);
+        command.envs([("WAIT", "1"), ("CPUS", &setup.server_cpus), ("PORT", &self.address.port().to_string())]);
+        command.env("DATA", folder).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let output = child.stdout.take();
+        self.children.push(child);
+        let mut told = String::new();
+        if let Some(mut output) = output {
+            output.read_to_string(&mut told).map_err(failed)?;
+        }
+        self.started = told.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        if self.started.is_empty() { Err(format!("{name} did not start")) } else { Ok(()) }
     }
 
     fn spawn_store(&mut self, setup: &Setup, folder: &Path, port: &str, is_durable: bool) -> Outcome<()> {
@@ -204,14 +244,19 @@ impl Server {
                 small::resp(self.address, &["HSET", &format!("user:{USER}"), "salt", SALT, "hash", &hash])?;
                 Ok(())
             }
-            Kind::Millrace { .. } | Kind::Limit => Ok(()),
+            Kind::Millrace { .. } | Kind::Limit | Kind::Rival { .. } => Ok(()),
         }
     }
 
     /// The processes whose CPU time is the server's.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
-        self.children.iter().map(Child::id).collect()
+        if self.started.is_empty() {
+            return self.children.iter().map(Child::id).collect();
+        }
+        // Helpers that such a server starts and ends as it likes.
+        let is_alive = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
+        self.started.iter().copied().filter(is_alive).collect()
     }
 
     /// Asks it to end, waits, and takes its folder away.

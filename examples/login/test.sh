@@ -67,5 +67,14 @@ call user "$old" login '{"password":"password"}';  expect "login as a call" 200 
 call user "$old" login '{"password":"wrong"}';     expect_like "wrong password as a call" 409 '"aborted"'
 call user "uni-$unique" login '{"password":"pässwörd✓"}'; expect "argon2id as a call" 200 '"ok"'
 call user "nobody-$unique" login '{"password":"x"}'; expect_like "unknown user as a call" 409 '"aborted"'
+mongo() { http GET /user/mongo_login -u "$1:$2"; }
+http GET /user/mongo_login;     refused "an outside login without credentials"
+if curl -s -m 2 -o "$work/outside" http://127.0.0.1:8090/healthz; then
+    mongo alice "correct horse";    expect "an outside user logs in" 200 ok
+    mongo alice wrong;              refused "an outside user's wrong password"
+    mongo "nobody-$unique" x;       refused "somebody the outside database does not know"
+else
+    mongo alice "correct horse";    expect_like "without the gateway" 502 'fetch-failed'
+fi
 http POST /user/login;          expect_like "the wrong method" 405 '"method-not-allowed"'
 finish

@@ -2,11 +2,14 @@
 //
 // Passwords travel through this file as the bytes the client sent, one character a byte (what
 // atob gives). For ASCII that is the text itself, so the common login decodes nothing.
-import { service, query, Abort, type Context, type Request } from "millrace";
+import { service, query, Abort, type Context, type Request, type RouteContext } from "millrace";
 
 const REALM = { "www-authenticate": 'Basic realm="user", charset="UTF-8"' };
 const UNAUTHORIZED = { status: 401, headers: REALM, body: "unauthorized\n" };
 const WRONG = "wrong user or password";
+
+// The gateway of an outside database, which millrace.toml allows to be reached.
+const OUTSIDE = "http://127.0.0.1:8090/users";
 
 // Names are ASCII without `:` (Basic auth ends the name there) and without `{` (which would let
 // strangers choose the shard).
@@ -77,7 +80,8 @@ export const routes = {
     return added ? { status: 201, body: { username } } : { status: 409, body: { error: "the name is taken" } };
   },
 
-  // Not async: the handler's promise is the reply, so a login costs one call and nothing else.
+  // Not async: the handler's promise is the reply, so a login costs one call and nothing else. What
+  // `credentials` does is written out here, too: this is the request that there are most of.
   "GET /login"(ctx: Context, request: Request) {
     const header = request.header("authorization");
     if (!header || header.length > HEADER_CHARACTERS) return UNAUTHORIZED;
@@ -92,7 +96,34 @@ export const routes = {
     if (colon < 1 || colon > 64) return UNAUTHORIZED;
     return ctx.call("user", pair.slice(0, colon), "check", pair.slice(colon + 1));
   },
+
+  // The same for users who live in somebody else's database (see outside/README.md). The route
+  // waits for the answer; the core goes on with other requests meanwhile.
+  async "GET /mongo_login"(ctx: RouteContext, request: Request) {
+    const sent = credentials(request);
+    if (sent === undefined) return UNAUTHORIZED;
+    const found = await ctx.fetch(`${OUTSIDE}?username=eq.${encodeURIComponent(toText(sent.name))}`);
+    if (!found.ok) return { status: 502, body: "the user database does not answer\n" };
+    const [user] = found.json();
+    return user !== undefined && verify(SHA1 + user.hash + user.salt, sent.password) === true ? "ok" : UNAUTHORIZED;
+  },
 };
+
+/** Name and password of HTTP Basic authentication, as the bytes that were sent. */
+function credentials(request: Request): { name: string; password: string } | undefined {
+  const header = request.header("authorization");
+  if (!header || header.length > HEADER_CHARACTERS) return undefined;
+  if (!header.startsWith("Basic ") && !/^basic /i.test(header)) return undefined;
+  let pair;
+  try {
+    pair = atob(header.slice(6));
+  } catch {
+    return undefined;
+  }
+  const colon = pair.indexOf(":");
+  if (colon < 1 || colon > 64) return undefined;
+  return { name: pair.slice(0, colon), password: pair.slice(colon + 1) };
+}
 
 // A credential is a PHC string of argon2id, or SHA1, 40 hex digits, salt.
 const SHA1 = "$sha1$";

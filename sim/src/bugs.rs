@@ -71,6 +71,14 @@ planted_bugs! {
     ConfirmUnappliedCommit = "confirm-unapplied-commit",
     /// Who asks about an undecided transaction is told that it is aborted.
     AbortInDoubt = "abort-in-doubt",
+    /// A row of a workflow's journal is logged in another one's place.
+    JournalOutOfOrder = "journal-out-of-order",
+    /// That a workflow has done something is logged without what it did.
+    NoteBeforeEffect = "note-before-effect",
+    /// What a workflow does is logged without that it was done.
+    NoteAfterEffect = "note-after-effect",
+    /// A shard does not log the result that it keeps of a workflow's call.
+    ForgetKeptResult = "forget-kept-result",
     /// A damaged log is taken for empty from the damage on.
     IgnoreDamage = "ignore-damage",
 }
@@ -101,6 +109,23 @@ impl PlantedBug {
                     logged.writes.truncate(2);
                 }
             }
+            Some(PlantedBug::JournalOutOfOrder) => {
+                for write in logged.writes.iter_mut().filter(|write| is_bookkeeping(write, "journal")) {
+                    if let Some(last) = write.field.last_mut().filter(|_| write.value.is_some()) {
+                        *last ^= 1;
+                    }
+                }
+            }
+            Some(PlantedBug::NoteBeforeEffect)
+                if logged.writes.iter().any(|write| is_bookkeeping(write, "journal")) =>
+            {
+                logged.writes.retain(|write| write.entity.is_internal());
+            }
+            Some(PlantedBug::NoteAfterEffect) => drop_internal(&mut logged, "journal", false),
+            Some(PlantedBug::ForgetKeptResult) => {
+                let is_kept = |write: &Write| is_bookkeeping(write, "outcome") && write.field.first() == Some(&b's');
+                logged.writes.retain(|write| !(is_kept(write) && write.value.is_some()));
+            }
             Some(PlantedBug::DropOutcome) => drop_internal(&mut logged, "outcome", false),
             Some(PlantedBug::DropReceived) => drop_internal(&mut logged, "received", false),
             Some(PlantedBug::ForgetDecision) => drop_internal(&mut logged, "decision", false),
@@ -110,6 +135,10 @@ impl PlantedBug {
         }
         logged
     }
+}
+
+fn is_bookkeeping(write: &Write, service: &str) -> bool {
+    write.entity.is_internal() && write.entity.parts().service == service
 }
 
 /// A disk with a bug in how the log uses it.

@@ -8,18 +8,25 @@ use millrace_io::Clock;
 #[derive(Debug, Default)]
 pub struct SimClock {
     now_ms: AtomicU64,
+    passed_ms: AtomicU64,
 }
 
 impl SimClock {
     /// A clock that shows `now_ms`.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
-        Self { now_ms: AtomicU64::new(now_ms) }
+        Self { now_ms: AtomicU64::new(now_ms), passed_ms: AtomicU64::new(now_ms) }
     }
 
     /// Moves it forward.
     pub fn advance(&self, milliseconds: u64) {
         self.now_ms.fetch_add(milliseconds, Ordering::Relaxed);
+        self.passed_ms.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Somebody corrects it: it shows an earlier time.
+    pub fn set_back(&self, milliseconds: u64) {
+        self.now_ms.fetch_sub(milliseconds, Ordering::Relaxed);
     }
 }
 
@@ -29,6 +36,6 @@ impl Clock for SimClock {
     }
 
     fn monotonic_ns(&self) -> u64 {
-        self.now() * 1_000_000
+        self.passed_ms.load(Ordering::Relaxed) * 1_000_000
     }
 }

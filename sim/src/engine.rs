@@ -4,21 +4,23 @@
 //! where a real one may be lenient: a shard that resumes a frame for something it does not await,
 //! uses a frame number twice, enters the engine while it runs or cancels a stranger makes it
 //! panic. Every app has the services and handlers of [`ScriptEngine::SERVICES`]: `run` may write,
-//! `read` may not, and the route `POST /run` runs the script in the request's body.
+//! `read` may not, `flow` is a workflow (`flow.rs`), and the route `POST /run` runs the script in
+//! the request's body.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
-    App, Catalog, Engine, Error, ErrorCode, FetchPolicy, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
+    App, AppSettings, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
     Message, NestedCall, Offload, OperationId, Output, Program, Route, RouteReply, ScanRequest, Service, Start, Step,
 };
 use serde_json::Value as Json;
 
 /// What a frame awaits.
-enum Awaits {
+pub(crate) enum Awaits {
     Nothing,
     /// One operation; its error is thrown unless `catches`.
     One {
@@ -31,18 +33,33 @@ enum Awaits {
         results: Vec<Json>,
         catches: bool,
     },
+    /// Any of several: the number of the first to end, whatever it gives.
+    Any {
+        open: BTreeMap<OperationId, usize>,
+    },
+    /// What a call made by the code of a step gives: it is the step's result.
+    Inner {
+        operation: OperationId,
+        step: OperationId,
+    },
 }
 
-struct Running {
-    script: Vec<Json>,
-    at: usize,
-    awaits: Awaits,
+pub(crate) struct Running {
+    pub(crate) script: Vec<Json>,
+    pub(crate) at: usize,
+    pub(crate) awaits: Awaits,
     /// Operations that were started and are not awaited. Their errors are thrown when they come.
     started: BTreeSet<OperationId>,
-    last: Json,
+    /// Operations that nobody cares about any more.
+    dropped: BTreeSet<OperationId>,
+    pub(crate) last: Json,
+    /// The id of the workflow that it started last.
+    pub(crate) started_workflow: Json,
     is_route: bool,
-    handler: HandlerId,
+    pub(crate) handler: HandlerId,
     limits: Limits,
+    /// What the program's module has seen: code that looks at it does not always do the same.
+    pub(crate) marks: Rc<RefCell<BTreeSet<String>>>,
 }
 
 /// What a turn found.
@@ -56,6 +73,7 @@ enum Turn {
 pub struct ScriptEngine {
     frames: RefCell<BTreeMap<Frame, Running>>,
     programs: RefCell<BTreeMap<Program, Limits>>,
+    marks: Rc<RefCell<BTreeSet<String>>>,
     is_running: Cell<bool>,
     turns: Cell<u64>,
 }
@@ -75,17 +93,24 @@ impl ScriptEngine {
 
     /// Loads an app and sends requests to it.
     pub fn add_app(&self, catalog: &mut Catalog, app: &str, limits: Limits) -> Program {
+        self.add_version(catalog, app, limits, 1)
+    }
+
+    /// Loads a version of an app and sends requests to it.
+    pub fn add_version(&self, catalog: &mut Catalog, app: &str, limits: Limits, version: u64) -> Program {
         let name = Name::new(app).expect("tests name their apps well");
-        let app =
-            App { name: name.clone(), files: BTreeMap::new(), limits: limits.clone(), fetch: FetchPolicy::default() };
+        let fetch = AppSettings::from_toml("[fetch]\nallow = [\"https://outside.example\"]").expect("valid").fetch;
+        let app = App { name: name.clone(), files: BTreeMap::new(), limits: limits.clone(), fetch: fetch.clone() };
         let program = self.load(&app).expect("every app loads");
         let services = self.services(program);
-        catalog.add(
-            program,
-            millrace_func::Loaded { app: name, version: 1, limits, fetch: FetchPolicy::default(), services },
-        );
+        catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, services });
         catalog.activate(program);
         program
+    }
+
+    /// What an earlier engine's programs have seen, as if their code looked at the outside.
+    pub fn remember(&self, earlier: &Self) {
+        self.marks.borrow_mut().append(&mut earlier.marks.borrow_mut());
     }
 
     /// Frames that wait.
@@ -129,7 +154,11 @@ impl Engine for ScriptEngine {
 
     fn services(&self, _program: Program) -> Vec<Service> {
         let name = |text: &str| Name::new(text).expect("a name");
-        let handlers = vec![(name("run"), HandlerKind::Transaction), (name("read"), HandlerKind::Query)];
+        let handlers = vec![
+            (name("run"), HandlerKind::Transaction),
+            (name("read"), HandlerKind::Query),
+            (name("flow"), HandlerKind::Workflow),
+        ];
         let routes = vec![Route { method: "POST".into(), path: "/run".into() }];
         let services = Self::SERVICES.iter();
         services
@@ -165,17 +194,20 @@ impl Engine for ScriptEngine {
             at: 0,
             awaits: Awaits::Nothing,
             started: BTreeSet::new(),
+            dropped: BTreeSet::new(),
             last: Json::Null,
+            started_workflow: Json::Null,
             is_route,
             handler,
             limits,
+            marks: Rc::clone(&self.marks),
         };
         self.run(frame, running, None, host)
     }
 
     fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
         let mut running = self.frames.borrow_mut().remove(&frame).expect("only waiting frames are resumed");
-        match running.take_result(operation, result) {
+        match running.take_result(operation, result, host) {
             Ok(true) => self.run(frame, running, None, host),
             Ok(false) => {
                 self.frames.borrow_mut().insert(frame, running);
@@ -191,15 +223,15 @@ impl Engine for ScriptEngine {
     }
 }
 
-fn thrown(text: &str) -> Error {
+pub(crate) fn thrown(text: &str) -> Error {
     Error::new(ErrorCode::FunctionFailed, text)
 }
 
-fn text(operation: &[Json], index: usize) -> Result<&str, Error> {
+pub(crate) fn text(operation: &[Json], index: usize) -> Result<&str, Error> {
     operation.get(index).and_then(Json::as_str).ok_or_else(|| thrown("an operation lacks a text"))
 }
 
-fn number(operation: &[Json], index: usize) -> Result<i64, Error> {
+pub(crate) fn number(operation: &[Json], index: usize) -> Result<i64, Error> {
     operation.get(index).and_then(Json::as_i64).ok_or_else(|| thrown("an operation lacks a number"))
 }
 
@@ -221,9 +253,26 @@ impl Running {
     }
 
     /// Takes the result of an operation. Says whether the script goes on now.
-    fn take_result(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<bool, Error> {
+    fn take_result(
+        &mut self,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Result<bool, Error> {
         if self.started.remove(&operation) {
             return result.map(|_| false);
+        }
+        if self.dropped.remove(&operation) {
+            return Ok(false);
+        }
+        if let Awaits::Inner { operation: awaited, step } = self.awaits
+            && awaited == operation
+        {
+            host.within_step(Some(step));
+            host.end_step(step, result)?;
+            host.within_step(None);
+            self.awaits = Awaits::One { operation: step, catches: false };
+            return Ok(false);
         }
         let result = result.map(|bytes| serde_json::from_slice(&bytes).expect("results are JSON"));
         match &mut self.awaits {
@@ -238,6 +287,11 @@ impl Running {
                 }
                 self.last = Json::Array(std::mem::take(results));
             }
+            Awaits::Any { open } if open.contains_key(&operation) => {
+                let index = open.remove(&operation).expect("just looked at");
+                self.dropped.extend(std::mem::take(open).into_keys());
+                self.last = Json::from(index);
+            }
             _ => panic!("{operation:?} was resumed twice, or never started"),
         }
         self.awaits = Awaits::Nothing;
@@ -247,8 +301,8 @@ impl Running {
     fn open_operations(&self) -> usize {
         let awaited = match &self.awaits {
             Awaits::Nothing => 0,
-            Awaits::One { .. } => 1,
-            Awaits::Several { open, .. } => open.len(),
+            Awaits::One { .. } | Awaits::Inner { .. } => 1,
+            Awaits::Several { open, .. } | Awaits::Any { open } => open.len(),
         };
         awaited + self.started.len()
     }
@@ -263,7 +317,7 @@ impl Running {
             if name == "return" {
                 return Ok(Turn::Ends(operation.get(1).cloned().unwrap_or(Json::Null)));
             }
-            if !self.on_fields(name, &operation, host)? {
+            if !self.on_fields(name, &operation, host)? && !self.on_flow(name, &operation, host)? {
                 self.on_others(name, &operation, host)?;
             }
             if self.open_operations() > self.limits.pending_operations {
@@ -338,8 +392,11 @@ impl Running {
             "send" => {
                 let NestedCall { handler, key, input } = self.callee(operation.get(1))?;
                 let delay_ms = u64::try_from(number(operation, 2)?).unwrap_or(0);
-                host.send(Message { handler, key, input, delay_ms })?;
-                self.last = Json::Null;
+                let started = host.send(Message { handler, key, input, delay_ms })?;
+                self.last = started.map_or(Json::Null, Json::String);
+                if self.last != Json::Null {
+                    self.started_workflow = self.last.clone();
+                }
             }
             "hash" | "start_hash" => {
                 let salt = host.random().to_le_bytes();
@@ -360,7 +417,7 @@ impl Running {
         Ok(())
     }
 
-    fn await_one(&mut self, operation: OperationId, catches: bool, is_started_only: bool) {
+    pub(crate) fn await_one(&mut self, operation: OperationId, catches: bool, is_started_only: bool) {
         if is_started_only {
             self.started.insert(operation);
             self.last = Json::Null;
@@ -369,11 +426,11 @@ impl Running {
         }
     }
 
-    fn callee(&self, callee: Option<&Json>) -> Result<NestedCall, Error> {
+    pub(crate) fn callee(&self, callee: Option<&Json>) -> Result<NestedCall, Error> {
         let callee = callee.and_then(Json::as_array).ok_or_else(|| thrown("an operation lacks a callee"))?;
         let (service, key, handler) = (text(callee, 0)?, text(callee, 1)?, text(callee, 2)?);
         let service = ScriptEngine::SERVICES.iter().position(|name| *name == service);
-        let handler = ["run", "read"].iter().position(|name| *name == handler);
+        let handler = ["run", "read", "flow"].iter().position(|name| *name == handler);
         let (Some(service), Some(handler)) = (service, handler) else {
             return Err(Error::new(ErrorCode::UnknownHandler, "no such handler"));
         };

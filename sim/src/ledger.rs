@@ -25,6 +25,9 @@ pub enum Kind {
     Message { from: String, to: String, delay_ms: u64 },
     /// Has a call noted later.
     Send { to: String },
+    /// Starts a workflow that moves money between two accounts in two steps, and notes on a third
+    /// one what it does beside; what it did is compensated if it fails or is cancelled.
+    Saga { from: String, to: String, amount: i64, via: String },
     /// Reads a counter.
     Read { key: String },
     /// Sums up a bank.
@@ -77,6 +80,7 @@ impl Operation {
             Kind::Transfer { from, .. } => ("account", from, "run"),
             Kind::Message { from, .. } => ("note", from, "run"),
             Kind::Send { to } => ("note", to, "run"),
+            Kind::Saga { from, .. } => ("account", from, "flow"),
             Kind::Read { key } => ("counter", key, "read"),
             Kind::Audit { bank } => ("account", bank, "read"),
         }
@@ -91,6 +95,12 @@ impl Operation {
         } else {
             Callee::read(service, key, self.script.clone())
         }
+    }
+
+    /// Whether it is answered before it has run.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        matches!(self.kind, Kind::Send { .. } | Kind::Saga { .. })
     }
 
     /// Whether it changes nothing.

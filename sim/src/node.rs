@@ -162,7 +162,10 @@ impl Node {
         }
         let mut node = Self { machine: machine.clone(), drivers, segments, outcome: Outcome::default() };
         for (shard, store) in stores {
+            let mates = (0..machine.shard_count).map(ShardId);
+            let mates = mates.filter(|mate| usize::from(mate.0) % cores == usize::from(shard.0) % cores);
             let options = ShardOptions {
+                log_mates: Arc::new(mates.collect()),
                 shard,
                 shard_count: machine.shard_count,
                 retention_ms: 24 * 60 * 60 * 1_000,
@@ -267,6 +270,18 @@ impl Node {
     pub fn route(&mut self, index: usize, call: RouteCall) {
         self.drivers[index].core.run_route(call);
         self.finish_step(index);
+    }
+
+    /// Any other input to a shard.
+    pub fn input(&mut self, shard: ShardId, input: impl FnOnce(&mut Shard, &mut millrace_shard::World<'_>)) {
+        self.core_of(shard).with(shard, input);
+        self.finish_step(self.index_of(shard));
+    }
+
+    /// Workflows that have not ended.
+    #[must_use]
+    pub fn workflows(&self) -> usize {
+        self.drivers.iter().flat_map(|driver| driver.core.shards.values()).map(Shard::workflows).sum()
     }
 
     fn finish_step(&mut self, index: usize) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, shard_of_key};
 use millrace_format::EntryRef;
-use millrace_func::{HeaderSource, Limits, RouteMatch};
+use millrace_func::{FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
     ShardOptions, Token,
@@ -61,8 +61,12 @@ pub struct Rig {
     pub deliveries: VecDeque<(ShardId, Delivery)>,
     pub acknowledgements: VecDeque<(ShardId, ShardId, Sequence)>,
     pub offloads: VecDeque<OffloadTicket>,
+    /// Every request to a server outside, with what was durable in its shard when it was sent.
+    pub fetches: Vec<(Lsn, FetchRequest)>,
     pub peers: VecDeque<(ShardId, PeerMessage)>,
     pub options: ShardOptions,
+    /// Shards are not ticked when they have been started.
+    pub is_unstarted: bool,
     next_token: u64,
     limits: Limits,
 }
@@ -83,6 +87,7 @@ impl Rig {
             retention_ms: 60_000,
             is_durable_at_once: false,
             incarnation: 1,
+            log_mates: Arc::default(),
         };
         let (engine, catalog) = ScriptEngine::with_app(APP, limits.clone());
         let mut rig = Self {
@@ -92,8 +97,10 @@ impl Rig {
             deliveries: VecDeque::new(),
             acknowledgements: VecDeque::new(),
             offloads: VecDeque::new(),
+            fetches: Vec::new(),
             peers: VecDeque::new(),
             options,
+            is_unstarted: false,
             next_token: 1,
             limits,
         };
@@ -114,17 +121,26 @@ impl Rig {
             let options = ShardOptions { shard, ..self.options.clone() };
             self.core.shards.insert(shard, Shard::new(options, store).expect("rows can be read"));
         }
-        self.tick(0);
+        if !self.is_unstarted {
+            self.tick(0);
+        }
     }
 
     /// The process dies; entries that are not durable are lost, and so is everything in memory.
     pub fn crash(&mut self) {
+        self.crash_keeping(|_| false);
+    }
+
+    /// As [`Rig::crash`], but the shards that `keeps_tail` names lose nothing: what was written and
+    /// not yet known to be durable may be there afterwards or not, in each shard by itself.
+    pub fn crash_keeping(&mut self, keeps_tail: impl Fn(ShardId) -> bool) {
         self.options.incarnation += 1;
         let durable: BTreeMap<ShardId, Lsn> =
             self.core.shards.iter().map(|(id, shard)| (*id, shard.durable_lsn())).collect();
         let mut log = std::mem::take(&mut self.log);
-        log.retain(|entry| entry.lsn <= durable[&entry.shard]);
+        log.retain(|entry| keeps_tail(entry.shard) || entry.lsn <= durable[&entry.shard]);
         let (engine, catalog) = ScriptEngine::with_app(APP, self.limits.clone());
+        engine.remember(&self.core.engine);
         let mut core = Core::new(engine, catalog, self.options.shard_count, self.core.next_nonce);
         core.now = self.core.now;
         self.core = core;
@@ -138,7 +154,7 @@ impl Rig {
     }
 
     /// Takes what the shards asked for.
-    fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         self.log.append(&mut self.core.collected.entries);
         while let Some(event) = self.core.collected.events.pop_front() {
             match event {
@@ -148,7 +164,13 @@ impl Rig {
                 }
                 Event::Deliver(to, delivery) => self.deliveries.push_back((to, delivery)),
                 Event::Acknowledge { to, from, sequence } => self.acknowledgements.push_back((to, from, sequence)),
-                Event::Offload(ticket, _) | Event::Fetch(ticket, _) => self.offloads.push_back(ticket),
+                Event::Offload(ticket, _) => self.offloads.push_back(ticket),
+                Event::Fetch(ticket, request) => {
+                    let shard = ticket.shard.unwrap_or(ShardId(0));
+                    let durable = self.core.shards[&shard].durable_lsn();
+                    self.fetches.push((durable, request));
+                    self.offloads.push_back(ticket);
+                }
                 Event::Route(_, call) => self.core.run_route(call),
                 Event::Peer(to, message) => self.peers.push_back((to, message)),
             }
@@ -156,7 +178,7 @@ impl Rig {
         }
     }
 
-    fn info(&mut self, idempotency_key: Option<&str>) -> RequestInfo {
+    pub(crate) fn info(&mut self, idempotency_key: Option<&str>) -> RequestInfo {
         self.next_token += 1;
         RequestInfo {
             token: Token(self.next_token),
@@ -291,6 +313,21 @@ impl Rig {
         self.collect();
     }
 
+    /// Gives one shard's log to the disk.
+    pub fn make_durable_in(&mut self, shard: ShardId) {
+        self.core.with(shard, |shard, world| {
+            let lsn = shard.store().lsn();
+            shard.durable(lsn, world);
+        });
+        self.collect();
+    }
+
+    /// A shard's log has failed.
+    pub fn stop(&mut self, shard: ShardId) {
+        self.core.with(shard, |shard, world| shard.stop("the disk failed", world));
+        self.collect();
+    }
+
     /// Lets time pass.
     pub fn tick(&mut self, milliseconds: u64) {
         self.core.now = self.core.now.plus(milliseconds);
@@ -329,14 +366,19 @@ impl Rig {
         self.collect();
     }
 
-    /// Hands one message about a transaction over. Says whether there was one.
+    /// Hands the oldest message about a transaction over. Says whether there was one.
     pub fn carry_peer(&mut self) -> bool {
         let Some((to, message)) = self.peers.pop_front() else {
             return false;
         };
+        self.peer(to, message);
+        true
+    }
+
+    /// Hands one message about a transaction over.
+    pub fn peer(&mut self, to: ShardId, message: PeerMessage) {
         self.core.with(to, |shard, world| shard.peer(message, world));
         self.collect();
-        true
     }
 
     /// Hands over what shards say to each other, without making anything durable.
@@ -360,6 +402,15 @@ impl Rig {
             }
         }
         panic!("it never comes to rest");
+    }
+
+    /// Comes to rest over a few ticks, as after a restart: what waits for a tick goes on.
+    pub fn settle(&mut self) {
+        for _ in 0..4 {
+            self.run_to_rest();
+            self.tick(1);
+        }
+        self.run_to_rest();
     }
 
     /// What a request was answered, if it was.

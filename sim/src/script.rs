@@ -10,12 +10,25 @@
 //! ["send", callee, delay_ms]          ["hash"]  ["start_hash"]
 //! ["random"]  ["now"]  ["log", text]  ["abort", text]  ["fail", text]  ["return", value]
 //! callee = [service, key, handler, script]
+//!
+//! in workflows:
+//! ["sleep", ms]                       ["wait", name, ms or null]   ["try_wait", name, ms]
+//! ["step", name, value]               ["fail_step", name]          ["call_in_step", name, callee]
+//! ["fetch", path]                     ["try_fetch", path]          ["compensate", callee]
+//! ["signal", id or null, name, value] ["id"]  ["program"]  ["program_here"]
+//! ["race", [operation, …]]            ["both", [operation, …]]     ["when", value, [operation, …]]
+//! ["unless_again", text, [operation, …]]
 //! ```
 //!
 //! `call` awaits its callee and fails with it; `try` goes on with `null`; `start` does not await.
 //! `all` awaits several that run at the same time and fails as soon as one does; `settle` awaits
 //! them all whatever they give. `hash` is work done outside the shard. `at_least` aborts when the
 //! field holds less. A script's output is the value of its last operation.
+//!
+//! `race` gives the number of the operation that ends first and forgets the others, `both` awaits
+//! them all whatever they give. `when` goes on with more operations if the last one gave the value;
+//! `unless_again` with those instead of the rest if the program has come by it before. A `signal`
+//! without an id is for the workflow that the script sent last.
 
 use serde_json::{Value, json};
 
@@ -38,6 +51,12 @@ impl Callee {
     #[must_use]
     pub fn read(service: &str, key: &str, script: Script) -> Self {
         Self(json!([service, key, "read", script.0]))
+    }
+
+    /// The workflow.
+    #[must_use]
+    pub fn flow(service: &str, key: &str, script: Script) -> Self {
+        Self(json!([service, key, "flow", script.0]))
     }
 
     /// A handler that no service has.
@@ -159,6 +178,91 @@ impl Script {
     #[must_use]
     pub fn returns(self, value: impl Into<Value>) -> Self {
         self.then(json!(["return", value.into()]))
+    }
+
+    #[must_use]
+    pub fn sleep(self, delay_ms: u64) -> Self {
+        self.then(json!(["sleep", delay_ms]))
+    }
+
+    #[must_use]
+    pub fn wait(self, name: &str, timeout_ms: Option<u64>) -> Self {
+        self.then(json!(["wait", name, timeout_ms]))
+    }
+
+    #[must_use]
+    pub fn try_wait(self, name: &str, timeout_ms: u64) -> Self {
+        self.then(json!(["try_wait", name, timeout_ms]))
+    }
+
+    #[must_use]
+    pub fn step(self, name: &str, value: impl Into<Value>) -> Self {
+        self.then(json!(["step", name, value.into()]))
+    }
+
+    #[must_use]
+    pub fn fail_step(self, name: &str) -> Self {
+        self.then(json!(["fail_step", name]))
+    }
+
+    #[must_use]
+    pub fn call_in_step(self, name: &str, callee: Callee) -> Self {
+        self.then(json!(["call_in_step", name, callee.0]))
+    }
+
+    #[must_use]
+    pub fn fetch(self, path: &str) -> Self {
+        self.then(json!(["fetch", path]))
+    }
+
+    #[must_use]
+    pub fn try_fetch(self, path: &str) -> Self {
+        self.then(json!(["try_fetch", path]))
+    }
+
+    #[must_use]
+    pub fn compensate(self, callee: Callee) -> Self {
+        self.then(json!(["compensate", callee.0]))
+    }
+
+    #[must_use]
+    pub fn signal(self, id: Option<&str>, name: &str, payload: impl Into<Value>) -> Self {
+        self.then(json!(["signal", id, name, payload.into()]))
+    }
+
+    #[must_use]
+    pub fn id(self) -> Self {
+        self.then(json!(["id"]))
+    }
+
+    #[must_use]
+    pub fn program(self) -> Self {
+        self.then(json!(["program"]))
+    }
+
+    #[must_use]
+    pub fn program_here(self) -> Self {
+        self.then(json!(["program_here"]))
+    }
+
+    #[must_use]
+    pub fn race(self, operations: Script) -> Self {
+        self.then(json!(["race", operations.0]))
+    }
+
+    #[must_use]
+    pub fn both(self, operations: Script) -> Self {
+        self.then(json!(["both", operations.0]))
+    }
+
+    #[must_use]
+    pub fn when(self, value: impl Into<Value>, operations: Script) -> Self {
+        self.then(json!(["when", value.into(), operations.0]))
+    }
+
+    #[must_use]
+    pub fn unless_again(self, text: &str, operations: Script) -> Self {
+        self.then(json!(["unless_again", text, operations.0]))
     }
 
     /// The JSON text.

@@ -1,4 +1,5 @@
-//! What clients ask for: counters, transfers within a bank, messages between shards, queries.
+//! What clients ask for: counters, transfers within a bank, messages between shards, queries, and
+//! workflows that move money.
 
 use millrace_base::{ShardId, shard_of_key};
 
@@ -49,7 +50,7 @@ fn pause(rng: &mut Rng, script: Script) -> Script {
 /// The next operation, number `id`.
 pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
     let mark = format!("op{id}");
-    let (kind, script) = match rng.below(12) {
+    let (kind, script) = match rng.below(14) {
         0..=3 => {
             let key = key(rng, "counter", 2, shard_count);
             let script = pause(rng, Script::new().get("n"));
@@ -67,7 +68,8 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
             let to = key(rng, "note", 3, shard_count);
             (Kind::Send { to }, pause(rng, Script::new()).add(&format!("got{id}"), 1))
         }
-        10 => {
+        10 | 11 => saga(rng, shard_count, id),
+        12 => {
             let key = key(rng, "counter", 2, shard_count);
             (Kind::Read { key }, pause(rng, Script::new()).get("n"))
         }
@@ -82,9 +84,64 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
         }
     };
     let is_query = matches!(kind, Kind::Read { .. } | Kind::Audit { .. });
-    let is_keyed = !is_query && rng.chance(2, 3);
-    let is_route = !matches!(kind, Kind::Send { .. }) && rng.chance(1, 5);
+    let is_saga = matches!(kind, Kind::Saga { .. });
+    let is_keyed = is_saga || !is_query && rng.chance(2, 3);
+    let is_route = !is_saga && !matches!(kind, Kind::Send { .. }) && rng.chance(1, 5);
     Drawn { kind, script, idempotency_key: is_keyed.then(|| format!("key{id}")), is_route }
+}
+
+/// Something between two steps of a workflow.
+fn interlude(rng: &mut Rng, script: Script) -> Script {
+    match rng.below(8) {
+        0 => script.sleep(rng.below(2_000)),
+        1 => script.try_wait("go", 1 + rng.below(2_000)),
+        2 => script.step("some code", 1),
+        3 => script.hash(),
+        4 => script.fetch("there"),
+        5 => script.race(Script::new().sleep(100).wait("go", Some(50)).fetch("there")),
+        _ => script,
+    }
+}
+
+fn saga(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
+    let mark = format!("op{id}");
+    let [from, to, via] = ["from", "to", "via"].map(|name| key(rng, &format!("saga{name}"), 2, shard_count));
+    let amount = 1 + rng.below(50) as i64;
+    // The undoing looks, since the call may not have been made.
+    let undo = |key: &str, by: i64| {
+        let undone = Script::new().get(&mark).when(1, Script::new().add("balance", by).add(&mark, -1));
+        Callee::run("account", key, undone)
+    };
+    let withdraw = pause(rng, Script::new()).at_least("balance", -100).add("balance", -amount).add(&mark, 1);
+    let deposit = pause(rng, Script::new()).add("balance", amount).add(&mark, 1);
+    let mut script =
+        interlude(rng, Script::new()).compensate(undo(&from, amount)).call(Callee::run("account", &from, withdraw));
+    script = interlude(rng, script).compensate(undo(&to, -amount));
+    let side = |rng: &mut Rng, side: &str| {
+        Callee::run("account", &via, pause(rng, Script::new()).add(&format!("via{id}{side}"), 1))
+    };
+    let (a, b) = (side(rng, "a"), side(rng, "b"));
+    let deposit = match rng.below(4) {
+        // The callee calls on, to another shard.
+        0 => deposit.call(Callee::run("note", &key(rng, "note", 3, shard_count), Script::new().add("sagas", 1))),
+        _ => deposit,
+    };
+    script = script.call(Callee::run("account", &to, deposit));
+    script = match rng.below(3) {
+        0 => interlude(rng, script.call(a)).call(b),
+        1 => script.both(Script::new().call(a).call(b)),
+        _ => script.all([a, b]),
+    };
+    if rng.chance(1, 4) {
+        let note = Callee::run("note", &key(rng, "note", 3, shard_count), Script::new().add("told", 1));
+        script = script.send(note, rng.below(500));
+    }
+    script = match rng.below(5) {
+        0 => interlude(rng, script).fail_step("planned"),
+        1 => script.call(Callee::run("account", &via, pause(rng, Script::new().add("bad", 1)).abort("planned"))),
+        _ => script,
+    };
+    (Kind::Saga { from, to, amount, via }, script.returns(id))
 }
 
 fn transfer(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {

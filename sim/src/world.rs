@@ -6,16 +6,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
 use millrace_log::RecoverError;
-use millrace_shard::{Invoke, Reply, RequestInfo, Token};
+use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, Token};
 use millrace_store::MemoryCheckpoint;
 
 use crate::bugs::PlantedBug;
 use crate::checks::{self, History, View, check_all};
 use crate::clock::SimClock;
 use crate::disk::{Faults, SimDisk};
-use crate::ledger::{Kind, Ledger};
+use crate::ledger::{Kind, Known, Ledger};
 use crate::node::{Machine, Node, StartError};
 use crate::random::{Rng, SimRandom};
 use crate::rig::{APP, route_call};
@@ -75,6 +76,9 @@ pub struct World {
     is_calm: bool,
 }
 
+/// Tokens from here on are of signals and cancels.
+const ASIDE: Token = Token(1 << 62);
+
 type Checked = Result<(), String>;
 
 impl World {
@@ -127,7 +131,7 @@ impl World {
             if self.trace.len() >= TRACE_LINES {
                 self.trace.remove(0);
             }
-            let line = format!("{:>7} ms  {}", self.now().0 - 1_000_000_000, line());
+            let line = format!("{:>7} ms  {}", self.now().0.saturating_sub(1_000_000_000), line());
             self.trace.push(line);
         }
     }
@@ -177,6 +181,7 @@ impl World {
             94 => self.on_node(core, "covered segments go", |node, _| node.delete_covered()),
             95 => self.on_node(core, "eviction", |node, rng| node.store(shard).evict(rng.index(4_000))),
             96 => self.repeat_one(core),
+            99 => self.disturb_a_workflow(),
             97 => self.new_faults(),
             98 if self.rng.chance(1, 3) => return self.stop_at_random(),
             _ => {}
@@ -221,6 +226,9 @@ impl World {
             self.history.note_durable(shard, lsn);
         }
         for (token, result) in outcome.replies {
+            if token >= ASIDE {
+                continue; // What became of it shows in the workflow.
+            }
             self.replied(token, &result)?;
         }
         Ok(())
@@ -230,7 +238,7 @@ impl World {
         let id = self.ledger.replied(token, result)?;
         self.note(|| format!("op{id} is answered {}", shown(result)));
         let operation = &self.ledger.operations[id];
-        let is_sent = matches!(operation.kind, Kind::Send { .. });
+        let is_sent = operation.is_sent();
         if result.is_ok() && !operation.is_query() && !is_sent && self.rng.chance(1, 8) {
             return self.probe(id);
         }
@@ -263,6 +271,29 @@ impl World {
         self.send(id, core);
     }
 
+    /// Signals a workflow, or has it cancelled.
+    fn disturb_a_workflow(&mut self) {
+        let is_started = |operation: &&crate::ledger::Operation| matches!(operation.kind, Kind::Saga { .. });
+        let sagas = self.ledger.operations.iter().filter(is_started).filter_map(|operation| match &operation.known {
+            Known::Done(id) => InvocationId::parse(&String::from_utf8_lossy(id)),
+            _ => None,
+        });
+        let sagas: Vec<InvocationId> = sagas.collect();
+        let (Some(node), false) = (self.node.as_mut(), sagas.is_empty()) else {
+            return;
+        };
+        let id = sagas[self.rng.index(sagas.len()).max(sagas.len().saturating_sub(3))];
+        let is_cancelled = self.rng.chance(1, 3);
+        node.input(id.shard, |shard, world| {
+            if is_cancelled {
+                shard.cancel(ASIDE, id.sequence, world);
+            } else {
+                shard.signal(ASIDE, id.sequence, ("go", &Bytes::from_static(b"1")), None, world);
+            }
+        });
+        self.note(|| format!("{id} is {}", if is_cancelled { "cancelled" } else { "signalled" }));
+    }
+
     fn repeat_one(&mut self, core: usize) {
         if self.ledger.operations.is_empty() {
             return;
@@ -293,7 +324,7 @@ impl World {
             let input = operation.script.json().into();
             let invoke = Invoke { info, handler, key: key.as_bytes().into(), input };
             match &operation.kind {
-                Kind::Send { .. } => node.send(shard, invoke, 0),
+                Kind::Send { .. } | Kind::Saga { .. } => node.send(shard, invoke, 0),
                 _ => node.invoke(shard, invoke),
             }
         }
@@ -308,6 +339,13 @@ impl World {
     fn tick(&mut self) {
         let milliseconds = 1 << self.rng.below(11);
         self.clock.advance(milliseconds);
+        // Somebody sets the clock.
+        if !self.is_calm && self.rng.chance(1, 24) {
+            match self.rng.below(2) {
+                0 => self.clock.set_back(1 + self.rng.below(5_000)),
+                _ => self.clock.advance(self.rng.below(20_000)),
+            }
+        }
         let now = self.now();
         self.on_node(0, "tick", |node, _| node.tick(now));
     }
@@ -428,7 +466,8 @@ impl World {
             self.on_node(0, "tick", |node, _| node.tick(now));
             self.after_step()?;
             let is_settled = (0..self.ledger.operations.len()).all(|id| !self.ledger.is_unsettled(id));
-            if is_settled && round >= 6 && self.node.as_ref().is_some_and(Node::is_idle) {
+            let is_at_rest = |node: &Node| node.is_idle() && node.workflows() == 0;
+            if is_settled && round >= 6 && self.node.as_ref().is_some_and(is_at_rest) {
                 if let Some(node) = self.node.as_ref() {
                     node.check_at_rest()?;
                 }

@@ -1,9 +1,9 @@
 //! Apps made by a test, and the tar archives they are sent in. The writer checks nothing, so that
 //! a test can send what no honest tool would write.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::{Reply, Server};
+use crate::{Reply, Server, repository};
 
 /// One entry of an archive.
 #[derive(Clone, Debug)]
@@ -71,6 +71,22 @@ impl TestApp {
     #[must_use]
     pub fn with(path: &str, text: &str) -> Self {
         Self::default().and(path, text)
+    }
+
+    /// The files of a bundled example.
+    ///
+    /// # Panics
+    /// When they cannot be read.
+    #[must_use]
+    pub fn example(name: &str) -> Self {
+        let folder = repository().join("examples").join(name);
+        let files = std::fs::read_dir(folder).expect("the example").map(|entry| entry.expect("an entry").path());
+        let is_part = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "ts" || kind == "toml");
+        let read = |path: PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(path).expect("read"))
+        };
+        Self { files: files.filter(is_part).map(read).collect() }
     }
 
     /// One more file.

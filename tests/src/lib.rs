@@ -3,13 +3,19 @@
 //! tests depend on none of the server's own libraries.
 
 mod app;
+mod clock;
 mod command;
 mod http;
+mod load;
 mod measure;
+mod outside;
 mod server;
 
 pub use app::{Entry, TestApp, tar};
+pub use clock::MovedClock;
 pub use command::{Output, millrace};
 pub use http::{Connection, Reply, assert_problem, basic};
+pub use load::{Client, Load, Random, Shared};
 pub use measure::{Latencies, number_from_env};
+pub use outside::{Asked, Outside};
 pub use server::{Server, ServerOptions, binary, free_address, repository, wait_until};

@@ -278,6 +278,61 @@ impl Server {
         reply.json()
     }
 
+    /// `GET {path}`, which must succeed; the reply's JSON.
+    ///
+    /// # Panics
+    /// When it does not succeed.
+    #[must_use]
+    pub fn get(&self, path: &str) -> serde_json::Value {
+        let reply = self.request("GET", path, &[], b"");
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        reply.json()
+    }
+
+    /// Starts a workflow, or sends a call: `POST /send/{path}`; its id.
+    ///
+    /// # Panics
+    /// When it does not succeed.
+    #[must_use]
+    pub fn send(&self, path: &str, input: &str) -> String {
+        let reply = self.request("POST", &format!("/send/{path}"), &[], input.as_bytes());
+        assert_eq!(reply.status, 202, "{path}: {}", reply.text());
+        reply.json()["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Waits until an invocation has ended, and tells how.
+    ///
+    /// # Panics
+    /// When it does not end within half a minute.
+    #[must_use]
+    pub fn ended(&self, id: &str) -> serde_json::Value {
+        let mut found = serde_json::Value::Null;
+        wait_until("the invocation has ended", || {
+            found = self.get(&format!("/invocations/{id}"));
+            ["succeeded", "failed", "cancelled"].iter().any(|status| found["status"] == *status)
+        });
+        found
+    }
+
+    /// All workflows that a filter (such as `service=trip`) leaves, page by page.
+    ///
+    /// # Panics
+    /// When a page is refused.
+    #[must_use]
+    pub fn invocations(&self, filter: &str, page: usize) -> Vec<serde_json::Value> {
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let found = self.get(&format!("/invocations?{filter}&limit={page}{after}"));
+            let items = found["invocations"].as_array().expect("a list");
+            assert!(items.len() <= page, "{} on a page of {page}", items.len());
+            all.extend(items.iter().cloned());
+            match found["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => return all,
+            }
+        }
+    }
+
     /// The sum of a metric's samples, over all labels; 0 when it has none.
     #[must_use]
     pub fn metric(&self, name: &str) -> f64 {

@@ -4,15 +4,9 @@
 //! `MILLRACE_TEST_KILLS` is how often (8 in a normal run).
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{JoinHandle, spawn};
-use std::time::Duration;
 
-use std::sync::Arc;
-
-use millrace_tests::{Connection, Reply, Server, ServerOptions, TestApp, number_from_env, wait_until};
-use serde_json::{Value, json};
+use millrace_tests::{Client, Load, Server, ServerOptions, Shared, TestApp, number_from_env, wait_until};
+use serde_json::json;
 
 const CLIENTS: u64 = 6;
 
@@ -23,106 +17,19 @@ fn kills() -> u64 {
     number_from_env("MILLRACE_TEST_KILLS", 8) as u64
 }
 
-/// What the clients and the test share.
-struct Shared {
-    address: SocketAddr,
-    stops: AtomicBool,
-    acknowledged: AtomicU64,
-}
-
-/// Clients that run until they are told to stop.
-struct Load<T> {
-    shared: Arc<Shared>,
-    clients: Vec<JoinHandle<T>>,
-}
-
-impl<T: Send + 'static> Load<T> {
-    fn start(server: &Server, client: fn(u64, &Shared) -> T) -> Self {
-        let shared = Arc::new(Shared {
-            address: server.address(),
-            stops: AtomicBool::new(false),
-            acknowledged: AtomicU64::new(0),
-        });
-        let one = |number| {
-            let shared = Arc::clone(&shared);
-            spawn(move || client(number, &shared))
-        };
-        Self { clients: (0..CLIENTS).map(one).collect(), shared }
-    }
-
-    /// Kills and restarts the server under this load. `before_restart` may change its options.
-    fn kill_again_and_again(&self, server: &mut Server, times: u64, before_restart: impl Fn(&mut Server, u64)) {
-        for life in 0..times {
-            let begun = self.shared.acknowledged.load(Ordering::Relaxed);
-            // Kills at different places of the work, the same ones in each run of the test.
-            let enough = begun + CALLS_PER_LIFE + life * 37 % 100;
-            wait_until("the clients get on", || self.shared.acknowledged.load(Ordering::Relaxed) >= enough);
-            server.kill();
-            before_restart(server, life);
-            server.restart();
-        }
-    }
-
-    fn finish(self) -> Vec<T> {
-        self.shared.stops.store(true, Ordering::Relaxed);
-        self.clients.into_iter().map(|client| client.join().expect("the client saw nothing wrong")).collect()
-    }
-}
-
-/// One client's connection, made anew whenever it broke.
-struct Client<'a> {
-    shared: &'a Shared,
-    connection: Option<Connection>,
-}
-
-impl<'a> Client<'a> {
-    fn new(shared: &'a Shared) -> Self {
-        Self { shared, connection: None }
-    }
-
-    fn stops(&self) -> bool {
-        self.shared.stops.load(Ordering::Relaxed)
-    }
-
-    fn acknowledged(&self) {
-        self.shared.acknowledged.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Connects if need be; waits while there is no server.
-    fn connect(&mut self) -> &mut Connection {
-        while self.connection.is_none() {
-            match Connection::open(self.shared.address) {
-                Ok(connection) => self.connection = Some(connection),
-                Err(_) => std::thread::sleep(Duration::from_millis(2)),
-            }
-        }
-        self.connection.as_mut().expect("connected above")
-    }
-
-    /// Sends once. `None`: no answer came, so whether it took effect is unknown.
-    fn once(&mut self, method: &str, path: &str, headers: &[&str], body: &str) -> Option<Reply> {
-        let reply = self.connect().request(method, path, headers, body.as_bytes());
-        if reply.is_err() {
-            self.connection = None;
-        }
-        reply.ok()
-    }
-
-    /// Sends until an answer comes that is not "try again".
-    fn until_answered(&mut self, method: &str, path: &str, headers: &[&str], body: &str) -> Reply {
-        loop {
-            match self.once(method, path, headers, body) {
-                Some(reply) if reply.status == 503 => std::thread::sleep(Duration::from_millis(2)),
-                Some(reply) => return reply,
-                None => {}
-            }
-        }
-    }
-
-    fn value(&mut self, path: &str, input: &str) -> Value {
-        let reply = self.until_answered("POST", path, &[], input);
-        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
-        reply.json()
+/// Kills and restarts the server under this load. `before_restart` may change its options.
+fn kill_again_and_again<T: Send + 'static>(
+    load: &Load<T>,
+    server: &mut Server,
+    times: u64,
+    before_restart: impl Fn(&mut Server, u64),
+) {
+    for life in 0..times {
+        // Kills at different places of the work, the same ones in each run of the test.
+        load.wait_for(CALLS_PER_LIFE + life * 37 % 100);
+        server.kill();
+        before_restart(server, life);
+        server.restart();
     }
 }
 
@@ -168,8 +75,8 @@ fn count_without_keys(number: u64, shared: &Shared) -> (Tally, Tally) {
 #[test]
 fn without_keys_a_counter_holds_the_acknowledged_increments_and_at_most_the_unanswered_ones() {
     let mut server = Server::start(ServerOptions::examples(&["counter"]));
-    let load = Load::start(&server, count_without_keys);
-    load.kill_again_and_again(&mut server, kills(), |_, _| {});
+    let load = Load::start(&server, CLIENTS, count_without_keys);
+    kill_again_and_again(&load, &mut server, kills(), |_, _| {});
     let tallies = load.finish();
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(|(_, common)| of(common)).sum::<u64>();
     let (acknowledged, unanswered) = (sum(|tally| tally.acknowledged), sum(|tally| tally.unanswered));
@@ -224,8 +131,8 @@ fn check_counted_with_keys(server: &Server, tallies: &[(u64, Vec<u64>)]) {
 #[test]
 fn with_keys_a_counter_holds_exactly_the_acknowledged_increments_and_retries_get_the_first_reply() {
     let mut server = Server::start(ServerOptions::examples(&["counter"]));
-    let load = Load::start(&server, count_with_keys);
-    load.kill_again_and_again(&mut server, kills(), |_, _| {});
+    let load = Load::start(&server, CLIENTS, count_with_keys);
+    kill_again_and_again(&load, &mut server, kills(), |_, _| {});
     let tallies = load.finish();
     check_counted_with_keys(&server, &tallies);
     for (number, (calls, replies)) in tallies.iter().enumerate().filter(|(_, (calls, _))| *calls > 0) {
@@ -238,8 +145,8 @@ fn with_keys_a_counter_holds_exactly_the_acknowledged_increments_and_retries_get
 #[test]
 fn the_same_holds_when_the_number_of_cores_changes_at_every_restart() {
     let mut server = Server::start(ServerOptions::examples(&["counter"]));
-    let load = Load::start(&server, count_with_keys);
-    load.kill_again_and_again(&mut server, kills().div_ceil(2), |server, life| {
+    let load = Load::start(&server, CLIENTS, count_with_keys);
+    kill_again_and_again(&load, &mut server, kills().div_ceil(2), |server, life| {
         server.options().set("--cores", ["1", "3", "2", "5"][life as usize % 4]);
     });
     check_counted_with_keys(&server, &load.finish());
@@ -268,8 +175,8 @@ fn send(number: u64, shared: &Shared) -> (Vec<String>, u64) {
 #[test]
 fn a_sent_message_takes_effect_exactly_once() {
     let mut server = Server::start(ServerOptions::examples(&[]).and_test_apps(&["ledger"]));
-    let load = Load::start(&server, send);
-    load.kill_again_and_again(&mut server, kills().div_ceil(2), |_, _| {});
+    let load = Load::start(&server, CLIENTS, send);
+    kill_again_and_again(&load, &mut server, kills().div_ceil(2), |_, _| {});
     let tallies = load.finish();
     let check = |server: &Server| {
         for (number, (ids, relays)) in tallies.iter().enumerate() {
@@ -346,8 +253,8 @@ fn transfers_are_atomic_at_every_moment_and_through_every_crash() {
         let path = format!("ledger/%7Bbank%7D{number}/open");
         assert_eq!(server.value(&path, &OPENED_WITH.to_string()), OPENED_WITH);
     }
-    let load = Load::start(&server, transfer);
-    load.kill_again_and_again(&mut server, kills().div_ceil(2), |_, _| {});
+    let load = Load::start(&server, CLIENTS, transfer);
+    kill_again_and_again(&load, &mut server, kills().div_ceil(2), |_, _| {});
     load.finish();
     let balance = |number| server.value(&format!("ledger/%7Bbank%7D{number}/balance"), "").as_u64().expect("a number");
     let balances: Vec<u64> = (0..ACCOUNTS).map(balance).collect();

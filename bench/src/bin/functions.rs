@@ -23,8 +23,8 @@ struct Arguments {
     limit: Option<PathBuf>,
     #[arg(long, default_value = "examples")]
     examples: PathBuf,
-    #[arg(long, default_value = "bench/rivals/express")]
-    express: PathBuf,
+    #[arg(long, default_value = "bench/rivals")]
+    rivals_folder: PathBuf,
     /// Where servers keep their data: on the disk to be measured.
     #[arg(long, default_value = "target")]
     data: PathBuf,
@@ -72,7 +72,8 @@ fn setup(arguments: &Arguments) -> Outcome<Setup> {
         millrace: absolute(&arguments.millrace)?,
         limit: arguments.limit.clone().unwrap_or(beside),
         examples: absolute(&arguments.examples)?,
-        express: absolute(&arguments.express)?,
+        apps: PathBuf::new(),
+        rivals: absolute(&arguments.rivals_folder)?,
         data: absolute(&arguments.data)?,
         server_cpus: arguments.server_cpus.clone(),
         load_cpus: arguments.load_cpus.clone(),

@@ -112,8 +112,13 @@ pub const WORKFLOW_OPERATIONS: u32 = 10_000;
 /// run again from their journal when they wake.
 pub const WORKFLOWS_AWAKE: usize = 256;
 
-/// Workflows of one shard that are taken up again at once after a start; the others follow.
+/// Workflows of one shard that go on in one input, and that are taken up at once after a start: the
+/// others follow in the next one.
 pub const WORKFLOWS_PER_INPUT: usize = 16;
+
+/// Turns of one workflow's code before others have theirs: one that is always given its next
+/// result at once would keep the core.
+pub const WORKFLOW_TURNS: usize = 64;
 
 /// Signals that wait for one workflow.
 pub const SIGNALS_PER_WORKFLOW: usize = 1_000;

@@ -14,6 +14,7 @@ mod journal;
 mod message;
 mod outcome;
 mod prepared;
+mod schedule;
 mod segment;
 mod signal;
 mod workflow;
@@ -27,6 +28,7 @@ pub use journal::{JournalRow, StepKind};
 pub use message::{MessageRecord, Position};
 pub use outcome::{Outcome, OutcomeResult};
 pub use prepared::Prepared;
+pub use schedule::ScheduleRecord;
 pub use segment::{
     BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError,
 };

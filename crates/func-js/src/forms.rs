@@ -3,8 +3,8 @@
 //! QuickJS shares the layout of objects that got the same properties in the same order, for as
 //! long as one of them lives. An object that a call reads from its input, or returns, is gone
 //! when the call ends, and mostly the last of its form: its layout is built property by property, entered in
-//! a table and thrown away with every call. So the isolate keeps an empty object of each form that it
-//! met twice, and one of each stage on the way to it.
+//! a table and thrown away with every call. So the isolate keeps an object without values of each
+//! form that it met twice in JSON or in a reply, and one of each stage on the way to it.
 //!
 //! The texts of property names are kept too, in the form they are needed in.
 //!
@@ -28,6 +28,9 @@ const FORM_BYTES: usize = 256;
 const NAME_BYTES: usize = 64;
 
 const SLOTS: usize = 64;
+
+/// Names are numbered as they come up, so those of one app seldom meet in a slot.
+const NAME_SLOTS: usize = 256;
 
 /// The forms of one isolate, by a hash of their names in order.
 pub(crate) struct Forms {
@@ -96,13 +99,18 @@ impl Isolate {
         for name in names.iter() {
             bytes += self.name_text(name, <[u8]>::len)?;
         }
-        if bytes > usize::MAX / 2 {
+        if bytes > FORM_BYTES {
             return Ok(());
         }
-        for count in 1..=names.iter().count() {
+        self.keep_stages(&names.iter().collect::<Vec<Atom>>())
+    }
+
+    /// Keeps an object that has these properties, and one that has the first of them only, and so on.
+    fn keep_stages(&self, names: &[Atom]) -> Result<(), Thrown> {
+        for count in 1..=names.len() {
             let stage = self.context.object()?;
-            for name in names.iter().take(count) {
-                self.context.define(stage.raw(), name, self.context.own(UNDEFINED), qjs::JS_PROP_C_W_E)?;
+            for name in &names[..count] {
+                self.context.define(stage.raw(), *name, self.context.own(UNDEFINED), qjs::JS_PROP_C_W_E)?;
             }
             // It stays for as long as the heap.
             let _ = stage.into_raw();
@@ -118,14 +126,16 @@ impl Isolate {
     }
 }
 
+type NameSlot = Option<(Atom, Box<[u8]>)>;
+
 /// Remembers a text for property names met lately. A name keeps its atom alive while it is here.
 pub(crate) struct NameTexts {
-    slots: RefCell<[Option<(Atom, Box<[u8]>)>; SLOTS]>,
+    slots: RefCell<[NameSlot; NAME_SLOTS]>,
 }
 
 impl Default for NameTexts {
     fn default() -> Self {
-        Self { slots: RefCell::new([const { None }; SLOTS]) }
+        Self { slots: RefCell::new([const { None }; NAME_SLOTS]) }
     }
 }
 
@@ -139,7 +149,7 @@ impl NameTexts {
         make: impl FnOnce() -> Result<Vec<u8>, E>,
         act: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, E> {
-        if let Some((known, text)) = &self.slots.borrow()[name as usize % SLOTS]
+        if let Some((known, text)) = &self.slots.borrow()[name as usize % NAME_SLOTS]
             && *known == name
         {
             return Ok(act(text));
@@ -149,7 +159,7 @@ impl NameTexts {
         if text.len() <= NAME_BYTES {
             // SAFETY: plain calls; the slot owns a reference to its atom.
             let name = unsafe { qjs::JS_DupAtom(context.as_ptr(), name) };
-            let before = self.slots.borrow_mut()[name as usize % SLOTS].replace((name, text.into_boxed_slice()));
+            let before = self.slots.borrow_mut()[name as usize % NAME_SLOTS].replace((name, text.into_boxed_slice()));
             if let Some((before, _)) = before {
                 context.free_atom(before);
             }

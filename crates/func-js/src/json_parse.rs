@@ -17,8 +17,8 @@ pub(crate) struct Unusual;
 /// Parses `text`, which is UTF-8. Runs no user code. No exception is pending afterwards.
 pub(crate) fn parse(isolate: &Isolate, text: &str) -> Result<Value, Unusual> {
     let context = isolate.context;
-    let text = text.as_bytes();
-    let mut parser = Parser { isolate, context, text, at: 0, elements: Vec::new(), unescaped: Vec::new() };
+    let (source, text) = (text, text.as_bytes());
+    let mut parser = Parser { isolate, context, source, text, at: 0, elements: Vec::new(), unescaped: Vec::new() };
     let result = parser.value(0).and_then(|value| {
         parser.skip_space();
         if parser.at == parser.text.len() { Ok(value) } else { Err(Unusual) }
@@ -32,6 +32,8 @@ pub(crate) fn parse(isolate: &Isolate, text: &str) -> Result<Value, Unusual> {
 struct Parser<'a> {
     isolate: &'a Isolate,
     context: Context,
+    source: &'a str,
+    /// The same.
     text: &'a [u8],
     at: usize,
     /// The elements of the arrays that are open, owned.
@@ -151,8 +153,12 @@ impl Parser<'_> {
     }
 
     fn key(&self, key: &Content) -> Result<crate::js::Atom, Unusual> {
-        // What was read is UTF-8: a part of the text between quotes, or made of characters.
-        let key = std::str::from_utf8(self.content(key)).map_err(|_| Unusual)?;
+        let key = match key {
+            Content::Range(start, end) => self.source.get(*start..*end),
+            // Made of characters.
+            Content::Unescaped => std::str::from_utf8(&self.unescaped).ok(),
+        };
+        let key = key.ok_or(Unusual)?;
         match self.context.atom(key) {
             0 => {
                 drop(self.context.take_exception());
@@ -241,18 +247,17 @@ impl Parser<'_> {
     /// Reads a string whose opening quote is next.
     #[inline]
     fn string(&mut self) -> Result<Content, Unusual> {
-        self.at += 1;
-        let start = self.at;
-        loop {
-            match self.peek().ok_or(Unusual)? {
-                b'"' => {
-                    self.at += 1;
-                    return Ok(Content::Range(start, self.at - 1));
-                }
-                b'\\' => return self.escaped(start),
-                0..=0x1F => return Err(Unusual),
-                _ => self.at += 1,
+        let start = self.at + 1;
+        let rest = self.text.get(start..).ok_or(Unusual)?;
+        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F)).ok_or(Unusual)?;
+        self.at = start + length;
+        match rest[length] {
+            b'"' => {
+                self.at += 1;
+                Ok(Content::Range(start, start + length))
             }
+            b'\\' => self.escaped(start),
+            _ => Err(Unusual),
         }
     }
 

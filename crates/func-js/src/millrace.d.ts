@@ -100,7 +100,7 @@ declare module "millrace" {
      * Sends an HTTP request to a server outside and waits for its whole response. The app's
      * `millrace.toml` says which servers may be asked.
      *
-     * A response with any status is a response. When none comes (the name is unknown, the
+     * A response with any status is a response, a redirect too. When none comes (the name is unknown, the
      * connection breaks, the time is up, the body is larger than 4 MiB) it throws an error with the code
      * `"fetch-failed"`: the other server may have acted or not. What the app may not ask throws
      * `"fetch-refused"`.

@@ -7,6 +7,7 @@ use common::journal::{Journal, every_cut};
 use common::{World, limited, refusal, service, world};
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{Engine, FetchRequest, Frame, HandlerKind, Host, Limits, Schedule, Start};
+use millrace_func::{LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, Step, StepStart};
 
 const BOOKING: &str = r#"
 import { service, workflow, query, Abort } from "millrace";
@@ -423,65 +424,66 @@ fn a_service_that_is_loaded_again_has_the_same_schedules() {
     assert_eq!(world.call("sweep", ""), Ok("1".into()));
 }
 
+/// A host that lets steps run and refuses their ends.
+struct Cancelling(u32);
+impl Host for Cancelling {
+    fn get(&mut self, _: &[u8]) -> Result<Option<&millrace_base::Value>, Error> {
+        Ok(None)
+    }
+    fn set(&mut self, _: &[u8], _: millrace_base::Value) -> Result<(), Error> {
+        Ok(())
+    }
+    fn delete(&mut self, _: &[u8]) -> Result<bool, Error> {
+        Ok(false)
+    }
+    fn scan(&mut self, _: &ScanRequest) -> Result<Vec<(Vec<u8>, millrace_base::Value)>, Error> {
+        Ok(Vec::new())
+    }
+    fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {
+        Ok(OperationId(9))
+    }
+    fn send(&mut self, _: Message) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+    fn signal(&mut self, _: &str, _: &str, _: Bytes) -> Result<(), Error> {
+        Ok(())
+    }
+    fn offload(&mut self, _: Offload) -> Result<OperationId, Error> {
+        Ok(OperationId(9))
+    }
+    fn fetch(&mut self, _: FetchRequest) -> Result<OperationId, Error> {
+        Ok(OperationId(9))
+    }
+    fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
+        self.0 += 1;
+        Ok(OperationId(self.0))
+    }
+    fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
+        Ok(OperationId(9))
+    }
+    fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
+        Ok(StepStart::Run(OperationId(0)))
+    }
+    fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
+        Err(Error::new(ErrorCode::SizeLimit, "the journal is full"))
+    }
+    fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
+        Ok(())
+    }
+    fn invocation(&self) -> Option<String> {
+        None
+    }
+    fn now(&self) -> millrace_base::UnixMillis {
+        millrace_base::UnixMillis(0)
+    }
+    fn random(&mut self) -> u64 {
+        4
+    }
+    fn log(&mut self, _: LogLevel, _: &str) {}
+}
+
 #[test]
 fn a_host_may_end_a_step_itself() {
-    struct Cancelling(u32);
-    use millrace_func::{LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, Step, StepStart};
-    impl Host for Cancelling {
-        fn get(&mut self, _: &[u8]) -> Result<Option<&millrace_base::Value>, Error> {
-            Ok(None)
-        }
-        fn set(&mut self, _: &[u8], _: millrace_base::Value) -> Result<(), Error> {
-            Ok(())
-        }
-        fn delete(&mut self, _: &[u8]) -> Result<bool, Error> {
-            Ok(false)
-        }
-        fn scan(&mut self, _: &ScanRequest) -> Result<Vec<(Vec<u8>, millrace_base::Value)>, Error> {
-            Ok(Vec::new())
-        }
-        fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {
-            Ok(OperationId(9))
-        }
-        fn send(&mut self, _: Message) -> Result<Option<String>, Error> {
-            Ok(None)
-        }
-        fn signal(&mut self, _: &str, _: &str, _: Bytes) -> Result<(), Error> {
-            Ok(())
-        }
-        fn offload(&mut self, _: Offload) -> Result<OperationId, Error> {
-            Ok(OperationId(9))
-        }
-        fn fetch(&mut self, _: FetchRequest) -> Result<OperationId, Error> {
-            Ok(OperationId(9))
-        }
-        fn sleep(&mut self, _: u64) -> Result<OperationId, Error> {
-            self.0 += 1;
-            Ok(OperationId(self.0))
-        }
-        fn wait(&mut self, _: &str, _: Option<u64>) -> Result<OperationId, Error> {
-            Ok(OperationId(9))
-        }
-        fn begin_step(&mut self, _: &str) -> Result<StepStart, Error> {
-            Ok(StepStart::Run(OperationId(0)))
-        }
-        fn end_step(&mut self, _: OperationId, _: Result<Bytes, Error>) -> Result<(), Error> {
-            Err(Error::new(ErrorCode::SizeLimit, "the journal is full"))
-        }
-        fn compensate(&mut self, _: NestedCall) -> Result<(), Error> {
-            Ok(())
-        }
-        fn invocation(&self) -> Option<String> {
-            None
-        }
-        fn now(&self) -> millrace_base::UnixMillis {
-            millrace_base::UnixMillis(0)
-        }
-        fn random(&mut self) -> u64 {
-            4
-        }
-        fn log(&mut self, _: LogLevel, _: &str) {}
-    }
     let world = flow(
         "try { await ctx.step('a', async () => { await ctx.sleep(1); await ctx.sleep(2); }); } catch (e) { await ctx.sleep(3); return e.code; }",
     );

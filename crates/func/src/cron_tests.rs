@@ -20,7 +20,8 @@ impl Day {
     fn days_in_month(self) -> u64 {
         match self.month {
             4 | 6 | 9 | 11 => 30,
-            2 if self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0) => 29,
+            2 if self.year.is_multiple_of(400) => 29,
+            2 if self.year.is_multiple_of(4) && !self.year.is_multiple_of(100) => 29,
             2 => 28,
             _ => 31,
         }
@@ -146,10 +147,10 @@ fn field(low: u64, high: u64) -> impl Strategy<Value = (String, Vec<u64>)> {
         value.prop_map(|value| (value.to_string(), vec![value])),
         range.clone().prop_map(|(low, high)| (format!("{low}-{high}"), (low..=high).collect())),
         (range, 1u64..9).prop_map(|((low, high), step)| {
-            (format!("{low}-{high}/{step}"), (low..=high).filter(|value| (value - low) % step == 0).collect())
+            (format!("{low}-{high}/{step}"), (low..=high).filter(|value| (value - low).is_multiple_of(step)).collect())
         }),
         (1u64..9).prop_map(move |step| {
-            (format!("*/{step}"), (low..=high).filter(|value| (value - low) % step == 0).collect())
+            (format!("*/{step}"), (low..=high).filter(|value| (value - low).is_multiple_of(step)).collect())
         }),
     ];
     let list = prop::collection::vec(part, 1..3).prop_map(|parts: Vec<(String, Vec<u64>)>| {

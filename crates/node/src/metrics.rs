@@ -33,6 +33,10 @@ pub(crate) struct CoreMetrics {
     pub queued_requests: Gauge,
     pub open_requests: Gauge,
     pub waiting_transactions: Gauge,
+    pub locked_entities: Gauge,
+    pub unfinished_commits: Gauge,
+    pub transaction_restarts: Counter,
+    pub workflows: Gauge,
 }
 
 impl CoreMetrics {
@@ -154,26 +158,38 @@ type CounterRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Counter);
 type GaugeRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Gauge);
 type HistogramRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Histogram, f64);
 
-const COUNTERS: [CounterRow; 10] = [
+const COUNTERS: [CounterRow; 11] = [
     ("millrace_log_entries", "Entries appended to the log", |core| &core.entries),
     ("millrace_log_batches", "Batches made durable", |core| &core.batches),
     ("millrace_log_bytes", "Bytes written to the log", |core| &core.log_bytes),
     ("millrace_checkpoint_bytes", "Bytes of rows written to the checkpoint", |core| &core.checkpointed_bytes),
     ("millrace_requests_shed", "Requests refused because others waited too long", |core| &core.shed),
     ("millrace_requests_passed_on", "Requests passed to the core of their shard", |core| &core.passed_on),
+    (
+        "millrace_transaction_restarts",
+        "Transactions started again because an older one held what they wanted",
+        |core| &core.transaction_restarts,
+    ),
     ("millrace_limit_kills_cpu", "Calls ended by their CPU limit", |core| &core.cpu_kills),
     ("millrace_limit_kills_memory", "Calls ended by their memory limit", |core| &core.memory_kills),
     ("millrace_limit_kills_stack", "Calls ended by their stack limit", |core| &core.stack_kills),
     ("millrace_limit_kills_other", "Calls ended by any other limit", |core| &core.other_kills),
 ];
 
-const GAUGES: [GaugeRow; 6] = [
+const GAUGES: [GaugeRow; 9] = [
     ("millrace_resident_bytes", "Memory held for entities", |core| &core.resident_bytes),
     ("millrace_resident_entities", "Entities in memory", |core| &core.resident_entities),
     ("millrace_dirty_bytes", "Memory of entities not checkpointed yet", |core| &core.dirty_bytes),
     ("millrace_queued_requests", "Requests that wait for their core", |core| &core.queued_requests),
     ("millrace_open_requests", "Requests not answered yet", |core| &core.open_requests),
     ("millrace_waiting_transactions", "Transactions that wait in the middle", |core| &core.waiting_transactions),
+    ("millrace_locked_entities", "Entities held or waited for by transactions", |core| &core.locked_entities),
+    (
+        "millrace_unfinished_commits",
+        "Transactions over several shards prepared or decided and not yet ended in all of them",
+        |core| &core.unfinished_commits,
+    ),
+    ("millrace_workflows", "Workflows that have not ended", |core| &core.workflows),
 ];
 
 const HISTOGRAMS: [HistogramRow; 2] = [

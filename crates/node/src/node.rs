@@ -315,7 +315,9 @@ fn shards_of(shared: &Shared, stores: Vec<Store>) -> Result<Vec<Vec<Option<Shard
         (0..shared.cores.len()).map(|_| (0..shard_count).map(|_| None).collect()).collect();
     for (index, store) in (0u16..).zip(stores) {
         let shard = ShardId(index);
+        let mates = (0..shard_count).map(ShardId).filter(|mate| shared.core_of(*mate) == shared.core_of(shard));
         let options = ShardOptions {
+            log_mates: Arc::new(mates.collect()),
             shard,
             shard_count,
             retention_ms: shared.options.retention_ms,

@@ -5,7 +5,7 @@
 //! whatever happens; from then on only the home can end it, and nobody reads what it has locked.
 //! Told to commit, it applies the row and deletes it in one entry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis, Value, ValueKind, limits};
@@ -15,7 +15,7 @@ use millrace_store::StoreError;
 use crate::commit::read_only;
 use crate::held::Leaving;
 use crate::locks::{Grant, Waiter};
-use crate::peer::{Begin, CallNumber, Ordered, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+use crate::peer::{Begin, CallNumber, FromBranch, Ordered, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
 use crate::request::{Origin, RequestInfo, Token};
 use crate::shard::{Parked, Shard, Suspended};
 use crate::transaction::{Action, Parent, PendingCall, Role, Transaction};
@@ -25,16 +25,38 @@ use crate::world::World;
 /// their deadline.
 const UNBEGUN: usize = 1024;
 
+/// Lives are drawn at an index that no function's random bits come from.
+const LIFE_INDEX: u32 = u32::MAX;
+
 /// A branch that runs or waits.
 pub(crate) struct Branch {
     id: TransactionId,
+    life: u64,
     shard: ShardId,
     heard: Ordered<ToBranch>,
     said: u32,
-    /// The home has asked it to prepare; whether it is to commit at once.
-    prepare: Option<bool>,
+    /// Calls that have been answered while something they started still ran.
+    lingering: Vec<CallNumber>,
+    /// What it wanted taken back elsewhere and may still stand there.
+    pub taking_back: usize,
+    /// What is to be done when nothing is being taken back.
+    pub deferred: VecDeque<Action>,
+    stage: Stage,
     /// The call of a workflow, where its result is kept, and the result.
     once: Option<(CallNumber, Box<[u8]>, Option<Bytes>)>,
+}
+
+/// How near its end a branch is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Runs,
+    /// Prepares as soon as nothing of it runs.
+    Asked {
+        is_delegated: bool,
+        is_query: bool,
+    },
+    /// Has only read, has said so, and holds what it has read.
+    Voted,
 }
 
 impl Branch {
@@ -55,7 +77,14 @@ impl Branch {
 
     fn message(&mut self, message: ToHome) -> PeerMessage {
         self.said += 1;
-        PeerMessage { from: self.shard, transaction: self.id, body: PeerBody::ToHome(self.said, message) }
+        let said = FromBranch { life: self.life, message };
+        PeerMessage { from: self.shard, transaction: self.id, body: PeerBody::ToHome(self.said, said) }
+    }
+
+    /// Tells that a call which is answered next has not come to rest.
+    pub(crate) fn lingers(&mut self, number: CallNumber, world: &mut World<'_>) {
+        self.lingering.push(number);
+        self.tell(ToHome::Lingers(number), world);
     }
 }
 
@@ -63,7 +92,7 @@ impl Branch {
 struct Undecided {
     /// Holds the locks.
     nonce: u64,
-    entities: Vec<EntityKey>,
+    held: Vec<EntityKey>,
     part: Prepared,
 }
 
@@ -73,11 +102,18 @@ pub(crate) struct Branches {
     /// The nonce of each branch that runs, waits, or queues for its first entity.
     live: BTreeMap<TransactionId, u64>,
     undecided: BTreeMap<TransactionId, Undecided>,
-    unbegun: BTreeMap<TransactionId, Ordered<ToBranch>>,
+    unbegun: BTreeMap<TransactionId, Unbegun>,
     /// Kept results that are not needed any more.
     forgotten: Vec<Box<[u8]>>,
     /// Aborted while the disk was full: their rows are to be deleted.
     leftover_rows: Vec<TransactionId>,
+}
+
+#[derive(Default)]
+struct Unbegun {
+    heard: Ordered<ToBranch>,
+    /// It came before the last tick.
+    is_old: bool,
 }
 
 impl Branches {
@@ -101,6 +137,56 @@ impl Transaction {
             self.ready.push_back(Action::answer(parent, result));
         }
     }
+
+    /// Whether something that `owner` is answerable for runs here, or waits to.
+    pub(crate) fn runs_for(&self, owner: CallNumber) -> bool {
+        let is_for = |action: &Action| matches!(action, Action::Call(call) if call.owner == Some(owner));
+        self.frames.iter().any(|state| state.owner == Some(owner))
+            || self.blocked.iter().any(|(_, call)| call.owner == Some(owner))
+            || self.ready.iter().any(is_for)
+    }
+
+    /// Puts off whatever is ready while something is being taken back elsewhere.
+    pub(crate) fn put_off(&mut self) {
+        let (is_waiting, deferred) = match &mut self.role {
+            Role::Alone => return,
+            Role::Home(home) => (home.taking_back > 0, &mut home.deferred),
+            Role::Branch(branch) => (branch.taking_back > 0, &mut branch.deferred),
+        };
+        if is_waiting {
+            deferred.append(&mut self.ready);
+        }
+    }
+
+    /// Takes up again what was put off.
+    pub(crate) fn take_up(&mut self) {
+        let deferred = match &mut self.role {
+            Role::Alone => return,
+            Role::Home(home) => &mut home.deferred,
+            Role::Branch(branch) => &mut branch.deferred,
+        };
+        deferred.append(&mut self.ready);
+        std::mem::swap(deferred, &mut self.ready);
+    }
+
+    /// Says which calls have come to rest that had not when they were answered.
+    fn report_over(&mut self, world: &mut World<'_>) {
+        let Role::Branch(branch) = &mut self.role else {
+            return;
+        };
+        if branch.lingering.is_empty() || !branch.deferred.is_empty() {
+            return;
+        }
+        let (lingering, over) =
+            std::mem::take(&mut branch.lingering).into_iter().partition(|number| self.runs_for(*number));
+        let over: Vec<CallNumber> = over;
+        if let Role::Branch(branch) = &mut self.role {
+            branch.lingering = lingering;
+            for number in over {
+                branch.tell(ToHome::Over(number), world);
+            }
+        }
+    }
 }
 
 impl Shard {
@@ -113,12 +199,12 @@ impl Shard {
             };
             // Drivers count nonces from below.
             let nonce = u64::MAX - index;
-            let entities = entities_of(&part);
-            for entity in &entities {
+            let held = entities_of(&part);
+            for entity in &held {
                 self.locks.hold(entity, nonce, (0, 0), true);
                 self.locks.mark_prepared(entity);
             }
-            self.branches.undecided.insert(id, Undecided { nonce, entities, part });
+            self.branches.undecided.insert(id, Undecided { nonce, held, part });
         }
         Ok(())
     }
@@ -139,7 +225,7 @@ impl Shard {
         if is_known || is_full {
             return;
         }
-        let mut heard = self.branches.unbegun.remove(&id).unwrap_or_default();
+        let Unbegun { mut heard, is_old } = self.branches.unbegun.remove(&id).unwrap_or_default();
         heard.add(number, message);
         match heard.next() {
             Some(ToBranch::Reserve { begin, entity, is_exclusive }) => {
@@ -156,12 +242,12 @@ impl Shard {
             // It begins with neither: a late message of a transaction that has ended here.
             Some(_) => {}
             None => {
-                self.branches.unbegun.insert(id, heard);
+                self.branches.unbegun.insert(id, Unbegun { heard, is_old });
             }
         }
     }
 
-    fn begin_branch(&mut self, id: TransactionId, begin: Begin, world: &mut World<'_>) -> Transaction {
+    fn begin_branch(&mut self, id: TransactionId, begin: Begin, world: &mut World<'_>) -> Box<Transaction> {
         let nonce = world.take_nonce();
         self.branches.live.insert(id, nonce);
         self.new_branch(branch_origin(id, begin, nonce), begin, id, world)
@@ -182,12 +268,21 @@ impl Shard {
         transaction.ready.push_back(pending(call));
     }
 
-    fn new_branch(&self, origin: Origin, begin: Begin, id: TransactionId, world: &World<'_>) -> Transaction {
+    fn new_branch(&self, origin: Origin, begin: Begin, id: TransactionId, world: &World<'_>) -> Box<Transaction> {
         let mut transaction = Transaction::new(origin, begin.program, world.limits(begin.program));
         transaction.takes_locks = true;
-        let branch =
-            Branch { id, shard: self.options.shard, heard: Ordered::default(), said: 0, prepare: None, once: None };
-        transaction.role = Role::Branch(Box::new(branch));
+        transaction.role = Role::Branch(Box::new(Branch {
+            id,
+            life: world.entropy.draw(transaction.nonce(), LIFE_INDEX),
+            shard: self.options.shard,
+            heard: Ordered::default(),
+            said: 0,
+            lingering: Vec::new(),
+            taking_back: 0,
+            deferred: VecDeque::new(),
+            stage: Stage::Runs,
+            once: None,
+        }));
         transaction
     }
 
@@ -232,21 +327,32 @@ impl Shard {
         self.branch_goes_on(transaction, world);
     }
 
-    fn branch_goes_on(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
+    fn branch_goes_on(&mut self, mut transaction: Box<Transaction>, world: &mut World<'_>) {
         while let Role::Branch(branch) = &mut transaction.role
             && let Some(message) = branch.heard.next()
         {
             match message {
                 ToBranch::Call(_, call) => self.take_call(&mut transaction, call),
                 ToBranch::Result(number, result) => transaction.away_ended(number, result),
+                ToBranch::TakenBack => {
+                    branch.taking_back = branch.taking_back.saturating_sub(1);
+                    if branch.taking_back == 0 {
+                        transaction.take_up();
+                    }
+                }
                 ToBranch::TakeBack(number) => {
+                    transaction.take_up();
                     transaction.fail(number, world);
                     self.take_back_away(&mut transaction, world);
                     if let Role::Branch(branch) = &mut transaction.role {
                         branch.tell(ToHome::TakenBack, world);
                     }
                 }
-                ToBranch::Prepare { is_delegated } => branch.prepare = Some(is_delegated),
+                ToBranch::Prepare { life, is_delegated, is_query } if life == branch.life => {
+                    branch.stage = Stage::Asked { is_delegated, is_query };
+                }
+                // It means another branch, which has ended: this one was begun by a second copy.
+                ToBranch::Prepare { .. } => {}
                 ToBranch::Reserve { .. } => {}
             }
         }
@@ -255,29 +361,51 @@ impl Shard {
 
     /// Nothing of a branch can go on now: prepares it if it was asked to and is at rest, or keeps
     /// it, with everything it has touched.
-    pub(crate) fn rest_branch(&mut self, transaction: Transaction, world: &mut World<'_>) {
+    pub(crate) fn rest_branch(&mut self, mut transaction: Box<Transaction>, world: &mut World<'_>) {
+        transaction.report_over(world);
         let Role::Branch(branch) = &transaction.role else {
             return;
         };
-        match branch.prepare {
-            Some(is_delegated) if transaction.is_quiet() => self.prepare(transaction, is_delegated, world),
+        match branch.stage {
+            Stage::Asked { is_delegated, is_query } if transaction.is_quiet() => {
+                if transaction.has_effects() {
+                    self.prepare(transaction, is_delegated, world);
+                } else {
+                    self.vote_read_only(transaction, is_delegated || is_query, world);
+                }
+            }
             _ => self.suspend(transaction, world),
         }
     }
 
-    fn prepare(&mut self, mut transaction: Transaction, is_delegated: bool, world: &mut World<'_>) {
+    /// Votes for a part that has only read. What it has read stays held until the decision, unless
+    /// nobody writes anything: a transaction that wrote what this one has read, and was answered,
+    /// would else come before a query that still sees what this one is about to change elsewhere.
+    fn vote_read_only(&mut self, mut transaction: Box<Transaction>, has_let_go: bool, world: &mut World<'_>) {
+        let read_lsn = self.read_lsn(&transaction);
+        let Role::Branch(branch) = &mut transaction.role else {
+            return;
+        };
+        branch.stage = Stage::Voted;
+        let (id, vote) = (branch.id, branch.message(ToHome::ReadOnly { has_let_go }));
+        if has_let_go {
+            self.branches.live.remove(&id);
+            self.give_up_locks(&transaction);
+        } else {
+            let deadline = UnixMillis(u64::MAX);
+            self.suspended.insert(transaction.nonce(), Suspended { transaction, deadline });
+        }
+        self.held.release(Leaving::Peer(id.home, vote), read_lsn, self.durable, world.outputs);
+    }
+
+    fn prepare(&mut self, mut transaction: Box<Transaction>, is_delegated: bool, world: &mut World<'_>) {
         let Role::Branch(mut branch) = std::mem::replace(&mut transaction.role, Role::Alone) else {
             return;
         };
         let (id, nonce) = (branch.id, transaction.nonce());
         self.branches.live.remove(&id);
-        let read_lsn = self.read_lsn(&transaction);
-        if !transaction.has_effects() {
-            self.give_up_locks(&transaction);
-            let vote = branch.message(ToHome::ReadOnly);
-            return self.held.release(Leaving::Peer(id.home, vote), read_lsn, self.durable, world.outputs);
-        }
         if world.is_read_only {
+            let read_lsn = self.read_lsn(&transaction);
             self.give_up_locks(&transaction);
             let vote = branch.message(ToHome::Failed(read_only()));
             return self.held.release(Leaving::Peer(id.home, vote), read_lsn, self.durable, world.outputs);
@@ -298,18 +426,21 @@ impl Shard {
             field: id.to_bytes()[..].into(),
             value: Some(Value::new(ValueKind::Bytes, &part.encode())),
         };
+        // The log must never hold two rows that write one entity: a restart holds what they write.
+        self.delete_leftover_rows(world);
         let lsn = self.append(vec![row], world);
-        let entities = entities_of(&part);
-        for entity in &entities {
-            self.locks.hold(entity, nonce, transaction.age(), true);
-            self.locks.mark_prepared(entity);
+        let mut held = std::mem::take(&mut transaction.held);
+        for entity in entities_of(&part) {
+            self.locks.hold(&entity, nonce, transaction.age(), true);
+            self.locks.mark_prepared(&entity);
+            held.push(entity);
         }
-        // What it has only read nobody needs to wait for any more.
-        transaction.held.retain(|entity| !entities.contains(entity));
-        self.give_up_locks(&transaction);
-        self.branches.undecided.insert(id, Undecided { nonce, entities, part });
+        held.sort();
+        held.dedup();
+        self.branches.undecided.insert(id, Undecided { nonce, held, part });
         let vote = branch.message(ToHome::Prepared);
-        self.held.release(Leaving::Peer(id.home, vote), lsn, self.durable, world.outputs);
+        let durable = self.durable_towards(id.home);
+        self.held.release(Leaving::Peer(id.home, vote), lsn, durable, world.outputs);
     }
 
     /// Applies a part, together with what ends or records it.
@@ -354,11 +485,15 @@ impl Shard {
         if let Some(undecided) = self.branches.undecided.remove(&id) {
             let row = self.row_deletion(id);
             self.apply_part(undecided.part, Some(row), world);
-            self.give_up_held(undecided.nonce, undecided.entities);
+            self.give_up_held(undecided.nonce, &undecided.held);
+        }
+        // Begun by a second copy of a message, after what it should have begun had ended.
+        if let Some(transaction) = self.end_branch(id) {
+            self.drop_frames(&transaction, world);
         }
         // If it was applied before, that may not be durable yet.
-        let lsn = self.store.lsn();
-        self.confirm_end(id, lsn, world);
+        let (lsn, durable) = (self.store.lsn(), self.durable_towards(id.home));
+        self.confirm_end(id, if lsn <= durable { Lsn::ZERO } else { lsn }, world);
     }
 
     fn confirm_end(&mut self, id: TransactionId, depends_on: Lsn, world: &mut World<'_>) {
@@ -368,26 +503,41 @@ impl Shard {
 
     /// The transaction is aborted.
     pub(crate) fn branch_heard_abort(&mut self, id: TransactionId, is_answered: bool, world: &mut World<'_>) {
-        let mut depends_on = Lsn::ZERO;
+        // What it may have read, if it has ended by itself, is not known any more: some of all.
+        let mut depends_on = self.store.lsn();
         self.branches.unbegun.remove(&id);
-        if let Some(nonce) = self.branches.live.remove(&id) {
-            if let Some(parked) = self.parked.remove(&nonce) {
-                self.locks.release(&parked.entity, nonce);
-                self.freed.push_back(parked.entity);
-            } else if let Some(Suspended { transaction, .. }) = self.suspended.remove(&nonce) {
-                depends_on = self.read_lsn(&transaction);
-                self.drop_frames(&transaction, world);
-                self.give_up_locks(&transaction);
+        if let Some(mut transaction) = self.end_branch(id) {
+            depends_on = self.read_lsn(&transaction);
+            self.drop_frames(&transaction, world);
+            if let Role::Branch(branch) = &mut transaction.role
+                && !is_answered
+                && branch.stage != Stage::Voted
+            {
+                // A home that has delegated the decision waits, however late it is.
+                let error = Error::new(ErrorCode::WaitLimit, "the call waited too long; nothing took effect");
+                branch.tell(ToHome::Failed(error), world);
             }
         } else if let Some(undecided) = self.branches.undecided.remove(&id) {
-            depends_on = self.store.lsn();
-            self.give_up_held(undecided.nonce, undecided.entities);
+            self.give_up_held(undecided.nonce, &undecided.held);
             self.branches.leftover_rows.push(id);
             self.delete_leftover_rows(world);
         }
         if is_answered {
             self.confirm_end(id, depends_on, world);
         }
+    }
+
+    /// Ends a branch that runs, waits or queues for its first entity, and lets go of all it holds.
+    /// Comes back if it had begun.
+    fn end_branch(&mut self, id: TransactionId) -> Option<Box<Transaction>> {
+        let nonce = self.branches.live.remove(&id)?;
+        if let Some(parked) = self.parked.remove(&nonce) {
+            self.locks.release(&parked.entity, nonce);
+            self.freed.push_back(parked.entity);
+        }
+        let Suspended { transaction, .. } = self.suspended.remove(&nonce)?;
+        self.give_up_locks(&transaction);
+        Some(transaction)
     }
 
     /// Deletes the rows of aborted parts. A row that stays over a restart is asked about again.
@@ -400,7 +550,7 @@ impl Shard {
     }
 
     /// A call failed that nobody awaited: the whole transaction has failed.
-    pub(crate) fn fail_branch(&mut self, mut transaction: Transaction, error: Error, world: &mut World<'_>) {
+    pub(crate) fn fail_branch(&mut self, mut transaction: Box<Transaction>, error: Error, world: &mut World<'_>) {
         let read_lsn = self.read_lsn(&transaction);
         self.drop_frames(&transaction, world);
         self.give_up_locks(&transaction);
@@ -430,7 +580,7 @@ impl Shard {
         for id in self.branches.live.keys().chain(self.branches.undecided.keys()) {
             world.outputs.peer(id.home, PeerMessage { from, transaction: *id, body: PeerBody::Inquire });
         }
-        self.branches.unbegun.clear();
+        self.branches.unbegun.retain(|_, unbegun| !std::mem::replace(&mut unbegun.is_old, true));
     }
 
     /// The shard has stopped: whoever waits for it need not wait any longer.

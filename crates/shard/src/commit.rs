@@ -24,7 +24,12 @@ pub(crate) fn read_only() -> Error {
 
 impl Shard {
     /// Ends a transaction: commits what it did, or nothing, and answers.
-    pub(crate) fn finish(&mut self, transaction: Transaction, result: Result<Output, Error>, world: &mut World<'_>) {
+    pub(crate) fn finish(
+        &mut self,
+        transaction: Box<Transaction>,
+        result: Result<Output, Error>,
+        world: &mut World<'_>,
+    ) {
         match (&transaction.role, result) {
             (Role::Home(home), result) if home.has_participants() => self.ask_for_votes(transaction, result, world),
             (Role::Branch(_), Err(error)) => self.fail_branch(transaction, error, world),
@@ -45,7 +50,7 @@ impl Shard {
     /// shards, if it has prepared parts there. Says whether it did; if not, it has been answered.
     pub(crate) fn commit(
         &mut self,
-        mut transaction: Transaction,
+        mut transaction: Box<Transaction>,
         output: Output,
         decision: Option<(TransactionId, &[ShardId])>,
         world: &mut World<'_>,
@@ -55,13 +60,13 @@ impl Shard {
         if matches!(transaction.origin, Origin::Route(_)) && self.answers_from_outcome(&transaction.origin, world) {
             return false;
         }
-        let reads_depend_on = self.read_lsn(&transaction);
         let is_message = matches!(transaction.origin, Origin::Message { .. });
         let is_recorded = transaction.origin.info().idempotency_key.is_some() && !transaction.is_query();
         let is_step = matches!(transaction.origin, Origin::Step { .. });
         let changes = transaction.has_effects() || is_message || is_step || is_recorded || decision.is_some();
         if changes && world.is_read_only {
-            self.refuse(transaction.origin, read_only(), reads_depend_on, world);
+            let depends_on = self.read_lsn(&transaction);
+            self.refuse(transaction.origin, read_only(), depends_on, world);
             return false;
         }
         let mut writes = transaction.take_writes();
@@ -77,7 +82,8 @@ impl Shard {
             self.message_done(field, &mut writes);
         }
         let row = self.add_step(&transaction, &output, &mut writes, world);
-        let depends_on = if writes.is_empty() { reads_depend_on } else { self.append(writes, world) };
+        // An entry comes after all that was read here.
+        let depends_on = if writes.is_empty() { self.read_lsn(&transaction) } else { self.append(writes, world) };
         if let Some(row) = row {
             self.step_committed(&transaction, row, depends_on, world);
         }
@@ -94,7 +100,7 @@ impl Shard {
         true
     }
 
-    pub(crate) fn roll_back(&mut self, transaction: Transaction, error: Error, world: &mut World<'_>) {
+    pub(crate) fn roll_back(&mut self, transaction: Box<Transaction>, error: Error, world: &mut World<'_>) {
         let mut depends_on = self.read_lsn(&transaction);
         // An abort is the function's answer, so a repeated request gets it again. Any other
         // error says nothing about what the function would answer next time. What became of a

@@ -8,7 +8,7 @@
 //! when every participant has confirmed that it has applied its part durably. The tables of
 //! states are in `docs/internals/transactions.md`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use millrace_base::{
@@ -19,7 +19,7 @@ use millrace_func::{HandlerKind, Output, Program};
 use millrace_store::StoreError;
 
 use crate::held::Leaving;
-use crate::peer::{Begin, CallNumber, Ordered, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+use crate::peer::{Begin, CallNumber, FromBranch, Ordered, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
 use crate::request::Origin;
 use crate::shard::{Parked, Shard, Suspended};
 use crate::transaction::{Action, AwayCall, Parent, PendingCall, Role, Transaction};
@@ -38,7 +38,11 @@ pub(crate) struct Coordination {
     calls: BTreeMap<CallNumber, PassedOn>,
     open_calls: usize,
     /// Participants' answers that some calls have been taken back, still to come.
-    taking_back: usize,
+    pub taking_back: usize,
+    /// Who waits for them, once for each call it wanted taken back.
+    wanted_back: Vec<ShardId>,
+    /// What is to be done here when nothing is being taken back.
+    pub deferred: VecDeque<Action>,
     ending: Option<Ending>,
 }
 
@@ -46,13 +50,26 @@ pub(crate) struct Coordination {
 struct Participant {
     said: u32,
     heard: Ordered<ToHome>,
+    /// Of the branch that has spoken first.
+    life: Option<u64>,
     vote: Option<Vote>,
+}
+
+impl Participant {
+    /// Takes in what a branch says; what can be acted on now comes out of `heard`.
+    fn hear(&mut self, number: u32, said: FromBranch) {
+        if *self.life.get_or_insert(said.life) == said.life {
+            self.heard.add(number, said.message);
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Vote {
     /// Waits for the decision.
     Prepared,
+    /// Has only read, and holds that until it is told of the decision.
+    ReadOnly,
     /// Has no further part.
     Gone,
 }
@@ -62,8 +79,17 @@ struct PassedOn {
     to: ShardId,
     /// `None` for the home's own.
     from: Option<ShardId>,
+    /// It has not ended, or something it has started has not.
     is_open: bool,
+    /// Its end is not the end of what it has started.
+    lingers: bool,
     is_taken_back: bool,
+}
+
+impl PassedOn {
+    fn new(from: Option<ShardId>, to: ShardId) -> Self {
+        Self { to, from, is_open: true, lingers: false, is_taken_back: false }
+    }
 }
 
 /// How the transaction ends once everybody has voted.
@@ -133,6 +159,12 @@ impl Coordination {
         !self.participants.is_empty()
     }
 
+    /// Whether it has told everybody that it is aborted. What a participant says then, except that
+    /// it has ended, means nothing any more.
+    fn is_failing(&self) -> bool {
+        matches!(self.ending, Some(Ending::Fail(_)))
+    }
+
     /// Whether it has asked for votes.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_some()
@@ -181,6 +213,8 @@ impl Shard {
             calls: BTreeMap::new(),
             open_calls: 0,
             taking_back: 0,
+            wanted_back: Vec::new(),
+            deferred: VecDeque::new(),
             ending: None,
         })
     }
@@ -212,7 +246,7 @@ impl Shard {
         let begin = begin(&transaction.origin, transaction.program, to, world);
         if let Role::Home(home) = &mut transaction.role {
             home.open_calls += 1;
-            home.calls.insert(number, PassedOn { to, from: None, is_open: true, is_taken_back: false });
+            home.calls.insert(number, PassedOn::new(None, to));
             home.tell(to, ToBranch::Call(begin, call), world);
         }
     }
@@ -225,8 +259,14 @@ impl Shard {
         result: Result<Bytes, Error>,
         world: &mut World<'_>,
     ) {
+        let lingers = result.is_ok() && transaction.runs_for(number);
         match &mut transaction.role {
-            Role::Branch(branch) => branch.answer(number, result, world),
+            Role::Branch(branch) => {
+                if lingers {
+                    branch.lingers(number, world);
+                }
+                branch.answer(number, result, world);
+            }
             Role::Home(home) => {
                 home.close(number);
                 if let Some(from) = home.calls.get(&number).and_then(|call| call.from) {
@@ -237,11 +277,15 @@ impl Shard {
         }
     }
 
-    /// Has other shards take back what calls did whose callers have failed since.
+    /// Has other shards take back what calls did whose callers have failed since. Until they have,
+    /// nothing goes on here: who caught the failure must not see what is being taken back.
     pub(crate) fn take_back_away(&mut self, transaction: &mut Transaction, world: &mut World<'_>) {
         while let Some(number) = transaction.to_take_back.pop() {
             match &mut transaction.role {
-                Role::Branch(branch) => branch.tell(ToHome::TakeBack(number), world),
+                Role::Branch(branch) => {
+                    branch.taking_back += 1;
+                    branch.tell(ToHome::TakeBack(number), world);
+                }
                 Role::Home(home) => {
                     home.close(number);
                     let (own, call) = (home.id.home, home.calls.get_mut(&number));
@@ -251,6 +295,7 @@ impl Shard {
                     call.is_taken_back = true;
                     let to = call.to;
                     if to == own {
+                        transaction.take_up();
                         transaction.fail(number, world);
                     } else {
                         home.taking_back += 1;
@@ -260,19 +305,30 @@ impl Shard {
                 Role::Alone => {}
             }
         }
+        transaction.put_off();
     }
 
     /// Everything has run: asks every participant to make its part durable. The transaction goes
     /// on when all of them have answered.
     pub(crate) fn ask_for_votes(
         &mut self,
-        mut transaction: Transaction,
+        mut transaction: Box<Transaction>,
         result: Result<Output, Error>,
         world: &mut World<'_>,
     ) {
         // What a workflow's call gives is journalled here, but kept over there as well.
         let is_bare = !transaction.has_effects() && transaction.origin.info().idempotency_key.is_none();
-        let may_delegate = is_bare && !matches!(transaction.origin, Origin::Message { .. });
+        // What it has read here may have gone into what the other shard writes: that must not
+        // survive a crash which this does not.
+        let has_durable_reads = self.read_lsn(&transaction) <= self.durable;
+        let is_noted_here = match transaction.origin {
+            Origin::Message { .. } => true,
+            // One that has run here runs here again after a crash, perhaps otherwise.
+            Origin::Step { .. } => !transaction.touched.is_empty(),
+            _ => false,
+        };
+        let may_delegate = is_bare && has_durable_reads && !is_noted_here;
+        let is_query = transaction.is_query();
         let Role::Home(home) = &mut transaction.role else {
             return;
         };
@@ -280,7 +336,11 @@ impl Shard {
         let is_delegated = may_delegate && shards.len() == 1;
         for shard in shards {
             match &result {
-                Ok(_) => home.tell(shard, ToBranch::Prepare { is_delegated }, world),
+                Ok(_) => {
+                    let life = home.participants.get(&shard).and_then(|participant| participant.life);
+                    let life = life.unwrap_or_default();
+                    home.tell(shard, ToBranch::Prepare { life, is_delegated, is_query }, world);
+                }
                 Err(_) => home.send(shard, PeerBody::Abort { is_answered: true }, world),
             }
         }
@@ -341,22 +401,23 @@ impl Shard {
         from: ShardId,
         id: TransactionId,
         number: u32,
-        message: ToHome,
+        said: FromBranch,
         world: &mut World<'_>,
     ) {
         let Some(nonce) = self.live_nonce(id) else {
             return;
         };
         if let Some(parked) = self.parked.remove(&nonce) {
-            return self.parked_heard(parked, from, number, message, world);
+            return self.parked_heard(parked, from, number, said, world);
         }
         let Some(Suspended { mut transaction, deadline }) = self.suspended.remove(&nonce) else {
             return;
         };
         if let Role::Home(home) = &mut transaction.role
+            && !home.is_failing()
             && let Some(participant) = home.participants.get_mut(&from)
         {
-            participant.heard.add(number, message);
+            participant.hear(number, said);
         }
         while let Role::Home(home) = &mut transaction.role
             && let Some(message) = home.participants.get_mut(&from).and_then(|participant| participant.heard.next())
@@ -374,7 +435,7 @@ impl Shard {
     }
 
     /// Runs what can be run, or ends what has been voted on.
-    fn go_on(&mut self, mut transaction: Transaction, deadline: UnixMillis, world: &mut World<'_>) {
+    fn go_on(&mut self, mut transaction: Box<Transaction>, deadline: UnixMillis, world: &mut World<'_>) {
         let Role::Home(home) = &mut transaction.role else {
             return self.drive(transaction, world);
         };
@@ -393,10 +454,17 @@ impl Shard {
         }
     }
 
-    fn parked_heard(&mut self, mut parked: Parked, from: ShardId, number: u32, message: ToHome, world: &mut World<'_>) {
+    fn parked_heard(
+        &mut self,
+        mut parked: Parked,
+        from: ShardId,
+        number: u32,
+        said: FromBranch,
+        world: &mut World<'_>,
+    ) {
         let next = parked.away.as_mut().and_then(|home| {
             let participant = home.participants.get_mut(&from)?;
-            participant.heard.add(number, message);
+            participant.hear(number, said);
             participant.heard.next()
         });
         match next {
@@ -431,7 +499,7 @@ impl Shard {
 
     fn start_again_at(
         &mut self,
-        mut transaction: Transaction,
+        mut transaction: Box<Transaction>,
         place: (ShardId, EntityKey, bool),
         world: &mut World<'_>,
     ) {
@@ -440,7 +508,6 @@ impl Shard {
         if let Role::Home(home) = std::mem::replace(&mut transaction.role, Role::Alone) {
             self.abandon(&home, world);
         }
-        self.restarts += 1;
         let program = transaction.program;
         self.park_away(transaction.into_origin(), program, place, world);
     }
@@ -455,41 +522,42 @@ impl Shard {
         match message {
             ToHome::Call(call) => self.pass_on(transaction, from, call, world),
             ToHome::Result(number, result) => passed_back(transaction, number, result, world),
+            ToHome::Lingers(number) => linger(transaction, number),
+            ToHome::Over(number) => {
+                if let Role::Home(home) = &mut transaction.role {
+                    home.close(number);
+                }
+            }
             ToHome::TakeBack(number) => {
+                if let Role::Home(home) = &mut transaction.role {
+                    home.wanted_back.push(from);
+                }
                 transaction.to_take_back.push(number);
                 self.take_back_away(transaction, world);
+                taken_back(transaction, world);
             }
             ToHome::TakenBack => {
                 if let Role::Home(home) = &mut transaction.role {
                     home.taking_back = home.taking_back.saturating_sub(1);
                 }
+                taken_back(transaction, world);
             }
             ToHome::Died { entity, is_exclusive } => {
-                if let Role::Home(home) = &mut transaction.role {
-                    home.vote(from, Vote::Gone);
-                    if !matches!(home.ending, Some(Ending::Fail(_))) {
-                        return Heard::Died(from, entity, is_exclusive);
-                    }
-                }
+                vote(transaction, from, Vote::Gone);
+                return Heard::Died(from, entity, is_exclusive);
             }
-            ToHome::Failed(error) => self.participant_failed(transaction, from, error),
+            ToHome::Failed(error) => participant_failed(transaction, from, error),
             ToHome::Prepared => vote(transaction, from, Vote::Prepared),
-            ToHome::ReadOnly | ToHome::Committed => vote(transaction, from, Vote::Gone),
+            ToHome::ReadOnly { has_let_go: false } => vote(transaction, from, Vote::ReadOnly),
+            ToHome::ReadOnly { has_let_go: true } => vote(transaction, from, Vote::Gone),
+            ToHome::Committed => {
+                transaction.is_kept_away = true;
+                vote(transaction, from, Vote::Gone);
+            }
             // Heard while parked, or doubled.
             ToHome::Reserved => {}
         }
         Heard::GoOn
-    }
-
-    fn participant_failed(&mut self, transaction: &mut Transaction, from: ShardId, error: Error) {
-        if let Role::Home(home) = &mut transaction.role
-            && !home.has_voted(from)
-        {
-            home.vote(from, Vote::Gone);
-            if !matches!(home.ending, Some(Ending::Fail(_))) {
-                transaction.result = Some(Err(error));
-            }
-        }
     }
 
     fn pass_on(&mut self, transaction: &mut Transaction, from: ShardId, call: PeerCall, world: &mut World<'_>) {
@@ -508,7 +576,7 @@ impl Shard {
             return home.tell(from, ToBranch::Result(number, Err(error)), world);
         }
         home.open_calls += 1;
-        home.calls.insert(number, PassedOn { to, from: Some(from), is_open: true, is_taken_back: false });
+        home.calls.insert(number, PassedOn::new(Some(from), to));
         if to == home.id.home {
             let PeerCall { depth, call, .. } = call;
             let parent = Parent::Shard(number);
@@ -519,22 +587,25 @@ impl Shard {
     }
 
     /// Everybody has voted.
-    fn conclude(&mut self, mut transaction: Transaction, ending: Ending, world: &mut World<'_>) {
+    fn conclude(&mut self, mut transaction: Box<Transaction>, ending: Ending, world: &mut World<'_>) {
         self.give_up_locks(&transaction);
         let Role::Home(home) = std::mem::replace(&mut transaction.role, Role::Alone) else {
             return;
         };
         self.homes.live.remove(&home.id.number);
-        let is_prepared = |(_, participant): &(&ShardId, &Participant)| participant.vote == Some(Vote::Prepared);
-        let prepared: Vec<ShardId> = home.participants.iter().filter(is_prepared).map(|(shard, _)| *shard).collect();
+        let voted = |vote: Vote| {
+            let is_it = move |(_, participant): &(&ShardId, &Participant)| participant.vote == Some(vote);
+            home.participants.iter().filter(is_it).map(|(shard, _)| *shard)
+        };
+        let prepared: Vec<ShardId> = voted(Vote::Prepared).collect();
         match ending {
             Ending::Fail(error) => self.roll_back(transaction, error, world),
             Ending::Commit { output, .. } => {
                 let decision = (!prepared.is_empty()).then_some((home.id, &prepared[..]));
-                if !self.commit(transaction, output, decision, world) {
-                    for shard in prepared {
-                        home.send(shard, PeerBody::Abort { is_answered: false }, world);
-                    }
+                let is_committed = self.commit(transaction, output, decision, world);
+                let are_over = prepared.iter().copied().filter(|_| !is_committed).chain(voted(Vote::ReadOnly));
+                for shard in are_over {
+                    home.send(shard, PeerBody::Abort { is_answered: false }, world);
                 }
             }
         }
@@ -556,7 +627,8 @@ impl Shard {
         self.homes.decisions.insert(id, Decided { lsn, waiting, is_new: true });
         for shard in participants {
             let message = PeerMessage { from: self.options.shard, transaction: id, body: PeerBody::Commit };
-            self.held.release(Leaving::Peer(*shard, message), lsn, self.durable, world.outputs);
+            let durable = self.durable_towards(*shard);
+            self.held.release(Leaving::Peer(*shard, message), lsn, durable, world.outputs);
         }
     }
 
@@ -572,7 +644,7 @@ impl Shard {
             && let Some(Suspended { mut transaction, deadline }) = self.suspended.remove(&nonce)
         {
             if let Role::Home(home) = &mut transaction.role
-                && matches!(home.ending, Some(Ending::Fail(_)))
+                && home.is_failing()
             {
                 home.vote(from, Vote::Gone);
             }
@@ -589,7 +661,7 @@ impl Shard {
             return self.give_up_parked(parked, error, world);
         }
         if let Some(Suspended { mut transaction, deadline }) = self.suspended.remove(&nonce) {
-            self.participant_failed(&mut transaction, from, error);
+            participant_failed(&mut transaction, from, error);
             self.go_on(transaction, deadline, world);
         }
     }
@@ -608,6 +680,7 @@ impl Shard {
 
     /// Tells participants again that have not confirmed, and forgets what all have confirmed.
     pub(crate) fn look_after_decisions(&mut self, world: &mut World<'_>) {
+        self.recall_delegated(world);
         let own = self.options.shard;
         for (id, decided) in &mut self.homes.decisions {
             if decided.lsn > self.durable || std::mem::take(&mut decided.is_new) {
@@ -619,6 +692,21 @@ impl Shard {
         }
         if !world.is_read_only {
             self.forget_confirmed(world);
+        }
+    }
+
+    /// Asks for decisions back that other shards have not made in time. Who has made one says so;
+    /// who has not answers that it has failed.
+    fn recall_delegated(&self, world: &mut World<'_>) {
+        let now = world.now;
+        for suspended in self.suspended.values().filter(|suspended| suspended.deadline <= now) {
+            if let Role::Home(home) = &suspended.transaction.role
+                && home.is_delegated()
+            {
+                for shard in home.participants.keys() {
+                    home.send(*shard, PeerBody::Abort { is_answered: false }, world);
+                }
+            }
         }
     }
 
@@ -635,6 +723,41 @@ impl Shard {
     }
 }
 
+/// A participant has failed, or its shard has stopped.
+fn participant_failed(transaction: &mut Transaction, from: ShardId, error: Error) {
+    if let Role::Home(home) = &mut transaction.role
+        && !home.has_voted(from)
+    {
+        home.vote(from, Vote::Gone);
+        match &mut home.ending {
+            // What it has read there may be behind the first error, and may not be durable.
+            Some(Ending::Fail(first)) => *first = error,
+            _ => transaction.result = Some(Err(error)),
+        }
+    }
+}
+
+fn linger(transaction: &mut Transaction, number: CallNumber) {
+    if let Role::Home(home) = &mut transaction.role
+        && let Some(call) = home.calls.get_mut(&number)
+    {
+        call.lingers = true;
+    }
+}
+
+/// Lets everybody go on once nothing is being taken back any more.
+fn taken_back(transaction: &mut Transaction, world: &mut World<'_>) {
+    let Role::Home(home) = &mut transaction.role else {
+        return;
+    };
+    if home.taking_back == 0 {
+        for shard in std::mem::take(&mut home.wanted_back) {
+            home.tell(shard, ToBranch::TakenBack, world);
+        }
+        transaction.take_up();
+    }
+}
+
 fn vote(transaction: &mut Transaction, from: ShardId, vote: Vote) {
     if let Role::Home(home) = &mut transaction.role {
         home.vote(from, vote);
@@ -646,7 +769,9 @@ fn passed_back(transaction: &mut Transaction, number: CallNumber, result: Result
     let Role::Home(home) = &mut transaction.role else {
         return;
     };
-    home.close(number);
+    if home.calls.get(&number).is_some_and(|call| !call.lingers) {
+        home.close(number);
+    }
     let Some(call) = home.calls.get(&number).filter(|call| !call.is_taken_back) else {
         return;
     };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use millrace_base::{Error, Lsn, ShardId};
 
-use crate::peer::PeerMessage;
+use crate::peer::{PeerBody, PeerMessage};
 use crate::request::{Reply, Token};
 use crate::world::Outputs;
 
@@ -49,12 +49,16 @@ impl Held {
         }
     }
 
-    /// Answers every request that still waits with `error`: whether it took effect is unknown.
-    /// Other shards are told nothing: what they wait for never became durable.
+    /// Answers everybody who still waits with `error`: whether it took effect is unknown. Only
+    /// that a transaction is committed nobody is told, and nobody waits for.
     pub(crate) fn fail(&mut self, error: &Error, outputs: &mut dyn Outputs) {
         for (_, leaving) in self.held.drain(..) {
-            if let Leaving::Reply(token, _) = leaving {
-                outputs.reply(token, Err(error.clone()));
+            match leaving {
+                Leaving::Reply(token, _) => outputs.reply(token, Err(error.clone())),
+                Leaving::Peer(_, PeerMessage { body: PeerBody::Commit, .. }) => {}
+                Leaving::Peer(to, message) => {
+                    outputs.peer(to, PeerMessage { body: PeerBody::Lost(error.clone()), ..message });
+                }
             }
         }
     }

@@ -12,10 +12,8 @@ use crate::inbox::inbox_field;
 use crate::outcomes::{invocation_field, service_fingerprint};
 use crate::request::{Bookkeeping, Reply, Sequence, Token, WorkflowView};
 use crate::shard::Shard;
+use crate::workflow::JOURNAL_ROWS;
 use crate::world::World;
-
-/// Rows of a journal deleted with one outcome.
-const JOURNAL_ROWS: usize = 2 * millrace_base::limits::WORKFLOW_OPERATIONS as usize;
 
 type Rows = Vec<(Box<[u8]>, Value)>;
 

@@ -8,7 +8,8 @@
 //! entry is durable (`held.rs`). A route begins without a shard (`unbound.rs`) and is adopted
 //! by the shard of the first entity it calls. A call to an entity of another shard makes that
 //! shard a participant (`peer.rs`, `coordinator.rs`, `branch.rs`). Workflows run beside all that,
-//! from a journal (`workflow.rs`, `workflows.rs`, `signals.rs`).
+//! from a journal (`workflow.rs`, `workflows.rs`, `signals.rs`), and schedules put messages into the
+//! inbox (`schedules.rs`).
 //!
 //! Promises: same inputs in the same order give the same outputs. A transaction's effects reach
 //! the store and the log together, in one entry, or not at all. No reply leaves before everything
@@ -29,8 +30,10 @@ mod peer;
 mod request;
 mod retry;
 mod run;
+mod schedules;
 mod shard;
 mod signals;
+mod steps;
 mod transaction;
 mod unbound;
 mod workflow;
@@ -39,7 +42,7 @@ mod world;
 
 pub use letters::workflow_versions;
 pub use outcomes::service_fingerprint;
-pub use peer::{Begin, CallNumber, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+pub use peer::{Begin, CallNumber, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
 pub use request::{
     Delivery, InvocationId, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token, WorkflowView,
 };

@@ -112,10 +112,11 @@ impl Locks {
         }
     }
 
-    /// Takes `nonce` out of the holders and the queue of `entity`.
-    pub(crate) fn release(&mut self, entity: &EntityKey, nonce: u64) {
+    /// Takes `nonce` out of the holders and the queue of `entity`. Says whether others queue for it,
+    /// who may now be able to go on.
+    pub(crate) fn release(&mut self, entity: &EntityKey, nonce: u64) -> bool {
         let Some(lock) = self.locks.get_mut(entity) else {
-            return;
+            return false;
         };
         lock.holders.retain(|(holder, _)| *holder != nonce);
         lock.queue.retain(|waiter| waiter.nonce != nonce);
@@ -124,8 +125,10 @@ impl Locks {
             lock.is_prepared = false;
             if lock.queue.is_empty() {
                 self.locks.remove(entity);
+                return false;
             }
         }
+        !lock.queue.is_empty()
     }
 
     /// The first in the queue of `entity`, if it may go on now.

@@ -149,8 +149,14 @@ impl Shard {
         };
         let expired: Vec<Box<[u8]>> =
             found.into_iter().filter(|(_, value)| is_expired(value)).map(|(field, _)| field).collect();
-        let mut writes = Vec::new();
+        let (mut writes, mut deleted) = (Vec::new(), None);
         for field in expired {
+            if writes.len() >= limits::WRITES_PER_CALL {
+                // The journals of these workflows fill an entry: the next sweep goes on from here.
+                self.sweep_after = deleted;
+                break;
+            }
+            deleted = Some(field.clone());
             if let Some(id) = field.strip_prefix(b"i").and_then(Sequence::decode) {
                 self.add_workflow_deletions(id, &mut writes);
             }

@@ -33,11 +33,13 @@ pub enum PeerBody {
     /// From the home, the n-th to this participant, from 1.
     ToBranch(u32, ToBranch),
     /// From a participant, its n-th to the home, from 1.
-    ToHome(u32, ToHome),
+    ToHome(u32, FromBranch),
     /// From the home: it is committed, durably.
     Commit,
-    /// From the home: it is not committed and never will be. The participant answers
-    /// [`PeerBody::Ended`] if `is_answered`, once what it has read is durable.
+    /// From the home: the participant's part is over, and nothing it has yet to apply will be: the
+    /// transaction is not committed and never will be, or has only read there. The participant
+    /// answers [`PeerBody::Ended`] if `is_answered`, once what it has read is durable; if not, a
+    /// branch that had not voted yet says that it has failed, to a home that may still wait.
     Abort {
         /// Whether the home waits for the answer.
         is_answered: bool,
@@ -101,11 +103,27 @@ pub enum ToBranch {
     Result(CallNumber, Result<Bytes, Error>),
     /// Take back what this call did, and end it if it still runs.
     TakeBack(CallNumber),
+    /// What the participant wanted taken back is, everywhere.
+    TakenBack,
     /// The transaction has run: make your part durable, and vote.
     Prepare {
+        /// Which branch is meant: the one whose results the home has used.
+        life: u64,
         /// Nobody else has anything to write: commit at once, the vote says so.
         is_delegated: bool,
+        /// Nobody writes anything: let go of what was read.
+        is_query: bool,
     },
+}
+
+/// What a branch says to the home, and which branch it is. A second copy of the message that began
+/// a branch begins another one if it comes after the first has ended; the life tells them apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FromBranch {
+    /// Drawn at random by each branch.
+    pub life: u64,
+    /// What it says.
+    pub message: ToHome,
 }
 
 /// What a participant says to the home.
@@ -115,9 +133,14 @@ pub enum ToHome {
     Reserved,
     /// Pass this call on to the shard of its entity.
     Call(PeerCall),
+    /// Something that this call has started still runs, though its result comes next.
+    Lingers(CallNumber),
+    /// Nothing that this call has started runs any more.
+    Over(CallNumber),
     /// A call has ended.
     Result(CallNumber, Result<Bytes, Error>),
-    /// What these calls did, which this participant had asked for, has to be taken back.
+    /// What this call did, which this participant had asked for, has to be taken back. It goes on
+    /// with nothing before the home has answered [`ToBranch::TakenBack`].
     TakeBack(CallNumber),
     /// What the home wanted taken back is.
     TakenBack,
@@ -132,8 +155,11 @@ pub enum ToHome {
     Failed(Error),
     /// It has a durable part to commit, and will when told so.
     Prepared,
-    /// It has only read, all of it durable; it has no further part in the transaction.
-    ReadOnly,
+    /// It has only read, all of it durable.
+    ReadOnly {
+        /// It holds nothing any more, and has no further part in the transaction.
+        has_let_go: bool,
+    },
     /// It has committed, durably, as it was asked to.
     Committed,
 }
@@ -146,7 +172,7 @@ impl PeerMessage {
         let (begin, call) = match &mut self.body {
             PeerBody::ToBranch(_, ToBranch::Reserve { begin, .. }) => (Some(begin), None),
             PeerBody::ToBranch(_, ToBranch::Call(begin, call)) => (Some(begin), Some(call)),
-            PeerBody::ToHome(_, ToHome::Call(call)) => (None, Some(call)),
+            PeerBody::ToHome(_, FromBranch { message: ToHome::Call(call), .. }) => (None, Some(call)),
             _ => (None, None),
         };
         let begin = begin.map(|begin| &mut begin.program);
@@ -157,6 +183,8 @@ impl PeerMessage {
 /// The order of what one side says, restored by the other.
 pub(crate) struct Ordered<T> {
     next: u32,
+    /// The next one, if nothing has come before its time: within a node it is always so.
+    due: Option<T>,
     early: BTreeMap<u32, T>,
 }
 
@@ -166,14 +194,16 @@ const EARLY_MESSAGES: usize = 4096;
 
 impl<T> Default for Ordered<T> {
     fn default() -> Self {
-        Self { next: 1, early: BTreeMap::new() }
+        Self { next: 1, due: None, early: BTreeMap::new() }
     }
 }
 
 impl<T> Ordered<T> {
     /// Takes a message in; what can be acted on now comes out of [`Ordered::next`].
     pub(crate) fn add(&mut self, number: u32, message: T) {
-        if number >= self.next && self.early.len() < EARLY_MESSAGES {
+        if number == self.next && self.early.is_empty() {
+            self.due.get_or_insert(message);
+        } else if number >= self.next && self.early.len() < EARLY_MESSAGES {
             self.early.entry(number).or_insert(message);
         }
     }
@@ -185,6 +215,10 @@ impl<T> Ordered<T> {
 
     /// The next message in order, if it is there.
     pub(crate) fn next(&mut self) -> Option<T> {
+        if let Some(message) = self.due.take() {
+            self.next += 1;
+            return Some(message);
+        }
         let message = self.early.remove(&self.next)?;
         self.next += 1;
         Some(message)

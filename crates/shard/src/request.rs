@@ -310,12 +310,15 @@ impl Origin {
     /// Where another shard keeps the result of a workflow's call.
     pub(crate) fn once_field(&self, shard: ShardId) -> Option<Box<[u8]>> {
         match self {
-            Origin::Step { workflow, operation, .. } => {
-                Some([&b"s"[..], &shard.0.to_be_bytes(), &workflow.encode(), &operation.to_be_bytes()].concat().into())
-            }
+            Origin::Step { workflow, operation, .. } => Some(once_field(shard, *workflow, *operation)),
             _ => None,
         }
     }
+}
+
+/// Where another shard keeps the result of a call of a workflow of `shard`.
+pub(crate) fn once_field(shard: ShardId, workflow: Sequence, operation: u32) -> Box<[u8]> {
+    [&b"s"[..], &shard.0.to_be_bytes(), &workflow.encode(), &operation.to_be_bytes()].concat().into()
 }
 
 /// The bookkeeping entities of a shard. Their fields are ordered, and there may be many.
@@ -338,6 +341,8 @@ pub(crate) struct Bookkeeping {
     pub journal: EntityKey,
     /// Field: invocation ‖ arrival; value: `format::SignalRecord`.
     pub signals: EntityKey,
+    /// Field: app, service, name; value: `format::ScheduleRecord`.
+    pub schedules: EntityKey,
     /// Field: transaction id; value: `format::Prepared`.
     pub prepared: EntityKey,
     /// Field: transaction id; value: `format::Decision`.
@@ -356,6 +361,7 @@ impl Bookkeeping {
             ended_workflows: EntityKey::internal("ended", b""),
             journal: EntityKey::internal("journal", b""),
             signals: EntityKey::internal("signal", b""),
+            schedules: EntityKey::internal("schedule", b""),
             prepared: EntityKey::internal("prepared", b""),
             decisions: EntityKey::internal("decision", b""),
         }

@@ -38,7 +38,7 @@ impl Shard {
         let call = match self.root_call(&origin, world) {
             Ok(call) => call,
             Err(error) => {
-                self.give_up_held(origin.info().nonce, held);
+                self.give_up_held(origin.info().nonce, &held);
                 if let Role::Home(home) = role {
                     self.abandon(&home, world);
                 }
@@ -100,7 +100,7 @@ impl Shard {
     }
 
     /// Runs a transaction until it ends or waits for something outside this input.
-    pub(crate) fn drive(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
+    pub(crate) fn drive(&mut self, mut transaction: Box<Transaction>, world: &mut World<'_>) {
         loop {
             if !transaction.unwanted.is_empty() {
                 self.leave_queues(&mut transaction);
@@ -135,7 +135,7 @@ impl Shard {
     }
 
     /// Nothing of a transaction can go on in this input: ends it if it has run, or keeps it.
-    fn pause(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
+    fn pause(&mut self, mut transaction: Box<Transaction>, world: &mut World<'_>) {
         let is_waiting_here = !transaction.outside.is_empty() || !transaction.blocked.is_empty();
         let is_waiting = is_waiting_here
             || transaction.awaits_away()
@@ -243,7 +243,7 @@ impl Shard {
     }
 
     /// Gives up everything and queues for `entity` to start again.
-    fn die(&mut self, transaction: Transaction, entity: EntityKey, is_exclusive: bool, world: &mut World<'_>) {
+    fn die(&mut self, transaction: Box<Transaction>, entity: EntityKey, is_exclusive: bool, world: &mut World<'_>) {
         self.drop_frames(&transaction, world);
         self.give_up_locks(&transaction);
         self.restarts += 1;
@@ -257,14 +257,15 @@ impl Shard {
     }
 
     /// Keeps a transaction that waits, holding everything it has touched.
-    pub(crate) fn suspend(&mut self, mut transaction: Transaction, world: &mut World<'_>) {
+    pub(crate) fn suspend(&mut self, mut transaction: Box<Transaction>, world: &mut World<'_>) {
         let (nonce, age) = (transaction.nonce(), transaction.age());
         if !self.locks.is_empty() {
             // A query that ran without locks may have read beside a suspended writer. Waiting in
             // the middle, for that entity or for anything else, would let it see two different
             // states: it starts again, with locks.
             let taken = transaction.touched.iter().find(|touched| {
-                !transaction.held.contains(&touched.entity)
+                touched.held_alone.is_none()
+                    && !transaction.held.contains(&touched.entity)
                     && self.locks.check(&touched.entity, nonce, age, touched.is_exclusive, true) != Grant::Free
             });
             if let Some(taken) = taken {
@@ -272,9 +273,10 @@ impl Shard {
                 return self.die(transaction, entity, is_exclusive, world);
             }
         }
-        for touched in &transaction.touched {
+        for touched in transaction.touched.iter_mut().filter(|one| one.held_alone != Some(one.is_exclusive)) {
             self.locks.hold(&touched.entity, nonce, age, touched.is_exclusive);
-            if !transaction.held.contains(&touched.entity) {
+            let was_held = touched.held_alone.replace(touched.is_exclusive).is_some();
+            if !was_held && !transaction.held.contains(&touched.entity) {
                 transaction.held.push(touched.entity.clone());
             }
         }
@@ -284,7 +286,7 @@ impl Shard {
     }
 
     /// An entity that a suspended transaction queued for is free.
-    pub(crate) fn unblock(&mut self, mut transaction: Transaction, entity: &EntityKey, world: &mut World<'_>) {
+    pub(crate) fn unblock(&mut self, mut transaction: Box<Transaction>, entity: &EntityKey, world: &mut World<'_>) {
         let (nonce, age) = (transaction.nonce(), transaction.age());
         let (unblocked, blocked) =
             std::mem::take(&mut transaction.blocked).into_iter().partition(|(waited, _)| waited == entity);
@@ -303,17 +305,15 @@ impl Shard {
     /// Lets go of everything a transaction holds or queues for.
     pub(crate) fn give_up_locks(&mut self, transaction: &Transaction) {
         let nonce = transaction.nonce();
-        for (entity, _) in &transaction.blocked {
-            self.locks.release(entity, nonce);
-            self.freed.push_back(entity.clone());
-        }
-        self.give_up_held(nonce, transaction.held.iter().cloned());
+        self.give_up_held(nonce, transaction.blocked.iter().map(|(entity, _)| entity));
+        self.give_up_held(nonce, &transaction.held);
     }
 
-    pub(crate) fn give_up_held(&mut self, nonce: u64, held: impl IntoIterator<Item = EntityKey>) {
+    pub(crate) fn give_up_held<'a>(&mut self, nonce: u64, held: impl IntoIterator<Item = &'a EntityKey>) {
         for entity in held {
-            self.locks.release(&entity, nonce);
-            self.freed.push_back(entity);
+            if self.locks.release(entity, nonce) {
+                self.freed.push_back(entity.clone());
+            }
         }
     }
 }

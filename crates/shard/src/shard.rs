@@ -1,6 +1,7 @@
 //! The shard itself: its state, and the inputs that are not about running functions.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, limits, shard_of_key};
@@ -17,6 +18,7 @@ use crate::locks::{Grant, Locks, Waiter};
 use crate::outcomes::invocation_field;
 use crate::peer::{PeerBody, PeerMessage};
 use crate::request::{Bookkeeping, Invoke, OffloadTicket, Origin, Reply, RequestInfo, Sequence, Token};
+use crate::schedules::Schedules;
 use crate::transaction::{Action, Role, Transaction};
 use crate::workflows::Workflows;
 use crate::world::World;
@@ -33,13 +35,17 @@ pub struct ShardOptions {
     /// Drawn at random for this start of the shard: it keeps the ids of its transactions apart
     /// from those of every other start.
     pub incarnation: u64,
+    /// The shards whose entries follow its own in one log, this one included. Such a log is
+    /// recovered up to some entry and no further, so an entry of theirs that is made after one of
+    /// this shard's is not durable without it.
+    pub log_mates: Arc<BTreeSet<ShardId>>,
     /// `durability = "none"`: an entry counts as durable as soon as it is made.
     pub is_durable_at_once: bool,
 }
 
 /// A transaction in the middle: it awaits something outside, or an entity.
 pub(crate) struct Suspended {
-    pub transaction: Transaction,
+    pub transaction: Box<Transaction>,
     /// When it has waited too long.
     pub deadline: UnixMillis,
 }
@@ -69,6 +75,7 @@ pub struct Shard {
     pub(crate) homes: Homes,
     pub(crate) branches: Branches,
     pub(crate) workflows: Workflows,
+    pub(crate) schedules: Schedules,
     pub(crate) restarts: u64,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
@@ -99,6 +106,7 @@ impl Shard {
             homes: Homes::default(),
             branches: Branches::default(),
             workflows: Workflows::default(),
+            schedules: Schedules::default(),
             restarts: 0,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
@@ -148,6 +156,12 @@ impl Shard {
         self.locks.len()
     }
 
+    /// Workflows that have not ended.
+    #[must_use]
+    pub fn workflows(&self) -> usize {
+        self.workflows.count()
+    }
+
     /// Transactions over several shards that are decided or prepared here, and not yet ended
     /// everywhere.
     #[must_use]
@@ -159,6 +173,12 @@ impl Shard {
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.restarts
+    }
+
+    /// Up to where what `shard` is told counts as durable: if the two share a log, everything. What
+    /// it writes because of that comes later in the log, so it is not durable without it.
+    pub(crate) fn durable_towards(&self, shard: ShardId) -> Lsn {
+        if self.options.log_mates.contains(&shard) { self.store.lsn() } else { self.durable }
     }
 
     /// Whether the shard has stopped for good.
@@ -304,7 +324,7 @@ impl Shard {
         self.held.durable(self.durable, world.outputs);
         self.release_acknowledgements(world);
         self.deliver_outbox(world);
-        self.start_fetches(world);
+        self.start_waiting(world);
     }
 
     /// Time has passed: starts what is due, gives up what waited too long, collects outcomes.
@@ -318,6 +338,7 @@ impl Shard {
         self.delete_leftover_rows(world);
         self.inquire(world);
         self.forget_noted(world);
+        self.run_schedules(world);
         self.collect_outcomes(world);
         self.forget_acknowledged(world);
         self.deliver_outbox(world);
@@ -390,8 +411,8 @@ impl Shard {
             // Nothing here runs any more; whoever waits for it is told. A commit is told again
             // after a restart.
             let body = match body {
-                PeerBody::ToBranch(..) => PeerBody::Lost(error.clone()),
-                PeerBody::Abort { is_answered: true } => PeerBody::Ended,
+                PeerBody::ToBranch(..) | PeerBody::Abort { is_answered: true } => PeerBody::Lost(error.clone()),
+                PeerBody::Inquire => return self.home_heard_inquiry(from, id, world),
                 _ => return,
             };
             return world.outputs.peer(from, PeerMessage { from: self.options.shard, transaction: id, body });
@@ -554,12 +575,12 @@ impl Shard {
     /// number only: messages that send messages would keep the core for ever. The rest is due at
     /// once, as [`Shard::next_due`] says.
     pub(crate) fn settle(&mut self, world: &mut World<'_>) {
-        let mut messages = limits::MESSAGES_PER_INPUT;
+        let (mut messages, mut workflows) = (limits::MESSAGES_PER_INPUT, limits::WORKFLOWS_PER_INPUT);
         loop {
             while let Some(entity) = self.freed.pop_front() {
                 self.wake(&entity, world);
             }
-            let has_run = self.run_workflows(world);
+            let has_run = self.run_workflows(&mut workflows, world);
             if !self.start_due_message(&mut messages, world) && !has_run && self.freed.is_empty() {
                 break;
             }

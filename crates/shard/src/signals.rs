@@ -5,10 +5,11 @@ use millrace_base::{Error, ErrorCode, Lsn, Value, ValueKind, limits};
 use millrace_format::{MessageRecord, SignalRecord, Write};
 
 use crate::host::store_failed;
-use crate::outcomes::{invocation_field, signal_key};
+use crate::outcomes::signal_key;
 use crate::request::{Sequence, Token};
 use crate::shard::Shard;
 use crate::workflow::Work;
+use crate::workflows::{Standing, not_begun, unknown_workflow};
 use crate::world::World;
 
 impl Shard {
@@ -17,29 +18,41 @@ impl Shard {
         let id = self.invocation_of(field, &message);
         let mut writes = Vec::new();
         self.message_done(field, &mut writes);
-        let app = message.app;
-        if self.workflows.live.get(&id).is_some_and(|workflow| workflow.record.app == app) {
-            writes.push(self.signal_write(id, message.handler.clone(), message.input));
-            self.append(writes, world);
-            self.look_for_signal(id, world);
-        } else if self.workflow_may_come(id) {
+        match self.standing(id) {
+            Ok(Standing::Live | Standing::Stored(_)) if self.may_signal(id, &message.app) => {
+                if self.has_many_signals(id).unwrap_or(true) {
+                    return self.message_failed(field, too_many(), world);
+                }
+                writes.push(self.signal_write(id, message.handler, message.input));
+                self.append(writes, world);
+                self.look_for_signal(id, world);
+            }
             // It has overtaken what starts the workflow: tried again.
-            self.message_failed(field, Error::new(ErrorCode::UnknownInvocation, "no such workflow"), world);
-        } else {
-            self.append(writes, world);
+            Ok(Standing::Unknown | Standing::NotBegun) => self.message_failed(field, unknown_workflow(), world),
+            Ok(_) => {
+                self.append(writes, world);
+            }
+            Err(error) => self.message_failed(field, error, world),
         }
     }
 
-    /// Whether nothing is known of an invocation, so that it may have yet to begin.
-    fn workflow_may_come(&mut self, id: Sequence) -> bool {
-        !self.workflows.live.contains_key(&id) && matches!(self.outcome(&invocation_field(id)), Ok(None))
+    /// Whether a workflow is of the app that signals it.
+    fn may_signal(&mut self, id: Sequence, app: &str) -> bool {
+        let record = self.workflows.live.get(&id).map(|workflow| workflow.record.app == app);
+        record.unwrap_or_else(|| matches!(self.standing(id), Ok(Standing::Stored(record)) if record.app == app))
+    }
+
+    fn has_many_signals(&mut self, id: Sequence) -> Result<bool, Error> {
+        let most = limits::SIGNALS_PER_WORKFLOW;
+        let waiting = self.store.scan_fields(&self.bookkeeping.signals, &id.encode(), None, most);
+        Ok(waiting.map_err(|error| store_failed(&error))?.len() >= most)
     }
 
     /// Somebody outside sends a signal.
     ///
     /// # Errors
-    /// `unknown-invocation`, `read-only`, `overloaded`, `idempotency-mismatch`; for a workflow that
-    /// has ended nothing happens.
+    /// `unknown-invocation`, `read-only`, `overloaded` (also for a workflow that has yet to begin),
+    /// `idempotency-mismatch`; for a workflow that has ended nothing happens.
     pub(crate) fn accept_signal(
         &mut self,
         id: Sequence,
@@ -54,18 +67,18 @@ impl Shard {
         {
             return kept.map(|_| self.store.entity_lsn(&self.bookkeeping.outcomes));
         }
-        if !self.workflows.live.contains_key(&id) {
-            let known = self.outcome(&invocation_field(id))?;
-            let unknown = || Error::new(ErrorCode::UnknownInvocation, "no such workflow, or its outcome expired");
-            return known.map(|_| Lsn::ZERO).ok_or_else(unknown);
+        match self.standing(id)? {
+            Standing::Live | Standing::Stored(_) => {}
+            Standing::NotBegun => return Err(not_begun()),
+            // That it has ended may not be durable yet.
+            Standing::Ended => return Ok(self.store.entity_lsn(&self.bookkeeping.outcomes)),
+            Standing::Unknown => return Err(unknown_workflow()),
         }
         if world.is_read_only {
             return Err(crate::commit::read_only());
         }
-        let waiting =
-            self.store.scan_fields(&self.bookkeeping.signals, &id.encode(), None, limits::SIGNALS_PER_WORKFLOW);
-        if waiting.map_err(|error| store_failed(&error))?.len() >= limits::SIGNALS_PER_WORKFLOW {
-            return Err(Error::new(ErrorCode::Overloaded, "too many signals wait for this workflow"));
+        if self.has_many_signals(id)? {
+            return Err(too_many());
         }
         let mut writes = vec![self.signal_write(id, name.to_owned(), payload.clone())];
         if let Some(key) = key {
@@ -163,4 +176,8 @@ impl Shard {
         self.answer_done(token, wanted, world);
         self.settle(world);
     }
+}
+
+fn too_many() -> Error {
+    Error::new(ErrorCode::Overloaded, "too many signals wait for this workflow")
 }

@@ -22,6 +22,8 @@ pub(crate) struct Touched {
     pub entity: EntityKey,
     /// Whether a handler that may write has run on it.
     pub is_exclusive: bool,
+    /// Whether it holds the entity in the lock table, and if so, whether alone.
+    pub held_alone: Option<bool>,
     /// Buffered writes: field → new value, or `None` for a deletion.
     pub writes: BTreeMap<Box<[u8]>, Option<Value>>,
 }
@@ -139,6 +141,8 @@ pub(crate) struct Transaction {
     pub role: Role,
     /// Whether it has called a handler of another shard that may write.
     pub writes_away: bool,
+    /// It is a workflow's call, which another shard has committed alone, keeping its result.
+    pub is_kept_away: bool,
     /// Calls made from here to other shards whose effects still stand.
     pub away: Vec<AwayCall>,
     /// Such calls whose effects other shards have to take back.
@@ -164,9 +168,10 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(mut origin: Origin, program: Program, limits: Limits) -> Self {
+    /// On the heap: it moves between the shard's tables and its turns.
+    pub(crate) fn new(mut origin: Origin, program: Program, limits: Limits) -> Box<Self> {
         let known = if let Origin::Route(call) = &mut origin { std::mem::take(&mut call.known) } else { Vec::new() };
-        Self {
+        Box::new(Self {
             origin,
             program,
             limits,
@@ -180,6 +185,7 @@ impl Transaction {
             outside: Vec::new(),
             role: Role::Alone,
             writes_away: false,
+            is_kept_away: false,
             away: Vec::new(),
             to_take_back: Vec::new(),
             call_count: 0,
@@ -193,11 +199,11 @@ impl Transaction {
             blocked: Vec::new(),
             unwanted: Vec::new(),
             result: None,
-        }
+        })
     }
 
     /// What to start it again from: a route brings along what work outside has given it.
-    pub(crate) fn into_origin(self) -> Origin {
+    pub(crate) fn into_origin(self: Box<Self>) -> Origin {
         let mut origin = self.origin;
         if let Origin::Route(call) = &mut origin {
             call.known = self.known;
@@ -237,7 +243,7 @@ impl Transaction {
             self.touched[index].is_exclusive |= is_exclusive;
             return index;
         }
-        self.touched.push(Touched { entity, is_exclusive, writes: BTreeMap::new() });
+        self.touched.push(Touched { entity, is_exclusive, held_alone: None, writes: BTreeMap::new() });
         self.touched.len() - 1
     }
 

@@ -17,7 +17,7 @@ use crate::world::World;
 
 /// A route that runs, or waits, and has called no entity yet.
 pub struct Unbound {
-    transaction: Transaction,
+    transaction: Box<Transaction>,
     shard_count: u16,
 }
 

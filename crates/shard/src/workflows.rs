@@ -4,51 +4,69 @@
 //! The result of an operation becomes a row of the journal before the code sees it: of a call in
 //! the very entry that commits it, or, where another shard commits it alone, in the entry that
 //! follows; of anything else in an entry of its own. The code goes on before that entry is
-//! durable, because whatever it does next comes later in the same log; only what leaves the node
-//! (a fetch) waits.
+//! durable, because whatever it does next comes later in the same log. What does not waits: a
+//! fetch, and a call to another shard, unless all that is not durable yet would come out the same
+//! if it were lost. `steps.rs` makes the calls.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, TransactionId, UnixMillis, Value, ValueKind, limits, shard_of_key};
+use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, ValueKind, limits, shard_of_key};
 use millrace_format::{JournalRow, MessageRecord, Outcome, OutcomeResult, StepKind, WorkflowRecord, Write};
-use millrace_func::{Engine, NestedCall, OperationId, Output, Start, Step};
+use millrace_func::{Engine, OperationId, Output, Start, Step};
 
 use crate::commit::decode_failed;
-use crate::held::Leaving;
 use crate::host::store_failed;
 use crate::outcomes::{invocation_field, service_fingerprint};
 use crate::outgoing::Outgoing;
-use crate::peer::{PeerBody, PeerMessage};
-use crate::request::{InvocationId, OffloadTicket, Origin, RequestInfo, Sequence, Token};
+use crate::request::{InvocationId, OffloadTicket, Sequence};
 use crate::retry::retry_wait_ms;
 use crate::shard::Shard;
-use crate::transaction::{Parent, PendingCall, Role, Transaction};
-use crate::workflow::{Open, Work, Workflow, WorkflowHost, diverged, target_name};
+use crate::workflow::{JOURNAL_ROWS, Open, Work, Workflow, WorkflowHost, diverged, step_of, target_name};
 use crate::world::World;
 
-/// Tried again while the disk is full.
-const FULL_DISK_RETRY_MS: u64 = 1_000;
+/// The operation of timers that make a workflow go on, whatever it waits for.
+const AGAIN: u32 = 0;
+
+/// Tried again while the disk is full, or cannot be read.
+const RETRY_MS: u64 = 1_000;
 
 /// What a shard knows of its workflows.
 #[derive(Default)]
 pub(crate) struct Workflows {
     pub(crate) live: BTreeMap<Sequence, Workflow>,
-    runnable: VecDeque<Sequence>,
+    pub(crate) runnable: VecDeque<Sequence>,
     /// When sleeps and waits end and retries are due, by operation.
-    timers: BTreeSet<(UnixMillis, Sequence, u32)>,
-    /// Fetches that wait until what they follow from is durable.
-    fetches: VecDeque<(Lsn, Sequence, u32)>,
+    pub(crate) timers: BTreeSet<(UnixMillis, Sequence, u32)>,
+    /// Fetches and calls to other shards that wait until what they follow from is durable.
+    waiting: BTreeSet<(Lsn, Sequence, u32)>,
     by_nonce: BTreeMap<u64, Sequence>,
     /// How many have their code in memory.
     awake: usize,
     /// After a start: the last one taken up, or that all have been.
     taken_up: Option<Sequence>,
     has_taken_up_all: bool,
+    /// Nothing could go on when it was last tried: the disk was full.
+    is_paused: bool,
+}
+
+/// How a workflow stands.
+pub(crate) enum Standing {
+    /// It has not ended, and is in memory.
+    Live,
+    /// It has not ended, and is not in memory (yet, or for want of its app).
+    Stored(WorkflowRecord),
+    /// What starts it waits.
+    NotBegun,
+    Ended,
+    Unknown,
 }
 
 impl Workflows {
     pub(crate) fn next_due(&self) -> Option<UnixMillis> {
+        if self.is_paused {
+            return None;
+        }
         if !self.has_taken_up_all || !self.runnable.is_empty() {
             return Some(UnixMillis(0));
         }
@@ -64,11 +82,6 @@ impl Workflows {
     pub(crate) fn count(&self) -> usize {
         self.live.len()
     }
-}
-
-/// Errors after which a call is made again instead of being the workflow's.
-fn is_passing(code: ErrorCode) -> bool {
-    code.is_retryable() || code == ErrorCode::WaitLimit
 }
 
 pub(crate) fn journal_field(id: Sequence, number: u32) -> Vec<u8> {
@@ -103,10 +116,12 @@ impl Shard {
             let pending = Outcome { expires: UnixMillis(0), fingerprint, result: OutcomeResult::Pending };
             writes.push(self.outcome_write(&invocation_field(id), &pending));
         }
-        self.append(writes, world);
+        let lsn = self.append(writes, world);
         let limits = world.limits(handler.program);
         let name = InvocationId { shard: self.options.shard, sequence: id };
-        self.workflows.live.insert(id, Workflow::new(name, record, handler, limits));
+        let mut workflow = Workflow::new(name, record, handler, limits);
+        workflow.noted(lsn, false);
+        self.workflows.live.insert(id, workflow);
         self.workflows.runnable.push_back(id);
     }
 
@@ -124,30 +139,32 @@ impl Shard {
     }
 
     /// Runs what timers and results have made runnable, and after a start takes up more. Says
-    /// whether it did anything.
-    pub(crate) fn run_workflows(&mut self, world: &mut World<'_>) -> bool {
+    /// whether it did anything. `budget` is how many may go on in one input: a workflow that is
+    /// always given its next result at once would keep the core for ever.
+    pub(crate) fn run_workflows(&mut self, budget: &mut usize, world: &mut World<'_>) -> bool {
+        self.workflows.is_paused = world.is_read_only;
         if world.is_read_only {
             return false;
         }
         if !self.workflows.has_taken_up_all {
             self.take_up_workflows(world);
         }
-        let mut has_run = false;
-        while let Some((due, id, operation)) = self.workflows.timers.first().copied() {
-            if due > world.now {
-                break;
-            }
+        let had = *budget;
+        while *budget > 0
+            && let Some(id) = self.workflows.runnable.pop_front()
+        {
+            *budget -= 1;
+            self.advance_workflow(id, world);
+        }
+        while *budget > 0
+            && let Some((due, id, operation)) = self.workflows.timers.first().copied()
+            && due <= world.now
+        {
+            *budget -= 1;
             self.workflows.timers.pop_first();
             self.timer_ended(id, operation, world);
-            has_run = true;
         }
-        for _ in 0..self.workflows.runnable.len() {
-            if let Some(id) = self.workflows.runnable.pop_front() {
-                self.advance_workflow(id, world);
-                has_run = true;
-            }
-        }
-        has_run
+        *budget < had
     }
 
     /// Takes up workflows that an earlier run of the shard left.
@@ -160,11 +177,12 @@ impl Shard {
         };
         self.workflows.has_taken_up_all = rows.len() < limits::WORKFLOWS_PER_INPUT;
         for (field, value) in rows {
-            let (Some(id), Ok(record)) = (Sequence::decode(&field), WorkflowRecord::decode(value.content())) else {
+            let id = Sequence::decode(&field);
+            self.workflows.taken_up = id.or(self.workflows.taken_up);
+            let (Some(id), Ok(record)) = (id, WorkflowRecord::decode(value.content())) else {
                 tracing::error!(shard = self.options.shard.0, "a workflow's row cannot be read and is left alone");
                 continue;
             };
-            self.workflows.taken_up = Some(id);
             if !self.workflows.live.contains_key(&id) {
                 self.take_up(id, record, world);
             }
@@ -185,21 +203,35 @@ impl Shard {
         let limits = world.limits(handler.program);
         let name = InvocationId { shard: self.options.shard, sequence: id };
         let mut workflow = Workflow::new(name, record, handler, limits);
-        match self.journal(id) {
-            Ok(rows) => workflow.rewind(rows),
-            Err(error) => {
-                tracing::error!(%error, invocation = %name, "a workflow's journal cannot be read");
-                return;
-            }
-        }
+        (workflow.is_rewound, workflow.may_have_called) = (false, true);
         self.workflows.live.insert(id, workflow);
         self.workflows.runnable.push_back(id);
     }
 
+    /// How a workflow stands.
+    ///
+    /// # Errors
+    /// When its rows cannot be read.
+    pub(crate) fn standing(&mut self, id: Sequence) -> Result<Standing, Error> {
+        if self.workflows.live.contains_key(&id) {
+            return Ok(Standing::Live);
+        }
+        let row = self.store.get(&self.bookkeeping.workflows, &id.encode()).map_err(|error| store_failed(&error))?;
+        if let Some(value) = row {
+            return WorkflowRecord::decode(value.content())
+                .map(Standing::Stored)
+                .map_err(|error| decode_failed(&error));
+        }
+        Ok(match self.outcome(&invocation_field(id))? {
+            None => Standing::Unknown,
+            Some(Outcome { result: OutcomeResult::Pending, .. }) => Standing::NotBegun,
+            Some(_) => Standing::Ended,
+        })
+    }
+
     /// All rows of a workflow's journal.
     pub(crate) fn journal(&mut self, id: Sequence) -> Result<Vec<JournalRow>, Error> {
-        let limit = 2 * limits::WORKFLOW_OPERATIONS as usize;
-        let rows = self.store.scan_fields(&self.bookkeeping.journal, &id.encode(), None, limit);
+        let rows = self.store.scan_fields(&self.bookkeeping.journal, &id.encode(), None, JOURNAL_ROWS);
         let rows = rows.map_err(|error| store_failed(&error))?;
         let decode = |(_, value): (Box<[u8]>, Value)| JournalRow::decode(value.content());
         rows.into_iter().map(decode).collect::<Result<_, _>>().map_err(|error| decode_failed(&error))
@@ -210,35 +242,52 @@ impl Shard {
         let Some(mut workflow) = self.workflows.live.remove(&id) else {
             return;
         };
-        if workflow.is_asleep && workflow.ending.is_none() {
-            self.wake_workflow(&mut workflow, world);
+        if workflow.is_asleep && !self.wake_workflow(&mut workflow, world) {
+            self.workflows.timers.insert((world.now.plus(RETRY_MS), id, AGAIN));
+            self.workflows.live.insert(id, workflow);
+            return;
         }
-        while self.settle_turn(&mut workflow, world) {
+        for _ in 0..limits::WORKFLOW_TURNS {
+            self.settle_turn(&mut workflow, world);
             let Some(row) = workflow.rows.pop_front() else {
                 break;
             };
             workflow.passes(&row);
             self.give_row(&mut workflow, row, world);
         }
-        let has_ended = workflow.ending.is_some() && workflow.open.is_empty() && workflow.rows.is_empty();
-        if has_ended && workflow.compensations.is_empty() {
+        self.settle_turn(&mut workflow, world);
+        if workflow.is_over() {
             return self.end_workflow(workflow, world);
+        }
+        if !workflow.rows.is_empty() {
+            self.workflows.runnable.push_back(id);
         }
         if workflow.frame.is_some() && workflow.is_idle() && self.workflows.awake > limits::WORKFLOWS_AWAKE {
             self.put_to_sleep(&mut workflow, world);
         }
+        if workflow.is_to_be_cancelled() {
+            self.workflows.live.insert(id, workflow);
+            return self.note_cancel(id, world);
+        }
+        workflow.may_have_called &= !workflow.rows.is_empty();
         let fresh = std::mem::take(&mut workflow.fresh);
-        let wants_cancel = workflow.record.is_cancelled && workflow.ending.is_none() && !workflow.has_open_call();
         self.workflows.live.insert(id, workflow);
         for operation in fresh {
             self.start_operation(id, operation, world);
         }
-        if wants_cancel {
-            self.note_cancel(id, world);
-        }
     }
 
-    fn wake_workflow(&mut self, workflow: &mut Workflow, world: &mut World<'_>) {
+    /// Begins its code, over its journal. Says whether it could.
+    fn wake_workflow(&mut self, workflow: &mut Workflow, world: &mut World<'_>) -> bool {
+        if !workflow.is_rewound {
+            match self.journal(workflow.id.sequence) {
+                Ok(rows) => workflow.rewind(rows),
+                Err(error) => {
+                    tracing::error!(%error, invocation = %workflow.id, "a workflow's journal cannot be read");
+                    return false;
+                }
+            }
+        }
         workflow.is_asleep = false;
         workflow.nonce = world.take_nonce();
         self.workflows.by_nonce.insert(workflow.nonce, workflow.id.sequence);
@@ -248,12 +297,13 @@ impl Shard {
         let (key, input) = (workflow.record.key.clone(), workflow.record.input.clone());
         let start = Start::Handler { id: workflow.handler, key: &key, input: &input };
         self.workflow_turn(workflow, world, |engine, host| engine.start(frame, start, host));
+        true
     }
 
     /// Its code leaves memory; it comes back when there is something for it.
     fn put_to_sleep(&mut self, workflow: &mut Workflow, world: &mut World<'_>) {
         self.drop_workflow_frame(workflow, world);
-        workflow.is_asleep = true;
+        (workflow.is_asleep, workflow.is_rewound) = (true, false);
     }
 
     fn drop_workflow_frame(&mut self, workflow: &mut Workflow, world: &mut World<'_>) {
@@ -277,21 +327,42 @@ impl Shard {
     ) {
         let engine = world.engine;
         let shard_count = self.options.shard_count;
+        workflow.begin_turn();
         let step = run(engine, &mut WorkflowHost { workflow, world, shard_count });
+        workflow.end_turn();
+        let diverged = workflow.diverged.take();
         let Step::Done(result) = step else {
-            return;
+            return diverged.into_iter().for_each(|error| self.diverges(workflow, error, world));
         };
         if let Some(frame) = workflow.frame.take() {
             self.forget_frame(workflow, frame, world);
+        }
+        if let Some(error) = diverged {
+            return self.diverges(workflow, error, world);
         }
         let result = result.and_then(|output| match output {
             Output::Value(json) => Ok(json),
             Output::Response(_) => Err(Error::new(ErrorCode::Internal, "a workflow answered as a route")),
         });
-        // What it started and did not wait for is nobody's any more.
-        workflow.open.clear();
-        workflow.fresh.clear();
+        // Calls that it made and did not wait for are made all the same: whether they were could
+        // not be told after a crash, and what compensates them must come after them.
+        self.clear_open(workflow, |open| matches!(open.work, Work::Call(_)));
         self.begin_ending(workflow, result, world);
+    }
+
+    /// Forgets what it asked for, but for what is kept.
+    fn clear_open(&mut self, workflow: &mut Workflow, keeps: impl Fn(&Open) -> bool) {
+        let id = workflow.id.sequence;
+        let timers = &mut self.workflows.timers;
+        workflow.open.retain(|operation, open| {
+            let is_kept = keeps(open);
+            if let (false, Work::Sleep(until) | Work::Wait(Some(until))) = (is_kept, &open.work) {
+                timers.remove(&(*until, id, *operation));
+            }
+            is_kept
+        });
+        let open = &workflow.open;
+        workflow.fresh.retain(|operation| open.contains_key(operation));
     }
 
     /// Its code has ended: what it has done stays, or is compensated, the last first.
@@ -304,46 +375,60 @@ impl Shard {
     }
 
     fn next_compensation(&mut self, workflow: &mut Workflow, world: &World<'_>) {
+        if !workflow.open.is_empty() {
+            return;
+        }
         if let Some(call) = workflow.compensations.pop() {
             let name = target_name(call.handler, &call.key, world);
-            // The limit on operations was checked when it was registered.
-            let asked = workflow.ask(StepKind::Compensation, name, Work::Call(call));
-            debug_assert!(asked.is_ok(), "compensations are within the limit on operations");
+            workflow.ask_compensation(name, call);
         }
     }
 
-    /// Journals what the last turn did: ended steps, messages. Says whether it could.
-    fn settle_turn(&mut self, workflow: &mut Workflow, world: &mut World<'_>) -> bool {
-        if world.is_read_only && !(workflow.outgoing.is_empty() && workflow.ended_steps.is_empty()) {
-            let retry = world.now.plus(FULL_DISK_RETRY_MS);
-            self.workflows.timers.insert((retry, workflow.id.sequence, 0));
-            return false;
-        }
-        let mut writes = Vec::new();
+    /// Journals what the last turn did: ended steps, messages.
+    fn settle_turn(&mut self, workflow: &mut Workflow, world: &mut World<'_>) {
+        let (mut writes, mut records, mut size_bytes) = (Vec::new(), Vec::new(), 0);
         for (operation, name, outgoing) in std::mem::take(&mut workflow.outgoing) {
             let kind = if let Outgoing::Signal { .. } = outgoing { StepKind::Signal } else { StepKind::Send };
             let record = outgoing.record(&workflow.record.app, self.options.shard_count, world);
+            size_bytes += record.as_ref().map_or(0, |record| record.input.len());
             let ended = world.now;
             let row = JournalRow { kind, operation, ended, name, result: Ok(Bytes::from_static(b"null")) };
             writes.push(self.row_write(workflow, &row));
-            self.add_records(record.into_iter().collect(), &mut writes);
+            records.extend(record);
+            self.note_part(workflow, &mut size_bytes, &mut writes, &mut records, world);
         }
-        let mut given = Vec::new();
         for (operation, result) in std::mem::take(&mut workflow.ended_steps) {
             let name = workflow.open.get(&operation).map(|open| open.name.clone()).unwrap_or_default();
+            size_bytes += result.as_ref().map_or(0, Bytes::len);
             let row = JournalRow { kind: StepKind::Step, operation, ended: world.now, name, result };
             writes.push(self.row_write(workflow, &row));
-            given.push(row);
+            workflow.rows.push_back(row);
+            self.note_part(workflow, &mut size_bytes, &mut writes, &mut records, world);
         }
-        if !writes.is_empty() {
-            workflow.journal_lsn = self.append(writes, world);
-            workflow.rows.extend(given);
+        size_bytes = limits::ENTRY_BYTES;
+        self.note_part(workflow, &mut size_bytes, &mut writes, &mut records, world);
+    }
+
+    /// Makes what a turn did an entry as soon as it is large enough. Each part stands by itself: a
+    /// message and the row that says it was sent are never in two.
+    fn note_part(
+        &mut self,
+        workflow: &mut Workflow,
+        size_bytes: &mut usize,
+        writes: &mut Vec<Write>,
+        records: &mut Vec<MessageRecord>,
+        world: &mut World<'_>,
+    ) {
+        if !writes.is_empty() && (*size_bytes >= limits::ENTRY_BYTES / 4 || writes.len() >= limits::MESSAGES_PER_CALL) {
+            self.add_records(std::mem::take(records), writes);
+            let lsn = self.append(std::mem::take(writes), world);
+            workflow.noted(lsn, false);
+            *size_bytes = 0;
         }
-        true
     }
 
     /// The write of a workflow's next row.
-    fn row_write(&self, workflow: &mut Workflow, row: &JournalRow) -> Write {
+    pub(crate) fn row_write(&self, workflow: &mut Workflow, row: &JournalRow) -> Write {
         let field = journal_field(workflow.id.sequence, workflow.row_count).into();
         workflow.row_count += 1;
         let value = Some(Value::new(ValueKind::Bytes, &row.encode()));
@@ -353,25 +438,36 @@ impl Shard {
     fn give_row(&mut self, workflow: &mut Workflow, row: JournalRow, world: &mut World<'_>) {
         if row.kind == StepKind::Cancel {
             self.drop_workflow_frame(workflow, world);
-            workflow.open.clear();
-            workflow.fresh.clear();
+            self.clear_open(workflow, |_| false);
             let error = Error::new(ErrorCode::Cancelled, "the workflow was cancelled");
             return self.begin_ending(workflow, Err(error), world);
         }
         let Some(open) = workflow.open.remove(&row.operation) else {
-            if workflow.ending.is_none() {
+            let is_left = workflow.ending.is_some() && workflow.has_asked(row.operation);
+            // What a step's code asks for may change until the step has ended.
+            if !is_left && step_of(row.operation).is_none() {
                 let error = diverged(&row, "not asked for");
                 self.diverges(workflow, error, world);
             }
             return;
         };
+        if let Work::Sleep(until) | Work::Wait(Some(until)) = open.work {
+            self.workflows.timers.remove(&(until, workflow.id.sequence, row.operation));
+        }
         workflow.fresh.retain(|operation| *operation != row.operation);
         if open.kind != row.kind || open.name != row.name {
             let error = diverged(&row, &format!("{} {:?}", open.kind.as_str(), open.name));
             return self.diverges(workflow, error, world);
         }
-        if row.kind == StepKind::Compensation {
-            workflow.failed_compensations += u32::from(row.result.is_err());
+        if workflow.may_have_called && row.result.is_ok() {
+            // Whether the other shard has heard of it is not known after a start.
+            if let Work::Call(call) = &open.work {
+                self.give_up_kept(workflow.id.sequence, row.operation, &call.key, Lsn::ZERO, world);
+            }
+        }
+        if workflow.ending.is_some() {
+            let has_failed = row.kind == StepKind::Compensation && row.result.is_err();
+            workflow.failed_compensations += u32::from(has_failed);
             return self.next_compensation(workflow, world);
         }
         let Some(frame) = workflow.frame else {
@@ -384,7 +480,9 @@ impl Shard {
     /// What its code would compensate is as doubtful as the rest of it: it only ends.
     fn diverges(&mut self, workflow: &mut Workflow, error: Error, world: &mut World<'_>) {
         self.drop_workflow_frame(workflow, world);
-        workflow.open.clear();
+        self.clear_open(workflow, |_| false);
+        workflow.outgoing.clear();
+        workflow.ended_steps.clear();
         workflow.rows.clear();
         workflow.compensations.clear();
         workflow.ending = Some(Err(error));
@@ -396,11 +494,18 @@ impl Shard {
             return;
         };
         let is_known = workflow.rows.iter().any(|row| row.operation == operation);
-        let Some(open) = workflow.open.get(&operation).filter(|_| !is_known) else {
+        let (durable, journal_lsn, must_be_durable) = (self.durable, workflow.journal_lsn, workflow.must_be_durable);
+        let Some(open) = workflow.open.get_mut(&operation).filter(|_| !is_known) else {
             return;
         };
         match &open.work {
             Work::Call(call) => {
+                let is_away = shard_of_key(&call.key, self.options.shard_count) != self.options.shard;
+                if is_away && must_be_durable > durable {
+                    self.workflows.waiting.insert((must_be_durable, id, operation));
+                    return;
+                }
+                open.is_under_way = true;
                 let call = call.clone();
                 self.start_step(id, operation, call, world);
             }
@@ -415,8 +520,11 @@ impl Shard {
                 self.take_signal(id, operation, world);
             }
             Work::Fetch(_) => {
-                self.workflows.fetches.push_back((workflow.journal_lsn, id, operation));
-                self.start_fetches(world);
+                if journal_lsn > durable {
+                    self.workflows.waiting.insert((journal_lsn, id, operation));
+                } else {
+                    self.start_fetch(id, operation, world);
+                }
             }
             Work::Hash(work) => {
                 let work = work.clone();
@@ -438,20 +546,23 @@ impl Shard {
         }
     }
 
-    /// Sends the requests whose reasons are durable.
-    pub(crate) fn start_fetches(&mut self, world: &mut World<'_>) {
-        while let Some((lsn, id, operation)) = self.workflows.fetches.front().copied() {
-            if lsn > self.durable {
-                return;
-            }
-            self.workflows.fetches.pop_front();
-            let open = self.workflows.live.get(&id).and_then(|workflow| workflow.open.get(&operation));
-            if let Some(Open { work: Work::Fetch(request), .. }) = open {
-                let mut request = request.clone();
-                add_idempotency_key(&mut request.headers, self.options.shard, id, operation);
-                let ticket = self.workflow_ticket(id, operation);
-                world.outputs.fetch(ticket, request);
-            }
+    /// Begins what waited for its reasons to be durable.
+    pub(crate) fn start_waiting(&mut self, world: &mut World<'_>) {
+        while let Some((lsn, id, operation)) = self.workflows.waiting.first().copied()
+            && lsn <= self.durable
+        {
+            self.workflows.waiting.pop_first();
+            self.start_operation(id, operation, world);
+        }
+    }
+
+    fn start_fetch(&mut self, id: Sequence, operation: u32, world: &mut World<'_>) {
+        let open = self.workflows.live.get(&id).and_then(|workflow| workflow.open.get(&operation));
+        if let Some(Open { work: Work::Fetch(request), .. }) = open {
+            let mut request = request.clone();
+            add_idempotency_key(&mut request.headers, self.options.shard, id, operation);
+            let ticket = self.workflow_ticket(id, operation);
+            world.outputs.fetch(ticket, request);
         }
     }
 
@@ -497,7 +608,9 @@ impl Shard {
                 self.operation_ended(id, operation, Err(error), Vec::new(), world);
             }
             Some((Work::Call(_) | Work::Fetch(_) | Work::Hash(_), _)) => self.start_operation(id, operation, world),
-            _ => self.workflows.runnable.push_back(id),
+            // One that sleeps is not woken by what it does not wait for any more.
+            _ if operation == AGAIN || !workflow.is_asleep => self.workflows.runnable.push_back(id),
+            _ => {}
         }
     }
 
@@ -511,7 +624,7 @@ impl Shard {
         world: &mut World<'_>,
     ) {
         if world.is_read_only {
-            let retry = world.now.plus(FULL_DISK_RETRY_MS);
+            let retry = world.now.plus(RETRY_MS);
             self.workflows.timers.insert((retry, id, operation));
             return;
         }
@@ -523,134 +636,22 @@ impl Shard {
             let row = JournalRow { kind: open.kind, operation, ended: world.now, name: open.name.clone(), result };
             let mut writes = beside;
             writes.push(self.row_write(&mut workflow, &row));
-            workflow.journal_lsn = self.append(writes, world);
+            let lsn = self.append(writes, world);
+            workflow.noted(lsn, false);
             self.row_made(&mut workflow, row);
         }
         self.workflows.live.insert(id, workflow);
     }
 
     /// A row has been journalled: the code is given it when its turn comes.
-    fn row_made(&mut self, workflow: &mut Workflow, row: JournalRow) {
+    pub(crate) fn row_made(&mut self, workflow: &mut Workflow, row: JournalRow) {
         if workflow.is_asleep {
-            match self.journal(workflow.id.sequence) {
-                Ok(rows) => workflow.rewind(rows),
-                Err(error) => {
-                    tracing::error!(%error, invocation = %workflow.id, "a workflow's journal cannot be read");
-                    return;
-                }
-            }
+            // It is read again with the whole journal.
+            workflow.open.remove(&row.operation);
         } else {
             workflow.rows.push_back(row);
         }
         self.workflows.runnable.push_back(workflow.id.sequence);
-    }
-
-    /// Makes a workflow's call, as a transaction of its own.
-    fn start_step(&mut self, workflow: Sequence, operation: u32, call: NestedCall, world: &mut World<'_>) {
-        let info =
-            RequestInfo { token: Token(u64::MAX), time: world.now, nonce: world.take_nonce(), idempotency_key: None };
-        // The workflow's own code is as old as it is; what it calls is what everybody calls.
-        let mut call = call;
-        if let Some((app, service, handler)) = world.catalog.names(call.handler)
-            && let Ok(current) = world.catalog.find(app.as_str(), service.as_str(), handler.as_str())
-        {
-            call.handler = current;
-        }
-        let to = shard_of_key(&call.key, self.options.shard_count);
-        let entity = world.catalog.entity(call.handler, &call.key);
-        let kind = world.catalog.kind(call.handler);
-        let origin = Origin::Step { workflow, operation, call, info };
-        if to != self.options.shard {
-            return self.run_step_away(origin, Role::Alone, world);
-        }
-        match entity {
-            Some(entity) if self.parks(&origin, &entity, kind, world) => {}
-            Some(entity) => self.run_root(origin, (entity, kind), Vec::new(), Role::Alone, world),
-            None => {
-                let error = Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone");
-                self.fail_origin(origin, error, world);
-            }
-        }
-    }
-
-    /// Makes a workflow's call to another shard.
-    pub(crate) fn run_step_away(&mut self, origin: Origin, role: Role, world: &mut World<'_>) {
-        let Origin::Step { call, .. } = &origin else {
-            return;
-        };
-        let (call, program) = (call.clone(), call.handler.program);
-        let to = shard_of_key(&call.key, self.options.shard_count);
-        let mut transaction = Transaction::new(origin, program, world.limits(program));
-        transaction.takes_locks = true;
-        transaction.role = role;
-        let pending = PendingCall { parent: Parent::Nobody, owner: None, depth: 0, call };
-        self.call_away(&mut transaction, to, pending, world);
-        self.drive(transaction, world);
-    }
-
-    /// Adds the row of a workflow's call that is being committed to the commit's own entry.
-    pub(crate) fn add_step(
-        &mut self,
-        transaction: &Transaction,
-        output: &Output,
-        writes: &mut Vec<Write>,
-        world: &World<'_>,
-    ) -> Option<JournalRow> {
-        let Origin::Step { workflow: id, operation, .. } = &transaction.origin else {
-            return None;
-        };
-        let mut workflow = self.workflows.live.remove(id)?;
-        let result = Ok(if let Output::Value(json) = output { json.clone() } else { Bytes::new() });
-        let open = workflow.open.get(operation).map(|open| (open.kind, open.name.clone()));
-        let row = open.map(|(kind, name)| JournalRow { kind, operation: *operation, ended: world.now, name, result });
-        writes.extend(row.as_ref().map(|row| self.row_write(&mut workflow, row)));
-        self.workflows.live.insert(*id, workflow);
-        row
-    }
-
-    /// The entry with a call's row is made: whoever else keeps the result need not any longer,
-    /// once the entry is durable.
-    pub(crate) fn step_committed(
-        &mut self,
-        transaction: &Transaction,
-        row: JournalRow,
-        lsn: Lsn,
-        world: &mut World<'_>,
-    ) {
-        let Origin::Step { workflow: id, call, .. } = &transaction.origin else {
-            return;
-        };
-        let (own, to) = (self.options.shard, shard_of_key(&call.key, self.options.shard_count));
-        if to != own
-            && let Some(field) = transaction.origin.once_field(own)
-        {
-            let about = TransactionId { home: own, incarnation: self.options.incarnation, number: 0 };
-            let message = PeerMessage { from: own, transaction: about, body: PeerBody::Forget(field) };
-            self.held.release(Leaving::Peer(to, message), lsn, self.durable, world.outputs);
-        }
-        if let Some(mut workflow) = self.workflows.live.remove(id) {
-            workflow.journal_lsn = lsn;
-            self.row_made(&mut workflow, row);
-            self.workflows.live.insert(*id, workflow);
-        }
-    }
-
-    /// A workflow's call did not take effect: made again if that may help, or the workflow's.
-    pub(crate) fn step_failed(&mut self, id: Sequence, operation: u32, error: Error, world: &mut World<'_>) {
-        let attempts = self.workflows.live.get_mut(&id).and_then(|workflow| {
-            let open = workflow.open.get_mut(&operation)?;
-            open.attempts += 1;
-            let is_compensation = open.kind == StepKind::Compensation;
-            let goes_on = is_compensation && open.attempts < limits::MESSAGE_ATTEMPTS;
-            (is_passing(error.code) || (goes_on && error.code != ErrorCode::Aborted)).then_some(open.attempts)
-        });
-        match attempts {
-            Some(attempts) => {
-                let retry = world.now.plus(retry_wait_ms(attempts));
-                self.workflows.timers.insert((retry, id, operation));
-            }
-            None => self.operation_ended(id, operation, Err(error), Vec::new(), world),
-        }
     }
 
     fn note_cancel(&mut self, id: Sequence, world: &mut World<'_>) {
@@ -667,7 +668,8 @@ impl Shard {
                 result: Ok(Bytes::from_static(b"null")),
             };
             let write = self.row_write(&mut workflow, &row);
-            workflow.journal_lsn = self.append(vec![write], world);
+            let lsn = self.append(vec![write], world);
+            workflow.noted(lsn, false);
             self.row_made(&mut workflow, row);
         }
         self.workflows.live.insert(id, workflow);
@@ -678,35 +680,31 @@ impl Shard {
     /// # Errors
     /// `unknown-invocation`; `read-only`.
     pub(crate) fn want_cancelled(&mut self, id: Sequence, world: &mut World<'_>) -> Result<Lsn, Error> {
-        let Some(workflow) = self.workflows.live.get_mut(&id) else {
-            return self.outcome(&invocation_field(id)).and_then(|found| {
-                found.map(|_| Lsn::ZERO).ok_or_else(|| Error::new(ErrorCode::UnknownInvocation, "no such workflow"))
-            });
+        let mut record = match self.standing(id)? {
+            Standing::Stored(record) => record,
+            Standing::Live => match self.workflows.live.get(&id) {
+                Some(workflow) => workflow.record.clone(),
+                None => return Err(unknown_workflow()),
+            },
+            Standing::NotBegun => return Err(not_begun()),
+            // That it has ended may not be durable yet.
+            Standing::Ended => return Ok(self.store.entity_lsn(&self.bookkeeping.outcomes)),
+            Standing::Unknown => return Err(unknown_workflow()),
         };
-        if workflow.record.is_cancelled {
+        if record.is_cancelled {
             return Ok(self.store.lsn());
         }
         if world.is_read_only {
             return Err(crate::commit::read_only());
         }
-        workflow.record.is_cancelled = true;
-        let record = workflow.record.clone();
+        record.is_cancelled = true;
         let write = self.workflow_write(id, &record);
         let lsn = self.append(vec![write], world);
-        self.wake_for_cancel(id);
-        Ok(lsn)
-    }
-
-    fn wake_for_cancel(&mut self, id: Sequence) {
-        if let Some(mut workflow) = self.workflows.live.remove(&id) {
-            if workflow.is_asleep
-                && let Ok(rows) = self.journal(id)
-            {
-                workflow.rewind(rows);
-            }
-            self.workflows.live.insert(id, workflow);
+        if let Some(workflow) = self.workflows.live.get_mut(&id) {
+            workflow.record = record;
+            self.workflows.runnable.push_back(id);
         }
-        self.workflows.runnable.push_back(id);
+        Ok(lsn)
     }
 
     /// A workflow has ended, compensated as far as it could be.
@@ -746,6 +744,15 @@ impl Shard {
         }
         self.workflows.has_taken_up_all = true;
     }
+}
+
+pub(crate) fn unknown_workflow() -> Error {
+    Error::new(ErrorCode::UnknownInvocation, "no such workflow, or its outcome expired")
+}
+
+/// Nothing of it is there to be changed yet.
+pub(crate) fn not_begun() -> Error {
+    Error::new(ErrorCode::Overloaded, "this invocation has not begun yet: try again")
 }
 
 /// A server outside can tell a repeated request by this key, if it knows the header.

@@ -4,6 +4,7 @@
 //! over everything already taken from it. Below, the same is true of the checkpoint's rows with
 //! the help of one [`Hole`].
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -119,21 +120,32 @@ impl Many {
         if let Some(hole) = self.hole.as_mut().filter(|hole| hole.contains(&name)) {
             hole.end = Some(name.clone());
         }
-        let old = match self.live.get(&name) {
-            Some((old, state)) => Some((field_bytes(&name, Some(old)), *state)),
-            None => self.dead.remove(&name).map(|state| (field_bytes(&name, None), state)),
-        };
-        let state = match old {
-            Some((bytes, state)) => {
-                self.remove(bytes, state, sizes);
-                if state == State::Fresh { State::Fresh } else { State::Dirty }
+        let bytes = field_bytes(&name, Some(&value));
+        let (old, state) = match self.live.entry(name) {
+            Entry::Occupied(mut held) => {
+                let old_bytes = field_bytes(held.key(), Some(&held.get().0));
+                let old_state = held.get().1;
+                let state = if old_state == State::Fresh { State::Fresh } else { State::Dirty };
+                // Until it is taken, the name of such a field is known to the flush that will.
+                if !matches!(old_state, State::Fresh | State::Dirty) {
+                    self.unwritten.insert(held.key().clone());
+                }
+                held.insert((value, state));
+                (Some((old_bytes, old_state)), state)
             }
-            None if complete => State::Fresh,
-            None => State::Dirty,
+            Entry::Vacant(free) => {
+                let dead = if self.dead.is_empty() { None } else { self.dead.remove(free.key()) };
+                let old = dead.map(|state| (field_bytes(free.key(), None), state));
+                let state = if old.is_none() && complete { State::Fresh } else { State::Dirty };
+                self.unwritten.insert(free.key().clone());
+                free.insert((value, state));
+                (old, state)
+            }
         };
-        self.add(field_bytes(&name, Some(&value)), state, sizes);
-        self.unwritten.insert(name.clone());
-        self.live.insert(name, (value, state));
+        if let Some((bytes, state)) = old {
+            self.remove(bytes, state, sizes);
+        }
+        self.add(bytes, state, sizes);
     }
 
     fn delete(&mut self, name: Box<[u8]>, complete: bool, sizes: &mut Sizes) {

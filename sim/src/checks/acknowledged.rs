@@ -2,12 +2,11 @@
 //! fate nobody knows, at most once.
 
 use super::View;
-use crate::ledger::Kind;
 
 pub fn check(view: &mut View<'_>) -> Result<(), String> {
     for operation in &view.ledger.operations {
         // What was only sent runs later; `messages` looks after it.
-        if operation.is_query() || matches!(operation.kind, Kind::Send { .. }) {
+        if operation.is_query() || operation.is_sent() {
             continue;
         }
         let (least, most) = view.ledger.bounds(operation);

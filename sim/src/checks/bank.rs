@@ -14,6 +14,13 @@ pub fn check(view: &mut View<'_>) -> Result<(), String> {
             *balances.entry(to).or_default() += amount * count;
         }
     }
+    for operation in &view.ledger.operations {
+        // Money that a saga has taken and not yet given is on its way.
+        if let Kind::Saga { from, to, amount, .. } = &operation.kind {
+            *balances.entry(from).or_default() -= amount * view.number("account", from, &operation.mark());
+            *balances.entry(to).or_default() += amount * view.number("account", to, &operation.mark());
+        }
+    }
     for (key, balance) in balances {
         let found = view.number("account", key, "balance");
         if found != balance {

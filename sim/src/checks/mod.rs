@@ -8,6 +8,7 @@ pub mod damage;
 mod messages;
 mod replay;
 mod visible;
+mod workflows;
 
 pub use replay::History;
 
@@ -54,6 +55,12 @@ impl<'a> View<'a> {
 }
 
 impl View<'_> {
+    /// The rows of a bookkeeping entity of a shard.
+    pub fn rows(&mut self, shard: ShardId, entity: &'static str) -> Vec<(Box<[u8]>, Value)> {
+        let entity = EntityKey::internal(entity, b"");
+        self.node.store(shard).scan_fields(&entity, b"", None, usize::MAX).expect("the store reads")
+    }
+
     /// A number in the state; zero where there is none.
     pub fn number(&mut self, service: &str, key: &str, field: &str) -> i64 {
         let name = |text: &str| Name::new(text).expect("a name");
@@ -74,7 +81,7 @@ type Check = fn(&mut View<'_>) -> Result<(), String>;
 /// # Errors
 /// The property that does not hold, and where.
 pub fn check_all(view: &mut View<'_>) -> Result<(), String> {
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("the state equals the replayed history", replay::check),
         ("acknowledged effects are all there, refused ones are not", acknowledged::check),
         ("what clients saw is still there", visible::check),
@@ -82,6 +89,7 @@ pub fn check_all(view: &mut View<'_>) -> Result<(), String> {
         ("counters are the sum of their increments", counters::check),
         ("no money is made or lost", bank::check),
         ("messages arrive exactly once", messages::check),
+        ("workflows do each step once, and end", workflows::check),
     ];
     for (property, check) in checks {
         check(view).map_err(|what| format!("{property}: {what}"))?;

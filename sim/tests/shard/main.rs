@@ -1,17 +1,28 @@
 //! The shard's promises, one file each, on a few shards without a disk. Each test says what would
 //! be broken if it failed.
 
+mod across;
 mod atomic;
 mod contained;
+mod dead_letters;
+mod deadlock;
 mod durable_before_visible;
 mod exactly_once;
+mod in_doubt;
 mod messages;
 mod read_only;
 mod routes;
 mod serializable;
+mod signals;
 mod stopped;
+mod take_back;
+mod transactions;
+mod workflow_crashes;
+mod workflows;
 
 pub use millrace_base::{ErrorCode, ShardId};
+pub use millrace_format::{OutcomeResult, StepKind};
+pub use millrace_shard::InvocationId;
 pub use millrace_sim::rig::Rig;
 pub use millrace_sim::script::{Callee, Script};
 pub use serde_json::{Value as Json, json};
@@ -29,4 +40,9 @@ pub fn run(service: &str, key: &str, script: Script) -> Callee {
 /// A call of the query.
 pub fn read(service: &str, key: &str, script: Script) -> Callee {
     Callee::read(service, key, script)
+}
+
+/// A start of the workflow.
+pub fn flow(service: &str, key: &str, script: Script) -> Callee {
+    Callee::flow(service, key, script)
 }

@@ -11,7 +11,7 @@ fn outcome(rig: &mut Rig, id: millrace_shard::InvocationId) -> OutcomeResult {
     let token = rig.invocation(id);
     rig.make_durable();
     match rig.reply(token) {
-        Some(Ok(Reply::Outcome(outcome))) => outcome.result.clone(),
+        Some(Ok(Reply::Invocation(outcome, _))) => outcome.result.clone(),
         other => panic!("{other:?}"),
     }
 }

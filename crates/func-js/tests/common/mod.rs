@@ -33,6 +33,8 @@ pub fn clocks() -> Clocks {
 
 pub type Fields = BTreeMap<Vec<u8>, Value>;
 
+pub type Outside = fn(&FetchRequest) -> Result<String, Error>;
+
 /// Everything but the engine.
 #[derive(Default)]
 pub struct State {
@@ -41,7 +43,7 @@ pub struct State {
     pub sent: Vec<Message>,
     pub fetched: Vec<FetchRequest>,
     /// What the servers outside answer, as the host's JSON.
-    pub outside: Option<fn(&FetchRequest) -> Result<String, Error>>,
+    pub outside: Option<Outside>,
     /// Signals that nobody has taken: invocation, name, payload.
     pub signals: VecDeque<(String, String, Bytes)>,
     pub seed: u64,

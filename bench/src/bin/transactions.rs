@@ -1,0 +1,181 @@
+//! Measures transactions beside each other and beside rivals, and publishes the outcome, losing
+//! cells included.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use millrace_bench::Outcome;
+use millrace_bench::cells::Rounds;
+use millrace_bench::machine::{Machine, output};
+use millrace_bench::server::Setup;
+use millrace_bench::transactions::contest::{ContestResult, Origin};
+use millrace_bench::transactions::contests::contests;
+use millrace_bench::transactions::document::{Circumstances, Document, Matrix};
+use millrace_bench::transactions::matrix::{APPS, CONFIGURATIONS, Times};
+use millrace_bench::transactions::{hot, matrix, workflow};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Table,
+    Matrix,
+}
+
+#[derive(Parser)]
+#[command(about = "Measure transactions beside each other and beside rivals, and publish the outcome")]
+struct Arguments {
+    /// The server's binary.
+    #[arg(long, default_value = "target/release/millrace")]
+    millrace: PathBuf,
+    #[arg(long, default_value = "examples")]
+    examples: PathBuf,
+    #[arg(long, default_value = "bench/apps")]
+    apps: PathBuf,
+    #[arg(long, default_value = "bench/rivals")]
+    rivals_folder: PathBuf,
+    /// Where servers keep their data: on the disk to be measured.
+    #[arg(long, default_value = "target")]
+    data: PathBuf,
+    /// Where the results go. Parts and comparisons that are not measured stay as they are there.
+    #[arg(long, default_value = "docs/benchmarks")]
+    results: PathBuf,
+    /// What to measure.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "table,matrix")]
+    part: Vec<Part>,
+    /// Only the comparisons with these ids.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds measured per side and round of a comparison.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Seconds measured per rate of the matrix.
+    #[arg(long, default_value_t = 1.2)]
+    matrix_seconds: f64,
+    /// The server's CPUs, as taskset takes them.
+    #[arg(long, default_value = "0")]
+    server_cpus: String,
+    /// The load generator's CPUs.
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    load_cpus: Vec<usize>,
+}
+
+fn main() -> ExitCode {
+    match measure(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn setup(arguments: &Arguments) -> Outcome<Setup> {
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+    Ok(Setup {
+        millrace: absolute(&arguments.millrace)?,
+        limit: PathBuf::new(),
+        examples: absolute(&arguments.examples)?,
+        apps: absolute(&arguments.apps)?,
+        rivals: absolute(&arguments.rivals_folder)?,
+        data: absolute(&arguments.data)?,
+        server_cpus: arguments.server_cpus.clone(),
+        load_cpus: arguments.load_cpus.clone(),
+    })
+}
+
+fn measure(arguments: &Arguments) -> Outcome<()> {
+    let setup = setup(arguments)?;
+    let machine = Machine::here();
+    if machine.cores < 2 {
+        return Err("two CPUs are needed: one for the server, one for the load".to_owned());
+    }
+    let mut document = Document::published(&arguments.results);
+    if arguments.part.contains(&Part::Table) {
+        measure_table(arguments, &setup, &machine, &mut document)?;
+    }
+    if arguments.part.contains(&Part::Matrix) {
+        measure_matrix(arguments, &setup, &machine, &mut document)?;
+    }
+    Ok(())
+}
+
+/// A comparison by its id, ready to run.
+type Measure = Box<dyn Fn(&Setup, &Rounds, &Origin) -> ContestResult>;
+
+/// In the order they are published.
+fn all() -> Vec<(String, Measure)> {
+    let mut all: Vec<(String, Measure)> = Vec::new();
+    for contest in contests() {
+        all.push((contest.id.clone(), Box::new(move |setup, rounds, origin| contest.run(setup, rounds, origin))));
+    }
+    // Behind what compares shards and cores, before the rivals.
+    all.insert(3, (hot::ID.to_owned(), Box::new(hot::measure)));
+    all.insert(5, (workflow::ID.to_owned(), Box::new(workflow::measure)));
+    all
+}
+
+/// Published after each comparison: a run that ends early has not run in vain.
+fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, document: &mut Document) -> Outcome<()> {
+    let Arguments { rounds, seconds, only, .. } = arguments;
+    let all = all();
+    let order: Vec<String> = all.iter().map(|(id, _)| id.clone()).collect();
+    if let Some(unknown) = only.iter().find(|id| !order.contains(id)) {
+        return Err(format!("there is no comparison {unknown:?}; there are {}", order.join(", ")));
+    }
+    let chosen = if only.is_empty() { String::new() } else { format!(" --only {}", only.join(",")) };
+    let circumstances = Circumstances {
+        command: format!(
+            "make bench-transactions BENCH=\"--part table --rounds {rounds} --seconds {seconds}{chosen}\""
+        ),
+        machine: machine.clone(),
+        rounds: (*rounds).max(1),
+        seconds: *seconds,
+        rivals: rivals(),
+    };
+    let rounds = Rounds {
+        count: (*rounds).max(1),
+        duration: Duration::from_secs_f64(seconds.clamp(0.2, 3600.0)),
+        warm_up: Duration::from_secs(1).min(Duration::from_secs_f64(seconds.clamp(0.2, 3600.0))),
+    };
+    let origin = Origin { command: circumstances.command.clone(), commit: machine.commit.clone() };
+    for (_, measure) in all.iter().filter(|(id, _)| only.is_empty() || only.contains(id)) {
+        document.put(&circumstances, measure(setup, &rounds, &origin), &order);
+        document.write(&arguments.results)?;
+    }
+    Ok(())
+}
+
+fn measure_matrix(arguments: &Arguments, setup: &Setup, machine: &Machine, document: &mut Document) -> Outcome<()> {
+    let seconds = arguments.matrix_seconds.clamp(0.2, 3600.0);
+    let times = Times {
+        duration: Duration::from_secs_f64(seconds),
+        warm_up: Duration::from_secs_f64((seconds / 4.0).clamp(0.1, 2.0)),
+    };
+    let circumstances = Circumstances {
+        command: format!("make bench-transactions BENCH=\"--part matrix --matrix-seconds {seconds}\""),
+        machine: machine.clone(),
+        rounds: 0,
+        seconds,
+        rivals: Vec::new(),
+    };
+    let mut cells = Vec::new();
+    for app in APPS {
+        for configuration in &CONFIGURATIONS {
+            cells.push(matrix::measure(app, configuration, setup, times));
+        }
+        document.matrix = Some(Matrix { circumstances: circumstances.clone(), cells: cells.clone() });
+        document.write(&arguments.results)?;
+    }
+    Ok(())
+}
+
+fn rivals() -> Vec<String> {
+    vec![
+        "Restate 1.7 with its TypeScript SDK 1.17 on Node.js 24".to_owned(),
+        "Express 5 with pg 8 on Node.js 24".to_owned(),
+        output("sh", &["-c", "/usr/lib/postgresql/*/bin/postgres --version"]),
+    ]
+}

@@ -1,0 +1,331 @@
+//! A contest: sides that run in alternation, and what is aimed at between two of them.
+
+use std::time::Duration;
+
+use millrace_client::bench::{Plan, run};
+use serde::{Deserialize, Serialize};
+
+use crate::cells::{Measured, Rounds};
+use crate::machine::median;
+use crate::server::{Kind, Server, Setup};
+use crate::transactions::workload::Workload;
+use crate::{Outcome, fsync};
+
+/// Which figure of two sides is compared, first over second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Server CPU per request, at most the aim.
+    Cpu,
+    /// Right replies a second, at least the aim.
+    Rate,
+    /// Median latency, below the aim.
+    Median,
+    /// 99th percentile of latency, below the aim.
+    Tail,
+}
+
+/// One server under one load.
+#[derive(Clone, Debug)]
+pub struct Contestant {
+    /// What tables call it.
+    pub name: String,
+    /// The server.
+    pub kind: Kind,
+    /// What it is asked.
+    pub workload: Workload,
+    /// Over how many connections.
+    pub connections: usize,
+    /// The server's CPUs, where they are not those of the others.
+    pub cpus: Option<&'static str>,
+}
+
+impl Contestant {
+    /// Millrace on one core.
+    #[must_use]
+    pub fn millrace(name: &str, durability: &'static str, workload: Workload, connections: usize) -> Self {
+        let kind = Kind::Millrace { app: workload.folder(), durability, cores: 1 };
+        Self { name: name.to_owned(), kind, workload, connections, cpus: None }
+    }
+
+    /// The server, with what the requests need.
+    ///
+    /// # Errors
+    /// If it does not start, or refuses any of it.
+    pub fn open(&self, setup: &Setup) -> Outcome<Server> {
+        let server = match self.cpus {
+            Some(cpus) => Server::start(&self.kind, &Setup { server_cpus: cpus.to_owned(), ..setup.clone() }),
+            None => Server::start(&self.kind, setup),
+        }?;
+        self.workload.prepare(server.address)?;
+        Ok(server)
+    }
+
+    /// What the load generator is to do.
+    ///
+    /// # Errors
+    /// If the request cannot be built.
+    pub fn plan(&self, server: &Server, setup: &Setup, duration: Duration, warm_up: Duration) -> Outcome<Plan> {
+        let mut plan = self.workload.plan(&self.name, server)?;
+        plan.connections = self.connections;
+        plan.duration = duration;
+        plan.warm_up = warm_up;
+        plan.cpus.clone_from(&setup.load_cpus);
+        Ok(plan)
+    }
+
+    /// Starts the server, loads it, audits it, stops it.
+    ///
+    /// # Errors
+    /// If any of it fails, a wrong reply included.
+    pub fn measure(&self, setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Measured> {
+        let named = |error: String| format!("{}: {error}", self.name);
+        let fsync_us = fsync::cost_us(&setup.data)?;
+        let server = self.open(setup).map_err(named)?;
+        let plan = self.plan(&server, setup, rounds.duration, rounds.warm_up).map_err(named)?;
+        let report = run(&plan, &mut |_| {}).map_err(|error| named(error.to_string()))?;
+        if !report.is_clean() {
+            let first = report.first_error.clone().unwrap_or_else(|| "no replies".to_owned());
+            return Err(named(format!("{} errors, the first: {first}", report.errors.total())));
+        }
+        self.workload.audit(server.address).map_err(|error| named(format!("the audit failed: {error}")))?;
+        server.stop().map_err(named)?;
+        Ok(Measured { side: self.name.clone(), round, fsync_us, report })
+    }
+}
+
+/// What is aimed at.
+#[derive(Clone, Debug)]
+pub struct Aim {
+    /// Names it in tables.
+    pub title: String,
+    /// What is compared.
+    pub figure: Figure,
+    /// What the ratio should be; see [`Figure`].
+    pub bound: f64,
+    /// The side above the line, by its place in the contest.
+    pub first: usize,
+    /// The side below the line.
+    pub second: usize,
+}
+
+/// Sides and aims.
+#[derive(Clone, Debug)]
+pub struct Contest {
+    /// Names it on the command line.
+    pub id: String,
+    /// Its heading.
+    pub title: String,
+    /// What a reader has to know about it.
+    pub note: String,
+    /// What runs.
+    pub sides: Vec<Contestant>,
+    /// What is aimed at.
+    pub aims: Vec<Aim>,
+}
+
+/// What came of one aim.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Names it in tables.
+    pub title: String,
+    /// What was aimed at.
+    pub aim: String,
+    /// What was measured, or why nothing was.
+    pub measured: String,
+    /// The figure, each round.
+    pub values: Vec<f64>,
+    /// Whether the median is as aimed.
+    pub is_met: bool,
+    /// Whether there is a figure.
+    pub is_measured: bool,
+}
+
+/// How a contest was measured: others of the same page may have been at another time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// What to run to repeat it.
+    pub command: String,
+    /// The commit checked out.
+    pub commit: String,
+}
+
+/// What came of a contest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ContestResult {
+    /// Names it on the command line.
+    pub id: String,
+    /// Its heading.
+    pub title: String,
+    /// What a reader has to know about it.
+    pub note: String,
+    /// How it was measured.
+    pub origin: Origin,
+    /// What came of the aims.
+    pub judgements: Vec<Judgement>,
+    /// Every side of every round.
+    pub runs: Vec<Measured>,
+    /// Further lines for a person.
+    pub remarks: Vec<String>,
+}
+
+impl Judgement {
+    /// A figure against its bound; the bound itself is met.
+    #[must_use]
+    pub fn new(title: &str, aim: String, unit: &str, values: Vec<f64>, is_met: impl Fn(f64) -> bool) -> Self {
+        let middle = median(&values);
+        let low = values.iter().copied().fold(f64::MAX, f64::min);
+        let high = values.iter().copied().fold(0.0, f64::max);
+        Self {
+            title: title.to_owned(),
+            aim,
+            measured: format!("{} {unit} ({} to {})", digits(middle), digits(low), digits(high)),
+            is_met: !values.is_empty() && is_met(middle),
+            is_measured: !values.is_empty(),
+            values,
+        }
+    }
+
+    /// One without a figure.
+    #[must_use]
+    pub fn missing(title: &str, aim: String, why: &str) -> Self {
+        let measured = format!("not measured: {}", why.replace(['|', '\n'], " "));
+        Self { title: title.to_owned(), aim, measured, values: Vec::new(), is_met: false, is_measured: false }
+    }
+}
+
+/// Three digits that count.
+#[must_use]
+pub fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+impl Aim {
+    fn text(&self) -> String {
+        let bound = digits(self.bound);
+        match self.figure {
+            Figure::Cpu => format!("CPU ≤ {bound} ×"),
+            Figure::Rate => format!("throughput ≥ {bound} ×"),
+            Figure::Median => format!("p50 < {bound} ×"),
+            Figure::Tail => format!("p99 < {bound} ×"),
+        }
+    }
+
+    fn ratio(&self, sides: &[Contestant], runs: &[Measured], round: usize) -> Option<f64> {
+        let of = |side: usize| runs.iter().find(|run| run.round == round && run.side == sides[side].name);
+        let (first, second) = (of(self.first)?, of(self.second)?);
+        let figure = |run: &Measured| match self.figure {
+            Figure::Cpu => run.report.server.as_ref().map(|used| used.cpu_us_per_request),
+            Figure::Rate => Some(run.report.rate),
+            Figure::Median => Some(run.report.latency.p50_us),
+            Figure::Tail => Some(run.report.latency.p99_us),
+        };
+        Some(figure(first)? / figure(second)?)
+    }
+
+    fn judge(&self, sides: &[Contestant], runs: &[Measured], problem: Option<&str>) -> Judgement {
+        let rounds = runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
+        let ratios: Vec<f64> = (0..rounds).filter_map(|round| self.ratio(sides, runs, round)).collect();
+        if ratios.is_empty() {
+            return Judgement::missing(&self.title, self.text(), problem.unwrap_or("a side is missing"));
+        }
+        let is_met = |ratio: f64| match self.figure {
+            Figure::Cpu => ratio <= self.bound,
+            Figure::Rate => ratio >= self.bound,
+            Figure::Median | Figure::Tail => ratio < self.bound,
+        };
+        Judgement::new(&self.title, self.text(), "×", ratios, is_met)
+    }
+}
+
+impl Contest {
+    /// All rounds, the sides in turn; a side that goes first in one round goes last in the next. A side
+    /// that fails is left out from then on, and the figures it had are void.
+    #[must_use]
+    pub fn run(&self, setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult {
+        let mut runs: Vec<Measured> = Vec::new();
+        let mut problems: Vec<(String, String)> = Vec::new();
+        for round in 0..rounds.count {
+            for index in 0..self.sides.len() {
+                let side = &self.sides[(index + round) % self.sides.len()];
+                if problems.iter().any(|(name, _)| *name == side.name) {
+                    continue;
+                }
+                eprint!("{} {}/{} {}: ", self.id, round + 1, rounds.count, side.name);
+                match side.measure(setup, rounds, round) {
+                    Ok(measured) => {
+                        eprintln!("{}", one_line(&measured));
+                        runs.push(measured);
+                    }
+                    Err(error) => {
+                        eprintln!("{error}");
+                        runs.retain(|run| run.side != side.name);
+                        problems.push((side.name.clone(), error));
+                    }
+                }
+            }
+        }
+        let problem = |aim: &Aim| {
+            let of = |side: usize| problems.iter().find(|(name, _)| *name == self.sides[side].name);
+            of(aim.first).or(of(aim.second)).map(|(_, error)| error.as_str())
+        };
+        let judgements = self.aims.iter().map(|aim| aim.judge(&self.sides, &runs, problem(aim))).collect();
+        ContestResult {
+            id: self.id.clone(),
+            title: self.title.clone(),
+            note: self.note.clone(),
+            origin: origin.clone(),
+            judgements,
+            runs,
+            remarks: problems.into_iter().map(|(_, error)| error).collect(),
+        }
+    }
+}
+
+/// What a person who waits is told.
+pub fn one_line(measured: &Measured) -> String {
+    let report = &measured.report;
+    let cpu = report.server.as_ref().map_or(0.0, |used| used.cpu_us_per_request);
+    let (rate, p50, p99) = (report.rate, report.latency.p50_us, report.latency.p99_us);
+    format!(
+        "{rate:.0}/s, {cpu:.2} µs CPU a request, p50 {p50:.0} µs, p99 {p99:.0} µs, fsync {:.0} µs",
+        measured.fsync_us
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transactions::workload::App;
+
+    fn run(side: &str, round: usize, rate: f64) -> Measured {
+        let report = serde_json::from_value(serde_json::json!({
+            "target": "", "loop": "closed", "rate_wanted": null, "connections": 1, "threads": 1, "pipeline": 1,
+            "warm_up_s": 0.0, "duration_s": 1.0, "seed": 0, "requests": 1, "rate": rate, "shed": 0,
+            "errors": {"connect": 0, "reset": 0, "closed": 0, "timeout": 0, "malformed": 0, "status": 0, "body": 0},
+            "first_error": null, "reconnects": 0, "statuses": [], "bytes_read": 0, "bytes_written": 0,
+            "latency": {"min_us": 0.0, "mean_us": 0.0, "p50_us": 0.0, "p90_us": 0.0, "p99_us": 0.0, "p99_9_us": 0.0,
+                "max_us": 0.0, "curve": []},
+            "late": 0, "unanswered": 0, "unsent": 0, "server": null, "generator": null, "seconds": [],
+        }));
+        Measured { side: side.to_owned(), round, fsync_us: 0.0, report: report.unwrap() }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_rounds_and_their_median_decides() {
+        let side = |name| Contestant::millrace(name, "none", Workload::new(App::Single, false), 1);
+        let sides = [side("a"), side("b")];
+        let aim = Aim { title: String::new(), figure: Figure::Rate, bound: 0.5, first: 0, second: 1 };
+        let mut runs = vec![run("a", 0, 10.0), run("b", 0, 10.0), run("b", 1, 100.0), run("a", 1, 20.0)];
+        runs.extend([run("a", 2, 7.0), run("b", 2, 10.0), run("a", 3, 1.0)]);
+        let judged = aim.judge(&sides, &runs, None);
+        assert_eq!((judged.values.as_slice(), judged.is_met), (&[1.0, 0.2, 0.7][..], true));
+        assert!(!Aim { bound: 0.71, ..aim.clone() }.judge(&sides, &runs, None).is_met);
+        // A CPU figure that was not taken is no figure.
+        let judged = Aim { figure: Figure::Cpu, ..aim }.judge(&sides, &runs, Some("why"));
+        assert!(!judged.is_measured && !judged.is_met && judged.measured.contains("why"));
+    }
+}

@@ -1,0 +1,209 @@
+//! The matrix: latency against throughput for every example in every configuration.
+
+use std::time::Duration;
+
+use millrace_client::bench::{Plan, Report, run};
+use serde::{Deserialize, Serialize};
+
+use crate::server::Setup;
+use crate::transactions::contest::Contestant;
+use crate::transactions::workload::{App, Workload};
+use crate::{Outcome, fsync};
+
+/// What is switched on.
+#[derive(Clone, Copy, Debug)]
+pub struct Configuration {
+    /// Names it in tables and plots.
+    pub name: &'static str,
+    /// As the server's flag of this name.
+    pub durability: &'static str,
+    /// A key with each request.
+    pub is_keyed: bool,
+    /// Entities of one request on shards of their own.
+    pub is_spread: bool,
+    /// The request goes to `echo`.
+    pub is_echo: bool,
+    /// What it switches off, for a person.
+    pub meaning: &'static str,
+}
+
+const fn configuration(
+    name: &'static str,
+    durability: &'static str,
+    (is_keyed, is_spread): (bool, bool),
+    meaning: &'static str,
+) -> Configuration {
+    Configuration { name, durability, is_keyed, is_spread, is_echo: false, meaning }
+}
+
+/// All, from the least to the most.
+pub const CONFIGURATIONS: [Configuration; 6] = [
+    Configuration {
+        name: "echo",
+        durability: "fsync",
+        is_keyed: false,
+        is_spread: false,
+        is_echo: true,
+        meaning: "the example's request, answered by `echo`: a route in JavaScript that touches no state",
+    },
+    configuration(
+        "nothing durable",
+        "none",
+        (false, false),
+        "`--durability none` (no log), no key, the entities of a request on one shard",
+    ),
+    configuration("durable", "fsync", (false, false), "`--durability fsync`, no key, one shard"),
+    configuration(
+        "exactly once",
+        "fsync",
+        (true, false),
+        "`--durability fsync`, a random idempotency key with each request, one shard",
+    ),
+    configuration(
+        "transactions",
+        "none",
+        (false, true),
+        "`--durability none`, no key, entities on shards of their own: locks and two phases, no log",
+    ),
+    configuration(
+        "all",
+        "fsync",
+        (true, true),
+        "`--durability fsync`, a random key with each request, entities on shards of their own",
+    ),
+];
+
+/// The examples.
+pub const APPS: [App; 5] = [App::Single, App::Chain, App::Tree, App::Hotel, App::Media];
+
+/// Shares of the capacity that are offered.
+pub const SHARES: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.2];
+
+/// Connections that find the capacity, in a closed loop.
+const CLOSED: usize = 256;
+/// Connections of the open loop.
+const OPEN: usize = 1024;
+
+/// One rate in one cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// The example.
+    pub app: String,
+    /// The configuration's name.
+    pub configuration: String,
+    /// Of the capacity.
+    pub share: f64,
+    /// Requests a second that were to be sent.
+    pub offered: f64,
+    /// Right replies a second.
+    pub achieved: f64,
+    /// Replies a second that told to come later.
+    pub shed: f64,
+    /// Failed requests.
+    pub errors: u64,
+    /// Latencies of right replies, from when each should have been sent.
+    pub p50_us: f64,
+    /// See `p50_us`.
+    pub p99_us: f64,
+    /// See `p50_us`.
+    pub p99_9_us: f64,
+    /// The server's CPU time over all answers.
+    pub cpu_us: f64,
+    /// What 4 KiB and `fdatasync` cost on the disk just before the cell.
+    pub fsync_us: f64,
+}
+
+/// One example in one configuration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MatrixCell {
+    /// The example.
+    pub app: String,
+    /// The configuration's name.
+    pub configuration: String,
+    /// Right replies a second in a closed loop.
+    pub capacity: f64,
+    /// The server's CPU time a request in it.
+    pub cpu_us: f64,
+    /// Why it is not whole, if it is not.
+    pub problem: Option<String>,
+    /// By rising rate.
+    pub points: Vec<Point>,
+}
+
+/// How long each rate runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Measured.
+    pub duration: Duration,
+    /// Before that.
+    pub warm_up: Duration,
+}
+
+/// One cell: a fresh server, its capacity, then all rates on it.
+#[must_use]
+pub fn measure(app: App, configuration: &Configuration, setup: &Setup, times: Times) -> MatrixCell {
+    let Configuration { name, durability, is_keyed, is_spread, is_echo, .. } = *configuration;
+    let workload = Workload { app, is_echo, is_keyed, is_spread };
+    let app = Workload { is_echo: false, ..workload }.folder();
+    let side = Contestant::millrace(&format!("{app}, {name}"), durability, workload, CLOSED);
+    let mut cell = MatrixCell {
+        app: app.to_owned(),
+        configuration: name.to_owned(),
+        capacity: 0.0,
+        cpu_us: 0.0,
+        problem: None,
+        points: Vec::new(),
+    };
+    if let Err(error) = fill(&mut cell, &side, setup, times) {
+        eprintln!("{app}, {name}: {error}");
+        cell.problem = Some(error);
+    }
+    cell
+}
+
+fn fill(cell: &mut MatrixCell, side: &Contestant, setup: &Setup, times: Times) -> Outcome<()> {
+    let fsync_us = fsync::cost_us(&setup.data)?;
+    let server = side.open(setup)?;
+    let plan = || side.plan(&server, setup, times.duration, times.warm_up);
+    let load = |plan: &Plan| run(plan, &mut |_| {}).map_err(|error| error.to_string());
+    let report = load(&plan()?)?;
+    if !report.is_clean() {
+        return Err(report.first_error.unwrap_or_else(|| "no replies".to_owned()));
+    }
+    cell.capacity = report.rate;
+    cell.cpu_us = cpu_us(&report);
+    for share in SHARES {
+        let mut plan = Plan { rate: Some(cell.capacity * share), connections: OPEN, ..plan()? };
+        plan.expectation.shed = vec![503];
+        let report = load(&plan)?;
+        if report.errors.total() > 0 {
+            let first = report.first_error.clone().unwrap_or_default();
+            cell.problem = Some(format!("{} errors at {share} of the capacity: {first}", report.errors.total()));
+        }
+        cell.points.push(point(cell, share, fsync_us, &report));
+    }
+    eprintln!("{}: {:.0}/s, {:.2} µs CPU a request, fsync {fsync_us:.0} µs", side.name, cell.capacity, cell.cpu_us);
+    side.workload.audit(server.address).map_err(|error| format!("the audit failed: {error}"))?;
+    server.stop()
+}
+
+fn cpu_us(report: &Report) -> f64 {
+    report.server.as_ref().map_or(0.0, |used| used.cpu_us_per_request)
+}
+
+fn point(cell: &MatrixCell, share: f64, fsync_us: f64, report: &Report) -> Point {
+    Point {
+        app: cell.app.clone(),
+        configuration: cell.configuration.clone(),
+        share,
+        offered: report.rate_wanted.unwrap_or_default(),
+        achieved: report.rate,
+        shed: report.shed as f64 / report.duration_s,
+        errors: report.errors.total(),
+        p50_us: report.latency.p50_us,
+        p99_us: report.latency.p99_us,
+        p99_9_us: report.latency.p99_9_us,
+        cpu_us: cpu_us(report),
+        fsync_us,
+    }
+}

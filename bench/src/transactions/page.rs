@@ -1,0 +1,153 @@
+//! The page for a person.
+
+use crate::cells::Measured;
+use crate::machine::{Machine, median};
+use crate::publish::side_rows;
+use crate::transactions::contest::{ContestResult, digits};
+use crate::transactions::document::{Circumstances, Document, Matrix, Table};
+use crate::transactions::matrix::CONFIGURATIONS;
+
+/// All of it.
+#[must_use]
+pub fn markdown(document: &Document) -> String {
+    let mut lines = vec![
+        "# Transactions over services".to_owned(),
+        String::new(),
+        "Every reply was checked, and after each run the state was audited: hotels, flights and orders agree, both counters of the".to_owned(),
+        "tree are equal, each review is in three places, the accounts hold what they held. Server and load generator have CPUs of their".to_owned(),
+        "own but where it says otherwise. `make bench-transactions` repeats it.".to_owned(),
+    ];
+    match &document.table {
+        Some(table) => table_lines(table, &mut lines),
+        None => lines.push("\nThe comparisons were not measured yet.".to_owned()),
+    }
+    match &document.matrix {
+        Some(matrix) => matrix_lines(matrix, &mut lines),
+        None => lines.push("\nThe matrix was not measured yet.".to_owned()),
+    }
+    lines.join("\n") + "\n"
+}
+
+fn circumstances(circumstances: &Circumstances, lines: &mut Vec<String>) {
+    let Circumstances { command, machine, rounds, seconds, rivals } = circumstances;
+    let Machine { cpu, cores, memory_bytes, kernel, commit, is_modified } = machine;
+    let modified = if *is_modified { ", with changes" } else { "" };
+    lines.push(format!("- command: `{command}`"));
+    lines.push(format!("- machine: {cpu}, {cores} cores, {} GiB, Linux {kernel}", memory_bytes >> 30));
+    lines.push(format!("- commit: {commit}{modified}"));
+    if !rivals.is_empty() {
+        lines.push(format!("- compared with: {}", rivals.join("; ")));
+    }
+    lines.push(match rounds {
+        0 => format!("- {seconds} s per rate"),
+        rounds => format!("- {rounds} rounds of {seconds} s per side"),
+    });
+}
+
+fn table_lines(table: &Table, lines: &mut Vec<String>) {
+    lines.extend(
+        [
+            "\n## Comparisons\n",
+            "Ratios are taken within each round, the sides in alternation, and their median is told.\n",
+        ]
+        .map(str::to_owned),
+    );
+    circumstances(&table.circumstances, lines);
+    let runs = || table.contests.iter().flat_map(|contest| &contest.runs);
+    let fsyncs: Vec<f64> = runs().map(|run: &Measured| run.fsync_us).collect();
+    lines.push(format!("- 4 KiB overwrite and fdatasync, median over the run: {:.0} µs", median(&fsyncs)));
+    lines.push("\n| comparison | aim | measured | |\n|---|---|---|---|".to_owned());
+    for judgement in table.contests.iter().flat_map(|contest| &contest.judgements) {
+        let verdict = match (judgement.is_measured, judgement.is_met) {
+            (false, _) => "—",
+            (true, true) => "met",
+            (true, false) => "**lost**",
+        };
+        lines.push(format!("| {} | {} | {} | {verdict} |", judgement.title, judgement.aim, judgement.measured));
+    }
+    for contest in &table.contests {
+        contest_lines(contest, &table.circumstances, lines);
+    }
+}
+
+fn contest_lines(contest: &ContestResult, last: &Circumstances, lines: &mut Vec<String>) {
+    lines.push(format!("\n### {}\n\n{}", contest.title, contest.note));
+    if contest.origin.command != last.command || contest.origin.commit != last.machine.commit {
+        lines.push(format!("Measured by `{}` at commit {}.", contest.origin.command, contest.origin.commit));
+    }
+    if !contest.runs.is_empty() {
+        lines.push("\n| side | connections | requests/s | server CPU µs/request | switches/request | p50 µs | p99 µs | p99.9 µs | fsync µs |".to_owned());
+        lines.push("|---|--:|--:|--:|--:|--:|--:|--:|--:|".to_owned());
+        lines.extend(side_rows(&contest.runs));
+    }
+    if !contest.remarks.is_empty() {
+        lines.push(String::new());
+        lines.extend(contest.remarks.iter().map(|remark| format!("- {}", remark.replace('\n', " "))));
+    }
+}
+
+fn matrix_lines(matrix: &Matrix, lines: &mut Vec<String>) {
+    lines.push("\n## Latency against throughput\n".to_owned());
+    circumstances(&matrix.circumstances, lines);
+    lines.push(
+        "\nEach cell is a fresh server on one core. A closed loop over 256 connections finds its capacity; then an open loop over 1,024 \
+         connections offers 10, 25, 50, 75, 90, 100 and 120 % of it, and latency counts from when each request should have been sent. \
+         All rates are in [transactions.csv](transactions.csv).\n\n\
+         What a configuration switches off. A handler is always a transaction, alone on its entities and rolled back when it throws: \
+         that cannot be switched off. What can be is what makes it last, what makes it happen once, and what it costs when its entities lie apart.\n\n\
+         | configuration | is |\n|---|---|"
+            .to_owned(),
+    );
+    lines.extend(CONFIGURATIONS.iter().map(|one| format!("| {} | {} |", one.name, one.meaning)));
+    lines.push(
+        "\n`single` touches one entity, so that its `transactions` is its `nothing durable`, and its `all` its `exactly once`. A review of \
+         `media` lies in a place chosen by its id, so that a compose spans two shards where the others span one. Of `hotel`, \
+         100 hotels and 100 flights, in ten groups; of `media`, 100 users and 1,000 movies; otherwise 100,000 keys, all as likely.\n"
+            .to_owned(),
+    );
+    let names: Vec<&str> = CONFIGURATIONS.iter().map(|one| one.name).collect();
+    lines.push("Capacity, requests a second (server CPU a request, µs):\n".to_owned());
+    lines.push(format!("| | {} | all / nothing durable |", names.join(" | ")));
+    lines.push(format!("|---|{}--:|", "--:|".repeat(names.len())));
+    for app in matrix.apps() {
+        let capacity = |name: &str| matrix.cell(app, name).map_or(0.0, |cell| cell.capacity);
+        let shown = |name: &&str| match matrix.cell(app, name) {
+            Some(cell) if cell.capacity > 0.0 => format!("{:.0} ({})", cell.capacity, digits(cell.cpu_us)),
+            _ => "—".to_owned(),
+        };
+        let cells: Vec<String> = names.iter().map(shown).collect();
+        let (all, none) = (capacity("all"), capacity("nothing durable"));
+        let ratio = if none > 0.0 { digits(all / none) } else { "—".to_owned() };
+        lines.push(format!("| {app} | {} | {ratio} |", cells.join(" | ")));
+    }
+    latency_lines(matrix, &names, lines);
+    for app in matrix.apps() {
+        lines.push(format!("\n![{app}: latency against throughput](plots/transactions-{app}.svg)"));
+    }
+    let problems = matrix.cells.iter().filter_map(|cell| {
+        let problem = cell.problem.as_ref()?.replace('\n', " ");
+        Some(format!("- {}, {}: {problem}", cell.app, cell.configuration))
+    });
+    let problems: Vec<String> = problems.collect();
+    if !problems.is_empty() {
+        lines.push("\nNot as it should be:\n".to_owned());
+        lines.extend(problems);
+    }
+}
+
+fn latency_lines(matrix: &Matrix, names: &[&str], lines: &mut Vec<String>) {
+    lines.push("\nLatency at half the capacity, p50 / p99, ms:\n".to_owned());
+    lines.push(format!("| | {} |", names.join(" | ")));
+    lines.push(format!("|---|{}", "--:|".repeat(names.len())));
+    for app in matrix.apps() {
+        let shown = |name: &&str| {
+            let points = matrix.cell(app, name).map(|cell| cell.points.as_slice()).unwrap_or_default();
+            let half = points.iter().find(|point| (point.share - 0.5).abs() < 1e-9);
+            half.map_or("—".to_owned(), |point| {
+                format!("{} / {}", digits(point.p50_us / 1e3), digits(point.p99_us / 1e3))
+            })
+        };
+        let cells: Vec<String> = names.iter().map(shown).collect();
+        lines.push(format!("| {app} | {} |", cells.join(" | ")));
+    }
+}

@@ -1,0 +1,91 @@
+//! Each step of a workflow takes effect once. When nothing is under way, every workflow has ended: it
+//! did all that it had to, or what it did is compensated; and nothing is left of it but what is
+//! kept of those that have ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millrace_base::ShardId;
+use millrace_format::{JournalRow, Outcome, OutcomeResult, StepKind};
+use millrace_shard::InvocationId;
+
+use super::View;
+use crate::ledger::{Kind, Known, Operation};
+
+pub fn check(view: &mut View<'_>) -> Result<(), String> {
+    for operation in &view.ledger.operations {
+        if let Kind::Saga { from, to, via, .. } = &operation.kind {
+            check_saga(view, operation, (from, to, via))?;
+        }
+    }
+    for shard in (0..view.shard_count).map(ShardId) {
+        check_rows(view, shard)?;
+    }
+    Ok(())
+}
+
+fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str, &str, &str)) -> Result<(), String> {
+    let id = operation.id;
+    let (here, there) =
+        (view.number("account", from, &operation.mark()), view.number("account", to, &operation.mark()));
+    let beside = ["a", "b"].map(|side| view.number("account", via, &format!("via{id}{side}")));
+    if [here, there, beside[0], beside[1]].iter().any(|count| !(0..=1).contains(count)) {
+        return Err(format!("op{id} is noted {here} times on {from}, {there} on {to}, {beside:?} on {via}"));
+    }
+    if view.is_final && here != there {
+        return Err(format!("op{id} is noted {here} times on {from} and {there} on {to} for good"));
+    }
+    let Known::Done(started) = &operation.known else {
+        return Ok(());
+    };
+    let name = String::from_utf8_lossy(started).into_owned();
+    let invocation = InvocationId::parse(&name).ok_or_else(|| format!("op{id} was answered {name}"))?;
+    let field = [&b"i"[..], &invocation.sequence.encode()].concat();
+    let rows = view.rows(invocation.shard, "outcome");
+    let row = rows.iter().find(|(found, _)| **found == *field);
+    let row = row.ok_or_else(|| format!("op{id} was started as {name}, of which nothing is known"))?;
+    match Outcome::decode(row.1.content()).map_err(|error| error.to_string())?.result {
+        OutcomeResult::Pending if view.is_final => Err(format!("op{id} never ended: {name}")),
+        OutcomeResult::Value(_) if (here, there, beside) != (1, 1, [1, 1]) => {
+            Err(format!("op{id} succeeded, and is noted {here}, {there}, {beside:?} times"))
+        }
+        OutcomeResult::Error(error) if (here, there) != (0, 0) || error.message.contains("compensations failed") => {
+            Err(format!("op{id} failed ({error}), and is noted {here} and {there} times"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_rows(view: &mut View<'_>, shard: ShardId) -> Result<(), String> {
+    let ids = |rows: Vec<(Box<[u8]>, _)>| rows.into_iter().map(|(field, _)| field).collect::<BTreeSet<_>>();
+    let (live, ended) = (ids(view.rows(shard, "workflow")), ids(view.rows(shard, "ended")));
+    let mut journals: BTreeMap<Box<[u8]>, Vec<(u32, JournalRow)>> = BTreeMap::new();
+    for (field, value) in view.rows(shard, "journal") {
+        let (id, number) = field.split_at(field.len() - 4);
+        let number = u32::from_be_bytes(number.try_into().expect("four bytes"));
+        let row = JournalRow::decode(value.content()).map_err(|error| error.to_string())?;
+        journals.entry(id.into()).or_default().push((number, row));
+    }
+    for (id, rows) in &journals {
+        if !live.contains(id) && !ended.contains(id) {
+            return Err(format!("shard {shard} has a journal of a workflow that it does not know: {id:?}"));
+        }
+        let mut operations = BTreeSet::new();
+        for (index, (number, row)) in (0..).zip(rows) {
+            let is_new = row.kind == StepKind::Cancel || operations.insert(row.operation);
+            if *number != index || !is_new {
+                return Err(format!("shard {shard}: the journal of {id:?} has row {number} at {index}: {row:?}"));
+            }
+        }
+    }
+    if let Some(both) = live.intersection(&ended).next() {
+        return Err(format!("shard {shard}: workflow {both:?} has ended and has not"));
+    }
+    let signals = view.rows(shard, "signal");
+    if let Some((field, _)) = signals.iter().find(|(field, _)| !live.contains(&field[..10])) {
+        return Err(format!("shard {shard} has a signal for nobody: {field:?}"));
+    }
+    if view.is_final && !live.is_empty() {
+        return Err(format!("shard {shard} has workflows that never end: {live:?}"));
+    }
+    Ok(())
+}

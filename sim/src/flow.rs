@@ -1,0 +1,111 @@
+//! What scripts of workflows do beside calling and sending: see `script.rs`.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_func::{Error, FetchRequest, Host, OperationId, StepStart};
+use serde_json::Value as Json;
+
+use crate::engine::{Awaits, Running, number, text, thrown};
+
+fn milliseconds(operation: &[Json], index: usize) -> Result<u64, Error> {
+    Ok(u64::try_from(number(operation, index)?).unwrap_or(0))
+}
+
+impl Running {
+    /// Operations of workflows. Says whether it was one.
+    pub(crate) fn on_flow(&mut self, name: &str, operation: &[Json], host: &mut dyn Host) -> Result<bool, Error> {
+        match name {
+            "sleep" | "wait" | "try_wait" | "fetch" | "try_fetch" => {
+                let begun = self.begin(operation, host)?;
+                self.await_one(begun, name.starts_with("try"), false);
+            }
+            "race" | "both" => {
+                let mut open = BTreeMap::new();
+                for (index, one) in operation.get(1).and_then(Json::as_array).into_iter().flatten().enumerate() {
+                    let one = one.as_array().ok_or_else(|| thrown("an operation is no array"))?;
+                    open.insert(self.begin(one, host)?, index);
+                }
+                let results = vec![Json::Null; open.len()];
+                self.awaits = if name == "race" {
+                    Awaits::Any { open }
+                } else {
+                    Awaits::Several { open, results, catches: true }
+                };
+            }
+            "step" | "fail_step" => {
+                let value = operation.get(2).cloned().unwrap_or(Json::Null);
+                let result = if name == "step" { Ok(Bytes::from(value.to_string())) } else { Err(thrown("planned")) };
+                match host.begin_step(text(operation, 1)?)? {
+                    StepStart::Run(step) => {
+                        host.end_step(step, result)?;
+                        self.await_one(step, false, false);
+                    }
+                    StepStart::Known(step) => self.await_one(step, false, false),
+                }
+            }
+            "program" => match host.begin_step("program")? {
+                StepStart::Run(step) => {
+                    host.end_step(step, Ok(self.handler.program.0.to_string().into()))?;
+                    self.await_one(step, false, false);
+                }
+                StepStart::Known(step) => self.await_one(step, false, false),
+            },
+            "program_here" => self.last = Json::from(self.handler.program.0),
+            "call_in_step" => match host.begin_step(text(operation, 1)?)? {
+                StepStart::Run(step) => {
+                    host.within_step(Some(step));
+                    let inner = host.call(self.callee(operation.get(2))?)?;
+                    host.within_step(None);
+                    self.awaits = Awaits::Inner { operation: inner, step };
+                }
+                StepStart::Known(step) => self.await_one(step, false, false),
+            },
+            "compensate" => host.compensate(self.callee(operation.get(1))?)?,
+            "signal" => {
+                let id = operation.get(1).filter(|id| !id.is_null()).unwrap_or(&self.started_workflow);
+                let payload = operation.get(3).cloned().unwrap_or(Json::Null).to_string();
+                host.signal(id.as_str().unwrap_or_default(), text(operation, 2)?, payload.into())?;
+            }
+            "id" => self.last = host.invocation().map_or(Json::Null, Json::String),
+            // Goes on with other operations if the last one gave this.
+            "when" => {
+                if operation.get(1) == Some(&self.last) {
+                    let more = operation.get(2).and_then(Json::as_array).cloned().unwrap_or_default();
+                    self.script.splice(self.at..self.at, more);
+                }
+            }
+            // The rest of the script depends on what cannot be known in advance.
+            "unless_again" => {
+                let text = text(operation, 1)?;
+                if !self.marks.borrow_mut().insert(text.to_owned()) {
+                    let more = operation.get(2).and_then(Json::as_array).cloned().unwrap_or_default();
+                    self.script.splice(self.at.., more);
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn begin(&mut self, operation: &[Json], host: &mut dyn Host) -> Result<OperationId, Error> {
+        match text(operation, 0)? {
+            "call" | "try" => host.call(self.callee(operation.get(1))?),
+            "sleep" => host.sleep(milliseconds(operation, 1)?),
+            "wait" | "try_wait" => {
+                let timeout_ms = operation.get(2).and_then(Json::as_u64);
+                host.wait(text(operation, 1)?, timeout_ms)
+            }
+            "fetch" | "try_fetch" => host.fetch(FetchRequest {
+                method: "POST".into(),
+                url: format!("https://outside.example/{}", text(operation, 1)?),
+                headers: Vec::new(),
+                body: self.last.to_string().into(),
+                timeout_ms: 1_000,
+                response_bytes: 1_000,
+                retries: 2,
+            }),
+            _ => Err(thrown("an operation cannot be awaited beside others")),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a rig does with workflows and dead letters.
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, ShardId, Value};
+use millrace_format::{JournalRow, OutcomeResult, StepKind};
+use millrace_shard::{InvocationId, Reply, Token, WorkflowView};
+use serde_json::Value as Json;
+
+use crate::rig::Rig;
+use crate::script::Script;
+
+/// What a row of a journal says that does not depend on when it was made.
+pub type Noted = (StepKind, u32, String, Result<Bytes, String>);
+
+impl Rig {
+    /// Starts a workflow and lets it run for as long as it needs nobody else.
+    pub fn flow(&mut self, key: &str, script: Script) -> InvocationId {
+        let token = self.send(("note", key, "flow"), script, 0, None);
+        self.make_durable();
+        self.sent(token)
+    }
+
+    /// Sends a signal from outside.
+    pub fn signal(&mut self, id: InvocationId, name: &str, payload: &str, idempotency_key: Option<&str>) -> Token {
+        let token = self.info(None).token;
+        let payload = Bytes::from(payload.to_owned());
+        self.core.with(id.shard, |shard, world| {
+            shard.signal(token, id.sequence, (name, &payload), idempotency_key, world);
+        });
+        self.collect();
+        token
+    }
+
+    /// Wants a workflow cancelled.
+    pub fn cancel(&mut self, id: InvocationId) -> Token {
+        let token = self.info(None).token;
+        self.core.with(id.shard, |shard, world| shard.cancel(token, id.sequence, world));
+        self.collect();
+        token
+    }
+
+    /// What became of an invocation.
+    ///
+    /// # Panics
+    /// When it is unknown.
+    pub fn outcome(&mut self, id: InvocationId) -> OutcomeResult {
+        self.look_at(id).0
+    }
+
+    /// What is known of a workflow.
+    ///
+    /// # Panics
+    /// When it is unknown, or none.
+    pub fn view(&mut self, id: InvocationId) -> WorkflowView {
+        self.look_at(id).1.expect("it is a workflow")
+    }
+
+    fn look_at(&mut self, id: InvocationId) -> (OutcomeResult, Option<WorkflowView>) {
+        let token = self.invocation(id);
+        self.make_durable();
+        match self.reply(token) {
+            Some(Ok(Reply::Invocation(outcome, view))) => (outcome.result.clone(), view.as_deref().cloned()),
+            other => panic!("{id} has {other:?}"),
+        }
+    }
+
+    /// A workflow's output.
+    ///
+    /// # Panics
+    /// When it has not ended well.
+    pub fn output(&mut self, id: InvocationId) -> Json {
+        match self.outcome(id) {
+            OutcomeResult::Value(output) => serde_json::from_slice(&output).expect("outputs are JSON"),
+            other => panic!("{id} has {other:?}"),
+        }
+    }
+
+    /// A workflow's journal.
+    pub fn noted(&mut self, id: InvocationId) -> Vec<Noted> {
+        let noted =
+            |row: JournalRow| (row.kind, row.operation, row.name, row.result.map_err(|error| error.to_string()));
+        self.view(id).journal.into_iter().map(noted).collect()
+    }
+
+    /// The rows of a bookkeeping entity in one shard.
+    pub fn rows(&mut self, shard: u16, entity: &'static str) -> Vec<(Box<[u8]>, Value)> {
+        let entity = EntityKey::internal(entity, b"");
+        let store = self.core.shards.get_mut(&ShardId(shard)).expect("there").store();
+        store.scan_fields(&entity, b"", None, 100_000).expect("memory")
+    }
+
+    /// Results that shards keep for workflows of others.
+    pub fn kept_results(&mut self) -> usize {
+        let is_kept = |row: &(Box<[u8]>, Value)| row.0.first() == Some(&b's');
+        (0..self.options.shard_count)
+            .map(|shard| self.rows(shard, "outcome").iter().filter(|row| is_kept(row)).count())
+            .sum()
+    }
+
+    /// Asserts that nothing is left of workflows but what is kept of those that have ended.
+    ///
+    /// # Panics
+    /// When something is.
+    pub fn assert_no_leftovers(&mut self) {
+        self.settle();
+        for entity in ["workflow", "signal", "inbox", "outbox", "prepared", "decision"] {
+            assert_eq!(self.bookkeeping_rows(entity), 0, "{entity}");
+        }
+        assert_eq!(self.kept_results(), 0, "results kept for workflows that have noted them");
+        self.assert_at_rest();
+    }
+}

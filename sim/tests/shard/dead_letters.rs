@@ -1,0 +1,111 @@
+//! A message that fails too often is set aside, where it can be seen, tried again and dropped.
+
+use millrace_shard::{Reply, Token};
+
+use crate::*;
+
+fn fail_for_good(rig: &mut Rig) {
+    for _ in 0..20 {
+        rig.tick(60_000);
+    }
+    rig.make_durable();
+}
+
+fn letters(rig: &mut Rig, shard: u16, after: Option<&[u8]>, limit: usize) -> (Vec<Box<[u8]>>, bool) {
+    let token = Token(1 << 60 | rig.replies.len() as u64);
+    rig.core.with(ShardId(shard), |shard, world| shard.list_dead_letters(token, after, limit, world));
+    rig.make_durable();
+    match rig.reply(token) {
+        Some(Ok(Reply::DeadLetters(letters, has_more))) => {
+            for (_, letter) in letters {
+                let error = letter.error.as_ref().expect("noted");
+                assert_eq!((error.code, letter.message.attempts), (ErrorCode::FunctionFailed, 16));
+            }
+            (letters.iter().map(|(field, _)| field.clone()).collect(), *has_more)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn end(rig: &mut Rig, field: &[u8], is_retried: bool) -> Token {
+    let token = Token(1 << 61 | rig.replies.len() as u64);
+    rig.core.with(ShardId(0), |shard, world| shard.end_dead_letter(token, field, is_retried, world));
+    assert!(!matches!(rig.reply(token), Some(Ok(_))), "not before it is durable");
+    rig.make_durable();
+    token
+}
+
+/// Fails while the entity does not hold enough.
+fn needs_enough() -> Script {
+    s().get("n").call(read("counter", "gate", s().get("n").when(Json::Null, s().fail("closed")))).add("n", 1)
+}
+
+#[test]
+fn dead_letters_are_listed_tried_again_and_dropped() {
+    let mut rig = Rig::new(1);
+    rig.options.retention_ms = 24 * 3_600_000;
+    rig.crash();
+    let sent: Vec<_> = (0..5).map(|_| rig.send(("note", "b", "run"), needs_enough(), 0, None)).collect();
+    rig.make_durable();
+    let ids: Vec<_> = sent.into_iter().map(|token| rig.sent(token)).collect();
+    fail_for_good(&mut rig);
+    let (first, has_more) = letters(&mut rig, 0, None, 3);
+    assert_eq!((first.len(), has_more), (3, true));
+    let (rest, has_more) = letters(&mut rig, 0, first.last().map(|field| &**field), 3);
+    assert_eq!((rest.len(), has_more), (2, false));
+    rig.run("counter", "gate", s().set("n", 1));
+    for field in &first {
+        let token = end(&mut rig, field, true);
+        assert_eq!(rig.reply(token), Some(&Ok(Reply::Done)));
+    }
+    rig.crash();
+    rig.run_to_rest();
+    assert_eq!(rig.field("note", "b", "n"), json!(3), "each of them once");
+    for field in &rest {
+        end(&mut rig, field, false);
+    }
+    assert_eq!((rig.bookkeeping_rows("dead"), rig.bookkeeping_rows("inbox")), (0, 0));
+    let done = ids.iter().filter(|id| matches!(rig.outcome(**id), OutcomeResult::Value(_))).count();
+    assert_eq!(done, 3, "who sent them finds the new outcome under the old id");
+    rig.assert_at_rest();
+}
+
+#[test]
+fn a_dead_letter_is_ended_once() {
+    let mut rig = Rig::new(1);
+    rig.send(("note", "b", "run"), s().add("n", 1).fail("always"), 0, None);
+    fail_for_good(&mut rig);
+    let (fields, _) = letters(&mut rig, 0, None, 9);
+    end(&mut rig, &fields[0], true);
+    let again = end(&mut rig, &fields[0], true);
+    assert_eq!(rig.error(again), ErrorCode::UnknownInvocation);
+    fail_for_good(&mut rig);
+    let (fields, _) = letters(&mut rig, 0, None, 9);
+    assert_eq!(fields.len(), 1, "it failed sixteen times more and is back");
+    end(&mut rig, &fields[0], false);
+    let again = end(&mut rig, &fields[0], false);
+    assert_eq!(rig.error(again), ErrorCode::UnknownInvocation);
+    assert_eq!(rig.bookkeeping_rows("dead"), 0);
+}
+
+#[test]
+fn nothing_is_ended_while_the_disk_is_full() {
+    let mut rig = Rig::new(1);
+    rig.send(("note", "b", "run"), s().fail("always"), 0, None);
+    fail_for_good(&mut rig);
+    let (fields, _) = letters(&mut rig, 0, None, 9);
+    rig.core.is_read_only = true;
+    let refused = end(&mut rig, &fields[0], true);
+    assert_eq!(rig.error(refused), ErrorCode::ReadOnly);
+    assert_eq!(letters(&mut rig, 0, None, 9).0.len(), 1, "reading goes on");
+}
+
+#[test]
+fn a_message_from_another_shard_that_fails_for_good_stays_where_it_arrived() {
+    let mut rig = Rig::new(2);
+    let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
+    rig.run("note", &here, s().send(run("note", &there, s().fail("always")), 0));
+    rig.run_to_rest();
+    fail_for_good(&mut rig);
+    assert_eq!((letters(&mut rig, 0, None, 9).0.len(), letters(&mut rig, 1, None, 9).0.len()), (0, 1));
+}

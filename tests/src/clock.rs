@@ -1,0 +1,86 @@
+//! A wall clock that a test moves: a library put before the C library's, which adds an offset that
+//! the test writes into a file. So waits of minutes or years are tested in moments.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::ServerOptions;
+
+const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile long long *offset_seconds;
+
+__attribute__((constructor)) static void open_offset(void) {
+    const char *path = getenv("MILLRACE_TEST_CLOCK");
+    int file = path ? open(path, O_RDONLY) : -1;
+    if (file < 0) return;
+    void *page = mmap(0, sizeof(long long), PROT_READ, MAP_SHARED, file, 0);
+    if (page != MAP_FAILED) offset_seconds = page;
+    close(file);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, time);
+    if (result == 0 && clock == CLOCK_REALTIME && offset_seconds) time->tv_sec += *offset_seconds;
+    return result;
+}
+"#;
+
+/// A clock ahead of the machine's.
+pub struct MovedClock {
+    folder: TempDir,
+    ahead: Duration,
+}
+
+impl MovedClock {
+    /// `None`, and a line that says so, where there is no C compiler.
+    ///
+    /// # Panics
+    /// When the folder for it cannot be written.
+    #[must_use]
+    pub fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("clock.c"), SOURCE).expect("written");
+        std::fs::write(folder.path().join("offset"), [0; 8]).expect("written");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"])
+            .current_dir(folder.path())
+            .stderr(Stdio::inherit())
+            .status();
+        if !built.is_ok_and(|status| status.success()) {
+            println!("skipped: needs the command cc");
+            return None;
+        }
+        Some(Self { folder, ahead: Duration::ZERO })
+    }
+
+    /// Lets a server have this clock.
+    pub fn give(&self, options: &mut ServerOptions) {
+        let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
+        options.environment.push(("LD_PRELOAD".into(), path("clock.so")));
+        options.environment.push(("MILLRACE_TEST_CLOCK".into(), path("offset")));
+    }
+
+    /// Moves it forward. A server that sleeps notices when something else wakes it, such as a request.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn forward(&mut self, more: Duration) {
+        self.ahead += more;
+        let file = File::options().write(true).open(self.folder.path().join("offset")).expect("the offset");
+        file.write_all_at(&self.ahead.as_secs().to_ne_bytes(), 0).expect("written");
+    }
+}

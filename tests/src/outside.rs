@@ -1,0 +1,144 @@
+//! A server outside, for functions to fetch from: it does what the path says and notes what it was asked.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{sleep, spawn};
+use std::time::Duration;
+
+/// One request, as it came.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The method.
+    pub method: String,
+    /// Path and query.
+    pub path: String,
+    /// Names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// The body.
+    pub body: String,
+}
+
+/// A running server. Its threads end with the process, or when it is dropped and asked once more.
+pub struct Outside {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+fn lock(asked: &Mutex<Vec<Asked>>) -> MutexGuard<'_, Vec<Asked>> {
+    asked.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Outside {
+    /// Starts one on a free port.
+    ///
+    /// # Panics
+    /// When no port is free.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_at(crate::free_address())
+    }
+
+    /// Starts one at an address.
+    ///
+    /// # Panics
+    /// When that is taken.
+    #[must_use]
+    pub fn start_at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).expect("the port is free");
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&asked);
+        spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let asked = Arc::clone(&shared);
+                spawn(move || {
+                    let _ = serve(stream, &asked);
+                });
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// `http://address`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What it was asked, in order.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Asked> {
+        lock(&self.asked).clone()
+    }
+
+    /// The requests for one path.
+    #[must_use]
+    pub fn asked_for(&self, path: &str) -> Vec<Asked> {
+        self.asked().into_iter().filter(|asked| asked.path == path).collect()
+    }
+}
+
+fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Asked>> {
+    let mut line = String::new();
+    if stream.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let mut headers = BTreeMap::new();
+    loop {
+        line.clear();
+        stream.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(Some(Asked { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
+}
+
+/// `/hang…` is never answered, `/fail/N/…` only after the connection was closed N times, `/slow/MS/…` after a
+/// while, `/status/N` with that status, `/large/N` with N bytes, `/redirect` with a 302; anything else
+/// with what was asked, as JSON.
+fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut stream = BufReader::new(stream);
+    while let Some(request) = read(&mut stream)? {
+        let before = {
+            let mut all = lock(asked);
+            let before = all.iter().filter(|one| one.path == request.path).count();
+            all.push(request.clone());
+            before
+        };
+        let mut parts = request.path.trim_start_matches('/').split('/');
+        let (kind, number) = (parts.next().unwrap_or_default(), parts.next().and_then(|part| part.parse().ok()));
+        let number: usize = number.unwrap_or(0);
+        let (mut status, mut headers) = (200, "content-type: application/json\r\nx-outside: Yes\r\n".to_owned());
+        let mut body = serde_json::json!({
+            "method": request.method, "path": request.path, "headers": request.headers, "body": request.body,
+            "before": before,
+        })
+        .to_string();
+        match kind {
+            "hang" => {
+                sleep(Duration::from_secs(600));
+                return Ok(());
+            }
+            "fail" if before < number => return Ok(()),
+            "slow" => sleep(Duration::from_millis(number as u64)),
+            "status" => status = number,
+            "large" => body = "x".repeat(number),
+            "redirect" => {
+                status = 302;
+                headers.push_str("location: /elsewhere\r\n");
+            }
+            _ => {}
+        }
+        let head = format!("HTTP/1.1 {status} Said\r\n{headers}content-length: {}\r\n\r\n", body.len());
+        stream.get_mut().write_all(head.as_bytes())?;
+        stream.get_mut().write_all(body.as_bytes())?;
+    }
+    Ok(())
+}
