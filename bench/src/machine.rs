@@ -44,6 +44,13 @@ impl Machine {
     }
 }
 
+/// How many processes ran or waited for a CPU, over the last minute.
+#[must_use]
+pub fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default()
+}
+
 /// What a program prints, on one line; empty if it fails.
 #[must_use]
 pub fn output(program: &str, arguments: &[&str]) -> String {

@@ -33,34 +33,8 @@ impl Running {
                     Awaits::Several { open, results, catches: true }
                 };
             }
-            "step" | "fail_step" => {
-                let value = operation.get(2).cloned().unwrap_or(Json::Null);
-                let result = if name == "step" { Ok(Bytes::from(value.to_string())) } else { Err(thrown("planned")) };
-                match host.begin_step(text(operation, 1)?)? {
-                    StepStart::Run(step) => {
-                        host.end_step(step, result)?;
-                        self.await_one(step, false, false);
-                    }
-                    StepStart::Known(step) => self.await_one(step, false, false),
-                }
-            }
-            "program" => match host.begin_step("program")? {
-                StepStart::Run(step) => {
-                    host.end_step(step, Ok(self.handler.program.0.to_string().into()))?;
-                    self.await_one(step, false, false);
-                }
-                StepStart::Known(step) => self.await_one(step, false, false),
-            },
+            "step" | "fail_step" | "program" | "call_in_step" => self.on_step(name, operation, host)?,
             "program_here" => self.last = Json::from(self.handler.program.0),
-            "call_in_step" => match host.begin_step(text(operation, 1)?)? {
-                StepStart::Run(step) => {
-                    host.within_step(Some(step));
-                    let inner = host.call(self.callee(operation.get(2))?)?;
-                    host.within_step(None);
-                    self.awaits = Awaits::Inner { operation: inner, step };
-                }
-                StepStart::Known(step) => self.await_one(step, false, false),
-            },
             "compensate" => host.compensate(self.callee(operation.get(1))?)?,
             "signal" => {
                 let id = operation.get(1).filter(|id| !id.is_null()).unwrap_or(&self.started_workflow);
@@ -86,6 +60,39 @@ impl Running {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    fn on_step(&mut self, name: &str, operation: &[Json], host: &mut dyn Host) -> Result<(), Error> {
+        match name {
+            "step" | "fail_step" => {
+                let value = operation.get(2).cloned().unwrap_or(Json::Null);
+                let result = if name == "step" { Ok(Bytes::from(value.to_string())) } else { Err(thrown("planned")) };
+                match host.begin_step(text(operation, 1)?)? {
+                    StepStart::Run(step) => {
+                        host.end_step(step, result)?;
+                        self.await_one(step, false, false);
+                    }
+                    StepStart::Known(step) => self.await_one(step, false, false),
+                }
+            }
+            "program" => match host.begin_step("program")? {
+                StepStart::Run(step) => {
+                    host.end_step(step, Ok(self.handler.program.0.to_string().into()))?;
+                    self.await_one(step, false, false);
+                }
+                StepStart::Known(step) => self.await_one(step, false, false),
+            },
+            _ => match host.begin_step(text(operation, 1)?)? {
+                StepStart::Run(step) => {
+                    host.within_step(Some(step));
+                    let inner = host.call(self.callee(operation.get(2))?)?;
+                    host.within_step(None);
+                    self.awaits = Awaits::Inner { operation: inner, step };
+                }
+                StepStart::Known(step) => self.await_one(step, false, false),
+            },
+        }
+        Ok(())
     }
 
     fn begin(&mut self, operation: &[Json], host: &mut dyn Host) -> Result<OperationId, Error> {

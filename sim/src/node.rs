@@ -284,6 +284,12 @@ impl Node {
         self.drivers.iter().flat_map(|driver| driver.core.shards.values()).map(Shard::workflows).sum()
     }
 
+    /// What each of them waits for, for people.
+    #[must_use]
+    pub fn waiting_workflows(&self) -> Vec<String> {
+        self.drivers.iter().flat_map(|driver| driver.core.shards.values()).flat_map(Shard::workflows_wait_for).collect()
+    }
+
     fn finish_step(&mut self, index: usize) {
         self.collect(index);
         if self.machine.bug == Some(PlantedBug::ReplyBeforeDurable) {

@@ -127,18 +127,32 @@ fn saga(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
         _ => deposit,
     };
     script = script.call(Callee::run("account", &to, deposit));
-    script = match rng.below(3) {
+    let noted = |what: &str| Callee::run("account", &via, Script::new().add(&format!("{what}{id}"), 1));
+    script = match rng.below(4) {
         0 => interlude(rng, script.call(a)).call(b),
         1 => script.both(Script::new().call(a).call(b)),
+        // Which of them ends first decides what comes next.
+        2 => {
+            let second = Script::new().call(noted("second")).step("not the first", 9);
+            script.race(Script::new().call(a).call(b)).when(1, second).when(0, Script::new().call(noted("first")))
+        }
         _ => script.all([a, b]),
     };
     if rng.chance(1, 4) {
-        let note = Callee::run("note", &key(rng, "note", 3, shard_count), Script::new().add("told", 1));
-        script = script.send(note, rng.below(500));
+        let told = Callee::run("note", &key(rng, "note", 3, shard_count), Script::new().add(&format!("told{id}"), 1));
+        let delay_ms = rng.below(500);
+        script = script.send(told.clone(), delay_ms).send(told, delay_ms);
     }
-    script = match rng.below(5) {
+    script = match rng.below(6) {
         0 => interlude(rng, script).fail_step("planned"),
         1 => script.call(Callee::run("account", &via, pause(rng, Script::new().add("bad", 1)).abort("planned"))),
+        // One of two parallel calls fails, perhaps before the other one has taken effect.
+        2 => {
+            let slow = Callee::run("account", &to, pause(rng, Script::new()).add(&format!("slow{id}"), 1));
+            let undo = Callee::run("account", &to, Script::new().delete(&format!("slow{id}")));
+            let failing = Callee::run("account", &via, pause(rng, Script::new()).abort("planned"));
+            script.compensate(undo).all([slow, failing])
+        }
         _ => script,
     };
     (Kind::Saga { from, to, amount, via }, script.returns(id))

@@ -478,7 +478,13 @@ impl World {
                 return checks::damage::check(&self.machine, &mut self.rng);
             }
         }
-        Err("it never comes to rest".to_owned())
+        let unsettled = (0..self.ledger.operations.len()).filter(|id| self.ledger.is_unsettled(*id)).count();
+        let (is_idle, workflows) =
+            self.node.as_ref().map_or((false, Vec::new()), |node| (node.is_idle(), node.waiting_workflows()));
+        let left = self.node.as_ref().map(Node::check_at_rest);
+        Err(format!(
+            "it never comes to rest: {left:?}, idle {is_idle}, {unsettled} operations unsettled, workflows {workflows:?}"
+        ))
     }
 
     fn drain(&mut self) -> Checked {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use millrace_bench::Outcome;
 use millrace_bench::cells::Rounds;
-use millrace_bench::machine::{Machine, output};
+use millrace_bench::machine::{Machine, load_average, output};
 use millrace_bench::server::Setup;
 use millrace_bench::transactions::contest::{ContestResult, Origin};
 use millrace_bench::transactions::contests::contests;
@@ -134,6 +134,7 @@ fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, docume
         rounds: (*rounds).max(1),
         seconds: *seconds,
         rivals: rivals(),
+        load_before: load_average(),
     };
     let rounds = Rounds {
         count: (*rounds).max(1),
@@ -160,6 +161,7 @@ fn measure_matrix(arguments: &Arguments, setup: &Setup, machine: &Machine, docum
         rounds: 0,
         seconds,
         rivals: Vec::new(),
+        load_before: load_average(),
     };
     let mut cells = Vec::new();
     for app in APPS {

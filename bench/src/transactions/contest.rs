@@ -243,11 +243,13 @@ impl Aim {
 
 impl Contest {
     /// All rounds, the sides in turn; a side that goes first in one round goes last in the next. A side
-    /// that fails is left out from then on, and the figures it had are void.
+    /// that fails is tried once more, and that is told; one that fails again is left out from then on,
+    /// and the figures it had are void.
     #[must_use]
     pub fn run(&self, setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult {
         let mut runs: Vec<Measured> = Vec::new();
         let mut problems: Vec<(String, String)> = Vec::new();
+        let mut remarks = Vec::new();
         for round in 0..rounds.count {
             for index in 0..self.sides.len() {
                 let side = &self.sides[(index + round) % self.sides.len()];
@@ -255,7 +257,12 @@ impl Contest {
                     continue;
                 }
                 eprint!("{} {}/{} {}: ", self.id, round + 1, rounds.count, side.name);
-                match side.measure(setup, rounds, round) {
+                let again = |error: String| {
+                    eprint!("{error}; once more: ");
+                    remarks.push(format!("In round {} a side was measured once more: {error}", round + 1));
+                    side.measure(setup, rounds, round)
+                };
+                match side.measure(setup, rounds, round).or_else(again) {
                     Ok(measured) => {
                         eprintln!("{}", one_line(&measured));
                         runs.push(measured);
@@ -280,7 +287,7 @@ impl Contest {
             origin: origin.clone(),
             judgements,
             runs,
-            remarks: problems.into_iter().map(|(_, error)| error).collect(),
+            remarks: remarks.into_iter().chain(problems.into_iter().map(|(_, error)| error)).collect(),
         }
     }
 }

@@ -24,6 +24,9 @@ pub struct Circumstances {
     pub seconds: f64,
     /// Versions of what it was compared with.
     pub rivals: Vec<String>,
+    /// What else ran: the load average of the minute before.
+    #[serde(default)]
+    pub load_before: f64,
 }
 
 /// The comparisons.

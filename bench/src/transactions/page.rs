@@ -29,11 +29,12 @@ pub fn markdown(document: &Document) -> String {
 }
 
 fn circumstances(circumstances: &Circumstances, lines: &mut Vec<String>) {
-    let Circumstances { command, machine, rounds, seconds, rivals } = circumstances;
+    let Circumstances { command, machine, rounds, seconds, rivals, load_before } = circumstances;
     let Machine { cpu, cores, memory_bytes, kernel, commit, is_modified } = machine;
     let modified = if *is_modified { ", with changes" } else { "" };
     lines.push(format!("- command: `{command}`"));
     lines.push(format!("- machine: {cpu}, {cores} cores, {} GiB, Linux {kernel}", memory_bytes >> 30));
+    lines.push(format!("- load average of the minute before: {load_before:.2}"));
     lines.push(format!("- commit: {commit}{modified}"));
     if !rivals.is_empty() {
         lines.push(format!("- compared with: {}", rivals.join("; ")));

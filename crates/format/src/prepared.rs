@@ -96,7 +96,7 @@ mod tests {
         let write = |index: usize| Write {
             entity: EntityKey::internal("c", b"k"),
             field: format!("f{index}").into_bytes().into(),
-            value: (index % 2 == 0).then(|| Value::json("1")),
+            value: index.is_multiple_of(2).then(|| Value::json("1")),
         };
         Prepared { writes: (0..writes).map(write).collect(), messages: vec![message(b"null"); messages] }
     }

@@ -14,6 +14,10 @@ use millrace_shard::{InvocationId, Reply, Sequence, WorkflowView, service_finger
 
 use crate::backend::{CoreHandle, unexpected};
 
+/// A filter that few pass must not keep the node busy: the page is then short, and says where the
+/// next one begins.
+const LOOKED_AT_IN_ONE_PAGE: usize = 2_000;
+
 /// How long an id that its sender chose may be unknown: its message may still be on its way.
 const ARRIVAL_TRIES: u32 = 40;
 const ARRIVAL_MS: u64 = 25;
@@ -162,30 +166,38 @@ pub(crate) async fn list(
         let sequence = unhex(id).and_then(|bytes| Sequence::decode(&bytes)).ok_or_else(wrong)?;
         after = Some((kind == "e", sequence));
     }
+    let is_live_only = matches!(request.status, Some(InvocationStatus::Running | InvocationStatus::Pending));
+    let mut looked_at = 0;
     while shard.0 < node.shard_count() {
         let left = request.limit.max(1) - items.len();
         let from = after;
-        let asked = node.ask(shard, false, move |shard, token, world| shard.list_workflows(token, from, left, world));
+        let asked = node.ask(shard, false, move |shard, token, world| {
+            shard.list_workflows(token, from, (left, is_live_only), world);
+        });
         let Reply::Workflows(rows, has_more) = asked.await? else {
             return Err(unexpected());
         };
         let last = rows.last().map(|(id, record, _)| (record.has_ended, *id));
+        looked_at += rows.len() + 1;
+        let is_enough = |items: usize| items >= request.limit || looked_at >= LOOKED_AT_IN_ONE_PAGE;
         let visible = rows.into_iter().filter(|(_, record, _)| is_wanted(principal, &request, record));
         let shown = visible.map(|(sequence, record, outcome)| {
             invocation(InvocationId { shard, sequence }.to_string(), outcome, Some(state(record)))
         });
         items.extend(shown.filter(|item| request.status.is_none_or(|status| item.status == status)));
         match last.filter(|_| has_more) {
-            Some((has_ended, id)) if items.len() >= request.limit => {
+            Some((has_ended, id)) if is_enough(items.len()) => {
                 let after = format!("{}{}", if has_ended { "e" } else { "l" }, hex(&id.encode()));
                 return Ok(Page { items, next: Some(Place::next(shard, Some(after))) });
             }
             Some(last) => after = Some(last),
             None => (shard, after) = (ShardId(shard.0 + 1), None),
         }
-        if items.len() >= request.limit && shard.0 < node.shard_count() {
+        if is_enough(items.len()) && shard.0 < node.shard_count() && after.is_none() {
             return Ok(Page { items, next: Some(Place::next(shard, None)) });
         }
+        // Other requests have their turn between two looks.
+        tokio::task::yield_now().await;
     }
     Ok(Page { items, next: None })
 }

@@ -1,8 +1,9 @@
 //! What people look at and look after: workflows, their journals, and dead letters.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
-use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value};
+use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, limits};
 use millrace_format::{DeadLetterRecord, Outcome, OutcomeResult, WorkflowRecord, Write};
 use millrace_store::{Store, StoreError};
 
@@ -15,7 +16,8 @@ use crate::shard::Shard;
 use crate::workflow::JOURNAL_ROWS;
 use crate::world::World;
 
-type Rows = Vec<(Box<[u8]>, Value)>;
+/// Workflows looked at in one input of a list.
+const LISTED_AT_ONCE: usize = 100;
 
 /// The app versions, by name and fingerprint, that workflows of a shard run in. For drivers, which
 /// have to load them before the shard starts.
@@ -29,6 +31,14 @@ pub fn workflow_versions(store: &mut Store) -> Result<BTreeSet<(String, u64)>, S
 }
 
 impl Shard {
+    /// What the workflows that have not ended wait for, one line each, for people.
+    #[must_use]
+    pub fn workflows_wait_for(&self) -> Vec<String> {
+        let line =
+            |workflow: &crate::workflow::Workflow| format!("{}: {}", workflow.id, workflow.waits_for().join(", "));
+        self.workflows.live.values().map(line).collect()
+    }
+
     /// What is known of a workflow; `None` for an invocation that is none.
     pub(crate) fn workflow_view(&mut self, id: Sequence) -> Result<Option<WorkflowView>, Error> {
         let entities = [&self.bookkeeping.workflows, &self.bookkeeping.ended_workflows];
@@ -46,23 +56,22 @@ impl Shard {
         Ok(Some(WorkflowView { record, journal, waits_for }))
     }
 
-    /// Workflows after `after`, those that have not ended first. Whether the last one of a page has
+    /// Workflows after `after`, a bounded number of them, those that have not ended first, or only
+    /// those. Whether the last one of a page has
     /// ended says where the next page begins.
     pub fn list_workflows(
         &mut self,
         token: Token,
         after: Option<(bool, Sequence)>,
-        limit: usize,
+        (limit, is_live_only): (usize, bool),
         world: &mut World<'_>,
     ) {
         if self.refuses(token, world) {
             return;
         }
-        let result = self.workflow_rows(after, limit).map_err(|error| store_failed(&error));
+        let result = self.workflow_rows(after, limit.min(LISTED_AT_ONCE), is_live_only);
         let result = result.and_then(|(rows, has_more)| {
-            let with_outcome = |(field, value): (Box<[u8]>, Value)| {
-                let id = Sequence::decode(&field).unwrap_or_default();
-                let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
+            let with_outcome = |(id, record): (Sequence, WorkflowRecord)| {
                 let outcome = self.outcome(&invocation_field(id))?.unwrap_or_else(|| Outcome {
                     expires: UnixMillis(0),
                     fingerprint: service_fingerprint(&record.app, &record.service),
@@ -77,22 +86,39 @@ impl Shard {
         self.reply_when_durable(token, result, depends_on, world);
     }
 
-    fn workflow_rows(&mut self, after: Option<(bool, Sequence)>, limit: usize) -> Result<(Rows, bool), StoreError> {
-        let mut rows = Vec::new();
+    /// Those that have not ended come from memory: their rows come and go, and a scan steps over
+    /// every one that has gone.
+    fn workflow_rows(
+        &mut self,
+        after: Option<(bool, Sequence)>,
+        limit: usize,
+        is_live_only: bool,
+    ) -> Result<(Vec<(Sequence, WorkflowRecord)>, bool), Error> {
         let (skips_live, after) = match after {
-            Some((has_ended, id)) => (has_ended, Some(id.encode())),
+            Some((has_ended, id)) => (has_ended, Some(id)),
             None => (false, None),
         };
-        let after = after.as_ref().map(|bytes| &bytes[..]);
+        let mut rows = Vec::new();
         if !skips_live {
-            rows = self.store.scan_fields(&self.bookkeeping.workflows, b"", after, limit + 1)?;
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let live = self.workflows.live.range((from, Bound::Unbounded)).take(limit + 1);
+            rows.extend(live.map(|(id, workflow)| (*id, workflow.record.clone())));
         }
-        if rows.len() <= limit {
-            let after = if skips_live { after } else { None };
+        let mut is_cut = false;
+        if rows.len() <= limit && !is_live_only {
+            let after = after.filter(|_| skips_live).map(Sequence::encode);
+            let after = after.as_ref().map(|bytes| &bytes[..]);
             let left = limit + 1 - rows.len();
-            rows.extend(self.store.scan_fields(&self.bookkeeping.ended_workflows, b"", after, left)?);
+            let ended = &self.bookkeeping.ended_workflows;
+            let found = self.store.scan_fields_within(ended, b"", after, left, limits::SCAN_BYTES);
+            let (found, is_large) = found.map_err(|error| store_failed(&error))?;
+            is_cut = is_large && !found.is_empty();
+            for (field, value) in found {
+                let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
+                rows.push((Sequence::decode(&field).unwrap_or_default(), record));
+            }
         }
-        let has_more = rows.len() > limit;
+        let has_more = rows.len() > limit || is_cut;
         rows.truncate(limit);
         Ok((rows, has_more))
     }

@@ -200,6 +200,10 @@ impl Shard {
     pub(crate) fn begin_call(&mut self, invoke: Invoke, world: &mut World<'_>) {
         let token = invoke.info.token;
         let (entity, kind) = match self.check_call(&invoke, world) {
+            Ok((_, HandlerKind::Workflow)) => {
+                let message = "a workflow is not called but started: POST /send/{service}/{key}/{handler}";
+                return world.outputs.reply(token, Err(Error::new(ErrorCode::BadRequest, message)));
+            }
             Ok(checked) => checked,
             Err(error) => return world.outputs.reply(token, Err(error)),
         };
@@ -640,7 +644,7 @@ impl Shard {
             Origin::Message { field, .. } => self.message_target(field, world),
             Origin::Step { call, .. } => {
                 if shard_of_key(&call.key, self.options.shard_count) != self.options.shard {
-                    self.run_step_away(origin, role, world);
+                    self.run_step_away(origin, held, role, world);
                     return Ok(());
                 }
                 let entity = world.catalog.entity(call.handler, &call.key);

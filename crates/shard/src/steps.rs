@@ -6,7 +6,7 @@
 //! instead of effect. Once the row here is durable, the kept result is given up.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, TransactionId, limits, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, TransactionId, limits, shard_of_key};
 use millrace_format::{JournalRow, StepKind, Write};
 use millrace_func::{HandlerKind, NestedCall, Output};
 
@@ -25,8 +25,30 @@ fn is_passing(code: ErrorCode) -> bool {
 }
 
 impl Shard {
+    /// Makes a workflow's call, or lets it wait until what it follows from cannot be lost without
+    /// what comes of it.
+    pub(crate) fn start_call(
+        &mut self,
+        id: Sequence,
+        operation: u32,
+        call: NestedCall,
+        must_be_durable: Lsn,
+        world: &mut World<'_>,
+    ) {
+        let to = shard_of_key(&call.key, self.options.shard_count);
+        if to != self.options.shard && must_be_durable > self.durable_towards(to) {
+            self.workflows.waiting.insert((must_be_durable, id, operation));
+            return;
+        }
+        let workflow = self.workflows.live.get_mut(&id);
+        if let Some(open) = workflow.and_then(|workflow| workflow.open.get_mut(&operation)) {
+            open.is_under_way = true;
+            self.start_step(id, operation, call, world);
+        }
+    }
+
     /// Makes a workflow's call, as a transaction of its own.
-    pub(crate) fn start_step(&mut self, workflow: Sequence, operation: u32, call: NestedCall, world: &mut World<'_>) {
+    fn start_step(&mut self, workflow: Sequence, operation: u32, call: NestedCall, world: &mut World<'_>) {
         let info =
             RequestInfo { token: Token(u64::MAX), time: world.now, nonce: world.take_nonce(), idempotency_key: None };
         // The workflow's own code is as old as it is; what it calls is what everybody calls.
@@ -45,7 +67,7 @@ impl Shard {
         }
         let origin = Origin::Step { workflow, operation, call, info };
         if to != self.options.shard {
-            return self.run_step_away(origin, Role::Alone, world);
+            return self.run_step_away(origin, Vec::new(), Role::Alone, world);
         }
         match entity {
             Some(entity) if self.parks(&origin, &entity, kind, world) => {}
@@ -57,8 +79,9 @@ impl Shard {
         }
     }
 
-    /// Makes a workflow's call to another shard.
-    pub(crate) fn run_step_away(&mut self, origin: Origin, role: Role, world: &mut World<'_>) {
+    /// Makes a workflow's call to another shard. `held` are entities of this shard that it holds
+    /// already: it came back to one when it was made before, and queued for it.
+    pub(crate) fn run_step_away(&mut self, origin: Origin, held: Vec<EntityKey>, role: Role, world: &mut World<'_>) {
         let Origin::Step { call, .. } = &origin else {
             return;
         };
@@ -66,6 +89,7 @@ impl Shard {
         let to = shard_of_key(&call.key, self.options.shard_count);
         let mut transaction = Transaction::new(origin, program, world.limits(program));
         transaction.takes_locks = true;
+        transaction.held = held;
         transaction.role = role;
         let pending = PendingCall { parent: Parent::Nobody, owner: None, depth: 0, call };
         self.call_away(&mut transaction, to, pending, world);

@@ -298,6 +298,12 @@ impl Transaction {
             return;
         };
         let ended = self.frames.remove(index);
+        if let Err(error) = &result
+            && matches!(error.code, ErrorCode::CpuLimit | ErrorCode::MemoryLimit)
+        {
+            // Nobody catches these: each callee would have the whole limit to itself, and the next.
+            self.result = Some(Err(error.clone()));
+        }
         if result.is_ok() {
             self.hand_over(ended.instance, ended.owner);
         } else {

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, ValueKind, limits, shard_of_key};
+use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, ValueKind, limits};
 use millrace_format::{JournalRow, MessageRecord, Outcome, OutcomeResult, StepKind, WorkflowRecord, Write};
 use millrace_func::{Engine, OperationId, Output, Start, Step};
 
@@ -39,7 +39,7 @@ pub(crate) struct Workflows {
     /// When sleeps and waits end and retries are due, by operation.
     pub(crate) timers: BTreeSet<(UnixMillis, Sequence, u32)>,
     /// Fetches and calls to other shards that wait until what they follow from is durable.
-    waiting: BTreeSet<(Lsn, Sequence, u32)>,
+    pub(crate) waiting: BTreeSet<(Lsn, Sequence, u32)>,
     by_nonce: BTreeMap<u64, Sequence>,
     /// How many have their code in memory.
     awake: usize,
@@ -495,19 +495,13 @@ impl Shard {
         };
         let is_known = workflow.rows.iter().any(|row| row.operation == operation);
         let (durable, journal_lsn, must_be_durable) = (self.durable, workflow.journal_lsn, workflow.must_be_durable);
-        let Some(open) = workflow.open.get_mut(&operation).filter(|_| !is_known) else {
+        let Some(open) = workflow.open.get(&operation).filter(|_| !is_known) else {
             return;
         };
         match &open.work {
             Work::Call(call) => {
-                let is_away = shard_of_key(&call.key, self.options.shard_count) != self.options.shard;
-                if is_away && must_be_durable > durable {
-                    self.workflows.waiting.insert((must_be_durable, id, operation));
-                    return;
-                }
-                open.is_under_way = true;
                 let call = call.clone();
-                self.start_step(id, operation, call, world);
+                self.start_call(id, operation, call, must_be_durable, world);
             }
             Work::Sleep(until) => {
                 self.workflows.timers.insert((*until, id, operation));

@@ -34,6 +34,15 @@ fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str
     if view.is_final && here != there {
         return Err(format!("op{id} is noted {here} times on {from} and {there} on {to} for good"));
     }
+    let [first, second, slow] = [(via, "first"), (via, "second"), (to, "slow")]
+        .map(|(key, what)| view.number("account", key, &format!("{what}{id}")));
+    if first + second > 1 || (view.is_final && slow != 0) {
+        return Err(format!("op{id} went {first} and {second} ways at once, and {slow} calls were not compensated"));
+    }
+    let told: i64 = (0..view.shard_count).flat_map(|shard| view.told(ShardId(shard), id)).sum();
+    if !(0..=2).contains(&told) || (view.is_final && told == 1) {
+        return Err(format!("op{id} sent two messages, of which {told} took effect"));
+    }
     let Known::Done(started) = &operation.known else {
         return Ok(());
     };
@@ -52,6 +61,20 @@ fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str
             Err(format!("op{id} failed ({error}), and is noted {here} and {there} times"))
         }
         _ => Ok(()),
+    }
+}
+
+impl View<'_> {
+    /// How often each note of a shard was told of an operation.
+    fn told(&mut self, shard: ShardId, id: usize) -> Vec<i64> {
+        let field = format!("told{id}");
+        let mut entities = self.node.store(shard).scan_entities(b"", None, usize::MAX).expect("the store reads");
+        entities.retain(|entity| !entity.is_internal() && entity.parts().service == "note");
+        let mut number = |entity| {
+            let value = self.node.store(shard).get(&entity, field.as_bytes()).expect("the store reads").cloned();
+            value.and_then(|value| serde_json::from_slice(value.content()).ok()).unwrap_or(0)
+        };
+        entities.into_iter().map(&mut number).collect()
     }
 }
 

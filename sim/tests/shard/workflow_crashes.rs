@@ -219,13 +219,14 @@ fn what_ran_in_parallel_happened_once_and_as_the_journal_says() {
 #[test]
 fn a_call_elsewhere_does_not_follow_from_what_may_be_lost() {
     // What the workflow reads here decides whom it calls there.
-    let ways = s().call(read("counter", &key(0), s().get("n"))).when(1, s().call(add(2)).returns(2));
+    let ways = s().hash().call(read("counter", &key(0), s().get("n"))).when(1, s().call(add(2)).returns(2));
     let script = ways.when(Json::Null, s().call(add(1)));
     for crash_at in 1..20 {
         let mut rig = Rig::new(SHARDS);
         let mut rng = Rng::new(crash_at);
         rig.send(("note", &key(0), "flow"), script.clone(), 0, None);
         rig.make_durable_in(ShardId(0));
+        rig.finish_offload();
         for _ in 0..crash_at {
             // The first shard's disk is slow.
             rig.run_due();

@@ -197,6 +197,21 @@ fn a_call_that_fails_for_now_is_made_again() {
 }
 
 #[test]
+fn a_call_that_comes_back_here_and_has_to_wait_leaves_no_lock() {
+    let mut rig = Rig::new(2);
+    let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
+    // Somebody older holds what the call comes back to, so the call starts again when that is free.
+    rig.run("counter", &here, s().add("held", 1).hash());
+    let id = rig.flow(&here, s().call(run("counter", &there, s().add("n", 1).call(add(&here)))));
+    rig.run_to_rest();
+    assert_eq!((rig.output(id), count(&mut rig, &here), count(&mut rig, &there)), (json!(1), 1, 1));
+    rig.assert_no_leftovers();
+    let after = rig.run("counter", &here, s().add("n", 1));
+    rig.make_durable();
+    assert_eq!(rig.value(after), json!(2));
+}
+
+#[test]
 fn an_abort_is_the_workflows_and_what_was_done_is_compensated_the_last_first() {
     let mut rig = Rig::new(2);
     let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));

@@ -25,6 +25,10 @@ export default service({
   caughtLoop: marked(() => {
     for (;;) try { for (;;) {} } catch {} finally { for (;;) {} }
   }),
+  // Each callee would have the whole limit to itself.
+  caughtCallees: marked(async (ctx) => {
+    for (let callee = 0; callee < 1000; callee++) try { await ctx.call("hostile", `${ctx.key}/${callee}`, "loop"); } catch {}
+  }),
   microtasks: marked(() => {
     const spin = (): Promise<unknown> => Promise.resolve().then(spin);
     return spin();

@@ -63,7 +63,7 @@ impl Core {
         let has_queued = self.run_queue();
         let until_ns = self.shared.clock.monotonic_ns() + ROUND_NS;
         let has_due = self.run_due_shards(until_ns);
-        self.handle_events();
+        self.handle_events_until(until_ns);
         self.commit();
         self.queue.end_round();
         let has_to_flush = self.flush_step();

@@ -243,6 +243,15 @@ impl Core {
         }
     }
 
+    /// The same, with what that leads to, until the round has lasted long enough: a transaction over
+    /// shards of this core comes to its end in one round, and into one batch.
+    pub(crate) fn handle_events_until(&mut self, until_ns: u64) {
+        self.handle_events();
+        while !self.events.is_empty() && self.shared.clock.monotonic_ns() < until_ns {
+            self.handle_events();
+        }
+    }
+
     /// Takes what a shard says about a transaction to the other shard.
     fn carry_peer(&mut self, to: ShardId, mut message: PeerMessage) {
         let owner = self.shared.core_of(to);
