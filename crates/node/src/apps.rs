@@ -121,13 +121,17 @@ fn archive(app: &App) -> io::Result<Vec<u8>> {
 #[derive(Clone, Debug)]
 pub(crate) struct AppStore {
     folder: PathBuf,
+    /// Versions that workflows began in, whatever is deployed now, in `<data>/app-versions`.
+    versions: PathBuf,
 }
 
 impl AppStore {
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
         let folder = data.join("apps");
-        fs::create_dir_all(folder.join("versions"))?;
-        Ok(Self { folder })
+        let versions = data.join("app-versions");
+        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(&versions)?;
+        Ok(Self { folder, versions })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -140,7 +144,7 @@ impl AppStore {
     }
 
     fn version_path(&self, name: &str, version: u64) -> PathBuf {
-        self.folder.join("versions").join(format!("{name}-{version:016x}.tar"))
+        self.versions.join(format!("{name}-{version:016x}.tar"))
     }
 
     /// Keeps one version of an app for the workflows that begin in it; durable when this returns.
@@ -158,7 +162,7 @@ impl AppStore {
 
     /// Forgets the versions that `is_needed` does not name. What cannot be deleted stays.
     pub(crate) fn forget_versions(&self, is_needed: impl Fn(&str) -> bool) -> io::Result<()> {
-        for entry in fs::read_dir(self.folder.join("versions"))? {
+        for entry in fs::read_dir(&self.versions)? {
             let path = entry?.path();
             let name = path.file_stem().and_then(|name| name.to_str());
             if name.is_some_and(|name| !is_needed(name)) {

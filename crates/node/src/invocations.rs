@@ -80,6 +80,9 @@ async fn authorise(node: &CoreHandle, principal: &Principal, id: &str) -> Result
     let found = read(node, principal, id).await?;
     match found.workflow {
         Some(_) => parse(node, id),
+        None if found.status == InvocationStatus::Pending => {
+            Err(Error::new(ErrorCode::Overloaded, "this invocation has not begun yet: try again when it has"))
+        }
         None => Err(Error::new(ErrorCode::BadRequest, "this invocation is not a workflow")),
     }
 }

@@ -57,8 +57,7 @@ impl Shard {
     }
 
     /// Workflows after `after`, a bounded number of them, those that have not ended first, or only
-    /// those. Whether the last one of a page has
-    /// ended says where the next page begins.
+    /// those. Whether the last one of a page has ended says where the next page begins.
     pub fn list_workflows(
         &mut self,
         token: Token,
