@@ -4,6 +4,7 @@
 //! every reply is checked; what was lost is published beside what was won. No figure here is a
 //! timed test: nothing in CI passes or fails by one.
 
+pub mod arguments;
 pub mod cells;
 pub mod extra;
 pub mod fsync;

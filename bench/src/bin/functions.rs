@@ -6,31 +6,21 @@ use std::time::Duration;
 
 use clap::Parser;
 use millrace_bench::Outcome;
+use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::cells::{Cell, CellResult, Rounds, function_cells, rival_cells};
 use millrace_bench::extra::{Size, extras};
 use millrace_bench::machine::{Machine, median, output};
 use millrace_bench::publish::Publication;
-use millrace_bench::server::{Setup, store_program};
+use millrace_bench::server::store_program;
 
 #[derive(Parser)]
 #[command(about = "Measure functions beside their rivals, in alternation, and publish the outcome")]
 struct Arguments {
-    /// The server's binary.
-    #[arg(long, default_value = "target/release/millrace")]
-    millrace: PathBuf,
+    #[command(flatten)]
+    surroundings: Surroundings,
     /// The bare responder's binary; beside this one by default.
     #[arg(long)]
     limit: Option<PathBuf>,
-    #[arg(long, default_value = "examples")]
-    examples: PathBuf,
-    #[arg(long, default_value = "bench/rivals")]
-    rivals_folder: PathBuf,
-    /// Where servers keep their data: on the disk to be measured.
-    #[arg(long, default_value = "target")]
-    data: PathBuf,
-    /// Where the results go.
-    #[arg(long, default_value = "docs/benchmarks")]
-    results: PathBuf,
     #[arg(long, default_value = "functions")]
     name: String,
     #[arg(long, default_value_t = 5)]
@@ -47,41 +37,15 @@ struct Arguments {
     /// The rivals alone, without Millrace; publishes nothing.
     #[arg(long)]
     rivals: bool,
-    /// The server's CPUs, as taskset takes them.
-    #[arg(long, default_value = "0")]
-    server_cpus: String,
-    /// The load generator's CPUs.
-    #[arg(long, value_delimiter = ',', default_value = "1")]
-    load_cpus: Vec<usize>,
 }
 
 fn main() -> ExitCode {
-    match measure(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn setup(arguments: &Arguments) -> Outcome<Setup> {
-    let beside = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("limit");
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
-    Ok(Setup {
-        millrace: absolute(&arguments.millrace)?,
-        limit: arguments.limit.clone().unwrap_or(beside),
-        examples: absolute(&arguments.examples)?,
-        apps: PathBuf::new(),
-        rivals: absolute(&arguments.rivals_folder)?,
-        data: absolute(&arguments.data)?,
-        server_cpus: arguments.server_cpus.clone(),
-        load_cpus: arguments.load_cpus.clone(),
-    })
+    exit_code(&measure(&Arguments::parse()))
 }
 
 fn measure(arguments: &Arguments) -> Outcome<()> {
-    let setup = setup(arguments)?;
+    let beside = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("limit");
+    let setup = arguments.surroundings.setup(arguments.limit.clone().unwrap_or(beside), None)?;
     let machine = Machine::here();
     if machine.cores < 2 {
         return Err("two CPUs are needed: one for the server, one for the load".to_owned());
@@ -115,7 +79,7 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
         print!("{}", publication.markdown());
         return Ok(());
     }
-    publication.write(&arguments.results, &arguments.name)
+    publication.write(&arguments.surroundings.results, &arguments.name)
 }
 
 /// The command to repeat it with; without the paths of this machine.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use millrace_bench::Outcome;
+use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::cells::Rounds;
 use millrace_bench::machine::{Machine, load_average, output};
 use millrace_bench::server::Setup;
@@ -25,21 +26,10 @@ enum Part {
 #[derive(Parser)]
 #[command(about = "Measure transactions beside each other and beside rivals, and publish the outcome")]
 struct Arguments {
-    /// The server's binary.
-    #[arg(long, default_value = "target/release/millrace")]
-    millrace: PathBuf,
-    #[arg(long, default_value = "examples")]
-    examples: PathBuf,
+    #[command(flatten)]
+    surroundings: Surroundings,
     #[arg(long, default_value = "bench/apps")]
     apps: PathBuf,
-    #[arg(long, default_value = "bench/rivals")]
-    rivals_folder: PathBuf,
-    /// Where servers keep their data: on the disk to be measured.
-    #[arg(long, default_value = "target")]
-    data: PathBuf,
-    /// Where the results go. Parts and comparisons that are not measured stay as they are there.
-    #[arg(long, default_value = "docs/benchmarks")]
-    results: PathBuf,
     /// What to measure.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "table,matrix")]
     part: Vec<Part>,
@@ -54,45 +44,19 @@ struct Arguments {
     /// Seconds measured per rate of the matrix.
     #[arg(long, default_value_t = 1.2)]
     matrix_seconds: f64,
-    /// The server's CPUs, as taskset takes them.
-    #[arg(long, default_value = "0")]
-    server_cpus: String,
-    /// The load generator's CPUs.
-    #[arg(long, value_delimiter = ',', default_value = "1")]
-    load_cpus: Vec<usize>,
 }
 
 fn main() -> ExitCode {
-    match measure(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn setup(arguments: &Arguments) -> Outcome<Setup> {
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
-    Ok(Setup {
-        millrace: absolute(&arguments.millrace)?,
-        limit: PathBuf::new(),
-        examples: absolute(&arguments.examples)?,
-        apps: absolute(&arguments.apps)?,
-        rivals: absolute(&arguments.rivals_folder)?,
-        data: absolute(&arguments.data)?,
-        server_cpus: arguments.server_cpus.clone(),
-        load_cpus: arguments.load_cpus.clone(),
-    })
+    exit_code(&measure(&Arguments::parse()))
 }
 
 fn measure(arguments: &Arguments) -> Outcome<()> {
-    let setup = setup(arguments)?;
+    let setup = arguments.surroundings.setup(PathBuf::new(), Some(&arguments.apps))?;
     let machine = Machine::here();
     if machine.cores < 2 {
         return Err("two CPUs are needed: one for the server, one for the load".to_owned());
     }
-    let mut document = Document::published(&arguments.results);
+    let mut document = Document::published(&arguments.surroundings.results);
     if arguments.part.contains(&Part::Table) {
         measure_table(arguments, &setup, &machine, &mut document)?;
     }
@@ -144,7 +108,7 @@ fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, docume
     let origin = Origin { command: circumstances.command.clone(), commit: machine.commit.clone() };
     for (_, measure) in all.iter().filter(|(id, _)| only.is_empty() || only.contains(id)) {
         document.put(&circumstances, measure(setup, &rounds, &origin), &order);
-        document.write(&arguments.results)?;
+        document.write(&arguments.surroundings.results)?;
     }
     Ok(())
 }
@@ -169,7 +133,7 @@ fn measure_matrix(arguments: &Arguments, setup: &Setup, machine: &Machine, docum
             cells.push(matrix::measure(app, configuration, setup, times));
         }
         document.matrix = Some(Matrix { circumstances: circumstances.clone(), cells: cells.clone() });
-        document.write(&arguments.results)?;
+        document.write(&arguments.surroundings.results)?;
     }
     Ok(())
 }

@@ -46,10 +46,7 @@ impl Decision {
     /// [`DecodeError`] for bytes that are not a decision of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let [version] = reader.array()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(version));
-        }
+        reader.version(VERSION)?;
         let count = reader.u16()?;
         let participants = (0..count).map(|_| reader.u16().map(ShardId)).collect::<Result<_, _>>()?;
         reader.end()?;

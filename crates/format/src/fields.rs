@@ -74,6 +74,12 @@ impl<'a> FieldReader<'a> {
         Ok(Error { code, message, detail: (has_detail == 1).then_some(detail) })
     }
 
+    /// Takes a version byte, and refuses any but the one that is known.
+    pub(crate) fn version(&mut self, known: u8) -> Result<(), DecodeError> {
+        let [version] = self.array()?;
+        if version == known { Ok(()) } else { Err(DecodeError::Version(version)) }
+    }
+
     /// What is left; nothing is left afterwards.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)

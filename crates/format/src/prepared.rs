@@ -54,10 +54,7 @@ impl Prepared {
     /// build does not know.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let [version] = reader.array()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(version));
-        }
+        reader.version(VERSION)?;
         let found = read_writes(&mut reader)?;
         let writes = found.iter().map(|write| write.to_write().ok_or(DecodeError::Length)).collect::<Result<_, _>>()?;
         let count = reader.u32()? as usize;

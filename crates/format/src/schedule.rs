@@ -41,10 +41,7 @@ impl ScheduleRecord {
     /// [`DecodeError`] for bytes that are not a schedule of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let [version] = reader.array()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(version));
-        }
+        reader.version(VERSION)?;
         let due = UnixMillis(reader.u64()?);
         let cron = std::str::from_utf8(reader.rest()).map_err(|_| DecodeError::Length)?.to_owned();
         Ok(Self { due, cron })

@@ -40,10 +40,7 @@ impl SignalRecord {
     /// [`DecodeError`] for bytes that are not a signal of a known version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
-        let [version] = reader.array()?;
-        if version != VERSION {
-            return Err(DecodeError::Version(version));
-        }
+        reader.version(VERSION)?;
         Ok(Self { name: reader.text()?, payload: Bytes::copy_from_slice(reader.rest()) })
     }
 }

@@ -296,8 +296,7 @@ impl Shard {
     ) {
         if self.locks.queued(&entity) >= limits::ENTITY_QUEUE {
             let error = Error::new(ErrorCode::Overloaded, "too many calls wait for an entity");
-            let message = PeerMessage { from: self.options.shard, transaction: id, body: PeerBody::Lost(error) };
-            return world.outputs.peer(id.home, message);
+            return world.outputs.peer(id.home, self.about(id, PeerBody::Lost(error)));
         }
         let nonce = world.take_nonce();
         self.branches.live.insert(id, nonce);
@@ -497,7 +496,7 @@ impl Shard {
     }
 
     fn confirm_end(&mut self, id: TransactionId, depends_on: Lsn, world: &mut World<'_>) {
-        let message = PeerMessage { from: self.options.shard, transaction: id, body: PeerBody::Ended };
+        let message = self.about(id, PeerBody::Ended);
         self.held.release(Leaving::Peer(id.home, message), depends_on, self.durable, world.outputs);
     }
 
@@ -532,8 +531,7 @@ impl Shard {
     fn end_branch(&mut self, id: TransactionId) -> Option<Box<Transaction>> {
         let nonce = self.branches.live.remove(&id)?;
         if let Some(parked) = self.parked.remove(&nonce) {
-            self.locks.release(&parked.entity, nonce);
-            self.freed.push_back(parked.entity);
+            self.give_up_held(nonce, [&parked.entity]);
         }
         let Suspended { transaction, .. } = self.suspended.remove(&nonce)?;
         self.give_up_locks(&transaction);
@@ -576,9 +574,8 @@ impl Shard {
     /// Asks the homes of what has been here for a while whether it is still wanted: a home that
     /// was restarted has forgotten what it had not decided.
     pub(crate) fn inquire(&mut self, world: &mut World<'_>) {
-        let from = self.options.shard;
         for id in self.branches.live.keys().chain(self.branches.undecided.keys()) {
-            world.outputs.peer(id.home, PeerMessage { from, transaction: *id, body: PeerBody::Inquire });
+            world.outputs.peer(id.home, self.about(*id, PeerBody::Inquire));
         }
         self.branches.unbegun.retain(|_, unbegun| !std::mem::replace(&mut unbegun.is_old, true));
     }
@@ -587,8 +584,7 @@ impl Shard {
     pub(crate) fn report_lost(&mut self, error: &Error, world: &mut World<'_>) {
         let branches = std::mem::take(&mut self.branches);
         for id in branches.live.into_keys().chain(branches.undecided.into_keys()) {
-            let body = PeerBody::Lost(error.clone());
-            world.outputs.peer(id.home, PeerMessage { from: self.options.shard, transaction: id, body });
+            world.outputs.peer(id.home, self.about(id, PeerBody::Lost(error.clone())));
         }
     }
 }

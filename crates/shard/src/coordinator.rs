@@ -481,8 +481,7 @@ impl Shard {
         match &parked.away {
             Some(home) => self.abandon(home, world),
             None => {
-                self.locks.release(&parked.entity, parked.origin.info().nonce);
-                self.freed.push_back(parked.entity);
+                self.give_up_held(parked.origin.info().nonce, [&parked.entity]);
             }
         }
         self.fail_origin(parked.origin, error, world);
@@ -626,7 +625,7 @@ impl Shard {
         let waiting = participants.iter().copied().collect();
         self.homes.decisions.insert(id, Decided { lsn, waiting, is_new: true });
         for shard in participants {
-            let message = PeerMessage { from: self.options.shard, transaction: id, body: PeerBody::Commit };
+            let message = self.about(id, PeerBody::Commit);
             let durable = self.durable_towards(*shard);
             self.held.release(Leaving::Peer(*shard, message), lsn, durable, world.outputs);
         }
@@ -675,7 +674,7 @@ impl Shard {
             None if self.live_nonce(id).is_some() => return,
             None => PeerBody::Abort { is_answered: false },
         };
-        world.outputs.peer(from, PeerMessage { from: self.options.shard, transaction: id, body });
+        world.outputs.peer(from, self.about(id, body));
     }
 
     /// Tells participants again that have not confirmed, and forgets what all have confirmed.

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    FetchRequest, Frame, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, StepStart,
+    FetchRequest, Frame, HandlerKind, Host, Limits, LogLevel, Message, NestedCall, Offload, OperationId, Program,
+    ScanRequest, StepStart,
 };
 use millrace_store::{Store, StoreError};
 
@@ -215,14 +216,7 @@ impl Host for TurnHost<'_, '_> {
         if is_query && self.world.catalog.kind(call.handler) == HandlerKind::Transaction {
             return Err(refused("a query can call queries only"));
         }
-        if self.world.catalog.kind(call.handler) == HandlerKind::Workflow {
-            return Err(refused("a workflow is not called but started: use ctx.send"));
-        }
-        check_key(&call.key)?;
-        if call.input.len() > self.transaction.limits.input_bytes {
-            let message = format!("the input is over {} bytes", self.transaction.limits.input_bytes);
-            return Err(Error::new(ErrorCode::SizeLimit, message));
-        }
+        check_callee(&call, &self.transaction.limits, self.world)?;
         if self.transaction.call_count >= limits::CALLS_PER_TRANSACTION {
             let message = format!("more than {} calls in one transaction", limits::CALLS_PER_TRANSACTION);
             return Err(Error::new(ErrorCode::OperationLimit, message));
@@ -269,8 +263,7 @@ impl Host for TurnHost<'_, '_> {
                 "ctx.fetch comes before a route's first ctx.call: entities would stay locked meanwhile",
             ));
         }
-        let allowed = self.world.catalog.program(transaction.program).map(|loaded| loaded.fetch.allows(&request.url));
-        allowed.unwrap_or_else(|| Err(refused("the app is not loaded any more")))?;
+        may_fetch(transaction.program, &request, self.world)?;
         self.begin_outside(|outputs, ticket| outputs.fetch(ticket, request))
     }
 
@@ -331,6 +324,31 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
         return Err(Error::new(ErrorCode::BadRequest, message));
     }
     Ok(())
+}
+
+/// Refuses a key or an input that is too large.
+pub(crate) fn check_input(key: &[u8], input: &Bytes, limits: &Limits) -> Result<(), Error> {
+    check_key(key)?;
+    if input.len() > limits.input_bytes {
+        return Err(Error::new(ErrorCode::SizeLimit, format!("the input is over {} bytes", limits.input_bytes)));
+    }
+    Ok(())
+}
+
+/// Refuses what `ctx.call` cannot call.
+pub(crate) fn check_callee(call: &NestedCall, limits: &Limits, world: &World<'_>) -> Result<(), Error> {
+    if world.catalog.kind(call.handler) == HandlerKind::Workflow {
+        return Err(refused("a workflow is not called but started: use ctx.send"));
+    }
+    check_input(&call.key, &call.input, limits)
+}
+
+/// Whether an app may make a request to the outside.
+pub(crate) fn may_fetch(program: Program, request: &FetchRequest, world: &World<'_>) -> Result<(), Error> {
+    match world.catalog.program(program) {
+        Some(loaded) => loaded.fetch.allows(&request.url),
+        None => Err(Error::new(ErrorCode::FetchRefused, "the app is not loaded any more")),
+    }
 }
 
 /// Refuses idempotency keys that are too long to be part of a field's name.

@@ -103,6 +103,14 @@ fn sequence_of(field: &[u8]) -> Option<Sequence> {
     Sequence::decode(field.get(8..)?)
 }
 
+/// The entity that a message is for, and what runs there.
+fn target_of(message: &MessageRecord, world: &World<'_>) -> Result<(EntityKey, HandlerKind), Error> {
+    let handler = world.catalog.find(&message.app, &message.service, &message.handler)?;
+    let entity = world.catalog.entity(handler, &message.key);
+    let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownHandler, "the handler is not loaded"))?;
+    Ok((entity, world.catalog.kind(handler)))
+}
+
 impl Shard {
     pub(crate) fn inbox_write(&mut self, field: &[u8], record: &MessageRecord) -> Write {
         self.inbox.add(field);
@@ -146,24 +154,21 @@ impl Shard {
     }
 
     fn start_message(&mut self, field: Box<[u8]>, world: &mut World<'_>) {
-        match self.message(&field) {
+        let message = match self.message(&field) {
             Ok(message) if message.is_signal => return self.signal_arrived(&field, message, world),
-            Ok(message) => {
-                let handler = world.catalog.find(&message.app, &message.service, &message.handler);
-                if handler.is_ok_and(|handler| world.catalog.kind(handler) == HandlerKind::Workflow) {
-                    return self.begin_workflow(&field, message, world);
-                }
-            }
-            Err(_) => {}
-        }
+            Ok(message) => message,
+            Err(error) => return self.message_failed(&field, error, world),
+        };
+        let (entity, kind) = match target_of(&message, world) {
+            Ok((_, HandlerKind::Workflow)) => return self.begin_workflow(&field, message, world),
+            Ok(root) => root,
+            Err(error) => return self.message_failed(&field, error, world),
+        };
         let nonce = world.take_nonce();
         let info = RequestInfo { token: Token(u64::MAX), time: world.now, nonce, idempotency_key: None };
-        let target = self.message_target(&field, world);
-        let origin = Origin::Message { field: field.clone(), info };
-        match target {
-            Ok((entity, kind)) if self.parks(&origin, &entity, kind, world) => {}
-            Ok(root) => self.run_root(origin, root, Vec::new(), Role::Alone, world),
-            Err(error) => self.message_failed(&field, error, world),
+        let origin = Origin::Message { field, info };
+        if !self.parks(&origin, &entity, kind, world) {
+            self.run_root(origin, (entity, kind), Vec::new(), Role::Alone, world);
         }
     }
 
@@ -179,11 +184,7 @@ impl Shard {
         field: &[u8],
         world: &World<'_>,
     ) -> Result<(EntityKey, HandlerKind), Error> {
-        let message = self.message(field)?;
-        let handler = world.catalog.find(&message.app, &message.service, &message.handler)?;
-        let entity = world.catalog.entity(handler, &message.key);
-        let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownHandler, "the handler is not loaded"))?;
-        Ok((entity, world.catalog.kind(handler)))
+        target_of(&self.message(field)?, world)
     }
 
     /// What a message asks to run.

@@ -195,19 +195,16 @@ impl Shard {
             transaction.ready.push_back(Action::answer(pending.parent, result));
             return Next::GoOn;
         };
+        if let Some(older) = self.queues_behind_older(transaction, &entity, world) {
+            return older;
+        }
         let to = shard_of_key(&pending.call.key, self.options.shard_count);
         if to != self.options.shard {
-            if let Some(older) = self.queues_behind_older(transaction, &entity, world) {
-                return older;
-            }
             self.call_away(transaction, to, pending, world);
             return Next::GoOn;
         }
         let kind = world.catalog.kind(pending.call.handler);
         let is_exclusive = kind == HandlerKind::Transaction;
-        if let Some(older) = self.queues_behind_older(transaction, &entity, world) {
-            return older;
-        }
         let heeds_locks = is_exclusive || transaction.needs_locks() || self.locks.is_prepared(&entity);
         if !self.locks.is_empty() && heeds_locks {
             let (nonce, age) = (transaction.nonce(), transaction.age());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, limits, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis, limits, shard_of_key};
 use millrace_format::{Outcome, OutcomeResult};
 use millrace_func::{HandlerKind, Program};
 use millrace_store::{Store, StoreError};
@@ -408,6 +408,11 @@ impl Shard {
         }
     }
 
+    /// What this shard says of a transaction when it only names it.
+    pub(crate) fn about(&self, transaction: TransactionId, body: PeerBody) -> PeerMessage {
+        PeerMessage { from: self.options.shard, transaction, body }
+    }
+
     /// Another shard says something about a transaction they both take part in.
     pub fn peer(&mut self, message: PeerMessage, world: &mut World<'_>) {
         let PeerMessage { from, transaction: id, body } = message;
@@ -419,7 +424,7 @@ impl Shard {
                 PeerBody::Inquire => return self.home_heard_inquiry(from, id, world),
                 _ => return,
             };
-            return world.outputs.peer(from, PeerMessage { from: self.options.shard, transaction: id, body });
+            return world.outputs.peer(from, self.about(id, body));
         }
         match body {
             PeerBody::ToBranch(number, message) => self.branch_heard(id, number, message, world),
@@ -612,8 +617,7 @@ impl Shard {
         let Parked { origin, entity, is_exclusive, .. } = parked;
         let (nonce, age) = (origin.info().nonce, origin.age());
         if let Origin::Read { info, field } = &origin {
-            self.locks.release(&entity, nonce);
-            self.freed.push_back(entity.clone());
+            self.give_up_held(nonce, [&entity]);
             return self.answer_read(info.token, &entity, field.as_deref(), world);
         }
         if let Origin::Branch { .. } = origin {
@@ -622,8 +626,7 @@ impl Shard {
         // Held from here on, so that nobody who queues behind comes first.
         self.locks.take(&entity, nonce, age, is_exclusive);
         if self.starts_again(origin, vec![entity.clone()], Role::Alone, world).is_err() {
-            self.locks.release(&entity, nonce);
-            self.freed.push_back(entity);
+            self.give_up_held(nonce, [&entity]);
         }
     }
 

@@ -12,7 +12,7 @@ use millrace_func::{HandlerKind, NestedCall, Output};
 
 use crate::held::Leaving;
 use crate::host::refused;
-use crate::peer::{PeerBody, PeerMessage};
+use crate::peer::PeerBody;
 use crate::request::{Origin, RequestInfo, Sequence, Token, once_field};
 use crate::retry::retry_wait_ms;
 use crate::shard::Shard;
@@ -145,7 +145,7 @@ impl Shard {
         if to != own {
             let about = TransactionId { home: own, incarnation: self.options.incarnation, number: 0 };
             let body = PeerBody::Forget(once_field(own, id, operation));
-            let message = PeerMessage { from: own, transaction: about, body };
+            let message = self.about(about, body);
             self.held.release(Leaving::Peer(to, message), lsn, self.durable, world.outputs);
         }
     }

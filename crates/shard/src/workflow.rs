@@ -22,7 +22,7 @@ use millrace_func::{
     ScanRequest, StepStart,
 };
 
-use crate::host::{check_key, refused};
+use crate::host::{check_callee, check_input, may_fetch, refused};
 use crate::outgoing::{Outgoing, signal_target};
 use crate::request::{InvocationId, Sequence};
 use crate::world::World;
@@ -375,22 +375,6 @@ impl WorkflowHost<'_, '_> {
             Some(_) => Err(refused(&format!("ctx.{what} is for the workflow itself, not for the code of a step"))),
         }
     }
-
-    fn check_input(&self, key: &[u8], input: &Bytes) -> Result<(), Error> {
-        check_key(key)?;
-        if input.len() > self.workflow.limits.input_bytes {
-            let message = format!("the input is over {} bytes", self.workflow.limits.input_bytes);
-            return Err(Error::new(ErrorCode::SizeLimit, message));
-        }
-        Ok(())
-    }
-
-    fn check_callee(&self, call: &NestedCall) -> Result<(), Error> {
-        if self.world.catalog.kind(call.handler) == HandlerKind::Workflow {
-            return Err(refused("a workflow is not called but started: use ctx.send"));
-        }
-        self.check_input(&call.key, &call.input)
-    }
 }
 
 impl Host for WorkflowHost<'_, '_> {
@@ -411,13 +395,13 @@ impl Host for WorkflowHost<'_, '_> {
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
-        self.check_callee(&call)?;
+        check_callee(&call, &self.workflow.limits, self.world)?;
         let name = target_name(call.handler, &call.key, self.world);
         self.ask(StepKind::Call, name, Work::Call(call))
     }
 
     fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
-        self.check_input(&message.key, &message.input)?;
+        check_input(&message.key, &message.input, &self.workflow.limits)?;
         let name = target_name(message.handler, &message.key, self.world);
         let is_workflow = self.world.catalog.kind(message.handler) == HandlerKind::Workflow;
         let key = self.random_key(b"started", self.workflow.next_operation()?);
@@ -430,7 +414,7 @@ impl Host for WorkflowHost<'_, '_> {
 
     fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error> {
         let to = signal_target(invocation, self.shard_count)?;
-        self.check_input(name.as_bytes(), &payload)?;
+        check_input(name.as_bytes(), &payload, &self.workflow.limits)?;
         let signal = Outgoing::Signal { to, name: name.to_owned(), payload };
         self.ask_outgoing(StepKind::Signal, name.to_owned(), signal)
     }
@@ -440,7 +424,7 @@ impl Host for WorkflowHost<'_, '_> {
     }
 
     fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error> {
-        may_fetch(self.workflow.handler, &request, self.world)?;
+        may_fetch(self.workflow.handler.program, &request, self.world)?;
         let name = format!("{} {}", request.method, request.url);
         self.ask(StepKind::Fetch, name, Work::Fetch(request))
     }
@@ -474,7 +458,7 @@ impl Host for WorkflowHost<'_, '_> {
 
     fn compensate(&mut self, call: NestedCall) -> Result<(), Error> {
         self.only_outside_steps("compensate")?;
-        self.check_callee(&call)?;
+        check_callee(&call, &self.workflow.limits, self.world)?;
         if self.workflow.compensations.len() >= limits::WORKFLOW_OPERATIONS as usize {
             return Err(Error::new(ErrorCode::OperationLimit, "too many compensations in one workflow"));
         }
@@ -500,13 +484,5 @@ impl Host for WorkflowHost<'_, '_> {
             let record = &self.workflow.record;
             self.world.outputs.log(&record.app, &record.service, level, line);
         }
-    }
-}
-
-/// Whether a handler's app may make a request to the outside.
-pub(crate) fn may_fetch(handler: HandlerId, request: &FetchRequest, world: &World<'_>) -> Result<(), Error> {
-    match world.catalog.program(handler.program) {
-        Some(loaded) => loaded.fetch.allows(&request.url),
-        None => Err(Error::new(ErrorCode::FetchRefused, "the app is not loaded any more")),
     }
 }

@@ -1,0 +1,66 @@
+//! What every program that starts servers and loads them is told.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::Outcome;
+use crate::server::Setup;
+
+/// Where things are, and on which CPUs they run.
+#[derive(Args, Clone, Debug)]
+pub struct Surroundings {
+    /// The server's binary.
+    #[arg(long, default_value = "target/release/millrace")]
+    millrace: PathBuf,
+    #[arg(long, default_value = "examples")]
+    examples: PathBuf,
+    #[arg(long, default_value = "bench/rivals")]
+    rivals_folder: PathBuf,
+    /// Where servers keep their data: on the disk to be measured.
+    #[arg(long, default_value = "target")]
+    data: PathBuf,
+    /// Where the results go. What is not measured stays there as it is.
+    #[arg(long, default_value = "docs/benchmarks")]
+    pub results: PathBuf,
+    /// The server's CPUs, as taskset takes them.
+    #[arg(long, default_value = "0")]
+    server_cpus: String,
+    /// The load generator's CPUs.
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    load_cpus: Vec<usize>,
+}
+
+impl Surroundings {
+    /// The same with absolute paths, for servers run elsewhere. `limit` is the bare responder, `apps`
+    /// the folder of apps that are not examples, for those who need them.
+    ///
+    /// # Errors
+    /// A path that cannot be made absolute.
+    pub fn setup(&self, limit: PathBuf, apps: Option<&Path>) -> Outcome<Setup> {
+        let absolute = |path: &Path| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+        Ok(Setup {
+            millrace: absolute(&self.millrace)?,
+            limit,
+            examples: absolute(&self.examples)?,
+            apps: apps.map(absolute).transpose()?.unwrap_or_default(),
+            rivals: absolute(&self.rivals_folder)?,
+            data: absolute(&self.data)?,
+            server_cpus: self.server_cpus.clone(),
+            load_cpus: self.load_cpus.clone(),
+        })
+    }
+}
+
+/// How a program ends: an error goes to standard error.
+#[must_use]
+pub fn exit_code(outcome: &Outcome<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
