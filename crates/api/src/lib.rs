@@ -7,6 +7,7 @@
 mod app;
 mod backend;
 mod principal;
+mod record;
 mod route;
 
 pub use app::{AppFile, AppInfo, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo};
@@ -16,4 +17,8 @@ pub use backend::{
 };
 pub use millrace_base::{Error, ErrorCode};
 pub use principal::{Permission, Principal, Role, RoleError};
+pub use record::{
+    Condition, Form, PathOperation, PathOperationKind, READ_HANDLER, RECORDS_APP, RecordChange, RecordOperation,
+    RecordQuery, RecordReply, RecordWrite, Ttl, WRITE_HANDLER,
+};
 pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};

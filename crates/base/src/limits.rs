@@ -223,3 +223,51 @@ pub const MOST_PAGE_ITEMS: usize = 1000;
 /// Bytes of inputs and outputs that one reply about invocations or dead letters shows: each may be
 /// megabytes, and a journal or a page holds many. Any one of them fits.
 pub const PAGE_BYTES: usize = 16 << 20;
+
+/// Bytes of one encoded record: it is one field's value, and every change writes it whole.
+pub const RECORD_BYTES: usize = 1 << 20;
+
+/// Bytes of a record type's name: names of its helpers are longer by a suffix and still names.
+pub const TYPE_NAME_BYTES: usize = 48;
+
+/// Bytes of one schema's text, its references apart.
+pub const SCHEMA_BYTES: usize = 256 << 10;
+
+/// Nodes of one compiled schema: what is done once a schema is bounded by this.
+pub const SCHEMA_NODES: usize = 10_000;
+
+/// How deep values of recursive schemas may nest: recursion over them must fit a core's stack.
+pub const VALUE_DEPTH: usize = 64;
+
+/// Schemas in the registry: it is read whole, on every core, at each change.
+pub const SCHEMAS: usize = 10_000;
+
+/// Bytes of a path or predicate.
+pub const PATH_BYTES: usize = 4096;
+
+/// How deep a path or predicate nests.
+pub const PATH_DEPTH: usize = 32;
+
+/// Places one path may match.
+pub const PATH_MATCHES: usize = 10_000;
+
+/// Values one evaluation of a path may look at, so that `..` within `{…}` cannot hold a core.
+pub const PATH_STEPS: usize = 1_000_000;
+
+/// Bytes a compiled regular expression of a path may take.
+pub const PATH_REGEX_BYTES: usize = 64 << 10;
+
+/// Operations of one patch.
+pub const PATCH_OPERATIONS: usize = 1000;
+
+/// Secondary indexes and triggers of one type, each: every write of a record runs through them.
+pub const INDEXES: usize = 32;
+
+/// Index rows one record may have in one index: an index of an array's elements has one for each.
+pub const INDEX_ROWS_PER_RECORD: usize = 1000;
+
+/// Records one page of a query without an index may look at in each shard.
+pub const QUERY_SCANNED: usize = 1000;
+
+/// Records asked for by one batch.
+pub const BATCH_RECORDS: usize = 1000;

@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -18,6 +18,14 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("millrace-api", &["millrace-base"]),
     ("millrace-func", &["millrace-base", "millrace-api"]),
     ("millrace-func-js", &["millrace-base", "millrace-api", "millrace-func"]),
+    // Values and paths into them: pure, and of no use to know what they are kept in.
+    ("millrace-avro", &["millrace-base"]),
+    ("millrace-avpath", &["millrace-base", "millrace-avro"]),
+    ("millrace-registry", &["millrace-base", "millrace-avro", "millrace-avpath"]),
+    (
+        "millrace-func-records",
+        &["millrace-base", "millrace-api", "millrace-func", "millrace-avro", "millrace-avpath", "millrace-registry"],
+    ),
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
     (
         "millrace-node",
@@ -34,7 +42,8 @@ const LAYERS: [(&str, &[&str]); 19] = [
         ],
     ),
     // A front sees operations only: never the node, the shard or the store.
-    ("millrace-http", &["millrace-base", "millrace-api"]),
+    ("millrace-records", &["millrace-base", "millrace-api", "millrace-avro", "millrace-registry"]),
+    ("millrace-http", &["millrace-base", "millrace-api", "millrace-records"]),
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
     // Speaks the public protocols, so it can be used without the server's crates.
@@ -51,6 +60,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
             "millrace-func",
             "millrace-func-js",
             "millrace-node",
+            "millrace-func-records",
             "millrace-http",
             "millrace-fetch",
             "millrace-client",
@@ -126,7 +136,11 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 9] = [
+const SYNC: [&str; 13] = [
+    "millrace-avro",
+    "millrace-avpath",
+    "millrace-registry",
+    "millrace-func-records",
     "millrace-base",
     "millrace-format",
     "millrace-io",

@@ -1,0 +1,326 @@
+//! Operations on records, as fronts, functions and the engine that keeps records agree on them.
+//!
+//! An operation travels as the input of an ordinary call, and its reply as that call's output, so
+//! records have everything calls have: transactions, locks, idempotency keys, durability. Replies
+//! may be kept under idempotency keys, so their encoding (postcard, which is stable from 1.0 on)
+//! is a stored format: variants and fields are only ever added at the end, and [`VERSION`] tells
+//! what cannot be read.
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode};
+use serde::{Deserialize, Serialize};
+
+/// The app whose services are the types of records. Users cannot deploy an app of this name.
+pub const RECORDS_APP: &str = "records";
+
+/// The handler of a type that runs operations which only read.
+pub const READ_HANDLER: &str = "_read";
+
+/// The handler of a type that runs operations which may write.
+pub const WRITE_HANDLER: &str = "_write";
+
+/// The encoding of operations and replies.
+const VERSION: u8 = 1;
+
+/// How a value is written in a request or a reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    /// JSON as people write it: unions without their branch's name where that is clear, decimals,
+    /// dates and UUIDs as text, bytes as base64.
+    #[default]
+    Json,
+    /// JSON as the Avro specification defines it.
+    AvroJson,
+    /// Avro's binary encoding, with the type's current schema.
+    Binary,
+}
+
+/// One operation. `path`, `predicate` and JSON are text as the caller wrote it; the engine reads it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum RecordOperation<'a> {
+    /// The whole record.
+    Get {
+        /// How to write it.
+        form: Form,
+    },
+    /// One field, by name.
+    GetField {
+        /// Its name.
+        field: &'a str,
+        /// How to write it.
+        form: Form,
+    },
+    /// What a path matches: a JSON array.
+    Select {
+        /// The path.
+        path: &'a str,
+        /// Values of `$name` in it: a JSON object, or empty.
+        parameters: &'a str,
+        /// How to write them; not binary.
+        form: Form,
+    },
+    /// Changes the record.
+    Write(#[serde(borrow)] RecordWrite<'a>),
+    /// Several records from one consistent state: a JSON array of `{"id","record"|"error"}`.
+    GetMany {
+        /// Their ids.
+        ids: Vec<&'a [u8]>,
+        /// How to write them; not binary.
+        form: Form,
+    },
+    /// Records of the type in the order of their ids, or by a predicate.
+    Find(#[serde(borrow)] RecordQuery<'a>),
+    /// The changes after a cursor: a JSON object `{"changes":[…],"cursor":"…"}`.
+    Changes {
+        /// Where to go on, as the last reply said; empty begins with the oldest kept; `now` with
+        /// what comes next.
+        cursor: &'a str,
+        /// At most so many.
+        limit: u32,
+    },
+}
+
+/// A change of one record.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecordWrite<'a> {
+    /// What to do.
+    #[serde(borrow)]
+    pub change: RecordChange<'a>,
+    /// Under which condition.
+    pub condition: Condition,
+    /// When the record is to vanish. `None` leaves what was said before, or the type's default.
+    pub ttl: Option<Ttl>,
+    /// Whether the reply's body is the record as it is afterwards, and how; else it is empty.
+    pub answer: Option<Form>,
+}
+
+/// What a write does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum RecordChange<'a> {
+    /// Removes it.
+    #[default]
+    Delete,
+    /// Replaces it whole. Fields that JSON leaves out get their defaults.
+    Put {
+        /// How `value` is written.
+        form: Form,
+        /// The value.
+        value: &'a [u8],
+    },
+    /// Replaces one field, by name.
+    PutField {
+        /// Its name.
+        field: &'a str,
+        /// How `value` is written.
+        form: Form,
+        /// The value.
+        value: &'a [u8],
+    },
+    /// All of these or, if one fails, none.
+    Patch {
+        /// In order; each sees what those before it did.
+        #[serde(borrow)]
+        operations: Vec<PathOperation<'a>>,
+        /// Values of `$name` in paths: a JSON object, or empty.
+        parameters: &'a str,
+    },
+}
+
+/// One step of a patch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathOperation<'a> {
+    /// What to do with what the path matches.
+    pub kind: PathOperationKind,
+    /// The path.
+    pub path: &'a str,
+    /// JSON text, for those kinds that need one.
+    pub value: Option<&'a str>,
+}
+
+/// What to do with what a path matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathOperationKind {
+    /// Every match becomes the value; a JSON object given for a record sets the fields it names.
+    Set,
+    /// Adds one element to arrays, one entry (an object with one member) to maps.
+    Insert,
+    /// Adds several.
+    InsertAll,
+    /// Removes elements and entries.
+    Delete,
+    /// Empties arrays and maps.
+    Clear,
+    /// Adds to numbers.
+    Increment,
+    /// Adds an element to arrays that do not hold it.
+    AppendUnique,
+    /// Fails the patch unless the path matches something and every match equals the value (with no
+    /// value: unless it matches something).
+    Test,
+}
+
+/// `If-Match` and `If-None-Match`. A tag is [`RecordReply::tag`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Condition {
+    /// Whatever is there.
+    #[default]
+    None,
+    /// Only if the record is there and its tag is one of these; none given: only if it is there.
+    Match(Vec<u64>),
+    /// Only if the record is not there or has none of these tags; none given: only if it is not there.
+    NoneMatch(Vec<u64>),
+}
+
+/// When a record is to vanish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ttl {
+    /// Never.
+    Forever,
+    /// So long after this write.
+    Milliseconds(u64),
+}
+
+/// `GET /records/{type}`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecordQuery<'a> {
+    /// Only records it holds for; empty: all.
+    pub predicate: &'a str,
+    /// Values of `$name` in it: a JSON object, or empty.
+    pub parameters: &'a str,
+    /// A path to one scalar, `-` before it for the reverse; empty: by id.
+    pub order: &'a str,
+    /// Only ids that start with this.
+    pub prefix: &'a [u8],
+    /// As the last page said; empty begins.
+    pub cursor: &'a str,
+    /// At most so many.
+    pub limit: u32,
+    /// Ids only, without the records.
+    pub ids_only: bool,
+    /// How to write the records; not binary.
+    pub form: Form,
+    /// Say how the query would run instead of running it.
+    pub explain: bool,
+}
+
+/// What came of an operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordReply {
+    /// Names the record's content: a fingerprint of schema and value, so equal content has equal
+    /// tags. `None` where no single record is answered, or it is gone.
+    pub tag: Option<u64>,
+    /// How many places in the record a path or a patch matched, or how many records a query gives.
+    pub matched: u32,
+    /// Whether a write made the record.
+    pub created: bool,
+    /// When the record vanishes, Unix milliseconds.
+    pub expires_ms: Option<u64>,
+    /// The registry's id of the schema that `body` is written with, where it is a record.
+    pub schema_id: Option<u32>,
+    /// In the form asked for. Encoded last and as it is, so that it is never copied on its way.
+    #[serde(skip)]
+    pub body: Bytes,
+}
+
+impl RecordOperation<'_> {
+    /// The handler that runs it.
+    #[must_use]
+    pub fn handler(&self) -> &'static str {
+        if matches!(self, RecordOperation::Write(_)) { WRITE_HANDLER } else { READ_HANDLER }
+    }
+
+    /// Whether it concerns the type rather than one record.
+    #[must_use]
+    pub fn is_about_type(&self) -> bool {
+        matches!(self, Self::GetMany { .. } | Self::Find(_) | Self::Changes { .. })
+    }
+
+    /// As the input of a call.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        Bytes::from(encode(self, 0))
+    }
+}
+
+impl<'a> RecordOperation<'a> {
+    /// Reads the input of a call.
+    ///
+    /// # Errors
+    /// `internal`: only this crate writes such inputs.
+    pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, Error> {
+        decode(bytes).map(|(operation, _)| operation)
+    }
+}
+
+impl RecordReply {
+    /// As the output of a call.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        let mut bytes = encode(self, self.body.len());
+        bytes.extend_from_slice(&self.body);
+        Bytes::from(bytes)
+    }
+
+    /// Reads the output of a call.
+    ///
+    /// # Errors
+    /// `internal`: only this crate writes such outputs.
+    pub fn from_bytes(bytes: &Bytes) -> Result<Self, Error> {
+        let (mut reply, rest): (Self, _) = decode(bytes)?;
+        reply.body = bytes.slice_ref(rest);
+        Ok(reply)
+    }
+}
+
+/// Room for what stands before a reply's body.
+const HEADER_BYTES: usize = 40;
+
+fn encode(value: &impl Serialize, more_bytes: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + more_bytes);
+    bytes.push(VERSION);
+    postcard::to_extend(value, bytes).expect("a vector takes whatever it is given")
+}
+
+/// The value, and what follows it.
+fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Error> {
+    let wrong = |what: String| Error::new(ErrorCode::Internal, format!("not an operation on a record: {what}"));
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => postcard::take_from_bytes(rest).map_err(|error| wrong(error.to_string())),
+        Some((version, _)) => Err(wrong(format!("encoding {version}"))),
+        None => Err(wrong("empty".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_and_replies_are_encoded_as_before() {
+        let write = RecordWrite {
+            change: RecordChange::Patch {
+                operations: vec![PathOperation { kind: PathOperationKind::Increment, path: ".n", value: Some("1") }],
+                parameters: "",
+            },
+            condition: Condition::Match(vec![7]),
+            ttl: Some(Ttl::Milliseconds(300)),
+            answer: Some(Form::Json),
+        };
+        let operation = RecordOperation::Write(write);
+        let bytes = operation.to_bytes();
+        assert_eq!(RecordOperation::from_bytes(&bytes), Ok(operation));
+        assert_eq!(&bytes[..], b"\x01\x03\x03\x01\x05\x02.n\x01\x011\0\x01\x01\x07\x01\x01\xac\x02\x01\0");
+        let reply =
+            RecordReply { tag: Some(300), matched: 2, body: Bytes::from_static(b"{}"), ..RecordReply::default() };
+        assert_eq!(&reply.to_bytes()[..], b"\x01\x01\xac\x02\x02\0\0\0{}");
+        assert_eq!(RecordReply::from_bytes(&reply.to_bytes()), Ok(reply));
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        for bytes in [&b""[..], b"\x01", b"\x02\0", b"{}", b"\x01\xff\xff"] {
+            assert!(RecordOperation::from_bytes(bytes).is_err(), "{bytes:?}");
+        }
+    }
+}
