@@ -11,7 +11,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build test bench bench-transactions fuzz types audit clean-data
+.PHONY: help run build test bench bench-transactions bench-records fuzz types audit clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -34,6 +34,11 @@ bench: build ## measure and compare; results go to docs/benchmarks (BENCH="--onl
 bench-transactions: build ## measure transactions and the matrix (BENCH="--part table --only hotel,hot --rounds 5")
 	@cargo build --quiet --release --locked -p millrace-bench
 	@bench/run-transactions.sh $(BENCH)
+
+bench-records: build ## measure typed records (BENCH="--part table,micro --only get,write --rounds 5 --records 100000")
+	@cargo build --quiet --release --locked -p millrace-bench
+	@cargo build --quiet --release --locked -p millrace-avpath --example path_cost -p millrace-avro --example codec_cost
+	@bench/run-records.sh $(BENCH)
 
 fuzz: ## fuzz every decoder for a minute each (SECONDS_EACH=, TARGETS="entry role")
 	@scripts/install-missing.sh fuzz

@@ -6,12 +6,16 @@
 
 pub mod arguments;
 pub mod cells;
+pub mod contest;
 pub mod extra;
 pub mod fsync;
 pub mod machine;
+pub mod plot;
 pub mod publish;
+pub mod records;
 pub mod server;
 pub mod small;
+pub mod table;
 pub mod transactions;
 
 /// What stops a comparison, for a person.

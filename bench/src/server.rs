@@ -64,6 +64,15 @@ pub enum Kind {
         /// As its flag of this name.
         cores: usize,
     },
+    /// A Millrace node without any app: records need none.
+    Records {
+        /// As its flag of this name.
+        durability: &'static str,
+        /// As its flag of this name.
+        cores: usize,
+        /// Its flag `memory`, in MiB; the server's default without.
+        memory_mib: Option<u64>,
+    },
     /// The bare epoll responder.
     Limit,
     /// Express with its store, both on the server's CPUs.
@@ -138,13 +147,19 @@ impl Server {
                 server.spawn(setup, Path::new("node"), &[&script.to_string_lossy()], &variables)?;
             }
             Kind::Millrace { app, durability, cores } => {
-                server.spawn_node(setup, folder, (app, durability, *cores))?;
+                let app = setup.app(app);
+                server.spawn_node(setup, folder, (durability, *cores), &["--app", &app.to_string_lossy()])?;
+            }
+            Kind::Records { durability, cores, memory_mib } => {
+                let memory = memory_mib.map(|size| format!("{size}MiB"));
+                let further = memory.iter().flat_map(|size| ["--memory", size]).collect::<Vec<_>>();
+                server.spawn_node(setup, folder, (durability, *cores), &further)?;
             }
             Kind::Rival { folder: name } => server.spawn_rival(setup, folder, name)?,
         }
         let start = Instant::now();
         match kind {
-            Kind::Millrace { .. } | Kind::Express => server.wait_until_healthy()?,
+            Kind::Millrace { .. } | Kind::Records { .. } | Kind::Express => server.wait_until_healthy()?,
             Kind::Limit | Kind::Store { .. } => wait_for_port(address)?,
             // Its script has waited.
             Kind::Rival { .. } => {}
@@ -157,13 +172,14 @@ impl Server {
         &mut self,
         setup: &Setup,
         folder: &Path,
-        (app, durability, cores): (&str, &str, usize),
+        (durability, cores): (&str, usize),
+        further: &[&str],
     ) -> Outcome<()> {
-        let app = setup.app(app);
-        let (app, data) = (app.to_string_lossy(), folder.to_string_lossy());
+        let data = folder.to_string_lossy();
         let (http, cores) = (self.address.to_string(), cores.to_string());
-        let mut arguments = vec!["serve", "--app", &app, "--data", &data, "--http", &http];
-        arguments.extend(["--cores", &cores, "--durability", durability]);
+        let mut arguments =
+            vec!["serve", "--data", &data, "--http", &http, "--cores", &cores, "--durability", durability];
+        arguments.extend(further);
         self.spawn(setup, &setup.millrace, &arguments, &[("MILLRACE_LOG", "warn")])
     }
 
@@ -244,7 +260,7 @@ impl Server {
                 small::resp(self.address, &["HSET", &format!("user:{USER}"), "salt", SALT, "hash", &hash])?;
                 Ok(())
             }
-            Kind::Millrace { .. } | Kind::Limit | Kind::Rival { .. } => Ok(()),
+            Kind::Millrace { .. } | Kind::Records { .. } | Kind::Limit | Kind::Rival { .. } => Ok(()),
         }
     }
 

@@ -9,17 +9,6 @@ use millrace_http::router::{Captures, Found, find};
 use millrace_http::{Kind, Parameter, path};
 
 const METHODS: [Method; 6] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
-const PARAMETERS: [Parameter; Parameter::COUNT] = [
-    Parameter::App,
-    Parameter::Service,
-    Parameter::Key,
-    Parameter::Handler,
-    Parameter::Field,
-    Parameter::Id,
-    Parameter::Code,
-    Parameter::Path,
-];
-
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(key) = path::idempotency_key(bytes) {
         assert_eq!(key.as_bytes(), bytes);
@@ -91,7 +80,7 @@ fn check_router(path: &str) {
 }
 
 fn check_captures(path: &str, captures: &Captures<'_>) {
-    for parameter in PARAMETERS {
+    for parameter in Parameter::ALL {
         let Some(text) = captures.get(parameter) else { continue };
         match parameter {
             Parameter::Path => assert!(text.starts_with('/')),

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
+use millrace_api::{READ_HANDLER, WRITE_HANDLER};
 use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
     App, AppSettings, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
@@ -99,11 +100,19 @@ impl ScriptEngine {
     /// Loads a version of an app and sends requests to it.
     pub fn add_version(&self, catalog: &mut Catalog, app: &str, limits: Limits, version: u64) -> Program {
         let name = Name::new(app).expect("tests name their apps well");
-        let fetch = AppSettings::from_toml("[fetch]\nallow = [\"https://outside.example\"]").expect("valid").fetch;
-        let app = App { name: name.clone(), files: BTreeMap::new(), limits: limits.clone(), fetch: fetch.clone() };
+        let text = "[fetch]\nallow = [\"https://outside.example\"]\n[records]\ntypes = [\"note\", \"missing\"]";
+        let AppSettings { fetch, records, .. } = AppSettings::from_toml(text).expect("valid");
+        let (limits_of_app, fetch_of_app, records_of_app) = (limits.clone(), fetch.clone(), records.clone());
+        let app = App {
+            name: name.clone(),
+            files: BTreeMap::new(),
+            limits: limits_of_app,
+            fetch: fetch_of_app,
+            records: records_of_app,
+        };
         let program = self.load(&app).expect("every app loads");
         let services = self.services(program);
-        catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, services });
+        catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, records, services });
         catalog.activate(program);
         program
     }
@@ -158,6 +167,8 @@ impl Engine for ScriptEngine {
             (name("run"), HandlerKind::Transaction),
             (name("read"), HandlerKind::Query),
             (name("flow"), HandlerKind::Workflow),
+            (name(READ_HANDLER), HandlerKind::Query),
+            (name(WRITE_HANDLER), HandlerKind::Transaction),
         ];
         let routes = vec![Route { method: "POST".into(), path: "/run".into() }];
         let services = Self::SERVICES.iter();
@@ -185,6 +196,7 @@ impl Engine for ScriptEngine {
             }
         };
         let limits = self.programs.borrow().get(&handler.program).expect("only loaded programs are started").clone();
+        let input = crate::records::script_of(input);
         let script = match serde_json::from_slice(&input) {
             Ok(Json::Array(script)) => script,
             _ => return Step::Done(Err(Error::new(ErrorCode::InvalidInput, "the input is no script"))),
@@ -359,6 +371,7 @@ impl Running {
                 };
                 Json::Array(rows.into_iter().map(row).collect())
             }
+            "keys" => crate::records::keys(operation, host)?,
             "at_least" => {
                 let found = host.get(text(operation, 1)?.as_bytes())?.map_or(Json::Null, decode);
                 if found.as_i64().unwrap_or(0) < number(operation, 2)? {
@@ -406,6 +419,10 @@ impl Running {
                 };
                 let begun = host.offload(work)?;
                 self.await_one(begun, false, name == "start_hash");
+            }
+            "record" => {
+                let begun = crate::records::ask(operation, host)?;
+                self.await_one(begun, false, false);
             }
             "random" => self.last = Json::from(host.random()),
             "now" => self.last = Json::from(host.now().0),

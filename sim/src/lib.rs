@@ -22,6 +22,7 @@ mod flow;
 pub mod ledger;
 pub mod node;
 pub mod random;
+mod records;
 pub mod rig;
 pub mod rig_flows;
 pub mod runner;

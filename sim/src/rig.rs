@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millrace_api::RECORDS_APP;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, shard_of_key};
 use millrace_format::EntryRef;
 use millrace_func::{FetchRequest, HeaderSource, Limits, RouteMatch};
@@ -124,6 +125,12 @@ impl Rig {
         if !self.is_unstarted {
             self.tick(0);
         }
+    }
+
+    /// Deploys the app of records, whose types are the services that every app of a rig has. Comes
+    /// back after no crash.
+    pub fn add_records(&mut self) {
+        self.core.engine.add_app(&mut self.core.catalog, RECORDS_APP, Limits::default());
     }
 
     /// The process dies; entries that are not durable are lost, and so is everything in memory.
@@ -459,8 +466,17 @@ impl Rig {
 
     /// A field's committed value, durable or not.
     pub fn field(&mut self, service: &str, key: &str, field: &str) -> Json {
+        self.field_of(APP, service, key, field)
+    }
+
+    /// The same of a record.
+    pub fn record_field(&mut self, type_name: &str, id: &str, field: &str) -> Json {
+        self.field_of(RECORDS_APP, type_name, id, field)
+    }
+
+    fn field_of(&mut self, app: &str, service: &str, key: &str, field: &str) -> Json {
         let name = |text: &str| Name::new(text).expect("a name");
-        let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
+        let entity = EntityKey::new(&name(app), &name(service), key.as_bytes());
         let shard = self.shard_of(key);
         let store = self.core.shards.get_mut(&shard).expect("there").store();
         let value: Option<Value> = store.get(&entity, field.as_bytes()).expect("memory").cloned();

@@ -5,6 +5,8 @@
 //! ```text
 //! ["get", field]                      ["set", field, value]        ["add", field, n]
 //! ["delete", field]                   ["scan", prefix, limit]      ["at_least", field, n]
+//! ["keys", service, prefix, after or null, limit]
+//! ["record", "read" or "write" or "find", type, id, script]
 //! ["call", callee]                    ["try", callee]              ["start", callee]
 //! ["all", [callee, …]]                ["settle", [callee, …]]
 //! ["send", callee, delay_ms]          ["hash"]  ["start_hash"]
@@ -101,6 +103,17 @@ impl Script {
     #[must_use]
     pub fn scan(self, prefix: &str, limit: usize) -> Self {
         self.then(json!(["scan", prefix, limit]))
+    }
+
+    #[must_use]
+    pub fn keys(self, service: u16, prefix: &str, after: Option<&str>, limit: usize) -> Self {
+        self.then(json!(["keys", service, prefix, after, limit]))
+    }
+
+    /// `what` is `read`, `write` or, about the type, `find`.
+    #[must_use]
+    pub fn record(self, what: &str, type_name: &str, id: &str, script: Script) -> Self {
+        self.then(json!(["record", what, type_name, id, script.0]))
     }
 
     #[must_use]

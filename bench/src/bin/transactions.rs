@@ -9,11 +9,12 @@ use clap::{Parser, ValueEnum};
 use millrace_bench::Outcome;
 use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::cells::Rounds;
+use millrace_bench::contest::{ContestResult, Origin};
 use millrace_bench::machine::{Machine, load_average, output};
 use millrace_bench::server::Setup;
-use millrace_bench::transactions::contest::{ContestResult, Origin};
+use millrace_bench::table::{Circumstances, Table};
 use millrace_bench::transactions::contests::contests;
-use millrace_bench::transactions::document::{Circumstances, Document, Matrix};
+use millrace_bench::transactions::document::{Document, Matrix};
 use millrace_bench::transactions::matrix::{APPS, CONFIGURATIONS, Times};
 use millrace_bench::transactions::{hot, matrix, workflow};
 
@@ -107,7 +108,8 @@ fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, docume
     };
     let origin = Origin { command: circumstances.command.clone(), commit: machine.commit.clone() };
     for (_, measure) in all.iter().filter(|(id, _)| only.is_empty() || only.contains(id)) {
-        document.put(&circumstances, measure(setup, &rounds, &origin), &order);
+        let result = measure(setup, &rounds, &origin);
+        document.table = Some(Table::with(document.table.take(), &circumstances, result, &order));
         document.write(&arguments.surroundings.results)?;
     }
     Ok(())

@@ -1,7 +1,9 @@
 //! The contests: what runs beside what, and what is aimed at.
 
+use std::rc::Rc;
+
+use crate::contest::{Contest, Contestant, Figure, aim};
 use crate::server::Kind;
-use crate::transactions::contest::{Aim, Contest, Contestant, Figure};
 use crate::transactions::workload::{App, Workload};
 
 /// Connections of the contests between our own sides.
@@ -12,10 +14,6 @@ const HOTEL: usize = 64;
 const ENOUGH: usize = 256;
 /// The CPUs of a server on two cores. The load generator has to share the second.
 const BOTH: &str = "0-1";
-
-fn aim(title: &str, figure: Figure, bound: f64, (first, second): (usize, usize)) -> Aim {
-    Aim { title: title.to_owned(), figure, bound, first, second }
-}
 
 /// All contests, in the order they are published.
 #[must_use]
@@ -71,7 +69,7 @@ fn two_cores() -> Contest {
     let side = |name: &str, app, is_spread| {
         let workload = Workload::new(app, is_spread);
         let kind = Kind::Millrace { app: workload.folder(), durability: "fsync", cores: 2 };
-        Contestant { name: name.to_owned(), kind, workload, connections: MANY, cpus: Some(BOTH) }
+        Contestant { name: name.to_owned(), kind, workload: Rc::new(workload), connections: MANY, cpus: Some(BOTH) }
     };
     Contest {
         id: "cores".to_owned(),
@@ -96,7 +94,7 @@ fn hotel() -> Contest {
     let rival = |name: &str, folder| Contestant {
         name: name.to_owned(),
         kind: Kind::Rival { folder },
-        workload,
+        workload: Rc::new(workload),
         connections: HOTEL,
         cpus: None,
     };

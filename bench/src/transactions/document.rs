@@ -5,38 +5,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
-use crate::machine::Machine;
-use crate::transactions::contest::ContestResult;
+use crate::plot::{Axes, Line, Panel, draw};
+use crate::table::{Circumstances, Table};
 use crate::transactions::matrix::{CONFIGURATIONS, MatrixCell, Point};
 use crate::transactions::page;
-use crate::transactions::plot::{Line, Panel, draw};
-
-/// How a part was measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Circumstances {
-    /// What to run to repeat it.
-    pub command: String,
-    /// Where it ran.
-    pub machine: Machine,
-    /// Rounds of each comparison.
-    pub rounds: usize,
-    /// Seconds measured per side and round, or per rate.
-    pub seconds: f64,
-    /// Versions of what it was compared with.
-    pub rivals: Vec<String>,
-    /// What else ran: the load average of the minute before.
-    #[serde(default)]
-    pub load_before: f64,
-}
-
-/// The comparisons.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Table {
-    /// Of the last run.
-    pub circumstances: Circumstances,
-    /// In the order they are published.
-    pub contests: Vec<ContestResult>,
-}
 
 /// The matrix.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,15 +36,6 @@ impl Document {
     pub fn published(folder: &Path) -> Self {
         let text = std::fs::read_to_string(folder.join(format!("{NAME}.json"))).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
-    }
-
-    /// Takes a contest in, in place of an earlier run of it; `order` are the ids as published.
-    pub fn put(&mut self, circumstances: &Circumstances, result: ContestResult, order: &[String]) {
-        let mut contests = self.table.take().map(|table| table.contests).unwrap_or_default();
-        contests.retain(|one| one.id != result.id && order.contains(&one.id));
-        contests.push(result);
-        contests.sort_by_key(|one| order.iter().position(|id| *id == one.id));
-        self.table = Some(Table { circumstances: circumstances.clone(), contests });
     }
 
     /// Writes the page, the data and the plots.
@@ -140,6 +103,7 @@ impl Matrix {
         };
         let panel = |title: &str, latency: fn(&Point) -> f64| Panel {
             title: format!("{app}: {title}"),
+            axes: Axes::RateLatency,
             lines: CONFIGURATIONS.iter().map(|one| line(one.name, latency)).collect(),
         };
         let panels = [panel("median latency", |point| point.p50_us), panel("99th percentile", |point| point.p99_us)];

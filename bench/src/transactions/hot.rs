@@ -6,9 +6,9 @@ use millrace_client::bench::{Plan, Report, run};
 
 use crate::Outcome;
 use crate::cells::{Measured, Rounds};
+use crate::contest::{ContestResult, Contestant, Judgement, Origin, digits, one_line};
 use crate::fsync;
 use crate::server::{Server, Setup};
-use crate::transactions::contest::{ContestResult, Contestant, Judgement, Origin, digits, one_line};
 use crate::transactions::workload::{App, Workload, metric};
 
 /// Names it on the command line.

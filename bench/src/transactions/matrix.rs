@@ -5,8 +5,8 @@ use std::time::Duration;
 use millrace_client::bench::{Plan, Report, run};
 use serde::{Deserialize, Serialize};
 
+use crate::contest::Contestant;
 use crate::server::Setup;
-use crate::transactions::contest::Contestant;
 use crate::transactions::workload::{App, Workload};
 use crate::{Outcome, fsync};
 

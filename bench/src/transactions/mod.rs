@@ -1,15 +1,13 @@
-//! Transactions measured: beside each other and beside rivals (`contest`), under overload (`hot`),
+//! Transactions measured: beside each other and beside rivals (`contests`), under overload (`hot`),
 //! as workflows (`workflow`), and as latency against throughput in all configurations (`matrix`).
 //!
 //! Promises: as the crate's; besides, after each run the state is audited, so that a figure of a
 //! run that lost or doubled anything is not told.
 
-pub mod contest;
 pub mod contests;
 pub mod document;
 pub mod hot;
 pub mod matrix;
 pub mod page;
-pub mod plot;
 pub mod workflow;
 pub mod workload;

@@ -1,10 +1,8 @@
 //! The page for a person.
 
-use crate::cells::Measured;
-use crate::machine::{Machine, median};
-use crate::publish::side_rows;
-use crate::transactions::contest::{ContestResult, digits};
-use crate::transactions::document::{Circumstances, Document, Matrix, Table};
+use crate::contest::digits;
+use crate::table::circumstances;
+use crate::transactions::document::{Document, Matrix};
 use crate::transactions::matrix::CONFIGURATIONS;
 
 /// All of it.
@@ -18,7 +16,7 @@ pub fn markdown(document: &Document) -> String {
         "own but where it says otherwise. `make bench-transactions` repeats it.".to_owned(),
     ];
     match &document.table {
-        Some(table) => table_lines(table, &mut lines),
+        Some(table) => table.lines(&mut lines),
         None => lines.push("\nThe comparisons were not measured yet.".to_owned()),
     }
     match &document.matrix {
@@ -26,65 +24,6 @@ pub fn markdown(document: &Document) -> String {
         None => lines.push("\nThe matrix was not measured yet.".to_owned()),
     }
     lines.join("\n") + "\n"
-}
-
-fn circumstances(circumstances: &Circumstances, lines: &mut Vec<String>) {
-    let Circumstances { command, machine, rounds, seconds, rivals, load_before } = circumstances;
-    let Machine { cpu, cores, memory_bytes, kernel, commit, is_modified } = machine;
-    let modified = if *is_modified { ", with changes" } else { "" };
-    lines.push(format!("- command: `{command}`"));
-    lines.push(format!("- machine: {cpu}, {cores} cores, {} GiB, Linux {kernel}", memory_bytes >> 30));
-    lines.push(format!("- load average of the minute before: {load_before:.2}"));
-    lines.push(format!("- commit: {commit}{modified}"));
-    if !rivals.is_empty() {
-        lines.push(format!("- compared with: {}", rivals.join("; ")));
-    }
-    lines.push(match rounds {
-        0 => format!("- {seconds} s per rate"),
-        rounds => format!("- {rounds} rounds of {seconds} s per side"),
-    });
-}
-
-fn table_lines(table: &Table, lines: &mut Vec<String>) {
-    lines.extend(
-        [
-            "\n## Comparisons\n",
-            "Ratios are taken within each round, the sides in alternation, and their median is told.\n",
-        ]
-        .map(str::to_owned),
-    );
-    circumstances(&table.circumstances, lines);
-    let runs = || table.contests.iter().flat_map(|contest| &contest.runs);
-    let fsyncs: Vec<f64> = runs().map(|run: &Measured| run.fsync_us).collect();
-    lines.push(format!("- 4 KiB overwrite and fdatasync, median over the run: {:.0} µs", median(&fsyncs)));
-    lines.push("\n| comparison | aim | measured | |\n|---|---|---|---|".to_owned());
-    for judgement in table.contests.iter().flat_map(|contest| &contest.judgements) {
-        let verdict = match (judgement.is_measured, judgement.is_met) {
-            (false, _) => "—",
-            (true, true) => "met",
-            (true, false) => "**lost**",
-        };
-        lines.push(format!("| {} | {} | {} | {verdict} |", judgement.title, judgement.aim, judgement.measured));
-    }
-    for contest in &table.contests {
-        contest_lines(contest, &table.circumstances, lines);
-    }
-}
-
-fn contest_lines(contest: &ContestResult, last: &Circumstances, lines: &mut Vec<String>) {
-    lines.push(format!("\n### {}\n\n{}", contest.title, contest.note));
-    if contest.origin.command != last.command || contest.origin.commit != last.machine.commit {
-        lines.push(format!("Measured by `{}` at commit {}.", contest.origin.command, contest.origin.commit));
-    }
-    if !contest.runs.is_empty() {
-        lines.push("\n| side | connections | requests/s | server CPU µs/request | switches/request | p50 µs | p99 µs | p99.9 µs | fsync µs |".to_owned());
-        lines.push("|---|--:|--:|--:|--:|--:|--:|--:|--:|".to_owned());
-        lines.extend(side_rows(&contest.runs));
-    }
-    if !contest.remarks.is_empty() {
-        lines.push(String::new());
-        lines.extend(contest.remarks.iter().map(|remark| format!("- {}", remark.replace('\n', " "))));
-    }
 }
 
 fn matrix_lines(matrix: &Matrix, lines: &mut Vec<String>) {

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::cells::Rounds;
+use crate::contest::{ContestResult, Judgement, Origin, digits};
 use crate::machine::median;
 use crate::server::{Kind, Server, Setup};
-use crate::transactions::contest::{ContestResult, Judgement, Origin, digits};
 use crate::transactions::workload::{get, metric};
 use crate::{Outcome, fsync, small};
 

@@ -2,12 +2,14 @@
 //! changing parts, and what must hold when all replies are in.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use millrace_client::bench::{Expectation, HttpRequest, Plan, RequestTemplate};
 use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::contest::{Contestant, Load};
+use crate::server::{Kind, Server, Setup};
 use crate::{Outcome, small};
 
 /// Keys that requests are spread over, all as likely, where the example has a key for each request.
@@ -160,82 +162,6 @@ impl Workload {
         }
     }
 
-    /// What a load generator does with it; the caller sets connections, rate and times.
-    ///
-    /// # Errors
-    /// If the request cannot be built.
-    pub fn plan(&self, name: &str, server: &Server) -> Outcome<Plan> {
-        let url = format!("http://{}{}", server.address, self.path());
-        let headers: &[String] = if self.is_keyed { &["Idempotency-Key: {{uuid}}".to_owned()] } else { &[] };
-        let body = self.body();
-        let request = HttpRequest { method: "POST", url: &url, headers, body: Some(&body) };
-        let (request, ..) = RequestTemplate::http(&request).map_err(|error| error.to_string())?;
-        let mut plan = Plan::new(name, server.address, request);
-        plan.expectation = Expectation {
-            statuses: vec![200],
-            body_contains: self.mark().map(|mark| mark.as_bytes().to_vec()),
-            ..Expectation::default()
-        };
-        plan.timeout = Duration::from_secs(30);
-        plan.server_pids = server.pids();
-        Ok(plan)
-    }
-
-    /// Puts there what the requests need.
-    ///
-    /// # Errors
-    /// If the server refuses any of it.
-    pub fn prepare(&self, address: SocketAddr) -> Outcome<()> {
-        let mut posts: Vec<(&str, Value)> = Vec::new();
-        let numbered = |count: usize| (0..count).map(move |at| ((at % GROUPS).to_string(), (at / GROUPS).to_string()));
-        match self.app {
-            _ if self.is_echo => {}
-            App::Hotel => {
-                for (group, number) in numbered(HOTELS) {
-                    let (hotel, flight) = (self.name(&group, "h", &number), self.name(&group, "f", &number));
-                    posts.push(("/hotel/add_hotel", json!({"id": hotel, "capacity": CAPACITY})));
-                    posts.push(("/hotel/add_flight", json!({"id": flight, "capacity": CAPACITY})));
-                }
-            }
-            App::Media => {
-                for (group, number) in numbered(USERS) {
-                    let user = self.name(&group, "u", &number);
-                    posts.push(("/media/register_user", json!({"username": user, "password": "secret"})));
-                }
-                for (group, number) in numbered(TITLES) {
-                    let title = self.name(&group, "m", &number);
-                    posts.push(("/media/register_movie", json!({"title": title, "id": title})));
-                }
-            }
-            App::Hot => {
-                for account in 0..ACCOUNTS {
-                    let body = json!({"account": format!("account{account}"), "balance": BALANCE});
-                    posts.push(("/hot/open", body));
-                }
-            }
-            App::Counter | App::Single | App::Chain | App::Tree => {}
-        }
-        post_all(address, &posts)
-    }
-
-    /// Says what is wrong with the state once all replies are in, if anything is.
-    ///
-    /// # Errors
-    /// If the state is not what it must be, or cannot be read.
-    pub fn audit(&self, address: SocketAddr) -> Outcome<()> {
-        if self.is_echo {
-            return Ok(());
-        }
-        // Requests whose replies nobody waited for may still run.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            match self.audit_once(address) {
-                Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(100)),
-                outcome => return outcome,
-            }
-        }
-    }
-
     fn audit_once(&self, address: SocketAddr) -> Outcome<()> {
         match self.app {
             App::Counter | App::Single | App::Chain => Ok(()),
@@ -267,6 +193,81 @@ impl Workload {
                 if *total == ACCOUNTS * BALANCE { Ok(()) } else { Err(format!("the accounts hold {total} together")) }
             }
         }
+    }
+}
+
+impl Load for Workload {
+    fn plan(&self, name: &str, server: &Server) -> Outcome<Plan> {
+        let url = format!("http://{}{}", server.address, self.path());
+        let headers: &[String] = if self.is_keyed { &["Idempotency-Key: {{uuid}}".to_owned()] } else { &[] };
+        let body = self.body();
+        let request = HttpRequest { method: "POST", url: &url, headers, body: Some(&body) };
+        let (request, ..) = RequestTemplate::http(&request).map_err(|error| error.to_string())?;
+        let mut plan = Plan::new(name, server.address, request);
+        plan.expectation = Expectation {
+            statuses: vec![200],
+            body_contains: self.mark().map(|mark| mark.as_bytes().to_vec()),
+            ..Expectation::default()
+        };
+        plan.timeout = Duration::from_secs(30);
+        plan.server_pids = server.pids();
+        Ok(plan)
+    }
+
+    fn prepare(&self, server: &Server, _setup: &Setup) -> Outcome<()> {
+        let mut posts: Vec<(&str, Value)> = Vec::new();
+        let numbered = |count: usize| (0..count).map(move |at| ((at % GROUPS).to_string(), (at / GROUPS).to_string()));
+        match self.app {
+            _ if self.is_echo => {}
+            App::Hotel => {
+                for (group, number) in numbered(HOTELS) {
+                    let (hotel, flight) = (self.name(&group, "h", &number), self.name(&group, "f", &number));
+                    posts.push(("/hotel/add_hotel", json!({"id": hotel, "capacity": CAPACITY})));
+                    posts.push(("/hotel/add_flight", json!({"id": flight, "capacity": CAPACITY})));
+                }
+            }
+            App::Media => {
+                for (group, number) in numbered(USERS) {
+                    let user = self.name(&group, "u", &number);
+                    posts.push(("/media/register_user", json!({"username": user, "password": "secret"})));
+                }
+                for (group, number) in numbered(TITLES) {
+                    let title = self.name(&group, "m", &number);
+                    posts.push(("/media/register_movie", json!({"title": title, "id": title})));
+                }
+            }
+            App::Hot => {
+                for account in 0..ACCOUNTS {
+                    let body = json!({"account": format!("account{account}"), "balance": BALANCE});
+                    posts.push(("/hot/open", body));
+                }
+            }
+            App::Counter | App::Single | App::Chain | App::Tree => {}
+        }
+        post_all(server.address, &posts)
+    }
+
+    fn audit(&self, address: SocketAddr) -> Outcome<()> {
+        if self.is_echo {
+            return Ok(());
+        }
+        // Requests whose replies nobody waited for may still run.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match self.audit_once(address) {
+                Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(100)),
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+impl Contestant {
+    /// Millrace on one core.
+    #[must_use]
+    pub fn millrace(name: &str, durability: &'static str, workload: Workload, connections: usize) -> Self {
+        let kind = Kind::Millrace { app: workload.folder(), durability, cores: 1 };
+        Self { name: name.to_owned(), kind, workload: Rc::new(workload), connections, cpus: None }
     }
 }
 

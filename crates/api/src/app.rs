@@ -1,5 +1,7 @@
 //! Apps as operators see them.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 /// One source file of an app to deploy.
@@ -20,6 +22,16 @@ pub struct AppInfo {
     pub version: u64,
     /// Its services, in the order of their names.
     pub services: Vec<ServiceInfo>,
+}
+
+/// A built-in app as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemApp {
+    /// Tells it from what it was and will be: a fingerprint of its files, the same after a restart.
+    /// 0 when it has never been made.
+    pub version: u64,
+    /// Its files, in the order of their paths.
+    pub files: Arc<Vec<AppFile>>,
 }
 
 /// One service of an app.

@@ -5,7 +5,9 @@ use std::future::Future;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{AppFile, AppInfo, Error, Principal, RouteReply, RouteRequest};
+use crate::{
+    AppFile, AppInfo, Error, ErrorCode, Principal, RecordReply, RecordRequest, RouteReply, RouteRequest, SystemApp,
+};
 
 /// `POST /call/{service}/{key}/{handler}`.
 #[derive(Clone, Debug)]
@@ -182,7 +184,8 @@ pub struct Health {
 
 /// A node, seen from a front on the same core. Clones are handles to the same node. Every
 /// method answers [`Error`] with a code that tells the caller what to do. Futures are not `Send`:
-/// a front's connection stays on the core that accepted it.
+/// a front's connection stays on the core that accepted it. A backend that keeps no records need
+/// not say so.
 pub trait Backend: Clone + 'static {
     /// Runs a handler as one transaction; the output is JSON text.
     fn call(&self, principal: &Principal, request: CallRequest<'_>) -> impl Future<Output = Result<Bytes, Error>>;
@@ -251,6 +254,62 @@ pub trait Backend: Clone + 'static {
     /// The deployed apps, by name.
     fn apps(&self, principal: &Principal) -> impl Future<Output = Result<Vec<AppInfo>, Error>>;
 
+    /// Runs an operation on a record as one transaction.
+    fn record(
+        &self,
+        _principal: &Principal,
+        request: RecordRequest<'_>,
+    ) -> impl Future<Output = Result<RecordReply, Error>> {
+        let error = unknown_type(request.type_name);
+        async move { Err(error) }
+    }
+
+    /// A built-in app's files, for whoever may call something of it or deploy apps.
+    fn system_app(&self, _principal: &Principal, app: &str) -> impl Future<Output = Result<SystemApp, Error>> {
+        let error = unknown_app(app);
+        async move { Err(error) }
+    }
+
+    /// Replaces a built-in app's files on all cores or on none, if its version still is
+    /// `expected_version`; gives the new version. `precondition-failed` says that somebody else has
+    /// replaced it meanwhile.
+    fn replace_system_app(
+        &self,
+        _principal: &Principal,
+        app: &str,
+        _expected_version: u64,
+        _files: Vec<AppFile>,
+    ) -> impl Future<Output = Result<u64, Error>> {
+        let error = unknown_app(app);
+        async move { Err(error) }
+    }
+
+    /// Has every shard bring the records of a type up to its present definition, in the background.
+    /// Answered once that is durably on its way.
+    fn record_sweep(&self, _principal: &Principal, type_name: &str) -> impl Future<Output = Result<(), Error>> {
+        let error = unknown_type(type_name);
+        async move { Err(error) }
+    }
+
+    /// Whether any record of a type is there, or about to be.
+    fn has_records(&self, _principal: &Principal, _type_name: &str) -> impl Future<Output = Result<bool, Error>> {
+        async { Ok(false) }
+    }
+
+    /// Whether `name` is a type of records, and no deployed app has a service of this name: then
+    /// `/{name}/…` are the classic URLs of its records. Asked once a request, so it must be cheap.
+    fn is_record_type(&self, _name: &str) -> bool {
+        false
+    }
+
     /// Whether the node serves.
     fn health(&self) -> Health;
+}
+
+fn unknown_type(name: &str) -> Error {
+    Error::new(ErrorCode::UnknownType, format!("there is no type of records named {name:?}"))
+}
+
+fn unknown_app(name: &str) -> Error {
+    Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is built in"))
 }

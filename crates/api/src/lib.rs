@@ -10,7 +10,7 @@ mod principal;
 mod record;
 mod route;
 
-pub use app::{AppFile, AppInfo, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo};
+pub use app::{AppFile, AppInfo, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp};
 pub use backend::{
     Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page,
     SendRequest, StateReply, StateRequest, Target, WorkflowState,
@@ -19,6 +19,6 @@ pub use millrace_base::{Error, ErrorCode};
 pub use principal::{Permission, Principal, Role, RoleError};
 pub use record::{
     Condition, Form, PathOperation, PathOperationKind, READ_HANDLER, RECORDS_APP, RecordChange, RecordOperation,
-    RecordQuery, RecordReply, RecordWrite, Ttl, WRITE_HANDLER,
+    RecordQuery, RecordReply, RecordRequest, RecordWrite, Ttl, WRITE_HANDLER,
 };
 pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};

@@ -104,6 +104,17 @@ impl Principal {
         Self { roles: None }
     }
 
+    /// Whether this principal may call any service of an app, known or not.
+    #[must_use]
+    pub fn may_call_something_of(&self, wanted: &str) -> bool {
+        let reaches = |role: &Role| match role {
+            Role::Admin => true,
+            Role::Call { app, .. } => app.as_deref().is_none_or(|app| app == wanted),
+            Role::Deploy => false,
+        };
+        self.roles.as_ref().is_none_or(|roles| roles.iter().any(reaches))
+    }
+
     /// Whether this principal may do what needs `permission`.
     #[must_use]
     pub fn may(&self, permission: Permission<'_>) -> bool {
@@ -143,6 +154,7 @@ mod tests {
         assert!(!principal.may(Permission::Call { app: "bank", service: "audit" }));
         assert!(!principal.may(Permission::Call { app: "shop", service: "account" }));
         assert!(!principal.may(Permission::Deploy));
+        assert!(principal.may_call_something_of("bank") && !principal.may_call_something_of("shop"));
         assert!(!principal.may(Permission::Admin));
         assert!(Principal::unrestricted().may(Permission::Admin));
         assert!(!Principal::with_roles(vec![]).may(Permission::Call { app: "a", service: "b" }));

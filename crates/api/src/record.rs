@@ -204,6 +204,19 @@ pub struct RecordQuery<'a> {
     pub explain: bool,
 }
 
+/// An operation as fronts ask for it.
+#[derive(Clone, Debug)]
+pub struct RecordRequest<'a> {
+    /// The type of records.
+    pub type_name: &'a str,
+    /// The record's id, decoded; `None` for operations about the type.
+    pub id: Option<&'a [u8]>,
+    /// What to do.
+    pub operation: RecordOperation<'a>,
+    /// Makes the operation take effect once however often it is sent.
+    pub idempotency_key: Option<&'a str>,
+}
+
 /// What came of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordReply {
@@ -254,6 +267,13 @@ impl<'a> RecordOperation<'a> {
 }
 
 impl RecordReply {
+    /// The beginning of the output of a call, with room for a body of about so many bytes: whoever makes
+    /// the body appends it, and so never copies it. [`RecordReply::body`] does not count.
+    #[must_use]
+    pub fn header(&self, body_bytes: usize) -> Vec<u8> {
+        encode(self, body_bytes)
+    }
+
     /// As the output of a call.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {

@@ -6,20 +6,27 @@ use bytes::Bytes;
 
 /// Names no service may have, because fronts mount their own operations there
 /// (`/{service}/…` is where a service's routes are mounted). In alphabetical order.
-pub const RESERVED_SERVICES: [&str; 13] = [
+pub const RESERVED_SERVICES: [&str; 20] = [
     "apps",
     "call",
+    "compatibility",
+    "config",
     "console",
     "dead-letters",
+    "delschema",
     "errors",
     "healthz",
     "invocations",
     "metrics",
+    "mode",
+    "ping",
+    "putschema",
     "readyz",
     "records",
     "schemas",
     "send",
     "state",
+    "subjects",
 ];
 
 /// A request's headers, read where the front keeps them, so that no request copies headers no

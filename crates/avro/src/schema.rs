@@ -1,5 +1,6 @@
 //! A schema compiled for walking encoded values: nodes in one array, names resolved to indexes.
 
+use crate::shape::{Shape, Skip};
 use std::fmt;
 
 /// A node of one [`Schema`].
@@ -123,6 +124,10 @@ pub struct Node {
 pub struct Schema {
     pub(crate) nodes: Box<[Node]>,
     pub(crate) root: NodeId,
+    /// By node.
+    pub(crate) skips: Box<[Skip]>,
+    /// By node.
+    pub(crate) shapes: Box<[Shape]>,
 }
 
 impl Schema {
@@ -139,6 +144,31 @@ impl Schema {
     #[must_use]
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
+    }
+
+    #[inline]
+    pub(crate) fn skip_of(&self, id: NodeId) -> &Skip {
+        &self.skips[id.0 as usize]
+    }
+
+    #[inline]
+    pub(crate) fn shape_of(&self, id: NodeId) -> &Shape {
+        &self.shapes[id.0 as usize]
+    }
+
+    /// The index of a record's field or an enum's symbol.
+    #[must_use]
+    pub fn find(&self, id: NodeId, name: &str) -> Option<usize> {
+        let (by_name, found) = match (self.kind(id), self.shape_of(id)) {
+            (Kind::Record { fields, .. }, Shape::Record { by_name, .. }) => {
+                (by_name, by_name.binary_search_by(|index| (*fields[*index as usize].name).cmp(name)))
+            }
+            (Kind::Enum { symbols, .. }, Shape::Enum { by_name, .. }) => {
+                (by_name, by_name.binary_search_by(|index| (*symbols[*index as usize]).cmp(name)))
+            }
+            _ => return None,
+        };
+        found.ok().map(|found| by_name[found] as usize)
     }
 
     /// What a node encodes.

@@ -16,5 +16,5 @@ mod value;
 pub use entity_key::{EntityKey, EntityKeyParts};
 pub use error::{Error, ErrorCode};
 pub use name::{Name, NameError};
-pub use position::{Lsn, ShardId, TransactionId, UnixMillis, fingerprint, shard_of_key};
+pub use position::{Lsn, ShardId, TransactionId, UnixMillis, fingerprint, shard_keys, shard_of_key};
 pub use value::{Value, ValueKind};

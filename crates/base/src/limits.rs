@@ -230,17 +230,31 @@ pub const RECORD_BYTES: usize = 1 << 20;
 /// Bytes of a record type's name: names of its helpers are longer by a suffix and still names.
 pub const TYPE_NAME_BYTES: usize = 48;
 
+/// Types of records that one app's `millrace.toml` may name: room for any, and a bound on a mistake.
+pub const RECORD_TYPES: usize = 256;
+
 /// Bytes of one schema's text, its references apart.
 pub const SCHEMA_BYTES: usize = 256 << 10;
 
 /// Nodes of one compiled schema: what is done once a schema is bounded by this.
 pub const SCHEMA_NODES: usize = 10_000;
 
+/// Values in the smallest value of a schema, and values without bytes (nulls, empty records) in one
+/// record: what has no bytes is not bounded by [`RECORD_BYTES`].
+pub const RECORD_VALUES: usize = 100_000;
+
+/// Bytes of JSON one record may become: the names of its fields, which its bytes do not hold, are
+/// in it.
+pub const RECORD_JSON_BYTES: usize = 16 << 20;
+
 /// How deep values of recursive schemas may nest: recursion over them must fit a core's stack.
 pub const VALUE_DEPTH: usize = 64;
 
 /// Schemas in the registry: it is read whole, on every core, at each change.
 pub const SCHEMAS: usize = 10_000;
+
+/// Other schemas one schema may use, those they use included: all are read to compile it.
+pub const SCHEMA_REFERENCES: usize = 100;
 
 /// Bytes of a path or predicate.
 pub const PATH_BYTES: usize = 4096;
@@ -257,6 +271,9 @@ pub const PATH_STEPS: usize = 1_000_000;
 /// Bytes a compiled regular expression of a path may take.
 pub const PATH_REGEX_BYTES: usize = 64 << 10;
 
+/// Regular expressions of one path: each takes so many bytes for as long as the path is cached.
+pub const PATH_PATTERNS: usize = 16;
+
 /// Operations of one patch.
 pub const PATCH_OPERATIONS: usize = 1000;
 
@@ -271,3 +288,7 @@ pub const QUERY_SCANNED: usize = 1000;
 
 /// Records asked for by one batch.
 pub const BATCH_RECORDS: usize = 1000;
+
+/// Readers of changes by server-sent events that one core serves: each asks all shards twice a
+/// second while nothing happens, and may hold one page.
+pub const EVENT_STREAMS: u64 = 256;

@@ -103,6 +103,28 @@ pub fn shard_of_key(key: &[u8], shard_count: u16) -> ShardId {
     ShardId((hash % u64::from(shard_count)) as u16)
 }
 
+/// For each shard, the smallest number whose text is placed there.
+///
+/// # Panics
+/// As [`shard_of_key`].
+#[must_use]
+pub fn shard_keys(shard_count: u16) -> Vec<Vec<u8>> {
+    let mut keys = vec![Vec::new(); usize::from(shard_count)];
+    let mut missing = keys.len();
+    for number in 0u64.. {
+        let text = number.to_string().into_bytes();
+        let key: &mut Vec<u8> = &mut keys[usize::from(shard_of_key(&text, shard_count).0)];
+        if key.is_empty() {
+            *key = text;
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    keys
+}
+
 /// Tells requests apart: XXH3-64 over the parts, each behind its length. Stored with outcomes, so
 /// it never changes. Not a defence against somebody who looks for collisions with himself.
 #[must_use]

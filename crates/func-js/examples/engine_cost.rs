@@ -6,11 +6,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
+use millrace_api::RecordOperation;
 use millrace_base::{Error, Name, UnixMillis, Value};
 use millrace_func::HeaderSource;
 use millrace_func::{
     App, Engine, FetchPolicy, FetchRequest, Frame, HandlerId, Host, HttpRequest, Limits, LogLevel, Message, NestedCall,
-    Offload, OperationId, Program, RouteId, ScanRequest, Start, Step, StepStart,
+    Offload, OperationId, Program, RecordPolicy, RouteId, ScanRequest, Start, Step, StepStart,
 };
 use millrace_func_js::{Clocks, JsEngine};
 
@@ -88,6 +89,14 @@ impl Host for OneEntity {
 
     fn scan(&mut self, _: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
         Ok(Vec::new())
+    }
+
+    fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn record(&mut self, _: &str, _: &[u8], _: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        Ok(OperationId(1))
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -238,6 +247,7 @@ fn main() {
             .into(),
         limits: Limits { cpu_ms: 10_000, ..Limits::default() },
         fetch: FetchPolicy::default(),
+        records: RecordPolicy::default(),
     };
     let mut program = Program(0);
     for name in ["load, first in the process", "load, another time"] {

@@ -329,6 +329,58 @@ class FetchResponse {
   }
 }
 
+// ---- Records -----------------------------------------------------------------------------------
+
+class RecordRef {
+  #ctx;
+  #type;
+  #id;
+  constructor(ctx, type, id) {
+    this.#ctx = ctx;
+    this.#type = type;
+    this.#id = id;
+  }
+  get() {
+    return natives.recordGet(this.#ctx, this.#type, this.#id);
+  }
+  select(path, parameters) {
+    return natives.recordSelect(this.#ctx, this.#type, this.#id, path, parameters);
+  }
+  put(value) {
+    return natives.recordPut(this.#ctx, this.#type, this.#id, value);
+  }
+  update(path, value, parameters) {
+    return natives.recordUpdate(this.#ctx, this.#type, this.#id, path, value, parameters);
+  }
+  patch(operations, parameters) {
+    return natives.recordPatch(this.#ctx, this.#type, this.#id, operations, parameters);
+  }
+  delete() {
+    return natives.recordDelete(this.#ctx, this.#type, this.#id);
+  }
+}
+
+const FIND = ["where", "parameters", "order", "prefix", "cursor", "limit"];
+
+class RecordsRef {
+  #ctx;
+  #type;
+  constructor(ctx, type) {
+    this.#ctx = ctx;
+    this.#type = type;
+  }
+  find(options = {}) {
+    if (typeof options !== "object" || options === null) throw new TypeError(`find takes an object { ${FIND.join(", ")} }`);
+    for (const name of ownKeys(options)) {
+      if (!FIND.includes(name)) throw new TypeError(`find has only the options ${FIND.join(", ")}, not ${String(name)}`);
+    }
+    return natives.recordsFind(this.#ctx, this.#type, ...FIND.map((name) => options[name]));
+  }
+  getMany(ids) {
+    return natives.recordsGetMany(this.#ctx, this.#type, ids);
+  }
+}
+
 // ---- Logging -----------------------------------------------------------------------------------
 
 function show(value) {
@@ -590,7 +642,9 @@ for (const iterator of iterators) {
 }
 freeze(natives.contextPrototype);
 freeze(natives.requestPrototype);
-for (const exported of [service, query, workflow, ResponseHeaders, FetchResponse]) freezeWithPrototype(exported);
+for (const exported of [service, query, workflow, ResponseHeaders, FetchResponse, RecordRef, RecordsRef]) {
+  freezeWithPrototype(exported);
+}
 
 // What the host calls.
 natives.idle = () => {};
@@ -599,6 +653,8 @@ natives.describe = describe;
 natives.format = format;
 natives.Abort = Abort;
 natives.makeResponse = (status, pairs, bytes) => new FetchResponse(status, pairs, bytes);
+natives.makeRecord = (ctx, type, id) => new RecordRef(ctx, type, id);
+natives.makeRecords = (ctx, type) => new RecordsRef(ctx, type);
 natives.runStep = runStep;
 natives.HostError = HostError;
 natives.URLSearchParams = URLSearchParams;

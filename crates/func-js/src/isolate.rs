@@ -62,6 +62,8 @@ pub(crate) struct Glue {
     pub(crate) host_error: Raw,
     pub(crate) search_parameters: Raw,
     pub(crate) make_response: Raw,
+    pub(crate) make_record: Raw,
+    pub(crate) make_records: Raw,
     pub(crate) run_step: Raw,
 }
 
@@ -362,6 +364,8 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
         host_error: take(c"HostError")?,
         search_parameters: take(c"URLSearchParams")?,
         make_response: take(c"makeResponse")?,
+        make_record: take(c"makeRecord")?,
+        make_records: take(c"makeRecords")?,
         run_step: take(c"runStep")?,
     };
     let counter = find_counter(heap, context, context.get_named(helpers.raw(), c"idle")?.raw());

@@ -41,6 +41,7 @@ mod loader;
 mod native;
 mod natives;
 mod operations;
+mod record_object;
 mod reply;
 mod request_object;
 mod sources;

@@ -56,6 +56,24 @@ declare module "millrace" {
      */
     signal(invocation: string, name: string, payload?: unknown): void;
 
+    /**
+     * A typed record, whether or not there is one of that id. Its methods join this call's
+     * transaction, as `call` does; in a workflow each is a transaction of its own. A query can
+     * read only. The app's `millrace.toml` says which types it may use:
+     *
+     * ```toml
+     * [records]
+     * types = ["personinfo"]   # or ["*"]
+     * ```
+     *
+     * An error is thrown with a `code`: `"unknown-type"` and `"forbidden"` at once, without waiting, others when
+     * awaited (`"unknown-record"`, `"wrong-type"`, `"invalid-path"`, `"no-match"`, …).
+     */
+    record<Value = any>(type: string, id: string | Uint8Array): RecordRef<Value>;
+
+    /** The records of a type. */
+    records<Value = any>(type: string): RecordsRef<Value>;
+
     /** The time of the invocation in milliseconds since 1970: the same in all its calls and retries. */
     now(): number;
     /** A random number from 0 (included) to 1 (excluded), the same in a retry. */
@@ -64,6 +82,66 @@ declare module "millrace" {
     uuid(): string;
     /** Writes a line to the server's log. */
     log(...values: unknown[]): void;
+  }
+
+  /**
+   * One record. Values are JSON as the records' own API has it: bytes as base64, decimals, dates and
+   * UUIDs as text. Paths are those of that API; `parameters` are the values of `$name` in them.
+   */
+  export interface RecordRef<Value = any> {
+    /** The record; `null` when there is none. Of a type whose records are made on first touch, its defaults. */
+    get(): Promise<Value | null>;
+    /** What a path matches. */
+    select<Found = any>(path: string, parameters?: PathParameters): Promise<Found[]>;
+    /** Makes or replaces the record. Fields left out get their defaults. Gives whether the record is new. */
+    put(value: Value): Promise<boolean>;
+    /** Sets every place that the path matches. Gives how many there were. */
+    update(path: string, value: unknown, parameters?: PathParameters): Promise<number>;
+    /** All of these in order or, if one fails, none. Gives how many places the paths matched. */
+    patch(operations: PathOperation[], parameters?: PathParameters): Promise<number>;
+    /** Deletes the record; gives whether there was one. */
+    delete(): Promise<boolean>;
+  }
+
+  /** One step of a patch. */
+  export interface PathOperation {
+    op: "set" | "insert" | "insert-all" | "delete" | "clear" | "increment" | "append-unique" | "test";
+    path: string;
+    /** For those that need one. */
+    value?: unknown;
+  }
+
+  export interface PathParameters {
+    [name: string]: Json;
+  }
+
+  /** The records of a type, read from all shards: locked one after the other, as far as they are given. */
+  export interface RecordsRef<Value = any> {
+    /** Records that a predicate holds for, a page at a time. */
+    find(options?: FindOptions): Promise<RecordPage<Value>>;
+    /** Several records by id, at most 1,000, in the order of the ids. */
+    getMany(ids: (string | Uint8Array)[]): Promise<({ id: string; record: Value } | { id: string; error: any })[]>;
+  }
+
+  export interface FindOptions {
+    /** A predicate of the path language; all records without. */
+    where?: string;
+    /** Values of `$name` in it. */
+    parameters?: PathParameters;
+    /** A path to one scalar, `-` before it for the reverse; by id without. */
+    order?: string;
+    /** Only ids that start with this. */
+    prefix?: string | Uint8Array;
+    /** `cursor` of the page before. */
+    cursor?: string;
+    /** At most so many: 1 to 1,000; 50 by default. */
+    limit?: number;
+  }
+
+  export interface RecordPage<Value = any> {
+    records: { id: string; record: Value }[];
+    /** Where the next page begins; absent on the last one. */
+    cursor?: string;
   }
 
   export interface SendOptions {

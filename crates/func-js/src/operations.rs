@@ -5,6 +5,7 @@ use millrace_func::OperationId;
 
 use crate::isolate::Isolate;
 use crate::js::{Raw, Thrown, Value};
+use crate::record_object::RecordAnswer;
 
 /// One operation that a frame awaits. Owns one reference to each function; whoever removes it from
 /// its list releases them.
@@ -25,6 +26,8 @@ pub(crate) enum Answer {
     Json,
     /// A response to `ctx.fetch`.
     Response,
+    /// A reply to an operation on records.
+    Record(RecordAnswer),
 }
 
 impl Operation {

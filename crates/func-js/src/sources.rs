@@ -158,11 +158,17 @@ fn resolve(base: &str, specifier: &str, exists: impl Fn(&str) -> bool) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_func::{FetchPolicy, Limits};
+    use millrace_func::{FetchPolicy, Limits, RecordPolicy};
 
     fn app(files: &[(&str, &str)]) -> App {
         let files = files.iter().map(|(path, content)| ((*path).to_owned(), content.as_bytes().to_vec())).collect();
-        App { name: Name::new("app").expect("a name"), files, limits: Limits::default(), fetch: FetchPolicy::default() }
+        App {
+            name: Name::new("app").expect("a name"),
+            files,
+            limits: Limits::default(),
+            fetch: FetchPolicy::default(),
+            records: RecordPolicy::default(),
+        }
     }
 
     #[test]

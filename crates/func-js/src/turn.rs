@@ -196,8 +196,14 @@ impl Isolate {
             Ok(json) => match operation.answer {
                 Answer::Json => (operation.resolve, self.parse_json(json)),
                 Answer::Response => (operation.resolve, self.response(json)),
+                Answer::Record(answer) => (operation.resolve, self.record_value(answer, json)),
             },
-            Err(error) => (operation.reject, self.error_value(error)),
+            Err(error) => match operation.answer {
+                Answer::Record(answer) if let Some(raw) = answer.instead_of(error) => {
+                    (operation.resolve, Ok(self.context.own(raw)))
+                }
+                _ => (operation.reject, self.error_value(error)),
+            },
         };
         let called = value.and_then(|value| self.context.call(function, UNDEFINED, &mut [value.raw()]));
         operation.release(self);

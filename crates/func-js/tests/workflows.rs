@@ -5,6 +5,7 @@ mod common;
 use bytes::Bytes;
 use common::journal::{Journal, every_cut};
 use common::{World, limited, refusal, service, world};
+use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{Engine, FetchRequest, Frame, HandlerKind, Host, Limits, Schedule, Start};
 use millrace_func::{LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, Step, StepStart};
@@ -438,6 +439,12 @@ impl Host for Cancelling {
     }
     fn scan(&mut self, _: &ScanRequest) -> Result<Vec<(Vec<u8>, millrace_base::Value)>, Error> {
         Ok(Vec::new())
+    }
+    fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(Vec::new())
+    }
+    fn record(&mut self, _: &str, _: &[u8], _: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        Ok(OperationId(9))
     }
     fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {
         Ok(OperationId(9))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millrace_api::HandlerKind;
 use millrace_base::Name;
 
-use crate::{FetchPolicy, Limits};
+use crate::{FetchPolicy, Limits, RecordPolicy};
 
 /// An app to load: its files and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct App {
     pub limits: Limits,
     /// Which servers outside they may reach.
     pub fetch: FetchPolicy,
+    /// Which types of records they may use.
+    pub records: RecordPolicy,
 }
 
 /// A service as loaded.

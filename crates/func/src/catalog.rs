@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use millrace_api::RECORDS_APP;
 use millrace_base::{EntityKey, Error, ErrorCode, Name};
 
-use crate::{FetchPolicy, HandlerId, HandlerKind, Limits, Program, Route, RouteId, Service};
+use crate::{FetchPolicy, HandlerId, HandlerKind, Limits, Program, RecordPolicy, Route, RouteId, Service};
 
 /// One loaded app version.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Loaded {
     pub limits: Limits,
     /// Which servers outside it may reach.
     pub fetch: FetchPolicy,
+    /// Which types of records it may use.
+    pub records: RecordPolicy,
     /// Its services, as the engine reported them.
     pub services: Vec<Service>,
 }
@@ -31,6 +34,8 @@ pub struct Catalog {
     current: BTreeMap<Name, Program>,
     /// Service name → the apps that have it now.
     services: BTreeMap<Name, Vec<(Program, u16)>>,
+    /// The same of the built-in app of records: no name without an app leads there.
+    record_services: BTreeMap<Name, (Program, u16)>,
 }
 
 /// A route found for a request.
@@ -70,12 +75,17 @@ impl Catalog {
 
     fn index_services(&mut self) {
         self.services.clear();
+        self.record_services.clear();
         for program in self.current.values() {
             let Some(loaded) = self.programs.get(program) else {
                 continue;
             };
             for (index, service) in (0u16..).zip(&loaded.services) {
-                self.services.entry(service.name.clone()).or_default().push((*program, index));
+                if loaded.app.as_str() == RECORDS_APP {
+                    self.record_services.insert(service.name.clone(), (*program, index));
+                } else {
+                    self.services.entry(service.name.clone()).or_default().push((*program, index));
+                }
             }
         }
     }
@@ -91,12 +101,24 @@ impl Catalog {
         self.programs.get(&program)
     }
 
+    /// Whether `name` is a type of records and no other app has a service of this name.
+    #[must_use]
+    pub fn is_record_type(&self, name: &str) -> bool {
+        // What a type is made of beside its own service has names with `--`.
+        self.record_services.contains_key(name) && !self.services.contains_key(name) && !name.contains("--")
+    }
+
     /// The service `service` of `app`, or, without an app, of the only app that has one.
     ///
     /// # Errors
     /// `unknown-app`, `unknown-service`, or `ambiguous-service` naming the apps.
     pub fn service(&self, app: Option<&str>, service: &str) -> Result<(Program, u16), Error> {
         let found = self.services.get(service).map_or(&[][..], Vec::as_slice);
+        if app == Some(RECORDS_APP)
+            && let Some(found) = self.record_services.get(service)
+        {
+            return Ok(*found);
+        }
         if let Some(app) = app {
             let program = self
                 .current
@@ -280,6 +302,7 @@ mod tests {
             version: 1,
             limits: Limits::default(),
             fetch: FetchPolicy::default(),
+            records: RecordPolicy::default(),
             services: vec![Service {
                 name: name(service),
                 handlers: vec![(name("add"), HandlerKind::Transaction), (name("_fix"), HandlerKind::Transaction)],
@@ -312,6 +335,16 @@ mod tests {
         assert_eq!(catalog.service(None, "counter"), Ok((Program(2), 0)));
         assert_eq!(catalog.service(Some("one"), "counter").expect_err("gone").code, ErrorCode::UnknownApp);
         assert_eq!(catalog.service(Some("two"), "x").expect_err("none").code, ErrorCode::UnknownService);
+    }
+
+    #[test]
+    fn types_of_records_are_in_nobodys_way() {
+        let catalog = catalog(&[(1, "one", "counter"), (2, "records", "counter"), (3, "records", "note")]);
+        assert_eq!(catalog.service(None, "counter"), Ok((Program(1), 0)));
+        assert_eq!(catalog.service(None, "note").expect_err("no app's").code, ErrorCode::UnknownService);
+        assert_eq!(catalog.service(Some("records"), "note"), Ok((Program(3), 0)));
+        let replaced = catalog.service(Some("records"), "counter").expect_err("of the version before");
+        assert_eq!(replaced.code, ErrorCode::UnknownService);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a running function can ask of the world: its own entity, other entities, the time.
 
 use bytes::Bytes;
+use millrace_api::RecordOperation;
 use millrace_base::{Error, UnixMillis, Value};
 
 use crate::{FetchRequest, HandlerId, Offload};
@@ -80,6 +81,22 @@ pub trait Host {
 
     /// Fields in the order of their bytes.
     fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error>;
+
+    /// Keys of entities of a service (an index into the services of the frame's own app) that lie in
+    /// the frame's shard and have a field: in the order of their bytes, those that start with
+    /// `prefix` and come after `after`, at most `limit` and never more than `limits::SCAN_ROWS`.
+    ///
+    /// It gives what is committed and what this transaction has written itself, and beside that
+    /// entities that a transaction is about to write whose outcome this shard has yet to hear: what
+    /// such a key names may turn out not to be there, and a call of it waits for the outcome. It locks
+    /// nothing, so an entity made later by somebody else is missed, also by a transaction that goes on.
+    /// Refused in routes and workflows, which have no shard.
+    fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
+
+    /// `ctx.record`: an operation on a record joins the transaction, as a call does; in a workflow it is
+    /// one of its own. The frame will be resumed with the bytes of a `RecordReply`. `id` means nothing
+    /// to operations about the type.
+    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error>;
 
     /// Calls another entity inside this transaction. The frame will be resumed with its output.
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error>;

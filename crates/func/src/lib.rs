@@ -17,6 +17,7 @@ mod engine;
 mod fetch;
 mod host;
 mod limits;
+mod records;
 mod settings;
 
 pub use app::{App, Handlers, Route, Schedule, Service};
@@ -33,4 +34,5 @@ pub use fetch::{
 pub use host::{Host, LogLevel, Message, NestedCall, OperationId, ScanRequest, StepStart};
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
+pub use records::{RecordPolicy, is_type_name};
 pub use settings::{AppSettings, SettingsError};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::{FetchPolicy, Limits};
+use crate::{FetchPolicy, Limits, RecordPolicy};
 
 /// What an app's `millrace.toml` says; what it does not name keeps its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -14,6 +14,8 @@ pub struct AppSettings {
     pub limits: Limits,
     /// `[fetch]`: which servers outside it may reach.
     pub fetch: FetchPolicy,
+    /// `[records]`: which types of records it may use.
+    pub records: RecordPolicy,
 }
 
 impl AppSettings {
@@ -54,6 +56,8 @@ mod tests {
         assert_eq!(read.limits, Limits::default());
         assert_eq!(read.fetch.allows("https://api.example.com/x"), Ok(()));
         assert!(AppSettings::default().fetch.allows("https://api.example.com/x").is_err());
+        let read = AppSettings::from_toml("[records]\ntypes = [\"personinfo\"]\n").expect("valid");
+        assert_eq!(read.records.allows("personinfo"), Ok(()));
     }
 
     #[test]
@@ -65,6 +69,8 @@ mod tests {
             "[limits\n",
             "[limits]\ncpu_ms = \"x\"",
             "[fetch]\nallowed = []",
+            "[records]\ntype = []",
+            "[records]\ntypes = [\"a--b\"]",
             "[fetch]\nallow = \"https://a\"",
             "[fetch]\nallow = [\"https://a\", \"ftp://a\"]",
         ] {

@@ -14,6 +14,7 @@ use millrace_base::{Error, ErrorCode};
 use tokio::time::Instant;
 
 use crate::connection::ConnectionState;
+use crate::events::Events;
 use crate::local::{BYTES_PER_SECOND, Reservation};
 use crate::metrics::Timeout;
 
@@ -163,11 +164,17 @@ pub(crate) const LARGE_BYTES: usize = 64 << 10;
 pub(crate) struct ReplyBody {
     rest: Bytes,
     reservation: Option<Reservation>,
+    /// What comes after `rest`, where the reply goes on for as long as somebody reads.
+    events: Option<Box<Events>>,
 }
 
 impl ReplyBody {
     pub(crate) fn new(bytes: Bytes) -> Self {
-        Self { rest: bytes, reservation: None }
+        Self { rest: bytes, reservation: None, events: None }
+    }
+
+    pub(crate) fn events(events: Box<Events>) -> Self {
+        Self { events: Some(events), ..Self::new(Bytes::new()) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -181,8 +188,13 @@ impl ReplyBody {
     /// Makes the body tell `unsent` when its last byte has left, or has been given up.
     pub(crate) fn watch(&mut self, unsent: Arc<Unsent>) {
         let bytes = std::mem::take(&mut self.rest);
-        self.rest = Bytes::from_owner(Watched { bytes, unsent });
+        self.rest = watched(bytes, unsent);
     }
+}
+
+/// Bytes that tell `unsent` when the last of them is gone.
+pub(crate) fn watched(bytes: Bytes, unsent: Arc<Unsent>) -> Bytes {
+    Bytes::from_owner(Watched { bytes, unsent })
 }
 
 /// A reply that an HTTP/2 client has not taken yet.
@@ -223,10 +235,19 @@ impl Body for ReplyBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
         if this.rest.is_empty() {
-            return Poll::Ready(None);
+            let Some(events) = &mut this.events else {
+                return Poll::Ready(None);
+            };
+            match std::task::ready!(events.poll_next(context)) {
+                Some(bytes) => this.rest = bytes,
+                None => {
+                    this.events = None;
+                    return Poll::Ready(None);
+                }
+            }
         }
         let chunk = if this.rest.len() <= CHUNK_BYTES {
             std::mem::take(&mut this.rest)
@@ -237,10 +258,13 @@ impl Body for ReplyBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
+        self.rest.is_empty() && self.events.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.events.is_some() {
+            return SizeHint::new();
+        }
         SizeHint::with_exact(self.rest.len() as u64)
     }
 }

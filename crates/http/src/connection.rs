@@ -20,7 +20,7 @@ use hyper::service::Service;
 use millrace_base::{Error, ErrorCode};
 use tokio::io::ReadBuf;
 
-use crate::body::{ReplyBody, Unsent};
+use crate::body::{self, ReplyBody, Unsent};
 use crate::io::Io;
 use crate::local::Local;
 use crate::metrics::Timeout;
@@ -60,6 +60,8 @@ pub(crate) struct ConnectionState {
     /// The tick at which the phase began.
     since: Cell<u32>,
     requests: Cell<u32>,
+    /// Streams of events among them.
+    streams: Cell<u32>,
     /// The client does not take what we send.
     is_blocked: Cell<bool>,
     /// The tick at which the reply was ready (HTTP/2: at which the connection became blocked), and
@@ -91,6 +93,7 @@ impl ConnectionState {
             phase: Cell::new(Phase::Idle),
             since: Cell::new(tick),
             requests: Cell::new(0),
+            streams: Cell::new(0),
             is_blocked: Cell::new(false),
             reply_since: Cell::new(tick),
             reply_sent: Cell::new(0),
@@ -134,7 +137,7 @@ impl ConnectionState {
         let ticks = &self.local.ticks;
         let age = |since: u32| tick.wrapping_sub(since);
         let phase = self.phase.get();
-        let is_writing = self.is_blocked.get() && (phase != Phase::Busy || self.is_http2());
+        let is_writing = self.is_blocked.get() && (phase != Phase::Busy || self.writes_while_busy());
         // The kernel takes the first megabytes at once, so what was sent says little by itself: a
         // client must also go on taking.
         let is_late = || {
@@ -181,7 +184,7 @@ impl ConnectionState {
     }
 
     pub(crate) fn write_blocked(&self) {
-        if !self.is_blocked.replace(true) && self.is_http2() {
+        if !self.is_blocked.replace(true) && self.writes_while_busy() {
             self.reply_since.set(self.local.tick());
             self.reply_sent.set(0);
         }
@@ -194,11 +197,39 @@ impl ConnectionState {
         }
     }
 
+    /// Whether there may be something to write before the last request is answered.
+    fn writes_while_busy(&self) -> bool {
+        self.is_http2() || self.streams.get() > 0
+    }
+
+    /// A stream of events begins: its request is not answered before it ends.
+    pub(crate) fn stream_begins(&self) {
+        self.streams.set(self.streams.get() + 1);
+        self.requests.set(self.requests.get() + 1);
+        self.phase.set(Phase::Busy);
+    }
+
+    pub(crate) fn stream_ends(&self) {
+        self.streams.set(self.streams.get() - 1);
+        self.request_ends();
+    }
+
     /// A request's headers are there; it ends when the guard is dropped.
     pub(crate) fn request_begins(&self) -> InFlight<'_> {
         self.requests.set(self.requests.get() + 1);
         self.phase.set(Phase::Busy);
         InFlight(self)
+    }
+
+    fn request_ends(&self) {
+        self.requests.set(self.requests.get() - 1);
+        if self.requests.get() == 0 {
+            self.enter(Phase::Idle);
+            if !self.is_http2() {
+                self.reply_since.set(self.local.tick());
+                self.reply_sent.set(0);
+            }
+        }
     }
 
     pub(crate) fn body_begins(&self) {
@@ -233,16 +264,26 @@ impl ConnectionState {
         if body.len() == 0 {
             return;
         }
+        body.watch(self.unsent(body.len()));
+    }
+
+    /// Watches over a part of a stream in the same way.
+    pub(crate) fn watch(&self, bytes: Bytes) -> Bytes {
+        let unsent = self.unsent(bytes.len());
+        body::watched(bytes, unsent)
+    }
+
+    fn unsent(&self, bytes: usize) -> Arc<Unsent> {
         let ticks = &self.local.ticks;
-        let allowed = ticks.write.saturating_add(ticks.bought_by(body.len() as u64));
+        let allowed = ticks.write.saturating_add(ticks.bought_by(bytes as u64));
         let unsent = Unsent::new(self.local.tick().wrapping_add(allowed));
-        body.watch(Arc::clone(&unsent));
         let mut replies = self.unsent.borrow_mut();
         // Live ones are as few as streams; the rest is cleared before it adds up.
         if replies.len() >= 256 {
             replies.retain(|reply| !reply.is_gone());
         }
-        replies.push(unsent);
+        replies.push(Arc::clone(&unsent));
+        unsent
     }
 
     fn has_overdue_reply(&self, tick: u32) -> bool {
@@ -263,15 +304,7 @@ pub(crate) struct InFlight<'a>(&'a ConnectionState);
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        let state = self.0;
-        state.requests.set(state.requests.get() - 1);
-        if state.requests.get() == 0 {
-            state.enter(Phase::Idle);
-            if !state.is_http2() {
-                state.reply_since.set(state.local.tick());
-                state.reply_sent.set(0);
-            }
-        }
+        self.0.request_ends();
     }
 }
 

@@ -9,16 +9,17 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use millrace_api::{
-    Backend, CallRequest, HeaderSource, Permission, Principal, RouteRequest, SendRequest, StateRequest,
+    Backend, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
+use millrace_records::Seen;
 
 use crate::auth::{self, Caller};
 use crate::body::{self, LARGE_BYTES, ReplyBody};
 use crate::connection::ConnectionState;
 use crate::operations::{Access, Kind, Operation, Parameter};
 use crate::router::{self, Captures, Found};
-use crate::{Limits, archive, manage, path, problem, reply};
+use crate::{Limits, archive, manage, path, problem, records, reply};
 
 /// One connection's way to the node. Cheap to clone: each request has its own.
 pub(crate) struct Session<B> {
@@ -35,11 +36,11 @@ impl<B> Clone for Session<B> {
 /// A request and what its path means. References only: this is handed down several levels, and
 /// whatever a future holds by value is copied at each of them.
 pub(crate) struct Input<'a> {
-    uri: &'a Uri,
-    captures: &'a Captures<'a>,
+    pub(crate) uri: &'a Uri,
+    pub(crate) captures: &'a Captures<'a>,
     /// Without its URI, which is borrowed above.
-    request: &'a mut Request<Incoming>,
-    has_idempotency_key: bool,
+    pub(crate) request: &'a mut Request<Incoming>,
+    pub(crate) seen: Seen,
 }
 
 impl<'a> Input<'a> {
@@ -56,12 +57,12 @@ impl<'a> Input<'a> {
     }
 
     /// The request's headers, to be kept or to be reused for the reply.
-    fn take_headers(&mut self) -> HeaderMap {
+    pub(crate) fn take_headers(&mut self) -> HeaderMap {
         std::mem::take(self.request.headers_mut())
     }
 
     pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Error> {
-        if self.has_idempotency_key { idempotency_key(self.request.headers()) } else { Ok(None) }
+        if self.seen.idempotency_key { idempotency_key(self.request.headers()) } else { Ok(None) }
     }
 
     pub(crate) async fn body(&mut self, state: &ConnectionState) -> Result<Bytes, Error> {
@@ -110,12 +111,26 @@ async fn answer<B: Backend>(
 ) -> (Kind, Response<ReplyBody>) {
     match router::find(request.method(), uri.path()) {
         Found::Operation(row, captures) => {
-            let reply =
-                operate(session, row, Input { uri, captures: &captures, request, has_idempotency_key: false }).await;
-            (row.kind, reply.unwrap_or_else(|error| problem::respond(&error, None)))
+            let is_route = records::is_route(&*session.backend, row.kind, &row.path[0], &captures);
+            let row = if is_route { router::ROUTE } else { row };
+            let reply = operate(session, row, Input { uri, captures: &captures, request, seen: Seen::default() }).await;
+            (row.kind, reply.unwrap_or_else(|error| refuse(session, row.kind, &captures, error)))
         }
         found => (Kind::None, answer_nothing(&found, uri.path(), request.method())),
     }
+}
+
+/// The reply to a request that was refused.
+fn refuse<B: Backend>(session: &Session<B>, kind: Kind, captures: &Captures<'_>, error: Error) -> Response<ReplyBody> {
+    if kind == Kind::Route
+        && matches!(error.code, ErrorCode::UnknownRoute | ErrorCode::UnknownService)
+        && let Some(rows) = records::classic_methods(&*session.backend, captures)
+    {
+        let allow = rows.allow();
+        let message = format!("this is an operation on records, which answers {allow}");
+        return problem::respond(&Error::new(ErrorCode::MethodNotAllowed, message), Some(allow));
+    }
+    records::refuse(kind, &error)
 }
 
 /// The reply where there is no operation.
@@ -145,6 +160,9 @@ fn unknown_route(path: &str) -> Error {
         Some("call" | "send") => ": calls go to /call/{service}/{key}/{handler}",
         Some("state") => ": state is at /state/{service}/{key} and /state/{service}/{key}/{field}",
         Some("apps") => ": an app is at /apps/{app}, its services at /apps/{app}/{service}/…",
+        Some("records") => ": a record is at /records/{type}/{id}, a type's list at /records/{type}",
+        Some("schemas") => ": a type is at /schemas/{type}, a schema at /schemas/ids/{id}",
+        Some("subjects") => ": a subject's versions are at /subjects/{subject}/versions/{version}",
         Some("invocations") => ": an invocation is at /invocations/{id}, with POST …/cancel and …/signal",
         Some("dead-letters") => ": a dead letter is at /dead-letters/{id}, with POST …/retry and DELETE",
         _ => "; /openapi.json lists what there is",
@@ -162,23 +180,29 @@ async fn operate<B: Backend>(session: &Session<B>, row: &'static Operation, mut 
     if let Some(guard) = &local.guard {
         guard.check(input.uri, noted.host, noted.origin)?;
     }
-    input.has_idempotency_key = noted.has_idempotency_key;
+    input.seen = noted.seen;
     let caller = auth::caller(local.keys.as_ref(), input.request.headers(), row.kind == Kind::Route)?;
+    if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_call_something_of(RECORDS_APP) {
+        return Err(auth::unauthorized(NO_KEY));
+    }
     let who = &caller.principal;
     let reply = match row.kind {
         Kind::Call => call(session, who, input).await,
         Kind::Route => route(session, who, input).await,
         Kind::State => state(session, who, input).await,
+        Kind::Records(operation) if operation.is_read() => records::read(session, who, operation, input).await,
         // Boxed: rare operations must not make every request's future larger.
         _ => Box::pin(operate_rarely(session, who, row, input)).await,
     };
     reply.map_err(|error| ask_for_key(error, &caller))
 }
 
+const NO_KEY: &str = "this needs an API key: send Authorization: Bearer mr_…";
+
 /// Who brought no key is told to bring one, rather than that nobody is not enough.
 fn ask_for_key(error: Error, caller: &Caller) -> Error {
     if caller.is_anonymous && error.code == ErrorCode::Forbidden {
-        return auth::unauthorized("this needs an API key: send Authorization: Bearer mr_…");
+        return auth::unauthorized(NO_KEY);
     }
     error
 }
@@ -188,7 +212,7 @@ fn ask_for_key(error: Error, caller: &Caller) -> Error {
 struct Noted<'a> {
     host: Option<&'a HeaderValue>,
     origin: Option<&'a HeaderValue>,
-    has_idempotency_key: bool,
+    seen: Seen,
 }
 
 /// Checks the headers' number and size.
@@ -203,7 +227,11 @@ fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Resul
         } else if *name == header::ORIGIN {
             noted.origin = Some(value);
         } else if *name == IDEMPOTENCY_KEY {
-            noted.has_idempotency_key = true;
+            noted.seen.idempotency_key = true;
+        } else if *name == header::ACCEPT {
+            noted.seen.accept = true;
+        } else if *name == header::IF_MATCH || *name == header::IF_NONE_MATCH {
+            noted.seen.condition = true;
         }
     }
     if bytes > limits.header_bytes || headers.len() > limits.headers {
@@ -288,7 +316,7 @@ async fn route<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inp
 }
 
 fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) -> Result<RouteRequest, Error> {
-    let idempotency_key = if input.has_idempotency_key { idempotency_key(&headers.0)? } else { None };
+    let idempotency_key = if input.seen.idempotency_key { idempotency_key(&headers.0)? } else { None };
     let (app, service) = (input.app()?, input.name(Parameter::Service)?);
     if matches!(service, Cow::Owned(_)) && router::is_reserved(&service) {
         return Err(unknown_route(input.uri.path()));
@@ -311,6 +339,7 @@ fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) 
 async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, row: &Operation, input: Input<'_>) -> Reply {
     let backend = &*session.backend;
     match row.kind {
+        Kind::Records(operation) => records::operate(session, who, operation, input).await,
         Kind::Send => send(session, who, input).await,
         Kind::Invocation => manage::invocation(backend, who, input).await,
         Kind::Invocations => manage::invocations(backend, who, row, input.uri.query()).await,
@@ -366,6 +395,7 @@ fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Re
         reply::with_type(HeaderMap::new(), StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
     };
     match kind {
+        Kind::Records(_) => Ok(text(TEXT, "pong")),
         Kind::OpenApi => Ok(reply::json(HeaderMap::new(), session.state.local.front.openapi())),
         Kind::ErrorPage => {
             let code = input.capture(Parameter::Code);

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_records::Records;
 use slab::Slab;
 use tokio::sync::Notify;
 
@@ -72,6 +73,7 @@ pub(crate) struct Local {
     /// There while there are no keys.
     pub(crate) guard: Option<Guard>,
     pub(crate) ticks: Ticks,
+    pub(crate) records: Records,
     tick: Cell<u32>,
     connections: RefCell<Slab<Rc<ConnectionState>>>,
     buffered_bytes: Cell<usize>,
@@ -88,6 +90,7 @@ impl Local {
             keys: front.keys.clone().map(Cached::new),
             guard: front.keys.is_none().then(|| Guard::new(&front.options.allowed_hosts)),
             ticks: Ticks::new(&front),
+            records: Records::default(),
             tick: Cell::new(0),
             connections: RefCell::new(Slab::new()),
             buffered_bytes: Cell::new(0),
@@ -151,6 +154,10 @@ impl Local {
     pub(crate) fn drain(&self) {
         self.is_draining.set(true);
         self.give_all(|| Order::Drain);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.get()
     }
 
     pub(crate) fn give_all(&self, order: impl Fn() -> Order) {

@@ -44,9 +44,8 @@ struct OperationMetrics {
 }
 
 /// One core's numbers.
-#[derive(Default)]
 pub(crate) struct CoreMetrics {
-    operations: [OperationMetrics; Kind::ALL.len()],
+    operations: [OperationMetrics; Kind::COUNT],
     pub(crate) connections_open: Gauge,
     pub(crate) connections: Counter,
     pub(crate) connections_shed: Counter,
@@ -55,12 +54,30 @@ pub(crate) struct CoreMetrics {
     pub(crate) received_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     timeouts: [Counter; Timeout::ALL.len()],
+    pub(crate) event_streams: Gauge,
+}
+
+impl Default for CoreMetrics {
+    fn default() -> Self {
+        Self {
+            operations: std::array::from_fn(|_| OperationMetrics::default()),
+            connections_open: Gauge::default(),
+            connections: Counter::default(),
+            connections_shed: Counter::default(),
+            connection_errors: Counter::default(),
+            accept_failures: Counter::default(),
+            received_bytes: Counter::default(),
+            sent_bytes: Counter::default(),
+            timeouts: std::array::from_fn(|_| Counter::default()),
+            event_streams: Gauge::default(),
+        }
+    }
 }
 
 impl CoreMetrics {
     #[inline]
     pub(crate) fn count_request(&self, kind: Kind, status: u16, nanoseconds: u64) {
-        let operation = &self.operations[kind as usize];
+        let operation = &self.operations[kind.index()];
         operation.duration.record(nanoseconds);
         let class = usize::from(status / 100).clamp(2, 5) - 2;
         operation.classes[class].increment();
@@ -101,9 +118,9 @@ impl FrontMetrics {
             Some(&Unit::Seconds),
             MetricType::Histogram,
         )?;
-        for kind in Kind::ALL {
+        for kind in Kind::all() {
             let mut snapshot = HistogramSnapshot::default();
-            cores.iter().for_each(|core| core.operations[kind as usize].duration.add_to(&mut snapshot));
+            cores.iter().for_each(|core| core.operations[kind.index()].duration.add_to(&mut snapshot));
             if snapshot.count() == 0 {
                 continue;
             }
@@ -117,9 +134,9 @@ impl FrontMetrics {
         }
         let mut requests =
             encoder.encode_descriptor("millrace_http_requests", "Requests answered", None, MetricType::Counter)?;
-        for kind in Kind::ALL {
+        for kind in Kind::all() {
             for (index, class) in CLASSES.iter().enumerate() {
-                let count: u64 = cores.iter().map(|core| core.operations[kind as usize].classes[index].get()).sum();
+                let count: u64 = cores.iter().map(|core| core.operations[kind.index()].classes[index].get()).sum();
                 if count > 0 {
                     requests
                         .encode_family(&[("operation", kind.as_str()), ("status", class)])?
@@ -135,6 +152,14 @@ impl FrontMetrics {
         encoder
             .encode_descriptor("millrace_http_connections_open", "Open connections", None, MetricType::Gauge)?
             .encode_gauge(&i64::try_from(sum(|core| core.connections_open.get())).unwrap_or(i64::MAX))?;
+        encoder
+            .encode_descriptor(
+                "millrace_http_event_streams",
+                "Readers of changes being served",
+                None,
+                MetricType::Gauge,
+            )?
+            .encode_gauge(&i64::try_from(sum(|core| core.event_streams.get())).unwrap_or(i64::MAX))?;
         type Row = (&'static str, &'static str, fn(&CoreMetrics) -> u64);
         let counters: [Row; 6] = [
             ("millrace_http_connections", "Connections accepted", |core| core.connections.get()),

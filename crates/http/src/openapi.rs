@@ -1,5 +1,6 @@
 //! The contract as an OpenAPI 3.1 document, written from the same table the router uses.
 
+use millrace_api::PathOperationKind;
 use millrace_base::{ErrorCode, limits};
 use serde_json::{Map, Value, json};
 
@@ -57,9 +58,20 @@ fn operation(row: &Operation, method: &str) -> Value {
     object
 }
 
-/// Unique: kind, whether an app or a field is named, and the method where a row has several.
+/// Unique: kind, whether an app or a field is named, and the method where a row has several. Of
+/// rows about records that do the same, the later ones name the part of the path they have more.
 fn operation_id(row: &Operation, method: &str) -> String {
     let mut id = row.kind.as_str().to_owned();
+    if matches!(row.kind, Kind::Records(_)) {
+        let first = OPERATIONS.iter().find(|other| other.kind == row.kind);
+        if let (Some(first), Some(Segment::Variable(last))) = (first, row.path.last())
+            && first.path != row.path
+        {
+            id.push('_');
+            id.push_str(last.as_str());
+        }
+        return id;
+    }
     let names_app = row.path.len() > 2 && row.path.contains(&Segment::Variable(Parameter::App));
     if names_app {
         id.push_str("_in_app");
@@ -94,6 +106,15 @@ fn parameters(row: &Operation) -> Vec<Value> {
             "required": false,
             "description": parameter.description,
             "schema": schema(parameter.schema),
+        }));
+    }
+    for header in row.headers {
+        list.push(json!({
+            "name": header.name,
+            "in": "header",
+            "required": false,
+            "description": header.description,
+            "schema": schema(header.schema),
         }));
     }
     if row.takes_idempotency_key {
@@ -205,6 +226,7 @@ fn schemas() -> Value {
     });
     for (name, schema) in [
         ("Key", key_schema()),
+        ("Patch", patch_schema()),
         ("InvocationStatus", json!({ "type": "string", "enum": INVOCATION_STATUSES })),
         ("Invocation", invocation_schema()),
         ("JournalStep", journal_step_schema()),
@@ -230,6 +252,48 @@ fn key_schema() -> Value {
         ],
     })
 }
+
+fn patch_schema() -> Value {
+    let names: Vec<Value> =
+        PATCH_OPERATIONS.iter().map(|kind| serde_json::to_value(kind).unwrap_or_default()).collect();
+    let operations = json!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": limits::PATCH_OPERATIONS,
+        "items": {
+            "type": "object",
+            "required": ["op", "path"],
+            "additionalProperties": false,
+            "properties": {
+                "op": { "type": "string", "enum": names },
+                "path": { "type": "string", "maxLength": limits::PATH_BYTES },
+                "value": { "description": "Any JSON. delete and clear take none; test may go without." },
+            },
+        },
+    });
+    json!({
+        "oneOf": [operations, {
+            "type": "object",
+            "required": ["operations"],
+            "additionalProperties": false,
+            "properties": {
+                "operations": operations,
+                "parameters": { "type": "object", "description": "Values of $name in the paths." },
+            },
+        }],
+    })
+}
+
+const PATCH_OPERATIONS: [PathOperationKind; 8] = [
+    PathOperationKind::Set,
+    PathOperationKind::Insert,
+    PathOperationKind::InsertAll,
+    PathOperationKind::Delete,
+    PathOperationKind::Clear,
+    PathOperationKind::Increment,
+    PathOperationKind::AppendUnique,
+    PathOperationKind::Test,
+];
 
 fn milliseconds(description: &str) -> Value {
     json!({ "type": "integer", "minimum": 0, "description": description })

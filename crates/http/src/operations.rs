@@ -1,9 +1,13 @@
 //! The one table of operations. The router matches against it, `/openapi.json` is written from it
 //! and a test holds the guide to it.
 
+mod records;
+mod table;
+
+pub use table::OPERATIONS;
+
 /// What an operation does; names its metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
 pub enum Kind {
     /// `POST /call/…`.
     Call,
@@ -45,57 +49,77 @@ pub enum Kind {
     ErrorPage,
     /// A request that no operation answers.
     None,
+    /// Something about records or their schemas.
+    Records(millrace_records::Operation),
 }
 
+/// The kinds that are not about records, in the order of their numbers, with their names.
+const KINDS: [(Kind, &str); 20] = [
+    (Kind::Call, "call"),
+    (Kind::Send, "send"),
+    (Kind::Invocation, "invocation"),
+    (Kind::Invocations, "invocations"),
+    (Kind::Cancel, "cancel"),
+    (Kind::Signal, "signal"),
+    (Kind::DeadLetters, "dead_letters"),
+    (Kind::RetryDeadLetter, "retry_dead_letter"),
+    (Kind::DropDeadLetter, "drop_dead_letter"),
+    (Kind::State, "state"),
+    (Kind::Route, "route"),
+    (Kind::Apps, "apps"),
+    (Kind::Deploy, "deploy"),
+    (Kind::RemoveApp, "remove_app"),
+    (Kind::Metrics, "metrics"),
+    (Kind::Healthz, "healthz"),
+    (Kind::Readyz, "readyz"),
+    (Kind::OpenApi, "openapi"),
+    (Kind::ErrorPage, "error_page"),
+    (Kind::None, "none"),
+];
+
 impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = KINDS.len() + millrace_records::Operation::COUNT;
+
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Kind; 20] = [
-        Kind::Call,
-        Kind::Send,
-        Kind::Invocation,
-        Kind::Invocations,
-        Kind::Cancel,
-        Kind::Signal,
-        Kind::DeadLetters,
-        Kind::RetryDeadLetter,
-        Kind::DropDeadLetter,
-        Kind::State,
-        Kind::Route,
-        Kind::Apps,
-        Kind::Deploy,
-        Kind::RemoveApp,
-        Kind::Metrics,
-        Kind::Healthz,
-        Kind::Readyz,
-        Kind::OpenApi,
-        Kind::ErrorPage,
-        Kind::None,
-    ];
+    pub fn all() -> impl Iterator<Item = Kind> {
+        KINDS.iter().map(|row| row.0).chain(millrace_records::Operation::all().map(Kind::Records))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Kind::Call => 0,
+            Kind::Send => 1,
+            Kind::Invocation => 2,
+            Kind::Invocations => 3,
+            Kind::Cancel => 4,
+            Kind::Signal => 5,
+            Kind::DeadLetters => 6,
+            Kind::RetryDeadLetter => 7,
+            Kind::DropDeadLetter => 8,
+            Kind::State => 9,
+            Kind::Route => 10,
+            Kind::Apps => 11,
+            Kind::Deploy => 12,
+            Kind::RemoveApp => 13,
+            Kind::Metrics => 14,
+            Kind::Healthz => 15,
+            Kind::Readyz => 16,
+            Kind::OpenApi => 17,
+            Kind::ErrorPage => 18,
+            Kind::None => 19,
+            Kind::Records(operation) => KINDS.len() + operation as usize,
+        }
+    }
 
     /// The name in metrics and in `operationId`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Call => "call",
-            Kind::Send => "send",
-            Kind::Invocation => "invocation",
-            Kind::Invocations => "invocations",
-            Kind::Cancel => "cancel",
-            Kind::Signal => "signal",
-            Kind::DeadLetters => "dead_letters",
-            Kind::RetryDeadLetter => "retry_dead_letter",
-            Kind::DropDeadLetter => "drop_dead_letter",
-            Kind::State => "state",
-            Kind::Route => "route",
-            Kind::Apps => "apps",
-            Kind::Deploy => "deploy",
-            Kind::RemoveApp => "remove_app",
-            Kind::Metrics => "metrics",
-            Kind::Healthz => "healthz",
-            Kind::Readyz => "readyz",
-            Kind::OpenApi => "openapi",
-            Kind::ErrorPage => "error_page",
-            Kind::None => "none",
+            Kind::Records(operation) => operation.as_str(),
+            _ => KINDS[self.index()].1,
         }
     }
 }
@@ -120,11 +144,41 @@ pub enum Parameter {
     Code,
     /// The rest of the path, `/` included. Only app routes have it.
     Path,
+    /// A type of records.
+    Type,
+    /// A record's id.
+    RecordId,
+    /// A schema's id in the registry.
+    SchemaId,
+    /// A subject of the registry.
+    Subject,
+    /// A version of a subject.
+    Version,
+    /// A script's name.
+    Script,
 }
 
 impl Parameter {
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Every parameter, in the order of their numbers.
+    pub const ALL: [Parameter; 14] = [
+        Parameter::App,
+        Parameter::Service,
+        Parameter::Key,
+        Parameter::Handler,
+        Parameter::Field,
+        Parameter::Id,
+        Parameter::Code,
+        Parameter::Path,
+        Parameter::Type,
+        Parameter::RecordId,
+        Parameter::SchemaId,
+        Parameter::Subject,
+        Parameter::Version,
+        Parameter::Script,
+    ];
 
     /// The name in templates.
     #[must_use]
@@ -135,9 +189,13 @@ impl Parameter {
             Parameter::Key => "key",
             Parameter::Handler => "handler",
             Parameter::Field => "field",
-            Parameter::Id => "id",
+            Parameter::Id | Parameter::RecordId | Parameter::SchemaId => "id",
             Parameter::Code => "code",
             Parameter::Path => "path",
+            Parameter::Type => "type",
+            Parameter::Subject => "subject",
+            Parameter::Version => "version",
+            Parameter::Script => "script",
         }
     }
 
@@ -155,6 +213,14 @@ impl Parameter {
             Parameter::Id => "The id, as returned by send or by a list.",
             Parameter::Code => "An error code.",
             Parameter::Path => "Whatever the service mounts there; may hold slashes.",
+            Parameter::Type => "The type's name.",
+            Parameter::RecordId => {
+                "The record's id: any bytes, percent-encoded (a slash as %2F), 1 to 1024 of them once decoded."
+            }
+            Parameter::SchemaId => "The schema's id in the registry.",
+            Parameter::Subject => "The subject's name, percent-encoded.",
+            Parameter::Version => "The version's number, or latest.",
+            Parameter::Script => "The script's name.",
         }
     }
 }
@@ -179,6 +245,10 @@ pub enum Access {
     Deploy,
     /// `admin`.
     Admin,
+    /// `call:records/…` for the type.
+    Records,
+    /// Any key, where the server has some.
+    AnyKey,
 }
 
 impl Access {
@@ -190,6 +260,8 @@ impl Access {
             Access::Call => "Needs the role call:<app>/<service>, call:<app>/*, call:* or admin.",
             Access::Deploy => "Needs the role deploy or admin.",
             Access::Admin => "Needs the role admin.",
+            Access::Records => "Needs the role call:records/<type>, call:records/*, call:* or admin.",
+            Access::AnyKey => "Needs an API key, whatever its roles.",
         }
     }
 }
@@ -214,7 +286,7 @@ pub struct Answer {
     pub body: Option<Media>,
 }
 
-/// A parameter of a query.
+/// A parameter of a query, or a header of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryParameter {
     /// Its name.
@@ -238,6 +310,8 @@ pub struct Operation {
     pub summary: &'static str,
     /// Query parameters.
     pub query: &'static [QueryParameter],
+    /// Headers that mean something, beside `Idempotency-Key`.
+    pub headers: &'static [QueryParameter],
     /// Whether `Idempotency-Key` means something.
     pub takes_idempotency_key: bool,
     /// The request's body, if it has one.
@@ -268,306 +342,6 @@ impl Operation {
     }
 }
 
-const APP: Segment = Segment::Variable(Parameter::App);
-const SERVICE: Segment = Segment::Variable(Parameter::Service);
-const KEY: Segment = Segment::Variable(Parameter::Key);
-const HANDLER: Segment = Segment::Variable(Parameter::Handler);
-const FIELD: Segment = Segment::Variable(Parameter::Field);
-const ID: Segment = Segment::Variable(Parameter::Id);
-const PATH: Segment = Segment::Variable(Parameter::Path);
-
-const fn literal(text: &'static str) -> Segment {
-    Segment::Literal(text)
-}
-
-const fn json(schema: &'static str) -> Option<Media> {
-    Some(Media { content_type: "application/json", schema })
-}
-
-const fn text(content_type: &'static str) -> Option<Media> {
-    Some(Media { content_type, schema: r#"{"type":"string"}"# })
-}
-
-const ANY_JSON: Option<Media> = json("true");
-const BINARY: &str = r#"{"type":"string","format":"binary"}"#;
-
-const CALL: Operation = Operation {
-    kind: Kind::Call,
-    method: "POST",
-    path: &[literal("call"), SERVICE, KEY, HANDLER],
-    summary: "Call a handler: one transaction, answered once it is durable",
-    query: &[],
-    takes_idempotency_key: true,
-    request: ANY_JSON,
-    answers: &[Answer { status: 200, description: "What the handler returned.", body: ANY_JSON }],
-    access: Access::Call,
-};
-
-const SEND: Operation = Operation {
-    kind: Kind::Send,
-    method: "POST",
-    path: &[literal("send"), SERVICE, KEY, HANDLER],
-    summary: "Enqueue a call: answered once it is durable, run afterwards exactly once",
-    query: &[QueryParameter {
-        name: "delay_ms",
-        description: "How many milliseconds to wait before the call runs; 0 when absent.",
-        schema: r#"{"type":"integer","minimum":0}"#,
-    }],
-    answers: &[Answer {
-        status: 202,
-        description: "Enqueued; Location names the invocation.",
-        body: json(r#"{"type":"object","required":["id"],"properties":{"id":{"type":"string"}}}"#),
-    }],
-    ..CALL
-};
-
-const STATE: Operation = Operation {
-    kind: Kind::State,
-    method: "GET",
-    path: &[literal("state"), SERVICE, KEY],
-    summary: "Read all fields of an entity, committed and durable",
-    takes_idempotency_key: false,
-    request: None,
-    answers: &[Answer {
-        status: 200,
-        description: "The fields; a binary value is {\"base64\": \"…\"}.",
-        body: json(r#"{"type":"object"}"#),
-    }],
-    ..CALL
-};
-
-const FIELD_STATE: Operation = Operation {
-    path: &[literal("state"), SERVICE, KEY, FIELD],
-    summary: "Read one field of an entity, committed and durable",
-    answers: &[Answer {
-        status: 200,
-        description: "The value: JSON, or application/octet-stream for a binary one.",
-        body: ANY_JSON,
-    }],
-    ..STATE
-};
-
-const AFTER: QueryParameter = QueryParameter {
-    name: "after",
-    description: "Where the page begins: `next` of the page before; the first page when absent.",
-    schema: r#"{"type":"string","minLength":1}"#,
-};
-
-const LIMIT: QueryParameter = QueryParameter {
-    name: "limit",
-    description: "How many items the page may hold; 50 when absent.",
-    schema: r#"{"type":"integer","minimum":1,"maximum":1000,"default":50}"#,
-};
-
-const INVOCATIONS: Operation = Operation {
-    kind: Kind::Invocations,
-    path: &[literal("invocations")],
-    summary: "List the workflows, page by page",
-    query: &[
-        QueryParameter { name: "app", description: "Only this app's.", schema: r#"{"type":"string"}"# },
-        QueryParameter { name: "service", description: "Only this service's.", schema: r#"{"type":"string"}"# },
-        QueryParameter {
-            name: "status",
-            description: "Only those with this status.",
-            schema: r##"{"$ref":"#/components/schemas/InvocationStatus"}"##,
-        },
-        AFTER,
-        LIMIT,
-    ],
-    answers: &[Answer {
-        status: 200,
-        description: "Those that the caller may see, oldest first within each shard, without inputs, outputs and journals.",
-        body: json(r##"{"$ref":"#/components/schemas/InvocationPage"}"##),
-    }],
-    ..STATE
-};
-
-const CANCEL: Operation = Operation {
-    kind: Kind::Cancel,
-    method: "POST",
-    path: &[literal("invocations"), ID, literal("cancel")],
-    summary: "Cancel a workflow; one that has ended stays as it is",
-    answers: &[Answer {
-        status: 202,
-        description: "The wish is durable; the workflow compensates and ends.",
-        body: None,
-    }],
-    ..STATE
-};
-
-const SIGNAL: Operation = Operation {
-    kind: Kind::Signal,
-    path: &[literal("invocations"), ID, literal("signal")],
-    summary: "Send a signal to a workflow",
-    takes_idempotency_key: true,
-    request: json(r##"{"$ref":"#/components/schemas/Signal"}"##),
-    answers: &[Answer {
-        status: 202,
-        description: "The signal is durable; the workflow gets it when it waits for it.",
-        body: None,
-    }],
-    ..CANCEL
-};
-
-const DEAD_LETTERS: Operation = Operation {
-    kind: Kind::DeadLetters,
-    path: &[literal("dead-letters")],
-    summary: "List messages that failed too often, page by page",
-    query: &[AFTER, LIMIT],
-    answers: &[Answer {
-        status: 200,
-        description: "Those of the services that the caller may call.",
-        body: json(r##"{"$ref":"#/components/schemas/DeadLetterPage"}"##),
-    }],
-    ..STATE
-};
-
-const ROUTE: Operation = Operation {
-    kind: Kind::Route,
-    method: "*",
-    path: &[SERVICE, PATH],
-    summary: "Run a route that a service exports",
-    answers: &[Answer {
-        status: 200,
-        description: "Whatever the route answers.",
-        body: Some(Media { content_type: "*/*", schema: "true" }),
-    }],
-    request: Some(Media { content_type: "*/*", schema: "true" }),
-    ..CALL
-};
-
-const APPS: Operation = Operation {
-    kind: Kind::Apps,
-    method: "GET",
-    path: &[literal("apps")],
-    summary: "List the deployed apps",
-    takes_idempotency_key: false,
-    request: None,
-    answers: &[Answer {
-        status: 200,
-        description: "The apps, by name.",
-        body: json(r##"{"type":"array","items":{"$ref":"#/components/schemas/App"}}"##),
-    }],
-    access: Access::Deploy,
-    ..CALL
-};
-
-const DEPLOY: Operation = Operation {
-    kind: Kind::Deploy,
-    method: "PUT",
-    path: &[literal("apps"), APP],
-    summary: "Deploy or replace an app, on all cores or not at all",
-    request: Some(Media { content_type: "application/x-tar", schema: BINARY }),
-    answers: &[
-        Answer { status: 200, description: "Replaced.", body: json(r##"{"$ref":"#/components/schemas/App"}"##) },
-        Answer {
-            status: 201,
-            description: "Deployed for the first time.",
-            body: json(r##"{"$ref":"#/components/schemas/App"}"##),
-        },
-    ],
-    ..APPS
-};
-
-const HEALTHZ: Operation = Operation {
-    kind: Kind::Healthz,
-    method: "GET",
-    path: &[literal("healthz")],
-    summary: "Whether requests would be served",
-    query: &[],
-    takes_idempotency_key: false,
-    request: None,
-    answers: &[Answer { status: 200, description: "They would.", body: text("text/plain") }],
-    access: Access::Public,
-};
-
-/// Every operation of the front. Rows whose path starts with a variable (app routes) come last.
-pub const OPERATIONS: &[Operation] = &[
-    CALL,
-    Operation { path: &[literal("apps"), APP, literal("call"), SERVICE, KEY, HANDLER], ..CALL },
-    SEND,
-    Operation { path: &[literal("apps"), APP, literal("send"), SERVICE, KEY, HANDLER], ..SEND },
-    INVOCATIONS,
-    Operation {
-        kind: Kind::Invocation,
-        path: &[literal("invocations"), ID],
-        summary: "What became of a sent call or a workflow, with the workflow's journal",
-        answers: &[Answer {
-            status: 200,
-            description: "Its status, with its output or error once it ended; of a workflow, what it has done so far too.",
-            body: json(r##"{"$ref":"#/components/schemas/Invocation"}"##),
-        }],
-        ..STATE
-    },
-    CANCEL,
-    SIGNAL,
-    DEAD_LETTERS,
-    Operation {
-        kind: Kind::RetryDeadLetter,
-        path: &[literal("dead-letters"), ID, literal("retry")],
-        summary: "Try a dead letter again, from its first attempt",
-        answers: &[Answer { status: 202, description: "It is on its way again, durably.", body: None }],
-        ..CANCEL
-    },
-    Operation {
-        kind: Kind::DropDeadLetter,
-        method: "DELETE",
-        path: &[literal("dead-letters"), ID],
-        summary: "Drop a dead letter",
-        answers: &[Answer { status: 204, description: "Dropped.", body: None }],
-        ..CANCEL
-    },
-    STATE,
-    FIELD_STATE,
-    Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY], ..STATE },
-    Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY, FIELD], ..FIELD_STATE },
-    APPS,
-    DEPLOY,
-    Operation {
-        kind: Kind::RemoveApp,
-        method: "DELETE",
-        path: &[literal("apps"), APP],
-        summary: "Remove an app; its state stays and comes back with it",
-        answers: &[Answer { status: 204, description: "Removed.", body: None }],
-        ..APPS
-    },
-    Operation {
-        kind: Kind::Metrics,
-        path: &[literal("metrics")],
-        summary: "Metrics in the OpenMetrics text format",
-        answers: &[Answer {
-            status: 200,
-            description: "All metrics.",
-            body: text("application/openmetrics-text; version=1.0.0; charset=utf-8"),
-        }],
-        access: Access::Admin,
-        ..HEALTHZ
-    },
-    HEALTHZ,
-    Operation {
-        kind: Kind::Readyz,
-        path: &[literal("readyz")],
-        summary: "Whether writes would be served too",
-        ..HEALTHZ
-    },
-    Operation {
-        kind: Kind::OpenApi,
-        path: &[literal("openapi.json")],
-        summary: "This contract as an OpenAPI 3.1 document",
-        answers: &[Answer { status: 200, description: "The document.", body: json(r#"{"type":"object"}"#) }],
-        ..HEALTHZ
-    },
-    Operation {
-        kind: Kind::ErrorPage,
-        path: &[literal("errors"), Segment::Variable(Parameter::Code)],
-        summary: "What an error code means and what to do about it",
-        answers: &[Answer { status: 200, description: "The page.", body: text("text/markdown; charset=utf-8") }],
-        ..HEALTHZ
-    },
-    ROUTE,
-    Operation { path: &[literal("apps"), APP, SERVICE, PATH], ..ROUTE },
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -575,8 +349,12 @@ mod tests {
 
     #[test]
     fn kinds_are_numbered_in_order_and_rows_are_unique() {
-        for (index, kind) in Kind::ALL.iter().enumerate() {
-            assert_eq!(*kind as usize, index);
+        for (index, kind) in Kind::all().enumerate() {
+            assert_eq!(kind.index(), index);
+        }
+        assert_eq!(Kind::all().count(), Kind::COUNT);
+        for (index, parameter) in Parameter::ALL.iter().enumerate() {
+            assert_eq!(*parameter as usize, index);
         }
         let rows: HashSet<_> = OPERATIONS.iter().map(|row| (row.method, row.template())).collect();
         assert_eq!(rows.len(), OPERATIONS.len());

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use millrace_api::InvocationStatus;
 use millrace_base::{Error, ErrorCode, Name, limits};
+use millrace_records::url::{bounded, is_digits};
+pub use millrace_records::url::{decode, decode_key, decode_text, idempotency_key};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as ValueError, StrDeserializer};
@@ -13,74 +15,12 @@ fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::BadRequest, message)
 }
 
-/// Decodes one path segment (or any other percent-encoded text) to bytes. Copies only when there
-/// is something to decode.
-///
-/// # Errors
-/// `bad-request` for a `%` that is not followed by two hexadecimal digits.
-pub fn decode(text: &str) -> Result<Cow<'_, [u8]>, Error> {
-    let bytes = text.as_bytes();
-    let Some(first) = bytes.iter().position(|byte| *byte == b'%') else {
-        return Ok(Cow::Borrowed(bytes));
-    };
-    let mut decoded = Vec::with_capacity(bytes.len());
-    decoded.extend_from_slice(&bytes[..first]);
-    let mut rest = bytes[first..].iter();
-    while let Some(byte) = rest.next() {
-        if *byte != b'%' {
-            decoded.push(*byte);
-            continue;
-        }
-        match (rest.next().and_then(hex_digit), rest.next().and_then(hex_digit)) {
-            (Some(high), Some(low)) => decoded.push(high << 4 | low),
-            _ => return Err(refused("the URL holds a % that is not followed by two hexadecimal digits")),
-        }
-    }
-    Ok(Cow::Owned(decoded))
-}
-
-fn hex_digit(byte: &u8) -> Option<u8> {
-    (*byte as char).to_digit(16).map(|digit| digit as u8)
-}
-
-/// Decodes a path segment that must be text, such as a service's name.
-///
-/// # Errors
-/// As [`decode`], and for bytes that are not UTF-8.
-pub fn decode_text(text: &str) -> Result<Cow<'_, str>, Error> {
-    match decode(text)? {
-        Cow::Borrowed(_) => Ok(Cow::Borrowed(text)),
-        Cow::Owned(bytes) => match String::from_utf8(bytes) {
-            Ok(decoded) => Ok(Cow::Owned(decoded)),
-            Err(_) => Err(refused("a name in the URL is not UTF-8")),
-        },
-    }
-}
-
-/// Decodes an entity's key.
-///
-/// # Errors
-/// As [`decode`], and for a key that is empty or longer than [`limits::KEY_BYTES`].
-pub fn decode_key(text: &str) -> Result<Cow<'_, [u8]>, Error> {
-    bounded(decode(text)?, "key", limits::KEY_BYTES)
-}
-
 /// Decodes a field's name.
 ///
 /// # Errors
 /// As [`decode`], and for a name that is empty or longer than [`limits::FIELD_BYTES`].
 pub fn decode_field(text: &str) -> Result<Cow<'_, [u8]>, Error> {
     bounded(decode(text)?, "field", limits::FIELD_BYTES)
-}
-
-fn bounded<'a>(bytes: Cow<'a, [u8]>, what: &str, limit: usize) -> Result<Cow<'a, [u8]>, Error> {
-    if bytes.is_empty() {
-        return Err(refused(format!("the {what} in the URL is empty")));
-    }
-    if bytes.len() > limit {
-        return Err(refused(format!("the {what} is {} bytes long; at most {limit} are allowed", bytes.len())));
-    }
-    Ok(bytes)
 }
 
 /// The value of the query parameter `name`.
@@ -111,10 +51,6 @@ pub fn delay_ms(query: Option<&str>) -> Result<u64, Error> {
         Some(text) if is_digits(&text) => text.parse().map_err(|_| refused("delay_ms is too large")),
         Some(_) => Err(refused("delay_ms must be a whole number of milliseconds, such as delay_ms=1500")),
     }
-}
-
-fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// How many items a page may hold: [`limits::PAGE_ITEMS`] when the query does not say.
@@ -182,19 +118,6 @@ pub fn check_query(query: Option<&str>, is_known: impl Fn(&str) -> bool) -> Resu
         }
     }
     Ok(())
-}
-
-/// Checks an `Idempotency-Key`.
-///
-/// # Errors
-/// `bad-request` when it is empty, longer than [`limits::IDEMPOTENCY_KEY_BYTES`] or holds anything
-/// but visible ASCII.
-pub fn idempotency_key(value: &[u8]) -> Result<&str, Error> {
-    let limit = limits::IDEMPOTENCY_KEY_BYTES;
-    if value.is_empty() || value.len() > limit || !value.iter().all(u8::is_ascii_graphic) {
-        return Err(refused(format!("Idempotency-Key must be 1 to {limit} visible ASCII characters without spaces")));
-    }
-    std::str::from_utf8(value).map_err(|_| refused("Idempotency-Key is not ASCII"))
 }
 
 #[cfg(test)]

@@ -9,15 +9,46 @@ use crate::operations::{Kind, OPERATIONS, Operation, Parameter, Segment};
 /// operation (but may be an app route, whose rest is not split).
 const PARTS: usize = 7;
 
-/// The variable parts of a path, still percent-encoded.
+/// The variable parts of a path, still percent-encoded. Small, because every request's future
+/// holds one: parameters that no path has together share a place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Captures<'a>([Option<&'a str>; Parameter::COUNT]);
+pub struct Captures<'a> {
+    places: [&'a str; PLACES],
+    /// Which parameters are there: a bit for each.
+    present: u16,
+}
+
+const PLACES: usize = 5;
+
+const _: () = assert!(Parameter::COUNT <= 16, "a parameter is a bit of a u16");
+
+/// Where a parameter's text is. A classic URL's type is the service of the app route it may be.
+fn place(parameter: Parameter) -> usize {
+    match parameter {
+        Parameter::App => 0,
+        Parameter::Service | Parameter::Type | Parameter::Subject => 1,
+        Parameter::Key
+        | Parameter::Id
+        | Parameter::Code
+        | Parameter::RecordId
+        | Parameter::SchemaId
+        | Parameter::Version
+        | Parameter::Script => 2,
+        Parameter::Handler | Parameter::Field => 3,
+        Parameter::Path => 4,
+    }
+}
 
 impl<'a> Captures<'a> {
     /// The text of `parameter`; `None` when the template has no such part.
     #[must_use]
     pub fn get(&self, parameter: Parameter) -> Option<&'a str> {
-        self.0[parameter as usize]
+        (self.present >> parameter as u16 & 1 == 1).then(|| self.places[place(parameter)])
+    }
+
+    fn set(&mut self, parameter: Parameter, text: &'a str) {
+        self.places[place(parameter)] = text;
+        self.present |= 1 << parameter as u16;
     }
 }
 
@@ -46,13 +77,13 @@ impl Found<'_> {
 
 /// A set of rows of [`OPERATIONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows(u32);
+pub struct Rows(u128);
 
 impl Rows {
     fn next(&mut self) -> Option<usize> {
         let index = self.0.trailing_zeros();
         self.0 &= self.0.wrapping_sub(1);
-        (index < u32::BITS).then_some(index as usize)
+        (index < u128::BITS).then_some(index as usize)
     }
 
     /// The value of `Allow`.
@@ -69,23 +100,44 @@ impl Rows {
     }
 }
 
-const _: () = assert!(OPERATIONS.len() <= 32, "a row is a bit of a u32");
+const _: () = assert!(OPERATIONS.len() <= 128, "a row is a bit of a u128");
 
 /// For each first byte of a path's first part, the rows that can match: so an app route is known
 /// to be none of the fixed operations after one look, usually.
-const CANDIDATES: [u32; 256] = {
-    let mut rows = [0u32; 256];
+const CANDIDATES: [u128; 256] = rows_by_literal(0);
+
+/// For each first byte of a path's second part, the classic rows that can match.
+const CLASSIC: [u128; 256] = rows_by_literal(1);
+
+/// For each number of parts, the rows that have so many.
+const LENGTHS: [u128; PARTS + 1] = {
+    let mut rows = [0u128; PARTS + 1];
     let mut index = 0;
     while index < OPERATIONS.len() {
-        if !matches!(OPERATIONS[index].kind, Kind::Route)
-            && let Segment::Literal(first) = OPERATIONS[index].path[0]
-        {
-            rows[first.as_bytes()[0] as usize] |= 1 << index;
-        }
+        rows[OPERATIONS[index].path.len()] |= 1 << index;
         index += 1;
     }
     rows
 };
+
+/// The rows whose first literal is their part of this number, by that literal's first byte.
+const fn rows_by_literal(part: usize) -> [u128; 256] {
+    let mut rows = [0u128; 256];
+    let mut index = 0;
+    while index < OPERATIONS.len() {
+        let path = OPERATIONS[index].path;
+        let is_later = part > 0 && matches!(path[0], Segment::Literal(_));
+        if !matches!(OPERATIONS[index].kind, Kind::Route)
+            && !is_later
+            && part < path.len()
+            && let Segment::Literal(literal) = path[part]
+        {
+            rows[literal.as_bytes()[0] as usize] |= 1 << index;
+        }
+        index += 1;
+    }
+    rows
+}
 
 const fn route_row(length: usize) -> &'static Operation {
     let mut index = 0;
@@ -96,7 +148,8 @@ const fn route_row(length: usize) -> &'static Operation {
     &OPERATIONS[index]
 }
 
-const ROUTE: &Operation = route_row(2);
+/// What answers a classic URL where a service has the type's name.
+pub(crate) const ROUTE: &Operation = route_row(2);
 const APP_ROUTE: &Operation = route_row(4);
 
 /// Finds what `method` at `path` means.
@@ -112,7 +165,7 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
             found => return found,
         }
     }
-    find_route(below_root)
+    find_route(method, below_root)
 }
 
 fn find_fixed<'a>(method: &Method, below_root: &'a str, mut candidates: Rows) -> Found<'a> {
@@ -120,7 +173,10 @@ fn find_fixed<'a>(method: &Method, below_root: &'a str, mut candidates: Rows) ->
     let Some(count) = split(below_root, &mut parts) else {
         return Found::Nothing;
     };
-    let wanted = if *method == Method::HEAD { Method::GET.as_str() } else { method.as_str() };
+    // Classic URLs may end with a slash.
+    let count = if count > 1 && parts[count - 1].is_empty() && is_classic_word(parts[0]) { count - 1 } else { count };
+    candidates.0 &= LENGTHS[count];
+    let wanted = wanted(method);
     let mut others = Rows(0);
     while let Some(index) = candidates.next() {
         let row = &OPERATIONS[index];
@@ -132,6 +188,15 @@ fn find_fixed<'a>(method: &Method, below_root: &'a str, mut candidates: Rows) ->
         }
     }
     if others.0 == 0 { Found::Nothing } else { Found::WrongMethod(others) }
+}
+
+/// The method that a row must have. A HEAD is a GET whose body stays here.
+fn wanted(method: &Method) -> &str {
+    if *method == Method::HEAD { Method::GET.as_str() } else { method.as_str() }
+}
+
+fn is_classic_word(first: &str) -> bool {
+    matches!(first, "ping" | "putschema" | "delschema")
 }
 
 /// Cuts at every slash. `None` for more parts than there is room for. Parts are short, so a plain
@@ -159,24 +224,63 @@ fn capture<'a>(template: &[Segment], parts: &[&'a str]) -> Option<Captures<'a>> 
             Segment::Literal(_) => return None,
             // An empty key or field gets an error of its own; an empty name is just another path.
             Segment::Variable(parameter)
-                if part.is_empty() && !matches!(parameter, Parameter::Key | Parameter::Field) =>
+                if part.is_empty() && !matches!(parameter, Parameter::Key | Parameter::Field | Parameter::RecordId) =>
             {
                 return None;
             }
-            Segment::Variable(parameter) => captures.0[*parameter as usize] = Some(part),
+            Segment::Variable(parameter) => captures.set(*parameter, part),
         }
     }
     Some(captures)
 }
 
+/// The classic row for a path below a type. Its captures are those of the app route too, which it
+/// is where a service has the type's name.
+fn find_classic<'a>(method: &Method, path: &'a str, captures: &Captures<'a>) -> Option<Found<'a>> {
+    let (index, mut found) = classic_rows(path).find(|(index, _)| OPERATIONS[*index].method == wanted(method))?;
+    for (parameter, from) in [
+        (Parameter::Type, Parameter::Service),
+        (Parameter::Service, Parameter::Service),
+        (Parameter::Path, Parameter::Path),
+    ] {
+        found.set(parameter, captures.get(from).unwrap_or_default());
+    }
+    Some(Found::Operation(&OPERATIONS[index], found))
+}
+
+/// The classic rows that a path below a type (it starts with `/`) matches, whatever the method.
+fn classic_rows(path: &str) -> impl Iterator<Item = (usize, Captures<'_>)> {
+    let below = path.get(1..).unwrap_or_default();
+    let below = below.strip_suffix('/').unwrap_or(below);
+    let mut parts = [""; PARTS];
+    let candidates = below.as_bytes().first().map_or(0, |byte| CLASSIC[*byte as usize]);
+    let count = if candidates == 0 { None } else { split(below, &mut parts) };
+    let mut rows = Rows(count.and_then(|count| LENGTHS.get(count + 1)).map_or(0, |rows| rows & candidates));
+    std::iter::from_fn(move || {
+        while let Some(index) = rows.next() {
+            if let Some(captures) = capture(&OPERATIONS[index].path[1..], &parts[..count.unwrap_or_default()]) {
+                return Some((index, captures));
+            }
+        }
+        None
+    })
+}
+
+/// The methods of the classic operation at a path below a type; `None` where there is none.
+pub(crate) fn classic_methods(path: &str) -> Option<Rows> {
+    let mut rows = Rows(0);
+    classic_rows(path).for_each(|(index, _)| rows.0 |= 1 << index);
+    (rows.0 != 0).then_some(rows)
+}
+
 /// `/{service}/…` or `/apps/{app}/{service}/…`.
-fn find_route(below_root: &str) -> Found<'_> {
+fn find_route<'a>(method: &Method, below_root: &'a str) -> Found<'a> {
     let (first, rest) = split_part(below_root);
     let mut captures = Captures::default();
     let (row, service, path) = if first == "apps" {
         let (app, rest) = split_part(rest.strip_prefix('/').unwrap_or_default());
         let (service, path) = split_part(rest.strip_prefix('/').unwrap_or_default());
-        captures.0[Parameter::App as usize] = Some(app);
+        captures.set(Parameter::App, app);
         (APP_ROUTE, service, path)
     } else {
         (ROUTE, first, rest)
@@ -184,8 +288,13 @@ fn find_route(below_root: &str) -> Found<'_> {
     if service.is_empty() || is_reserved(service) {
         return Found::Nothing;
     }
-    captures.0[Parameter::Service as usize] = Some(service);
-    captures.0[Parameter::Path as usize] = Some(if path.is_empty() { "/" } else { path });
+    captures.set(Parameter::Service, service);
+    captures.set(Parameter::Path, if path.is_empty() { "/" } else { path });
+    if captures.get(Parameter::App).is_none()
+        && let Some(found) = find_classic(method, path, &captures)
+    {
+        return found;
+    }
     Found::Operation(row, captures)
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use millrace_api::AppFile;
 use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
-use millrace_func::{App, AppSettings, FetchPolicy, Limits};
+use millrace_func::{App, AppSettings, FetchPolicy, Limits, RecordPolicy};
 
 use crate::directory::{sync_folder_of, write_durably};
 
@@ -31,7 +31,13 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
     if size_bytes > limits::APP_BYTES {
         return Err(refused(format!("the app's files have {size_bytes} bytes; {} are allowed", limits::APP_BYTES)));
     }
-    let mut app = App { name, files: BTreeMap::new(), limits: Limits::default(), fetch: FetchPolicy::default() };
+    let mut app = App {
+        name,
+        files: BTreeMap::new(),
+        limits: Limits::default(),
+        fetch: FetchPolicy::default(),
+        records: RecordPolicy::default(),
+    };
     for AppFile { path, content } in files {
         let is_plain = !path.is_empty()
             && path.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains('\0'));
@@ -41,7 +47,7 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
         if path == CONFIGURATION {
             let text = std::str::from_utf8(&content).map_err(|_| refused("millrace.toml: not UTF-8"))?;
             let settings = AppSettings::from_toml(text).map_err(|error| refused(error.to_string()))?;
-            (app.limits, app.fetch) = (settings.limits, settings.fetch);
+            (app.limits, app.fetch, app.records) = (settings.limits, settings.fetch, settings.records);
         }
         app.files.insert(path, content);
     }

@@ -9,17 +9,19 @@ use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
     AppFile, AppInfo, Backend, CallRequest, DeadLetter, Health, Invocation, InvocationsRequest, Page, Permission,
-    Principal, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
+    Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest, SendRequest, StateReply,
+    StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_func::{HandlerId, Program};
 use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Shard, Token, World};
 
 use crate::apps::app_from_files;
-use crate::core::{Core, Job, Question, ReplyFuture, SharedCore};
+use crate::core::{Core, Job, Question, ReplyFuture, Shared, SharedCore};
 use crate::deploy;
 use crate::invocations;
 use crate::metrics::HandlerMetric;
+use crate::records::{self, refuse_records, refuse_system_name};
 
 /// A handle to the node on one of its cores. Stays on that core's thread.
 #[derive(Clone)]
@@ -47,6 +49,32 @@ impl CoreHandle {
     ) -> Result<Reply, Error> {
         let question: Question = Box::new(question);
         self.run(Job::Ask { shard, token: Token(u64::MAX), may_write, question }).await
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.core.borrow().shared)
+    }
+
+    pub(crate) fn core(&self) -> &SharedCore {
+        &self.core
+    }
+
+    /// Enqueues a call; the future ends once that is durable.
+    pub(crate) fn enqueue(&self, shard: ShardId, invoke: Invoke) -> impl Future<Output = Result<Reply, Error>> {
+        let started = {
+            let mut core = self.core.borrow_mut();
+            let now_ns = core.enter();
+            start(&mut core, Job::Send { shard, invoke, delay_ms: 0 }, now_ns)
+        };
+        let core = Rc::clone(&self.core);
+        // Waits from now on, not from when it is first looked at.
+        let reply = started.map_err(|token| ReplyFuture::new(core, token));
+        async move {
+            match reply {
+                Ok(result) => result,
+                Err(reply) => reply.await,
+            }
+        }
     }
 
     pub(crate) fn shard_count(&self) -> u16 {
@@ -115,6 +143,7 @@ fn start(core: &mut Core, job: Job, now_ns: u64) -> Result<Result<Reply, Error>,
 
 /// Finds the handler a request names, checks that the principal may call it, and makes the call.
 fn invoke(core: &mut Core, principal: &Principal, request: &CallRequest<'_>) -> Result<(ShardId, Invoke), Error> {
+    refuse_records(request.app)?;
     let catalog = &core.programs.catalog;
     let (program, service) = catalog.service(request.app, request.service)?;
     authorise(core, principal, program, request.service)?;
@@ -148,7 +177,7 @@ fn check_idempotency_key(key: Option<&str>) -> Result<(), Error> {
 }
 
 /// What every request carries; the token is set when it is submitted.
-fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<RequestInfo, Error> {
+pub(crate) fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<RequestInfo, Error> {
     check_idempotency_key(idempotency_key)?;
     let nonce = core.next_nonce;
     core.next_nonce += 1;
@@ -249,6 +278,7 @@ impl Backend for CoreHandle {
         let (watch, shown, started) = {
             let mut core = self.core.borrow_mut();
             let began_ns = core.enter();
+            refuse_records(request.app.as_deref())?;
             let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
             authorise(&core, principal, program, &request.service)?;
             let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
@@ -278,6 +308,7 @@ impl Backend for CoreHandle {
     async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
         let (shard, entity) = {
             let core = self.core.borrow();
+            refuse_records(request.app)?;
             let (program, service) = core.programs.catalog.service(request.app, request.service)?;
             authorise(&core, principal, program, request.service)?;
             let id = HandlerId { program, service, handler: 0 };
@@ -290,6 +321,7 @@ impl Backend for CoreHandle {
 
     async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<AppInfo, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
+        refuse_system_name(app)?;
         let app = app_from_files(app, files)?;
         let name = app.name.clone();
         let shared = self.core.borrow().shared.clone();
@@ -301,6 +333,7 @@ impl Backend for CoreHandle {
 
     async fn remove_app(&self, principal: &Principal, app: &str) -> Result<(), Error> {
         allow(principal, Permission::Deploy, "deploy")?;
+        refuse_system_name(app)?;
         let shared = self.core.borrow().shared.clone();
         deploy::remove(&shared, app).await
     }
@@ -315,7 +348,55 @@ impl Backend for CoreHandle {
             let version = state.versions.get(name.as_str()).copied().unwrap_or(1);
             catalog.program(program).map(|loaded| deploy::describe(loaded, version))
         };
-        Ok(catalog.apps().filter_map(describe).collect())
+        Ok(catalog.apps().filter(|(name, _)| name.as_str() != RECORDS_APP).filter_map(describe).collect())
+    }
+
+    async fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Result<RecordReply, Error> {
+        let (watch, started) = {
+            let mut core = self.core.borrow_mut();
+            let began_ns = core.enter();
+            let (shard, invoke) = records::invoke(&mut core, principal, &request)?;
+            let watch = CallWatch { metric: core.programs.handler_metric(invoke.handler), began_ns };
+            (watch, start(&mut core, Job::Invoke(shard, invoke), began_ns))
+        };
+        let result = match self.finish(started).await {
+            Ok(Reply::Value(output)) => RecordReply::from_bytes(&output),
+            Ok(_) => Err(unexpected()),
+            Err(error) => Err(error),
+        };
+        self.ended(&watch, &result, || records::shown(&request));
+        result
+    }
+
+    async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
+        records::system_app(&self.shared(), principal, app)
+    }
+
+    async fn replace_system_app(
+        &self,
+        principal: &Principal,
+        app: &str,
+        expected_version: u64,
+        files: Vec<AppFile>,
+    ) -> Result<u64, Error> {
+        allow(principal, Permission::Deploy, "deploy")?;
+        records::replace(&self.shared(), app, expected_version, files).await
+    }
+
+    async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {
+        allow(principal, Permission::Deploy, "deploy")?;
+        records::sweep(self, type_name).await
+    }
+
+    async fn has_records(&self, principal: &Principal, type_name: &str) -> Result<bool, Error> {
+        if !principal.may(Permission::Call { app: RECORDS_APP, service: type_name }) {
+            allow(principal, Permission::Deploy, "deploy")?;
+        }
+        records::are_there(self, type_name).await
+    }
+
+    fn is_record_type(&self, name: &str) -> bool {
+        self.core.borrow().programs.catalog.is_record_type(name)
     }
 
     fn health(&self) -> Health {

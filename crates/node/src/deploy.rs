@@ -11,9 +11,9 @@ use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{App, Catalog, Loaded};
 use tokio::sync::oneshot;
 
-use crate::core::{CoreMessage, Shared};
+use crate::core::{CoreMessage, DeployState, Shared};
 
-fn stopping() -> Error {
+pub(crate) fn stopping() -> Error {
     Error::new(ErrorCode::ShuttingDown, "the node is stopping")
 }
 
@@ -30,10 +30,15 @@ pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error>
 }
 
 async fn deploy_app(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
+    let mut state = shared.deploying.lock().await;
+    deploy_locked(shared, &mut state, app).await
+}
+
+/// As [`deploy`], for whoever has the lock already.
+pub(crate) async fn deploy_locked(shared: &Arc<Shared>, state: &mut DeployState, app: App) -> Result<u64, Error> {
     if shared.is_stopping.load(Ordering::Relaxed) {
         return Err(stopping());
     }
-    let mut state = shared.deploying.lock().await;
     state.last_deployment += 1;
     let deployment = state.last_deployment;
     let app = Arc::new(app);

@@ -5,14 +5,15 @@
 
 use bytes::Bytes;
 use millrace_api::{
-    DeadLetter, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, Target,
-    WorkflowState,
+    DeadLetter, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal,
+    READ_HANDLER, RECORDS_APP, Target, WRITE_HANDLER, WorkflowState,
 };
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
 use millrace_shard::{InvocationId, Reply, Sequence, WorkflowView, service_fingerprint};
 
 use crate::backend::{CoreHandle, unexpected};
+use crate::records::{input_as_json, reply_as_json};
 
 /// A filter that few pass must not keep the node busy: the page is then short, and says where the
 /// next one begins.
@@ -284,6 +285,7 @@ fn dead_letter(shard: ShardId, field: &[u8], letter: DeadLetterRecord) -> DeadLe
     let MessageRecord { app, service, handler, key, input, attempts, .. } = letter.message;
     let target = Target { app, service, key, handler };
     let id = format!("{DEAD_LETTER_PREFIX}{:04x}{}", shard.0, hex(field));
+    let input = if target.app == RECORDS_APP { input_as_json(input) } else { input };
     DeadLetter { id, target, input, attempts, error: letter.error }
 }
 
@@ -295,6 +297,8 @@ fn state(record: WorkflowRecord) -> WorkflowState {
 
 fn step(row: JournalRow) -> JournalStep {
     let JournalRow { kind, operation, ended, name, result } = row;
+    let is_of_record = name.ends_with(READ_HANDLER) || name.ends_with(WRITE_HANDLER);
+    let result = if is_of_record { result.map(reply_as_json) } else { result };
     JournalStep { operation, kind: kind.as_str(), name, ended_ms: ended.0, result }
 }
 

@@ -21,6 +21,7 @@ mod invocations;
 mod metrics;
 mod node;
 mod options;
+mod records;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use millrace_base::{Error, Lsn, ShardId};
+use millrace_base::{Error, Lsn, ShardId, shard_keys};
 use millrace_func::{App, Engine, Fetcher};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
@@ -28,13 +28,14 @@ use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
 use crate::options::{Durability, NodeOptions};
+use crate::records::{self, refuse_system_name, system_apps};
 
 /// What runs on each core above the node: given the core's handle and a signal to drain, it
 /// returns when it has drained.
 pub type Fronts = Arc<dyn Fn(CoreHandle, watch::Receiver<bool>) -> Pin<Box<dyn Future<Output = ()>>> + Send + Sync>;
 
-/// Makes one core's engine, on that core's thread.
-pub type EngineMaker = Arc<dyn Fn() -> Box<dyn Engine> + Send + Sync>;
+/// Makes one core's engine, on that core's thread, for a node with so many shards.
+pub type EngineMaker = Arc<dyn Fn(u16) -> Box<dyn Engine> + Send + Sync>;
 
 /// Slow work (password hashes) runs on so many threads per core: more would take the cores' time.
 const OFFLOAD_THREADS: usize = 1;
@@ -140,6 +141,8 @@ impl Node {
             segments: recovered.segments.clone(),
             checkpointed,
             apps: kept,
+            system_apps: system_apps(&apps),
+            shard_keys: shard_keys(directory.shard_count()),
             fetcher,
             deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
             is_serving: AtomicBool::new(false),
@@ -203,6 +206,7 @@ impl Node {
     /// # Errors
     /// `app-refused`; the version that served goes on then.
     pub async fn deploy(&self, app: App) -> Result<u64, Error> {
+        refuse_system_name(app.name.as_str())?;
         crate::deploy::deploy(&self.shared, app).await
     }
 
@@ -228,6 +232,7 @@ impl Node {
 fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartError> {
     let mut apps = kept.load().map_err(|error| StartError::App("in the data directory".to_owned(), error))?;
     for app in given {
+        refuse_system_name(app.name.as_str()).map_err(|error| StartError::App(app.name.to_string(), error))?;
         apps.retain(|kept| kept.name != app.name);
         apps.push(app);
     }
@@ -383,7 +388,14 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Res
     };
     let CoreSeed { index, shared, shards, messages, entropy, engine, log, apps, pinned, fronts, drain, drained, go } =
         seed;
-    let parts = CoreParts { index, shared: Arc::clone(&shared), shards, engine: engine(), entropy, committer: None };
+    let parts = CoreParts {
+        index,
+        shared: Arc::clone(&shared),
+        shards,
+        engine: engine(shared.shard_count),
+        entropy,
+        committer: None,
+    };
     let mut core = Core::new(parts);
     let prepared = prepare_core(&mut core, log, &apps, &pinned);
     let is_prepared = prepared.is_ok();
@@ -396,6 +408,9 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Res
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         let pump = tokio::task::spawn_local(run_pump(Rc::clone(&core)));
+        if index == 0 {
+            tokio::task::spawn_local(records::sweep_everything(CoreHandle::new(Rc::clone(&core))));
+        }
         let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), messages));
         let ticks = tokio::task::spawn_local(run_ticks(Rc::clone(&core)));
         let serve = async {

@@ -1,1 +1,79 @@
-//! Not written yet.
+//! The front of typed records: requests of three families of URLs, translated to operations of
+//! `millrace_api` and to changes of the registry, and their replies back.
+//!
+//! | family | URLs | errors |
+//! |---|---|---|
+//! | native | `/records/…`, `/schemas/…` | problem documents |
+//! | classic | `/{type}/get/{id}` and its like, `/putschema/{type}`, `/delschema/{type}` | problem documents |
+//! | registry | `/subjects/…`, `/schemas/ids/…`, `/config`, `/mode`, `/compatibility/…` | the Confluent Schema Registry's |
+//!
+//! Promises: a request that is malformed reaches no record; what reads one record costs no more
+//! allocation than a call. Knows the `http` crate's words (statuses, headers), but no server: the
+//! front that listens (`millrace-http`) hands over whole requests, and drives [`ChangeStream`].
+//! Holds nothing but what is cheaper to have at hand on each core ([`Records`]). Must not depend on
+//! the node, shards or the store.
+
+mod body;
+mod changes;
+mod classic;
+mod condition;
+mod local;
+mod media;
+mod operation;
+mod read;
+mod registry;
+mod request;
+mod types;
+pub mod url;
+mod write;
+
+use millrace_api::{Backend, Principal};
+use millrace_base::Error;
+
+pub use changes::{ChangeStream, error_event};
+pub use classic::error_headers;
+pub use condition::tag_value;
+pub use local::Records;
+pub use media::wants_events;
+pub use operation::{Family, Operation};
+pub use registry::registry_error;
+pub use request::{Reply, Request, Seen};
+
+impl Records {
+    /// Answers any operation; one for which [`Operation::is_read`] holds is cheaper through
+    /// [`Records::read`].
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub async fn answer<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        operation: Operation,
+        mut request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        match operation {
+            Operation::GetRecord => self.read(backend, who, false, &mut request).await,
+            Operation::ClassicGet => self.read(backend, who, true, &mut request).await,
+            Operation::PutRecord => self.put(backend, who, request).await,
+            Operation::PatchRecord => self.patch(backend, who, request).await,
+            Operation::DeleteRecord => self.delete(backend, who, request).await,
+            Operation::FindRecords => self.find(backend, who, request).await,
+            Operation::GetRecords => self.get_many(backend, who, request).await,
+            Operation::RecordChanges => self.changes(backend, who, request).await,
+            Operation::Schemas if !is_registry_list(&request) => self.types(backend, request).await,
+            Operation::GetSchema => self.get_type(backend, request).await,
+            Operation::PutSchema => self.put_type(backend, who, request).await,
+            Operation::DeleteSchema => self.delete_type(backend, who, request, false).await,
+            Operation::SweepRecords => self.sweep(backend, who, request).await,
+            _ if operation.family() == Family::Classic => self.classic(backend, who, operation, request).await,
+            _ => self.registry_operation(backend, who, operation, request).await,
+        }
+    }
+}
+
+/// Whether `GET /schemas` is asked by a client of the Schema Registry: it says so in `Accept`, or
+/// asks for what only that one has.
+fn is_registry_list(request: &Request<'_>) -> bool {
+    request.query.is_some_and(|query| !query.is_empty()) || media::wants_registry(&request.headers)
+}

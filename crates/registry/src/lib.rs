@@ -1,1 +1,76 @@
-//! Not written yet.
+//! The schema registry and the settings of record types: one pure state, and its changes.
+//!
+//! It is the source of the built-in app `records`. The engine (`func-records`) loads types, schemas,
+//! indexes and triggers from it; the front (`records`) reads it, changes it and replaces it whole.
+//!
+//! ```text
+//! let mut registry = Registry::from_files(&files)?;        // no files: an empty registry
+//! let registered = registry.register("orders-value", &NewSchema::avro(text))?;
+//! let files = registry.to_files();                         // same registry, same bytes
+//! ```
+//!
+//! A change either happens whole or answers a [`Refusal`] and leaves the registry as it was. Whether
+//! it changed anything at all tells `==` with a clone from before.
+//!
+//! | read | |
+//! |---|---|
+//! | [`Registry::subjects`], [`Registry::versions`], [`Registry::version`], [`Registry::all_versions`] | what is registered |
+//! | [`Registry::schema`], [`Registry::versions_with`], [`Registry::referenced_by`] | by a schema's id |
+//! | [`Registry::lookup`], [`Registry::test_compatibility`] | a schema that may be registered or not |
+//! | [`Registry::compatibility`], [`Registry::effective_compatibility`], [`Registry::mode`], [`Registry::effective_mode`] | rules |
+//! | [`Registry::types`], [`Registry::record_type`] | types: a [`RecordType`] has settings, the current schema, every version, numbered indexes |
+//!
+//! | change | |
+//! |---|---|
+//! | [`Registry::register`], [`Registry::delete_version`], [`Registry::delete_subject`] | as the Confluent Schema Registry does |
+//! | [`Registry::set_compatibility`], [`Registry::set_mode`] | global, or of one subject |
+//! | [`Registry::put_type`] | schema, compatibility and settings of a type, any of them, in one change |
+//! | [`Registry::put_trigger`], [`Registry::delete_trigger`] | one trigger |
+//! | [`Registry::put_classic_schema`] | the classic `putschema` |
+//! | [`Registry::delete_type`] | a type with its schemas |
+//!
+//! A [`Refusal`] becomes a [`millrace_base::Error`] by `?` or `into()`; its [`RefusalKind::number`] is
+//! the error code of the Confluent Schema Registry.
+//!
+//! # Rules
+//!
+//! - A schema has one id wherever it is registered. Ids and, within a type's name, index numbers are never
+//!   given twice, whatever was deleted in between (only the mode `IMPORT` takes ids as they come). Two texts are the same schema if they differ only in what
+//!   Avro's own parser does not keep: whitespace, the order of attributes, how a name's namespace is written.
+//!   Documentation, defaults and other properties count.
+//! - The text is kept as it was sent, unless it was to be normalised or one type was picked out of a file of several.
+//! - References are pinned: to a version, never to "latest". What is referred to is not deleted.
+//! - A subject is a *type* once it has settings. Its schemas are records; its indexes and triggers must fit
+//!   each new version. All its versions stay, the deleted ones too, as long as it is a type: records may
+//!   still be written with them.
+//! - Deleting a type takes its settings and deletes its versions softly, so what may still be stored can be
+//!   read if the type comes back.
+//! - The classic `putschema` checks compatibility only if a level was set for the subject or for all. With
+//!   none set it replaces the schema whatever it was, as the old server did. It makes types with
+//!   `"create": "touch"`; of a type that exists, it changes only the schema and, if given, the time to live.
+//!
+//! Promises: the same files and changes give the same registry, byte for byte; nothing here panics on what a
+//! stranger wrote. Must not do I/O or know HTTP.
+
+mod change;
+mod compatibility;
+mod files;
+mod level;
+mod normal;
+mod place;
+mod read;
+mod refusal;
+mod settings;
+mod state;
+mod stored;
+mod types;
+
+pub use level::{Level, Mode};
+pub use read::{Against, NewSchema, Registered, SchemaVersion, Shown, VersionNumber};
+pub use refusal::{Refusal, RefusalKind};
+pub use settings::{
+    ChangesSettings, Create, IndexSettings, Reference, TriggerSettings, TypeChange, TypeSettings, When, is_type_name,
+};
+pub use state::Registry;
+pub use stored::StoredSchema;
+pub use types::{NumberedIndex, PutType, RecordType};

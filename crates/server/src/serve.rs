@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use millrace_fetch::HttpFetcher;
 use millrace_func::App;
 use millrace_func_js::{Clocks, JsEngine};
+use millrace_func_records::RecordsEngine;
 use millrace_http::Front;
 use millrace_io::{Clock, RealClock, thread_cpu_ns};
 use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, app_from_folder};
@@ -54,7 +55,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     millrace_http::check_listener(settings.http, front.has_keys())?;
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
-    let engine: EngineMaker = Arc::new(|| Box::new(JsEngine::new(clocks())));
+    let engine: EngineMaker = Arc::new(|shard_count| Box::new(RecordsEngine::new(JsEngine::new(clocks()), shard_count)));
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
     let node = Node::start(settings.node.clone(), apps, engine, fetcher, fronts(listeners, front), metrics)?;
     Ok(node)

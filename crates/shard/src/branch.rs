@@ -121,6 +121,12 @@ impl Branches {
     pub(crate) fn undecided(&self) -> usize {
         self.undecided.len()
     }
+
+    /// The entities that such parts will have written, if they are committed.
+    pub(crate) fn undecided_writes(&self) -> impl Iterator<Item = &EntityKey> {
+        let writes = self.undecided.values().flat_map(|undecided| &undecided.part.writes);
+        writes.filter(|write| write.value.is_some()).map(|write| &write.entity)
+    }
 }
 
 impl Transaction {

@@ -6,22 +6,26 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    FetchRequest, Frame, HandlerKind, Host, Limits, LogLevel, Message, NestedCall, Offload, OperationId, Program,
-    ScanRequest, StepStart,
+    FetchRequest, Frame, HandlerKind, Host, Limits, Loaded, LogLevel, Message, NestedCall, Offload, OperationId,
+    Program, ScanRequest, StepStart,
 };
 use millrace_store::{Store, StoreError};
 
+use crate::branch::Branches;
 use crate::outgoing::{Outgoing, signal_target};
+use crate::records::{KeyRange, entity_keys, record_call};
 use crate::request::{InvocationId, OffloadTicket, Origin, RequestInfo, Sequence};
 use crate::transaction::{Action, Parent, PendingCall, Role, Transaction, Undo};
 use crate::world::World;
 
-/// Where a transaction lives: the shard's id, its store, and how many shards there are.
+/// Where a transaction lives: the shard's id, its store, and what others have prepared there.
 pub(crate) struct Home<'a> {
     pub shard: ShardId,
     pub store: &'a mut Store,
+    pub branches: &'a Branches,
 }
 
 pub(crate) struct TurnHost<'a, 'w> {
@@ -80,6 +84,18 @@ impl TurnHost<'_, '_> {
             let owner = self.transaction.frame(self.frame).map(|state| state.instance);
             self.transaction.undo.push((owner, Undo::Write { touched, field: field.into(), before }));
         }
+    }
+
+    /// The app version that the frame runs in.
+    fn program(&self) -> Program {
+        self.transaction.frame(self.frame).map_or(self.transaction.program, |state| state.program)
+    }
+
+    /// How large a field's value may be: each app says so for its own entities.
+    fn value_bytes(&self) -> usize {
+        let own = Some(self.program()).filter(|program| *program != self.transaction.program);
+        let loaded = own.and_then(|program| self.world.catalog.program(program));
+        loaded.map_or(self.transaction.limits.value_bytes, |loaded| loaded.limits.value_bytes)
     }
 
     fn check_may_send(&self) -> Result<(), Error> {
@@ -141,14 +157,15 @@ impl TurnHost<'_, '_> {
         self.check_may_write()?;
         let touched = self.entity()?;
         let size_bytes = value.as_ref().map_or(0, |value| value.encoded().len());
+        let value_bytes = self.value_bytes();
         let app_limits = &self.transaction.limits;
         let over =
             |what: &str, limit: usize| Err(Error::new(ErrorCode::SizeLimit, format!("{what} is over {limit} bytes")));
         if field.len() > limits::FIELD_BYTES {
             return over("a field's name", limits::FIELD_BYTES);
         }
-        if size_bytes > app_limits.value_bytes {
-            return over(&format!("the value of field {:?}", String::from_utf8_lossy(field)), app_limits.value_bytes);
+        if size_bytes > value_bytes {
+            return over(&format!("the value of field {:?}", String::from_utf8_lossy(field)), value_bytes);
         }
         if self.transaction.write_count >= app_limits.writes_per_call {
             let message = format!("more than {} writes in one transaction", app_limits.writes_per_call);
@@ -206,6 +223,35 @@ impl Host for TurnHost<'_, '_> {
         Ok(rows)
     }
 
+    fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
+        self.entity()?;
+        let program = self.program();
+        let Some(home) = &mut self.home else {
+            return Err(refused("a route has no shard of its own: reach entities with ctx.call"));
+        };
+        let loaded = world_program(self.world, program)?;
+        let service = loaded.services.get(usize::from(service));
+        let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
+        let (app, service) = (&loaded.app, &service.name);
+        let range = KeyRange { app, service, prefix, after, limit: limit.min(limits::SCAN_ROWS) };
+        let (found, seen) = entity_keys(home, self.transaction, &range).map_err(|error| store_failed(&error))?;
+        self.transaction.seen = self.transaction.seen.max(seen);
+        Ok(found)
+    }
+
+    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        let own = self.entity().ok().map(|index| self.transaction.touched[index].entity.parts().key);
+        // Any shard can answer. A repeated route has to choose the same, or it would not find its
+        // own outcome.
+        let any = || {
+            let origin = &self.transaction.origin;
+            origin.route_key().unwrap_or(origin.info().nonce).to_string().into_bytes()
+        };
+        let key = if operation.is_about_type() { own.unwrap_or_else(any) } else { id.to_vec() };
+        let call = record_call(self.program(), type_name, key, operation, self.world)?;
+        self.call(call)
+    }
+
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
         let state = self.transaction.frame(self.frame).ok_or_else(|| refused("the call has ended"))?;
         let depth_limit = self.transaction.limits.call_depth;
@@ -246,6 +292,10 @@ impl Host for TurnHost<'_, '_> {
 
     fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error> {
         self.check_may_send()?;
+        if self.program() != self.transaction.program {
+            // It would go out in the caller's name, whose workflows are none of the callee's business.
+            return Err(refused("what runs for a record sends no signals: have a message do it"));
+        }
         let to = signal_target(invocation, self.shard_count)?;
         check_key(name.as_bytes())?;
         let size_bytes = name.len() + payload.len();
@@ -309,12 +359,17 @@ impl Host for TurnHost<'_, '_> {
     }
 
     fn log(&mut self, level: LogLevel, line: &str) {
-        let loaded = self.world.catalog.program(self.transaction.program);
+        let loaded = self.world.catalog.program(self.program());
         let app = loaded.map_or("", |loaded| loaded.app.as_str());
         let entity = self.transaction.frame(self.frame).and_then(|state| state.entity);
         let service = entity.map(|index| self.transaction.touched[index].entity.parts().service).unwrap_or_default();
         self.world.outputs.log(app, &service, level, line);
     }
+}
+
+fn world_program<'w>(world: &World<'w>, program: Program) -> Result<&'w Loaded, Error> {
+    let gone = || Error::new(ErrorCode::UnknownApp, "the app is not loaded any more");
+    world.catalog.program(program).ok_or_else(gone)
 }
 
 /// Refuses keys that are too long to be kept in memory for every entity.
@@ -365,10 +420,10 @@ pub(crate) fn check_idempotency_key(info: &RequestInfo) -> Result<(), Error> {
 /// What a message takes in an entry beside key and input, about.
 const MESSAGE_BYTES: usize = 64;
 
-type Row = (Vec<u8>, Value);
+pub(crate) type Row = (Vec<u8>, Value);
 
 /// Merges the transaction's buffered writes over the store's rows, in field order.
-fn merged_scan(
+pub(crate) fn merged_scan(
     store: &mut Store,
     touched: &crate::transaction::Touched,
     request: &ScanRequest,

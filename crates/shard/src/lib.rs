@@ -27,6 +27,7 @@ mod locks;
 mod outcomes;
 mod outgoing;
 mod peer;
+mod records;
 mod request;
 mod retry;
 mod run;

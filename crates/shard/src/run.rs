@@ -94,7 +94,7 @@ impl Shard {
     ) -> Step {
         let engine = world.engine;
         let shard_count = self.options.shard_count;
-        let home = Some(Home { shard: self.options.shard, store: &mut self.store });
+        let home = Some(Home { shard: self.options.shard, store: &mut self.store, branches: &self.branches });
         let mut host = TurnHost { home, shard_count, transaction, world, frame };
         run(engine, &mut host)
     }

@@ -576,7 +576,7 @@ impl Shard {
             Origin::Message { .. } | Origin::Read { .. } => false,
         };
         self.parked.values().any(|parked| of(&parked.origin))
-            || self.suspended.values().any(|suspended| suspended.transaction.program == program)
+            || self.suspended.values().any(|suspended| suspended.transaction.needs_program(program))
             || self.workflows.need(program)
     }
 

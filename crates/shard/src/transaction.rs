@@ -70,6 +70,8 @@ pub(crate) enum Role {
 pub(crate) struct FrameState {
     pub frame: Frame,
     pub instance: Instance,
+    /// The app version it runs in: the caller's, but for operations on records.
+    pub program: Program,
     /// Index into `Transaction::touched`; a route has no entity.
     pub entity: Option<usize>,
     pub kind: HandlerKind,
@@ -122,7 +124,7 @@ impl Action {
 
 pub(crate) struct Transaction {
     pub origin: Origin,
-    /// The app version all its frames run in: calls stay within one app.
+    /// The app version its root runs in. Calls stay within one app, but for operations on records.
     pub program: Program,
     pub limits: Limits,
     /// Frames that run or wait, in the order they were started.
@@ -252,6 +254,7 @@ impl Transaction {
         self.add_frame(FrameState {
             frame: world.frames.take(),
             instance: world.take_nonce(),
+            program: self.program,
             entity,
             kind,
             parent: None,
@@ -272,6 +275,7 @@ impl Transaction {
         self.add_frame(FrameState {
             frame: world.frames.take(),
             instance: world.take_nonce(),
+            program: call.call.handler.program,
             entity: Some(entity),
             kind,
             parent: Some(call.parent),
@@ -410,6 +414,16 @@ impl Transaction {
         for index in removed_messages {
             self.messages.remove(index);
         }
+    }
+
+    /// Whether something of `program` runs in it or is about to.
+    pub(crate) fn needs_program(&self, program: Program) -> bool {
+        let is_called = |call: &PendingCall| call.call.handler.program == program;
+        let is_next = |action: &Action| matches!(action, Action::Call(call) if is_called(call));
+        self.program == program
+            || self.frames.iter().any(|state| state.program == program)
+            || self.blocked.iter().any(|(_, call)| is_called(call))
+            || self.ready.iter().any(is_next)
     }
 
     /// Whether committing would change anything.

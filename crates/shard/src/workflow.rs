@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
+use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, fingerprint, limits, shard_of_key};
 use millrace_format::{JournalRow, StepKind, WorkflowRecord};
 use millrace_func::{
@@ -24,6 +25,7 @@ use millrace_func::{
 
 use crate::host::{check_callee, check_input, may_fetch, refused};
 use crate::outgoing::{Outgoing, signal_target};
+use crate::records::record_call;
 use crate::request::{InvocationId, Sequence};
 use crate::world::World;
 
@@ -392,6 +394,16 @@ impl Host for WorkflowHost<'_, '_> {
 
     fn scan(&mut self, _request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
         only_through_handlers()
+    }
+
+    fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
+        only_through_handlers()
+    }
+
+    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        let key = if operation.is_about_type() { self.workflow.record.key.clone() } else { id.to_vec() };
+        let call = record_call(self.workflow.handler.program, type_name, key, operation, self.world)?;
+        self.call(call)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {

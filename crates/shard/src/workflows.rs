@@ -75,7 +75,8 @@ impl Workflows {
 
     /// Whether something of `program` is under way.
     pub(crate) fn need(&self, program: millrace_func::Program) -> bool {
-        self.live.values().any(|workflow| workflow.handler.program == program)
+        let calls = |open: &Open| matches!(&open.work, Work::Call(call) if call.handler.program == program);
+        self.live.values().any(|workflow| workflow.handler.program == program || workflow.open.values().any(calls))
     }
 
     /// Workflows that have not ended.

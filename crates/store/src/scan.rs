@@ -148,8 +148,22 @@ impl Store {
         after: Option<&EntityKey>,
         limit: usize,
     ) -> Result<Vec<EntityKey>, StoreError> {
+        self.scan_entities_seen(prefix, after, limit).map(|(found, _)| found)
+    }
+
+    /// As [`Store::scan_entities`], with the LSN that a reply which depends on the answer must wait
+    /// for: that of the newest write, deletions included, to any entity in the range looked at.
+    ///
+    /// # Errors
+    /// As for [`Store::scan_entities`].
+    pub fn scan_entities_seen(
+        &mut self,
+        prefix: &[u8],
+        after: Option<&EntityKey>,
+        limit: usize,
+    ) -> Result<(Vec<EntityKey>, Lsn), StoreError> {
         if limit == 0 {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Lsn::ZERO));
         }
         // Not the successor of the key itself: the rows of `after` begin with it.
         let low = match after.and_then(|after| prefix_end(after.as_bytes())) {
@@ -157,26 +171,25 @@ impl Store {
             _ => prefix.to_vec(),
         };
         let high = prefix_end(prefix);
-        let clean = if self.checkpoint_empty { Vec::new() } else { self.clean_entities(&low, high.as_deref(), limit)? };
-        let mut clean = clean.into_iter().peekable();
-        let mut found = Vec::new();
+        let mut written: Vec<(EntityKey, Lsn, bool)> = Vec::new();
+        let mut live = 0;
         let below_high = |key: &[u8]| high.as_deref().is_none_or(|high| key < high);
-        let mut dirty = self.dirty.from(&low).take_while(|(key, _)| below_high(key)).peekable();
-        while found.len() < limit {
-            let take_clean = match (clean.peek(), dirty.peek()) {
-                (None, None) => break,
-                (Some(clean), Some((dirty, _))) => clean.as_bytes() < &***dirty,
-                (clean, _) => clean.is_some(),
-            };
-            if take_clean {
-                found.extend(clean.next());
-            } else if let Some((key, index)) = dirty.next()
-                && self.is_live(index)?
-            {
-                found.extend(EntityKey::split_from(key).map(|(key, _)| key));
+        for (key, index) in self.dirty.from(&low).take_while(|(key, _)| below_high(key)) {
+            let Some((key, _)) = EntityKey::split_from(key) else { continue };
+            let is_live = self.is_live(index)?;
+            live += usize::from(is_live);
+            written.push((key, self.entities[index].last_write, is_live));
+            if live >= limit {
+                break;
             }
         }
-        Ok(found)
+        // What comes after as many as are asked for cannot be on the page.
+        let high = match written.last() {
+            Some((last, ..)) if live >= limit => Some(last.as_bytes().to_vec()),
+            _ => high,
+        };
+        let clean = if self.checkpoint_empty { Vec::new() } else { self.clean_entities(&low, high.as_deref(), limit)? };
+        Ok(merge_entities(clean, written, limit))
     }
 
     /// Entities with a row, but for the dirty ones, whose rows do not decide. Up to `limit`.
@@ -235,6 +248,30 @@ impl Store {
             }
         }
     }
+}
+
+/// The first `limit` of the clean entities and the live ones of those written, and the newest write
+/// up to the last of them.
+fn merge_entities(clean: Vec<EntityKey>, written: Vec<(EntityKey, Lsn, bool)>, limit: usize) -> (Vec<EntityKey>, Lsn) {
+    let (mut found, mut seen) = (Vec::new(), Lsn::ZERO);
+    let mut clean = clean.into_iter().peekable();
+    let mut written = written.into_iter().peekable();
+    while found.len() < limit {
+        let take_clean = match (clean.peek(), written.peek()) {
+            (Some(clean), Some((written, ..))) => clean < written,
+            (clean, _) => clean.is_some(),
+        };
+        if take_clean {
+            found.extend(clean.next());
+            continue;
+        }
+        let Some((key, lsn, is_live)) = written.next() else { break };
+        seen = seen.max(lsn);
+        if is_live {
+            found.push(key);
+        }
+    }
+    (found, seen)
 }
 
 fn low_bound(prefix: &[u8], after: Option<&[u8]>) -> Vec<u8> {

@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
     Engine, FetchRequest, Frame, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, ScanRequest, Start,
     Step, StepStart,
 };
 
-use super::{State, World};
+use super::{Asked, State, World};
 
 pub const INVOCATION: &str = "invocation-1";
 
@@ -38,6 +39,7 @@ pub struct Journal {
 
 enum Work {
     Call(NestedCall),
+    Record(Asked),
     Offload(Offload),
     Fetch(FetchRequest),
     Sleep,
@@ -111,6 +113,15 @@ impl Host for WorkflowHost<'_> {
 
     fn scan(&mut self, _: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
         refuse()
+    }
+
+    fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
+        refuse()
+    }
+
+    fn record(&mut self, name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        let asked = Asked::new(name, id, operation);
+        self.begin(format!("{asked:?}"), Work::Record(asked))
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -261,6 +272,7 @@ impl World {
     fn perform(&mut self, work: Work) -> Result<Bytes, Error> {
         match work {
             Work::Call(call) => self.call_as(call),
+            Work::Record(asked) => self.state.record(asked),
             Work::Offload(work) => work.run(),
             Work::Fetch(request) => self.state.fetch(request),
             Work::Sleep => Ok(Bytes::from_static(b"null")),

@@ -9,10 +9,12 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
+use millrace_api::{RecordOperation, RecordReply, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
     App, Engine, FetchPolicy, FetchRequest, Frame, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Output, Program, RouteId, ScanRequest, Start, Step, StepStart,
+    Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, RouteId, ScanRequest, Start, Step,
+    StepStart,
 };
 use millrace_func::{HeaderSource, RouteReply};
 use millrace_func_js::{Clocks, JsEngine};
@@ -33,6 +35,26 @@ pub fn clocks() -> Clocks {
 
 pub type Fields = BTreeMap<Vec<u8>, Value>;
 
+/// An operation on a record, as a function asked for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    pub name: String,
+    pub id: Vec<u8>,
+    operation: Bytes,
+}
+
+impl Asked {
+    pub fn new(name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Self {
+        Self { name: name.to_owned(), id: id.to_vec(), operation: operation.to_bytes() }
+    }
+
+    pub fn operation(&self) -> RecordOperation<'_> {
+        RecordOperation::from_bytes(&self.operation).expect("encoded above")
+    }
+}
+
+pub type Records = fn(&Asked) -> Result<RecordReply, Error>;
+
 pub type Outside = fn(&FetchRequest) -> Result<String, Error>;
 
 /// Everything but the engine.
@@ -44,6 +66,9 @@ pub struct State {
     pub fetched: Vec<FetchRequest>,
     /// What the servers outside answer, as the host's JSON.
     pub outside: Option<Outside>,
+    pub asked: Vec<Asked>,
+    /// What the records answer.
+    pub records: Option<Records>,
     /// Signals that nobody has taken: invocation, name, payload.
     pub signals: VecDeque<(String, String, Bytes)>,
     pub seed: u64,
@@ -53,6 +78,7 @@ pub struct State {
 /// What a frame asked for and has not got.
 pub enum Pending {
     Call(NestedCall),
+    Record(Asked),
     Offload(Offload),
     Fetch(FetchRequest),
 }
@@ -62,6 +88,12 @@ fn workflows_only<T>(what: &str) -> Result<T, Error> {
 }
 
 impl State {
+    pub fn record(&mut self, asked: Asked) -> Result<Bytes, Error> {
+        let answer = self.records.expect("records")(&asked);
+        self.asked.push(asked);
+        answer.map(|reply| reply.to_bytes())
+    }
+
     pub fn fetch(&mut self, request: FetchRequest) -> Result<Bytes, Error> {
         let answer = self.outside.expect("a server outside")(&request);
         self.fetched.push(request);
@@ -115,6 +147,17 @@ impl Host for FrameHost<'_> {
             field.starts_with(&request.prefix) && request.after.as_ref().is_none_or(|after| *field > after)
         });
         Ok(rows.take(request.limit).map(|(field, value)| (field.clone(), value.clone())).collect())
+    }
+
+    fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
+        Err(Error::new(ErrorCode::FunctionFailed, "JavaScript has no keys"))
+    }
+
+    fn record(&mut self, name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        if self.is_query && operation.handler() == WRITE_HANDLER {
+            return Err(Error::new(ErrorCode::FunctionFailed, "a query can call queries only"));
+        }
+        Ok(self.begin(Pending::Record(Asked::new(name, id, operation))))
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -223,7 +266,13 @@ pub struct World {
 
 pub fn app(files: &[(&str, &str)], limits: Limits) -> App {
     let files = files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect();
-    App { name: Name::new("app").expect("a name"), files, limits, fetch: FetchPolicy::default() }
+    App {
+        name: Name::new("app").expect("a name"),
+        files,
+        limits,
+        fetch: FetchPolicy::default(),
+        records: RecordPolicy::default(),
+    }
 }
 
 /// Loads an app that must be refused.
@@ -325,6 +374,7 @@ impl World {
             }
             let (operation, what) = pending.remove(0);
             let result = match what {
+                Pending::Record(asked) => self.state.record(asked),
                 Pending::Call(call) => self.call_id(call.handler, &call.key, &call.input).map(Bytes::from),
                 Pending::Offload(work) => work.run(),
                 Pending::Fetch(request) => self.state.fetch(request),

@@ -2,6 +2,8 @@
 //! it is told to.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod records;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_api::{
     AppFile, AppInfo, Backend, CallRequest, DeadLetter, Error, ErrorCode, Health, Invocation, InvocationStatus,
-    InvocationsRequest, JournalStep, Page, Permission, Principal, RouteReply, RouteRequest, SendRequest, StateReply,
-    StateRequest, Target, WorkflowState,
+    InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, RouteReply, RouteRequest,
+    SendRequest, StateReply, StateRequest, SystemApp, Target, WorkflowState,
 };
 use millrace_http::{Front, Options, Timeouts, serve};
 use prometheus_client::registry::Registry;
@@ -40,6 +42,7 @@ pub struct MockShared {
     pub deployed: Mutex<Vec<(String, Vec<AppFile>)>>,
     /// What the operations on workflows and dead letters were asked, one line each.
     pub asked: Mutex<Vec<String>>,
+    pub records: records::MockRecords,
 }
 
 impl MockShared {
@@ -222,6 +225,9 @@ impl Backend for MockBackend {
 
     async fn route(&self, who: &Principal, request: RouteRequest) -> Result<RouteReply, Error> {
         authorize(who, request.app.as_deref(), &request.service)?;
+        if request.service == "personinfo" {
+            return Err(Error::new(ErrorCode::UnknownService, "no app has it"));
+        }
         let reply = |status, headers: &[(&str, &str)], body: Bytes| {
             let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             Ok(RouteReply { status, headers, body })
@@ -296,6 +302,40 @@ impl Backend for MockBackend {
         Ok(vec![AppInfo { name: "main".to_owned(), version: 3, services: Vec::new() }])
     }
 
+    async fn record(&self, who: &Principal, request: RecordRequest<'_>) -> Result<RecordReply, Error> {
+        self.shared.note(records::line(&request));
+        self.shared.records.record(who, request)
+    }
+
+    async fn system_app(&self, _: &Principal, app: &str) -> Result<SystemApp, Error> {
+        assert_eq!(app, millrace_api::RECORDS_APP);
+        Ok(self.shared.records.system_app())
+    }
+
+    async fn replace_system_app(
+        &self,
+        who: &Principal,
+        _: &str,
+        expected_version: u64,
+        files: Vec<AppFile>,
+    ) -> Result<u64, Error> {
+        assert!(who.may(Permission::Deploy), "the front has seen to it");
+        self.shared.records.replace(expected_version, files)
+    }
+
+    async fn record_sweep(&self, _: &Principal, type_name: &str) -> Result<(), Error> {
+        self.shared.note(format!("sweep {type_name}"));
+        Ok(())
+    }
+
+    async fn has_records(&self, _: &Principal, type_name: &str) -> Result<bool, Error> {
+        Ok(type_name == "used")
+    }
+
+    fn is_record_type(&self, name: &str) -> bool {
+        ["personinfo", "account", "none"].contains(&name)
+    }
+
     fn health(&self) -> Health {
         Health {
             is_serving: !self.shared.is_down.load(Ordering::SeqCst),
@@ -340,6 +380,18 @@ impl Server {
             local.block_on(&runtime, serve(listener, on_core, front_of_core, shutdown)).expect("served");
         });
         Self { address, backend, front, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// What the backend was asked since the last time.
+    pub fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.backend.shared.asked.lock().expect("no panic"))
+    }
+
+    /// The only thing the backend was asked since the last time.
+    pub fn asked_one(&self) -> String {
+        let asked = self.asked();
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        asked.into_iter().next().unwrap_or_default()
     }
 
     pub fn connect(&self) -> Client {

@@ -15,9 +15,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, RwLock};
 
+use millrace_api::SystemApp;
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_func::{Engine, Fetcher};
 use millrace_io::Clock;
@@ -54,6 +55,10 @@ pub(crate) struct Shared {
     /// Each shard's checkpointed LSN.
     pub checkpointed: Vec<AtomicU64>,
     pub apps: AppStore,
+    /// Built-in apps as they are now. Read by what manages them only.
+    pub system_apps: RwLock<BTreeMap<String, SystemApp>>,
+    /// For each shard, a key that is placed there.
+    pub shard_keys: Vec<Vec<u8>>,
     pub fetcher: Arc<dyn Fetcher>,
     /// One deployment at a time.
     pub deploying: tokio::sync::Mutex<DeployState>,

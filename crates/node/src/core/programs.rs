@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millrace_api::RESERVED_SERVICES;
+use millrace_api::{RECORDS_APP, RESERVED_SERVICES};
 use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{App, Catalog, HandlerId, HandlerKind, Loaded, Program, RouteId, Service};
 
@@ -67,8 +67,10 @@ impl Core {
     pub(crate) fn load(&mut self, deployment: u32, app: &App) -> Result<(), Error> {
         let program = self.engine.load(app)?;
         let services = self.engine.services(program);
+        let is_built_in = app.name.as_str() == RECORDS_APP;
         let reserved = services.iter().find(|service| RESERVED_SERVICES.contains(&service.name.as_str()));
-        if let Some(service) = reserved {
+        // The services of the built-in app are reached by other paths.
+        if let Some(service) = reserved.filter(|_| !is_built_in) {
             self.engine.unload(program);
             let message = format!("{}: paths of the server's own begin with this name; choose another", service.name);
             return Err(Error::new(ErrorCode::AppRefused, message));
@@ -76,15 +78,15 @@ impl Core {
         let version = version_of(app);
         let is_workflow = |(_, kind): &(Name, HandlerKind)| *kind == HandlerKind::Workflow;
         // What a workflow runs in has to be there until it ends, whatever is deployed meanwhile.
-        if self.index == 0 && services.iter().any(|service| service.handlers.iter().any(is_workflow)) {
+        if self.index == 0 && !is_built_in && services.iter().any(|service| service.handlers.iter().any(is_workflow)) {
             self.shared.apps.keep_version(app, version).map_err(|error| {
                 self.engine.unload(program);
                 Error::new(ErrorCode::Internal, format!("the app could not be kept on disk: {error}"))
             })?;
         }
         self.programs.numbers.insert(program, self.numbers_of(&app.name, &services));
-        let (limits, fetch) = (app.limits.clone(), app.fetch.clone());
-        let loaded = Loaded { app: app.name.clone(), version, limits, fetch, services };
+        let (limits, fetch, records) = (app.limits.clone(), app.fetch.clone(), app.records.clone());
+        let loaded = Loaded { app: app.name.clone(), version, limits, fetch, records, services };
         self.programs.catalog.add(program, loaded);
         self.programs.by_deployment.insert(deployment, program);
         self.programs.by_program.insert(program, deployment);

@@ -1,5 +1,7 @@
 //! A contest: sides that run in alternation, and what is aimed at between two of them.
 
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use millrace_client::bench::{Plan, run};
@@ -8,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::cells::{Measured, Rounds};
 use crate::machine::median;
 use crate::server::{Kind, Server, Setup};
-use crate::transactions::workload::Workload;
 use crate::{Outcome, fsync};
 
 /// Which figure of two sides is compared, first over second.
@@ -24,6 +25,27 @@ pub enum Figure {
     Tail,
 }
 
+/// What a server is asked while it is measured.
+pub trait Load: std::fmt::Debug {
+    /// Puts there what the requests need.
+    ///
+    /// # Errors
+    /// If the server refuses any of it.
+    fn prepare(&self, server: &Server, setup: &Setup) -> Outcome<()>;
+
+    /// What a load generator does with it; the caller sets connections, rate and times.
+    ///
+    /// # Errors
+    /// If the request cannot be built.
+    fn plan(&self, name: &str, server: &Server) -> Outcome<Plan>;
+
+    /// Says what is wrong with the state once all replies are in, if anything is.
+    ///
+    /// # Errors
+    /// If the state is not what it must be, or cannot be read.
+    fn audit(&self, address: SocketAddr) -> Outcome<()>;
+}
+
 /// One server under one load.
 #[derive(Clone, Debug)]
 pub struct Contestant {
@@ -32,7 +54,7 @@ pub struct Contestant {
     /// The server.
     pub kind: Kind,
     /// What it is asked.
-    pub workload: Workload,
+    pub workload: Rc<dyn Load>,
     /// Over how many connections.
     pub connections: usize,
     /// The server's CPUs, where they are not those of the others.
@@ -40,13 +62,6 @@ pub struct Contestant {
 }
 
 impl Contestant {
-    /// Millrace on one core.
-    #[must_use]
-    pub fn millrace(name: &str, durability: &'static str, workload: Workload, connections: usize) -> Self {
-        let kind = Kind::Millrace { app: workload.folder(), durability, cores: 1 };
-        Self { name: name.to_owned(), kind, workload, connections, cpus: None }
-    }
-
     /// The server, with what the requests need.
     ///
     /// # Errors
@@ -56,7 +71,7 @@ impl Contestant {
             Some(cpus) => Server::start(&self.kind, &Setup { server_cpus: cpus.to_owned(), ..setup.clone() }),
             None => Server::start(&self.kind, setup),
         }?;
-        self.workload.prepare(server.address)?;
+        self.workload.prepare(&server, setup)?;
         Ok(server)
     }
 
@@ -67,6 +82,7 @@ impl Contestant {
     pub fn plan(&self, server: &Server, setup: &Setup, duration: Duration, warm_up: Duration) -> Outcome<Plan> {
         let mut plan = self.workload.plan(&self.name, server)?;
         plan.connections = self.connections;
+        plan.threads = setup.load_cpus.len().clamp(1, self.connections);
         plan.duration = duration;
         plan.warm_up = warm_up;
         plan.cpus.clone_from(&setup.load_cpus);
@@ -106,6 +122,12 @@ pub struct Aim {
     pub first: usize,
     /// The side below the line.
     pub second: usize,
+}
+
+/// The first side against the second, by their places.
+#[must_use]
+pub fn aim(title: &str, figure: Figure, bound: f64, (first, second): (usize, usize)) -> Aim {
+    Aim { title: title.to_owned(), figure, bound, first, second }
 }
 
 /// Sides and aims.
@@ -306,7 +328,7 @@ pub fn one_line(measured: &Measured) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transactions::workload::App;
+    use crate::transactions::workload::{App, Workload};
 
     fn run(side: &str, round: usize, rate: f64) -> Measured {
         let report = serde_json::from_value(serde_json::json!({

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# run-records.sh: measures typed records and publishes the outcome in docs/benchmarks. Arguments go to
+# the `records` program: --part table --part scaling --part memory --part micro --only ID,… --rounds N
+# --seconds N --records N.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+bench/rivals/postgres-records/install.sh >&2
+exec "$target/release/records" --millrace "$target/release/millrace" --data "$target" "$@"

@@ -1,0 +1,148 @@
+//! Measures typed records beside the bare responder, the durable counter and rivals, by server threads,
+//! in memory and by themselves, and publishes the outcome, losing cells included.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use millrace_bench::Outcome;
+use millrace_bench::arguments::{Surroundings, exit_code};
+use millrace_bench::cells::Rounds;
+use millrace_bench::contest::Origin;
+use millrace_bench::machine::{Machine, load_average, output};
+use millrace_bench::records::contests::contests;
+use millrace_bench::records::document::Document;
+use millrace_bench::records::{memory, micro, scaling};
+use millrace_bench::server::Setup;
+use millrace_bench::table::{Circumstances, Table};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Table,
+    Scaling,
+    Memory,
+    Micro,
+}
+
+#[derive(Parser)]
+#[command(
+    about = "Measure typed records beside rivals, by threads, in memory and by themselves, and publish the outcome"
+)]
+struct Arguments {
+    #[command(flatten)]
+    surroundings: Surroundings,
+    /// The bare responder's binary; beside this one by default.
+    #[arg(long)]
+    limit: Option<PathBuf>,
+    /// The folder of the programs that measure paths and codecs; `examples` beside this one by default.
+    #[arg(long)]
+    programs: Option<PathBuf>,
+    /// What to measure.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "table,scaling,memory,micro")]
+    part: Vec<Part>,
+    /// Only the comparisons with these ids.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds measured per side and round.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Records that memory is measured with.
+    #[arg(long, default_value_t = 3_000_000)]
+    records: u64,
+}
+
+fn main() -> ExitCode {
+    exit_code(&measure(&Arguments::parse()))
+}
+
+fn measure(arguments: &Arguments) -> Outcome<()> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let limit = arguments.limit.clone().unwrap_or_else(|| program.with_file_name("limit"));
+    let setup = arguments.surroundings.setup(limit, None)?;
+    let machine = Machine::here();
+    if machine.cores < 2 {
+        return Err("two CPUs are needed: one for the server, one for the load".to_owned());
+    }
+    let seconds = arguments.seconds.clamp(0.2, 3600.0);
+    let rounds = Rounds {
+        count: arguments.rounds.max(1),
+        duration: Duration::from_secs_f64(seconds),
+        warm_up: Duration::from_secs_f64(seconds.min(1.0)),
+    };
+    let (results, has) = (&arguments.surroundings.results, |part| arguments.part.contains(&part));
+    let mut document = Document::published(results);
+    if has(Part::Table) {
+        measure_table(arguments, &setup, &machine, &rounds, &mut document)?;
+    }
+    if has(Part::Micro) {
+        let programs = arguments.programs.clone().unwrap_or_else(|| program.with_file_name("examples"));
+        let circumstances = circumstances(arguments, "micro", &machine, &rounds);
+        document.micro = Some(micro::measure(&setup, &programs, rounds.count, &circumstances));
+        document.write(results)?;
+    }
+    if has(Part::Scaling) {
+        let circumstances = circumstances(arguments, "scaling", &machine, &rounds);
+        document.scaling = Some(scaling::measure(&setup, &rounds, machine.cores, &circumstances));
+        document.write(results)?;
+    }
+    if has(Part::Memory) {
+        let circumstances = circumstances(arguments, "memory", &machine, &rounds);
+        document.memory = Some(memory::measure(&setup, arguments.records.max(1), &circumstances));
+        document.write(results)?;
+    }
+    Ok(())
+}
+
+fn circumstances(arguments: &Arguments, part: &str, machine: &Machine, rounds: &Rounds) -> Circumstances {
+    let (count, seconds) = (rounds.count, rounds.duration.as_secs_f64());
+    let mut command = format!("make bench-records BENCH=\"--part {part}");
+    match part {
+        "memory" => command.push_str(&format!(" --records {}", arguments.records)),
+        "micro" => command.push_str(&format!(" --rounds {count}")),
+        _ => command.push_str(&format!(" --rounds {count} --seconds {seconds}")),
+    }
+    if part == "table" && !arguments.only.is_empty() {
+        command.push_str(&format!(" --only {}", arguments.only.join(",")));
+    }
+    command.push('"');
+    Circumstances {
+        command,
+        machine: machine.clone(),
+        rounds: if part == "memory" { 1 } else { count },
+        seconds: if matches!(part, "memory" | "micro") { 0.0 } else { seconds },
+        rivals: if part == "table" { rivals() } else { Vec::new() },
+        load_before: load_average(),
+    }
+}
+
+/// Published after each comparison: a run that ends early has not run in vain.
+fn measure_table(
+    arguments: &Arguments,
+    setup: &Setup,
+    machine: &Machine,
+    rounds: &Rounds,
+    document: &mut Document,
+) -> Outcome<()> {
+    let only = &arguments.only;
+    let all = contests();
+    let order: Vec<String> = all.iter().map(|contest| contest.id.clone()).collect();
+    if let Some(unknown) = only.iter().find(|id| !order.contains(id)) {
+        return Err(format!("there is no comparison {unknown:?}; there are {}", order.join(", ")));
+    }
+    let circumstances = circumstances(arguments, "table", machine, rounds);
+    let origin = Origin { command: circumstances.command.clone(), commit: machine.commit.clone() };
+    for contest in all.iter().filter(|contest| only.is_empty() || only.contains(&contest.id)) {
+        let result = contest.run(setup, rounds, &origin);
+        document.table = Some(Table::with(document.table.take(), &circumstances, result, &order));
+        document.write(&arguments.surroundings.results)?;
+    }
+    Ok(())
+}
+
+fn rivals() -> Vec<String> {
+    let postgres = output("sh", &["-c", "/usr/lib/postgresql/*/bin/postgres --version"]);
+    vec![format!("{postgres} behind hyper 1 with tokio-postgres 0.7")]
+}

@@ -1,0 +1,113 @@
+//! The contests: what runs beside what, and what is aimed at.
+
+use std::rc::Rc;
+
+use super::workload::{BENCHMARKED, KEYS, Records, Target, Work};
+use crate::contest::{Contest, Contestant, Figure, aim};
+use crate::server::Kind;
+use crate::transactions::workload::{App, Workload};
+
+/// Connections of the old server's own figures.
+const CLASSIC: usize = 100;
+/// Connections of the contests with the durable counter.
+const MANY: usize = 1024;
+/// Connections of the contests with rivals.
+const RIVALS: usize = 64;
+
+const NODE: Kind = Kind::Records { durability: "fsync", cores: 1, memory_mib: None };
+
+fn side(name: &str, kind: Kind, workload: Records, connections: usize) -> Contestant {
+    Contestant { name: name.to_owned(), kind, workload: Rc::new(workload), connections, cpus: None }
+}
+
+/// All contests, in the order they are published.
+#[must_use]
+pub fn contests() -> Vec<Contest> {
+    let mut all = vec![read(), write()];
+    all.extend([Work::Get, Work::Put, Work::Update].map(rivals));
+    all
+}
+
+fn read() -> Contest {
+    let records = |target| Records { target, work: Work::Get, count: BENCHMARKED };
+    Contest {
+        id: "get".to_owned(),
+        title: "Reading a record".to_owned(),
+        note: "`GET /personinfo/get/1?benchmark_only=10240`, as the old server was measured, and `GET /records/personinfo/{id}` with \
+               an id drawn by the load generator; 10,240 records, put there before. The responder ignores its input and answers `ok`, where a \
+               record is 78 bytes of JSON, and natively has an `ETag`."
+            .to_owned(),
+        sides: vec![
+            side("classic GET", NODE, records(Target::Classic), CLASSIC),
+            side("native GET", NODE, records(Target::Native), CLASSIC),
+            side("bare epoll responder", Kind::Limit, records(Target::Limit), CLASSIC),
+        ],
+        aims: vec![
+            aim("classic GET of one of 10,240 records, server CPU against the bare responder", Figure::Cpu, 1.6, (0, 2)),
+            aim("native GET of one of 10,240 records, server CPU against the bare responder", Figure::Cpu, 1.6, (1, 2)),
+        ],
+    }
+}
+
+fn write() -> Contest {
+    let records = |target, work| Records { target, work, count: KEYS };
+    let counter = Workload::new(App::Counter, false);
+    let against = |title: &str, first| {
+        aim(&format!("{title}, durable, throughput against the durable counter"), Figure::Rate, 0.85, (first, 4))
+    };
+    Contest {
+        id: "write".to_owned(),
+        title: "Writing a record".to_owned(),
+        note: "Durable (`fsync`), on one core, one of 100,000 keys, all as likely. Records are there before; each put is a whole record with \
+               another age, each update sets the age alone. The counter is `POST /call/counter/{key}/add`."
+            .to_owned(),
+        sides: vec![
+            side("native PUT", NODE, records(Target::Native, Work::Put), MANY),
+            side("native PATCH of one field", NODE, records(Target::Native, Work::Update), MANY),
+            side("classic put", NODE, records(Target::Classic, Work::Put), MANY),
+            side("classic update of one field", NODE, records(Target::Classic, Work::Update), MANY),
+            Contestant::millrace("durable counter", "fsync", counter, MANY),
+        ],
+        aims: vec![
+            against("native PUT", 0),
+            against("native PATCH of one field", 1),
+            against("classic put", 2),
+            against("classic update of one field", 3),
+        ],
+    }
+}
+
+fn rivals(work: Work) -> Contest {
+    let (id, title, request) = match work {
+        Work::Get => ("rival-get", "Reading a record beside PostgreSQL", "`GET /records/personinfo/{id}`"),
+        Work::Put => {
+            ("rival-put", "Putting a record beside PostgreSQL", "`PUT /records/personinfo/{id}` of a whole record")
+        }
+        Work::Update => (
+            "rival-update",
+            "Updating one path beside PostgreSQL",
+            "`PATCH /records/personinfo/{id}` with `[{\"op\":\"set\",\"path\":\".age\",\"value\":…}]`",
+        ),
+    };
+    let records = |target| Records { target, work, count: KEYS };
+    let what = match work {
+        Work::Get => "get",
+        Work::Put => "put",
+        Work::Update => "update of one path",
+    };
+    let title_of_aim = format!("{what}, throughput against PostgreSQL JSONB behind HTTP");
+    Contest {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        note: format!(
+            "{request}, the same requests to both, one of 100,000 records. Both have a write on disk (`fsync`) before they answer. Each has one CPU \
+             for all its processes. The rival is PostgreSQL with a `jsonb` column behind an HTTP front that does nothing but run one \
+             prepared, pipelined statement a request; see `bench/rivals/postgres-records`."
+        ),
+        sides: vec![
+            side("Millrace", NODE, records(Target::Native), RIVALS),
+            side("PostgreSQL JSONB", Kind::Rival { folder: "postgres-records" }, records(Target::Postgres), RIVALS),
+        ],
+        aims: vec![aim(&title_of_aim, Figure::Rate, 5.0, (0, 1))],
+    }
+}

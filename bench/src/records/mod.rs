@@ -1,0 +1,14 @@
+//! Typed records measured: beside the bare responder, the durable counter and rivals (`contests`), by
+//! server threads (`scaling`), in memory (`memory`), and their codecs by themselves (`micro`).
+//!
+//! Promises: as the crate's; besides, after each run that writes, records are read again and must
+//! be what was written.
+
+pub mod contests;
+pub mod document;
+pub mod fill;
+pub mod memory;
+pub mod micro;
+pub mod page;
+pub mod scaling;
+pub mod workload;

@@ -1,0 +1,190 @@
+//! What records are asked while they are measured.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use millrace_client::bench::{Expectation, HttpRequest, Plan, RequestTemplate};
+use serde_json::Value;
+
+use super::fill::fill;
+use crate::contest::Load;
+use crate::server::{Server, Setup};
+use crate::transactions::workload::get;
+use crate::{Outcome, small};
+
+/// The type that the old server was measured with.
+pub const SCHEMA: &str = r#"{"type":"record","name":"PersonInfo","fields":[{"name":"name","type":"string"},{"name":"age","type":"int"},{"name":"gender","type":{"type":"enum","name":"Gender","symbols":["Unknown","Female","Male"]}},{"name":"emails","type":{"type":"array","items":"string"}}]}"#;
+
+/// As the old server's users measured it.
+pub const BENCHMARKED: u64 = 10_240;
+/// As many as the counter of the other comparisons has keys.
+pub const KEYS: u64 = 100_000;
+
+/// What every record holds at first, so that each reply to a read can be checked as a whole.
+const RECORD: &str = r#"{"name":"James Bond","age":60,"gender":"Male","emails":["james@example.org"]}"#;
+/// The same as JSONB is written.
+const RECORD_JSONB: &str = r#"{"age": 60, "name": "James Bond", "emails": ["james@example.org"], "gender": "Male"}"#;
+/// Ages that are written while it is measured; none is the one at first.
+const AGES: (u64, u64) = (0, 60);
+const AGE_AT_FIRST: u64 = 60;
+
+/// Records that the audit reads.
+const AUDITED: u64 = 100;
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Over the URLs of the record API.
+    Native,
+    /// Over the URLs of the old server.
+    Classic,
+    /// The responder that ignores what it is sent.
+    Limit,
+    /// The rival.
+    Postgres,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A whole record.
+    Get,
+    /// A whole record, in place of the one that is there.
+    Put,
+    /// One field of a record that is there.
+    Update,
+}
+
+/// One kind of request to one kind of server, over so many records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Records {
+    /// Who is asked.
+    pub target: Target,
+    /// What is asked.
+    pub work: Work,
+    /// Records put there before.
+    pub count: u64,
+}
+
+/// Makes the type.
+///
+/// # Errors
+/// If the server refuses it.
+pub fn make_type(address: SocketAddr) -> Outcome<()> {
+    match small::http(address, "POST", "/putschema/personinfo", SCHEMA)? {
+        (200, reply) if reply == "OK" => Ok(()),
+        (status, reply) => Err(format!("putting the schema gave {status}: {reply}")),
+    }
+}
+
+impl Records {
+    fn request(&self) -> (&'static str, String, Option<String>) {
+        let Self { target, work, count } = *self;
+        let id = format!("{{{{uniform:1:{}}}}}", count + 1);
+        let native = format!("/records/personinfo/{id}");
+        let age = format!("{{{{uniform:{}:{}}}}}", AGES.0, AGES.1);
+        let record = RECORD.replace(&format!("\"age\":{AGE_AT_FIRST}"), &format!("\"age\":{age}"));
+        match (work, target) {
+            (Work::Get, Target::Classic | Target::Limit) => {
+                ("GET", format!("/personinfo/get/1?benchmark_only={count}"), None)
+            }
+            (Work::Get, Target::Native | Target::Postgres) => ("GET", native, None),
+            (Work::Put, Target::Classic) => ("POST", format!("/personinfo/put/{id}"), Some(record)),
+            (Work::Put, _) => ("PUT", native, Some(record)),
+            (Work::Update, Target::Classic) => {
+                ("POST", format!("/personinfo/update/{id}"), Some(format!(".age\n{age}")))
+            }
+            (Work::Update, _) => {
+                let body = format!(r#"[{{"op":"set","path":".age","value":{age}}}]"#);
+                ("PATCH", native, Some(body))
+            }
+        }
+    }
+
+    /// The whole body of a right reply.
+    fn reply(&self) -> &'static str {
+        match (self.target, self.work) {
+            (Target::Limit, _) => "ok",
+            (Target::Postgres, Work::Get) => RECORD_JSONB,
+            (_, Work::Get) => RECORD,
+            (Target::Classic, _) => "OK",
+            _ => "",
+        }
+    }
+}
+
+impl Load for Records {
+    fn prepare(&self, server: &Server, setup: &Setup) -> Outcome<()> {
+        if self.target == Target::Limit {
+            return Ok(());
+        }
+        if self.target != Target::Postgres {
+            make_type(server.address)?;
+        }
+        fill(server.address, 1..self.count + 1, &setup.load_cpus, |_| RECORD.to_owned())
+    }
+
+    fn plan(&self, name: &str, server: &Server) -> Outcome<Plan> {
+        let (method, path, body) = self.request();
+        let url = format!("http://{}{path}", server.address);
+        let request = HttpRequest { method, url: &url, headers: &[], body: body.as_deref() };
+        let (request, ..) = RequestTemplate::http(&request).map_err(|error| error.to_string())?;
+        let mut plan = Plan::new(name, server.address, request);
+        let body = Some(self.reply().as_bytes().to_vec());
+        plan.expectation = Expectation { statuses: vec![200], body, ..Expectation::default() };
+        plan.timeout = Duration::from_secs(30);
+        plan.server_pids = server.pids();
+        Ok(plan)
+    }
+
+    /// Records are what was put, but for the age, which was written if any was.
+    fn audit(&self, address: SocketAddr) -> Outcome<()> {
+        if self.target == Target::Limit {
+            return Ok(());
+        }
+        let expected: Value = serde_json::from_str(RECORD).map_err(|error| error.to_string())?;
+        let mut changed = 0;
+        for at in 0..AUDITED {
+            let id = at * self.count / AUDITED + 1;
+            let mut record = get(address, &format!("/records/personinfo/{id}"))?;
+            let age = record["age"].as_u64().filter(|age| *age <= AGE_AT_FIRST);
+            changed += u64::from(age.is_some_and(|age| age != AGE_AT_FIRST));
+            record["age"] = age.map_or(Value::Null, |_| AGE_AT_FIRST.into());
+            if record != expected {
+                return Err(format!("record {id} is {record}"));
+            }
+        }
+        if (changed > 0) == (self.work != Work::Get) {
+            Ok(())
+        } else {
+            Err(format!("{changed} of {AUDITED} records were changed"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_is_a_template_and_its_body_json() {
+        for target in [Target::Native, Target::Classic, Target::Postgres] {
+            for work in [Work::Get, Work::Put, Work::Update] {
+                let (method, path, body) = Records { target, work, count: 10 }.request();
+                let url = format!("http://127.0.0.1:1{path}");
+                let request = HttpRequest { method, url: &url, headers: &[], body: body.as_deref() };
+                RequestTemplate::http(&request).unwrap();
+                if let Some(body) = body {
+                    let filled = body.replace("{{uniform:0:60}}", "7");
+                    let json = filled.strip_prefix(".age\n").unwrap_or(&filled);
+                    serde_json::from_str::<Value>(json).unwrap_or_else(|error| panic!("{filled}: {error}"));
+                }
+            }
+        }
+        assert_eq!(
+            serde_json::from_str::<Value>(RECORD).unwrap(),
+            serde_json::from_str::<Value>(RECORD_JSONB).unwrap()
+        );
+        serde_json::from_str::<Value>(SCHEMA).unwrap();
+    }
+}

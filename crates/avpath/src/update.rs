@@ -1,0 +1,521 @@
+//! Changing a record's bytes at the places a path matches.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use millrace_avro::{
+    JsonForm, Kind, Malformed, Missing, NodeId, Reader, Schema, ValueError, ValueErrorKind, canonicalise, from_json,
+    merge_json, write_bytes, write_length,
+};
+use millrace_base::{Error, ErrorCode};
+
+use crate::edits::Edits;
+use crate::evaluate::{Holder, Machine, Place, Places, offset};
+use crate::syntax::{Key, Step, Steps};
+use crate::{EvaluationError, Parameters, Path, UpdateError, check_matches, increment, json};
+
+/// What to do with what a path matches. Values are JSON text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Every match becomes the value. A JSON object for a record sets the fields it names and leaves the rest. An entry
+    /// whose key is the last step, and that is not there, is inserted.
+    Set(&'a str),
+    /// Adds the value as an element to arrays, the members of an object as entries to maps.
+    Insert(&'a str),
+    /// Adds the elements of a JSON array to arrays, the members of an object to maps.
+    InsertAll(&'a str),
+    /// Removes elements and entries.
+    Delete,
+    /// Empties arrays and maps.
+    Clear,
+    /// Adds the value to numbers.
+    Increment(&'a str),
+    /// Adds the value to arrays in which no element equals it.
+    AppendUnique(&'a str),
+}
+
+/// What an update gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Updated {
+    /// The record afterwards, canonical.
+    pub record: Vec<u8>,
+    /// How many places the path matched, each counted once. With none, nothing has changed.
+    pub matched: usize,
+}
+
+/// What a test gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tested {
+    /// Whether the path matches something, and everything it matches equals the value.
+    pub holds: bool,
+    /// How many places it matches, each counted once.
+    pub matched: usize,
+}
+
+impl From<UpdateError> for Error {
+    fn from(error: UpdateError) -> Self {
+        let code = match &error {
+            UpdateError::Evaluation(error) => return error.clone().into(),
+            UpdateError::WrongTarget(_) | UpdateError::WrongValue(_) => ErrorCode::WrongType,
+            UpdateError::TooLarge => ErrorCode::TooLarge,
+            UpdateError::Value(value) => match value.kind {
+                ValueErrorKind::NotJson => ErrorCode::InvalidInput,
+                ValueErrorKind::UnknownField => ErrorCode::UnknownField,
+                ValueErrorKind::TooLarge => ErrorCode::TooLarge,
+                ValueErrorKind::WrongType | ValueErrorKind::MissingField | ValueErrorKind::TooDeep => {
+                    ErrorCode::WrongType
+                }
+                ValueErrorKind::Malformed => ErrorCode::Internal,
+            },
+        };
+        Error::new(code, error.to_string())
+    }
+}
+
+impl From<ValueError> for UpdateError {
+    fn from(error: ValueError) -> Self {
+        Self::Value(error)
+    }
+}
+
+impl Path {
+    /// The record with a change made wherever the path matches. A match that lies within another one
+    /// which the change replaces or removes goes with it.
+    ///
+    /// # Errors
+    /// If the path gives no result, matches what cannot be changed so, or the value does not fit: then there is no
+    /// change at all.
+    pub fn update(
+        &self,
+        schema: &Schema,
+        record: &[u8],
+        parameters: &Parameters,
+        change: Change<'_>,
+    ) -> Result<Updated, UpdateError> {
+        let mut machine = self.machine(schema, record, parameters)?;
+        let places = distinct(&mut machine, self.steps())?;
+        let mut matched = places.len();
+        let mut update = Update { machine, edits: Edits::default(), last: None };
+        match change {
+            Change::Set(value) => {
+                matched += update.set_absent(self.steps(), value)?;
+                places.iter().try_for_each(|place| update.set(*place, value))?;
+            }
+            Change::Insert(value) => places.iter().try_for_each(|place| update.insert(*place, value, false))?,
+            Change::InsertAll(value) => places.iter().try_for_each(|place| update.insert(*place, value, true))?,
+            Change::Delete => update.delete(&places)?,
+            Change::Clear => places.iter().try_for_each(|place| update.clear(*place))?,
+            Change::Increment(value) => places.iter().try_for_each(|place| update.increment(*place, value))?,
+            Change::AppendUnique(value) => places.iter().try_for_each(|place| update.append_unique(*place, value))?,
+        }
+        check_matches(matched)?;
+        let updated = update.edits.apply(record)?;
+        let record = if change.may_nest() { canonicalise(schema, schema.root(), &updated)? } else { updated };
+        Ok(Updated { record, matched })
+    }
+
+    /// Whether the path matches something and, with a value, whether every match equals it. A value that
+    /// does not fit a match's type does not equal it.
+    ///
+    /// # Errors
+    /// If the path gives no result or the value is no JSON.
+    pub fn test(
+        &self,
+        schema: &Schema,
+        record: &[u8],
+        parameters: &Parameters,
+        value: Option<&str>,
+    ) -> Result<Tested, UpdateError> {
+        let mut machine = self.machine(schema, record, parameters)?;
+        let places = distinct(&mut machine, self.steps())?;
+        let mut holds = !places.is_empty();
+        let mut update = Update { machine, edits: Edits::default(), last: None };
+        if let Some(value) = value {
+            for place in &places {
+                holds &= update.equals(*place, value)?;
+            }
+        }
+        Ok(Tested { holds, matched: places.len() })
+    }
+}
+
+impl Change<'_> {
+    /// Whether it may bring in values that nest, or that have no bytes: their number in the whole record is bounded, and
+    /// how deep they lie.
+    fn may_nest(self) -> bool {
+        match self {
+            Self::Set(value) | Self::Insert(value) | Self::InsertAll(value) | Self::AppendUnique(value) => {
+                value.trim_start().starts_with(['{', '[', 'n'])
+            }
+            Self::Delete | Self::Clear | Self::Increment(_) => false,
+        }
+    }
+}
+
+/// The places a path matches, each once, in the record's order, what holds others before them.
+fn distinct<'v>(machine: &mut Machine<'v>, path: &'v Steps) -> Result<Places, UpdateError> {
+    let root = machine.root();
+    let mut places = machine.follow(path, root)?;
+    check_matches(places.len())?;
+    for place in &mut places {
+        place.end = offset(machine.range(*place)?.end);
+    }
+    places.sort_by_key(|place| (place.start, std::cmp::Reverse(place.end), place.node, place.holder));
+    places.dedup();
+    Ok(places)
+}
+
+struct Update<'v> {
+    machine: Machine<'v>,
+    edits: Edits,
+    /// The value as the node last asked for has it: matches are mostly of one type.
+    last: Option<(NodeId, Range<usize>)>,
+}
+
+/// An array or a map that is there, walked to its end.
+struct Container {
+    item: NodeId,
+    is_map: bool,
+    /// Where the count stands, the items begin, and the end is marked.
+    start: usize,
+    items: usize,
+    end: usize,
+    count: usize,
+}
+
+type Outcome<T> = Result<T, UpdateError>;
+
+impl<'v> Update<'v> {
+    /// The value encoded for a node. It is read once for all matches of that node.
+    fn encode(&mut self, node: NodeId, value: &str) -> Outcome<Range<usize>> {
+        if let Some((last, range)) = &self.last
+            && *last == node
+        {
+            return Ok(range.clone());
+        }
+        self.machine.charge(1 + value.len() / 16)?;
+        let schema = self.machine.schema;
+        let write = |out: &mut Vec<u8>| {
+            from_json(schema, node, value.as_bytes(), JsonForm::Plain, Missing::Default, out)
+                .map_err(UpdateError::Value)
+        };
+        let range = self.edits.keep(write)?;
+        self.last = Some((node, range.clone()));
+        Ok(range)
+    }
+
+    fn set(&mut self, place: Place, value: &str) -> Outcome<()> {
+        let (node, start) = self.machine.resolve(place)?;
+        let is_record = matches!(self.machine.schema.kind(node), Kind::Record { .. });
+        if is_record && value.trim_start().starts_with('{') {
+            match self.merge(node, start as usize..place.end as usize, value) {
+                // An object may be for another branch.
+                Err(UpdateError::Value(_)) if self.has_other_branches(place.node) => {}
+                other => return other,
+            }
+        }
+        let new = self.encode(place.node, value)?;
+        self.edits.replace(place.start as usize..place.end as usize, new);
+        Ok(())
+    }
+
+    fn merge(&mut self, node: NodeId, range: Range<usize>, value: &str) -> Outcome<()> {
+        self.machine.charge(1 + (value.len() + range.len()) / 16)?;
+        let (schema, before) = (self.machine.schema, &self.machine.record[range.clone()]);
+        let write = |out: &mut Vec<u8>| {
+            let start = out.len();
+            let merged = merge_json(schema, node, before, value.as_bytes(), JsonForm::Plain, Missing::Default, out);
+            merged.map_err(|error| {
+                out.truncate(start);
+                UpdateError::Value(error)
+            })
+        };
+        let new = self.edits.keep(write)?;
+        self.edits.replace(range, new);
+        Ok(())
+    }
+
+    /// Whether it is a union of more than null and one other.
+    fn has_other_branches(&self, node: NodeId) -> bool {
+        let schema = self.machine.schema;
+        match schema.kind(node) {
+            Kind::Union(branches) => {
+                branches.iter().filter(|branch| !matches!(schema.kind(**branch), Kind::Null)).count() > 1
+            }
+            _ => false,
+        }
+    }
+
+    /// Inserts the entries that the path's last step names and that are not there. How many.
+    fn set_absent(&mut self, path: &'v Steps, value: &str) -> Outcome<usize> {
+        let Some((last, before)) = path.steps.split_last() else { return Ok(0) };
+        let mut names: Vec<&str> = Vec::new();
+        match last {
+            Step::Name { name, .. } => names.push(name),
+            Step::Keys(keys) => {
+                for key in keys {
+                    match key {
+                        Key::Text(text) if !names.contains(&&**text) => names.push(text),
+                        _ => {}
+                    }
+                }
+            }
+            _ => return Ok(0),
+        }
+        let root = self.machine.root();
+        let mut places = self.machine.follow_steps(path.from_root, before, root)?;
+        check_matches(places.len())?;
+        places.sort_by_key(|place| place.start);
+        let mut inserted = 0;
+        let mut done = None;
+        for place in places {
+            let (node, start) = self.machine.resolve(place)?;
+            let Kind::Map(item) = self.machine.schema.kind(node) else { continue };
+            if done.replace(start) == Some(start) {
+                continue;
+            }
+            let mut absent = names.clone();
+            let mut items = self.machine.items(*item, true, start)?;
+            while let Some((key, _)) = self.machine.next_item(&mut items)? {
+                self.machine.charge(absent.len() / 8)?;
+                absent.retain(|name| *name != key);
+            }
+            if absent.is_empty() {
+                continue;
+            }
+            let container = self.container(place)?.ok_or_else(not_canonical)?;
+            let new = self.encode(*item, value)?;
+            let entries = self.edits.keep(|out| {
+                for key in &absent {
+                    write_bytes(out, key.as_bytes());
+                    out.extend_from_within(new.clone());
+                }
+                Ok::<(), UpdateError>(())
+            })?;
+            self.append(&container, absent.len(), entries)?;
+            inserted += absent.len();
+        }
+        Ok(inserted)
+    }
+
+    /// The array or map at a place; `None` for anything else.
+    fn container(&mut self, place: Place) -> Outcome<Option<Container>> {
+        let (node, start) = self.machine.resolve(place)?;
+        let (item, is_map) = match self.machine.schema.kind(node) {
+            Kind::Array(item) => (*item, false),
+            Kind::Map(item) => (*item, true),
+            _ => return Ok(None),
+        };
+        let items = self.machine.items(item, is_map, start)?;
+        let end = self.machine.range(place)?.end - 1;
+        let (start, first, count) = (start as usize, items.at as usize, items.count as usize);
+        Ok(Some(Container { item, is_map, start, items: first, end, count }))
+    }
+
+    /// Puts encoded items behind those that are there.
+    fn append(&mut self, container: &Container, added: usize, items: Range<usize>) -> Outcome<()> {
+        if added == 0 {
+            return Ok(());
+        }
+        let count = self.edits.keep(|out| {
+            write_length(out, container.count + added);
+            Ok::<(), UpdateError>(())
+        })?;
+        if container.count > 0 {
+            self.edits.replace(container.start..container.items, count);
+            self.edits.replace(container.end..container.end, items);
+            return Ok(());
+        }
+        // What marks the end is all there is; the count and the items go before it.
+        let whole = self.edits.keep(|out| {
+            out.extend_from_within(count);
+            out.extend_from_within(items);
+            Ok::<(), UpdateError>(())
+        })?;
+        self.edits.replace(container.start..container.start, whole);
+        Ok(())
+    }
+
+    fn insert(&mut self, place: Place, value: &str, is_all: bool) -> Outcome<()> {
+        let container = match self.container(place)? {
+            Some(container) => container,
+            None => return Err(self.wrong_target(place, "inserting is for arrays and maps")),
+        };
+        if !container.is_map && !is_all {
+            let items = self.encode(container.item, value)?;
+            return self.append(&container, 1, items);
+        }
+        let (node, _) = self.machine.resolve(place)?;
+        let encoded = self.encode(node, value)?;
+        let mut reader = Reader::at(self.edits.kept(encoded.clone()), 0);
+        let added = reader.long()?;
+        let added = usize::try_from(added).map_err(|_| not_canonical())?;
+        // Without the count, and what marks the end.
+        let items = encoded.start + reader.position()..encoded.end - 1;
+        if added == 0 {
+            return Ok(());
+        }
+        if container.is_map {
+            self.insert_entries(place, &container, added, items)
+        } else {
+            self.append(&container, added, items)
+        }
+    }
+
+    /// An entry whose key is there replaces that one's value; the others come behind.
+    fn insert_entries(
+        &mut self,
+        place: Place,
+        container: &Container,
+        added: usize,
+        entries: Range<usize>,
+    ) -> Outcome<()> {
+        let schema = self.machine.schema;
+        let kept = self.edits.kept(0..entries.end);
+        let mut reader = Reader::at(kept, entries.start);
+        let mut new: BTreeMap<String, (usize, Range<usize>, Range<usize>)> = BTreeMap::new();
+        for index in 0..added {
+            let start = reader.position();
+            let key = reader.string()?.to_owned();
+            let value = reader.position();
+            reader.skip(schema, container.item)?;
+            new.insert(key, (index, start..reader.position(), value..reader.position()));
+        }
+        let mut members = self.machine.members(place)?;
+        while let Some((key, there)) = self.machine.next(&mut members)? {
+            if let Some((_, _, value)) = new.remove(key) {
+                self.edits.replace(there.start as usize..there.end as usize, value);
+            }
+        }
+        // In the order given.
+        let mut rest: Vec<_> = new.into_values().collect();
+        rest.sort_unstable_by_key(|(index, ..)| *index);
+        let items = self.edits.keep(|out| {
+            for (_, entry, _) in &rest {
+                out.extend_from_within(entry.clone());
+            }
+            Ok::<(), UpdateError>(())
+        })?;
+        self.append(container, rest.len(), items)
+    }
+
+    fn append_unique(&mut self, place: Place, value: &str) -> Outcome<()> {
+        let container = match self.container(place)? {
+            Some(container) if !container.is_map => container,
+            _ => return Err(self.wrong_target(place, "appending is for arrays")),
+        };
+        let new = self.encode(container.item, value)?;
+        let mut members = self.machine.members(place)?;
+        while let Some((_, there)) = self.machine.next(&mut members)? {
+            let there = &self.machine.record[there.start as usize..there.end as usize];
+            if self.edits.kept(new.clone()) == there {
+                return Ok(());
+            }
+        }
+        self.append(&container, 1, new)
+    }
+
+    fn delete(&mut self, places: &[Place]) -> Outcome<()> {
+        let mut removed: BTreeMap<u32, i64> = BTreeMap::new();
+        for place in places {
+            let (container, start) = match place.holder {
+                Holder::Array { container, .. } => (container, place.start),
+                Holder::Map { container, entry } => (container, entry),
+                Holder::None => return Err(self.wrong_target(*place, "a path cannot delete the record")),
+                Holder::Record => {
+                    return Err(self.wrong_target(*place, "deleting is for elements and entries; fields are set"));
+                }
+            };
+            *removed.entry(container).or_default() += 1;
+            self.edits.remove(start as usize..place.end as usize);
+        }
+        for (container, removed) in removed {
+            let mut reader = Reader::at(self.machine.record, container as usize);
+            let left = reader.long()? - removed;
+            let left = usize::try_from(left).map_err(|_| not_canonical())?;
+            let count = self.edits.keep(|out| {
+                // An array that gets empty is what marks its end.
+                if left > 0 {
+                    write_length(out, left);
+                }
+                Ok::<(), UpdateError>(())
+            })?;
+            self.edits.replace(container as usize..reader.position(), count);
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, place: Place) -> Outcome<()> {
+        match self.container(place)? {
+            Some(container) => {
+                self.edits.remove(container.start..container.end);
+                Ok(())
+            }
+            None => Err(self.wrong_target(place, "clearing is for arrays and maps")),
+        }
+    }
+
+    fn increment(&mut self, place: Place, value: &str) -> Outcome<()> {
+        let (node, start) = self.machine.resolve(place)?;
+        if !increment::is_number(self.machine.schema, node) {
+            return Err(self.wrong_target(place, "incrementing is for numbers"));
+        }
+        let range = start as usize..place.end as usize;
+        let (schema, before) = (self.machine.schema, &self.machine.record[range.clone()]);
+        let new = self.edits.keep(|out| increment::increment(schema, node, before, value, out))?;
+        self.edits.replace(range, new);
+        Ok(())
+    }
+
+    fn equals(&mut self, place: Place, value: &str) -> Outcome<bool> {
+        let expected = match self.encode(place.node, value) {
+            Ok(expected) => expected,
+            Err(UpdateError::Value(error)) if error.kind == ValueErrorKind::NotJson => return Err(error.into()),
+            Err(UpdateError::Value(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let (found, expected) =
+            (&self.machine.record[place.start as usize..place.end as usize], self.edits.kept(expected));
+        if found == expected || !value.trim_start().starts_with(['{', '[']) {
+            return Ok(found == expected);
+        }
+        // Equal maps may have their entries in another order.
+        self.machine.charge(found.len())?;
+        let schema = self.machine.schema;
+        Ok(json::tree(schema, place.node, found)? == json::tree(schema, place.node, expected)?)
+    }
+
+    /// Says what the path matches instead.
+    fn wrong_target(&self, place: Place, rule: &str) -> UpdateError {
+        let schema = self.machine.schema;
+        let found = match self.machine.resolve(place).map(|(node, _)| schema.kind(node)) {
+            Ok(kind) => kind_name(kind),
+            Err(error) => return error.into(),
+        };
+        let held = match place.holder {
+            Holder::Record => " that is a field",
+            _ => "",
+        };
+        UpdateError::WrongTarget(format!("{rule}, and the path matches {found}{held}"))
+    }
+}
+
+fn kind_name(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Null => "null",
+        Kind::Boolean => "a boolean",
+        Kind::Int | Kind::Long | Kind::Float | Kind::Double => "a number",
+        Kind::Bytes | Kind::Fixed { .. } => "bytes",
+        Kind::String => "a string",
+        Kind::Array(_) => "an array",
+        Kind::Map(_) => "a map",
+        Kind::Union(_) => "a union",
+        Kind::Record { .. } => "a record",
+        Kind::Enum { .. } => "an enum",
+    }
+}
+
+fn not_canonical() -> UpdateError {
+    let malformed = Malformed { position: 0, message: "a count that is not canonical" };
+    UpdateError::Evaluation(EvaluationError::Malformed(malformed))
+}

@@ -1,0 +1,184 @@
+//! A stranger's bytes, checked completely and made canonical.
+
+use crate::binary::{Reader, write_bytes, write_length, write_long};
+use crate::decimal;
+use crate::error::{ValueError, ValueErrorKind};
+use crate::schema::{Kind, Logical, NodeId, Schema};
+use millrace_base::limits;
+use std::collections::BTreeSet;
+
+/// The canonical encoding of the value of `node` that `bytes` are: nothing may follow it.
+/// Arrays and maps in one block, numbers in their shortest form, one NaN, decimals without
+/// superfluous bytes. Entries of maps stay in their order; a key that is there twice is refused.
+///
+/// # Errors
+/// With the place, if they are no value of the node, or one that is too large or nests too deep.
+pub fn canonicalise(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<Vec<u8>, ValueError> {
+    let mut walk =
+        Walk { schema, reader: Reader::new(bytes), out: Vec::with_capacity(bytes.len()), budget: Budget::default() };
+    walk.value(node, 0)?;
+    if !walk.reader.is_at_end() {
+        walk.reader.malformed::<()>("the bytes go on behind the value")?;
+    }
+    walk.budget.check_size(walk.out.len())?;
+    Ok(walk.out)
+}
+
+/// What one value may take.
+#[derive(Default)]
+pub(crate) struct Budget {
+    /// Values without bytes so far.
+    empty_values: usize,
+}
+
+impl Budget {
+    /// Counts a value that has no bytes.
+    #[inline]
+    pub(crate) fn count_empty(&mut self) -> Result<(), ValueError> {
+        self.empty_values += 1;
+        if self.empty_values > limits::RECORD_VALUES {
+            let message = format!("more than {} values without bytes", limits::RECORD_VALUES);
+            return Err(ValueError::new(ValueErrorKind::TooLarge, message));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    #[allow(clippy::unused_self, reason = "one place for what a value may take")]
+    pub(crate) fn check_size(&self, size: usize) -> Result<(), ValueError> {
+        if size > limits::RECORD_BYTES {
+            let message = format!("the value takes more than {} bytes", limits::RECORD_BYTES);
+            return Err(ValueError::new(ValueErrorKind::TooLarge, message));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn check_depth(depth: usize) -> Result<(), ValueError> {
+    if depth >= limits::VALUE_DEPTH {
+        let message = format!("arrays, maps and records nest deeper than {}", limits::VALUE_DEPTH);
+        return Err(ValueError::new(ValueErrorKind::TooDeep, message));
+    }
+    Ok(())
+}
+
+struct Walk<'s, 'b> {
+    schema: &'s Schema,
+    reader: Reader<'b>,
+    out: Vec<u8>,
+    budget: Budget,
+}
+
+impl Walk<'_, '_> {
+    fn value(&mut self, id: NodeId, depth: usize) -> Result<(), ValueError> {
+        let schema = self.schema;
+        let node = schema.node(id);
+        match &node.kind {
+            Kind::Null => self.budget.count_empty()?,
+            Kind::Boolean => self.out.push(u8::from(self.reader.boolean()?)),
+            Kind::Int => write_long(&mut self.out, self.reader.int()?.into()),
+            Kind::Long => write_long(&mut self.out, self.reader.long()?),
+            Kind::Float => {
+                let number = self.reader.float()?;
+                self.out.extend_from_slice(&(if number.is_nan() { f32::NAN } else { number }).to_le_bytes());
+            }
+            Kind::Double => {
+                let number = self.reader.double()?;
+                self.out.extend_from_slice(&(if number.is_nan() { f64::NAN } else { number }).to_le_bytes());
+            }
+            Kind::Bytes => {
+                let bytes = self.reader.bytes()?;
+                let is_decimal = self.check_decimal(node.logical, bytes)?;
+                write_bytes(&mut self.out, if is_decimal { decimal::shortest(bytes) } else { bytes });
+            }
+            Kind::Fixed { size, .. } => {
+                let bytes = self.reader.fixed(*size)?;
+                self.check_decimal(node.logical, bytes)?;
+                if bytes.is_empty() {
+                    self.budget.count_empty()?;
+                }
+                self.out.extend_from_slice(bytes);
+            }
+            Kind::String => write_bytes(&mut self.out, self.reader.string()?.as_bytes()),
+            Kind::Enum { symbols, .. } => write_length(&mut self.out, self.reader.index(symbols.len())?),
+            Kind::Union(branches) => {
+                let index = self.reader.index(branches.len())?;
+                write_length(&mut self.out, index);
+                self.value(branches[index], depth)?;
+            }
+            Kind::Record { fields, .. } => {
+                check_depth(depth)?;
+                if fields.is_empty() {
+                    self.budget.count_empty()?;
+                }
+                for field in fields {
+                    self.value(field.node, depth + 1).map_err(|error| error.in_field(&field.name))?;
+                }
+            }
+            Kind::Array(item) => {
+                self.blocks(depth, |walk, index| walk.value(*item, depth + 1).map_err(|error| error.in_item(index)))?
+            }
+            Kind::Map(value) => {
+                let mut keys = BTreeSet::new();
+                self.blocks(depth, |walk, _| {
+                    let key = walk.reader.string()?;
+                    if !keys.insert(key) {
+                        let message = "the map has this key twice";
+                        return Err(ValueError::new(ValueErrorKind::Malformed, message).in_entry(key));
+                    }
+                    write_bytes(&mut walk.out, key.as_bytes());
+                    walk.value(*value, depth + 1).map_err(|error| error.in_entry(key))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_decimal(&self, logical: Option<Logical>, bytes: &[u8]) -> Result<bool, ValueError> {
+        let Some(Logical::Decimal { precision, .. }) = logical else { return Ok(false) };
+        if decimal::fits(bytes, precision) {
+            return Ok(true);
+        }
+        Err(ValueError::new(ValueErrorKind::Malformed, format!("the decimal has more than {precision} digits")))
+    }
+
+    fn blocks(
+        &mut self,
+        depth: usize,
+        mut item: impl FnMut(&mut Self, usize) -> Result<(), ValueError>,
+    ) -> Result<(), ValueError> {
+        check_depth(depth)?;
+        let start = self.out.len();
+        let mut items = 0;
+        loop {
+            let (count, size) = self.reader.sized_block()?;
+            if count == 0 {
+                break;
+            }
+            let block = self.reader.position();
+            for _ in 0..count {
+                item(self, items)?;
+                items += 1;
+                self.budget.check_size(self.out.len())?;
+            }
+            // Who skips the block believes what it says, so it must be true.
+            if size.is_some_and(|size| self.reader.position() - block != size) {
+                self.reader.malformed::<()>("a block has another length than it says")?;
+            }
+        }
+        finish_items(&mut self.out, start, items);
+        Ok(())
+    }
+}
+
+/// Makes the items that stand in `out` from `start` on an array or map: puts their number before
+/// them and the end behind. What is moved for it is moved once for each level of nesting.
+pub(crate) fn finish_items(out: &mut Vec<u8>, start: usize, items: usize) {
+    if items > 0 {
+        let end = out.len();
+        write_length(out, items);
+        let head = out.len() - end;
+        out[start..].rotate_right(head);
+    }
+    out.push(0);
+}

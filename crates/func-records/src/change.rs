@@ -1,0 +1,135 @@
+//! A record's new value from its old one and what a caller wants: bytes to bytes, nothing is stored.
+
+use std::borrow::Cow;
+
+use millrace_api::{PathOperation, PathOperationKind, RecordChange};
+use millrace_avpath::Change;
+use millrace_base::{Error, ErrorCode, limits};
+
+use crate::program::RecordType;
+use crate::turn::Shared;
+use crate::values::{self, Parameters};
+
+/// What became of a value.
+pub(crate) struct Changed<'a> {
+    /// `None`: the record goes.
+    pub after: Option<Cow<'a, [u8]>>,
+    /// How many places a patch matched.
+    pub matched: u32,
+}
+
+pub(crate) fn unknown_record() -> Error {
+    Error::new(ErrorCode::UnknownRecord, "there is no such record")
+}
+
+/// Makes the new value. `base` is the value to change: the stored one or, on touch, the defaults.
+pub(crate) fn change<'a>(
+    shared: &Shared,
+    of: &RecordType,
+    base: Option<&'a [u8]>,
+    is_stored: bool,
+    change: &RecordChange<'_>,
+) -> Result<Changed<'a>, Error> {
+    match change {
+        RecordChange::Delete if is_stored => Ok(Changed { after: None, matched: 1 }),
+        RecordChange::Delete => Err(unknown_record()),
+        RecordChange::Put { form, value } => {
+            let value = values::read_node(&of.schema, of.schema.root(), *form, value)?;
+            Ok(Changed { after: Some(Cow::Owned(value)), matched: 1 })
+        }
+        RecordChange::PutField { field, form, value } => {
+            let base = base.ok_or_else(unknown_record)?;
+            let (node, range) = values::field(&of.schema, base, field)?;
+            let value = values::read_node(&of.schema, node, *form, value)
+                .map_err(|error| Error { message: format!("field {field:?}: {}", error.message), ..error })?;
+            let after = [&base[..range.start], &value, &base[range.end..]].concat();
+            Ok(Changed { after: Some(Cow::Owned(after)), matched: 1 })
+        }
+        RecordChange::Patch { operations, parameters } => {
+            let base = base.ok_or_else(unknown_record)?;
+            patch(shared, of, base, operations, &Parameters::parse(parameters)?)
+        }
+    }
+}
+
+fn patch<'a>(
+    shared: &Shared,
+    of: &RecordType,
+    base: &'a [u8],
+    operations: &[PathOperation<'_>],
+    parameters: &Parameters,
+) -> Result<Changed<'a>, Error> {
+    if operations.is_empty() || operations.len() > limits::PATCH_OPERATIONS {
+        let message =
+            format!("a patch has 1 to {} operations, this one has {}", limits::PATCH_OPERATIONS, operations.len());
+        return Err(Error::new(ErrorCode::BadRequest, message));
+    }
+    let mut value = Cow::Borrowed(base);
+    let mut matched = 0;
+    for (index, operation) in operations.iter().enumerate() {
+        let at = |error: Error| match operations.len() {
+            1 => error,
+            _ => Error { message: format!("operation {}: {}", index + 1, error.message), ..error },
+        };
+        let (after, places) = step(shared, of, &value, operation, parameters).map_err(at)?;
+        matched += places;
+        if let Some(after) = after {
+            value = Cow::Owned(after);
+        }
+    }
+    Ok(Changed { after: Some(value), matched: u32::try_from(matched).unwrap_or(u32::MAX) })
+}
+
+/// One operation: the value after it, if it changes any, and how many places it matched.
+fn step(
+    shared: &Shared,
+    of: &RecordType,
+    value: &[u8],
+    operation: &PathOperation<'_>,
+    parameters: &Parameters,
+) -> Result<(Option<Vec<u8>>, usize), Error> {
+    let path = shared.path(operation.path)?;
+    if operation.kind == PathOperationKind::Test {
+        let tested = path.test(&of.schema, value, parameters, operation.value)?;
+        if tested.holds {
+            return Ok((None, tested.matched));
+        }
+        let message = match (tested.matched, operation.value) {
+            (0, _) => format!("{} matches nothing", path.text()),
+            (_, Some(value)) => format!("{} is not {}", path.text(), shortened(value)),
+            (_, None) => format!("{} does not hold", path.text()),
+        };
+        return Err(Error::new(ErrorCode::TestFailed, message));
+    }
+    let needed = || {
+        operation.value.ok_or_else(|| {
+            let message = format!("{:?} at {} needs a value", operation.kind, path.text());
+            Error::new(ErrorCode::InvalidInput, message)
+        })
+    };
+    let change = match operation.kind {
+        PathOperationKind::Set => Change::Set(needed()?),
+        PathOperationKind::Insert => Change::Insert(needed()?),
+        PathOperationKind::InsertAll => Change::InsertAll(needed()?),
+        PathOperationKind::Increment => Change::Increment(needed()?),
+        PathOperationKind::AppendUnique => Change::AppendUnique(needed()?),
+        PathOperationKind::Delete => Change::Delete,
+        PathOperationKind::Clear => Change::Clear,
+        PathOperationKind::Test => return Err(Error::new(ErrorCode::Internal, "a test changes nothing")),
+    };
+    let updated = path.update(&of.schema, value, parameters, change)?;
+    if updated.matched == 0 {
+        return Err(Error::new(ErrorCode::NoMatch, format!("{} matches nothing in the record", path.text())));
+    }
+    Ok((Some(updated.record), updated.matched))
+}
+
+/// The beginning of a text that a stranger chose.
+fn shortened(text: &str) -> String {
+    const SHOWN: usize = 80;
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}

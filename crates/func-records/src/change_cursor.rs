@@ -1,0 +1,79 @@
+//! Where a reader of changes is: the last sequence it has had of each shard.
+
+use millrace_base::{Error, ErrorCode, fingerprint};
+use millrace_func::{Base64Alphabet, base64_decode, base64_encode};
+
+const VERSION: u8 = 1;
+
+/// The first bytes: version, and two of a fingerprint of the type's name.
+fn head(type_name: &str) -> [u8; 3] {
+    let [low, high, ..] = fingerprint(&[type_name.as_bytes()]).to_le_bytes();
+    [VERSION, low, high]
+}
+
+pub(crate) fn write(type_name: &str, sequences: &[u64]) -> String {
+    let mut bytes = head(type_name).to_vec();
+    for sequence in sequences {
+        let mut number = *sequence;
+        while number >= 0x80 {
+            bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+    }
+    base64_encode(&bytes, Base64Alphabet::Url)
+}
+
+/// Reads what [`write`] wrote.
+///
+/// # Errors
+/// `bad-request` for anything else.
+pub(crate) fn read(type_name: &str, text: &str, shards: usize) -> Result<Vec<u64>, Error> {
+    let wrong = || {
+        let message = "the cursor is not one of this type's changes: give back the last one as it was, or none";
+        Error::new(ErrorCode::BadRequest, message)
+    };
+    // The longest: ten bytes for each shard.
+    if text.len() > 16 + shards * 14 {
+        return Err(wrong());
+    }
+    let bytes = base64_decode(text.as_bytes()).ok_or_else(wrong)?;
+    let mut rest = bytes.strip_prefix(&head(type_name)[..]).ok_or_else(wrong)?;
+    let mut sequences = Vec::with_capacity(shards);
+    while !rest.is_empty() {
+        let end = rest.iter().position(|byte| *byte < 0x80).filter(|end| *end < 10).ok_or_else(wrong)?;
+        let mut number = 0_u64;
+        for (index, byte) in rest[..=end].iter().enumerate() {
+            let bits = u64::from(byte & 0x7F);
+            number |=
+                bits.checked_shl(7 * index as u32).filter(|moved| moved >> (7 * index) == bits).ok_or_else(wrong)?;
+        }
+        sequences.push(number);
+        rest = &rest[end + 1..];
+    }
+    if sequences.len() == shards { Ok(sequences) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn cursors_come_back(sequences in proptest::collection::vec(any::<u64>(), 0..9)) {
+            let text = write("personinfo", &sequences);
+            prop_assert_eq!(read("personinfo", &text, sequences.len()), Ok(sequences.clone()));
+            prop_assert!(read("personinfo", &text, sequences.len() + 1).is_err());
+            prop_assert!(read("account", &text, sequences.len()).is_err());
+        }
+
+        #[test]
+        fn other_texts_are_refused(text in "[A-Za-z0-9_-]{0,40}") {
+            if let Ok(sequences) = read("t", &text, 2) {
+                prop_assert_eq!(sequences.len(), 2);
+            }
+        }
+    }
+}

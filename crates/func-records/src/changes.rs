@@ -1,0 +1,153 @@
+//! Changes of a type: what one shard gives, and how the shards' changes become one page.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_api::RecordReply;
+use millrace_base::{Error, ErrorCode, limits};
+use millrace_func::{OperationId, ScanRequest};
+
+use crate::apply::read_time;
+use crate::change_cursor;
+use crate::program::{CHANGES, RecordProgram};
+use crate::rows::{CHANGE, LAST_SEQUENCE, change_field, change_sequence, read_number};
+use crate::turn::{Calls, Progress, Task, Turn};
+use crate::wire::{AskChanges, From, GotChanges, decode, encode};
+
+/// `T--shard/_changes`.
+pub(crate) fn of_shard(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Error> {
+    let ask: AskChanges = decode(input)?;
+    let last = read_number(turn.host, LAST_SEQUENCE)?.unwrap_or(0);
+    let mut got = GotChanges::default();
+    let after = match ask.from {
+        From::Now => {
+            got.at = last;
+            return Ok(Progress::Done(encode(&got)));
+        }
+        From::Oldest => None,
+        From::After(after) => Some(after),
+    };
+    let request =
+        ScanRequest { prefix: vec![CHANGE], after: after.map(change_field), limit: ask.limit.min(limits::SCAN_ROWS) };
+    let rows = turn.host.scan(&request)?;
+    let first = rows.first().and_then(|(field, _)| change_sequence(field));
+    // What is kept has no gaps: either the next one is there, or all up to the last are known.
+    got.is_lost = after.is_some_and(|after| after > last || first.unwrap_or(last + 1) != after + 1);
+    got.at = after.unwrap_or(last);
+    let mut size_bytes = 0;
+    for (field, value) in rows {
+        let text = String::from_utf8_lossy(value.content()).into_owned();
+        size_bytes += text.len();
+        if size_bytes > ask.size_bytes && !got.changes.is_empty() {
+            break;
+        }
+        let time = read_time(value.content()).unwrap_or(0);
+        got.changes.push((change_sequence(&field).unwrap_or(0), time, text));
+    }
+    if let (Some(first), None) = (first, after) {
+        got.at = first.saturating_sub(1);
+    }
+    Ok(Progress::Done(encode(&got)))
+}
+
+/// The operation `Changes`.
+pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, cursor: &str, limit: u32) -> Result<Progress, Error> {
+    let program = Rc::clone(turn.program);
+    let of = &program.types[type_index];
+    if of.changes.is_none() {
+        let message = format!(
+            "the type {:?} keeps no changes: give it `changes` in its settings, as in {{\"changes\":{{}}}}",
+            of.name.as_str()
+        );
+        return Err(Error::new(ErrorCode::BadRequest, message));
+    }
+    let shards = turn.shared.shard_keys.len();
+    let froms: Vec<From> = match cursor {
+        "" => vec![From::Oldest; shards],
+        "now" => vec![From::Now; shards],
+        text => change_cursor::read(of.name.as_str(), text, shards)?.into_iter().map(From::after).collect(),
+    };
+    let limit = page_limit(limit);
+    // Together they are one page.
+    let size_bytes = (limits::OUTPUT_BYTES / shards).max(64 << 10);
+    let mut calls = Calls::default();
+    for (shard, from) in froms.into_iter().enumerate() {
+        let input = encode(&AskChanges { from, limit, size_bytes });
+        let key = turn.shared.shard_keys[shard].clone();
+        calls.push(turn.call((of.shard_service, CHANGES), &key, input)?);
+    }
+    Ok(Progress::Wait(Box::new(Gather { program, type_index, limit, calls })))
+}
+
+/// How many items a page has.
+pub(crate) fn page_limit(asked: u32) -> usize {
+    match asked as usize {
+        0 => limits::PAGE_ITEMS,
+        asked => asked.min(limits::MOST_PAGE_ITEMS),
+    }
+}
+
+struct Gather {
+    program: Rc<RecordProgram>,
+    type_index: usize,
+    limit: usize,
+    calls: Calls,
+}
+
+impl Task for Gather {
+    fn resume(
+        mut self: Box<Self>,
+        _: &mut Turn<'_>,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+    ) -> Result<Progress, Error> {
+        let Some(results) = self.calls.ended(operation, result)? else {
+            return Ok(Progress::Wait(self));
+        };
+        let mut shards = Vec::with_capacity(results.len());
+        for result in results {
+            shards.push(decode::<GotChanges>(&result?)?);
+        }
+        if shards.iter().any(|shard| shard.is_lost) {
+            let message = "changes after this cursor are not kept any more: read the records again and go on from the \
+                           cursor \"now\", and keep changes for longer if that happens";
+            return Err(Error::new(ErrorCode::BadRequest, message));
+        }
+        let type_name = self.program.types[self.type_index].name.as_str();
+        let (texts, sequences) = merge(&shards, self.limit, type_name);
+        let cursor = change_cursor::write(type_name, &sequences);
+        let body = format!("{{\"changes\":[{}],\"cursor\":\"{cursor}\"}}", texts.join(","));
+        let matched = u32::try_from(texts.len()).unwrap_or(u32::MAX);
+        let reply = RecordReply { matched, body: Bytes::from(body), ..RecordReply::default() };
+        Ok(Progress::Done(reply.to_bytes()))
+    }
+}
+
+/// Shards beyond which a change does not say what the cursor behind it is: cursors have a number for
+/// each shard, and would be longer than the changes.
+const SHARDS_WITH_CURSORS: usize = 256;
+
+/// The first changes by time, each shard's in their own order, and where each shard then is. Every
+/// change has the cursor behind it, so that a reader may stop at any.
+fn merge(shards: &[GotChanges], limit: usize, type_name: &str) -> (Vec<String>, Vec<u64>) {
+    let mut taken = vec![0; shards.len()];
+    let mut sequences: Vec<u64> = shards.iter().map(|shard| shard.at).collect();
+    let mut texts = Vec::new();
+    let mut size_bytes = 0;
+    while texts.len() < limit && size_bytes < limits::OUTPUT_BYTES {
+        let heads = shards.iter().zip(&taken).enumerate();
+        let heads = heads.filter_map(|(shard, (got, taken))| Some((got.changes.get(*taken)?, shard)));
+        let Some(((sequence, _, text), shard)) = heads.min_by_key(|((_, time, _), shard)| (*time, *shard)) else {
+            break;
+        };
+        taken[shard] += 1;
+        sequences[shard] = *sequence;
+        let text = match text.strip_suffix('}').filter(|_| shards.len() <= SHARDS_WITH_CURSORS) {
+            Some(members) => format!("{members},\"cursor\":\"{}\"}}", change_cursor::write(type_name, &sequences)),
+            None => text.clone(),
+        };
+        size_bytes += text.len();
+        texts.push(text);
+    }
+    (texts, sequences)
+}

@@ -1,0 +1,220 @@
+//! What hangs on a change of a record: index rows, change rows, triggers.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_base::{Error, limits, shard_of_key};
+use millrace_func::{HandlerId, Message};
+use serde_json::json;
+
+use crate::program::{APPLY, RecordProgram, RecordType, Trigger};
+use crate::stored::Stored;
+use crate::turn::Turn;
+use crate::values;
+use crate::wire::{Apply, encode};
+
+/// Bytes of one change as it is kept. A change of a larger record is kept without the record, and
+/// with more than that without the values: it is a row of its own, of the size of a field's value.
+const CHANGE_BYTES: usize = 256 << 10;
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Create,
+    Update,
+    Delete,
+    Expire,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Kind::Create => "create",
+            Kind::Update => "update",
+            Kind::Delete => "delete",
+            Kind::Expire => "expire",
+        }
+    }
+}
+
+/// A record before and after a change.
+pub(crate) struct Transition<'a> {
+    /// What is stored, even if it counts as absent: its index rows are there.
+    pub stored: Option<&'a Stored<'a>>,
+    /// The value before, in the present schema, if the record counted as there.
+    pub before: Option<&'a [u8]>,
+    /// The value now.
+    pub after: Option<&'a [u8]>,
+    pub kind: Kind,
+    /// What was stored had expired, and nobody has said so yet.
+    pub has_expired: bool,
+}
+
+/// Nested calls still to make, one after the other.
+pub(crate) struct Calls {
+    calls: VecDeque<((u16, u16), Vec<u8>, Bytes)>,
+    /// One of those made was a trigger.
+    pub ran_triggers: bool,
+    triggers_service: Option<u16>,
+}
+
+impl Calls {
+    /// Begins the next one, if there is one.
+    pub(crate) fn next(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
+        let Some((handler, key, input)) = self.calls.pop_front() else {
+            return Ok(false);
+        };
+        self.ran_triggers |= Some(handler.0) == self.triggers_service;
+        turn.call(handler, &key, input)?;
+        Ok(true)
+    }
+}
+
+/// Sends what comes after the commit, and gives what has to be called before it. An expiry cannot
+/// be refused: `may_refuse` is false for it.
+pub(crate) fn begin(
+    turn: &mut Turn<'_>,
+    type_index: usize,
+    key: &[u8],
+    transition: &Transition<'_>,
+    may_refuse: bool,
+) -> Result<Calls, Error> {
+    let program = Rc::clone(turn.program);
+    let of = &program.types[type_index];
+    let mut calls = Calls { calls: VecDeque::new(), ran_triggers: false, triggers_service: of.triggers_service };
+    // Only the time to live has changed, or an untouched record has been put as it was.
+    let is_same = transition.before == transition.after && transition.before.is_some();
+    let mut apply = Apply::default();
+    if !of.indexes.is_empty() {
+        (apply.remove, apply.add) = row_changes(&program, of, key, transition)?;
+    }
+    let fires = |trigger: &&Trigger| -> Result<bool, Error> {
+        if is_same || (trigger.is_before && !may_refuse) {
+            return Ok(false);
+        }
+        values::differs(&trigger.path, &of.schema, transition.before, transition.after)
+    };
+    let mut triggers = Vec::new();
+    for trigger in &of.triggers {
+        if fires(&trigger)? {
+            triggers.push(trigger);
+        }
+    }
+    let difference = if !is_same && (of.changes.is_some() || !triggers.is_empty()) {
+        values::difference(&of.schema, transition.before, transition.after)?
+    } else {
+        String::new()
+    };
+    if of.changes.is_some() {
+        if transition.has_expired {
+            let expired = Transition { after: None, before: None, kind: Kind::Expire, ..*transition };
+            apply.changes.push(change_members(of, key, &expired, "[]")?);
+        }
+        if !is_same {
+            apply.changes.push(change_members(of, key, transition, &difference)?);
+        }
+    }
+    if !(apply.remove.is_empty() && apply.add.is_empty() && apply.changes.is_empty()) {
+        let shard = shard_of_key(key, turn.shared.shard_keys.len() as u16);
+        let shard_key = turn.shared.shard_keys[usize::from(shard.0)].clone();
+        calls.calls.push_back(((of.shard_service, APPLY), shard_key, encode(&apply)));
+    }
+    if !triggers.is_empty() {
+        let input = Bytes::from(trigger_input(of, key, transition, &difference)?);
+        for trigger in triggers {
+            let Some(service) = of.triggers_service else {
+                continue;
+            };
+            if trigger.is_before {
+                calls.calls.push_back(((service, trigger.handler), key.to_vec(), input.clone()));
+            } else {
+                let handler = HandlerId { program: program.number, service, handler: trigger.handler };
+                turn.host.send(Message { handler, key: key.to_vec(), input: input.clone(), delay_ms: 0 })?;
+            }
+        }
+    }
+    Ok(calls)
+}
+
+/// Names of index rows.
+type Rows = Vec<Vec<u8>>;
+
+/// Index rows that go and that come. The rows that are there are those of the value as it is
+/// stored, in the schema it was written with.
+fn row_changes(
+    program: &RecordProgram,
+    of: &RecordType,
+    key: &[u8],
+    transition: &Transition<'_>,
+) -> Result<(Rows, Rows), Error> {
+    let before = match transition.stored {
+        Some(stored) => program.stored_rows(of, stored, key)?,
+        None => Vec::new(),
+    };
+    let after = match transition.after {
+        Some(after) => of.new_rows(after, key)?,
+        None => Vec::new(),
+    };
+    let remove = before.iter().filter(|row| after.binary_search(row).is_err()).cloned().collect();
+    let add = after.into_iter().filter(|row| before.binary_search(row).is_err()).collect();
+    Ok((remove, add))
+}
+
+/// `"id":"…"`, or `"id_base64":"…"` where the id is not UTF-8.
+pub(crate) fn id_member(id: &[u8]) -> String {
+    match std::str::from_utf8(id) {
+        Ok(id) => format!("\"id\":{}", json!(id)),
+        Err(_) => {
+            let text = millrace_func::base64_encode(id, millrace_func::Base64Alphabet::Standard);
+            format!("\"id_base64\":\"{text}\"")
+        }
+    }
+}
+
+/// How tags are written in JSON.
+pub(crate) fn tag_text(tag: u64) -> String {
+    format!("{tag:016x}")
+}
+
+fn value_json(of: &RecordType, value: Option<&[u8]>) -> Result<String, Error> {
+    match value {
+        Some(value) => values::json(&of.schema, value),
+        None => Ok("null".to_owned()),
+    }
+}
+
+/// A change as it is kept, without its sequence and time.
+fn change_members(of: &RecordType, id: &[u8], transition: &Transition<'_>, difference: &str) -> Result<String, Error> {
+    let mut members = format!("{},\"kind\":\"{}\"", id_member(id), transition.kind.as_str());
+    let Some(after) = transition.after else {
+        return Ok(members);
+    };
+    members.push_str(&format!(",\"etag\":\"{}\"", tag_text(of.tag(after))));
+    if after.len() <= CHANGE_BYTES {
+        let record = values::json(&of.schema, after)?;
+        if record.len() <= CHANGE_BYTES {
+            members.push_str(&format!(",\"record\":{record}"));
+        }
+    }
+    // A new record says all there is to say.
+    if transition.before.is_some() && difference.len() <= CHANGE_BYTES {
+        members.push_str(&format!(",\"changes\":{difference}"));
+    }
+    Ok(members)
+}
+
+/// What a trigger is given.
+fn trigger_input(of: &RecordType, id: &[u8], transition: &Transition<'_>, difference: &str) -> Result<String, Error> {
+    let input = format!(
+        "{{{},\"record\":{},\"before\":{},\"changes\":{difference}}}",
+        id_member(id),
+        value_json(of, transition.after)?,
+        value_json(of, transition.before)?,
+    );
+    if input.len() > limits::INPUT_BYTES {
+        let message = format!("what the type's triggers would be given has more than {} bytes", limits::INPUT_BYTES);
+        return Err(Error::new(millrace_base::ErrorCode::TooLarge, message));
+    }
+    Ok(input)
+}

@@ -1,0 +1,254 @@
+//! The engine: which frames are records', which the wrapped engine's, and what they wait for.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_api::RECORDS_APP;
+use millrace_base::{Error, ErrorCode, shard_of_key};
+use millrace_func::{App, Engine, Frame, HandlerId, Host, OperationId, Output, Program, RouteId, Service, Start, Step};
+
+use crate::cache::Cache;
+use crate::program::{Place, RecordProgram, Schemas};
+use crate::triggers::{TriggerHost, explain};
+use crate::turn::{Progress, Shared, Task, Turn};
+use crate::{apply, changes, expire, migrate, program, read, scan, sweep, write};
+
+/// The first of its own program numbers; those below are the wrapped engine's.
+const OWN: u32 = 1 << 31;
+
+/// Runs operations on records, and whatever the engine it wraps runs. See the crate's documentation.
+pub struct RecordsEngine<E> {
+    inner: E,
+    shared: Shared,
+    /// Indexed by program number less [`OWN`]; never shrinks, so that a number is never used again.
+    programs: RefCell<Vec<Option<Rc<RecordProgram>>>>,
+    schemas: Rc<Schemas>,
+    /// Frames of the built-in app that wait. The wrapped engine keeps its own.
+    frames: RefCell<BTreeMap<u32, Waiting>>,
+}
+
+struct Waiting {
+    program: Rc<RecordProgram>,
+    what: What,
+}
+
+enum What {
+    /// An operation on records.
+    Task(Box<dyn Task>),
+    /// A trigger, which waits in the wrapped engine.
+    Trigger,
+}
+
+/// For each shard, the smallest number whose text is placed there: the key of the entity that keeps
+/// its index rows, its changes and its sweep.
+#[must_use]
+pub fn shard_keys(shard_count: u16) -> Vec<Vec<u8>> {
+    let mut keys = vec![Vec::new(); usize::from(shard_count)];
+    let mut missing = keys.len();
+    let mut number = 0_u64;
+    while missing > 0 {
+        let text = number.to_string();
+        let slot = &mut keys[usize::from(shard_of_key(text.as_bytes(), shard_count).0)];
+        if slot.is_empty() {
+            *slot = text.into_bytes();
+            missing -= 1;
+        }
+        number += 1;
+    }
+    keys
+}
+
+impl<E: Engine> RecordsEngine<E> {
+    /// An engine without programs, for a node with so many shards (at least one).
+    #[must_use]
+    pub fn new(inner: E, shard_count: u16) -> Self {
+        let shared = Shared {
+            shard_keys: shard_keys(shard_count),
+            paths: RefCell::new(Cache::default()),
+            predicates: RefCell::new(Cache::default()),
+        };
+        Self {
+            inner,
+            shared,
+            programs: RefCell::new(Vec::new()),
+            schemas: Rc::default(),
+            frames: RefCell::new(BTreeMap::new()),
+        }
+    }
+
+    /// The wrapped engine.
+    pub fn inner(&self) -> &E {
+        &self.inner
+    }
+
+    /// The wrapped engine's program that stands for this one: its triggers', if it has any, or itself.
+    #[must_use]
+    pub fn inner_program(&self, program: Program) -> Option<Program> {
+        match program.0.checked_sub(OWN) {
+            None => Some(program),
+            Some(_) => self.program(program)?.inner,
+        }
+    }
+
+    fn program(&self, program: Program) -> Option<Rc<RecordProgram>> {
+        let index = program.0.checked_sub(OWN)?;
+        self.programs.borrow().get(index as usize)?.clone()
+    }
+
+    fn load_records(&self, app: &App) -> Result<Program, Error> {
+        let mut programs = self.programs.borrow_mut();
+        let number = u32::try_from(programs.len()).ok().and_then(|count| count.checked_add(OWN));
+        let number = Program(number.ok_or_else(|| Error::new(ErrorCode::Internal, "too many programs"))?);
+        let before = programs.iter().rev().flatten().next();
+        let (mut loaded, triggers) = RecordProgram::read(app, number, &self.schemas, before.map(Rc::as_ref))?;
+        if let Some(triggers) = triggers {
+            let inner = self.inner.load(&triggers).map_err(|error| explain(error, &triggers))?;
+            loaded.set_inner(inner, &self.inner.services(inner), triggers);
+        }
+        programs.push(Some(Rc::new(loaded)));
+        Ok(number)
+    }
+
+    /// Begins a frame of the built-in app.
+    fn start_own(&self, frame: Frame, id: HandlerId, (key, input): (&[u8], &[u8]), host: &mut dyn Host) -> Step {
+        let Some(program) = self.program(id.program) else {
+            return Step::Done(Err(unknown_program()));
+        };
+        let place = program.place(id.service);
+        if let Some(Place::Triggers { inner_service, .. }) = place {
+            let (Some(inner), service) = (program.inner, inner_service) else {
+                return Step::Done(Err(unknown_program()));
+            };
+            let start = Start::Handler { id: HandlerId { program: inner, service, handler: id.handler }, key, input };
+            let step = self.inner.start(frame, start, &mut TriggerHost { host, program: &program });
+            return self.trigger_stepped(frame, program, step);
+        }
+        let mut turn = Turn { shared: &self.shared, program: &program, host };
+        let progress = match (place, id.handler) {
+            (Some(Place::Type(index)), program::READ) => read::start(&mut turn, index, key, input),
+            (Some(Place::Type(index)), program::WRITE) => write::start(&mut turn, index, key, input),
+            (Some(Place::Type(index)), program::EXPIRE) => expire::start(&mut turn, index, key, input),
+            (Some(Place::Type(index)), program::MIGRATE) => migrate::start(&mut turn, index, key),
+            (Some(Place::Shard(index)), program::APPLY) => apply::run(&mut turn, index, input),
+            (Some(Place::Shard(index)), program::SCAN) => scan::start(&mut turn, index, input),
+            (Some(Place::Shard(_)), program::CHANGES) => changes::of_shard(&mut turn, input),
+            (Some(Place::Shard(index)), program::SWEEP) => sweep::start(&mut turn, index, key, input),
+            _ => Err(unknown_program()),
+        };
+        self.progressed(frame, program, progress)
+    }
+
+    fn progressed(&self, frame: Frame, program: Rc<RecordProgram>, progress: Result<Progress, Error>) -> Step {
+        match progress {
+            Ok(Progress::Done(output)) => Step::Done(Ok(Output::Value(output))),
+            Ok(Progress::Wait(task)) => {
+                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Task(task) });
+                Step::Waiting
+            }
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+
+    fn trigger_stepped(&self, frame: Frame, program: Rc<RecordProgram>, step: Step) -> Step {
+        match step {
+            Step::Waiting => {
+                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Trigger });
+                Step::Waiting
+            }
+            Step::Done(Err(error)) => {
+                Step::Done(Err(program.triggers_app.as_ref().map_or(error.clone(), |app| explain_run(error, app))))
+            }
+            done => done,
+        }
+    }
+}
+
+/// An error of a trigger that runs: what it threw on purpose is left as it is.
+fn explain_run(error: Error, app: &App) -> Error {
+    if error.code == ErrorCode::Aborted { error } else { explain(error, app) }
+}
+
+fn unknown_program() -> Error {
+    Error::new(ErrorCode::Internal, "the engine has no such program, service or handler")
+}
+
+impl<E: Engine> Engine for RecordsEngine<E> {
+    fn load(&self, app: &App) -> Result<Program, Error> {
+        if app.name.as_str() == RECORDS_APP { self.load_records(app) } else { self.inner.load(app) }
+    }
+
+    fn services(&self, program: Program) -> Vec<Service> {
+        if program.0 < OWN {
+            return self.inner.services(program);
+        }
+        self.program(program).map_or_else(Vec::new, |program| program.services.clone())
+    }
+
+    fn unload(&self, program: Program) {
+        let Some(index) = program.0.checked_sub(OWN) else {
+            return self.inner.unload(program);
+        };
+        self.frames.borrow_mut().retain(|_, waiting| waiting.program.number != program);
+        let unloaded = self.programs.borrow_mut().get_mut(index as usize).and_then(Option::take);
+        if let Some(inner) = unloaded.and_then(|program| program.inner) {
+            self.inner.unload(inner);
+        }
+    }
+
+    #[inline]
+    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+        match start {
+            Start::Handler { id, key, input } if id.program.0 >= OWN => self.start_own(frame, id, (key, input), host),
+            Start::Route { id: RouteId { program, .. }, .. } if program.0 >= OWN => Step::Done(Err(unknown_program())),
+            start => self.inner.start(frame, start, host),
+        }
+    }
+
+    #[inline]
+    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
+        // Frames of the wrapped engine pay no search while no operation on records waits.
+        let mut frames = self.frames.borrow_mut();
+        let own = if frames.is_empty() { None } else { frames.remove(&frame.0) };
+        drop(frames);
+        match own {
+            None => self.inner.resume(frame, operation, result, host),
+            Some(Waiting { program, what: What::Trigger }) => {
+                let mut trigger_host = TriggerHost { host, program: &program };
+                let step = self.inner.resume(frame, operation, result, &mut trigger_host);
+                self.trigger_stepped(frame, program, step)
+            }
+            Some(Waiting { program, what: What::Task(task) }) => {
+                let mut turn = Turn { shared: &self.shared, program: &program, host };
+                let progress = task.resume(&mut turn, operation, result);
+                self.progressed(frame, program, progress)
+            }
+        }
+    }
+
+    fn cancel(&self, frame: Frame) {
+        let own = self.frames.borrow_mut().remove(&frame.0);
+        if !matches!(own, Some(Waiting { what: What::Task(_), .. })) {
+            self.inner.cancel(frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shard_has_the_smallest_number_placed_there() {
+        for shards in [1, 3, 64] {
+            let keys = shard_keys(shards);
+            for (shard, key) in (0_u16..).zip(&keys) {
+                assert_eq!(shard_of_key(key, shards).0, shard);
+                let number: u64 = std::str::from_utf8(key).expect("digits").parse().expect("a number");
+                let is_placed = |number: u64| shard_of_key(number.to_string().as_bytes(), shards).0 == shard;
+                assert!(!(0..number).any(is_placed));
+            }
+        }
+    }
+}

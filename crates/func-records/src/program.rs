@@ -1,0 +1,421 @@
+//! A loaded version of the built-in app: its types, compiled, and the services it shows.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use millrace_api::{AppFile, HandlerKind, READ_HANDLER, WRITE_HANDLER};
+use millrace_avpath::Path;
+use millrace_avro::{Resolution, Schema};
+use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
+use millrace_func::{App, HandlerId, Program, Service};
+use millrace_registry::{Create, Registry, When};
+
+use crate::rows::index_row;
+use crate::stored::Stored;
+use crate::{triggers, values};
+
+/// Handlers of a type's service, in their order.
+pub(crate) const READ: u16 = 0;
+pub(crate) const WRITE: u16 = 1;
+pub(crate) const EXPIRE: u16 = 2;
+pub(crate) const MIGRATE: u16 = 3;
+
+/// Handlers of `T--shard`, in their order.
+pub(crate) const APPLY: u16 = 0;
+pub(crate) const SCAN: u16 = 1;
+pub(crate) const CHANGES: u16 = 2;
+pub(crate) const SWEEP: u16 = 3;
+
+/// The handler of `T--shard` that brings records and index rows to the present settings.
+pub const SWEEP_HANDLER: &str = "_sweep";
+
+/// The service that keeps a type's index rows, changes and sweeps.
+#[must_use]
+pub fn shard_service(type_name: &str) -> String {
+    format!("{type_name}--shard")
+}
+
+/// What a service of the program is.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// A type, by its index.
+    Type(usize),
+    /// Its `T--shard`.
+    Shard(usize),
+    /// Its triggers.
+    Triggers { inner_service: u16 },
+}
+
+/// How long changes are kept.
+#[derive(Clone)]
+pub(crate) struct ChangesKept {
+    pub retention_ms: u64,
+    pub count: u64,
+}
+
+/// A secondary index.
+pub(crate) struct Index {
+    pub number: u16,
+    pub name: String,
+    pub path: Path,
+    pub ignore_case: bool,
+    /// It has one row for each record.
+    pub is_single: bool,
+    /// A fingerprint of its definition.
+    pub definition: u64,
+}
+
+/// A trigger.
+pub(crate) struct Trigger {
+    pub path: Path,
+    pub is_before: bool,
+    /// Its handler in `T--triggers`.
+    pub handler: u16,
+}
+
+/// A type of records.
+pub(crate) struct RecordType {
+    pub name: Name,
+    pub service: u16,
+    pub shard_service: u16,
+    pub triggers_service: Option<u16>,
+    pub schema_id: u32,
+    pub schema: Arc<Schema>,
+    /// The value of records that nobody has written, if they come to be on touch.
+    touched: Option<Vec<u8>>,
+    pub ttl_ms: Option<u64>,
+    pub indexes: Vec<Index>,
+    pub triggers: Vec<Trigger>,
+    pub changes: Option<ChangesKept>,
+    /// Tells settings apart for which records and rows have to be looked through anew.
+    pub sweep_target: u64,
+}
+
+/// Schemas that records may be written with, by their registry ids, which are never given twice.
+pub(crate) type Schemas = RefCell<BTreeMap<u32, Arc<Schema>>>;
+
+/// How records of one schema become those of another, or why they do not.
+type Known = Result<Rc<Resolution>, Error>;
+
+/// A loaded version of the built-in app.
+pub(crate) struct RecordProgram {
+    pub number: Program,
+    pub types: Vec<RecordType>,
+    pub services: Vec<Service>,
+    places: Vec<Place>,
+    /// The wrapped engine's program of the triggers, if there are any.
+    pub inner: Option<Program>,
+    /// Its sources.
+    pub triggers_app: Option<App>,
+    /// How long a transaction of the version before may still run.
+    pub wait_ms: u64,
+    registry: Registry,
+    /// Schemas of all versions, those to come too: what still runs here may meet their records.
+    schemas: Rc<Schemas>,
+    resolutions: RefCell<BTreeMap<(u32, u32), Known>>,
+}
+
+fn internal(message: String) -> Error {
+    Error::new(ErrorCode::Internal, message)
+}
+
+fn name(text: &str) -> Result<Name, Error> {
+    Name::new(text).map_err(|error| Error::new(ErrorCode::AppRefused, error.to_string()))
+}
+
+fn service(text: &str, handlers: &[(&str, HandlerKind)]) -> Result<Service, Error> {
+    let handlers: Result<_, Error> = handlers.iter().map(|(text, kind)| Ok((name(text)?, *kind))).collect();
+    Ok(Service { name: name(text)?, handlers: handlers?, routes: Vec::new(), schedules: Vec::new() })
+}
+
+fn parse_path(type_name: &str, what: &str, text: &str) -> Result<Path, Error> {
+    Path::parse(text)
+        .map_err(|error| Error::new(ErrorCode::AppRefused, format!("type {type_name:?}: {what}: path {text}: {error}")))
+}
+
+impl RecordProgram {
+    /// Reads the registry that is the app's source; schemas that the version before has are not compiled
+    /// again. With it comes the app of the triggers, if there are any.
+    ///
+    /// # Errors
+    /// `app-refused`.
+    pub(crate) fn read(
+        app: &App,
+        number: Program,
+        schemas: &Rc<Schemas>,
+        before: Option<&Self>,
+    ) -> Result<(Self, Option<App>), Error> {
+        let files: Vec<AppFile> =
+            app.files.iter().map(|(path, content)| AppFile { path: path.clone(), content: content.clone() }).collect();
+        let registry = Registry::from_files_with(&files, before.map(|before| &before.registry))
+            .map_err(|error| Error::new(ErrorCode::AppRefused, Error::from(error).message))?;
+        let mut program = Self {
+            number,
+            types: Vec::new(),
+            services: Vec::new(),
+            places: Vec::new(),
+            inner: None,
+            triggers_app: None,
+            wait_ms: app.limits.wait_ms,
+            registry: Registry::default(),
+            schemas: Rc::clone(schemas),
+            resolutions: RefCell::new(BTreeMap::new()),
+        };
+        let mut triggers_app = triggers::empty_app(app);
+        let mut has_triggers = false;
+        for of in registry.types() {
+            has_triggers |= program.add_type(&of, &mut triggers_app)?;
+            for version in of.versions() {
+                let known = version.schema.schema();
+                schemas.borrow_mut().entry(version.schema.id()).or_insert_with(|| Arc::clone(known));
+            }
+        }
+        program.registry = registry;
+        if program.services.len() > usize::from(u16::MAX) {
+            return Err(Error::new(ErrorCode::AppRefused, "there are too many types"));
+        }
+        Ok((program, has_triggers.then_some(triggers_app)))
+    }
+
+    /// Adds a type and its services; says whether it has triggers.
+    fn add_type(&mut self, of: &millrace_registry::RecordType<'_>, app: &mut App) -> Result<bool, Error> {
+        use HandlerKind::{Query, Transaction};
+        let index = self.types.len();
+        let handlers =
+            [(READ_HANDLER, Query), (WRITE_HANDLER, Transaction), ("_expire", Transaction), ("_migrate", Transaction)];
+        let of_type = self.add_service(service(of.name, &handlers)?, Place::Type(index));
+        let handlers = [("_apply", Transaction), ("_scan", Query), ("_changes", Query), (SWEEP_HANDLER, Transaction)];
+        let of_shard = self.add_service(service(&shard_service(of.name), &handlers)?, Place::Shard(index));
+        let mut compiled = RecordType::read(of)?;
+        (compiled.service, compiled.shard_service) = (of_type, of_shard);
+        let triggers = &of.settings.triggers;
+        if !triggers.is_empty() {
+            let sources: Vec<triggers::Source<'_>> = triggers
+                .iter()
+                .map(|trigger| triggers::Source { name: &trigger.name, text: &trigger.source })
+                .collect();
+            triggers::add_to(app, of.name, &sources);
+            // Private: only the type's own writes call them.
+            let names: Vec<String> = triggers.iter().map(|trigger| format!("_{}", trigger.name)).collect();
+            let handlers: Vec<(&str, HandlerKind)> = names.iter().map(|name| (name.as_str(), Transaction)).collect();
+            let service = service(&triggers::service_name(of.name), &handlers)?;
+            compiled.triggers_service = Some(self.add_service(service, Place::Triggers { inner_service: u16::MAX }));
+        }
+        self.types.push(compiled);
+        Ok(!triggers.is_empty())
+    }
+
+    fn add_service(&mut self, service: Service, place: Place) -> u16 {
+        let index = self.services.len() as u16;
+        self.services.push(service);
+        self.places.push(place);
+        index
+    }
+
+    /// The triggers have been loaded.
+    pub(crate) fn set_inner(&mut self, inner: Program, services: &[Service], app: App) {
+        for (place, service) in self.places.iter_mut().zip(&self.services) {
+            if let Place::Triggers { inner_service } = place
+                && let Some(index) = services.iter().position(|known| known.name == service.name)
+            {
+                *inner_service = index as u16;
+            }
+        }
+        self.inner = Some(inner);
+        self.triggers_app = Some(app);
+    }
+
+    pub(crate) fn place(&self, service: u16) -> Option<Place> {
+        self.places.get(usize::from(service)).copied()
+    }
+
+    /// The id under which the host knows a handler of the wrapped engine's program.
+    pub(crate) fn outer_handler(&self, id: HandlerId) -> Option<HandlerId> {
+        if Some(id.program) != self.inner {
+            return None;
+        }
+        let is_it = |place: &Place| matches!(place, Place::Triggers { inner_service } if *inner_service == id.service);
+        let service = self.places.iter().position(is_it)?;
+        Some(HandlerId { program: self.number, service: service as u16, handler: id.handler })
+    }
+
+    /// A schema that records may be written with.
+    fn schema(&self, id: u32) -> Result<Arc<Schema>, Error> {
+        if let Ok(known) = self.registry.schema(id) {
+            return Ok(Arc::clone(known.schema()));
+        }
+        let known = self.schemas.borrow().get(&id).cloned();
+        known.ok_or_else(|| internal(format!("a record is written with schema {id}, which is not known")))
+    }
+
+    /// A record's value in the type's present schema.
+    ///
+    /// # Errors
+    /// `wrong-type`, naming both versions, when the present schema cannot read it.
+    #[inline]
+    pub(crate) fn current_value<'a>(&self, of: &RecordType, stored: &Stored<'a>) -> Result<Cow<'a, [u8]>, Error> {
+        if stored.schema_id == of.schema_id {
+            return Ok(Cow::Borrowed(stored.value));
+        }
+        self.resolved_value(of, stored).map(Cow::Owned)
+    }
+
+    #[cold]
+    fn resolved_value(&self, of: &RecordType, stored: &Stored<'_>) -> Result<Vec<u8>, Error> {
+        let explain = |why: String| {
+            let message = format!(
+                "the record is written with {} of the type {:?} and cannot be read with {}: {why}; it can again with \
+                 a schema that is compatible with both",
+                self.version_text(of, stored.schema_id),
+                of.name.as_str(),
+                self.version_text(of, of.schema_id),
+            );
+            Error::new(ErrorCode::WrongType, message)
+        };
+        let key = (stored.schema_id, of.schema_id);
+        let known = self.resolutions.borrow().get(&key).cloned();
+        let resolution = match known {
+            Some(known) => known?,
+            None => {
+                let writer = self.schema(stored.schema_id)?;
+                let made = Resolution::new(&writer, &of.schema);
+                let made = made.map(Rc::new).map_err(|error| explain(error.to_string()));
+                self.resolutions.borrow_mut().insert(key, made.clone());
+                made?
+            }
+        };
+        let mut value = Vec::with_capacity(stored.value.len() + 16);
+        resolution.apply(stored.value, &mut value).map_err(|error| explain(error.to_string()))?;
+        Ok(value)
+    }
+
+    fn version_text(&self, of: &RecordType, id: u32) -> String {
+        let known = self.registry.record_type(of.name.as_str());
+        let version = known.ok().and_then(|known| known.versions().rfind(|version| version.schema.id() == id));
+        match version {
+            Some(version) => format!("version {} (schema {id})", version.version),
+            None => format!("schema {id}"),
+        }
+    }
+
+    /// The index rows of a record as it is stored: those of its own schema.
+    pub(crate) fn stored_rows(&self, of: &RecordType, stored: &Stored<'_>, id: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        match self.schema(stored.schema_id) {
+            Ok(schema) => Ok(of.rows(&schema, stored.value, id)?.0),
+            // What nothing can read has never been given rows by this program.
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+impl RecordType {
+    fn read(of: &millrace_registry::RecordType<'_>) -> Result<Self, Error> {
+        let settings = of.settings;
+        let schema = Arc::clone(of.schema.schema());
+        let touched = match settings.create {
+            Create::Explicit => None,
+            Create::Touch => Some(schema.default_value().map_err(|error| {
+                Error::new(ErrorCode::AppRefused, format!("type {:?}: the defaults of its fields: {error}", of.name))
+            })?),
+        };
+        let mut indexes = Vec::new();
+        for index in of.indexes() {
+            let number = index.number;
+            let millrace_registry::IndexSettings { name, path: path_text, ignore_case } = index.settings.clone();
+            let path = parse_path(of.name, &format!("index {name:?}"), &path_text)?;
+            let definition = fingerprint(&[path_text.as_bytes(), &[u8::from(ignore_case)], &number.to_be_bytes()]);
+            // Simple paths hold no other brackets than those of `[*]`, unless within a quoted name.
+            let is_single = !path.text().contains('[');
+            indexes.push(Index { number, name, path, ignore_case, is_single, definition });
+        }
+        let mut triggers = Vec::new();
+        for (handler, trigger) in (0_u16..).zip(&settings.triggers) {
+            let path = parse_path(of.name, &format!("trigger {:?}", trigger.name), &trigger.path)?;
+            triggers.push(Trigger { path, is_before: trigger.when == When::Before, handler });
+        }
+        let mut definitions = vec![of.schema_id().to_be_bytes().to_vec()];
+        definitions.extend(indexes.iter().map(|index| index.definition.to_be_bytes().to_vec()));
+        let definitions: Vec<&[u8]> = definitions.iter().map(Vec::as_slice).collect();
+        Ok(Self {
+            name: name(of.name)?,
+            service: 0,
+            shard_service: 0,
+            triggers_service: None,
+            schema_id: of.schema_id(),
+            sweep_target: fingerprint(&definitions),
+            schema,
+            touched,
+            ttl_ms: settings.ttl_ms,
+            indexes,
+            triggers,
+            changes: settings.changes.map(|changes| ChangesKept {
+                retention_ms: changes.retention_ms,
+                count: changes.retention_count.unwrap_or(u64::MAX),
+            }),
+        })
+    }
+
+    /// What a record that nobody has written reads as.
+    #[inline]
+    pub(crate) fn touched_value(&self) -> Option<&[u8]> {
+        self.touched.as_deref()
+    }
+
+    /// A record's tag: a fingerprint of the present schema's id and of the value as that schema
+    /// encodes it. So it says what a reader gets, not how it happens to be stored: bringing a stored
+    /// record to the present schema leaves its tag as it is, and a new schema, which may give the
+    /// same bytes another meaning, changes all tags.
+    #[inline]
+    pub(crate) fn tag(&self, value: &[u8]) -> u64 {
+        fingerprint(&[&self.schema_id.to_le_bytes(), value])
+    }
+
+    /// The index rows of a value of a schema, in order. An index that would take too many of one record
+    /// has none of it; the first such index comes with them.
+    pub(crate) fn rows(
+        &self,
+        schema: &Schema,
+        value: &[u8],
+        id: &[u8],
+    ) -> Result<(Vec<Vec<u8>>, Option<&Index>), Error> {
+        let mut rows = Vec::with_capacity(self.indexes.len());
+        let mut unfit = None;
+        for index in &self.indexes {
+            let keys = values::order_keys(&index.path, schema, value, (index.ignore_case, index.is_single))?;
+            match keys {
+                Some(keys) => rows.extend(keys.iter().map(|key| index_row(index.number, key, id))),
+                None => unfit = unfit.or(Some(index)),
+            }
+        }
+        rows.sort_unstable();
+        rows.dedup();
+        Ok((rows, unfit))
+    }
+
+    /// The index rows of a new value.
+    ///
+    /// # Errors
+    /// `too-large` for one that an index would take too many of.
+    pub(crate) fn new_rows(&self, value: &[u8], id: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        match self.rows(&self.schema, value, id)? {
+            (rows, None) => Ok(rows),
+            (_, Some(index)) => {
+                let message = format!(
+                    "the record has more than {} values at {}, which its index {:?} does not take",
+                    limits::INDEX_ROWS_PER_RECORD,
+                    index.path.text(),
+                    index.name,
+                );
+                Err(Error::new(ErrorCode::TooLarge, message))
+            }
+        }
+    }
+
+    /// The index that has all records in the order of a path, if there is one.
+    pub(crate) fn index_in_order_of(&self, path: &Path) -> Option<usize> {
+        self.indexes.iter().position(|index| index.path == *path && index.is_single && !index.ignore_case)
+    }
+}

@@ -1,0 +1,173 @@
+//! `T/_read`: operations that only read. Those on one record are done in one turn, straight from the
+//! stored bytes into the reply.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_api::{Form, RecordOperation, RecordReply};
+use millrace_base::{Error, ErrorCode};
+use millrace_func::Host;
+
+use crate::change::unknown_record;
+use crate::effects::{id_member, tag_text};
+use crate::program::{RecordProgram, RecordType};
+use crate::stored::{FIELD, Stored};
+use crate::turn::{Progress, Shared, Turn};
+use crate::values::{self, Parameters};
+use crate::wire::{Ask, INTERNAL, decode};
+use crate::{changes, find, get_many};
+
+/// About how much longer a record's JSON is than its bytes: room that saves the output from growing.
+const JSON_PER_BYTE: usize = 3;
+
+pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &[u8]) -> Result<Progress, Error> {
+    if let Some((&INTERNAL, ask)) = input.split_first() {
+        return answer(turn, type_index, key, decode(ask)?);
+    }
+    let of = &turn.program.types[type_index];
+    let output = match RecordOperation::from_bytes(input)? {
+        RecordOperation::Get { form } => get(turn.program, of, turn.host, form)?,
+        RecordOperation::GetField { field, form } => get_field(turn.program, of, turn.host, field, form)?,
+        RecordOperation::Select { path, parameters, form } => {
+            select(turn.shared, (turn.program, of), turn.host, (path, parameters), form)?
+        }
+        RecordOperation::GetMany { ids, form } => return get_many::start(turn, type_index, &ids, form),
+        RecordOperation::Find(query) => return find::start(turn, type_index, &query),
+        RecordOperation::Changes { cursor, limit } => return changes::start(turn, type_index, cursor, limit),
+        RecordOperation::Write(_) => {
+            return Err(Error::new(ErrorCode::Internal, "a write was sent to be only read"));
+        }
+    };
+    Ok(Progress::Done(output))
+}
+
+/// Runs `use_it` on the record's value in the present schema, and on when it expires.
+#[inline]
+fn with_value<T>(
+    program: &RecordProgram,
+    of: &RecordType,
+    host: &mut dyn Host,
+    reads_untouched: bool,
+    use_it: impl FnOnce(&[u8], Option<u64>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let now = host.now();
+    if let Some(value) = host.get(FIELD)? {
+        let stored = Stored::read(value)?;
+        if !stored.is_expired(now) {
+            return use_it(&program.current_value(of, &stored)?, stored.expires_ms);
+        }
+    }
+    match of.touched_value() {
+        Some(value) if reads_untouched => use_it(value, None),
+        _ => Err(unknown_record()),
+    }
+}
+
+fn reply(of: &RecordType, value: &[u8], expires_ms: Option<u64>, matched: u32) -> RecordReply {
+    RecordReply {
+        tag: Some(of.tag(value)),
+        matched,
+        expires_ms,
+        schema_id: Some(of.schema_id),
+        ..RecordReply::default()
+    }
+}
+
+fn get(program: &RecordProgram, of: &RecordType, host: &mut dyn Host, form: Form) -> Result<Bytes, Error> {
+    with_value(program, of, host, true, |value, expires_ms| {
+        let mut out = reply(of, value, expires_ms, 1).header(value.len() * JSON_PER_BYTE);
+        values::print(&mut out, &of.schema, value, form)?;
+        Ok(Bytes::from(out))
+    })
+}
+
+fn get_field(
+    program: &RecordProgram,
+    of: &RecordType,
+    host: &mut dyn Host,
+    name: &str,
+    form: Form,
+) -> Result<Bytes, Error> {
+    with_value(program, of, host, true, |value, expires_ms| {
+        let (node, range) = values::field(&of.schema, value, name)?;
+        let mut out = reply(of, value, expires_ms, 1).header(range.len() * JSON_PER_BYTE);
+        values::print_node(&mut out, &of.schema, node, &value[range], form)?;
+        Ok(Bytes::from(out))
+    })
+}
+
+fn select(
+    shared: &Shared,
+    (program, of): (&RecordProgram, &RecordType),
+    host: &mut dyn Host,
+    (path, parameters): (&str, &str),
+    form: Form,
+) -> Result<Bytes, Error> {
+    check_json(form)?;
+    let path = shared.path(path)?;
+    let parsed;
+    let parameters = if parameters.is_empty() {
+        Parameters::NONE
+    } else {
+        parsed = Parameters::parse(parameters)?;
+        &parsed
+    };
+    with_value(program, of, host, true, |value, expires_ms| {
+        let found = path.select(&of.schema, value, parameters)?;
+        let matched = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        let room = found.iter().map(|found| found.range.len() * JSON_PER_BYTE).sum::<usize>() + 2;
+        let mut out = reply(of, value, expires_ms, matched).header(room.min(1 << 20));
+        out.push(b'[');
+        for (index, found) in found.into_iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            values::print_node(&mut out, &of.schema, found.node, &value[found.range], form)?;
+            // A path may match a place, and one around it, many times.
+            if out.len() > millrace_base::limits::RECORD_JSON_BYTES {
+                let message = "what the path matches is too much for one reply: narrow it down";
+                return Err(Error::new(ErrorCode::TooLarge, message));
+            }
+        }
+        out.push(b']');
+        Ok(Bytes::from(out))
+    })
+}
+
+/// Several values in one reply are JSON.
+pub(crate) fn check_json(form: Form) -> Result<(), Error> {
+    if form == Form::Binary {
+        let message = "several values are answered as JSON only; Avro binary is for one record or one field";
+        return Err(Error::new(ErrorCode::UnsupportedMediaType, message));
+    }
+    Ok(())
+}
+
+/// Answers a query that goes through many records. Those nobody has written are in no list.
+fn answer(turn: &mut Turn<'_>, type_index: usize, key: &[u8], ask: Ask<'_>) -> Result<Progress, Error> {
+    let program = Rc::clone(turn.program);
+    let of = &program.types[type_index];
+    let shared = turn.shared;
+    let output = with_value(&program, of, turn.host, false, |value, _| match ask {
+        Ask::Probe(probe) => {
+            let key = find::probe(shared, of, value, &probe)?;
+            Ok(key.map_or_else(Bytes::new, |key| Bytes::from([&[1], &key[..]].concat())))
+        }
+        Ask::Fetch { ids_only: true, .. } => Ok(Bytes::from(id_member(key))),
+        Ask::Fetch { form, ids_only: false } => {
+            let mut out = object_head(key, of.tag(value));
+            values::print(&mut out, &of.schema, value, form)?;
+            Ok(Bytes::from(out))
+        }
+    });
+    match output {
+        Ok(output) => Ok(Progress::Done(output)),
+        Err(error) if error.code == ErrorCode::UnknownRecord => Ok(Progress::Done(Bytes::new())),
+        Err(error) => Err(error),
+    }
+}
+
+/// The members of an object of a list before the record itself.
+pub(crate) fn object_head(id: &[u8], tag: u64) -> Vec<u8> {
+    format!("{},\"etag\":\"{}\",\"record\":", id_member(id), tag_text(tag)).into_bytes()
+}

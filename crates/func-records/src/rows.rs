@@ -1,0 +1,191 @@
+//! The fields of `T--shard`: index rows, changes, and what tells how far they go.
+//!
+//! | field | value | what |
+//! |---|---|---|
+//! | `i`, index number (u16 BE), order key of the value, escaped id, its length (u16 BE) | empty | one index row |
+//! | `c`, sequence (u64 BE) | JSON text | one change |
+//! | `n` | u64 BE | the last sequence |
+//! | `b`, index number (u16 BE) | fingerprint of its definition (u64 BE) | the index is complete in this shard |
+//! | `s` | JSON text | where the sweep is |
+//!
+//! An escaped id has `00 FF` for each NUL and ends with `00 01`, so that rows of one key are in the order
+//! of their ids. Order keys are those of [`millrace_avro::order_key`]; where there is no value, that of null.
+
+use millrace_base::{Error, ErrorCode, Value, ValueKind};
+use millrace_func::Host;
+
+pub(crate) const INDEX: u8 = b'i';
+pub(crate) const CHANGE: u8 = b'c';
+pub(crate) const LAST_SEQUENCE: &[u8] = b"n";
+pub(crate) const COMPLETE: u8 = b'b';
+pub(crate) const SWEEP: &[u8] = b"s";
+
+/// Bytes of a record's id, escaped: it is part of index rows, whose names have a bound.
+pub(crate) const ID_BYTES: usize = 516;
+
+/// Bytes of an order key in an index row; longer ones are cut, so that longer texts which only
+/// differ behind it share a place in the order. Together with the id it fits a field's name.
+pub(crate) const ORDER_KEY_BYTES: usize = 500;
+
+/// Ends an escaped id; sorts before whatever a longer id has there.
+const TERMINATOR: [u8; 2] = [0x00, 0x01];
+const ESCAPED_NUL: [u8; 2] = [0x00, 0xFF];
+
+/// Refuses ids that are too long.
+pub(crate) fn check_id(id: &[u8]) -> Result<(), Error> {
+    let escaped = id.len() + id.iter().filter(|byte| **byte == 0).count();
+    if escaped <= ID_BYTES {
+        return Ok(());
+    }
+    let message = format!("a record's id has at most {ID_BYTES} bytes (NULs count twice), this one has {escaped}");
+    Err(Error::new(ErrorCode::TooLarge, message))
+}
+
+/// Order key and id: where a record stands in an order. Ids alone are an order with empty keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub key: Vec<u8>,
+    pub id: Vec<u8>,
+}
+
+/// What all rows of an index begin with.
+pub(crate) fn index_prefix(number: u16) -> Vec<u8> {
+    let mut field = vec![INDEX];
+    field.extend_from_slice(&number.to_be_bytes());
+    field
+}
+
+/// The row of a record in an index.
+pub(crate) fn index_row(number: u16, key: &[u8], id: &[u8]) -> Vec<u8> {
+    let mut field = Vec::with_capacity(3 + key.len() + id.len() + 8);
+    field.push(INDEX);
+    field.extend_from_slice(&number.to_be_bytes());
+    field.extend_from_slice(key);
+    let start = field.len();
+    for byte in id {
+        match byte {
+            0 => field.extend_from_slice(&ESCAPED_NUL),
+            byte => field.push(*byte),
+        }
+    }
+    field.extend_from_slice(&TERMINATOR);
+    // Ids have been checked to have at most ID_BYTES.
+    let length = (field.len() - start) as u16;
+    field.extend_from_slice(&length.to_be_bytes());
+    field
+}
+
+/// The position that a row stands for.
+pub(crate) fn read_index_row(field: &[u8]) -> Option<Position> {
+    let (rest, length) = field.get(3..)?.split_last_chunk::<2>()?;
+    let key_bytes = rest.len().checked_sub(usize::from(u16::from_be_bytes(*length)))?;
+    let (key, escaped) = rest.split_at(key_bytes);
+    let mut id = Vec::with_capacity(escaped.len());
+    let mut bytes = escaped.strip_suffix(&TERMINATOR)?.iter();
+    while let Some(byte) = bytes.next() {
+        id.push(*byte);
+        if *byte == 0 {
+            bytes.next();
+        }
+    }
+    Some(Position { key: key.to_vec(), id })
+}
+
+/// The number of the index that a row is of.
+pub(crate) fn index_number(field: &[u8]) -> Option<u16> {
+    match field {
+        [INDEX | COMPLETE, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
+        _ => None,
+    }
+}
+
+/// The field that holds a change.
+pub(crate) fn change_field(sequence: u64) -> Vec<u8> {
+    let mut field = vec![CHANGE];
+    field.extend_from_slice(&sequence.to_be_bytes());
+    field
+}
+
+/// The sequence of a field of a change.
+pub(crate) fn change_sequence(field: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(field.get(1..)?.try_into().ok()?))
+}
+
+/// The field that says that an index is complete.
+pub(crate) fn complete_field(number: u16) -> Vec<u8> {
+    let mut field = vec![COMPLETE];
+    field.extend_from_slice(&number.to_be_bytes());
+    field
+}
+
+/// A number as a field's value.
+pub(crate) fn number_value(number: u64) -> Value {
+    Value::new(ValueKind::Bytes, &number.to_be_bytes())
+}
+
+/// The number that a field of the frame's entity holds.
+pub(crate) fn read_number(host: &mut dyn Host, field: &[u8]) -> Result<Option<u64>, Error> {
+    let Some(value) = host.get(field)? else {
+        return Ok(None);
+    };
+    match value.content().try_into() {
+        Ok(bytes) => Ok(Some(u64::from_be_bytes(bytes))),
+        Err(_) => Err(Error::new(ErrorCode::Internal, "a row of the records cannot be read")),
+    }
+}
+
+/// The first bytes after all that begin with `prefix`; `None` when there are none.
+pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let keep = prefix.iter().rposition(|byte| *byte != 0xFF)?;
+    let mut after = prefix[..=keep].to_vec();
+    after[keep] += 1;
+    Some(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_base::limits;
+
+    use super::*;
+
+    #[test]
+    fn rows_are_named_as_documented() {
+        let row = index_row(0x0102, b"key", b"id");
+        assert_eq!(row, b"i\x01\x02keyid\0\x01\0\x04");
+        assert_eq!(read_index_row(&row), Some(Position { key: b"key".to_vec(), id: b"id".to_vec() }));
+        assert_eq!(index_number(&row), Some(0x0102));
+        assert_eq!(change_field(7), b"c\0\0\0\0\0\0\0\x07");
+        assert_eq!(change_sequence(&change_field(7)), Some(7));
+        assert_eq!(complete_field(3), b"b\0\x03");
+        for other in [&b""[..], b"i", b"i\0\0", b"i\0\0\0\x05a", b"i\0\0a\0\x01"] {
+            assert_eq!(read_index_row(other), None);
+        }
+    }
+
+    #[test]
+    fn the_longest_row_fits_a_field() {
+        for id in [&[1; ID_BYTES][..], &[0; ID_BYTES / 2]] {
+            assert_eq!(check_id(id), Ok(()));
+            assert!(index_row(1, &[0; ORDER_KEY_BYTES], id).len() <= limits::FIELD_BYTES);
+        }
+        assert_eq!(check_id(&[1; ID_BYTES + 1]).expect_err("too long").code, ErrorCode::TooLarge);
+    }
+
+    #[test]
+    fn rows_of_one_key_are_in_the_order_of_ids() {
+        let ids: [&[u8]; 9] = [b"", b"\0", b"\0\0", b"\0\x01", b"\x01", b"a", b"a\0", b"a\x01\xff", b"b"];
+        let rows: Vec<Vec<u8>> = ids.iter().map(|id| index_row(1, b"k", id)).collect();
+        assert!(rows.is_sorted());
+        for (id, row) in ids.iter().zip(&rows) {
+            assert_eq!(read_index_row(row).map(|position| position.id), Some(id.to_vec()));
+        }
+    }
+
+    #[test]
+    fn successors_come_after_everything_with_the_prefix() {
+        assert_eq!(successor(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(successor(b"a\xff"), Some(b"b".to_vec()));
+        assert_eq!(successor(b"\xff\xff"), None);
+        assert_eq!(successor(b""), None);
+    }
+}

@@ -1,0 +1,311 @@
+//! `T--shard/_sweep`: brings the records of one shard, and their index rows, to the type's present
+//! settings, some at a time.
+//!
+//! Whoever switched to new settings, or started, calls it once for each shard, with empty input; it
+//! goes on by messages to itself. A sweep that another call overtakes ends; one that is begun again
+//! begins where it was, or anew if the settings have changed meanwhile.
+//!
+//! The order of things is what makes an index complete when it is said to be:
+//!
+//! 1. An index whose definition is another than the one that was completed is not complete.
+//! 2. It waits until no transaction of the version before can run any more: that knew other indexes.
+//!    From then on every write keeps the rows of all present indexes.
+//! 3. Rows of indexes that are gone or not complete go, and changes that nobody keeps any more.
+//! 4. It walks over all keys there are. Each record is brought to the present schema and has all
+//!    its rows; what is written behind it has them anyway.
+//! 5. All present indexes are complete.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode, Value, ValueKind};
+use millrace_func::{
+    Base64Alphabet, HandlerId, LogLevel, Message, OperationId, ScanRequest, base64_decode, base64_encode,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::program::{MIGRATE, RecordProgram, RecordType, SWEEP};
+use crate::rows::{
+    CHANGE, COMPLETE, INDEX, SWEEP as STATE, complete_field, index_number, index_prefix, number_value, read_number,
+};
+use crate::turn::{Progress, Task, Turn};
+use crate::wire::{Migrated, decode};
+
+/// Records of one step: a transaction that writes them all.
+const BATCH_RECORDS: usize = 100;
+
+/// Writes after which a step ends: far fewer than a transaction may make, as one more record may
+/// have many rows.
+const BATCH_WRITES: usize = 2_000;
+
+/// Bytes of records written after which a step ends: far fewer than one entry takes.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Rows that one step takes away.
+const BATCH_ROWS: usize = 500;
+
+/// Beyond how long a transaction may wait: what ends it then takes a moment too.
+const GRACE_MS: u64 = 1_000;
+
+/// Where a sweep is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Phase {
+    /// What is left over is taken away.
+    Clean,
+    /// Records are looked at.
+    Walk,
+    Done,
+}
+
+/// The field `s`.
+#[derive(Clone, Serialize, Deserialize)]
+struct State {
+    /// Which settings it brings records to.
+    target: String,
+    phase: Phase,
+    /// The last key it has seen, base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    after: Option<String>,
+    /// When it may begin: no transaction of the version before runs from then on.
+    #[serde(default)]
+    begins_ms: u64,
+    /// Which of the chains of messages is the present one.
+    run: u64,
+    /// Records it could not bring to the present schema.
+    #[serde(default)]
+    skipped: u64,
+    /// Records that an index of several values takes none of: it stays incomplete.
+    #[serde(default)]
+    unfit: u64,
+}
+
+/// What a message to itself says.
+#[derive(Serialize, Deserialize)]
+struct Input {
+    run: u64,
+}
+
+pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &[u8]) -> Result<Progress, Error> {
+    let program = Rc::clone(turn.program);
+    let of = &program.types[type_index];
+    let run = if matches!(input, b"" | b"null") { None } else { Some(read::<Input>(input)?.run) };
+    let known = turn.host.get(STATE)?.map(|value| read::<State>(value.content())).transpose()?;
+    let target = format!("{:016x}", of.sweep_target);
+    let mut state = match known {
+        Some(state) if run.is_some_and(|run| run != state.run) => {
+            // Another chain has taken over.
+            drop(state);
+            return Ok(Progress::Done(Bytes::new()));
+        }
+        Some(state) if state.target == target => {
+            if state.phase == Phase::Done {
+                return Ok(Progress::Done(Bytes::new()));
+            }
+            state
+        }
+        known => return begin(turn, (&program, type_index), key, target, known),
+    };
+    if run.is_none() {
+        state.run += 1;
+    }
+    let wait_ms = state.begins_ms.saturating_sub(turn.host.now().0);
+    if wait_ms > 0 {
+        return go_on(turn, (&program, of), key, &state, wait_ms);
+    }
+    match state.phase {
+        Phase::Walk => walk(turn, (program, type_index), key, state),
+        _ => {
+            if clean(turn, of)? {
+                state.phase = Phase::Walk;
+            }
+            go_on(turn, (&program, of), key, &state, 0)
+        }
+    }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(json: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(json)
+        .map_err(|error| Error::new(ErrorCode::Internal, format!("the state of a sweep cannot be read: {error}")))
+}
+
+/// Begins to bring records to other settings than those of the last sweep.
+fn begin(
+    turn: &mut Turn<'_>,
+    (program, type_index): (&Rc<RecordProgram>, usize),
+    key: &[u8],
+    target: String,
+    before: Option<State>,
+) -> Result<Progress, Error> {
+    let of = &program.types[type_index];
+    // Records that were skipped have no rows, but may be readable now.
+    let keeps_complete = before.as_ref().is_some_and(|state| state.skipped + state.unfit == 0);
+    for (field, value) in turn.host.scan(&ScanRequest { prefix: vec![COMPLETE], after: None, limit: usize::MAX })? {
+        let number = index_number(&field);
+        let present = of.indexes.iter().find(|index| Some(index.number) == number);
+        let is_same = present.is_some_and(|index| value.content() == &index.definition.to_be_bytes()[..]);
+        if !(is_same && keeps_complete) {
+            turn.host.delete(&field)?;
+        }
+    }
+    let is_empty = turn.host.keys(of.service, b"", None, 1)?.is_empty();
+    let is_first = before.is_none();
+    let run = before.map_or(0, |state| state.run) + 1;
+    let grace_ms = program.wait_ms.saturating_add(GRACE_MS);
+    let begins_ms = turn.host.now().plus(grace_ms).0;
+    let mut state = State { target, phase: Phase::Clean, after: None, begins_ms, run, skipped: 0, unfit: 0 };
+    if is_first && is_empty {
+        // Nobody has written records of this type yet, and whoever does knows the present settings.
+        state.phase = Phase::Walk;
+        return walk(turn, (Rc::clone(program), type_index), key, state);
+    }
+    go_on(turn, (program, of), key, &state, grace_ms)
+}
+
+/// Keeps the state, and sends itself the message to go on.
+fn go_on(
+    turn: &mut Turn<'_>,
+    (program, of): (&RecordProgram, &RecordType),
+    key: &[u8],
+    state: &State,
+    delay_ms: u64,
+) -> Result<Progress, Error> {
+    let text = |value: serde_json::Result<String>| {
+        value.map_err(|error| Error::new(ErrorCode::Internal, format!("the state of a sweep: {error}")))
+    };
+    turn.host.set(STATE, Value::json(&text(serde_json::to_string(state))?))?;
+    if state.phase != Phase::Done {
+        let handler = HandlerId { program: program.number, service: of.shard_service, handler: SWEEP };
+        let input = Bytes::from(text(serde_json::to_string(&Input { run: state.run }))?);
+        turn.host.send(Message { handler, key: key.to_vec(), input, delay_ms })?;
+    }
+    Ok(Progress::Done(Bytes::new()))
+}
+
+fn walk(
+    turn: &mut Turn<'_>,
+    (program, type_index): (Rc<RecordProgram>, usize),
+    key: &[u8],
+    mut state: State,
+) -> Result<Progress, Error> {
+    let of = &program.types[type_index];
+    let after = state.after.as_ref().and_then(|after| base64_decode(after.as_bytes()));
+    let keys = turn.host.keys(of.service, b"", after.as_deref(), BATCH_RECORDS)?;
+    if keys.is_empty() {
+        complete(turn, of, &mut state)?;
+        return go_on(turn, (&program, of), key, &state, 0);
+    }
+    let walk = Walk { program, type_index, key: key.to_vec(), state, keys: keys.into(), writes: 0, size_bytes: 0 };
+    walk.next(turn)
+}
+
+/// Records are being brought to the present schema, one after the other.
+struct Walk {
+    program: Rc<RecordProgram>,
+    type_index: usize,
+    key: Vec<u8>,
+    state: State,
+    /// Still to be looked at, the present one first.
+    keys: VecDeque<Vec<u8>>,
+    writes: usize,
+    size_bytes: usize,
+}
+
+impl Walk {
+    fn next(self, turn: &mut Turn<'_>) -> Result<Progress, Error> {
+        let of = &self.program.types[self.type_index];
+        let is_full = self.writes > BATCH_WRITES || self.size_bytes > BATCH_BYTES;
+        let Some(id) = self.keys.front().filter(|_| !is_full) else {
+            return go_on(turn, (&self.program, of), &self.key, &self.state, 0);
+        };
+        turn.call((of.service, MIGRATE), id, Bytes::new())?;
+        Ok(Progress::Wait(Box::new(self)))
+    }
+}
+
+impl Task for Walk {
+    fn resume(
+        mut self: Box<Self>,
+        turn: &mut Turn<'_>,
+        _: OperationId,
+        result: Result<Bytes, Error>,
+    ) -> Result<Progress, Error> {
+        let rows: Migrated = decode(&result?)?;
+        self.state.skipped += u64::from(rows.is_skipped);
+        self.state.unfit += u64::from(rows.is_unfit);
+        self.size_bytes += rows.size_bytes;
+        for field in &rows.remove {
+            if turn.host.get(field)?.is_some() {
+                turn.host.delete(field)?;
+                self.writes += 1;
+            }
+        }
+        for field in &rows.add {
+            if turn.host.get(field)?.is_none() {
+                turn.host.set(field, Value::new(ValueKind::Bytes, b""))?;
+                self.writes += 1;
+            }
+        }
+        self.state.after = self.keys.pop_front().map(|id| base64_encode(&id, Base64Alphabet::Standard));
+        self.next(turn)
+    }
+}
+
+/// Takes some of what is left over away; says whether that was all.
+fn clean(turn: &mut Turn<'_>, of: &RecordType) -> Result<bool, Error> {
+    let mut left = BATCH_ROWS;
+    let mut after = None;
+    while left > 0 {
+        let first = ScanRequest { prefix: vec![INDEX], after: after.take(), limit: 1 };
+        let Some((field, _)) = turn.host.scan(&first)?.pop() else {
+            break;
+        };
+        let Some(number) = index_number(&field) else {
+            break;
+        };
+        let index = of.indexes.iter().find(|index| index.number == number);
+        let completed = read_number(turn.host, &complete_field(number))?;
+        if index.is_some_and(|index| completed == Some(index.definition)) {
+            // No row is named like the beginning of all rows of the next index.
+            match number.checked_add(1) {
+                Some(next) => after = Some(index_prefix(next)),
+                None => break,
+            }
+            continue;
+        }
+        left -= take_away(turn, index_prefix(number), left)?;
+    }
+    if of.changes.is_none() && left > 0 {
+        left -= take_away(turn, vec![CHANGE], left)?;
+    }
+    Ok(left > 0)
+}
+
+/// All records have been looked at: the present indexes are complete.
+fn complete(turn: &mut Turn<'_>, of: &RecordType, state: &mut State) -> Result<(), Error> {
+    if state.skipped + state.unfit > 0 {
+        let line = format!(
+            "type {}: {} records cannot be read with the present schema, {} have too many values for an index, which is \
+             not used in this shard",
+            of.name, state.skipped, state.unfit
+        );
+        turn.host.log(LogLevel::Warn, &line);
+    }
+    for index in of.indexes.iter().filter(|index| index.is_single || state.unfit == 0) {
+        let field = complete_field(index.number);
+        if read_number(turn.host, &field)? != Some(index.definition) {
+            turn.host.set(&field, number_value(index.definition))?;
+        }
+    }
+    (state.phase, state.after) = (Phase::Done, None);
+    Ok(())
+}
+
+fn take_away(turn: &mut Turn<'_>, prefix: Vec<u8>, limit: usize) -> Result<usize, Error> {
+    let rows = turn.host.scan(&ScanRequest { prefix, after: None, limit })?;
+    for (field, _) in &rows {
+        turn.host.delete(field)?;
+    }
+    Ok(rows.len())
+}

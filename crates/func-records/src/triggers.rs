@@ -1,0 +1,278 @@
+//! Triggers: their sources as an app of the wrapped engine, and the world that engine sees.
+//!
+//! A trigger is either a module whose default export is `(ctx, { id, record, before, changes }) => …`, or, as
+//! classic scripts are, the plain body of such a function. For each type with triggers there is one
+//! generated service module, `{T}--triggers`, whose handlers are the functions of the sources.
+//!
+//! The wrapped engine knows its own program only; ids of handlers that pass between it and the host are
+//! exchanged on their way.
+
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_api::RecordOperation;
+use millrace_base::{Error, ErrorCode, UnixMillis, Value};
+use millrace_func::{
+    App, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, StepStart,
+};
+
+use crate::program::RecordProgram;
+
+/// What stands before a plain body, on its first line, so that the lines stay as they are.
+const BODY_HEAD: &str = "export default async function (ctx, { id, record, before, changes }) { ";
+const BODY_TAIL: &str = "\n}\n";
+
+/// One trigger's name and source.
+pub(crate) struct Source<'a> {
+    pub name: &'a str,
+    pub text: &'a str,
+}
+
+/// Whether a source is a module rather than a plain body, which can have no line that begins so.
+fn is_module(text: &str) -> bool {
+    text.lines().any(|line| {
+        let rest = line.trim_start_matches('\u{feff}').trim_start().strip_prefix("export");
+        rest.is_some_and(|rest| rest.starts_with([' ', '\t', '{', '*']) || rest.is_empty())
+    })
+}
+
+/// Where a trigger's source lies in the app.
+pub(crate) fn path(type_name: &str, trigger: &str) -> String {
+    format!("triggers/{type_name}/{trigger}.js")
+}
+
+/// The name of a type's service of triggers.
+pub(crate) fn service_name(type_name: &str) -> String {
+    format!("{type_name}--triggers")
+}
+
+/// The name that the wrapped engine knows a trigger's handler by: a trigger's own name need not be one.
+pub(crate) fn inner_handler(index: usize) -> String {
+    format!("trigger{index}")
+}
+
+/// Adds a type's triggers to the app for the wrapped engine.
+pub(crate) fn add_to(app: &mut App, type_name: &str, sources: &[Source<'_>]) {
+    let mut imports = String::from("import { service } from \"millrace\";\n");
+    let mut handlers = String::new();
+    for (index, source) in sources.iter().enumerate() {
+        let path = path(type_name, source.name);
+        let text = if is_module(source.text) {
+            source.text.to_owned()
+        } else {
+            format!("{BODY_HEAD}{}{BODY_TAIL}", source.text)
+        };
+        app.files.insert(path.clone(), text.into_bytes());
+        // Writing to a string cannot fail. Names are plain: they need no quoting.
+        let _ = writeln!(imports, "import * as module{index} from \"./{path}\";");
+        let (handler, name) = (inner_handler(index), source.name);
+        let _ = writeln!(handlers, "  {handler}: check(module{index}, \"{name}\"),");
+    }
+    let text = format!(
+        "{imports}\nfunction check(module, name) {{\n  if (typeof module.default === \"function\") return module.default;\n  \
+         throw new TypeError(`trigger \"${{name}}\" of the type \"{type_name}\" exports no function as its default: write \
+         \"export default (ctx, {{ record, before, changes }}) => …\"`);\n}}\n\nexport default service({{\n{handlers}}});\n"
+    );
+    app.files.insert(format!("{}.js", service_name(type_name)), text.into_bytes());
+}
+
+/// An app without what is no source of a trigger: helpers in folders stay, for triggers to import.
+pub(crate) fn empty_app(app: &App) -> App {
+    let helpers = app.files.iter().filter(|(path, _)| path.contains('/'));
+    App { files: helpers.map(|(path, content)| (path.clone(), content.clone())).collect(), ..app.clone() }
+}
+
+/// An error of the wrapped engine about a trigger's source, with the place as the author knows it.
+pub(crate) fn explain(error: Error, app: &App) -> Error {
+    let Some(found) = find_place(&error.message) else {
+        return error;
+    };
+    let (type_name, trigger) = (found.type_name.to_owned(), found.trigger.to_owned());
+    let path = path(&type_name, &trigger);
+    let has_head = app.files.get(&path).is_some_and(|text| text.starts_with(BODY_HEAD.as_bytes()));
+    let message = if has_head { without_head(&error.message, &path) } else { error.message };
+    Error { message: format!("trigger {trigger:?} of the type {type_name:?}: {message}"), ..error }
+}
+
+struct Place<'a> {
+    type_name: &'a str,
+    trigger: &'a str,
+}
+
+fn find_place(message: &str) -> Option<Place<'_>> {
+    let rest = &message[message.find("triggers/")? + "triggers/".len()..];
+    let (type_name, rest) = rest.split_once('/')?;
+    let (trigger, _) = rest.split_once(".js")?;
+    let is_name = |name: &str| millrace_base::Name::is_valid(name);
+    (is_name(type_name) && is_name(trigger)).then_some(Place { type_name, trigger })
+}
+
+/// Corrects columns on the first line of a wrapped body: `path:1:80` is the eighth of the source.
+fn without_head(message: &str, path: &str) -> String {
+    let start = format!("{path}:1:");
+    let mut corrected = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some(at) = rest.find(&start) {
+        let (before, after) = rest.split_at(at + start.len());
+        corrected.push_str(before);
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        match after[..digits].parse::<usize>() {
+            Ok(column) => {
+                let _ = write!(corrected, "{}", column.saturating_sub(BODY_HEAD.len()).max(1));
+            }
+            Err(_) => corrected.push_str(&after[..digits]),
+        }
+        rest = &after[digits..];
+    }
+    corrected.push_str(rest);
+    corrected
+}
+
+/// The host as a trigger's frame sees it.
+pub(crate) struct TriggerHost<'a> {
+    pub host: &'a mut dyn Host,
+    pub program: &'a Rc<RecordProgram>,
+}
+
+impl TriggerHost<'_> {
+    /// The handler's id as the host knows it. Triggers can name triggers only.
+    fn outer(&self, id: HandlerId) -> Result<HandlerId, Error> {
+        self.program
+            .outer_handler(id)
+            .ok_or_else(|| Error::new(ErrorCode::UnknownHandler, "the types have no such trigger"))
+    }
+
+    fn outer_call(&self, call: NestedCall) -> Result<NestedCall, Error> {
+        Ok(NestedCall { handler: self.outer(call.handler)?, ..call })
+    }
+}
+
+impl Host for TriggerHost<'_> {
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
+        self.host.get(field)
+    }
+
+    fn set(&mut self, field: &[u8], value: Value) -> Result<(), Error> {
+        self.host.set(field, value)
+    }
+
+    fn delete(&mut self, field: &[u8]) -> Result<bool, Error> {
+        self.host.delete(field)
+    }
+
+    fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
+        self.host.scan(request)
+    }
+
+    fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
+        self.host.keys(service, prefix, after, limit)
+    }
+
+    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        self.host.record(type_name, id, operation)
+    }
+
+    fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
+        let call = self.outer_call(call)?;
+        self.host.call(call)
+    }
+
+    fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
+        let handler = self.outer(message.handler)?;
+        self.host.send(Message { handler, ..message })
+    }
+
+    fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error> {
+        self.host.signal(invocation, name, payload)
+    }
+
+    fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {
+        self.host.offload(work)
+    }
+
+    fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error> {
+        self.host.fetch(request)
+    }
+
+    fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error> {
+        self.host.sleep(delay_ms)
+    }
+
+    fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error> {
+        self.host.wait(name, timeout_ms)
+    }
+
+    fn begin_step(&mut self, name: &str) -> Result<StepStart, Error> {
+        self.host.begin_step(name)
+    }
+
+    fn end_step(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<(), Error> {
+        self.host.end_step(operation, result)
+    }
+
+    fn within_step(&mut self, step: Option<OperationId>) {
+        self.host.within_step(step);
+    }
+
+    fn compensate(&mut self, call: NestedCall) -> Result<(), Error> {
+        let call = self.outer_call(call)?;
+        self.host.compensate(call)
+    }
+
+    fn invocation(&self) -> Option<String> {
+        self.host.invocation()
+    }
+
+    fn now(&self) -> UnixMillis {
+        self.host.now()
+    }
+
+    fn random(&mut self) -> u64 {
+        self.host.random()
+    }
+
+    fn log(&mut self, level: LogLevel, line: &str) {
+        self.host.log(level, line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_and_bodies_are_told_apart() {
+        for module in [
+            "export default () => 1",
+            "import { x } from './x';\n  export default x;",
+            "function f() {}\nexport { f as default };",
+            "\u{feff}export default f",
+        ] {
+            assert!(is_module(module), "{module}");
+        }
+        for body in ["", "ctx.log(1)", "const exported = 1;", "exports();", "if (record) { ctx.send(\"a\") }"] {
+            assert!(!is_module(body), "{body}");
+        }
+    }
+
+    #[test]
+    fn the_first_line_of_a_body_has_its_own_columns() {
+        let column = BODY_HEAD.len() + 8;
+        let message = format!("triggers/a/b.js:1:{column}: unexpected; see triggers/a/b.js:2:3");
+        assert_eq!(
+            without_head(&message, "triggers/a/b.js"),
+            "triggers/a/b.js:1:8: unexpected; see triggers/a/b.js:2:3"
+        );
+        assert_eq!(without_head("nothing", "triggers/a/b.js"), "nothing");
+    }
+
+    #[test]
+    fn a_place_names_type_and_trigger() {
+        let place = find_place("triggers/account/on-change.js:1:2: x").expect("a place");
+        assert_eq!((place.type_name, place.trigger), ("account", "on-change"));
+        for other in ["", "triggers/", "triggers/a", "triggers/a/b.ts:1", "lib/x.js:1"] {
+            assert!(find_place(other).is_none(), "{other}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! How operations run: in turns, as every frame does. An operation that needs other entities makes
+//! nested calls and waits as a [`Task`].
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode};
+use millrace_func::{HandlerId, Host, NestedCall, OperationId};
+
+use crate::cache::Cache;
+use crate::program::{RecordProgram, RecordType};
+use crate::values::{Path, Predicate};
+
+/// What all programs of an engine share.
+pub(crate) struct Shared {
+    /// For each shard, the smallest number whose text is placed there: the key of its `T--shard`.
+    pub shard_keys: Vec<Vec<u8>>,
+    pub paths: RefCell<Cache<Path>>,
+    pub predicates: RefCell<Cache<Predicate>>,
+}
+
+impl Shared {
+    /// A path, read once.
+    #[inline]
+    pub(crate) fn path(&self, text: &str) -> Result<Rc<Path>, Error> {
+        self.paths
+            .borrow_mut()
+            .get(text, |text| Path::parse(text).map_err(|error| invalid("path", text, &error.to_string())))
+    }
+
+    /// A predicate, read once.
+    pub(crate) fn predicate(&self, text: &str) -> Result<Rc<Predicate>, Error> {
+        self.predicates
+            .borrow_mut()
+            .get(text, |text| Predicate::parse(text).map_err(|error| invalid("predicate", text, &error.to_string())))
+    }
+}
+
+#[cold]
+fn invalid(what: &str, text: &str, why: &str) -> Error {
+    let shown: String = text.chars().take(100).collect();
+    Error::new(ErrorCode::InvalidPath, format!("the {what} {shown:?} cannot be read: {why}"))
+}
+
+/// One turn of one frame.
+pub(crate) struct Turn<'a> {
+    pub shared: &'a Shared,
+    pub program: &'a Rc<RecordProgram>,
+    pub host: &'a mut dyn Host,
+}
+
+/// How a turn ended, if it did not fail.
+pub(crate) enum Progress {
+    /// With this output.
+    Done(Bytes),
+    /// It awaits calls.
+    Wait(Box<dyn Task>),
+}
+
+/// An operation that awaits calls.
+pub(crate) trait Task {
+    /// One of them has ended.
+    fn resume(
+        self: Box<Self>,
+        turn: &mut Turn<'_>,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+    ) -> Result<Progress, Error>;
+}
+
+impl Turn<'_> {
+    /// The type of that index.
+    pub(crate) fn record_type(&self, index: usize) -> &RecordType {
+        &self.program.types[index]
+    }
+
+    /// Begins a nested call.
+    pub(crate) fn call(
+        &mut self,
+        (service, handler): (u16, u16),
+        key: &[u8],
+        input: Bytes,
+    ) -> Result<OperationId, Error> {
+        let handler = HandlerId { program: self.program.number, service, handler };
+        self.host.call(NestedCall { handler, key: key.to_vec(), input })
+    }
+}
+
+/// Calls that were begun together.
+#[derive(Default)]
+pub(crate) struct Calls {
+    operations: Vec<OperationId>,
+    results: Vec<Option<Result<Bytes, Error>>>,
+    open: usize,
+}
+
+impl Calls {
+    pub(crate) fn push(&mut self, operation: OperationId) {
+        self.operations.push(operation);
+        self.results.push(None);
+        self.open += 1;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Takes note of a result; gives them all, in the order of the calls, once the last has come.
+    ///
+    /// # Errors
+    /// `internal` for an operation that is none of these.
+    pub(crate) fn ended(
+        &mut self,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+    ) -> Result<Option<Vec<Result<Bytes, Error>>>, Error> {
+        // Results mostly come in the order of the calls.
+        let first = self.operations.len() - self.open;
+        let is_first = self.operations.get(first) == Some(&operation) && self.results[first].is_none();
+        let place = if is_first { Some(first) } else { self.operations.iter().position(|open| *open == operation) };
+        let Some(place) = place.filter(|place| self.results[*place].is_none()) else {
+            return Err(Error::new(ErrorCode::Internal, "a result came for a call that was not made"));
+        };
+        self.results[place] = Some(result);
+        self.open -= 1;
+        if self.open > 0 {
+            return Ok(None);
+        }
+        self.operations.clear();
+        Ok(Some(std::mem::take(&mut self.results).into_iter().flatten().collect()))
+    }
+}

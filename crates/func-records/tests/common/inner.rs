@@ -1,0 +1,164 @@
+//! An engine that stands in for the one that runs JavaScript. Its triggers are texts of commands, one a line:
+//!
+//! | command | what |
+//! |---|---|
+//! | `veto text` | fails with `aborted` |
+//! | `throw text` | fails with `function-failed`, at the command's place |
+//! | `set path json` | writes the record itself, with `Host::record` |
+//! | `send` | sends the trigger's input to itself, once |
+//! | `count` | counts in a field of its own entity |
+//! | `broken` | the source cannot be loaded |
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_api::{PathOperation, PathOperationKind, RecordChange, RecordOperation, RecordWrite};
+use millrace_base::{Error, ErrorCode, Name, Value};
+use millrace_func::{
+    App, Engine, Frame, HandlerId, HandlerKind, Host, Message, OperationId, Output, Program, Service, Start, Step,
+};
+
+struct Loaded {
+    services: Vec<Service>,
+    /// For each service, for each handler: path and text of the source.
+    sources: Vec<Vec<(String, String)>>,
+}
+
+#[derive(Default)]
+pub struct Inner {
+    programs: RefCell<Vec<Loaded>>,
+    waiting: RefCell<BTreeMap<u32, ()>>,
+    /// Trigger and input of each run.
+    pub runs: RefCell<Vec<(String, String)>>,
+    /// Apps given to it that are not the triggers'.
+    pub others: RefCell<Vec<String>>,
+    pub unloaded: RefCell<Vec<Program>>,
+    pub cancelled: RefCell<Vec<Frame>>,
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+fn failed(code: ErrorCode, message: impl Into<String>) -> Step {
+    Step::Done(Err(Error::new(code, message)))
+}
+
+impl Inner {
+    fn load_services(&self, app: &App) -> Result<Loaded, Error> {
+        let mut loaded = Loaded { services: Vec::new(), sources: Vec::new() };
+        for (path, content) in &app.files {
+            let Some(stem) = path.strip_suffix(".js").filter(|path| !path.contains('/')) else {
+                continue;
+            };
+            let text = String::from_utf8_lossy(content);
+            let mut sources = Vec::new();
+            for line in text.lines().filter(|line| line.starts_with("import * as module")) {
+                let path = line.split('"').nth(1).expect("a path").trim_start_matches("./").to_owned();
+                let source = String::from_utf8(app.files[&path].clone()).expect("UTF-8");
+                if let Some(at) = source.find("broken") {
+                    let message = format!("{path}:1:{}: unexpected token", at + 1);
+                    return Err(Error::new(ErrorCode::AppRefused, message));
+                }
+                sources.push((path, source));
+            }
+            let handlers = (0..sources.len()).map(|index| (name(&format!("trigger{index}")), HandlerKind::Transaction));
+            let service =
+                Service { name: name(stem), handlers: handlers.collect(), routes: Vec::new(), schedules: Vec::new() };
+            loaded.services.push(service);
+            loaded.sources.push(sources);
+        }
+        Ok(loaded)
+    }
+
+    fn run(&self, frame: Frame, id: HandlerId, key: &[u8], input: &[u8], host: &mut dyn Host) -> Step {
+        let (path, source) = {
+            let programs = self.programs.borrow();
+            let loaded = &programs[id.program.0 as usize];
+            loaded.sources[usize::from(id.service)][usize::from(id.handler)].clone()
+        };
+        let input_text = String::from_utf8(input.to_vec()).expect("UTF-8");
+        self.runs.borrow_mut().push((path.clone(), input_text.clone()));
+        let mut is_waiting = false;
+        // The head of a wrapped body ends with "{ ".
+        let body = source.split_once(") { ").map_or(source.as_str(), |(_, body)| body);
+        for command in body.lines() {
+            let (verb, rest) = command.trim().split_once(' ').unwrap_or((command.trim(), ""));
+            match verb {
+                "veto" => return failed(ErrorCode::Aborted, rest),
+                "throw" => {
+                    let column = source.find("throw").expect("it is there") + 1;
+                    return failed(ErrorCode::FunctionFailed, format!("{rest} at {path}:1:{column}"));
+                }
+                "set" => {
+                    let (place, json) = rest.split_once(' ').expect("path and value");
+                    let operations =
+                        vec![PathOperation { kind: PathOperationKind::Set, path: place, value: Some(json) }];
+                    let change = RecordChange::Patch { operations, parameters: "" };
+                    let write = RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
+                    let type_name = path.split('/').nth(1).expect("a type");
+                    if let Err(error) = host.record(type_name, key, &write) {
+                        return Step::Done(Err(error));
+                    }
+                    is_waiting = true;
+                }
+                "send" if !input_text.contains("\"again\"") => {
+                    let input = Bytes::from_static(b"{\"again\":true}");
+                    let message = Message { handler: id, key: key.to_vec(), input, delay_ms: 5 };
+                    host.send(message).expect("sends");
+                }
+                "count" => {
+                    let count = host.get(b"count").expect("reads").map_or(0, |value| value.content().len());
+                    host.set(b"count", Value::json(&"1".repeat(count + 1))).expect("writes");
+                }
+                _ => {}
+            }
+        }
+        if is_waiting {
+            self.waiting.borrow_mut().insert(frame.0, ());
+            return Step::Waiting;
+        }
+        Step::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
+    }
+}
+
+impl Engine for Inner {
+    fn load(&self, app: &App) -> Result<Program, Error> {
+        if app.name.as_str() != "records" {
+            self.others.borrow_mut().push(app.name.as_str().to_owned());
+        }
+        let loaded = self.load_services(app)?;
+        let mut programs = self.programs.borrow_mut();
+        programs.push(loaded);
+        Ok(Program(programs.len() as u32 - 1))
+    }
+
+    fn services(&self, program: Program) -> Vec<Service> {
+        self.programs.borrow()[program.0 as usize].services.clone()
+    }
+
+    fn unload(&self, program: Program) {
+        self.unloaded.borrow_mut().push(program);
+    }
+
+    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+        match start {
+            Start::Handler { id, key, input } => self.run(frame, id, key, input, host),
+            Start::Route { .. } => failed(ErrorCode::Internal, "no routes here"),
+        }
+    }
+
+    fn resume(&self, frame: Frame, _: OperationId, result: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+        assert!(self.waiting.borrow_mut().remove(&frame.0).is_some(), "a frame of this engine");
+        match result {
+            Ok(_) => Step::Done(Ok(Output::Value(Bytes::from_static(b"null")))),
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+
+    fn cancel(&self, frame: Frame) {
+        self.waiting.borrow_mut().remove(&frame.0);
+        self.cancelled.borrow_mut().push(frame);
+    }
+}

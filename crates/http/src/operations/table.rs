@@ -1,0 +1,330 @@
+//! The rows of the table that are not about records.
+
+use super::records::{CLASSIC, RECORDS};
+use super::{Access, Answer, Kind, Media, Operation, Parameter, QueryParameter, Segment};
+
+const APP: Segment = Segment::Variable(Parameter::App);
+const SERVICE: Segment = Segment::Variable(Parameter::Service);
+const KEY: Segment = Segment::Variable(Parameter::Key);
+const HANDLER: Segment = Segment::Variable(Parameter::Handler);
+pub(super) const FIELD: Segment = Segment::Variable(Parameter::Field);
+const ID: Segment = Segment::Variable(Parameter::Id);
+const PATH: Segment = Segment::Variable(Parameter::Path);
+
+pub(super) const fn literal(text: &'static str) -> Segment {
+    Segment::Literal(text)
+}
+
+pub(super) const fn json(schema: &'static str) -> Option<Media> {
+    Some(Media { content_type: "application/json", schema })
+}
+
+pub(super) const fn text(content_type: &'static str) -> Option<Media> {
+    Some(Media { content_type, schema: r#"{"type":"string"}"# })
+}
+
+pub(super) const ANY_JSON: Option<Media> = json("true");
+const BINARY: &str = r#"{"type":"string","format":"binary"}"#;
+
+pub(super) const CALL: Operation = Operation {
+    kind: Kind::Call,
+    method: "POST",
+    path: &[literal("call"), SERVICE, KEY, HANDLER],
+    summary: "Call a handler: one transaction, answered once it is durable",
+    query: &[],
+    headers: &[],
+    takes_idempotency_key: true,
+    request: ANY_JSON,
+    answers: &[Answer { status: 200, description: "What the handler returned.", body: ANY_JSON }],
+    access: Access::Call,
+};
+
+const SEND: Operation = Operation {
+    kind: Kind::Send,
+    method: "POST",
+    path: &[literal("send"), SERVICE, KEY, HANDLER],
+    summary: "Enqueue a call: answered once it is durable, run afterwards exactly once",
+    query: &[QueryParameter {
+        name: "delay_ms",
+        description: "How many milliseconds to wait before the call runs; 0 when absent.",
+        schema: r#"{"type":"integer","minimum":0}"#,
+    }],
+    answers: &[Answer {
+        status: 202,
+        description: "Enqueued; Location names the invocation.",
+        body: json(r#"{"type":"object","required":["id"],"properties":{"id":{"type":"string"}}}"#),
+    }],
+    ..CALL
+};
+
+const STATE: Operation = Operation {
+    kind: Kind::State,
+    method: "GET",
+    path: &[literal("state"), SERVICE, KEY],
+    summary: "Read all fields of an entity, committed and durable",
+    takes_idempotency_key: false,
+    request: None,
+    answers: &[Answer {
+        status: 200,
+        description: "The fields; a binary value is {\"base64\": \"…\"}.",
+        body: json(r#"{"type":"object"}"#),
+    }],
+    ..CALL
+};
+
+const FIELD_STATE: Operation = Operation {
+    path: &[literal("state"), SERVICE, KEY, FIELD],
+    summary: "Read one field of an entity, committed and durable",
+    answers: &[Answer {
+        status: 200,
+        description: "The value: JSON, or application/octet-stream for a binary one.",
+        body: ANY_JSON,
+    }],
+    ..STATE
+};
+
+const AFTER: QueryParameter = QueryParameter {
+    name: "after",
+    description: "Where the page begins: `next` of the page before; the first page when absent.",
+    schema: r#"{"type":"string","minLength":1}"#,
+};
+
+const LIMIT: QueryParameter = QueryParameter {
+    name: "limit",
+    description: "How many items the page may hold; 50 when absent.",
+    schema: r#"{"type":"integer","minimum":1,"maximum":1000,"default":50}"#,
+};
+
+const INVOCATIONS: Operation = Operation {
+    kind: Kind::Invocations,
+    path: &[literal("invocations")],
+    summary: "List the workflows, page by page",
+    query: &[
+        QueryParameter { name: "app", description: "Only this app's.", schema: r#"{"type":"string"}"# },
+        QueryParameter { name: "service", description: "Only this service's.", schema: r#"{"type":"string"}"# },
+        QueryParameter {
+            name: "status",
+            description: "Only those with this status.",
+            schema: r##"{"$ref":"#/components/schemas/InvocationStatus"}"##,
+        },
+        AFTER,
+        LIMIT,
+    ],
+    answers: &[Answer {
+        status: 200,
+        description: "Those that the caller may see, oldest first within each shard, without inputs, outputs and journals.",
+        body: json(r##"{"$ref":"#/components/schemas/InvocationPage"}"##),
+    }],
+    ..STATE
+};
+
+const CANCEL: Operation = Operation {
+    kind: Kind::Cancel,
+    method: "POST",
+    path: &[literal("invocations"), ID, literal("cancel")],
+    summary: "Cancel a workflow; one that has ended stays as it is",
+    answers: &[Answer {
+        status: 202,
+        description: "The wish is durable; the workflow compensates and ends.",
+        body: None,
+    }],
+    ..STATE
+};
+
+const SIGNAL: Operation = Operation {
+    kind: Kind::Signal,
+    path: &[literal("invocations"), ID, literal("signal")],
+    summary: "Send a signal to a workflow",
+    takes_idempotency_key: true,
+    request: json(r##"{"$ref":"#/components/schemas/Signal"}"##),
+    answers: &[Answer {
+        status: 202,
+        description: "The signal is durable; the workflow gets it when it waits for it.",
+        body: None,
+    }],
+    ..CANCEL
+};
+
+const DEAD_LETTERS: Operation = Operation {
+    kind: Kind::DeadLetters,
+    path: &[literal("dead-letters")],
+    summary: "List messages that failed too often, page by page",
+    query: &[AFTER, LIMIT],
+    answers: &[Answer {
+        status: 200,
+        description: "Those of the services that the caller may call.",
+        body: json(r##"{"$ref":"#/components/schemas/DeadLetterPage"}"##),
+    }],
+    ..STATE
+};
+
+const ROUTE: Operation = Operation {
+    kind: Kind::Route,
+    method: "*",
+    path: &[SERVICE, PATH],
+    summary: "Run a route that a service exports",
+    answers: &[Answer {
+        status: 200,
+        description: "Whatever the route answers.",
+        body: Some(Media { content_type: "*/*", schema: "true" }),
+    }],
+    request: Some(Media { content_type: "*/*", schema: "true" }),
+    ..CALL
+};
+
+const APPS: Operation = Operation {
+    kind: Kind::Apps,
+    method: "GET",
+    path: &[literal("apps")],
+    summary: "List the deployed apps",
+    takes_idempotency_key: false,
+    request: None,
+    answers: &[Answer {
+        status: 200,
+        description: "The apps, by name.",
+        body: json(r##"{"type":"array","items":{"$ref":"#/components/schemas/App"}}"##),
+    }],
+    access: Access::Deploy,
+    ..CALL
+};
+
+const DEPLOY: Operation = Operation {
+    kind: Kind::Deploy,
+    method: "PUT",
+    path: &[literal("apps"), APP],
+    summary: "Deploy or replace an app, on all cores or not at all",
+    request: Some(Media { content_type: "application/x-tar", schema: BINARY }),
+    answers: &[
+        Answer { status: 200, description: "Replaced.", body: json(r##"{"$ref":"#/components/schemas/App"}"##) },
+        Answer {
+            status: 201,
+            description: "Deployed for the first time.",
+            body: json(r##"{"$ref":"#/components/schemas/App"}"##),
+        },
+    ],
+    ..APPS
+};
+
+const HEALTHZ: Operation = Operation {
+    kind: Kind::Healthz,
+    method: "GET",
+    path: &[literal("healthz")],
+    summary: "Whether requests would be served",
+    query: &[],
+    headers: &[],
+    takes_idempotency_key: false,
+    request: None,
+    answers: &[Answer { status: 200, description: "They would.", body: text("text/plain") }],
+    access: Access::Public,
+};
+
+/// What every node answers, whatever runs on it.
+const GENERAL: &[Operation] = &[
+    CALL,
+    Operation { path: &[literal("apps"), APP, literal("call"), SERVICE, KEY, HANDLER], ..CALL },
+    SEND,
+    Operation { path: &[literal("apps"), APP, literal("send"), SERVICE, KEY, HANDLER], ..SEND },
+    INVOCATIONS,
+    Operation {
+        kind: Kind::Invocation,
+        path: &[literal("invocations"), ID],
+        summary: "What became of a sent call or a workflow, with the workflow's journal",
+        answers: &[Answer {
+            status: 200,
+            description: "Its status, with its output or error once it ended; of a workflow, what it has done so far too.",
+            body: json(r##"{"$ref":"#/components/schemas/Invocation"}"##),
+        }],
+        ..STATE
+    },
+    CANCEL,
+    SIGNAL,
+    DEAD_LETTERS,
+    Operation {
+        kind: Kind::RetryDeadLetter,
+        path: &[literal("dead-letters"), ID, literal("retry")],
+        summary: "Try a dead letter again, from its first attempt",
+        answers: &[Answer { status: 202, description: "It is on its way again, durably.", body: None }],
+        ..CANCEL
+    },
+    Operation {
+        kind: Kind::DropDeadLetter,
+        method: "DELETE",
+        path: &[literal("dead-letters"), ID],
+        summary: "Drop a dead letter",
+        answers: &[Answer { status: 204, description: "Dropped.", body: None }],
+        ..CANCEL
+    },
+    STATE,
+    FIELD_STATE,
+    Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY], ..STATE },
+    Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY, FIELD], ..FIELD_STATE },
+    APPS,
+    DEPLOY,
+    Operation {
+        kind: Kind::RemoveApp,
+        method: "DELETE",
+        path: &[literal("apps"), APP],
+        summary: "Remove an app; its state stays and comes back with it",
+        answers: &[Answer { status: 204, description: "Removed.", body: None }],
+        ..APPS
+    },
+    Operation {
+        kind: Kind::Metrics,
+        path: &[literal("metrics")],
+        summary: "Metrics in the OpenMetrics text format",
+        answers: &[Answer {
+            status: 200,
+            description: "All metrics.",
+            body: text("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        }],
+        access: Access::Admin,
+        ..HEALTHZ
+    },
+    HEALTHZ,
+    Operation {
+        kind: Kind::Readyz,
+        path: &[literal("readyz")],
+        summary: "Whether writes would be served too",
+        ..HEALTHZ
+    },
+    Operation {
+        kind: Kind::OpenApi,
+        path: &[literal("openapi.json")],
+        summary: "This contract as an OpenAPI 3.1 document",
+        answers: &[Answer { status: 200, description: "The document.", body: json(r#"{"type":"object"}"#) }],
+        ..HEALTHZ
+    },
+    Operation {
+        kind: Kind::ErrorPage,
+        path: &[literal("errors"), Segment::Variable(Parameter::Code)],
+        summary: "What an error code means and what to do about it",
+        answers: &[Answer { status: 200, description: "The page.", body: text("text/markdown; charset=utf-8") }],
+        ..HEALTHZ
+    },
+];
+
+/// App routes.
+const ROUTES: &[Operation] = &[ROUTE, Operation { path: &[literal("apps"), APP, SERVICE, PATH], ..ROUTE }];
+
+/// How many rows there are.
+const COUNT: usize = GENERAL.len() + RECORDS.len() + CLASSIC.len() + ROUTES.len();
+
+const ALL: [Operation; COUNT] = {
+    let mut all = [CALL; COUNT];
+    let parts = [GENERAL, RECORDS, CLASSIC, ROUTES];
+    let (mut part, mut count) = (0, 0);
+    while part < parts.len() {
+        let mut index = 0;
+        while index < parts[part].len() {
+            all[count] = parts[part][index];
+            count += 1;
+            index += 1;
+        }
+        part += 1;
+    }
+    all
+};
+
+/// Every operation of the front. Rows whose path starts with a variable (classic URLs and app
+/// routes) come last.
+pub const OPERATIONS: &[Operation] = &ALL;

@@ -1,0 +1,106 @@
+//! Requests about records: handed over to `millrace_records`, and its replies back.
+
+use bytes::Bytes;
+use http::{Method, Response};
+use millrace_api::{Backend, Principal};
+use millrace_base::Error;
+use millrace_records::{ChangeStream, Family, Operation, Request};
+
+use crate::body::ReplyBody;
+use crate::handle::{Input, Reply, Session};
+use crate::operations::{Kind, Parameter, Segment};
+use crate::router::{self, Captures};
+use crate::{events, path, problem};
+
+fn respond(reply: millrace_records::Reply) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::new(reply.body));
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response
+}
+
+/// What of a path is a part of the operation, and what means the record.
+fn request<'a>(input: &mut Input<'a>, body: Bytes) -> Request<'a> {
+    let headers = input.take_headers();
+    let captures = input.captures;
+    let get = |parameter| captures.get(parameter);
+    let script = get(Parameter::Script);
+    let field = get(Parameter::Field);
+    let item = get(Parameter::RecordId).or(get(Parameter::Version)).or(get(Parameter::SchemaId));
+    Request {
+        name: get(Parameter::Type).or(get(Parameter::Subject)).unwrap_or_default(),
+        item: item.or(script.and(field)).unwrap_or_default(),
+        part: script.or(field).unwrap_or_default(),
+        query: input.uri.query(),
+        headers,
+        seen: input.seen,
+        body,
+    }
+}
+
+/// One record is read: the shortest way.
+pub(crate) async fn read<B: Backend>(
+    session: &Session<B>,
+    who: &Principal,
+    operation: Operation,
+    mut input: Input<'_>,
+) -> Reply {
+    let mut request = request(&mut input, Bytes::new());
+    let is_classic = operation.family() == Family::Classic;
+    session.state.local.records.read(&*session.backend, who, is_classic, &mut request).await.map(respond)
+}
+
+/// Everything else.
+pub(crate) async fn operate<B: Backend>(
+    session: &Session<B>,
+    who: &Principal,
+    operation: Operation,
+    mut input: Input<'_>,
+) -> Reply {
+    let backend = &*session.backend;
+    let is_head = *input.request.method() == Method::HEAD;
+    let body = input.body(&session.state).await?;
+    let request = request(&mut input, body);
+    if operation == Operation::RecordChanges && input.seen.accept && millrace_records::wants_events(&request.headers) {
+        let stream = ChangeStream::open(backend, who, &request)?;
+        return events::begin(&session.state, stream, is_head).await;
+    }
+    session.state.local.records.answer(backend, who, operation, request).await.map(respond)
+}
+
+/// An error, in the words of those whose URL it is about.
+pub(crate) fn refuse(kind: Kind, error: &Error) -> Response<ReplyBody> {
+    let Kind::Records(operation) = kind else {
+        return problem::respond(error, None);
+    };
+    let mut response = problem::respond(error, None);
+    millrace_records::error_headers(error, response.headers_mut());
+    if operation.family() == Family::Registry {
+        let (status, kind, body) = millrace_records::registry_error(error);
+        *response.status_mut() = status;
+        response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+        *response.body_mut() = ReplyBody::new(body);
+    }
+    response
+}
+
+/// Whether a classic URL means an app's route, because the type in it is none, or has the name of
+/// a service.
+pub(crate) fn is_route<B: Backend>(backend: &B, kind: Kind, first: &Segment, captures: &Captures<'_>) -> bool {
+    matches!(kind, Kind::Records(_))
+        && *first == Segment::Variable(Parameter::Type)
+        && !is_record_type(backend, captures.get(Parameter::Type).unwrap_or_default())
+}
+
+fn is_record_type<B: Backend>(backend: &B, name: &str) -> bool {
+    path::decode_text(name).is_ok_and(|name| backend.is_record_type(&name))
+}
+
+/// The methods of the classic operation that a request to an app's route was probably meant for.
+pub(crate) fn classic_methods<B: Backend>(backend: &B, captures: &Captures<'_>) -> Option<router::Rows> {
+    if captures.get(Parameter::App).is_some() {
+        return None;
+    }
+    let rows = router::classic_methods(captures.get(Parameter::Path)?)?;
+    is_record_type(backend, captures.get(Parameter::Service)?).then_some(rows)
+}

@@ -1,0 +1,237 @@
+//! The built-in app of records: operations on its entities, and its files as the registry of types.
+//!
+//! What differs from users' apps: nobody deploys it under its name or reaches its services by the
+//! paths of services, its handlers are all private, and it is replaced only by who has seen its
+//! present version.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use millrace_api::{AppFile, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, SystemApp};
+use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
+use millrace_func::{App, Base64Alphabet, base64_encode, is_type_name};
+use millrace_shard::{Invoke, Reply};
+
+use crate::apps::{app_from_files, version_of};
+use crate::backend::{CoreHandle, info, unexpected};
+use crate::core::{Core, Shared};
+use crate::deploy;
+
+/// The service that keeps what belongs to a type in one shard is the type with this.
+const SHARD_SERVICE: &str = "--shard";
+
+/// Its handler that goes over the records in the background.
+const SWEEP_HANDLER: &str = "_sweep";
+
+/// Refuses to deploy or remove the built-in app as if it were a user's.
+pub(crate) fn refuse_system_name(app: &str) -> Result<(), Error> {
+    if app == RECORDS_APP {
+        let message = format!("the app {app:?} is built in: give yours another name");
+        return Err(Error::new(ErrorCode::AppRefused, message));
+    }
+    Ok(())
+}
+
+/// Refuses to reach the built-in app by the paths of services.
+pub(crate) fn refuse_records(app: Option<&str>) -> Result<(), Error> {
+    if app == Some(RECORDS_APP) {
+        let message = "the app \"records\" is built in: its records are reached at /records/{type}/{id}";
+        return Err(Error::new(ErrorCode::UnknownApp, message));
+    }
+    Ok(())
+}
+
+fn unknown_type(name: &str) -> Error {
+    Error::new(ErrorCode::UnknownType, format!("there is no type of records named {name:?}"))
+}
+
+/// Finds the handler of an operation, checks that the principal may use the type, and makes the call.
+pub(crate) fn invoke(
+    core: &mut Core,
+    principal: &Principal,
+    request: &RecordRequest<'_>,
+) -> Result<(ShardId, Invoke), Error> {
+    let type_name = request.type_name;
+    if !principal.may(Permission::Call { app: RECORDS_APP, service: type_name }) {
+        return Err(Error::new(ErrorCode::Forbidden, format!("this needs the role call:{RECORDS_APP}/{type_name}")));
+    }
+    if !is_type_name(type_name) {
+        return Err(unknown_type(type_name));
+    }
+    let found = core.programs.catalog.find(RECORDS_APP, type_name, request.operation.handler());
+    let handler = found.map_err(|_| unknown_type(type_name))?;
+    let key = match request.id {
+        _ if request.operation.is_about_type() => own_key(core),
+        Some(id) => id.into(),
+        None => return Err(Error::new(ErrorCode::BadRequest, "this operation needs the id of a record")),
+    };
+    let shard = shard_of_key(&key, core.shared.shard_count);
+    let info = info(core, request.idempotency_key)?;
+    Ok((shard, Invoke { info, handler, key, input: request.operation.to_bytes() }))
+}
+
+/// A key that is placed on this core, if it has a shard: an operation about a type can run anywhere.
+fn own_key(core: &Core) -> Box<[u8]> {
+    // A core's first shard has its number.
+    let keys = &core.shared.shard_keys;
+    keys.get(core.index).or(keys.first()).map_or_else(|| b"0"[..].into(), |key| key.as_slice().into())
+}
+
+/// An operation in one line.
+pub(crate) fn shown(request: &RecordRequest<'_>) -> String {
+    let id = String::from_utf8_lossy(request.id.unwrap_or_default());
+    format!("records {}/{id} {}", request.type_name, request.operation.handler())
+}
+
+fn as_system_app(app: &App) -> SystemApp {
+    let file = |(path, content): (&String, &Vec<u8>)| AppFile { path: path.clone(), content: content.clone() };
+    SystemApp { version: version_of(app), files: Arc::new(app.files.iter().map(file).collect()) }
+}
+
+/// The built-in apps as they are kept.
+pub(crate) fn system_apps(kept: &[App]) -> RwLock<BTreeMap<String, SystemApp>> {
+    let found = kept.iter().find(|app| app.name.as_str() == RECORDS_APP);
+    let app = found.map(as_system_app).unwrap_or_default();
+    RwLock::new(BTreeMap::from([(RECORDS_APP.to_owned(), app)]))
+}
+
+fn current(shared: &Shared, app: &str) -> Result<SystemApp, Error> {
+    let apps = shared.system_apps.read().unwrap_or_else(PoisonError::into_inner);
+    let unknown = || Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is built in"));
+    apps.get(app).cloned().ok_or_else(unknown)
+}
+
+/// What `Backend::system_app` gives.
+pub(crate) fn system_app(shared: &Shared, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
+    if !principal.may_call_something_of(app) && !principal.may(Permission::Deploy) {
+        return Err(Error::new(ErrorCode::Forbidden, format!("this needs the role deploy or call:{app}/*")));
+    }
+    current(shared, app)
+}
+
+/// Replaces a built-in app if its version still is `expected`. Gives its new version.
+///
+/// Runs as a task of its own: a caller that goes away leaves no app half replaced.
+pub(crate) async fn replace(shared: &Arc<Shared>, app: &str, expected: u64, files: Vec<AppFile>) -> Result<u64, Error> {
+    current(shared, app)?;
+    let app = app_from_files(app, files)?;
+    let shared = Arc::clone(shared);
+    let task = tokio::spawn(async move {
+        let mut state = shared.deploying.lock().await;
+        let present = current(&shared, app.name.as_str())?.version;
+        if present != expected {
+            let message = format!("the app {:?} has been replaced meanwhile", app.name.as_str());
+            return Err(Error::new(ErrorCode::PreconditionFailed, message));
+        }
+        let (name, replaced) = (app.name.to_string(), as_system_app(&app));
+        let version = replaced.version;
+        deploy::deploy_locked(&shared, &mut state, app).await?;
+        shared.system_apps.write().unwrap_or_else(PoisonError::into_inner).insert(name, replaced);
+        Ok(version)
+    });
+    task.await.unwrap_or_else(|_| Err(deploy::stopping()))
+}
+
+/// Has every shard go over its records of a type, as messages that survive a crash.
+pub(crate) async fn sweep(node: &CoreHandle, type_name: &str) -> Result<(), Error> {
+    let mut replies = Vec::new();
+    for (shard, key) in (0u16..).map(ShardId).zip(node.shared().shard_keys.iter()) {
+        let invoke = {
+            let mut core = node.core().borrow_mut();
+            let service = format!("{type_name}{SHARD_SERVICE}");
+            let found = core.programs.catalog.find(RECORDS_APP, &service, SWEEP_HANDLER);
+            let handler = found.map_err(|_| unknown_type(type_name))?;
+            let info = info(&mut core, None)?;
+            Invoke { info, handler, key: key.as_slice().into(), input: Bytes::new() }
+        };
+        replies.push(node.enqueue(shard, invoke));
+    }
+    let mut result = Ok(());
+    for reply in replies {
+        // What one shard cannot do is no reason to keep the others from it.
+        result = match reply.await {
+            Ok(_) => result,
+            Err(error) => result.and(Err(error)),
+        };
+    }
+    result
+}
+
+/// After a start: a crash may have come between the replacement of a definition and the sweeps that
+/// follow from it.
+pub(crate) async fn sweep_everything(node: CoreHandle) {
+    let types: Vec<String> = {
+        let core = node.core().borrow();
+        let catalog = &core.programs.catalog;
+        let records = catalog.apps().find(|(name, _)| name.as_str() == RECORDS_APP);
+        let loaded = records.and_then(|(_, program)| catalog.program(program));
+        let names = loaded.iter().flat_map(|loaded| &loaded.services).map(|service| service.name.as_str());
+        names.filter_map(|name| name.strip_suffix(SHARD_SERVICE)).map(str::to_owned).collect()
+    };
+    for type_name in types {
+        if let Err(error) = sweep(&node, &type_name).await {
+            tracing::warn!(%error, type_name, "records may not be up to their definition before the next start");
+        }
+    }
+}
+
+/// Whether any shard has a record of a type.
+pub(crate) async fn are_there(node: &CoreHandle, type_name: &str) -> Result<bool, Error> {
+    for shard in (0..node.shard_count()).map(ShardId) {
+        let name = type_name.to_owned();
+        let asked = node.ask(shard, false, move |shard, token, world| {
+            shard.has_entities(token, RECORDS_APP, &name, world);
+        });
+        match asked.await? {
+            Reply::Value(answer) if &answer[..] == b"true" => return Ok(true),
+            Reply::Value(_) => {}
+            _ => return Err(unexpected()),
+        }
+    }
+    Ok(false)
+}
+
+fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// For people: what a call of a record was given or gave is no JSON text.
+pub(crate) fn input_as_json(bytes: Bytes) -> Bytes {
+    if bytes.is_empty() || is_json(&bytes) {
+        return bytes;
+    }
+    Bytes::from(serde_json::json!({ "base64": base64_encode(&bytes, Base64Alphabet::Standard) }).to_string())
+}
+
+/// The same for a reply, whose body is JSON unless it was asked for in another form.
+pub(crate) fn reply_as_json(bytes: Bytes) -> Bytes {
+    if is_json(&bytes) {
+        return bytes;
+    }
+    match RecordReply::from_bytes(&bytes) {
+        Ok(reply) if is_json(&reply.body) => reply.body,
+        Ok(reply) if reply.body.is_empty() => {
+            Bytes::from(serde_json::json!({ "matched": reply.matched, "created": reply.created }).to_string())
+        }
+        _ => input_as_json(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_see_json_whatever_was_kept() {
+        let shown = |bytes: Bytes| String::from_utf8(reply_as_json(bytes).to_vec()).expect("text");
+        let reply = |body: &'static [u8]| {
+            RecordReply { matched: 2, body: Bytes::from_static(body), ..RecordReply::default() }.to_bytes()
+        };
+        assert_eq!(shown(Bytes::from_static(b"[1]")), "[1]");
+        assert_eq!(shown(reply(b"{\"a\":1}")), "{\"a\":1}");
+        assert_eq!(shown(reply(b"")), r#"{"created":false,"matched":2}"#);
+        assert_eq!(shown(Bytes::from_static(b"\xff\x00")), r#"{"base64":"/wA="}"#);
+        assert_eq!(input_as_json(Bytes::new()), Bytes::new());
+    }
+}

@@ -1,0 +1,226 @@
+//! The URLs of the server before this one, kept working.
+//!
+//! They answer as that server did where it was right: `OK` or JSON. What it answered with 200 and
+//! nothing (a failed read) or with `OK` (an update that matched nothing) is 404 here.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, StatusCode};
+use millrace_api::{
+    Backend, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation, RecordReply,
+    RecordRequest, RecordWrite,
+};
+use millrace_base::{Error, ErrorCode};
+use millrace_registry::{TriggerSettings, When};
+
+use crate::Operation;
+use crate::local::Records;
+use crate::media;
+use crate::read::check_path;
+use crate::request::{MATCHED, Reply, Request};
+use crate::url::{self, refused};
+
+/// A path, and the JSON behind its line break.
+fn split_body(body: &str) -> Result<(&str, &str), Error> {
+    let at = body.find(['\r', '\n']);
+    let at = at.ok_or_else(|| refused("the body is a path, a line break and JSON"))?;
+    let rest = &body[at..];
+    let rest = rest.strip_prefix("\r\n").unwrap_or(&rest[1..]);
+    Ok((&body[..at], rest))
+}
+
+/// A body that is a path alone.
+fn path_body(body: &str) -> &str {
+    body.trim_end_matches(['\r', '\n'])
+}
+
+impl Records {
+    /// Answers a classic operation, except the reads.
+    pub(crate) async fn classic<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        operation: Operation,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        let kind = match operation {
+            Operation::ClassicPut => return self.classic_put(backend, who, request).await,
+            Operation::ClassicSelect => return self.classic_select(backend, who, request).await,
+            Operation::ClassicPutSchema => return self.classic_put_schema(backend, who, request).await,
+            Operation::ClassicDeleteSchema => return self.delete_type(backend, who, request, true).await,
+            Operation::ClassicPutScript => return self.classic_put_script(backend, who, request).await,
+            Operation::ClassicDeleteScript => return self.classic_delete_script(backend, who, request).await,
+            Operation::ClassicUpdate => PathOperationKind::Set,
+            Operation::ClassicInsert => PathOperationKind::Insert,
+            Operation::ClassicInsertAll => PathOperationKind::InsertAll,
+            Operation::ClassicDelete => PathOperationKind::Delete,
+            Operation::ClassicClear => PathOperationKind::Clear,
+            _ => return Err(Error::new(ErrorCode::Internal, "this operation is none of the classic ones")),
+        };
+        url::no_parameters(request.query)?;
+        let body = request.text()?;
+        let (path, value) = match kind {
+            PathOperationKind::Delete | PathOperationKind::Clear => (path_body(body), None),
+            _ => split_body(body).map(|(path, value)| (path, Some(value)))?,
+        };
+        check_path(path, "path")?;
+        let operations = vec![PathOperation { kind, path, value }];
+        let change = RecordChange::Patch { operations, parameters: "" };
+        let id = request.id()?;
+        let reply = classic_write(backend, who, &request, &id, change).await?;
+        let mut answer = Reply::ok(request.headers);
+        answer.headers.insert(MATCHED.clone(), self.number(reply.matched.into()));
+        Ok(answer)
+    }
+
+    async fn classic_put<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        let mut id = request.id()?;
+        for (name, value) in url::pairs(request.query) {
+            if name != "benchmark_only" {
+                return Err(url::unknown(name));
+            }
+            let mut text = [0; 20];
+            let length = self.draw(value, &mut text)?;
+            id = Cow::Owned(text[..length].to_vec());
+        }
+        let field = url::decode_text(request.part)?;
+        let (form, value) = (Form::Json, &request.body[..]);
+        let change = if field.is_empty() {
+            RecordChange::Put { form, value }
+        } else {
+            RecordChange::PutField { field: &field, form, value }
+        };
+        classic_write(backend, who, &request, &id, change).await?;
+        Ok(Reply::ok(request.headers))
+    }
+
+    async fn classic_select<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        url::no_parameters(request.query)?;
+        let (type_name, id) = (request.type_name()?, request.id()?);
+        let path = path_body(request.text()?);
+        check_path(path, "path")?;
+        let operation = RecordOperation::Select { path, parameters: "", form: Form::Json };
+        let reply = backend
+            .record(who, RecordRequest { type_name: &type_name, id: Some(&id), operation, idempotency_key: None })
+            .await?;
+        Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, reply.body))
+    }
+
+    async fn classic_put_schema<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        let type_name = request.type_name()?;
+        let (mut full_name, mut timeout) = (None, None);
+        for (name, value) in url::pairs(request.query) {
+            match name {
+                "fullname" => url::once(&mut full_name, name, url::decode_text(value)?)?,
+                // How long an idle record stayed in the old server's memory. Here records are on
+                // the disk, and what is in memory is the server's business.
+                "timeout" => url::once(&mut timeout, name, url::number(name, value)?)?,
+                _ => return Err(url::unknown(name)),
+            }
+        }
+        let text = request.text()?;
+        self.change(backend, who, |registry| {
+            registry.put_classic_schema(&type_name, text, full_name.as_deref(), None).map(drop)
+        })
+        .await?;
+        Ok(Reply::ok(request.headers))
+    }
+
+    async fn classic_put_script<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        url::no_parameters(request.query)?;
+        let type_name = request.type_name()?;
+        let (field, name) = script_names(&request)?;
+        let path = format!(".{field}");
+        let source = request.text()?;
+        self.change(backend, who, |registry| {
+            let trigger = TriggerSettings {
+                name: name.to_string(),
+                path: path.clone(),
+                when: When::After,
+                source: source.to_owned(),
+            };
+            registry.put_trigger(&type_name, trigger)
+        })
+        .await?;
+        Ok(Reply::ok(request.headers))
+    }
+
+    async fn classic_delete_script<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        url::no_parameters(request.query)?;
+        let type_name = request.type_name()?;
+        let (_, name) = script_names(&request)?;
+        self.change(backend, who, |registry| registry.delete_trigger(&type_name, &name)).await?;
+        Ok(Reply::ok(request.headers))
+    }
+}
+
+/// The field and the name of a script.
+fn script_names<'a>(request: &Request<'a>) -> Result<(Cow<'a, str>, Cow<'a, str>), Error> {
+    Ok((url::decode_text(request.item)?, url::decode_text(request.part)?))
+}
+
+async fn classic_write<B: Backend>(
+    backend: &B,
+    who: &Principal,
+    request: &Request<'_>,
+    id: &[u8],
+    change: RecordChange<'_>,
+) -> Result<RecordReply, Error> {
+    let type_name = request.type_name()?;
+    let operation = RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
+    let idempotency_key = request.idempotency_key()?;
+    backend.record(who, RecordRequest { type_name: &type_name, id: Some(id), operation, idempotency_key }).await
+}
+
+/// Adds to an error's headers what tells that a path matched nothing.
+pub fn error_headers(error: &Error, headers: &mut HeaderMap) {
+    if error.code == ErrorCode::NoMatch {
+        headers.insert(MATCHED.clone(), http::HeaderValue::from_static("0"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_cut_at_its_first_line_break() {
+        for (body, path, value) in [
+            (".\n{\"a\":1}", ".", "{\"a\":1}"),
+            (".a\r\n1", ".a", "1"),
+            (".a\r1", ".a", "1"),
+            (".a\n\n1", ".a", "\n1"),
+            ("\n1", "", "1"),
+            (".a\r\n", ".a", ""),
+        ] {
+            assert_eq!(split_body(body), Ok((path, value)), "{body:?}");
+        }
+        assert!(split_body(".a").is_err());
+        assert_eq!(path_body(".a\r\n"), ".a");
+    }
+}

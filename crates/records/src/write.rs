@@ -1,0 +1,266 @@
+//! Changing records: put, patch, delete.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use millrace_api::{
+    Backend, Condition, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation, RecordReply,
+    RecordRequest, RecordWrite, Ttl,
+};
+use millrace_base::{Error, limits};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::body;
+use crate::condition;
+use crate::local::Records;
+use crate::media;
+use crate::read::check_path;
+use crate::request::{MATCHED, PREFER, PREFERENCE_APPLIED, Reply, Request, TTL};
+use crate::url::{self, refused};
+
+/// How a write was wanted, beside what it changes.
+struct Wanted {
+    condition: Condition,
+    ttl: Option<Ttl>,
+    answer: Option<Form>,
+}
+
+impl Wanted {
+    fn read(request: &Request<'_>, takes_ttl: bool) -> Result<Self, Error> {
+        let mut ttl = None;
+        for (name, value) in url::pairs(request.query) {
+            match name {
+                "ttl_ms" if takes_ttl => url::once(&mut ttl, name, read_ttl(name, value)?)?,
+                _ => return Err(url::unknown(name)),
+            }
+        }
+        if let Some(value) = request.headers.get(&TTL).filter(|_| takes_ttl) {
+            let value = value.to_str().map_err(|_| refused("Millrace-TTL is not text"))?;
+            if ttl.replace(read_ttl("Millrace-TTL", value.trim())?).is_some() {
+                return Err(refused("send Millrace-TTL or ttl_ms, not both"));
+            }
+        }
+        let condition = if request.seen.condition { condition::of_write(&request.headers)? } else { Condition::None };
+        let answer = wants_representation(&request.headers)
+            .then(|| if request.seen.accept { media::wanted(&request.headers) } else { Form::Json });
+        Ok(Self { condition, ttl, answer })
+    }
+}
+
+fn read_ttl(name: &str, value: &str) -> Result<Ttl, Error> {
+    if value == "never" {
+        return Ok(Ttl::Forever);
+    }
+    match url::number(name, value) {
+        Ok(milliseconds) if milliseconds > 0 => Ok(Ttl::Milliseconds(milliseconds)),
+        _ => Err(refused(format!("{name} is a whole number of milliseconds from 1 on, or never"))),
+    }
+}
+
+/// Whether `Prefer: return=representation` is there.
+fn wants_representation(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(&PREFER);
+    let mut preferences = values.iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    preferences.any(|preference| {
+        let plain = preference.split(';').next().unwrap_or_default().replace([' ', '"'], "");
+        plain.eq_ignore_ascii_case("return=representation")
+    })
+}
+
+/// A patch: `[{"op","path","value"}]`, or with parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Patch<'a> {
+    #[serde(borrow)]
+    operations: Vec<Step<'a>>,
+    #[serde(borrow, default)]
+    parameters: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step<'a> {
+    op: PathOperationKind,
+    #[serde(borrow)]
+    path: Cow<'a, str>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    value: Option<&'a RawValue>,
+}
+
+/// Unlike serde's own way with `Option`, tells `null` from nothing.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
+}
+
+impl<'a> Patch<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, Error> {
+        const EXPECTED: &str = "a patch, [{\"op\",\"path\",\"value\"}, …]";
+        let is_list = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+        let patch = if is_list {
+            Self { operations: body::read(body, EXPECTED)?, parameters: None }
+        } else {
+            body::read(body, EXPECTED)?
+        };
+        let limit = limits::PATCH_OPERATIONS;
+        if patch.operations.is_empty() || patch.operations.len() > limit {
+            return Err(refused(format!("a patch has 1 to {limit} operations")));
+        }
+        for step in &patch.operations {
+            check_path(&step.path, "path")?;
+            let takes_value = !matches!(step.op, PathOperationKind::Delete | PathOperationKind::Clear);
+            let may_lack_value = !takes_value || step.op == PathOperationKind::Test;
+            if step.value.is_none() && !may_lack_value {
+                return Err(refused(format!("the operation at {:?} needs a value", step.path)));
+            }
+            if step.value.is_some() && !takes_value {
+                return Err(refused(format!("the operation at {:?} takes no value", step.path)));
+            }
+        }
+        if patch.parameters.is_some_and(|parameters| !parameters.get().starts_with('{')) {
+            return Err(refused("the parameters of a patch are an object: {\"name\": value}"));
+        }
+        Ok(patch)
+    }
+
+    fn change(&'a self) -> RecordChange<'a> {
+        let operations = self.operations.iter();
+        let operations = operations
+            .map(|step| PathOperation { kind: step.op, path: &step.path, value: step.value.map(RawValue::get) })
+            .collect();
+        RecordChange::Patch { operations, parameters: self.parameters.map(RawValue::get).unwrap_or_default() }
+    }
+}
+
+impl Records {
+    /// `PUT /records/{type}/{id}`.
+    pub(crate) async fn put<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        let form = media::of_body(&request.headers)?;
+        let wanted = Wanted::read(&request, true)?;
+        let change = RecordChange::Put { form, value: &request.body };
+        let reply = write(backend, who, &request, change, &wanted).await?;
+        let status = if reply.created { StatusCode::CREATED } else { StatusCode::OK };
+        Ok(self.written(request.headers, status, reply, wanted.answer))
+    }
+
+    /// `PATCH /records/{type}/{id}`.
+    pub(crate) async fn patch<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        media::json_body(&request.headers)?;
+        let wanted = Wanted::read(&request, true)?;
+        let patch = Patch::read(&request.body)?;
+        let reply = write(backend, who, &request, patch.change(), &wanted).await?;
+        drop(patch);
+        let matched = self.number(reply.matched.into());
+        let mut answer = self.written(request.headers, StatusCode::OK, reply, wanted.answer);
+        answer.headers.insert(MATCHED.clone(), matched);
+        Ok(answer)
+    }
+
+    /// `DELETE /records/{type}/{id}`.
+    pub(crate) async fn delete<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        let wanted = Wanted { answer: None, ..Wanted::read(&request, false)? };
+        write(backend, who, &request, RecordChange::Delete, &wanted).await?;
+        Ok(Reply::empty(request.headers, StatusCode::NO_CONTENT))
+    }
+
+    fn written(&self, headers: HeaderMap, status: StatusCode, reply: RecordReply, answer: Option<Form>) -> Reply {
+        let mut written = match answer {
+            Some(form) => Reply::new(headers, status, media::value(form), Bytes::new()),
+            None => Reply::empty(headers, status),
+        };
+        self.describe(&reply, &mut written.headers);
+        if answer.is_some() {
+            let applied = HeaderValue::from_static("return=representation");
+            written.headers.insert(PREFERENCE_APPLIED.clone(), applied);
+            written.body = reply.body;
+        }
+        written
+    }
+}
+
+async fn write<B: Backend>(
+    backend: &B,
+    who: &Principal,
+    request: &Request<'_>,
+    change: RecordChange<'_>,
+    wanted: &Wanted,
+) -> Result<RecordReply, Error> {
+    let (type_name, id) = (request.type_name()?, request.id()?);
+    let write = RecordWrite { change, condition: wanted.condition.clone(), ttl: wanted.ttl, answer: wanted.answer };
+    let operation = RecordOperation::Write(write);
+    let idempotency_key = request.idempotency_key()?;
+    backend.record(who, RecordRequest { type_name: &type_name, id: Some(&id), operation, idempotency_key }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_base::ErrorCode;
+
+    #[test]
+    fn a_patch_is_a_list_or_has_parameters() {
+        let list = br#" [{"op":"set","path":".a","value": null},{"op":"append-unique","path":".\"b\"","value":[ 1]}]"#;
+        let patch = Patch::read(list).expect("a patch");
+        let RecordChange::Patch { operations, parameters } = patch.change() else { panic!("not a patch") };
+        assert_eq!((operations.len(), parameters), (2, ""));
+        assert_eq!((operations[0].kind, operations[0].value), (PathOperationKind::Set, Some("null")));
+        assert_eq!((operations[1].path, operations[1].value), (".\"b\"", Some("[ 1]")));
+        let whole = br#"{"operations":[{"op":"test","path":".a"}],"parameters":{"n":1}}"#;
+        let patch = Patch::read(whole).expect("a patch");
+        assert!(matches!(patch.change(), RecordChange::Patch { parameters: "{\"n\":1}", .. }));
+    }
+
+    #[test]
+    fn what_is_no_patch_is_refused() {
+        let many = format!("[{}]", vec![r#"{"op":"clear","path":".a"}"#; limits::PATCH_OPERATIONS + 1].join(","));
+        let long = format!(r#"[{{"op":"clear","path":"{}"}}]"#, "a".repeat(limits::PATH_BYTES + 1));
+        for (body, code) in [
+            ("", ErrorCode::InvalidInput),
+            ("[", ErrorCode::InvalidInput),
+            ("1", ErrorCode::BadRequest),
+            ("[]", ErrorCode::BadRequest),
+            (r#"[{"op":"add","path":".a","value":1}]"#, ErrorCode::BadRequest),
+            (r#"[{"op":"set","path":".a"}]"#, ErrorCode::BadRequest),
+            (r#"[{"op":"delete","path":".a","value":1}]"#, ErrorCode::BadRequest),
+            (r#"[{"op":"set","path":".a","value":1,"from":2}]"#, ErrorCode::BadRequest),
+            (r#"{"operations":[{"op":"clear","path":".a"}],"parameters":[]}"#, ErrorCode::BadRequest),
+            (&many, ErrorCode::BadRequest),
+            (&long, ErrorCode::InvalidPath),
+        ] {
+            assert_eq!(Patch::read(body.as_bytes()).map(|_| ()).map_err(|error| error.code), Err(code), "{body:.80}");
+        }
+    }
+
+    #[test]
+    fn preferences_and_times_to_live() {
+        for (value, wants) in [
+            ("return=representation", true),
+            ("respond-async, return=\"representation\"; x=1", true),
+            ("return=minimal", false),
+        ] {
+            let headers = HeaderMap::from_iter([(PREFER.clone(), HeaderValue::from_static(value))]);
+            assert_eq!(wants_representation(&headers), wants, "{value}");
+        }
+        assert_eq!(read_ttl("x", "60000"), Ok(Ttl::Milliseconds(60_000)));
+        assert_eq!(read_ttl("x", "never"), Ok(Ttl::Forever));
+        for bad in ["", "0", "-1", "1s"] {
+            assert!(read_ttl("x", bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What users say of a type, as they write it in JSON.
+
+use std::collections::BTreeSet;
+
+use millrace_avpath::Path;
+use millrace_base::{Name, limits};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use crate::refusal::Refusal;
+
+/// The path of triggers that any change runs.
+pub(crate) const ANY_CHANGE: &str = ".";
+
+/// Words that URLs have where a type's name would stand.
+const RESERVED_TYPES: [&str; 4] = ["contexts", "ids", "subjects", "types"];
+
+/// Whether a subject of this name can be a type: a name with room for what the engine adds to it.
+#[must_use]
+pub fn is_type_name(name: &str) -> bool {
+    Name::is_valid(name)
+        && name.len() <= limits::TYPE_NAME_BYTES
+        && !name.contains("--")
+        && !RESERVED_TYPES.contains(&name)
+}
+
+pub(crate) fn check_type_name(name: &str) -> Result<(), Refusal> {
+    if is_type_name(name) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(limits::NAME_BYTES).collect();
+    Err(Refusal::invalid(format!(
+        "{shown:?} cannot be a type: use 1 to {} of the characters A-Z a-z 0-9 _ -, not starting with a digit or -, \
+         without --, and none of {}",
+        limits::TYPE_NAME_BYTES,
+        RESERVED_TYPES.join(", ")
+    )))
+}
+
+/// When records come to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Create {
+    /// On first touch, with the schema's defaults.
+    Touch,
+    /// When they are put.
+    #[default]
+    Explicit,
+}
+
+/// When a trigger runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum When {
+    /// In the transaction that changes the record; it may refuse the change.
+    Before,
+    /// Once the change is committed, exactly once.
+    #[default]
+    After,
+}
+
+/// A reference to a type that another subject defines.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// What the schema calls it: the type's full name.
+    pub name: String,
+    /// The subject that defines it.
+    pub subject: String,
+    /// Which version of that; -1 for the latest one, which the registry replaces by its number.
+    pub version: i32,
+}
+
+/// A secondary index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IndexSettings {
+    /// Its name, one of the type's.
+    pub name: String,
+    /// What it indexes: a simple path to a scalar.
+    pub path: String,
+    /// Whether upper and lower case are the same.
+    #[serde(default)]
+    pub ignore_case: bool,
+}
+
+/// A trigger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TriggerSettings {
+    /// Its name, one of the type's.
+    pub name: String,
+    /// Changes below this simple path run it; `.` for any change.
+    pub path: String,
+    /// When it runs.
+    #[serde(default)]
+    pub when: When,
+    /// JavaScript.
+    pub source: String,
+}
+
+/// How long changes are kept for readers of the change stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangesSettings {
+    /// So long.
+    pub retention_ms: u64,
+    /// And at most so many in each shard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_count: Option<u64>,
+}
+
+/// All settings of a type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TypeSettings {
+    /// When records come to be.
+    pub create: Create,
+    /// How long after the last write a record vanishes, unless the write says otherwise.
+    pub ttl_ms: Option<u64>,
+    /// Its indexes.
+    pub indexes: Vec<IndexSettings>,
+    /// Its triggers.
+    pub triggers: Vec<TriggerSettings>,
+    /// The change stream, if it has one.
+    pub changes: Option<ChangesSettings>,
+}
+
+/// A change of a type: the body of `PUT /schemas/{type}`. What is left out stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TypeChange {
+    /// The schema's text; in JSON the schema itself, or a string that holds it.
+    #[serde(deserialize_with = "schema_text")]
+    pub schema: Option<String>,
+    /// What the schema refers to.
+    pub references: Vec<Reference>,
+    /// The subject's compatibility level, already for this change; `null` for the global one.
+    #[serde(deserialize_with = "even_null")]
+    pub compatibility: Option<Option<crate::Level>>,
+    /// See [`TypeSettings::create`].
+    pub create: Option<Create>,
+    /// See [`TypeSettings::ttl_ms`]; `null` for none.
+    #[serde(deserialize_with = "even_null")]
+    pub ttl_ms: Option<Option<u64>>,
+    /// All the indexes.
+    pub indexes: Option<Vec<IndexSettings>>,
+    /// All the triggers.
+    pub triggers: Option<Vec<TriggerSettings>>,
+    /// See [`TypeSettings::changes`]; `null` for none.
+    #[serde(deserialize_with = "even_null")]
+    pub changes: Option<Option<ChangesSettings>>,
+}
+
+/// Tells `null` from what is left out.
+fn even_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Some)
+}
+
+/// Keeps the text of a schema as it stands in the JSON around it.
+fn schema_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let raw: Option<Box<RawValue>> = Option::deserialize(deserializer)?;
+    raw.map(|raw| {
+        let text = raw.get();
+        if text.starts_with('"') {
+            serde_json::from_str(text).map_err(serde::de::Error::custom)
+        } else {
+            Ok(text.to_owned())
+        }
+    })
+    .transpose()
+}
+
+impl TypeChange {
+    /// Reads JSON.
+    ///
+    /// # Errors
+    /// `bad-request`, saying where.
+    pub fn from_json(text: &str) -> Result<TypeChange, Refusal> {
+        // Records may also be read from arrays, which nobody means.
+        if !text.trim_start().starts_with('{') {
+            return Err(Refusal::invalid("not settings of a type: not a JSON object"));
+        }
+        serde_json::from_str(text).map_err(|error| Refusal::invalid(format!("not settings of a type: {error}")))
+    }
+}
+
+impl TypeSettings {
+    /// Writes paths as they are written without anybody's habits, so that equal ones are seen to be equal.
+    pub(crate) fn canonicalise(&mut self) {
+        let indexes = self.indexes.iter_mut().map(|index| &mut index.path);
+        for path in indexes.chain(self.triggers.iter_mut().map(|trigger| &mut trigger.path)) {
+            // What is no path is refused by the check.
+            if let Ok(parsed) = Path::parse(path) {
+                *path = parsed.text().to_owned();
+            }
+        }
+    }
+
+    /// What can be said of settings without the schema.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        for (what, count) in [("indexes", self.indexes.len()), ("triggers", self.triggers.len())] {
+            if count > limits::INDEXES {
+                return Err(Refusal::invalid(format!("{count} {what}; {} are allowed", limits::INDEXES)));
+            }
+        }
+        check_names("index", self.indexes.iter().map(|index| index.name.as_str()))?;
+        check_names("trigger", self.triggers.iter().map(|trigger| trigger.name.as_str()))?;
+        let mut definitions = BTreeSet::new();
+        for index in &self.indexes {
+            check_path("index", &index.name, &index.path)?;
+            if !definitions.insert((&index.path, index.ignore_case)) {
+                return Err(Refusal::invalid(format!(
+                    "index {:?}: there is one already of {}",
+                    index.name, index.path
+                )));
+            }
+        }
+        for trigger in self.triggers.iter().filter(|trigger| trigger.path != ANY_CHANGE) {
+            check_path("trigger", &trigger.name, &trigger.path)?;
+        }
+        if self.ttl_ms == Some(0) {
+            return Err(Refusal::invalid("ttl_ms: 0 would remove every record at once"));
+        }
+        Ok(())
+    }
+}
+
+fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        Name::new(name).map_err(|error| Refusal::invalid(format!("{what}: {error}")))?;
+        if !seen.insert(name) {
+            return Err(Refusal::invalid(format!("{what} {name:?} is there twice")));
+        }
+    }
+    Ok(())
+}
+
+fn check_path(what: &str, name: &str, text: &str) -> Result<(), Refusal> {
+    let path = Path::parse(text).map_err(|error| Refusal::invalid(format!("{what} {name:?}: path {text}: {error}")))?;
+    if path.is_simple() {
+        return Ok(());
+    }
+    Err(Refusal::invalid(format!("{what} {name:?}: {text} is not a simple path: only fields and [*]")))
+}

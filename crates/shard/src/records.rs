@@ -1,0 +1,102 @@
+//! What only the engine of records and its callers need: which entities of a service lie in a
+//! shard, and calls that leave the caller's app for the built-in one.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_api::{RECORDS_APP, RecordOperation};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name};
+use millrace_func::{NestedCall, Program, ScanRequest, is_type_name};
+use millrace_store::StoreError;
+
+use crate::host::{Home, merged_scan, store_failed};
+use crate::request::{Reply, Token};
+use crate::shard::Shard;
+use crate::transaction::Transaction;
+use crate::world::World;
+
+/// Which keys are asked for.
+pub(crate) struct KeyRange<'a> {
+    pub app: &'a Name,
+    pub service: &'a Name,
+    pub prefix: &'a [u8],
+    pub after: Option<&'a [u8]>,
+    pub limit: usize,
+}
+
+/// The keys that `Host::keys` gives, and the newest entry they depend on.
+pub(crate) fn entity_keys(
+    home: &mut Home<'_>,
+    transaction: &Transaction,
+    range: &KeyRange<'_>,
+) -> Result<(Vec<Vec<u8>>, Lsn), StoreError> {
+    let prefix = EntityKey::scan_prefix(range.app.as_str(), range.service.as_str(), range.prefix);
+    let after = range.after.map(|after| EntityKey::new(range.app, range.service, after));
+    let is_wanted = |entity: &EntityKey| {
+        entity.as_bytes().starts_with(&prefix) && after.as_ref().is_none_or(|after| entity > after)
+    };
+    let mut known: BTreeMap<EntityKey, bool> = BTreeMap::new();
+    // What is locked for a commit this shard has yet to hear of may be committed, and answered.
+    for entity in home.branches.undecided_writes().filter(|entity| is_wanted(entity)) {
+        known.insert(entity.clone(), true);
+    }
+    let own = transaction.touched.iter().filter(|touched| !touched.writes.is_empty() && is_wanted(&touched.entity));
+    for touched in own {
+        let any = ScanRequest { limit: 1, ..ScanRequest::default() };
+        let (rows, _) = merged_scan(home.store, touched, &any, 1)?;
+        known.insert(touched.entity.clone(), !rows.is_empty());
+    }
+    // Each entity that this transaction has emptied hides one that the store gives.
+    let emptied = known.values().filter(|is_there| !**is_there).count();
+    let asked = range.limit + emptied;
+    let (stored, seen) = home.store.scan_entities_seen(&prefix, after.as_ref(), asked)?;
+    for entity in stored {
+        known.entry(entity).or_insert(true);
+    }
+    let keys = known.into_iter().filter(|(_, is_there)| *is_there).map(|(entity, _)| entity.parts().key);
+    Ok((keys.take(range.limit).collect(), seen))
+}
+
+/// The call that an operation on a record is: of the type's service in the present version of the
+/// built-in app.
+///
+/// # Errors
+/// `forbidden` when the caller's app may not use the type, `unknown-type` when there is none.
+pub(crate) fn record_call(
+    caller: Program,
+    type_name: &str,
+    key: Vec<u8>,
+    operation: &RecordOperation<'_>,
+    world: &World<'_>,
+) -> Result<NestedCall, Error> {
+    let gone = || Error::new(ErrorCode::UnknownApp, "the app is not loaded any more");
+    let loaded = world.catalog.program(caller).ok_or_else(gone)?;
+    // A trigger is of the built-in app itself.
+    if loaded.app.as_str() != RECORDS_APP {
+        loaded.records.allows(type_name)?;
+    }
+    let unknown = || Error::new(ErrorCode::UnknownType, format!("there is no type of records named {type_name:?}"));
+    if !is_type_name(type_name) {
+        return Err(unknown());
+    }
+    let found = world.catalog.find(RECORDS_APP, type_name, operation.handler());
+    Ok(NestedCall { handler: found.map_err(|_| unknown())?, key, input: operation.to_bytes() })
+}
+
+impl Shard {
+    /// Whether any entity of a service is here, or will be if what is not decided yet is committed:
+    /// `true` or `false`.
+    pub fn has_entities(&mut self, token: Token, app: &str, service: &str, world: &mut World<'_>) {
+        if self.refuses(token, world) {
+            return;
+        }
+        let prefix = EntityKey::scan_prefix(app, service, b"");
+        let is_undecided = self.branches.undecided_writes().any(|entity| entity.as_bytes().starts_with(&prefix));
+        let (result, seen) = match self.store.scan_entities_seen(&prefix, None, 1) {
+            Ok((found, seen)) => (Ok(is_undecided || !found.is_empty()), seen),
+            Err(error) => (Err(store_failed(&error)), Lsn::ZERO),
+        };
+        let reply = result.map(|is_any| Reply::Value(Bytes::from_static(if is_any { b"true" } else { b"false" })));
+        self.reply_when_durable(token, reply, seen, world);
+    }
+}

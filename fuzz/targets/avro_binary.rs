@@ -1,0 +1,25 @@
+//! A schema in one line, and below it bytes: what is a value is one in its canonical form too, and goes
+//! through JSON and back.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use millrace_avro::{JsonForm, Missing, Resolution, Schema, canonicalise, difference, from_json, skip, to_json};
+
+fuzz_target!(|input: &[u8]| {
+    let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return };
+    let Ok(text) = std::str::from_utf8(&input[..end]) else { return };
+    let Ok(schema) = Schema::parse(text, &[]) else { return };
+    let (root, bytes) = (schema.root(), &input[end + 1..]);
+    let skipped = skip(&schema, root, bytes);
+    let applied = Resolution::new(&schema, &schema).expect("it reads itself").apply(bytes, &mut Vec::new());
+    let written = to_json(&schema, root, bytes, JsonForm::Plain, &mut Vec::new());
+    let Ok(canonical) = canonicalise(&schema, root, bytes) else { return };
+    assert_eq!(skipped, Ok(bytes.len()));
+    assert_eq!((applied, written.is_ok()), (Ok(()), true));
+    assert_eq!(canonicalise(&schema, root, &canonical).as_deref(), Ok(&canonical[..]));
+    assert!(difference(&schema, Some(&canonical), Some(&canonical), 1).is_empty());
+    let (mut json, mut again) = (Vec::new(), Vec::new());
+    to_json(&schema, root, &canonical, JsonForm::Plain, &mut json).expect("a value");
+    from_json(&schema, root, &json, JsonForm::Plain, Missing::Refuse, &mut again).expect("what was written");
+    assert_eq!(again, canonical);
+});

@@ -1,0 +1,31 @@
+//! A schema in one line, and below it JSON: what is read is canonical and comes back from both forms.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use millrace_avro::{JsonForm, Missing, Schema, canonicalise, from_json, order_key, to_json};
+
+fuzz_target!(|text: &str| {
+    let Some((schema, json)) = text.split_once('\n') else { return };
+    let Ok(schema) = Schema::parse(schema, &[]) else { return };
+    let root = schema.root();
+    for form in [JsonForm::Plain, JsonForm::Avro] {
+        let mut bytes = Vec::new();
+        match from_json(&schema, root, json.as_bytes(), form, Missing::Default, &mut bytes) {
+            Ok(()) => (),
+            Err(error) => {
+                assert!(!error.message.is_empty() && !error.path.is_empty());
+                continue;
+            }
+        }
+        assert!(serde_json::from_str::<serde_json::Value>(json).is_ok(), "only JSON is read");
+        assert_eq!(canonicalise(&schema, root, &bytes).as_deref(), Ok(&bytes[..]));
+        order_key(&schema, root, &bytes, true, &mut Vec::new());
+        for form in [JsonForm::Plain, JsonForm::Avro] {
+            let (mut written, mut again) = (Vec::new(), Vec::new());
+            if to_json(&schema, root, &bytes, form, &mut written).is_ok() {
+                from_json(&schema, root, &written, form, Missing::Refuse, &mut again).expect("what was written");
+                assert_eq!(again, bytes);
+            }
+        }
+    }
+});

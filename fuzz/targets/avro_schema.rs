@@ -1,0 +1,28 @@
+//! A stranger's schema: what is one has a canonical form that is one with the same form, reads itself,
+//! and has a zero value that is a value of it.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use millrace_avro::{Resolution, Schema, canonicalise, check_readable};
+
+fuzz_target!(|text: &str| {
+    let schema = match Schema::parse(text, &[]) {
+        Ok(schema) => schema,
+        Err(error) => {
+            assert!(!error.message.is_empty());
+            return;
+        }
+    };
+    let form = schema.canonical_form();
+    let again = Schema::parse(&form, &[]).expect("a canonical form is a schema");
+    assert_eq!(again.canonical_form(), form);
+    assert_eq!(again.fingerprint(), schema.fingerprint());
+    assert_eq!(check_readable(&schema, &schema), Ok(()));
+    let resolution = Resolution::new(&schema, &schema).expect("it reads itself");
+    if let Ok(value) = schema.default_value() {
+        assert_eq!(canonicalise(&schema, schema.root(), &value).as_deref(), Ok(&value[..]));
+        let mut out = Vec::new();
+        resolution.apply(&value, &mut out).expect("a value of its own");
+        assert_eq!(out, value);
+    }
+});

@@ -1,0 +1,333 @@
+//! Typed records over their native URLs: content negotiation, conditions, patches, expiry, schemas
+//! that change, indexes, and errors that say what to do and change nothing.
+
+use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem, wait_until};
+use serde_json::{Value, json};
+
+fn server() -> Server {
+    Server::start(ServerOptions::examples(&[]))
+}
+
+fn send(server: &Server, method: &str, path: &str, headers: &[&str], body: &Value) -> Reply {
+    server.request(method, path, headers, body.to_string().as_bytes())
+}
+
+fn put_type(server: &Server, name: &str, settings: &Value) {
+    let reply = send(server, "PUT", &format!("/schemas/{name}"), &[], settings);
+    assert!([200, 201].contains(&reply.status), "{name}: {} {}", reply.status, reply.text());
+}
+
+fn fields(fields: &Value) -> Value {
+    json!({ "type": "record", "name": "Item", "fields": fields })
+}
+
+fn item_schema() -> Value {
+    fields(&json!([
+        { "name": "name", "type": "string", "default": "" },
+        { "name": "count", "type": "int", "default": 0 },
+        { "name": "tags", "type": { "type": "array", "items": "string" }, "default": [] },
+        { "name": "size", "type": ["null", "long"], "default": null },
+    ]))
+}
+
+#[test]
+fn a_record_is_put_read_changed_and_deleted() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema() }));
+    assert_problem(&server.request("GET", "/records/item/a", &[], b""), 404, "unknown-record");
+    let made = send(&server, "PUT", "/records/item/a", &[], &json!({ "name": "bolt", "count": 3 }));
+    assert_eq!(made.status, 201, "{}", made.text());
+    let tag = made.header("etag").expect("an ETag").to_owned();
+    let read = server.request("GET", "/records/item/a", &[], b"");
+    assert_eq!(read.json(), json!({ "name": "bolt", "count": 3, "tags": [], "size": null }));
+    assert_eq!(read.header("etag"), Some(&*tag));
+    assert_eq!(read.header("content-type"), Some("application/json"));
+    let same = server.request("GET", "/records/item/a", &[&format!("If-None-Match: {tag}")], b"");
+    assert_eq!((same.status, same.body.len()), (304, 0));
+    let patch = json!([
+        { "op": "test", "path": ".count", "value": 3 },
+        { "op": "increment", "path": ".count", "value": 4 },
+        { "op": "append-unique", "path": ".tags", "value": "m8" },
+        { "op": "append-unique", "path": ".tags", "value": "m8" },
+        { "op": "insert-all", "path": ".tags", "value": ["zinc", "steel"] },
+        { "op": "delete", "path": ".tags[1]" },
+        { "op": "set", "path": ".size", "value": 12 },
+    ]);
+    let patched = send(&server, "PATCH", "/records/item/a", &["Prefer: return=representation"], &patch);
+    assert_eq!(patched.status, 200, "{}", patched.text());
+    assert_eq!(patched.json(), json!({ "name": "bolt", "count": 7, "tags": ["m8", "steel"], "size": 12 }));
+    assert_ne!(patched.header("etag"), Some(&*tag));
+    // The tag is that of the record before: nothing changes.
+    let stale = send(&server, "PUT", "/records/item/a", &[&format!("If-Match: {tag}")], &json!({ "name": "nut" }));
+    assert_problem(&stale, 412, "precondition-failed");
+    let exists = send(&server, "PUT", "/records/item/a", &["If-None-Match: *"], &json!({ "name": "nut" }));
+    assert_problem(&exists, 412, "precondition-failed");
+    assert_eq!(server.get("/records/item/a")["name"], "bolt");
+    let gone = server.request("DELETE", "/records/item/a", &[], b"");
+    assert_eq!(gone.status, 204, "{}", gone.text());
+    assert_problem(&server.request("GET", "/records/item/a", &[], b""), 404, "unknown-record");
+    assert_problem(&server.request("DELETE", "/records/item/a", &[], b""), 404, "unknown-record");
+}
+
+#[test]
+fn a_patch_happens_whole_or_not_at_all() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema() }));
+    assert_eq!(send(&server, "PUT", "/records/item/a", &[], &json!({ "name": "bolt" })).status, 201);
+    let before = server.request("GET", "/records/item/a", &[], b"");
+    for (last, status, code) in [
+        (json!({ "op": "test", "path": ".name", "value": "nut" }), 409, "test-failed"),
+        (json!({ "op": "set", "path": ".count", "value": "x" }), 422, "wrong-type"),
+        (json!({ "op": "set", "path": ".tags[9]", "value": "x" }), 404, "no-match"),
+        (json!({ "op": "set", "path": ".tags[", "value": "x" }), 400, "invalid-path"),
+        (json!({ "op": "increment", "path": ".count", "value": 2_147_483_647 }), 422, "wrong-type"),
+    ] {
+        let patch = json!([{ "op": "increment", "path": ".count", "value": 1 }, last]);
+        assert_problem(&send(&server, "PATCH", "/records/item/a", &[], &patch), status, code);
+        let after = server.request("GET", "/records/item/a", &[], b"");
+        assert_eq!((after.json(), after.header("etag")), (before.json(), before.header("etag")), "{patch}");
+    }
+}
+
+#[test]
+fn binary_and_json_are_two_forms_of_one_record() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema() }));
+    // name "ab", count 3, tags ["x"], size 5 as Avro writes them.
+    let encoded = b"\x04ab\x06\x02\x02x\x00\x02\x0a";
+    let made = server.request("PUT", "/records/item/b", &["Content-Type: avro/binary"], encoded);
+    assert_eq!(made.status, 201, "{}", made.text());
+    assert_eq!(server.get("/records/item/b"), json!({ "name": "ab", "count": 3, "tags": ["x"], "size": 5 }));
+    let read = server.request("GET", "/records/item/b", &["Accept: avro/binary"], b"");
+    assert_eq!((read.header("content-type"), &*read.body), (Some("avro/binary"), &encoded[..]));
+    let tagged = server.request("GET", "/records/item/b", &["Accept: application/avro+json"], b"");
+    assert_eq!(tagged.json()["size"], json!({ "long": 5 }));
+    for wrong in [
+        &b"\x04a"[..],
+        b"\x04ab\x06\x02\x02x\x00\x02\x0a\x00",
+        b"\x04ab\x06\x02\x02x\x00\x06\x0a",
+        b"\x02\xff\x06\x00\x00",
+    ] {
+        let reply = server.request("PUT", "/records/item/b", &["Content-Type: avro/binary"], wrong);
+        assert_problem(&reply, 422, "wrong-type");
+    }
+    let reply = server.request("PUT", "/records/item/b", &["Content-Type: text/xml"], b"<a/>");
+    assert_problem(&reply, 415, "unsupported-media-type");
+}
+
+#[test]
+fn every_mistake_has_an_error_of_its_own_and_changes_nothing() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema() }));
+    assert_eq!(send(&server, "PUT", "/records/item/a", &[], &json!({ "name": "bolt" })).status, 201);
+    let narrower = fields(&json!([{ "name": "name", "type": "string" }, { "name": "owner", "type": "string" }]));
+    let refused = send(&server, "PUT", "/schemas/item", &[], &json!({ "schema": narrower }));
+    assert_problem(&refused, 409, "incompatible-schema");
+    assert!(refused.json()["detail"].as_str().is_some_and(|text| text.contains("owner")), "{}", refused.text());
+    let broken = send(&server, "PUT", "/schemas/other", &[], &json!({ "schema": { "type": "recrod" } }));
+    assert_problem(&broken, 422, "invalid-schema");
+    for (body, status, code) in [
+        (json!({ "name": "x", "height": 1 }), 422, "unknown-field"),
+        (json!({ "name": 7 }), 422, "wrong-type"),
+        (json!({ "name": "x", "count": 3_000_000_000_u64 }), 422, "wrong-type"),
+        (json!({ "name": "x".repeat(2 << 20) }), 413, "too-large"),
+    ] {
+        assert_problem(&send(&server, "PUT", "/records/item/a", &[], &body), status, code);
+    }
+    assert_problem(&server.request("PUT", "/records/item/a", &[], b"{\"name\""), 400, "invalid-input");
+    assert_problem(&server.request("GET", "/records/item?where=.count%3E%3E1", &[], b""), 400, "invalid-path");
+    assert_problem(&server.request("DELETE", "/schemas/item", &[], b""), 409, "type-in-use");
+    assert_problem(&server.request("GET", "/schemas/nothing", &[], b""), 404, "unknown-type");
+    assert_eq!(server.get("/records/item/a"), json!({ "name": "bolt", "count": 0, "tags": [], "size": null }));
+    assert_eq!(server.request("DELETE", "/records/item/a", &[], b"").status, 204);
+    assert_eq!(server.request("DELETE", "/schemas/item", &[], b"").status, 204);
+    assert_problem(&server.request("GET", "/records/item/a", &[], b""), 404, "unknown-type");
+}
+
+#[test]
+fn a_keyed_write_happens_once() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema(), "create": "touch" }));
+    let patch = json!([{ "op": "increment", "path": ".count", "value": 1 }]);
+    let first = send(&server, "PATCH", "/records/item/k", &["Idempotency-Key: one"], &patch);
+    assert_eq!(first.status, 200, "{}", first.text());
+    for _ in 0..3 {
+        let again = send(&server, "PATCH", "/records/item/k", &["Idempotency-Key: one"], &patch);
+        assert_eq!((again.status, again.header("etag")), (200, first.header("etag")));
+    }
+    assert_eq!(server.get("/records/item/k")["count"], 1);
+    let other = json!([{ "op": "increment", "path": ".count", "value": 2 }]);
+    let mismatch = send(&server, "PATCH", "/records/item/k", &["Idempotency-Key: one"], &other);
+    assert_problem(&mismatch, 422, "idempotency-mismatch");
+}
+
+#[test]
+fn records_vanish_when_their_time_is_over() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema() }));
+    assert_eq!(
+        send(&server, "PUT", "/records/item/t", &["Millrace-TTL: 60000"], &json!({ "name": "long" })).status,
+        201
+    );
+    assert!(server.request("GET", "/records/item/t", &[], b"").header("millrace-expires").is_some());
+    assert_eq!(send(&server, "PUT", "/records/item/s", &["Millrace-TTL: 50"], &json!({ "name": "short" })).status, 201);
+    wait_until("the record has expired", || server.request("GET", "/records/item/s", &[], b"").status == 404);
+    wait_until("it is collected", || server.request("GET", "/apps/records/state/item/s", &[], b"").status == 404);
+    assert_eq!(server.get("/records/item/t")["name"], "long");
+}
+
+#[test]
+fn schemas_evolve_and_records_follow_on_touch_and_in_the_background() {
+    let mut server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema() }));
+    for id in 0..300 {
+        assert_eq!(
+            send(&server, "PUT", &format!("/records/item/{id}"), &[], &json!({ "name": format!("n{id}") })).status,
+            201
+        );
+    }
+    let wider = fields(&json!([
+        { "name": "title", "aliases": ["name"], "type": "string", "default": "" },
+        { "name": "count", "type": "long", "default": 0 },
+        { "name": "tags", "type": { "type": "array", "items": "string" }, "default": [] },
+        { "name": "colour", "type": "string", "default": "grey" },
+    ]));
+    put_type(&server, "item", &json!({ "schema": wider, "indexes": [{ "name": "title", "path": ".title" }] }));
+    assert_eq!(server.get("/records/item/7"), json!({ "title": "n7", "count": 0, "tags": [], "colour": "grey" }));
+    server.kill();
+    server.restart();
+    assert_eq!(server.get("/records/item/8")["title"], "n8");
+    let plan = "/records/item?explain=true&where=.title%3D%3D%3D%22n17%22";
+    wait_until("the index is complete", || server.get(plan).to_string().contains("\"index\""));
+    let found = server.get("/records/item?where=.title%3D%3D%3D%22n17%22");
+    assert_eq!(found["records"].as_array().map(Vec::len), Some(1), "{found}");
+    assert_eq!(found["records"][0]["id"], "17");
+}
+
+#[test]
+fn queries_use_indexes_and_agree_with_a_scan() {
+    let server = server();
+    let indexes = json!([
+        { "name": "count", "path": ".count" },
+        { "name": "tags", "path": ".tags[*]" },
+        { "name": "name", "path": ".name", "ignore_case": true },
+    ]);
+    put_type(&server, "item", &json!({ "schema": item_schema(), "indexes": indexes }));
+    put_type(&server, "bare", &json!({ "schema": item_schema() }));
+    for id in 0..200 {
+        let tags: Vec<String> = (0..id % 4).map(|tag| format!("t{tag}")).collect();
+        let body = json!({ "name": format!("Name{}", id % 10), "count": id % 50, "tags": tags });
+        for of in ["item", "bare"] {
+            assert_eq!(send(&server, "PUT", &format!("/records/{of}/{id:03}"), &[], &body).status, 201);
+        }
+    }
+    let ids = |of: &str, filter: &str, limit: usize| -> Vec<String> {
+        let (mut all, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = server.get(&format!("/records/{of}?limit={limit}&{filter}{cursor}"));
+            let records = page["records"].as_array().unwrap_or_else(|| panic!("{page}"));
+            assert!(records.len() <= limit);
+            all.extend(records.iter().map(|record| record["id"].as_str().expect("an id").to_owned()));
+            match page["cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return all,
+            }
+        }
+    };
+    let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    for predicate in [
+        ".count==7",
+        ".count>45",
+        ".count>=10&&.count<12",
+        ".tags[*]==\"t2\"",
+        ".name==\"NAME3\"",
+        ".name===\"NAME3\"",
+        ".count==7||.count==8",
+        ".count<0",
+        "!(.count<49)",
+    ] {
+        let filter = format!("where={}", encode(predicate));
+        let mut expected = ids("bare", &filter, 1000);
+        expected.sort();
+        for limit in [7, 1000] {
+            let mut found = ids("item", &filter, limit);
+            found.sort();
+            assert_eq!(found, expected, "{predicate} in pages of {limit}");
+        }
+    }
+    let ordered = ids("item", &format!("order=-.count&where={}", encode(".count>=40")), 9);
+    let counts: Vec<u64> = ordered.iter().map(|id| id.parse::<u64>().expect("a number") % 50).collect();
+    assert!(counts.is_sorted_by(|a, b| a >= b), "{counts:?}");
+    assert_eq!(counts.len(), 40);
+    let listed = ids("item", "ids_only=true", 33);
+    assert!(listed.is_sorted() && listed.len() == 200, "{} ids", listed.len());
+    assert_eq!(ids("item", "prefix=01", 4), (10..20).map(|id| format!("{id:03}")).collect::<Vec<_>>());
+    let many = send(&server, "POST", "/records/item/batch", &[], &json!({ "ids": ["001", "nothing", "002"] }));
+    let many = many.json();
+    assert_eq!(many["records"][0]["record"]["count"], 1, "{many}");
+    assert_eq!(many["records"][1]["error"]["code"], "unknown-record", "{many}");
+}
+
+#[test]
+fn triggers_veto_before_and_follow_after_the_commit() {
+    let server = server();
+    let triggers = json!([
+        { "name": "floor", "path": ".count", "when": "before",
+          "source": "import { Abort } from 'millrace'; export default (ctx, { record }) => { if (record.count < 0) throw new Abort('none left'); };" },
+        { "name": "tell", "path": ".count",
+          "source": "export default (ctx, { record, before, changes }) => { ctx.set('told', [...(ctx.get('told') ?? []), [before?.count ?? null, record?.count ?? null, changes[0].path]]); };" },
+    ]);
+    put_type(&server, "item", &json!({ "schema": item_schema(), "triggers": triggers }));
+    assert_eq!(send(&server, "PUT", "/records/item/a", &[], &json!({ "count": 1 })).status, 201);
+    let add = |value: i32| {
+        send(
+            &server,
+            "PATCH",
+            "/records/item/a",
+            &[],
+            &json!([{ "op": "increment", "path": ".count", "value": value }]),
+        )
+    };
+    assert_eq!(add(-1).status, 200);
+    let vetoed = add(-1);
+    assert_problem(&vetoed, 409, "aborted");
+    assert!(vetoed.text().contains("none left"));
+    assert_eq!(server.get("/records/item/a")["count"], 0);
+    let rename = json!([{ "op": "set", "path": ".name", "value": "not watched" }]);
+    assert_eq!(send(&server, "PATCH", "/records/item/a", &[], &rename).status, 200);
+    let told = || server.request("GET", "/apps/records/state/item--triggers/a/told", &[], b"").json();
+    wait_until("both changes were told", || told().as_array().is_some_and(|told| told.len() == 2));
+    assert_eq!(told()[1], json!([1, 0, ".count"]));
+}
+
+#[test]
+fn functions_touch_records_in_their_own_transaction() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema(), "create": "touch" }));
+    let source = "import { service, query, Abort } from 'millrace';
+        export default service({
+          async move(ctx, [to, count]) {
+            await ctx.record('item', ctx.key).patch([{ op: 'increment', path: '.count', value: -count }]);
+            await ctx.record('item', to).patch([{ op: 'increment', path: '.count', value: count }]);
+            const left = await ctx.record('item', ctx.key).get();
+            if (left.count < 0) throw new Abort('not enough');
+            ctx.set('moved', (ctx.get('moved') ?? 0) + count);
+            return left.count;
+          },
+          look: query(async (ctx) => (await ctx.record('item', ctx.key).select('.count'))[0]),
+        });";
+    let toml = "[records]\ntypes = [\"item\"]\n";
+    let app = TestApp::with("mover.ts", source).and("millrace.toml", toml);
+    assert_eq!(app.deploy(&server, "mover").status, 201);
+    assert_eq!(send(&server, "PUT", "/records/item/a", &[], &json!({ "count": 5 })).status, 201);
+    assert_eq!(server.value("mover/a/move", r#"["b", 3]"#), json!(2));
+    assert_eq!(server.value("mover/b/look", ""), json!(3));
+    assert_problem(&server.call("mover/a/move", r#"["c", 3]"#), 409, "aborted");
+    assert_eq!(
+        (server.get("/records/item/a")["count"].clone(), server.get("/records/item/c")["count"].clone()),
+        (json!(2), json!(0))
+    );
+    let unnamed = TestApp::with("mover.ts", source);
+    assert_eq!(unnamed.deploy(&server, "mover").status, 200);
+    assert_problem(&server.call("mover/a/move", r#"["b", 1]"#), 403, "forbidden");
+}
