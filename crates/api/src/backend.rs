@@ -72,8 +72,10 @@ pub struct WorkflowState {
     pub target: Target,
     /// Its input: JSON text.
     pub input: Bytes,
-    /// When it began, Unix milliseconds.
-    pub began_ms: u64,
+    /// When it began, Unix milliseconds, if it has.
+    pub began_ms: Option<u64>,
+    /// When it is to begin, Unix milliseconds, while it is pending.
+    pub due_ms: Option<u64>,
     /// What it has done so far, in the order in which it ended. Empty in lists.
     pub journal: Vec<JournalStep>,
     /// Operations it waits for now, as far as it is in memory. Empty in lists.

@@ -37,6 +37,7 @@ pub(crate) struct CoreMetrics {
     pub unfinished_commits: Gauge,
     pub transaction_restarts: Counter,
     pub workflows: Gauge,
+    pub pending_workflows: Gauge,
 }
 
 impl CoreMetrics {
@@ -176,7 +177,7 @@ const COUNTERS: [CounterRow; 11] = [
     ("millrace_limit_kills_other", "Calls ended by any other limit", |core| &core.other_kills),
 ];
 
-const GAUGES: [GaugeRow; 9] = [
+const GAUGES: [GaugeRow; 10] = [
     ("millrace_resident_bytes", "Memory held for entities", |core| &core.resident_bytes),
     ("millrace_resident_entities", "Entities in memory", |core| &core.resident_entities),
     ("millrace_dirty_bytes", "Memory of entities not checkpointed yet", |core| &core.dirty_bytes),
@@ -189,7 +190,8 @@ const GAUGES: [GaugeRow; 9] = [
         "Transactions over several shards prepared or decided and not yet ended in all of them",
         |core| &core.unfinished_commits,
     ),
-    ("millrace_workflows", "Workflows that have not ended", |core| &core.workflows),
+    ("millrace_workflows", "Workflows that have begun and not ended", |core| &core.workflows),
+    ("millrace_pending_workflows", "Workflows that have yet to begin", |core| &core.pending_workflows),
 ];
 
 const HISTOGRAMS: [HistogramRow; 2] = [

@@ -11,8 +11,9 @@ use crate::commit::{decode_failed, read_only};
 use crate::host::store_failed;
 use crate::inbox::inbox_field;
 use crate::outcomes::{invocation_field, service_fingerprint};
-use crate::request::{Bookkeeping, Reply, Sequence, Token, WorkflowView};
+use crate::request::{Bookkeeping, ListedWorkflow, Reply, Sequence, Token, WorkflowView};
 use crate::shard::Shard;
+use crate::waiting::stranded_for;
 use crate::workflow::JOURNAL_ROWS;
 use crate::world::World;
 
@@ -29,6 +30,9 @@ pub fn workflow_versions(store: &mut Store) -> Result<BTreeSet<(String, u64)>, S
     let records = rows.into_iter().filter_map(|(_, value)| WorkflowRecord::decode(value.content()).ok());
     Ok(records.map(|record| (record.app, record.version)).collect())
 }
+
+/// A workflow in a list; when it is to begin, if it has yet to.
+type Row = (Sequence, WorkflowRecord, Option<UnixMillis>);
 
 impl Shard {
     /// What the workflows that have not ended wait for, one line each, for people.
@@ -48,12 +52,18 @@ impl Shard {
             found = found.or(value.cloned());
         }
         let Some(value) = found else {
-            return Ok(None);
+            let view =
+                |(record, due)| WorkflowView { record, due: Some(due), journal: Vec::new(), waits_for: Vec::new() };
+            return Ok(self.pending_record(id)?.map(view));
         };
         let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
         let journal = self.journal(id)?;
-        let waits_for = self.workflows.live.get(&id).map(|workflow| workflow.waits_for()).unwrap_or_default();
-        Ok(Some(WorkflowView { record, journal, waits_for }))
+        let waits_for = match (self.workflows.live.get(&id), self.waiting.stranded_record(id)) {
+            (Some(workflow), _) => workflow.waits_for(),
+            (None, Some(stranded)) => vec![stranded_for(stranded)],
+            (None, None) => Vec::new(),
+        };
+        Ok(Some(WorkflowView { record, due: None, journal, waits_for }))
     }
 
     /// Workflows after `after`, a bounded number of them, those that have not ended first, or only
@@ -70,13 +80,13 @@ impl Shard {
         }
         let result = self.workflow_rows(after, limit.min(LISTED_AT_ONCE), is_live_only);
         let result = result.and_then(|(rows, has_more)| {
-            let with_outcome = |(id, record): (Sequence, WorkflowRecord)| {
+            let with_outcome = |(id, record, due): (Sequence, WorkflowRecord, Option<UnixMillis>)| {
                 let outcome = self.outcome(&invocation_field(id))?.unwrap_or_else(|| Outcome {
                     expires: UnixMillis(0),
                     fingerprint: service_fingerprint(&record.app, &record.service),
                     result: OutcomeResult::Pending,
                 });
-                Ok((id, record, outcome))
+                Ok(ListedWorkflow { id, record, due, outcome })
             };
             let items = rows.into_iter().map(with_outcome).collect::<Result<_, Error>>()?;
             Ok(Reply::Workflows(items, has_more))
@@ -92,7 +102,7 @@ impl Shard {
         after: Option<(bool, Sequence)>,
         limit: usize,
         is_live_only: bool,
-    ) -> Result<(Vec<(Sequence, WorkflowRecord)>, bool), Error> {
+    ) -> Result<(Vec<Row>, bool), Error> {
         let (skips_live, after) = match after {
             Some((has_ended, id)) => (has_ended, Some(id)),
             None => (false, None),
@@ -100,8 +110,7 @@ impl Shard {
         let mut rows = Vec::new();
         if !skips_live {
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let live = self.workflows.live.range((from, Bound::Unbounded)).take(limit + 1);
-            rows.extend(live.map(|(id, workflow)| (*id, workflow.record.clone())));
+            rows = self.unended_rows(from, limit + 1)?;
         }
         let mut is_cut = false;
         if rows.len() <= limit && !is_live_only {
@@ -114,12 +123,24 @@ impl Shard {
             is_cut = is_large && !found.is_empty();
             for (field, value) in found {
                 let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
-                rows.push((Sequence::decode(&field).unwrap_or_default(), record));
+                rows.push((Sequence::decode(&field).unwrap_or_default(), record, None));
             }
         }
         let has_more = rows.len() > limit || is_cut;
         rows.truncate(limit);
         Ok((rows, has_more))
+    }
+
+    fn unended_rows(&mut self, after: Bound<Sequence>, limit: usize) -> Result<Vec<Row>, Error> {
+        let live = self.workflows.live.range((after, Bound::Unbounded)).take(limit);
+        let mut rows: Vec<Row> = live.map(|(id, workflow)| (*id, workflow.record.clone(), None)).collect();
+        rows.extend(self.stranded_after(after, limit).into_iter().map(|(id, record)| (id, record, None)));
+        for id in self.pending_after(after, limit) {
+            rows.extend(self.pending_record(id)?.map(|(record, due)| (id, record, Some(due))));
+        }
+        rows.sort_by_key(|(id, ..)| *id);
+        rows.truncate(limit);
+        Ok(rows)
     }
 
     /// The row and the journal of a workflow whose outcome has expired.
@@ -191,8 +212,9 @@ impl Shard {
                 message.invocation.get_or_insert((self.options.shard, id.lsn, id.index));
             }
             let sequence = Sequence { lsn: self.store.lsn().next(), index: 0 };
-            let write = self.inbox_write(&inbox_field(message.due, sequence), &message);
-            writes.push(write);
+            let field = inbox_field(message.due, sequence);
+            writes.push(self.inbox_write(&field, &message));
+            self.add_start_again(&field, &message, &mut writes, world);
         }
         self.append(writes, world)
     }

@@ -67,7 +67,8 @@ fn workflow(id: &str, status: InvocationStatus) -> Invocation {
         workflow: Some(WorkflowState {
             target: mock_target(b"ann"),
             input: Bytes::from_static(b"{\"room\": 7}"),
-            began_ms: 1_700_000_000_000,
+            began_ms: Some(1_700_000_000_000),
+            due_ms: None,
             journal: vec![
                 step(1, "call", "room/7/hold", Err(refused)),
                 step(3, "step", "choose", Ok(Bytes::from_static(b"[8]"))),
