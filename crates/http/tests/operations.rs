@@ -50,6 +50,12 @@ fn a_call_that_is_wrong_says_what_is_wrong() {
         "POST /call/c/k/echo\nidempotency-key: a b",
         "POST /call/c/k/echo\nidempotency-key: \u{e4}",
         "POST /send/c/k/echo?delay_ms=soon",
+        "POST /send/c/k/echo?delay=5",
+        "POST /apps/shop/send/c/k/echo?delay_ms=5&dealy_ms=6",
+        "POST /call/c/k/echo?delay_ms=5",
+        "GET /state/c/k?field=f",
+        "GET /apps?app=shop",
+        "GET /invocations/inv?after=x",
         "GET /state/c/%f",
         "PUT /apps/1shop",
     ] {

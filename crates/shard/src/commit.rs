@@ -215,8 +215,10 @@ impl Shard {
             let error = Error::new(ErrorCode::UnknownHandler, "the handler's app version is gone");
             return world.outputs.reply(invoke.info.token, Err(error));
         };
+        // What is sent later is another request than what is sent now.
+        let verb = if delay_ms == 0 { "send".to_owned() } else { format!("send {delay_ms}") };
         let key = invoke.info.idempotency_key.as_deref();
-        let key = key.map(|key| call_key(entity, handler.as_str(), &invoke.input, key, b"send"));
+        let key = key.map(|key| call_key(entity, handler.as_str(), &invoke.input, key, verb.as_bytes()));
         if let Some(key) = &key
             && let Some(result) = self.kept_reply(key, world.now)
         {
