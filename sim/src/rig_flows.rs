@@ -116,6 +116,11 @@ impl Rig {
         store.scan_fields(&entity, b"", None, 100_000).expect("memory")
     }
 
+    /// Dead letters of one shard, as it counts them.
+    pub fn letters(&mut self, shard: u16) -> usize {
+        self.core.with(ShardId(shard), |shard, _| shard.dead_letters())
+    }
+
     /// Results that shards keep for workflows of others.
     pub fn kept_results(&mut self) -> usize {
         let is_kept = |row: &(Box<[u8]>, Value)| row.0.first() == Some(&b's');

@@ -259,6 +259,7 @@ impl Shard {
         let sequence = sequence_of(field).unwrap_or_default();
         let id = self.invocation_of(field, &message);
         let is_pending = self.waiting.is_pending(id, field);
+        self.tell_of_failure(&message, &error, world);
         if is_final {
             if is_pending {
                 self.end_pending(id, field, &mut writes);
@@ -271,9 +272,8 @@ impl Shard {
                     app = message.app, service = message.service, handler = message.handler, attempts = message.attempts,
                     %error, "a message failed too often and went to the dead letters"
                 );
-                let value = Some(Value::new(ValueKind::Bytes, &DeadLetterRecord::encode(&error, &message)));
-                let field = sequence.encode()[..].into();
-                writes.push(Write { entity: self.bookkeeping.dead.clone(), field, value });
+                let letter = DeadLetterRecord::encode(&error, &message);
+                writes.push(self.dead_letter_write(&sequence.encode(), &letter));
             }
         } else {
             message.due = world.now.plus(retry_wait_ms(message.attempts));
@@ -323,9 +323,8 @@ impl Shard {
             }
             Err(error) => {
                 tracing::error!(%error, from = from.0, "a message cannot be read; it is kept in the dead letters");
-                let value = Some(Value::new(ValueKind::Bytes, message));
-                let field = [&from.0.to_be_bytes()[..], &sequence.encode()].concat().into();
-                writes.push(Write { entity: self.bookkeeping.dead.clone(), field, value });
+                let field = [&from.0.to_be_bytes()[..], &sequence.encode()].concat();
+                writes.push(self.dead_letter_write(&field, message));
             }
         }
         let lsn = self.append(writes, world);

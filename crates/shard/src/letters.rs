@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, limits};
-use millrace_format::{DeadLetterRecord, Outcome, OutcomeResult, WorkflowRecord, Write};
+use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, ValueKind, limits};
+use millrace_format::{DeadLetterRecord, MessageRecord, Outcome, OutcomeResult, WorkflowRecord, Write};
 use millrace_store::{Store, StoreError};
 
 use crate::commit::{decode_failed, read_only};
@@ -155,6 +155,46 @@ impl Shard {
         writes.extend(rows.into_iter().map(|(field, _)| Write { entity: journal.clone(), field, value: None }));
     }
 
+    /// Messages and compensations that failed too often and wait for somebody.
+    #[must_use]
+    pub fn dead_letters(&self) -> usize {
+        self.dead_letters
+    }
+
+    /// Attempts to run messages and compensations that failed, since the start.
+    #[must_use]
+    pub fn failed_attempts(&self) -> u64 {
+        self.failures.count()
+    }
+
+    /// Counts what an earlier run of the shard left.
+    pub(crate) fn count_dead_letters(&mut self) -> Result<(), StoreError> {
+        let mut after: Option<Box<[u8]>> = None;
+        loop {
+            let rows = self.store.scan_fields(&self.bookkeeping.dead, b"", after.as_deref(), limits::SCAN_ROWS)?;
+            self.dead_letters += rows.len();
+            if rows.len() < limits::SCAN_ROWS {
+                return Ok(());
+            }
+            after = rows.into_iter().last().map(|(field, _)| field);
+        }
+    }
+
+    /// A line for an attempt that failed, unless there were many of late.
+    pub(crate) fn tell_of_failure(&mut self, message: &MessageRecord, error: &Error, world: &World<'_>) {
+        if let Some(not_told_of) = self.failures.note(world.now) {
+            let MessageRecord { app, service, handler, attempts, .. } = message;
+            tracing::warn!(app, service, handler, attempts, %error, not_told_of, "an attempt to run a message failed");
+        }
+    }
+
+    /// Sets a message aside. The write must be made.
+    pub(crate) fn dead_letter_write(&mut self, field: &[u8], letter: &[u8]) -> Write {
+        self.dead_letters += 1;
+        let value = Some(Value::new(ValueKind::Bytes, letter));
+        Write { entity: self.bookkeeping.dead.clone(), field: field.into(), value }
+    }
+
     /// Dead letters after `after`.
     pub fn list_dead_letters(&mut self, token: Token, after: Option<&[u8]>, limit: usize, world: &mut World<'_>) {
         if self.refuses(token, world) {
@@ -203,6 +243,7 @@ impl Shard {
     }
 
     fn write_end(&mut self, field: &[u8], letter: DeadLetterRecord, is_retried: bool, world: &mut World<'_>) -> Lsn {
+        self.dead_letters = self.dead_letters.saturating_sub(1);
         let mut writes = vec![Write { entity: self.bookkeeping.dead.clone(), field: field.into(), value: None }];
         if is_retried {
             let mut message = letter.message;

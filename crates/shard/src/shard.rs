@@ -11,6 +11,7 @@ use millrace_store::{Store, StoreError};
 
 use crate::branch::Branches;
 use crate::coordinator::{Coordination, Homes};
+use crate::failures::Failures;
 use crate::held::Held;
 use crate::host::{check_idempotency_key, check_key, store_failed};
 use crate::inbox::{Inbox, Outbox};
@@ -80,6 +81,8 @@ pub struct Shard {
     pub(crate) schedules: Schedules,
     pub(crate) restarts: u64,
     pub(crate) inbox: Inbox,
+    pub(crate) failures: Failures,
+    pub(crate) dead_letters: usize,
     pub(crate) outbox: Outbox,
     pub(crate) outcomes_added: usize,
     pub(crate) sweep_after: Option<Box<[u8]>>,
@@ -112,6 +115,8 @@ impl Shard {
             schedules: Schedules::default(),
             restarts: 0,
             inbox: Inbox::default(),
+            failures: Failures::default(),
+            dead_letters: 0,
             outbox: Outbox::default(),
             outcomes_added: 0,
             sweep_after: None,
@@ -122,6 +127,7 @@ impl Shard {
         let decisions = shard.store.scan_fields(&shard.bookkeeping.decisions, b"", None, usize::MAX)?;
         shard.homes.recover(decisions)?;
         shard.recover_pending()?;
+        shard.count_dead_letters()?;
         Ok(shard)
     }
 

@@ -715,8 +715,10 @@ impl Shard {
             Some(Err(mut error)) => {
                 if workflow.failed_compensations > 0 {
                     let failed = workflow.failed_compensations;
-                    error.message =
-                        format!("{} ({failed} of its compensations failed: see its journal)", error.message);
+                    error.message = format!(
+                        "{} ({failed} of its compensations failed: see its journal and the dead letters)",
+                        error.message
+                    );
                 }
                 OutcomeResult::Error(error)
             }
