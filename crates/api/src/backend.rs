@@ -5,7 +5,7 @@ use std::future::Future;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{AppFile, AppInfo, Error, Principal, RouteReply, RouteRequest};
+use crate::{AppFile, AppInfo, Deployed, Error, Principal, RouteReply, RouteRequest};
 
 /// `POST /call/{service}/{key}/{handler}`.
 #[derive(Clone, Debug)]
@@ -245,7 +245,7 @@ pub trait Backend: Clone + 'static {
         principal: &Principal,
         app: &str,
         files: Vec<AppFile>,
-    ) -> impl Future<Output = Result<AppInfo, Error>>;
+    ) -> impl Future<Output = Result<Deployed, Error>>;
 
     /// Removes an app; its state stays and comes back with the app.
     fn remove_app(&self, principal: &Principal, app: &str) -> impl Future<Output = Result<(), Error>>;

@@ -353,9 +353,9 @@ async fn deploy<B: Backend>(session: &Session<B>, who: &Principal, input: Input<
     let body = body::collect(input.request.body_mut(), state, limit_bytes).await?;
     let files = archive::read(&body)?;
     drop(body);
-    let info = session.backend.deploy(who, &app, files).await?;
-    let status = if info.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
-    reply::json_value(status, &info)
+    let deployed = session.backend.deploy(who, &app, files).await?;
+    let status = if deployed.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    reply::json_value(status, &deployed.app)
 }
 
 fn metrics<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {
@@ -399,7 +399,7 @@ fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Re
 mod tests {
     use super::*;
     use millrace_api::{
-        AppFile, AppInfo, DeadLetter, Health, Invocation, InvocationsRequest, Page, RouteReply, StateReply,
+        AppFile, AppInfo, DeadLetter, Deployed, Health, Invocation, InvocationsRequest, Page, RouteReply, StateReply,
     };
 
     /// Answers nothing, so that its futures have no size.
@@ -455,7 +455,7 @@ mod tests {
             nothing()
         }
 
-        async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<AppInfo, Error> {
+        async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<Deployed, Error> {
             nothing()
         }
 

@@ -178,7 +178,7 @@ fn schemas() -> Value {
             "required": ["name", "version", "services"],
             "properties": {
                 "name": text(),
-                "version": { "type": "integer", "minimum": 1 },
+                "version": { "type": "string", "pattern": "^[0-9a-f]{16}$", "description": "A fingerprint of the app's files." },
                 "services": { "type": "array", "items": reference("Service") },
             },
         },
