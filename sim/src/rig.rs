@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, shard_of_key};
 use millrace_format::EntryRef;
-use millrace_func::{FetchRequest, HeaderSource, Limits, RouteMatch};
+use millrace_func::{Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
     ShardOptions, Token,
@@ -67,6 +67,8 @@ pub struct Rig {
     pub options: ShardOptions,
     /// Shards are not ticked when they have been started.
     pub is_unstarted: bool,
+    /// A start finds no app, until [`Rig::deploy`].
+    pub is_appless: bool,
     next_token: u64,
     limits: Limits,
 }
@@ -101,6 +103,7 @@ impl Rig {
             peers: VecDeque::new(),
             options,
             is_unstarted: false,
+            is_appless: false,
             next_token: 1,
             limits,
         };
@@ -141,6 +144,7 @@ impl Rig {
         log.retain(|entry| keeps_tail(entry.shard) || entry.lsn <= durable[&entry.shard]);
         let (engine, catalog) = ScriptEngine::with_app(APP, self.limits.clone());
         engine.remember(&self.core.engine);
+        let catalog = if self.is_appless { Catalog::default() } else { catalog };
         let mut core = Core::new(engine, catalog, self.options.shard_count, self.core.next_nonce);
         core.now = self.core.now;
         self.core = core;
@@ -151,6 +155,16 @@ impl Rig {
         self.peers.clear();
         self.start_shards(&log);
         self.log.splice(0..0, log);
+    }
+
+    /// Deploys the app.
+    pub fn deploy(&mut self) {
+        self.core.engine.add_app(&mut self.core.catalog, APP, self.limits.clone());
+    }
+
+    /// Removes the app.
+    pub fn undeploy(&mut self) {
+        self.core.catalog.deactivate(APP);
     }
 
     /// Takes what the shards asked for.

@@ -11,6 +11,7 @@ use millrace_store::{Store, StoreError};
 
 use crate::branch::Branches;
 use crate::coordinator::{Coordination, Homes};
+use crate::failures::Failures;
 use crate::held::Held;
 use crate::host::{check_idempotency_key, check_key, store_failed};
 use crate::inbox::{Inbox, Outbox};
@@ -20,6 +21,7 @@ use crate::peer::{PeerBody, PeerMessage};
 use crate::request::{Bookkeeping, Invoke, OffloadTicket, Origin, Reply, RequestInfo, Sequence, Token};
 use crate::schedules::Schedules;
 use crate::transaction::{Action, Role, Transaction};
+use crate::waiting::Waiting;
 use crate::workflows::Workflows;
 use crate::world::World;
 
@@ -75,9 +77,12 @@ pub struct Shard {
     pub(crate) homes: Homes,
     pub(crate) branches: Branches,
     pub(crate) workflows: Workflows,
+    pub(crate) waiting: Waiting,
     pub(crate) schedules: Schedules,
     pub(crate) restarts: u64,
     pub(crate) inbox: Inbox,
+    pub(crate) failures: Failures,
+    pub(crate) dead_letters: usize,
     pub(crate) outbox: Outbox,
     pub(crate) outcomes_added: usize,
     pub(crate) sweep_after: Option<Box<[u8]>>,
@@ -106,9 +111,12 @@ impl Shard {
             homes: Homes::default(),
             branches: Branches::default(),
             workflows: Workflows::default(),
+            waiting: Waiting::default(),
             schedules: Schedules::default(),
             restarts: 0,
             inbox: Inbox::default(),
+            failures: Failures::default(),
+            dead_letters: 0,
             outbox: Outbox::default(),
             outcomes_added: 0,
             sweep_after: None,
@@ -118,6 +126,8 @@ impl Shard {
         shard.recover_branches(prepared)?;
         let decisions = shard.store.scan_fields(&shard.bookkeeping.decisions, b"", None, usize::MAX)?;
         shard.homes.recover(decisions)?;
+        shard.recover_pending()?;
+        shard.count_dead_letters()?;
         Ok(shard)
     }
 
@@ -156,10 +166,10 @@ impl Shard {
         self.locks.len()
     }
 
-    /// Workflows that have not ended.
+    /// Workflows that have begun and not ended.
     #[must_use]
     pub fn workflows(&self) -> usize {
-        self.workflows.count()
+        self.workflows.count() + self.waiting.stranded()
     }
 
     /// Transactions over several shards that are decided or prepared here, and not yet ended
@@ -343,6 +353,7 @@ impl Shard {
         self.inquire(world);
         self.forget_noted(world);
         self.run_schedules(world);
+        self.take_up_stranded(world);
         self.collect_outcomes(world);
         self.forget_acknowledged(world);
         self.deliver_outbox(world);
@@ -516,7 +527,7 @@ impl Shard {
             .check_call(&invoke, world)
             .and_then(|checked| if world.is_read_only { Err(crate::commit::read_only()) } else { Ok(checked) });
         match checked {
-            Ok((entity, _)) => self.accept_send(&invoke, &entity, delay_ms, world),
+            Ok(target) => self.accept_send(&invoke, &target, delay_ms, world),
             Err(error) => world.outputs.reply(token, Err(error)),
         }
         self.settle(world);

@@ -140,7 +140,9 @@ fn a_repeated_send_gets_the_first_id() {
     rig.make_durable();
     assert_eq!(rig.sent(first), rig.sent(second));
     let called = rig.run_keyed("counter", "c", add(), "k");
+    let later = rig.send(target, add(), 1_000, Some("k"));
     rig.make_durable();
     assert_eq!(rig.error(called), ErrorCode::IdempotencyMismatch);
+    assert_eq!(rig.error(later), ErrorCode::IdempotencyMismatch, "another delay is another request");
     assert_eq!(rig.field("counter", "c", "n"), json!(1));
 }
