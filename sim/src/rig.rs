@@ -14,7 +14,7 @@ use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
     ShardOptions, Token,
 };
-use millrace_store::{MemoryCheckpoint, Store};
+use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
 use serde_json::Value as Json;
 
 use crate::core::{Core, Event, LoggedEntry};
@@ -67,6 +67,7 @@ pub struct Rig {
     pub options: ShardOptions,
     /// Shards are not ticked when they have been started.
     pub is_unstarted: bool,
+    checkpoints: BTreeMap<ShardId, Arc<MemoryCheckpoint>>,
     next_token: u64,
     limits: Limits,
 }
@@ -101,6 +102,7 @@ impl Rig {
             peers: VecDeque::new(),
             options,
             is_unstarted: false,
+            checkpoints: BTreeMap::new(),
             next_token: 1,
             limits,
         };
@@ -111,8 +113,8 @@ impl Rig {
     fn start_shards(&mut self, log: &[LoggedEntry]) {
         for number in 0..self.options.shard_count {
             let shard = ShardId(number);
-            let checkpoint = Arc::new(MemoryCheckpoint::new());
-            let mut store = Store::open(shard, checkpoint, 1).expect("an empty checkpoint opens");
+            let checkpoint = Arc::clone(self.checkpoints.entry(shard).or_default());
+            let mut store = Store::open(shard, checkpoint, 1).expect("a checkpoint in memory opens");
             for entry in log.iter().filter(|entry| entry.shard == shard) {
                 let mut bytes = Vec::new();
                 entry.as_entry().encode(&mut bytes);
@@ -123,6 +125,20 @@ impl Rig {
         }
         if !self.is_unstarted {
             self.tick(0);
+        }
+    }
+
+    /// Makes everything durable and writes it to the checkpoints, which outlive crashes.
+    pub fn checkpoint(&mut self) {
+        self.make_durable();
+        for (id, shard) in &mut self.core.shards {
+            let store = shard.store();
+            store.begin_flush();
+            while let Some(chunk) = store.next_flush_chunk(1 << 20) {
+                self.checkpoints[id].write(*id, &chunk).expect("a checkpoint in memory takes everything");
+                store.confirm_flush_chunk(&chunk);
+            }
+            while store.settle(usize::MAX) {}
         }
     }
 

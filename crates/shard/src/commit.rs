@@ -162,13 +162,13 @@ impl Shard {
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
-        if let Some(key) = self.outcome_key(&transaction.origin, world) {
+        if let Some(key) = self.known_outcome_key(&transaction.origin, world) {
             if transaction.is_query() && writes.is_empty() {
                 return;
             }
             let expires = world.now.plus(self.options.retention_ms);
             let outcome = Outcome { expires, fingerprint: key.fingerprint, result: result() };
-            writes.push(self.outcome_write(&key.field, &outcome));
+            writes.push(self.outcome_write(key.field, &outcome));
             return;
         }
         if let Origin::Message { field, .. } = &transaction.origin {
@@ -242,14 +242,14 @@ impl Shard {
         let mut writes = vec![
             self.inbox_write(&inbox_field(due, sequence), &record),
             self.outcome_write(
-                &invocation_field(sequence),
+                invocation_field(sequence),
                 &pending(OutcomeResult::Pending, UnixMillis(0), service_fingerprint(app.as_str(), service.as_str())),
             ),
         ];
         if let Some(key) = key {
             let sent = OutcomeResult::Sent(sequence.lsn, sequence.index);
             let outcome = pending(sent, world.now.plus(self.options.retention_ms), key.fingerprint);
-            writes.push(self.outcome_write(&key.field, &outcome));
+            writes.push(self.outcome_write(key.field, &outcome));
         }
         let lsn = self.append(writes, world);
         let reply = Reply::Sent(InvocationId { shard: self.options.shard, sequence });

@@ -114,7 +114,7 @@ impl Shard {
         writes.push(self.workflow_write(id, &record));
         if !message.keeps_outcome {
             let pending = Outcome { expires: UnixMillis(0), fingerprint, result: OutcomeResult::Pending };
-            writes.push(self.outcome_write(&invocation_field(id), &pending));
+            writes.push(self.outcome_write(invocation_field(id), &pending));
         }
         let lsn = self.append(writes, world);
         let limits = world.limits(handler.program);
@@ -722,7 +722,7 @@ impl Shard {
         let mut writes = vec![
             Write { entity: self.bookkeeping.workflows.clone(), field: id.encode()[..].into(), value: None },
             self.workflow_write(id, &workflow.record),
-            self.outcome_write(&invocation_field(id), &Outcome { expires, fingerprint, result }),
+            self.outcome_write(invocation_field(id), &Outcome { expires, fingerprint, result }),
         ];
         self.add_signal_deletions(id, &mut writes);
         self.append(writes, world);
