@@ -304,7 +304,7 @@ impl Shard {
         if self.locks.check(&entity, nonce, begin.age, is_exclusive, false) == Grant::Free {
             self.reserved(origin, entity, is_exclusive, world);
         } else {
-            self.locks.queue(&entity, Waiter { nonce, age: begin.age, is_exclusive });
+            self.locks.queue(&entity, Waiter { nonce, age: begin.age, is_exclusive, holds_any: false });
             let deadline = UnixMillis(u64::MAX);
             self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
         }

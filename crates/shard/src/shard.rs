@@ -257,7 +257,7 @@ impl Shard {
     /// Queues a transaction for `entity`, to be started (again) when it is free.
     pub(crate) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
         let (nonce, age) = (origin.info().nonce, origin.age());
-        self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
+        self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
         let deadline = Self::deadline(&origin, world);
         self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
     }
