@@ -14,7 +14,7 @@ use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
     ShardOptions, Token,
 };
-use millrace_store::{MemoryCheckpoint, Store};
+use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
 use serde_json::Value as Json;
 
 use crate::core::{Core, Event, LoggedEntry};
@@ -69,6 +69,7 @@ pub struct Rig {
     pub is_unstarted: bool,
     /// A start finds no app, until [`Rig::deploy`].
     pub is_appless: bool,
+    checkpoints: BTreeMap<ShardId, Arc<MemoryCheckpoint>>,
     next_token: u64,
     limits: Limits,
 }
@@ -104,6 +105,7 @@ impl Rig {
             options,
             is_unstarted: false,
             is_appless: false,
+            checkpoints: BTreeMap::new(),
             next_token: 1,
             limits,
         };
@@ -114,8 +116,8 @@ impl Rig {
     fn start_shards(&mut self, log: &[LoggedEntry]) {
         for number in 0..self.options.shard_count {
             let shard = ShardId(number);
-            let checkpoint = Arc::new(MemoryCheckpoint::new());
-            let mut store = Store::open(shard, checkpoint, 1).expect("an empty checkpoint opens");
+            let checkpoint = Arc::clone(self.checkpoints.entry(shard).or_default());
+            let mut store = Store::open(shard, checkpoint, 1).expect("a checkpoint in memory opens");
             for entry in log.iter().filter(|entry| entry.shard == shard) {
                 let mut bytes = Vec::new();
                 entry.as_entry().encode(&mut bytes);
@@ -126,6 +128,20 @@ impl Rig {
         }
         if !self.is_unstarted {
             self.tick(0);
+        }
+    }
+
+    /// Makes everything durable and writes it to the checkpoints, which outlive crashes.
+    pub fn checkpoint(&mut self) {
+        self.make_durable();
+        for (id, shard) in &mut self.core.shards {
+            let store = shard.store();
+            store.begin_flush();
+            while let Some(chunk) = store.next_flush_chunk(1 << 20) {
+                self.checkpoints[id].write(*id, &chunk).expect("a checkpoint in memory takes everything");
+                store.confirm_flush_chunk(&chunk);
+            }
+            while store.settle(usize::MAX) {}
         }
     }
 

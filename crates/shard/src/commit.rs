@@ -162,13 +162,13 @@ impl Shard {
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
-        if let Some(key) = self.outcome_key(&transaction.origin, world) {
+        if let Some(key) = self.known_outcome_key(&transaction.origin, world) {
             if transaction.is_query() && writes.is_empty() {
                 return;
             }
             let expires = world.now.plus(self.options.retention_ms);
             let outcome = Outcome { expires, fingerprint: key.fingerprint, result: result() };
-            writes.push(self.outcome_write(&key.field, &outcome));
+            writes.push(self.outcome_write(key.field, &outcome));
             return;
         }
         if let Origin::Message { field, .. } = &transaction.origin {
@@ -250,7 +250,7 @@ impl Shard {
         if let Some(OutcomeKey { field, fingerprint }) = key {
             let result = OutcomeResult::Sent(sequence.lsn, sequence.index);
             let outcome = Outcome { expires: world.now.plus(self.options.retention_ms), fingerprint, result };
-            writes.push(self.outcome_write(&field, &outcome));
+            writes.push(self.outcome_write(field, &outcome));
         }
         let lsn = self.append(writes, world);
         let reply = Reply::Sent(InvocationId { shard: self.options.shard, sequence });

@@ -236,7 +236,7 @@ impl Shard {
             let expires = world.now.plus(self.options.retention_ms);
             let fingerprint = service_fingerprint(&message.app, &message.service);
             let outcome = Outcome { expires, fingerprint, result };
-            writes.push(self.outcome_write(&invocation_field(sequence), &outcome));
+            writes.push(self.outcome_write(invocation_field(sequence), &outcome));
         }
     }
 

@@ -16,7 +16,7 @@ use crate::held::Held;
 use crate::host::{check_idempotency_key, check_key, store_failed};
 use crate::inbox::{Inbox, Outbox};
 use crate::locks::{Grant, Locks, Waiter};
-use crate::outcomes::invocation_field;
+use crate::outcomes::{Outcomes, invocation_field};
 use crate::peer::{PeerBody, PeerMessage};
 use crate::request::{Bookkeeping, Invoke, OffloadTicket, Origin, Reply, RequestInfo, Sequence, Token};
 use crate::schedules::Schedules;
@@ -84,8 +84,7 @@ pub struct Shard {
     pub(crate) failures: Failures,
     pub(crate) dead_letters: usize,
     pub(crate) outbox: Outbox,
-    pub(crate) outcomes_added: usize,
-    pub(crate) sweep_after: Option<Box<[u8]>>,
+    pub(crate) outcomes: Outcomes,
     /// Why the shard stopped, once it has.
     stopped: Option<Error>,
 }
@@ -118,8 +117,7 @@ impl Shard {
             failures: Failures::default(),
             dead_letters: 0,
             outbox: Outbox::default(),
-            outcomes_added: 0,
-            sweep_after: None,
+            outcomes: Outcomes::default(),
             stopped: None,
         };
         let prepared = shard.store.scan_fields(&shard.bookkeeping.prepared, b"", None, usize::MAX)?;
@@ -221,7 +219,7 @@ impl Shard {
         if self.parks(&origin, &entity, kind, world) {
             return;
         }
-        if kind == HandlerKind::Transaction && self.answers_from_outcome(&origin, world) {
+        if kind == HandlerKind::Transaction && self.answers_call(&origin, &entity, world) {
             return;
         }
         self.run_root(origin, (entity, kind), Vec::new(), Role::Alone, world);
@@ -269,7 +267,7 @@ impl Shard {
     /// Queues a transaction for `entity`, to be started (again) when it is free.
     pub(crate) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
         let (nonce, age) = (origin.info().nonce, origin.age());
-        self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
+        self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
         let deadline = Self::deadline(&origin, world);
         self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
     }
@@ -284,20 +282,6 @@ impl Shard {
             Origin::Branch { .. } => return UnixMillis(u64::MAX),
         };
         origin.info().time.plus(wait_ms)
-    }
-
-    /// Answers a request that took effect before with its first reply. Says whether it did.
-    pub(crate) fn answers_from_outcome(&mut self, origin: &Origin, world: &mut World<'_>) -> bool {
-        let Some(key) = self.outcome_key(origin, world) else {
-            return false;
-        };
-        let Some(result) = self.kept_reply(&key, world.now) else {
-            return false;
-        };
-        // The outcome may be younger than the last durable entry; so must its second sending be.
-        let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
-        self.reply_when_durable(origin.info().token, result, depends_on, world);
-        true
     }
 
     /// Refuses a request if the shard has stopped.

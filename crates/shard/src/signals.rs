@@ -86,7 +86,7 @@ impl Shard {
         }
         let mut writes = vec![self.signal_write(id, name.to_owned(), payload.clone())];
         if let Some(key) = key {
-            writes.push(self.signalled_write(&key, world));
+            writes.push(self.signalled_write(key, world));
         }
         let lsn = self.append(writes, world);
         self.look_for_signal(id, world);

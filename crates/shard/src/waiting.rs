@@ -125,7 +125,7 @@ impl Shard {
     pub(crate) fn pending_outcome_write(&mut self, id: Sequence, app: &str, service: &str) -> Write {
         let fingerprint = service_fingerprint(app, service);
         let outcome = Outcome { expires: UnixMillis(0), fingerprint, result: OutcomeResult::Pending };
-        self.outcome_write(&invocation_field(id), &outcome)
+        self.outcome_write(invocation_field(id), &outcome)
     }
 
     /// The message at `field` leaves the inbox: if it starts a workflow, that is pending no more.
@@ -206,7 +206,7 @@ impl Shard {
         let fingerprint = service_fingerprint(&message.app, &message.service);
         let expires = world.now.plus(self.options.retention_ms);
         let outcome = Outcome { expires, fingerprint, result: OutcomeResult::Error(error) };
-        writes.push(self.outcome_write(&invocation_field(id), &outcome));
+        writes.push(self.outcome_write(invocation_field(id), &outcome));
         let record = WorkflowRecord { has_ended: true, ..record_of(message) };
         writes.push(self.workflow_write(id, &record));
         self.add_signal_deletions(id, writes);

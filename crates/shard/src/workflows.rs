@@ -730,7 +730,7 @@ impl Shard {
         let mut writes = vec![
             Write { entity: self.bookkeeping.workflows.clone(), field: id.encode()[..].into(), value: None },
             self.workflow_write(id, &workflow.record),
-            self.outcome_write(&invocation_field(id), &Outcome { expires, fingerprint, result }),
+            self.outcome_write(invocation_field(id), &Outcome { expires, fingerprint, result }),
         ];
         self.add_signal_deletions(id, &mut writes);
         self.append(writes, world);
