@@ -27,6 +27,7 @@ mod letters;
 mod locks;
 mod outcomes;
 mod outgoing;
+mod participant;
 mod peer;
 mod request;
 mod retry;
