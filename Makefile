@@ -50,9 +50,11 @@ types: ## write millrace.d.ts and check the examples against it
 	@scripts/check-types.sh
 	@echo "wrote $(TARGET)/types/millrace.d.ts; the examples agree with it"
 
-audit: ## check dependencies against the advisory database (needs network)
+audit: ## check dependencies: licences, bans, sources, and advisories where their database is reached
 	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny
-	@cargo deny check
+	@cargo deny check licenses bans sources
+	@if cargo deny fetch db >/dev/null 2>&1; then cargo deny check advisories; \
+	else echo "advisories were NOT checked: their database cannot be reached" >&2; fi
 
 clean-data: ## delete the data directory of `make run`
 	@if [ -f data/pid ] && kill -0 "$$(cat data/pid)" 2>/dev/null; then \

@@ -18,9 +18,9 @@ call calculator "$key-k" add 10 -H "Idempotency-Key: once-$unique"; expect "sent
 call calculator "$key-k" get null;    expect "counted once" 200 10
 
 # As many up as down.
-curl -s -Z --parallel-immediate --parallel-max 16 -d 3 -o /dev/null "$BASE/call/calculator/$key-p/add?[1-100]" 2>/dev/null &
+curl -s -Z --parallel-immediate --parallel-max 16 -d 3 -o /dev/null "$BASE/call/calculator/$key-p/add#[1-100]" 2>/dev/null &
 adding=$!
-curl -s -Z --parallel-immediate --parallel-max 16 -d 3 -o /dev/null "$BASE/call/calculator/$key-p/subtract?[1-100]" 2>/dev/null
+curl -s -Z --parallel-immediate --parallel-max 16 -d 3 -o /dev/null "$BASE/call/calculator/$key-p/subtract#[1-100]" 2>/dev/null
 wait "$adding"
 call calculator "$key-p" get null;    expect "concurrent additions and subtractions add up" 200 0
 finish

@@ -28,7 +28,7 @@ call list "$a" pop null;         expect "appended once" 200 5
 call list "$a" index 4;          expect_like "and popped" 409 '"aborted"'
 
 mkdir "$work/many"
-curl -s -Z --parallel-immediate --parallel-max 32 -d 7 -o "$work/many/#1" "$BASE/call/list/$a-p/append?[1-200]" 2>/dev/null
+curl -s -Z --parallel-immediate --parallel-max 32 -d 7 -o "$work/many/#1" "$BASE/call/list/$a-p/append#[1-200]" 2>/dev/null
 expect_equal "200 concurrent appends have each its size" "$(seq -s ' ' 1 200)" "$(awk 1 "$work/many"/* | sort -n | paste -s -d ' ')"
 # Lists that double: no item is lost or made by what runs beside.
 for _ in 1 2 3; do call list "$a-p" concat "\"$a-p\""; done

@@ -10,12 +10,12 @@ use bytes::Bytes;
 use millrace_api::RECORDS_APP;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, shard_of_key};
 use millrace_format::EntryRef;
-use millrace_func::{FetchRequest, HeaderSource, Limits, RouteMatch};
+use millrace_func::{Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
     ShardOptions, Token,
 };
-use millrace_store::{MemoryCheckpoint, Store};
+use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
 use serde_json::Value as Json;
 
 use crate::core::{Core, Event, LoggedEntry};
@@ -68,6 +68,9 @@ pub struct Rig {
     pub options: ShardOptions,
     /// Shards are not ticked when they have been started.
     pub is_unstarted: bool,
+    /// A start finds no app, until [`Rig::deploy`].
+    pub is_appless: bool,
+    checkpoints: BTreeMap<ShardId, Arc<MemoryCheckpoint>>,
     next_token: u64,
     limits: Limits,
 }
@@ -102,6 +105,8 @@ impl Rig {
             peers: VecDeque::new(),
             options,
             is_unstarted: false,
+            is_appless: false,
+            checkpoints: BTreeMap::new(),
             next_token: 1,
             limits,
         };
@@ -112,8 +117,8 @@ impl Rig {
     fn start_shards(&mut self, log: &[LoggedEntry]) {
         for number in 0..self.options.shard_count {
             let shard = ShardId(number);
-            let checkpoint = Arc::new(MemoryCheckpoint::new());
-            let mut store = Store::open(shard, checkpoint, 1).expect("an empty checkpoint opens");
+            let checkpoint = Arc::clone(self.checkpoints.entry(shard).or_default());
+            let mut store = Store::open(shard, checkpoint, 1).expect("a checkpoint in memory opens");
             for entry in log.iter().filter(|entry| entry.shard == shard) {
                 let mut bytes = Vec::new();
                 entry.as_entry().encode(&mut bytes);
@@ -133,6 +138,20 @@ impl Rig {
         self.core.engine.add_app(&mut self.core.catalog, RECORDS_APP, Limits::default());
     }
 
+    /// Makes everything durable and writes it to the checkpoints, which outlive crashes.
+    pub fn checkpoint(&mut self) {
+        self.make_durable();
+        for (id, shard) in &mut self.core.shards {
+            let store = shard.store();
+            store.begin_flush();
+            while let Some(chunk) = store.next_flush_chunk(1 << 20) {
+                self.checkpoints[id].write(*id, &chunk).expect("a checkpoint in memory takes everything");
+                store.confirm_flush_chunk(&chunk);
+            }
+            while store.settle(usize::MAX) {}
+        }
+    }
+
     /// The process dies; entries that are not durable are lost, and so is everything in memory.
     pub fn crash(&mut self) {
         self.crash_keeping(|_| false);
@@ -148,6 +167,7 @@ impl Rig {
         log.retain(|entry| keeps_tail(entry.shard) || entry.lsn <= durable[&entry.shard]);
         let (engine, catalog) = ScriptEngine::with_app(APP, self.limits.clone());
         engine.remember(&self.core.engine);
+        let catalog = if self.is_appless { Catalog::default() } else { catalog };
         let mut core = Core::new(engine, catalog, self.options.shard_count, self.core.next_nonce);
         core.now = self.core.now;
         self.core = core;
@@ -158,6 +178,16 @@ impl Rig {
         self.peers.clear();
         self.start_shards(&log);
         self.log.splice(0..0, log);
+    }
+
+    /// Deploys the app.
+    pub fn deploy(&mut self) {
+        self.core.engine.add_app(&mut self.core.catalog, APP, self.limits.clone());
+    }
+
+    /// Removes the app.
+    pub fn undeploy(&mut self) {
+        self.core.catalog.deactivate(APP);
     }
 
     /// Takes what the shards asked for.

@@ -12,6 +12,9 @@ use crate::script::Script;
 /// What a row of a journal says that does not depend on when it was made.
 pub type Noted = (StepKind, u32, String, Result<Bytes, String>);
 
+/// A workflow in a list.
+pub type Listed = (InvocationId, bool, OutcomeResult);
+
 impl Rig {
     /// Starts a workflow and lets it run for as long as it needs nobody else.
     pub fn flow(&mut self, key: &str, script: Script) -> InvocationId {
@@ -64,6 +67,30 @@ impl Rig {
         }
     }
 
+    /// The workflows of one shard: the id of each, whether it has begun, and what became of it.
+    ///
+    /// # Panics
+    /// When they are not told.
+    pub fn listed(&mut self, shard: u16, page: usize, is_live_only: bool) -> Vec<Listed> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let token = self.info(None).token;
+            self.core.with(ShardId(shard), |shard, world| {
+                shard.list_workflows(token, after, (page, is_live_only), world);
+            });
+            self.make_durable();
+            let Some(Ok(Reply::Workflows(rows, has_more))) = self.reply(token).cloned() else {
+                panic!("{:?} is no list", self.reply(token));
+            };
+            after = rows.last().map(|row| (row.record.has_ended, row.id));
+            let name = |sequence| InvocationId { shard: ShardId(shard), sequence };
+            all.extend(rows.into_iter().map(|row| (name(row.id), row.due.is_none(), row.outcome.result)));
+            if !has_more {
+                return all;
+            }
+        }
+    }
+
     /// A workflow's output.
     ///
     /// # Panics
@@ -89,6 +116,11 @@ impl Rig {
         store.scan_fields(&entity, b"", None, 100_000).expect("memory")
     }
 
+    /// Dead letters of one shard, as it counts them.
+    pub fn letters(&mut self, shard: u16) -> usize {
+        self.core.with(ShardId(shard), |shard, _| shard.dead_letters())
+    }
+
     /// Results that shards keep for workflows of others.
     pub fn kept_results(&mut self) -> usize {
         let is_kept = |row: &(Box<[u8]>, Value)| row.0.first() == Some(&b's');
@@ -103,7 +135,7 @@ impl Rig {
     /// When something is.
     pub fn assert_no_leftovers(&mut self) {
         self.settle();
-        for entity in ["workflow", "signal", "inbox", "outbox", "prepared", "decision"] {
+        for entity in ["pending", "workflow", "signal", "inbox", "outbox", "prepared", "decision"] {
             assert_eq!(self.bookkeeping_rows(entity), 0, "{entity}");
         }
         assert_eq!(self.kept_results(), 0, "results kept for workflows that have noted them");

@@ -1,6 +1,7 @@
 //! Apps side by side: they cannot see each other, a broken one never replaces a working one, and a
 //! replacement is atomic for every caller.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
@@ -167,10 +168,12 @@ fn a_replacement_is_atomic_for_every_caller() {
                 })
             })
             .collect();
+        let mut versions = BTreeSet::new();
         for version in 2..=LAST {
             newest.store(version, Ordering::SeqCst);
             let reply = versioned(version).deploy(&server, "v");
-            assert_eq!((reply.status, reply.json()["version"].as_u64()), (200, Some(version)), "{}", reply.text());
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            assert!(versions.insert(reply.json()["version"].to_string()), "{}", reply.text());
             oldest.store(version, Ordering::SeqCst);
         }
         stops.store(true, Ordering::SeqCst);
@@ -199,16 +202,41 @@ fn a_removed_app_is_gone_and_its_state_comes_back_with_it() {
 
 #[test]
 fn the_list_of_apps_names_services_handlers_and_routes() {
-    let server = empty_server();
+    let mut server = empty_server();
     assert_eq!(versioned(1).deploy(&server, "v").status, 201);
     let list = server.request("GET", "/apps", &[], b"").json();
     assert_eq!(list[0]["name"], "v");
-    assert_eq!(list[0]["version"], 1);
+    let version = list[0]["version"].as_str().expect("a fingerprint").to_owned();
+    assert!(version.len() == 16 && version.bytes().all(|byte| byte.is_ascii_hexdigit()), "{version}");
     let service = &list[0]["services"][0];
     assert_eq!(service["name"], "version");
     let handlers: Vec<_> = service["handlers"].as_array().expect("handlers").iter().map(|one| &one["name"]).collect();
     assert_eq!(handlers, ["count", "get", "nested"]);
     assert_eq!(service["routes"][0]["path"], "/now");
+    // The version is the files', whatever else happens.
+    assert_eq!(versioned(2).deploy(&server, "v").status, 200);
+    assert_ne!(server.get("/apps")[0]["version"], version);
+    let again = versioned(1).deploy(&server, "v");
+    assert_eq!((again.status, &again.json()["version"]), (200, &json!(version)));
+    server.kill();
+    server.restart();
+    assert_eq!(server.get("/apps")[0]["version"], version);
+    assert_eq!(server.request("DELETE", "/apps/v", &[], b"").status, 204);
+    let new = versioned(1).deploy(&server, "v");
+    assert_eq!((new.status, &new.json()["version"]), (201, &json!(version)), "there was none");
+}
+
+#[test]
+fn a_folder_given_at_the_start_is_served_instead_of_what_was_deployed_and_that_is_said() {
+    let mut server = Server::start(ServerOptions::examples(&["counter"]));
+    let folder = server.get("/apps")[0]["version"].clone();
+    assert!(!server.errors().contains("the app's folder is served"), "{}", server.errors());
+    assert_eq!(versioned(1).deploy(&server, "counter").status, 200);
+    assert_ne!(server.get("/apps")[0]["version"], folder);
+    server.kill();
+    server.restart();
+    assert_eq!(server.get("/apps")[0]["version"], folder);
+    wait_until("it is said", || server.errors().contains("the app's folder is served"));
 }
 
 #[test]

@@ -107,6 +107,12 @@ fn a_message_that_always_fails_is_kept_and_holds_up_nobody() {
     let ended = post.server.get(&format!("/invocations/{invocation}"));
     assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("function-failed")), "{ended}");
     assert_eq!(post.got("ann"), json!(["good"]));
+    let told = || post.server.errors().matches("an attempt to run a message failed").count();
+    assert!((1..=32).contains(&told()), "{} lines for 32 attempts at most", told());
+    assert!(post.server.errors().contains("no address for"), "{}", post.server.errors());
+    wait_until("they are counted", || post.server.metric("millrace_dead_letters") == 2.0);
+    // The attempts before the restart are not counted any more.
+    assert!((10.0..=32.0).contains(&post.server.metric("millrace_failed_attempts_total")));
     let tried = post.server.request("GET", "/state/mail/ann/tried", &[], b"");
     assert_eq!(tried.json(), "good", "an attempt that failed has left something");
 }

@@ -102,6 +102,12 @@ export default service({
     return got;
   }),
 
+  takes: workflow(async (ctx) => {
+    const taken = await ctx.wait("go");
+    await ctx.call("work", ctx.key, "note", `took ${taken}`);
+    return taken;
+  }),
+
   twoMessages: workflow(async (ctx, [first, second]) => {
     ctx.send("work", first, "note", "first");
     ctx.send("work", second, "note", "second");
@@ -275,6 +281,59 @@ fn a_sleep_of_a_year_ends_after_a_year() {
     clock.forward(Duration::from_secs(60));
     let slept = server.ended(&id)["output"].as_u64().expect("a time");
     assert!(u128::from(slept) >= year.as_millis(), "{slept}");
+}
+
+#[test]
+fn one_that_is_to_begin_later_is_seen_signalled_and_cancelled_before() {
+    let Some(mut clock) = MovedClock::new() else { return };
+    let mut options = ServerOptions::examples(&[]);
+    clock.give(&mut options);
+    let mut server = start_with(options);
+    let hour = Duration::from_secs(3600);
+    let later = |key: &str| server.send(&format!("steps/{key}/takes?delay_ms={}", hour.as_millis()), "");
+    let (kept, cancelled) = (later("kept"), later("cancelled"));
+    let listed = |server: &Server, status: &str| {
+        let found = server.invocations(&format!("status={status}"), 1);
+        found.iter().map(|item| item["id"].as_str().expect("an id").to_owned()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(listed(&server, "pending"), BTreeSet::from([kept.clone(), cancelled.clone()]));
+    assert_eq!(listed(&server, "running"), BTreeSet::new());
+    let seen = server.get(&format!("/invocations/{kept}"));
+    assert_eq!((&seen["status"], &seen["key"], &seen["began_ms"]), (&json!("pending"), &json!("kept"), &Value::Null));
+    assert!(seen["due_ms"].as_u64().is_some(), "{seen}");
+    assert_eq!((signal(&server, &kept, &json!(7)), cancel(&server, &cancelled)), (202, 202));
+    server.kill();
+    server.restart();
+    assert_eq!(server.ended(&cancelled)["status"], "cancelled");
+    assert_eq!(server.get(&format!("/invocations/{kept}"))["status"], "pending");
+    clock.forward(hour);
+    assert_eq!(server.ended(&kept)["output"], 7);
+    assert_eq!(notes(&server, "kept"), json!(["took 7"]));
+    assert_eq!(notes(&server, "cancelled"), json!([]), "it never began");
+    assert_eq!(listed(&server, "cancelled"), BTreeSet::from([cancelled]));
+
+    // What is no workflow is told from one that has yet to begin.
+    let call = server.send("work/x/note?delay_ms=3600000", "1");
+    assert_problem(&server.request("POST", &format!("/invocations/{call}/cancel"), &[], b""), 400, "bad-request");
+}
+
+#[test]
+fn a_workflow_whose_app_is_lost_is_listed_and_goes_on_when_it_is_deployed_again() {
+    let mut server = start();
+    let id = server.send("steps/k/takes", "");
+    waits(&server, &id);
+    server.kill();
+    for folder in ["apps", "app-versions"] {
+        std::fs::remove_dir_all(server.data().join(folder)).expect("removed");
+    }
+    server.restart();
+    let listed = || server.invocations("status=running", 10);
+    wait_until("it is listed", || listed().len() == 1);
+    let seen = server.get(&format!("/invocations/{id}"));
+    assert_eq!(seen["waits_for"], json!(["the deployment of steps/steps/takes"]), "{seen}");
+    assert_eq!(signal(&server, &id, &json!(7)), 202);
+    assert_eq!(app().deploy(&server, "steps").status, 201);
+    assert_eq!(server.ended(&id)["output"], 7);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use millrace_client::bench::process::ProcessUse;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::fill::fill;
 use super::workload::make_type;
@@ -135,7 +136,8 @@ fn check(server: &Server, records: u64) -> Outcome<()> {
     for at in 0..100 {
         let id = (at * records / 99).clamp(1, records);
         let found = get(server.address, &format!("/records/personinfo/{id}"))?;
-        if found.to_string() != record(id) && serde_json::from_str(&record(id)).ok() != Some(found.clone()) {
+        let wanted: Value = serde_json::from_str(&record(id)).map_err(|error| error.to_string())?;
+        if found != wanted {
             return Err(format!("record {id} is {found}"));
         }
     }

@@ -18,7 +18,8 @@ pub struct AppFile {
 pub struct AppInfo {
     /// The app's name.
     pub name: String,
-    /// Counts deployments of this app, from 1.
+    /// A fingerprint of its files: the same for the same app on every node and after every restart.
+    #[serde(with = "fingerprint_text")]
     pub version: u64,
     /// Its services, in the order of their names.
     pub services: Vec<ServiceInfo>,
@@ -32,6 +33,30 @@ pub struct SystemApp {
     pub version: u64,
     /// Its files, in the order of their paths.
     pub files: Arc<Vec<AppFile>>,
+}
+
+/// What a deployment did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployed {
+    /// The app as it is now.
+    pub app: AppInfo,
+    /// Whether no app of its name was there.
+    pub is_new: bool,
+}
+
+/// Sixteen hexadecimal digits: numbers of 64 bits do not survive every reader of JSON.
+mod fingerprint_text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(version: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{version:016x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u64::from_str_radix(&text, 16).map_err(D::Error::custom)
+    }
 }
 
 /// One service of an app.

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AppFile, AppInfo, Error, ErrorCode, Principal, RecordReply, RecordRequest, RouteReply, RouteRequest, SystemApp,
+    AppFile, AppInfo, Deployed, Error, ErrorCode, Principal, RecordReply, RecordRequest, RouteReply, RouteRequest,
+    SystemApp,
 };
 
 /// `POST /call/{service}/{key}/{handler}`.
@@ -74,8 +75,10 @@ pub struct WorkflowState {
     pub target: Target,
     /// Its input: JSON text.
     pub input: Bytes,
-    /// When it began, Unix milliseconds.
-    pub began_ms: u64,
+    /// When it began, Unix milliseconds, if it has.
+    pub began_ms: Option<u64>,
+    /// When it is to begin, Unix milliseconds, while it is pending.
+    pub due_ms: Option<u64>,
     /// What it has done so far, in the order in which it ended. Empty in lists.
     pub journal: Vec<JournalStep>,
     /// Operations it waits for now, as far as it is in memory. Empty in lists.
@@ -246,7 +249,7 @@ pub trait Backend: Clone + 'static {
         principal: &Principal,
         app: &str,
         files: Vec<AppFile>,
-    ) -> impl Future<Output = Result<AppInfo, Error>>;
+    ) -> impl Future<Output = Result<Deployed, Error>>;
 
     /// Removes an app; its state stays and comes back with the app.
     fn remove_app(&self, principal: &Principal, app: &str) -> impl Future<Output = Result<(), Error>>;

@@ -10,7 +10,7 @@ mod principal;
 mod record;
 mod route;
 
-pub use app::{AppFile, AppInfo, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp};
+pub use app::{AppFile, AppInfo, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp};
 pub use backend::{
     Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page,
     SendRequest, StateReply, StateRequest, Target, WorkflowState,

@@ -24,12 +24,18 @@ impl Value {
     /// made it has checked that.
     #[must_use]
     pub fn new(kind: ValueKind, content: &[u8]) -> Self {
-        let mut bytes = Vec::with_capacity(content.len() + 1);
+        Self::written(kind, content.len(), |bytes| bytes.extend_from_slice(content))
+    }
+
+    /// A value whose content of about `content_bytes` is appended by `put`.
+    #[must_use]
+    pub fn written(kind: ValueKind, content_bytes: usize, put: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut bytes = Vec::with_capacity(content_bytes + 1);
         bytes.push(match kind {
             ValueKind::Json => JSON,
             ValueKind::Bytes => BYTES,
         });
-        bytes.extend_from_slice(content);
+        put(&mut bytes);
         Self(bytes.into_boxed_slice())
     }
 

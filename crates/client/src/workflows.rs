@@ -32,6 +32,9 @@ pub struct Invocation {
     /// When it began, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began_ms: Option<u64>,
+    /// When it is to begin, Unix milliseconds, while it is pending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_ms: Option<u64>,
     /// What it was given. Not in lists.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,

@@ -18,12 +18,15 @@
 //! ```
 
 use bytes::Bytes;
-use millrace_base::{Error, Lsn, UnixMillis};
+use millrace_base::{Error, Lsn, UnixMillis, Value, ValueKind};
 
 use crate::DecodeError;
 use crate::fields::{FieldReader, put_error, put_text};
 
 const VERSION: u8 = 1;
+const PENDING: u8 = 0;
+/// Before what depends on the kind.
+const HEAD_BYTES: usize = 18;
 
 /// An outcome with what belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +66,23 @@ impl Outcome {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
+        self.put(&mut out);
+        out
+    }
+
+    /// The stored value.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        let content_bytes = match &self.result {
+            OutcomeResult::Value(output) => HEAD_BYTES + output.len(),
+            _ => 64,
+        };
+        Value::written(ValueKind::Bytes, content_bytes, |out| self.put(out))
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
         let kind = match &self.result {
-            OutcomeResult::Pending => 0,
+            OutcomeResult::Pending => PENDING,
             OutcomeResult::Value(_) => 1,
             OutcomeResult::Reply { .. } => 2,
             OutcomeResult::Error(_) => 3,
@@ -81,18 +99,32 @@ impl Outcome {
                 let count = u16::try_from(headers.len()).expect("the engine bounds the headers of a reply");
                 out.extend_from_slice(&count.to_le_bytes());
                 for (name, value) in headers {
-                    put_text(&mut out, name);
-                    put_text(&mut out, value);
+                    put_text(out, name);
+                    put_text(out, value);
                 }
                 out.extend_from_slice(body);
             }
-            OutcomeResult::Error(error) => put_error(&mut out, error),
+            OutcomeResult::Error(error) => put_error(out, error),
             OutcomeResult::Sent(lsn, index) => {
                 out.extend_from_slice(&lsn.0.to_le_bytes());
                 out.extend_from_slice(&index.to_le_bytes());
             }
         }
-        out
+    }
+
+    /// When the outcome in stored bytes may be forgotten; `None` while it is pending. Reads no more
+    /// than that.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for bytes that are not an outcome of a known version.
+    pub fn expiry(bytes: &[u8]) -> Result<Option<UnixMillis>, DecodeError> {
+        let mut reader = FieldReader::new(bytes);
+        let [version, kind] = reader.array()?;
+        if version != VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let expires = UnixMillis(reader.u64()?);
+        Ok((kind != PENDING).then_some(expires))
     }
 
     /// Reads stored bytes.
@@ -108,7 +140,7 @@ impl Outcome {
         let expires = UnixMillis(reader.u64()?);
         let fingerprint = reader.u64()?;
         let result = match kind {
-            0 => OutcomeResult::Pending,
+            PENDING => OutcomeResult::Pending,
             1 => OutcomeResult::Value(Bytes::copy_from_slice(reader.rest())),
             2 => {
                 let status = reader.u16()?;
@@ -154,12 +186,16 @@ mod tests {
         #[test]
         fn outcomes_round_trip(result in result(), expires in any::<u64>(), fingerprint in any::<u64>()) {
             let outcome = Outcome { expires: UnixMillis(expires), fingerprint, result };
-            prop_assert_eq!(Outcome::decode(&outcome.encode()), Ok(outcome));
+            let stored = outcome.to_value();
+            prop_assert_eq!(stored.content(), outcome.encode());
+            let is_pending = outcome.result == OutcomeResult::Pending;
+            prop_assert_eq!(Outcome::expiry(stored.content()), Ok((!is_pending).then_some(outcome.expires)));
+            prop_assert_eq!(Outcome::decode(stored.content()), Ok(outcome));
         }
 
         #[test]
         fn any_bytes_decode_or_fail(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = Outcome::decode(&bytes);
+            let _ = (Outcome::decode(&bytes), Outcome::expiry(&bytes));
         }
     }
 

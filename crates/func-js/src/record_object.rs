@@ -194,8 +194,11 @@ fn patch(call: &Call<'_>) -> Result<Value, Thrown> {
     let steps: Vec<PatchStep<'_>> = serde_json::from_str(&json).map_err(|error| {
         isolate.context.throw_type(&format!("a patch is an array of {{ op, path, value }}: {error}"))
     })?;
-    let operations =
-        steps.iter().map(|step| PathOperation { kind: step.op, path: &step.path, value: step.value.map(RawValue::get) });
+    let operations = steps.iter().map(|step| PathOperation {
+        kind: step.op,
+        path: &step.path,
+        value: step.value.map(RawValue::get),
+    });
     let parameters = isolate.record_parameters(call.argument(4))?;
     let change = RecordChange::Patch { operations: operations.collect(), parameters: &parameters };
     write(call, change, RecordAnswer::Matched)

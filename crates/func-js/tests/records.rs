@@ -17,7 +17,9 @@ fn records(asked: &Asked) -> Result<RecordReply, Error> {
     let missing = || Error::new(ErrorCode::UnknownRecord, "no such record");
     let is_there = asked.id == b"7";
     Ok(match asked.operation() {
-        RecordOperation::Get { .. } if is_there => RecordReply { body: body(r#"{"name":"Ada"}"#), ..Default::default() },
+        RecordOperation::Get { .. } if is_there => {
+            RecordReply { body: body(r#"{"name":"Ada"}"#), ..Default::default() }
+        }
         RecordOperation::Select { path: ".bad", .. } => {
             return Err(Error::new(ErrorCode::InvalidPath, "no path: bad"));
         }
@@ -169,7 +171,9 @@ fn queries_read_only() {
 
 #[test]
 fn a_record_of_an_ended_call_cannot_be_used() {
-    let mut world = handlers("keep(ctx) { this._kept.r = ctx.record('person', '7'); }, use() { return this._kept.r.get(); }, _kept: {}");
+    let mut world = handlers(
+        "keep(ctx) { this._kept.r = ctx.record('person', '7'); }, use() { return this._kept.r.get(); }, _kept: {}",
+    );
     world.state.records = Some(records);
     world.call("keep", "").expect("kept");
     let message = world.fails("use", "", ErrorCode::FunctionFailed);
@@ -178,9 +182,8 @@ fn a_record_of_an_ended_call_cannot_be_used() {
 
 #[test]
 fn routes_use_records() {
-    let mut world = service(
-        "export const routes = { 'GET /': async (ctx) => ({ body: await ctx.record('person', '7').get() }) };",
-    );
+    let mut world =
+        service("export const routes = { 'GET /': async (ctx) => ({ body: await ctx.record('person', '7').get() }) };");
     world.state.records = Some(records);
     let reply = world.route(0, &common::Request::default()).expect("a reply");
     assert_eq!(&reply.body[..], br#"{"name":"Ada"}"#);

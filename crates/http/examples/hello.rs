@@ -14,8 +14,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Error, Health, Invocation, InvocationsRequest, Page, Principal,
-    RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
+    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Error, Health, Invocation, InvocationsRequest, Page,
+    Principal, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
 };
 use millrace_base::ErrorCode;
 use millrace_http::{Front, Options, bind, serve};
@@ -87,7 +87,7 @@ impl Backend for Hello {
         refused()
     }
 
-    async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<AppInfo, Error> {
+    async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<Deployed, Error> {
         refused()
     }
 

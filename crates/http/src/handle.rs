@@ -56,6 +56,11 @@ impl<'a> Input<'a> {
         self.captures.get(Parameter::App).map(path::decode_text).transpose()
     }
 
+    /// What follows `?`; for operations of the server's own it has been checked.
+    fn query(&self) -> Option<&'a str> {
+        self.uri.query()
+    }
+
     /// The request's headers, to be kept or to be reused for the reply.
     pub(crate) fn take_headers(&mut self) -> HeaderMap {
         std::mem::take(self.request.headers_mut())
@@ -185,6 +190,11 @@ async fn operate<B: Backend>(session: &Session<B>, row: &'static Operation, mut 
     if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_call_something_of(RECORDS_APP) {
         return Err(auth::unauthorized(NO_KEY));
     }
+    // Passed over, a misspelt parameter would do what nobody asked for. Routes have their own,
+    // and records look at theirs themselves.
+    if !matches!(row.kind, Kind::Route | Kind::Records(_)) && input.query().is_some() {
+        path::check_query(input.query(), |name| row.query.iter().any(|known| known.name == name))?;
+    }
     let who = &caller.principal;
     let reply = match row.kind {
         Kind::Call => call(session, who, input).await,
@@ -266,7 +276,7 @@ async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inpu
 async fn send<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
     let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
-    let delay_ms = path::delay_ms(input.uri.query())?;
+    let delay_ms = path::delay_ms(input.query())?;
     let body = input.body(&session.state).await?;
     let idempotency_key = input.idempotency_key()?;
     let call = CallRequest {
@@ -342,10 +352,10 @@ async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, row: 
         Kind::Records(operation) => records::operate(session, who, operation, input).await,
         Kind::Send => send(session, who, input).await,
         Kind::Invocation => manage::invocation(backend, who, input).await,
-        Kind::Invocations => manage::invocations(backend, who, row, input.uri.query()).await,
+        Kind::Invocations => manage::invocations(backend, who, input.query()).await,
         Kind::Cancel => manage::cancel(backend, who, input).await,
         Kind::Signal => manage::signal(session, who, input).await,
-        Kind::DeadLetters => manage::dead_letters(backend, who, row, input.uri.query()).await,
+        Kind::DeadLetters => manage::dead_letters(backend, who, input.query()).await,
         Kind::RetryDeadLetter => manage::retry_dead_letter(backend, who, input).await,
         Kind::DropDeadLetter => manage::drop_dead_letter(backend, who, input).await,
         Kind::Apps => reply::json_value(StatusCode::OK, &backend.apps(who).await?),
@@ -373,9 +383,9 @@ async fn deploy<B: Backend>(session: &Session<B>, who: &Principal, input: Input<
     let body = body::collect(input.request.body_mut(), state, limit_bytes).await?;
     let files = archive::read(&body)?;
     drop(body);
-    let info = session.backend.deploy(who, &app, files).await?;
-    let status = if info.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
-    reply::json_value(status, &info)
+    let deployed = session.backend.deploy(who, &app, files).await?;
+    let status = if deployed.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    reply::json_value(status, &deployed.app)
 }
 
 fn metrics<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {
@@ -420,7 +430,7 @@ fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Re
 mod tests {
     use super::*;
     use millrace_api::{
-        AppFile, AppInfo, DeadLetter, Health, Invocation, InvocationsRequest, Page, RouteReply, StateReply,
+        AppFile, AppInfo, DeadLetter, Deployed, Health, Invocation, InvocationsRequest, Page, RouteReply, StateReply,
     };
 
     /// Answers nothing, so that its futures have no size.
@@ -476,7 +486,7 @@ mod tests {
             nothing()
         }
 
-        async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<AppInfo, Error> {
+        async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<Deployed, Error> {
             nothing()
         }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -10,6 +11,11 @@ use crate::StartError;
 /// Connections the kernel may finish before the core accepts them. A burst of connections is
 /// refused by the kernel beyond this; it is capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+
+/// A process that was killed has its ports until the kernel has taken it apart, which takes the
+/// longer the more memory it had. Whoever starts right after it need not fail.
+const PREDECESSOR_MS: u64 = 2_000;
+const LOOK_AGAIN_MS: u64 = 10;
 
 /// Listens on `address` for one core. Same as the first of [`bind_all`].
 ///
@@ -23,12 +29,20 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Listens on `address` once per core; the kernel spreads connections over the listeners. Port 0
-/// picks one free port for all of them.
+/// picks one free port for all of them. Whoever has the port and is just going away is waited for.
 ///
 /// # Errors
 /// [`StartError::AddressInUse`] and [`StartError::Bind`].
 pub fn bind_all(address: SocketAddr, count: usize) -> Result<Vec<TcpListener>, StartError> {
-    let first = bind(address)?;
+    let mut first = bind(address);
+    for _ in 0..PREDECESSOR_MS / LOOK_AGAIN_MS {
+        if !matches!(first, Err(StartError::AddressInUse(_))) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(LOOK_AGAIN_MS));
+        first = bind(address);
+    }
+    let first = first?;
     let bound = first.local_addr().map_err(|error| StartError::Bind(address, error))?;
     let mut listeners = vec![first];
     for _ in 1..count {
@@ -79,6 +93,20 @@ mod tests {
         let ports: Vec<u16> = listeners.iter().map(|one| one.local_addr().expect("bound").port()).collect();
         assert_eq!(ports.len(), 3);
         assert!(ports.iter().all(|port| *port == ports[0] && *port != 0));
+    }
+
+    #[test]
+    fn a_port_that_is_given_up_a_moment_later_can_be_had() {
+        let first = bind_all(loopback(), 2).expect("free port");
+        let address = first[0].local_addr().expect("bound");
+        let goes = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(first);
+        });
+        assert_eq!(bind_all(address, 2).expect("waited for").len(), 2);
+        goes.join().expect("gone");
+        let _first = bind_all(address, 1).expect("free again");
+        assert!(matches!(bind_all(address, 1), Err(StartError::AddressInUse(_))), "but not for ever");
     }
 
     #[test]

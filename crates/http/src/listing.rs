@@ -74,6 +74,8 @@ struct InvocationBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     began_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    due_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     input: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     input_bytes: Option<usize>,
@@ -115,7 +117,8 @@ impl<'a> InvocationBody<'a> {
             service: target.map(|target| target.service.as_str()),
             key: target.map(|target| KeyBody::new(&target.key)),
             handler: target.map(|target| target.handler.as_str()),
-            began_ms: workflow.map(|workflow| workflow.began_ms),
+            began_ms: workflow.and_then(|workflow| workflow.began_ms),
+            due_ms: workflow.and_then(|workflow| workflow.due_ms),
             input: None,
             input_bytes: None,
             output: None,

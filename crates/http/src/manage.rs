@@ -8,15 +8,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::handle::{Input, Reply, Session};
-use crate::operations::{Operation, Parameter};
+use crate::operations::Parameter;
 use crate::{listing, path, reply};
 
 /// Bytes of a parser's message that are shown: it may quote what it met.
 const SHOWN_CHARACTERS: usize = 200;
-
-fn check_query(row: &Operation, query: Option<&str>) -> Result<(), Error> {
-    path::check_query(query, |name| row.query.iter().any(|parameter| parameter.name == name))
-}
 
 /// `GET /invocations/{id}`.
 pub(crate) async fn invocation<B: Backend>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
@@ -25,13 +21,7 @@ pub(crate) async fn invocation<B: Backend>(backend: &B, who: &Principal, input: 
 }
 
 /// `GET /invocations`.
-pub(crate) async fn invocations<B: Backend>(
-    backend: &B,
-    who: &Principal,
-    row: &Operation,
-    query: Option<&str>,
-) -> Reply {
-    check_query(row, query)?;
+pub(crate) async fn invocations<B: Backend>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
     let (app, service) = (path::name_parameter(query, "app")?, path::name_parameter(query, "service")?);
     let after = path::page_after(query)?;
     let request = InvocationsRequest {
@@ -85,13 +75,7 @@ fn read_signal(body: &Bytes) -> Result<(String, Bytes), Error> {
 }
 
 /// `GET /dead-letters`.
-pub(crate) async fn dead_letters<B: Backend>(
-    backend: &B,
-    who: &Principal,
-    row: &Operation,
-    query: Option<&str>,
-) -> Reply {
-    check_query(row, query)?;
+pub(crate) async fn dead_letters<B: Backend>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
     let after = path::page_after(query)?;
     let limit = path::page_items(query)?;
     listing::dead_letters(&backend.dead_letters(who, after.as_deref(), limit).await?)

@@ -199,7 +199,7 @@ fn schemas() -> Value {
             "required": ["name", "version", "services"],
             "properties": {
                 "name": text(),
-                "version": { "type": "integer", "minimum": 1 },
+                "version": { "type": "string", "pattern": "^[0-9a-f]{16}$", "description": "A fingerprint of the app's files." },
                 "services": { "type": "array", "items": reference("Service") },
             },
         },
@@ -316,7 +316,8 @@ fn invocation_schema() -> Value {
             "service": text(),
             "key": reference("Key"),
             "handler": text(),
-            "began_ms": milliseconds("When it began, Unix milliseconds."),
+            "began_ms": milliseconds("When it began, Unix milliseconds, if it has."),
+            "due_ms": milliseconds("When it is to begin, Unix milliseconds, while it is pending."),
             "input": { "description": "What it was given." },
             "input_bytes": left_out("input"),
             "output": { "description": "What the handler returned, once succeeded." },

@@ -50,6 +50,12 @@ fn a_call_that_is_wrong_says_what_is_wrong() {
         "POST /call/c/k/echo\nidempotency-key: a b",
         "POST /call/c/k/echo\nidempotency-key: \u{e4}",
         "POST /send/c/k/echo?delay_ms=soon",
+        "POST /send/c/k/echo?delay=5",
+        "POST /apps/shop/send/c/k/echo?delay_ms=5&dealy_ms=6",
+        "POST /call/c/k/echo?delay_ms=5",
+        "GET /state/c/k?field=f",
+        "GET /apps?app=shop",
+        "GET /invocations/inv?after=x",
         "GET /state/c/%f",
         "PUT /apps/1shop",
     ] {
@@ -176,7 +182,7 @@ fn an_app_is_deployed_listed_and_removed() {
     let mut client = server.connect();
     let archive = tar_of(&[("account.ts", b"export default 1"), ("lib/money.ts", &[b'x'; 100_000])]);
     let first = client.ask("PUT /apps/bank", &archive);
-    assert_eq!((first.status, &first.json()["version"]), (201, &json!(1)));
+    assert_eq!((first.status, &first.json()["version"]), (201, &json!("0000000000000abc")));
     assert_eq!(client.ask("PUT /apps/bank", &archive).status, 200);
     let deployed = server.backend.shared.deployed.lock().expect("no panic").clone();
     assert_eq!(deployed[0].1[1].path, "lib/money.ts");

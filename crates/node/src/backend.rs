@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Health, Invocation, InvocationsRequest, Page, Permission,
-    Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest, SendRequest, StateReply,
+    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Health, Invocation, InvocationsRequest, Page,
+    Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest, SendRequest, StateReply,
     StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
@@ -319,16 +319,20 @@ impl Backend for CoreHandle {
         self.read(shard, entity, request.field).await
     }
 
-    async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<AppInfo, Error> {
+    async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
         refuse_system_name(app)?;
         let app = app_from_files(app, files)?;
         let name = app.name.clone();
+        let info = || {
+            let core = self.core.borrow();
+            let loaded = deploy::current(&core.programs.catalog, name.as_str());
+            loaded.map(|loaded| deploy::describe(loaded, loaded.version))
+        };
+        let is_new = info().is_none();
         let shared = self.core.borrow().shared.clone();
-        let version = deploy::deploy(&shared, app).await?;
-        let core = self.core.borrow();
-        let loaded = deploy::current(&core.programs.catalog, name.as_str());
-        loaded.map(|loaded| deploy::describe(loaded, version)).ok_or_else(unexpected)
+        deploy::deploy(&shared, app).await?;
+        Ok(Deployed { app: info().ok_or_else(unexpected)?, is_new })
     }
 
     async fn remove_app(&self, principal: &Principal, app: &str) -> Result<(), Error> {
@@ -340,15 +344,11 @@ impl Backend for CoreHandle {
 
     async fn apps(&self, principal: &Principal) -> Result<Vec<AppInfo>, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
-        let shared = self.core.borrow().shared.clone();
-        let state = shared.deploying.lock().await;
         let core = self.core.borrow();
         let catalog = &core.programs.catalog;
-        let describe = |(name, program): (&millrace_base::Name, Program)| {
-            let version = state.versions.get(name.as_str()).copied().unwrap_or(1);
-            catalog.program(program).map(|loaded| deploy::describe(loaded, version))
-        };
-        Ok(catalog.apps().filter(|(name, _)| name.as_str() != RECORDS_APP).filter_map(describe).collect())
+        let shown = catalog.apps().filter(|(name, _)| name.as_str() != RECORDS_APP);
+        let loaded = shown.filter_map(|(_, program)| catalog.program(program));
+        Ok(loaded.map(|loaded| deploy::describe(loaded, loaded.version)).collect())
     }
 
     async fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Result<RecordReply, Error> {

@@ -15,6 +15,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use millrace_base::limits;
 use rustix::fs::{FlockOperation, flock};
@@ -86,7 +87,8 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Creates or opens the directory and locks it against other processes.
+    /// Creates or opens the directory and locks it against other processes. One that is just going
+    /// away is waited for.
     ///
     /// # Errors
     /// [`DirectoryError`], which names what to change.
@@ -99,7 +101,7 @@ impl DataDirectory {
         let io = |error| DirectoryError::Io(path.to_owned(), error);
         fs::create_dir_all(path).map_err(io)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock")).map_err(io)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| DirectoryError::InUse(path.to_owned()))?;
+        take_lock(&lock).map_err(|()| DirectoryError::InUse(path.to_owned()))?;
         let shard_count = Self::shard_count_of(path, shards)?;
         Ok(Self { path: path.to_owned(), shard_count, _lock: lock })
     }
@@ -162,6 +164,21 @@ impl Drop for DataDirectory {
     }
 }
 
+/// A process that was killed holds its lock until the kernel has taken it apart, which takes the longer the more
+/// memory it had. Whoever starts right after it need not fail.
+const PREDECESSOR_MS: u64 = 2_000;
+const LOOK_AGAIN_MS: u64 = 10;
+
+fn take_lock(lock: &File) -> Result<(), ()> {
+    for _ in 0..PREDECESSOR_MS / LOOK_AGAIN_MS {
+        if flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(LOOK_AGAIN_MS));
+    }
+    flock(lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| ())
+}
+
 /// Writes a file so that after a power cut it is there whole, as before, or not at all.
 pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
@@ -194,6 +211,18 @@ mod tests {
         let other = DataDirectory::open(folder.path(), Some(4));
         assert!(matches!(other, Err(DirectoryError::Shards { has: 3, asked: 4 })));
         assert!(matches!(DataDirectory::open(folder.path(), Some(0)), Err(DirectoryError::ShardCount(0))));
+    }
+
+    #[test]
+    fn one_that_is_given_up_a_moment_later_can_be_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = DataDirectory::open(folder.path(), Some(3)).expect("new");
+        let goes = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(first);
+        });
+        assert_eq!(DataDirectory::open(folder.path(), None).expect("waited for").shard_count(), 3);
+        goes.join().expect("gone");
     }
 
     #[test]

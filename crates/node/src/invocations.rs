@@ -8,9 +8,9 @@ use millrace_api::{
     DeadLetter, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal,
     READ_HANDLER, RECORDS_APP, Target, WRITE_HANDLER, WorkflowState,
 };
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
 use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
-use millrace_shard::{InvocationId, Reply, Sequence, WorkflowView, service_fingerprint};
+use millrace_shard::{InvocationId, ListedWorkflow, Reply, Sequence, WorkflowView, service_fingerprint};
 
 use crate::backend::{CoreHandle, unexpected};
 use crate::records::{input_as_json, reply_as_json};
@@ -58,8 +58,8 @@ pub(crate) async fn read(node: &CoreHandle, principal: &Principal, id: &str) -> 
         return Err(unknown(id));
     }
     let workflow = view.map(|view| {
-        let WorkflowView { record, journal, waits_for } = *view;
-        WorkflowState { journal: journal.into_iter().map(step).collect(), waits_for, ..state(record) }
+        let WorkflowView { record, due, journal, waits_for } = *view;
+        WorkflowState { journal: journal.into_iter().map(step).collect(), waits_for, ..state(record, due) }
     });
     Ok(invocation(id.to_owned(), outcome, workflow))
 }
@@ -81,9 +81,6 @@ async fn authorise(node: &CoreHandle, principal: &Principal, id: &str) -> Result
     let found = read(node, principal, id).await?;
     match found.workflow {
         Some(_) => parse(node, id),
-        None if found.status == InvocationStatus::Pending => {
-            Err(Error::new(ErrorCode::Overloaded, "this invocation has not begun yet: try again when it has"))
-        }
         None => Err(Error::new(ErrorCode::BadRequest, "this invocation is not a workflow")),
     }
 }
@@ -181,12 +178,12 @@ pub(crate) async fn list(
         let Reply::Workflows(rows, has_more) = asked.await? else {
             return Err(unexpected());
         };
-        let last = rows.last().map(|(id, record, _)| (record.has_ended, *id));
+        let last = rows.last().map(|row| (row.record.has_ended, row.id));
         looked_at += rows.len() + 1;
         let is_enough = |items: usize| items >= request.limit || looked_at >= LOOKED_AT_IN_ONE_PAGE;
-        let visible = rows.into_iter().filter(|(_, record, _)| is_wanted(principal, &request, record));
-        let shown = visible.map(|(sequence, record, outcome)| {
-            invocation(InvocationId { shard, sequence }.to_string(), outcome, Some(state(record)))
+        let visible = rows.into_iter().filter(|row| is_wanted(principal, &request, &row.record));
+        let shown = visible.map(|ListedWorkflow { id, record, due, outcome }| {
+            invocation(InvocationId { shard, sequence: id }.to_string(), outcome, Some(state(record, due)))
         });
         items.extend(shown.filter(|item| request.status.is_none_or(|status| item.status == status)));
         match last.filter(|_| has_more) {
@@ -289,10 +286,12 @@ fn dead_letter(shard: ShardId, field: &[u8], letter: DeadLetterRecord) -> DeadLe
     DeadLetter { id, target, input, attempts, error: letter.error }
 }
 
-fn state(record: WorkflowRecord) -> WorkflowState {
+fn state(record: WorkflowRecord, due: Option<UnixMillis>) -> WorkflowState {
     let WorkflowRecord { began, app, service, handler, key, input, .. } = record;
     let target = Target { app, service, key, handler };
-    WorkflowState { target, input, began_ms: began.0, journal: Vec::new(), waits_for: Vec::new() }
+    let began_ms = (began > UnixMillis(0)).then_some(began.0);
+    let due_ms = due.map(|due| due.0);
+    WorkflowState { target, input, began_ms, due_ms, journal: Vec::new(), waits_for: Vec::new() }
 }
 
 fn step(row: JournalRow) -> JournalStep {
@@ -303,7 +302,8 @@ fn step(row: JournalRow) -> JournalStep {
 }
 
 fn invocation(id: String, outcome: Outcome, workflow: Option<WorkflowState>) -> Invocation {
-    let pending = if workflow.is_some() { InvocationStatus::Running } else { InvocationStatus::Pending };
+    let has_begun = workflow.as_ref().is_some_and(|workflow| workflow.due_ms.is_none());
+    let pending = if has_begun { InvocationStatus::Running } else { InvocationStatus::Pending };
     let (status, output, error) = match outcome.result {
         OutcomeResult::Pending | OutcomeResult::Sent(..) => (pending, None, None),
         OutcomeResult::Value(output) => (InvocationStatus::Succeeded, Some(output), None),

@@ -37,6 +37,9 @@ pub(crate) struct CoreMetrics {
     pub unfinished_commits: Gauge,
     pub transaction_restarts: Counter,
     pub workflows: Gauge,
+    pub pending_workflows: Gauge,
+    pub dead_letters: Gauge,
+    pub failed_attempts: Counter,
 }
 
 impl CoreMetrics {
@@ -158,7 +161,7 @@ type CounterRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Counter);
 type GaugeRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Gauge);
 type HistogramRow = (&'static str, &'static str, fn(&CoreMetrics) -> &Histogram, f64);
 
-const COUNTERS: [CounterRow; 11] = [
+const COUNTERS: [CounterRow; 12] = [
     ("millrace_log_entries", "Entries appended to the log", |core| &core.entries),
     ("millrace_log_batches", "Batches made durable", |core| &core.batches),
     ("millrace_log_bytes", "Bytes written to the log", |core| &core.log_bytes),
@@ -170,13 +173,16 @@ const COUNTERS: [CounterRow; 11] = [
         "Transactions started again because an older one held what they wanted",
         |core| &core.transaction_restarts,
     ),
+    ("millrace_failed_attempts", "Attempts to run messages and compensations that failed", |core| {
+        &core.failed_attempts
+    }),
     ("millrace_limit_kills_cpu", "Calls ended by their CPU limit", |core| &core.cpu_kills),
     ("millrace_limit_kills_memory", "Calls ended by their memory limit", |core| &core.memory_kills),
     ("millrace_limit_kills_stack", "Calls ended by their stack limit", |core| &core.stack_kills),
     ("millrace_limit_kills_other", "Calls ended by any other limit", |core| &core.other_kills),
 ];
 
-const GAUGES: [GaugeRow; 9] = [
+const GAUGES: [GaugeRow; 11] = [
     ("millrace_resident_bytes", "Memory held for entities", |core| &core.resident_bytes),
     ("millrace_resident_entities", "Entities in memory", |core| &core.resident_entities),
     ("millrace_dirty_bytes", "Memory of entities not checkpointed yet", |core| &core.dirty_bytes),
@@ -189,7 +195,9 @@ const GAUGES: [GaugeRow; 9] = [
         "Transactions over several shards prepared or decided and not yet ended in all of them",
         |core| &core.unfinished_commits,
     ),
-    ("millrace_workflows", "Workflows that have not ended", |core| &core.workflows),
+    ("millrace_workflows", "Workflows that have begun and not ended", |core| &core.workflows),
+    ("millrace_pending_workflows", "Workflows that have yet to begin", |core| &core.pending_workflows),
+    ("millrace_dead_letters", "Messages and compensations that failed too often", |core| &core.dead_letters),
 ];
 
 const HISTOGRAMS: [HistogramRow; 2] = [

@@ -233,7 +233,13 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
     let mut apps = kept.load().map_err(|error| StartError::App("in the data directory".to_owned(), error))?;
     for app in given {
         refuse_system_name(app.name.as_str()).map_err(|error| StartError::App(app.name.to_string(), error))?;
-        apps.retain(|kept| kept.name != app.name);
+        let deployed = apps.iter().position(|kept| kept.name == app.name).map(|index| apps.swap_remove(index));
+        if deployed.is_some_and(|deployed| version_of(&deployed) != version_of(&app)) {
+            tracing::warn!(
+                app = app.name.as_str(),
+                "the app's folder is served, and not what was deployed under its name; that stays in the data directory"
+            );
+        }
         apps.push(app);
     }
     apps.sort_by(|a, b| a.name.cmp(&b.name));

@@ -55,7 +55,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     millrace_http::check_listener(settings.http, front.has_keys())?;
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
-    let engine: EngineMaker = Arc::new(|shard_count| Box::new(RecordsEngine::new(JsEngine::new(clocks()), shard_count)));
+    let engine: EngineMaker =
+        Arc::new(|shard_count| Box::new(RecordsEngine::new(JsEngine::new(clocks()), shard_count)));
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
     let node = Node::start(settings.node.clone(), apps, engine, fetcher, fronts(listeners, front), metrics)?;
     Ok(node)

@@ -143,6 +143,7 @@ fn render_invocation(invocation: &Invocation) -> String {
         ("status", Some(invocation.status.clone())),
         ("workflow", invocation_target(invocation)),
         ("began", invocation.began_ms.map(time)),
+        ("due", invocation.due_ms.map(time)),
         ("input", describe_value(invocation.input.as_ref(), invocation.input_bytes)),
         ("output", describe_value(invocation.output.as_ref(), invocation.output_bytes)),
         ("error", invocation.error.as_ref().map(describe_error)),

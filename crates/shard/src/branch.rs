@@ -310,7 +310,7 @@ impl Shard {
         if self.locks.check(&entity, nonce, begin.age, is_exclusive, false) == Grant::Free {
             self.reserved(origin, entity, is_exclusive, world);
         } else {
-            self.locks.queue(&entity, Waiter { nonce, age: begin.age, is_exclusive });
+            self.locks.queue(&entity, Waiter { nonce, age: begin.age, is_exclusive, holds_any: false });
             let deadline = UnixMillis(u64::MAX);
             self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
         }
@@ -421,7 +421,7 @@ impl Shard {
         if is_delegated {
             self.give_up_locks(&transaction);
             let kept = branch.once.take().and_then(|(_, field, output)| Some((field, output?)));
-            let kept = kept.map(|(field, output)| self.once_write(&field, output, world));
+            let kept = kept.map(|(field, output)| self.once_write(field, output, world));
             let lsn = self.apply_part(part, kept, world);
             let vote = branch.message(ToHome::Committed);
             return self.held.release(Leaving::Peer(id.home, vote), lsn, self.durable, world.outputs);
@@ -457,7 +457,7 @@ impl Shard {
     }
 
     /// Keeps the result of a workflow's call until the workflow has noted it.
-    fn once_write(&mut self, field: &[u8], output: Bytes, world: &World<'_>) -> Write {
+    fn once_write(&mut self, field: Box<[u8]>, output: Bytes, world: &World<'_>) -> Write {
         let expires = world.now.plus(limits::ONCE_RETENTION_MS);
         self.outcome_write(field, &Outcome { expires, fingerprint: 0, result: OutcomeResult::Value(output) })
     }

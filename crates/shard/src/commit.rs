@@ -1,13 +1,13 @@
 //! The end of a transaction: its write set becomes one entry, or nothing happened.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis, Value, ValueKind};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, TransactionId, Value, ValueKind};
 use millrace_format::{DecodeError, Entry, MessageRecord, Outcome, OutcomeResult, Write};
-use millrace_func::Output;
+use millrace_func::{HandlerKind, Output};
 
 use crate::held::Leaving;
 use crate::inbox::{inbox_field, outbox_field};
-use crate::outcomes::{call_key, invocation_field, service_fingerprint};
+use crate::outcomes::{OutcomeKey, call_key};
 use crate::outgoing::{Outgoing, shard_of_record};
 use crate::request::{InvocationId, Invoke, Origin, Reply, Sequence, Token};
 use crate::shard::Shard;
@@ -162,13 +162,13 @@ impl Shard {
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
-        if let Some(key) = self.outcome_key(&transaction.origin, world) {
+        if let Some(key) = self.known_outcome_key(&transaction.origin, world) {
             if transaction.is_query() && writes.is_empty() {
                 return;
             }
             let expires = world.now.plus(self.options.retention_ms);
             let outcome = Outcome { expires, fingerprint: key.fingerprint, result: result() };
-            writes.push(self.outcome_write(&key.field, &outcome));
+            writes.push(self.outcome_write(key.field, &outcome));
             return;
         }
         if let Origin::Message { field, .. } = &transaction.origin {
@@ -191,7 +191,9 @@ impl Shard {
             let to = shard_of_record(&record, self.options.shard_count);
             let sequence = Sequence { lsn, index };
             if to == self.options.shard {
-                writes.push(self.inbox_write(&inbox_field(record.due, sequence), &record));
+                let field = inbox_field(record.due, sequence);
+                writes.push(self.inbox_write(&field, &record));
+                self.add_start(&field, &record, writes);
             } else {
                 self.outbox.added(to);
                 let value = Some(Value::new(ValueKind::Bytes, &record.encode()));
@@ -205,7 +207,7 @@ impl Shard {
     pub(crate) fn accept_send(
         &mut self,
         invoke: &Invoke,
-        entity: &millrace_base::EntityKey,
+        (entity, kind): &(EntityKey, HandlerKind),
         delay_ms: u64,
         world: &mut World<'_>,
     ) {
@@ -213,11 +215,10 @@ impl Shard {
             let error = Error::new(ErrorCode::UnknownHandler, "the handler's app version is gone");
             return world.outputs.reply(invoke.info.token, Err(error));
         };
-        let key = invoke
-            .info
-            .idempotency_key
-            .as_deref()
-            .map(|key| call_key(entity, handler.as_str(), &invoke.input, key, b"send"));
+        // What is sent later is another request than what is sent now.
+        let verb = if delay_ms == 0 { "send".to_owned() } else { format!("send {delay_ms}") };
+        let key = invoke.info.idempotency_key.as_deref();
+        let key = key.map(|key| call_key(entity, handler.as_str(), &invoke.input, key, verb.as_bytes()));
         if let Some(key) = &key
             && let Some(result) = self.kept_reply(key, world.now)
         {
@@ -238,18 +239,18 @@ impl Shard {
             input: invoke.input.clone(),
         };
         let sequence = Sequence { lsn: self.store.lsn().next(), index: 0 };
-        let pending = |result, expires, fingerprint| Outcome { expires, fingerprint, result };
+        let field = inbox_field(due, sequence);
         let mut writes = vec![
-            self.inbox_write(&inbox_field(due, sequence), &record),
-            self.outcome_write(
-                &invocation_field(sequence),
-                &pending(OutcomeResult::Pending, UnixMillis(0), service_fingerprint(app.as_str(), service.as_str())),
-            ),
+            self.inbox_write(&field, &record),
+            self.pending_outcome_write(sequence, app.as_str(), service.as_str()),
         ];
-        if let Some(key) = key {
-            let sent = OutcomeResult::Sent(sequence.lsn, sequence.index);
-            let outcome = pending(sent, world.now.plus(self.options.retention_ms), key.fingerprint);
-            writes.push(self.outcome_write(&key.field, &outcome));
+        if *kind == HandlerKind::Workflow {
+            self.add_pending(sequence, &field, &mut writes);
+        }
+        if let Some(OutcomeKey { field, fingerprint }) = key {
+            let result = OutcomeResult::Sent(sequence.lsn, sequence.index);
+            let outcome = Outcome { expires: world.now.plus(self.options.retention_ms), fingerprint, result };
+            writes.push(self.outcome_write(field, &outcome));
         }
         let lsn = self.append(writes, world);
         let reply = Reply::Sent(InvocationId { shard: self.options.shard, sequence });

@@ -19,7 +19,8 @@ use millrace_func::{HandlerKind, Output, Program};
 use millrace_store::StoreError;
 
 use crate::held::Leaving;
-use crate::peer::{Begin, CallNumber, FromBranch, Ordered, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+use crate::participant::{Participant, Vote};
+use crate::peer::{Begin, CallNumber, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
 use crate::request::Origin;
 use crate::shard::{Parked, Shard, Suspended};
 use crate::transaction::{Action, AwayCall, Parent, PendingCall, Role, Transaction};
@@ -44,34 +45,6 @@ pub(crate) struct Coordination {
     /// What is to be done here when nothing is being taken back.
     pub deferred: VecDeque<Action>,
     ending: Option<Ending>,
-}
-
-#[derive(Default)]
-struct Participant {
-    said: u32,
-    heard: Ordered<ToHome>,
-    /// Of the branch that has spoken first.
-    life: Option<u64>,
-    vote: Option<Vote>,
-}
-
-impl Participant {
-    /// Takes in what a branch says; what can be acted on now comes out of `heard`.
-    fn hear(&mut self, number: u32, said: FromBranch) {
-        if *self.life.get_or_insert(said.life) == said.life {
-            self.heard.add(number, said.message);
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Vote {
-    /// Waits for the decision.
-    Prepared,
-    /// Has only read, and holds that until it is told of the decision.
-    ReadOnly,
-    /// Has no further part.
-    Gone,
 }
 
 /// A call that the home knows of: its own, or one it passes on.
@@ -417,7 +390,15 @@ impl Shard {
             && !home.is_failing()
             && let Some(participant) = home.participants.get_mut(&from)
         {
-            participant.hear(number, said);
+            let end_of_another = participant.hear(number, said);
+            // Once votes are asked for, the branch that is listened to has answered everything.
+            match end_of_another.filter(|_| !home.is_ending()) {
+                Some(ToHome::Died { entity, is_exclusive }) => {
+                    return self.start_again_at(transaction, (from, entity, is_exclusive), world);
+                }
+                Some(ToHome::Failed(error)) => transaction.result = Some(Err(error)),
+                _ => {}
+            }
         }
         while let Role::Home(home) = &mut transaction.role
             && let Some(message) = home.participants.get_mut(&from).and_then(|participant| participant.heard.next())

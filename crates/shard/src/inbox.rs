@@ -59,6 +59,12 @@ impl Inbox {
             self.is_complete = false;
         }
     }
+
+    /// A message that does not run is not to be started. Says whether it does not run.
+    pub(crate) fn forget(&mut self, field: &[u8]) -> bool {
+        self.waiting.remove(field);
+        !self.running.contains(field)
+    }
 }
 
 /// What is on its way to other shards.
@@ -172,7 +178,7 @@ impl Shard {
         }
     }
 
-    fn message(&mut self, field: &[u8]) -> Result<MessageRecord, Error> {
+    pub(crate) fn message(&mut self, field: &[u8]) -> Result<MessageRecord, Error> {
         let found = self.store.get(&self.bookkeeping.inbox, field).map_err(|error| store_failed(&error))?;
         let value = found.ok_or_else(|| Error::new(ErrorCode::Internal, "the message is gone from the inbox"))?;
         MessageRecord::decode(value.content()).map_err(|error| decode_failed(&error))
@@ -197,7 +203,22 @@ impl Shard {
     /// A message's effects are being committed: its row goes in the same entry.
     pub(crate) fn message_done(&mut self, field: &[u8], writes: &mut Vec<Write>) {
         self.inbox.running.remove(field);
+        if !self.waiting.is_none_pending()
+            && let Ok(message) = self.message(field)
+        {
+            self.end_pending(self.invocation_of(field, &message), field, writes);
+        }
         writes.push(Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value: None });
+    }
+
+    /// A message that another handler sent comes into the inbox: if it starts a workflow, that is
+    /// there from now on.
+    pub(crate) fn add_start(&mut self, field: &[u8], message: &MessageRecord, writes: &mut Vec<Write>) {
+        if message.invocation.is_some() && !message.is_signal {
+            let id = self.invocation_of(field, message);
+            self.add_pending(id, field, writes);
+            writes.push(self.pending_outcome_write(id, &message.app, &message.service));
+        }
     }
 
     pub(crate) fn add_invocation_outcome(
@@ -207,12 +228,15 @@ impl Shard {
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
-        if let Some(message) = self.message(field).ok().filter(|message| message.keeps_outcome) {
-            let sequence = self.invocation_of(field, &message);
+        let Ok(message) = self.message(field) else {
+            return;
+        };
+        let sequence = self.invocation_of(field, &message);
+        if message.keeps_outcome || self.waiting.is_pending(sequence, field) {
             let expires = world.now.plus(self.options.retention_ms);
             let fingerprint = service_fingerprint(&message.app, &message.service);
             let outcome = Outcome { expires, fingerprint, result };
-            writes.push(self.outcome_write(&invocation_field(sequence), &outcome));
+            writes.push(self.outcome_write(invocation_field(sequence), &outcome));
         }
     }
 
@@ -233,21 +257,31 @@ impl Shard {
         let mut writes = vec![Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value: None }];
         let is_final = error.code == ErrorCode::Aborted || message.attempts >= limits::MESSAGE_ATTEMPTS;
         let sequence = sequence_of(field).unwrap_or_default();
+        let id = self.invocation_of(field, &message);
+        let is_pending = self.waiting.is_pending(id, field);
+        self.tell_of_failure(&message, &error, world);
         if is_final {
-            self.add_invocation_outcome(field, OutcomeResult::Error(error.clone()), &mut writes, world);
+            if is_pending {
+                self.end_pending(id, field, &mut writes);
+                self.give_up_pending(id, message.clone(), error.clone(), &mut writes, world);
+            } else {
+                self.add_invocation_outcome(field, OutcomeResult::Error(error.clone()), &mut writes, world);
+            }
             if error.code != ErrorCode::Aborted {
                 tracing::warn!(
                     app = message.app, service = message.service, handler = message.handler, attempts = message.attempts,
                     %error, "a message failed too often and went to the dead letters"
                 );
-                let value = Some(Value::new(ValueKind::Bytes, &DeadLetterRecord::encode(&error, &message)));
-                let field = sequence.encode()[..].into();
-                writes.push(Write { entity: self.bookkeeping.dead.clone(), field, value });
+                let letter = DeadLetterRecord::encode(&error, &message);
+                writes.push(self.dead_letter_write(&sequence.encode(), &letter));
             }
         } else {
             message.due = world.now.plus(retry_wait_ms(message.attempts));
-            let write = self.inbox_write(&inbox_field(message.due, sequence), &message);
-            writes.push(write);
+            let field = inbox_field(message.due, sequence);
+            writes.push(self.inbox_write(&field, &message));
+            if is_pending {
+                self.add_pending(id, &field, &mut writes);
+            }
         }
         self.append(writes, world);
     }
@@ -283,14 +317,14 @@ impl Shard {
         match MessageRecord::decode(message) {
             Ok(record) => {
                 let own = Sequence { lsn: self.store.lsn().next(), index: 0 };
-                let write = self.inbox_write(&inbox_field(record.due, own), &record);
-                writes.push(write);
+                let field = inbox_field(record.due, own);
+                writes.push(self.inbox_write(&field, &record));
+                self.add_start(&field, &record, &mut writes);
             }
             Err(error) => {
                 tracing::error!(%error, from = from.0, "a message cannot be read; it is kept in the dead letters");
-                let value = Some(Value::new(ValueKind::Bytes, message));
-                let field = [&from.0.to_be_bytes()[..], &sequence.encode()].concat().into();
-                writes.push(Write { entity: self.bookkeeping.dead.clone(), field, value });
+                let field = [&from.0.to_be_bytes()[..], &sequence.encode()].concat();
+                writes.push(self.dead_letter_write(&field, message));
             }
         }
         let lsn = self.append(writes, world);

@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, limits};
-use millrace_format::{DeadLetterRecord, Outcome, OutcomeResult, WorkflowRecord, Write};
+use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, ValueKind, limits};
+use millrace_format::{DeadLetterRecord, MessageRecord, Outcome, OutcomeResult, WorkflowRecord, Write};
 use millrace_store::{Store, StoreError};
 
 use crate::commit::{decode_failed, read_only};
 use crate::host::store_failed;
 use crate::inbox::inbox_field;
 use crate::outcomes::{invocation_field, service_fingerprint};
-use crate::request::{Bookkeeping, Reply, Sequence, Token, WorkflowView};
+use crate::request::{Bookkeeping, ListedWorkflow, Reply, Sequence, Token, WorkflowView};
 use crate::shard::Shard;
+use crate::waiting::stranded_for;
 use crate::workflow::JOURNAL_ROWS;
 use crate::world::World;
 
@@ -29,6 +30,9 @@ pub fn workflow_versions(store: &mut Store) -> Result<BTreeSet<(String, u64)>, S
     let records = rows.into_iter().filter_map(|(_, value)| WorkflowRecord::decode(value.content()).ok());
     Ok(records.map(|record| (record.app, record.version)).collect())
 }
+
+/// A workflow in a list; when it is to begin, if it has yet to.
+type Row = (Sequence, WorkflowRecord, Option<UnixMillis>);
 
 impl Shard {
     /// What the workflows that have not ended wait for, one line each, for people.
@@ -48,12 +52,18 @@ impl Shard {
             found = found.or(value.cloned());
         }
         let Some(value) = found else {
-            return Ok(None);
+            let view =
+                |(record, due)| WorkflowView { record, due: Some(due), journal: Vec::new(), waits_for: Vec::new() };
+            return Ok(self.pending_record(id)?.map(view));
         };
         let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
         let journal = self.journal(id)?;
-        let waits_for = self.workflows.live.get(&id).map(|workflow| workflow.waits_for()).unwrap_or_default();
-        Ok(Some(WorkflowView { record, journal, waits_for }))
+        let waits_for = match (self.workflows.live.get(&id), self.waiting.stranded_record(id)) {
+            (Some(workflow), _) => workflow.waits_for(),
+            (None, Some(stranded)) => vec![stranded_for(stranded)],
+            (None, None) => Vec::new(),
+        };
+        Ok(Some(WorkflowView { record, due: None, journal, waits_for }))
     }
 
     /// Workflows after `after`, a bounded number of them, those that have not ended first, or only
@@ -70,13 +80,13 @@ impl Shard {
         }
         let result = self.workflow_rows(after, limit.min(LISTED_AT_ONCE), is_live_only);
         let result = result.and_then(|(rows, has_more)| {
-            let with_outcome = |(id, record): (Sequence, WorkflowRecord)| {
+            let with_outcome = |(id, record, due): (Sequence, WorkflowRecord, Option<UnixMillis>)| {
                 let outcome = self.outcome(&invocation_field(id))?.unwrap_or_else(|| Outcome {
                     expires: UnixMillis(0),
                     fingerprint: service_fingerprint(&record.app, &record.service),
                     result: OutcomeResult::Pending,
                 });
-                Ok((id, record, outcome))
+                Ok(ListedWorkflow { id, record, due, outcome })
             };
             let items = rows.into_iter().map(with_outcome).collect::<Result<_, Error>>()?;
             Ok(Reply::Workflows(items, has_more))
@@ -92,7 +102,7 @@ impl Shard {
         after: Option<(bool, Sequence)>,
         limit: usize,
         is_live_only: bool,
-    ) -> Result<(Vec<(Sequence, WorkflowRecord)>, bool), Error> {
+    ) -> Result<(Vec<Row>, bool), Error> {
         let (skips_live, after) = match after {
             Some((has_ended, id)) => (has_ended, Some(id)),
             None => (false, None),
@@ -100,8 +110,7 @@ impl Shard {
         let mut rows = Vec::new();
         if !skips_live {
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let live = self.workflows.live.range((from, Bound::Unbounded)).take(limit + 1);
-            rows.extend(live.map(|(id, workflow)| (*id, workflow.record.clone())));
+            rows = self.unended_rows(from, limit + 1)?;
         }
         let mut is_cut = false;
         if rows.len() <= limit && !is_live_only {
@@ -114,12 +123,24 @@ impl Shard {
             is_cut = is_large && !found.is_empty();
             for (field, value) in found {
                 let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
-                rows.push((Sequence::decode(&field).unwrap_or_default(), record));
+                rows.push((Sequence::decode(&field).unwrap_or_default(), record, None));
             }
         }
         let has_more = rows.len() > limit || is_cut;
         rows.truncate(limit);
         Ok((rows, has_more))
+    }
+
+    fn unended_rows(&mut self, after: Bound<Sequence>, limit: usize) -> Result<Vec<Row>, Error> {
+        let live = self.workflows.live.range((after, Bound::Unbounded)).take(limit);
+        let mut rows: Vec<Row> = live.map(|(id, workflow)| (*id, workflow.record.clone(), None)).collect();
+        rows.extend(self.stranded_after(after, limit).into_iter().map(|(id, record)| (id, record, None)));
+        for id in self.pending_after(after, limit) {
+            rows.extend(self.pending_record(id)?.map(|(record, due)| (id, record, Some(due))));
+        }
+        rows.sort_by_key(|(id, ..)| *id);
+        rows.truncate(limit);
+        Ok(rows)
     }
 
     /// The row and the journal of a workflow whose outcome has expired.
@@ -132,6 +153,46 @@ impl Shard {
         let journal = self.bookkeeping.journal.clone();
         let rows = self.store.scan_fields(&journal, &id.encode(), None, JOURNAL_ROWS).unwrap_or_default();
         writes.extend(rows.into_iter().map(|(field, _)| Write { entity: journal.clone(), field, value: None }));
+    }
+
+    /// Messages and compensations that failed too often and wait for somebody.
+    #[must_use]
+    pub fn dead_letters(&self) -> usize {
+        self.dead_letters
+    }
+
+    /// Attempts to run messages and compensations that failed, since the start.
+    #[must_use]
+    pub fn failed_attempts(&self) -> u64 {
+        self.failures.count()
+    }
+
+    /// Counts what an earlier run of the shard left.
+    pub(crate) fn count_dead_letters(&mut self) -> Result<(), StoreError> {
+        let mut after: Option<Box<[u8]>> = None;
+        loop {
+            let rows = self.store.scan_fields(&self.bookkeeping.dead, b"", after.as_deref(), limits::SCAN_ROWS)?;
+            self.dead_letters += rows.len();
+            if rows.len() < limits::SCAN_ROWS {
+                return Ok(());
+            }
+            after = rows.into_iter().last().map(|(field, _)| field);
+        }
+    }
+
+    /// A line for an attempt that failed, unless there were many of late.
+    pub(crate) fn tell_of_failure(&mut self, message: &MessageRecord, error: &Error, world: &World<'_>) {
+        if let Some(not_told_of) = self.failures.note(world.now) {
+            let MessageRecord { app, service, handler, attempts, .. } = message;
+            tracing::warn!(app, service, handler, attempts, %error, not_told_of, "an attempt to run a message failed");
+        }
+    }
+
+    /// Sets a message aside. The write must be made.
+    pub(crate) fn dead_letter_write(&mut self, field: &[u8], letter: &[u8]) -> Write {
+        self.dead_letters += 1;
+        let value = Some(Value::new(ValueKind::Bytes, letter));
+        Write { entity: self.bookkeeping.dead.clone(), field: field.into(), value }
     }
 
     /// Dead letters after `after`.
@@ -182,6 +243,7 @@ impl Shard {
     }
 
     fn write_end(&mut self, field: &[u8], letter: DeadLetterRecord, is_retried: bool, world: &mut World<'_>) -> Lsn {
+        self.dead_letters = self.dead_letters.saturating_sub(1);
         let mut writes = vec![Write { entity: self.bookkeeping.dead.clone(), field: field.into(), value: None }];
         if is_retried {
             let mut message = letter.message;
@@ -191,8 +253,9 @@ impl Shard {
                 message.invocation.get_or_insert((self.options.shard, id.lsn, id.index));
             }
             let sequence = Sequence { lsn: self.store.lsn().next(), index: 0 };
-            let write = self.inbox_write(&inbox_field(message.due, sequence), &message);
-            writes.push(write);
+            let field = inbox_field(message.due, sequence);
+            writes.push(self.inbox_write(&field, &message));
+            self.add_start_again(&field, &message, &mut writes, world);
         }
         self.append(writes, world)
     }

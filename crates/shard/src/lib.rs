@@ -8,7 +8,7 @@
 //! entry is durable (`held.rs`). A route begins without a shard (`unbound.rs`) and is adopted
 //! by the shard of the first entity it calls. A call to an entity of another shard makes that
 //! shard a participant (`peer.rs`, `coordinator.rs`, `branch.rs`). Workflows run beside all that,
-//! from a journal (`workflow.rs`, `workflows.rs`, `signals.rs`), and schedules put messages into the
+//! from a journal (`workflow.rs`, `workflows.rs`, `waiting.rs`, `signals.rs`), and schedules put messages into the
 //! inbox (`schedules.rs`).
 //!
 //! Promises: same inputs in the same order give the same outputs. A transaction's effects reach
@@ -19,6 +19,7 @@
 mod branch;
 mod commit;
 mod coordinator;
+mod failures;
 mod held;
 mod host;
 mod inbox;
@@ -26,6 +27,7 @@ mod letters;
 mod locks;
 mod outcomes;
 mod outgoing;
+mod participant;
 mod peer;
 mod records;
 mod request;
@@ -37,6 +39,7 @@ mod signals;
 mod steps;
 mod transaction;
 mod unbound;
+mod waiting;
 mod workflow;
 mod workflows;
 mod world;
@@ -45,7 +48,8 @@ pub use letters::workflow_versions;
 pub use outcomes::service_fingerprint;
 pub use peer::{Begin, CallNumber, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
 pub use request::{
-    Delivery, InvocationId, Invoke, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token, WorkflowView,
+    Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token,
+    WorkflowView,
 };
 pub use shard::{Shard, ShardOptions};
 pub use unbound::{Unbound, UnboundStep};

@@ -3,11 +3,17 @@
 //! A transaction that runs from start to end in one input needs no lock: nothing else runs
 //! meanwhile. Only one that is suspended (it awaits a password hash, an entity, or other shards) holds locks,
 //! on everything it has touched: shared where only queries ran, exclusive elsewhere. Queues are
-//! fair. Deadlock is avoided by wait-die: a transaction that already holds something may wait
-//! only for younger ones; an older holder makes it die, give up everything, and start again with
-//! its age kept when the entity is free, so that it is the oldest some day.
+//! fair: nobody comes before an older one. Deadlock is avoided by wait-die: a transaction that
+//! already holds something may wait only for younger ones; an older holder makes it die, give up
+//! everything, and start again with its age kept when the entity is free, so that it is the oldest
+//! some day.
+//!
+//! Who holds nothing keeps nobody waiting, so an older one may come before it in a queue, and does:
+//! one that has waited for its first entity already does not die for those who have just begun to
+//! wait for its second, nor does it wait behind them while others wait for it. Before a younger one
+//! that holds something nobody comes: that one would wait for an older one then.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use millrace_base::EntityKey;
 
@@ -23,6 +29,27 @@ struct Lock {
     /// committed elsewhere, so not even those who only read may overlook it.
     is_prepared: bool,
     queue: VecDeque<Waiter>,
+    /// The nonces in the queue: most who let go of the entity are not in it, and it may be long.
+    queued: BTreeSet<u64>,
+}
+
+impl Lock {
+    /// How many of the queue go before a transaction that is in it or joins it.
+    fn ahead(&self, nonce: u64, age: Age) -> usize {
+        if self.queued.contains(&nonce)
+            && let Some(at) = self.queue.iter().position(|waiter| waiter.nonce == nonce)
+        {
+            return at;
+        }
+        let goes_behind = |waiter: &&Waiter| !waiter.holds_any && waiter.age > age;
+        self.queue.len() - self.queue.iter().rev().take_while(goes_behind).count()
+    }
+
+    fn leave(&mut self, nonce: u64) {
+        if self.queued.remove(&nonce) {
+            self.queue.retain(|waiter| waiter.nonce != nonce);
+        }
+    }
 }
 
 /// One queued transaction: suspended in the middle, or yet to start.
@@ -32,6 +59,8 @@ pub(crate) struct Waiter {
     pub nonce: u64,
     pub age: Age,
     pub is_exclusive: bool,
+    /// Whether it holds something meanwhile, for which others may wait.
+    pub holds_any: bool,
 }
 
 /// What a transaction that wants an entity has to do.
@@ -62,13 +91,14 @@ impl Locks {
         };
         let others = || lock.holders.iter().filter(|(holder, _)| *holder != nonce);
         let conflicts_with_holder = (is_exclusive || lock.is_exclusive) && others().next().is_some();
-        // Fairness: nobody overtakes a queue, except who holds the entity already.
+        // Who holds the entity already comes before the queue.
         let is_holder = lock.holders.iter().any(|(holder, _)| *holder == nonce);
-        let waits_behind_queue = !is_holder && lock.queue.iter().any(|waiter| waiter.nonce != nonce);
-        if !conflicts_with_holder && !waits_behind_queue {
+        let ahead = if is_holder { 0 } else { lock.ahead(nonce, age) };
+        if !conflicts_with_holder && ahead == 0 {
             return Grant::Free;
         }
-        let ahead = others().map(|(_, age)| *age).chain(lock.queue.iter().map(|waiter| waiter.age));
+        let ahead = lock.queue.iter().take(ahead).map(|waiter| waiter.age);
+        let ahead = others().map(|(_, age)| *age).chain(ahead);
         if holds_any && ahead.into_iter().any(|other| other < age) { Grant::Die } else { Grant::Wait }
     }
 
@@ -93,19 +123,26 @@ impl Locks {
     /// comes first: those in the queue wait for it to let go, which it will not do before.
     pub(crate) fn queue(&mut self, entity: &EntityKey, waiter: Waiter) {
         let lock = self.locks.entry(entity.clone()).or_default();
-        if let Some(queued) = lock.queue.iter_mut().find(|queued| queued.nonce == waiter.nonce) {
-            queued.is_exclusive |= waiter.is_exclusive;
-        } else if lock.holders.iter().any(|(holder, _)| *holder == waiter.nonce) {
+        if lock.queued.contains(&waiter.nonce) {
+            for queued in lock.queue.iter_mut().filter(|queued| queued.nonce == waiter.nonce) {
+                queued.is_exclusive |= waiter.is_exclusive;
+                queued.holds_any |= waiter.holds_any;
+            }
+            return;
+        }
+        let ahead = lock.ahead(waiter.nonce, waiter.age);
+        lock.queued.insert(waiter.nonce);
+        if lock.holders.iter().any(|(holder, _)| *holder == waiter.nonce) {
             lock.queue.push_front(waiter);
         } else {
-            lock.queue.push_back(waiter);
+            lock.queue.insert(ahead, waiter);
         }
     }
 
     /// Takes `nonce` out of the queue of `entity`; what it holds it keeps.
     pub(crate) fn leave_queue(&mut self, entity: &EntityKey, nonce: u64) {
         if let Some(lock) = self.locks.get_mut(entity) {
-            lock.queue.retain(|waiter| waiter.nonce != nonce);
+            lock.leave(nonce);
             if lock.holders.is_empty() && lock.queue.is_empty() {
                 self.locks.remove(entity);
             }
@@ -119,7 +156,7 @@ impl Locks {
             return false;
         };
         lock.holders.retain(|(holder, _)| *holder != nonce);
-        lock.queue.retain(|waiter| waiter.nonce != nonce);
+        lock.leave(nonce);
         if lock.holders.is_empty() {
             lock.is_exclusive = false;
             lock.is_prepared = false;
@@ -173,7 +210,7 @@ mod tests {
     }
 
     fn waiter(nonce: u64, is_exclusive: bool) -> Waiter {
-        Waiter { nonce, age: (0, nonce), is_exclusive }
+        Waiter { nonce, age: (0, nonce), is_exclusive, holds_any: false }
     }
 
     #[test]
@@ -222,6 +259,30 @@ mod tests {
         locks.queue(&entity(), waiter(2, true));
         assert_eq!(locks.check(&entity(), 3, (0, 3), false, false), Grant::Wait);
         assert_eq!(locks.check(&entity(), 1, (0, 1), false, true), Grant::Free, "a holder keeps what it has");
+    }
+
+    #[test]
+    fn an_older_one_comes_before_younger_ones_that_hold_nothing() {
+        let mut locks = Locks::default();
+        locks.hold(&entity(), 9, (0, 9), true);
+        for nonce in [4, 6, 8] {
+            locks.queue(&entity(), waiter(nonce, true));
+        }
+        let holding = |nonce| Waiter { holds_any: true, ..waiter(nonce, true) };
+        assert_eq!(locks.check(&entity(), 5, (0, 5), true, true), Grant::Die, "4 is older and stays before it");
+        assert_eq!(locks.check(&entity(), 3, (0, 3), true, true), Grant::Wait);
+        locks.queue(&entity(), holding(3));
+        locks.queue(&entity(), waiter(5, true));
+        // 3 holds something: who is older must not make it wait for an older one.
+        assert_eq!(locks.check(&entity(), 2, (0, 2), true, true), Grant::Wait);
+        locks.queue(&entity(), holding(2));
+        locks.release(&entity(), 9);
+        for nonce in [3, 2, 4, 5, 6, 8] {
+            assert_eq!(locks.runnable(&entity()), Some(nonce));
+            locks.take(&entity(), nonce, (0, nonce), true);
+            locks.release(&entity(), nonce);
+        }
+        assert!(locks.is_empty());
     }
 
     #[test]

@@ -1,11 +1,18 @@
 //! Outcomes kept under idempotency keys and invocation ids: lookup, and collection once expired.
 //!
 //! An outcome is a field of one bookkeeping entity, written in the entry of the effect itself, so
-//! effect and outcome are durable together or not at all. Collection sweeps the fields in order,
-//! a bounded number each tick and always faster than they are added, and deletes the expired ones
-//! in an entry of its own; an expired outcome that is still there is treated as absent.
+//! effect and outcome are durable together or not at all. Expired ones are deleted in entries of
+//! their own; one that is still there is treated as absent.
+//!
+//! Collection looks at the oldest of those in memory, in the order they were written, and stops at
+//! the first that is still wanted. What memory does not hold (it has been evicted, or was there
+//! before the start) is found by a sweep over the checkpoint's rows. It begins when something may
+//! have expired, and not more often than twice in a retention. Both look at a bounded number each
+//! tick, and at more than are added.
 
-use millrace_base::{EntityKey, Error, ErrorCode, UnixMillis, Value, ValueKind, fingerprint, limits};
+use std::ops::ControlFlow;
+
+use millrace_base::{EntityKey, Error, ErrorCode, UnixMillis, fingerprint, limits};
 use millrace_format::{Outcome, OutcomeResult, Write};
 
 use crate::commit::decode_failed;
@@ -14,18 +21,43 @@ use crate::request::{InvocationId, Origin, Reply, RouteCall, Sequence};
 use crate::shard::Shard;
 use crate::world::World;
 
-/// Outcomes looked at in one sweep when none were added.
+/// Outcomes looked at in one tick when none were added.
 const SWEEP_ROWS: usize = 256;
 
 /// Where a request's outcome is kept, and what tells it from another request under that key.
 pub(crate) struct OutcomeKey {
-    pub field: Vec<u8>,
+    pub field: Box<[u8]>,
     pub fingerprint: u64,
 }
 
+/// What the shard remembers to look outcomes up and to collect them.
+#[derive(Default)]
+pub(crate) struct Outcomes {
+    /// The key of the transaction that was last looked up and not found: mostly it is the one that
+    /// commits next.
+    last_key: Option<(u64, OutcomeKey)>,
+    /// Written and not yet made up for by looking at as many twice.
+    added: usize,
+    /// Found expired, and left over because an entry was full.
+    left_over: Vec<Box<[u8]>>,
+    sweep: Sweep,
+}
+
+/// How far the sweep over the checkpoint's rows has come.
+#[derive(Default)]
+struct Sweep {
+    is_running: bool,
+    after: Option<Box<[u8]>>,
+    began: UnixMillis,
+    /// When the first of those seen in it, or written since it began, expires.
+    first_expires: UnixMillis,
+    /// The next one begins no earlier.
+    next: UnixMillis,
+}
+
 /// The outcome field of an invocation that was sent.
-pub(crate) fn invocation_field(sequence: Sequence) -> Vec<u8> {
-    [&b"i"[..], &sequence.encode()].concat()
+pub(crate) fn invocation_field(sequence: Sequence) -> Box<[u8]> {
+    [&b"i"[..], &sequence.encode()].concat().into()
 }
 
 /// Kept with an invocation's outcome, so that the node can tell who may read it.
@@ -37,7 +69,7 @@ pub fn service_fingerprint(app: &str, service: &str) -> u64 {
 /// A call's key is scoped to its entity, so that no key of one entity can hide another's.
 pub(crate) fn call_key(entity: &EntityKey, handler: &str, input: &[u8], key: &str, verb: &[u8]) -> OutcomeKey {
     OutcomeKey {
-        field: [b"k", entity.as_bytes(), key.as_bytes()].concat(),
+        field: [b"k", entity.as_bytes(), key.as_bytes()].concat().into(),
         fingerprint: fingerprint(&[verb, handler.as_bytes(), input]),
     }
 }
@@ -45,7 +77,7 @@ pub(crate) fn call_key(entity: &EntityKey, handler: &str, input: &[u8], key: &st
 /// A signal's key is scoped to its workflow.
 pub(crate) fn signal_key(id: Sequence, name: &str, payload: &[u8], key: &str) -> OutcomeKey {
     OutcomeKey {
-        field: [&b"g"[..], &id.encode(), key.as_bytes()].concat(),
+        field: [&b"g"[..], &id.encode(), key.as_bytes()].concat().into(),
         fingerprint: fingerprint(&[name.as_bytes(), payload]),
     }
 }
@@ -57,12 +89,47 @@ fn route_fingerprint(call: &RouteCall) -> u64 {
 
 fn route_key(app: &str, service: &str, call: &RouteCall, key: &str) -> OutcomeKey {
     OutcomeKey {
-        field: [b"r", app.as_bytes(), b"\0", service.as_bytes(), b"\0", key.as_bytes()].concat(),
+        field: [b"r", app.as_bytes(), b"\0", service.as_bytes(), b"\0", key.as_bytes()].concat().into(),
         fingerprint: route_fingerprint(call),
     }
 }
 
 impl Shard {
+    /// As [`Shard::outcome_key`], for a transaction that was most likely looked up before it ran.
+    pub(crate) fn known_outcome_key(&mut self, origin: &Origin, world: &World<'_>) -> Option<OutcomeKey> {
+        match self.outcomes.last_key.take() {
+            Some((nonce, key)) if nonce == origin.info().nonce => Some(key),
+            _ => self.outcome_key(origin, world),
+        }
+    }
+
+    /// Answers a request that took effect before with its first reply. Says whether it did.
+    pub(crate) fn answers_from_outcome(&mut self, origin: &Origin, world: &mut World<'_>) -> bool {
+        let key = self.outcome_key(origin, world);
+        key.is_some_and(|key| self.answers_under(key, origin, world))
+    }
+
+    /// As [`Shard::answers_from_outcome`], for a call of `entity`.
+    pub(crate) fn answers_call(&mut self, invoke: &Origin, entity: &EntityKey, world: &mut World<'_>) -> bool {
+        let Origin::Call(call) = invoke else { return false };
+        let key = call.info.idempotency_key.as_deref().and_then(|key| {
+            let (_, _, handler) = world.catalog.names(call.handler)?;
+            Some(call_key(entity, handler.as_str(), &call.input, key, b"call"))
+        });
+        key.is_some_and(|key| self.answers_under(key, invoke, world))
+    }
+
+    fn answers_under(&mut self, key: OutcomeKey, origin: &Origin, world: &mut World<'_>) -> bool {
+        let Some(result) = self.kept_reply(&key, world.now) else {
+            self.outcomes.last_key = Some((origin.info().nonce, key));
+            return false;
+        };
+        // The outcome may be younger than the last durable entry; so must its second sending be.
+        let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
+        self.reply_when_durable(origin.info().token, result, depends_on, world);
+        true
+    }
+
     /// Where the outcome of a request is kept; `None` when it carries no idempotency key.
     pub(crate) fn outcome_key(&self, origin: &Origin, world: &World<'_>) -> Option<OutcomeKey> {
         let key = origin.info().idempotency_key.as_deref()?;
@@ -113,20 +180,17 @@ impl Shard {
         found.map(|value| Outcome::decode(value.content()).map_err(|error| decode_failed(&error))).transpose()
     }
 
-    pub(crate) fn outcome_write(&mut self, field: &[u8], outcome: &Outcome) -> Write {
-        self.outcomes_added += 1;
-        Write {
-            entity: self.bookkeeping.outcomes.clone(),
-            field: field.into(),
-            value: Some(Value::new(ValueKind::Bytes, &outcome.encode())),
-        }
+    pub(crate) fn outcome_write(&mut self, field: Box<[u8]>, outcome: &Outcome) -> Write {
+        self.outcomes.added += 1;
+        Write { entity: self.bookkeeping.outcomes.clone(), field, value: Some(outcome.to_value()) }
     }
 
     /// That a signal was taken under its key.
-    pub(crate) fn signalled_write(&mut self, key: &OutcomeKey, world: &World<'_>) -> Write {
+    pub(crate) fn signalled_write(&mut self, key: OutcomeKey, world: &World<'_>) -> Write {
         let expires = world.now.plus(self.options.retention_ms);
         let result = OutcomeResult::Value(bytes::Bytes::from_static(b"null"));
-        self.outcome_write(&key.field, &Outcome { expires, fingerprint: key.fingerprint, result })
+        let outcome = Outcome { expires, fingerprint: key.fingerprint, result };
+        self.outcome_write(key.field, &outcome)
     }
 
     /// Deletes some of the expired outcomes, and what belongs to those of workflows.
@@ -134,36 +198,98 @@ impl Shard {
         if world.is_read_only {
             return;
         }
-        let rows = (SWEEP_ROWS + 2 * self.outcomes_added).min(limits::SCAN_ROWS);
-        self.outcomes_added = self.outcomes_added.saturating_sub(rows / 2);
-        let after = self.sweep_after.take();
-        let Ok(found) = self.store.scan_fields(&self.bookkeeping.outcomes, b"", after.as_deref(), rows) else {
-            return;
-        };
-        if found.len() == rows {
-            self.sweep_after = found.last().map(|(field, _)| field.clone());
+        let count = (SWEEP_ROWS + 2 * self.outcomes.added).min(limits::SCAN_ROWS);
+        self.outcomes.added = self.outcomes.added.saturating_sub(count / 2);
+        let mut expired = self.left_over_and_expired(world.now);
+        if expired.is_empty() {
+            expired = self.oldest_expired(count, world.now);
+            self.sweep_rows(count, world.now, &mut expired);
         }
-        let is_expired = |value: &Value| match Outcome::decode(value.content()) {
-            Ok(outcome) => outcome.expires <= world.now && outcome.result != OutcomeResult::Pending,
-            Err(_) => false,
-        };
-        let expired: Vec<Box<[u8]>> =
-            found.into_iter().filter(|(_, value)| is_expired(value)).map(|(field, _)| field).collect();
-        let (mut writes, mut deleted) = (Vec::new(), None);
-        for field in expired {
-            if writes.len() >= limits::WRITES_PER_CALL {
-                // The journals of these workflows fill an entry: the next sweep goes on from here.
-                self.sweep_after = deleted;
-                break;
-            }
-            deleted = Some(field.clone());
+        let mut writes = Vec::new();
+        let mut expired = expired.into_iter();
+        // The journals of workflows may fill an entry: the rest comes with the next one.
+        while writes.len() < limits::WRITES_PER_CALL {
+            let Some(field) = expired.next() else { break };
             if let Some(id) = field.strip_prefix(b"i").and_then(Sequence::decode) {
                 self.add_workflow_deletions(id, &mut writes);
             }
             writes.push(Write { entity: self.bookkeeping.outcomes.clone(), field, value: None });
         }
+        self.outcomes.left_over = expired.collect();
         if !writes.is_empty() {
             self.append(writes, world);
         }
+    }
+
+    /// What was left over last time, without what has been written again since.
+    fn left_over_and_expired(&mut self, now: UnixMillis) -> Vec<Box<[u8]>> {
+        let mut left_over = std::mem::take(&mut self.outcomes.left_over);
+        left_over.retain(|field| match self.outcome(field) {
+            Ok(Some(outcome)) => outcome.expires <= now && outcome.result != OutcomeResult::Pending,
+            Ok(None) | Err(_) => false,
+        });
+        left_over
+    }
+
+    /// Expired outcomes at the head of those in memory. One that is pending is written again when it
+    /// is not any more; one that is kept for longer than the others is left to the sweep.
+    fn oldest_expired(&mut self, count: usize, now: UnixMillis) -> Vec<Box<[u8]>> {
+        let latest = now.plus(self.options.retention_ms);
+        let mut expired = Vec::new();
+        self.store.visit_ledger(&self.bookkeeping.outcomes, count, &mut |field, value| {
+            match Expiry::of(value.get(1..).unwrap_or_default()) {
+                Expiry::At(at) if at <= now => expired.push(field.into()),
+                Expiry::At(at) if at <= latest => return ControlFlow::Break(()),
+                Expiry::At(_) | Expiry::Unknown => {}
+            }
+            ControlFlow::Continue(())
+        });
+        expired
+    }
+
+    /// Adds the expired outcomes among the next rows of the checkpoint.
+    fn sweep_rows(&mut self, count: usize, now: UnixMillis, expired: &mut Vec<Box<[u8]>>) {
+        let retention_ms = self.options.retention_ms;
+        let latest = now.plus(retention_ms);
+        let sweep = &mut self.outcomes.sweep;
+        if !sweep.is_running {
+            // The clock may have been set back.
+            if now < sweep.next.min(latest) {
+                return;
+            }
+            *sweep = Sweep { is_running: true, began: now, first_expires: latest, ..Sweep::default() };
+        }
+        let Ok(page) = self.store.scan_rows(&self.bookkeeping.outcomes, sweep.after.as_deref(), count) else {
+            return;
+        };
+        let in_memory = expired.len();
+        for (field, value) in page.fields {
+            match Expiry::of(value.content()) {
+                Expiry::At(at) if at <= now => expired.push(field),
+                Expiry::At(at) => sweep.first_expires = sweep.first_expires.min(at),
+                Expiry::Unknown => {}
+            }
+        }
+        if in_memory > 0 && expired.len() > in_memory {
+            // Those in memory may have rows, too.
+            expired.sort_unstable();
+            expired.dedup();
+        }
+        sweep.is_running = page.last.is_some();
+        sweep.after = page.last;
+        sweep.next = sweep.first_expires.max(sweep.began.plus(retention_ms / 2));
+    }
+}
+
+/// When an outcome may be forgotten.
+enum Expiry {
+    At(UnixMillis),
+    /// It is pending, or cannot be read.
+    Unknown,
+}
+
+impl Expiry {
+    fn of(encoded: &[u8]) -> Self {
+        Outcome::expiry(encoded).ok().flatten().map_or(Expiry::Unknown, Expiry::At)
     }
 }

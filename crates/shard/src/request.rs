@@ -97,7 +97,7 @@ pub enum Reply {
     /// What became of an invocation, and of a workflow what is known beside.
     Invocation(Outcome, Option<Box<WorkflowView>>),
     /// Workflows, and whether there are more.
-    Workflows(Vec<(Sequence, WorkflowRecord, Outcome)>, bool),
+    Workflows(Vec<ListedWorkflow>, bool),
     /// Dead letters by the field they are kept under, and whether there are more.
     DeadLetters(Vec<(Box<[u8]>, DeadLetterRecord)>, bool),
     /// It is done.
@@ -108,11 +108,26 @@ pub enum Reply {
     Field(Value),
 }
 
+/// A workflow as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedWorkflow {
+    /// Its place in its shard.
+    pub id: Sequence,
+    /// What it is.
+    pub record: WorkflowRecord,
+    /// When it is to begin, if it has yet to.
+    pub due: Option<UnixMillis>,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
 /// What is known of a workflow beside its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowView {
-    /// What it is.
+    /// What it is. One that never began has no version, and began at 0.
     pub record: WorkflowRecord,
+    /// When it is to begin, if it has yet to.
+    pub due: Option<UnixMillis>,
     /// What it has done.
     pub journal: Vec<JournalRow>,
     /// What it waits for, as far as its code is in memory.
@@ -333,6 +348,8 @@ pub(crate) struct Bookkeeping {
     pub received: EntityKey,
     /// Field: sequence; value: `format::MessageRecord` that failed too often.
     pub dead: EntityKey,
+    /// Field: invocation of a workflow that has yet to begin; value: the inbox field of its message.
+    pub pending: EntityKey,
     /// Field: invocation; value: `format::WorkflowRecord`.
     pub workflows: EntityKey,
     /// The same of those that have ended, for as long as their outcome is kept.
@@ -357,6 +374,7 @@ impl Bookkeeping {
             outbox: EntityKey::internal("outbox", b""),
             received: EntityKey::internal("received", b""),
             dead: EntityKey::internal("dead", b""),
+            pending: EntityKey::internal("pending", b""),
             workflows: EntityKey::internal("workflow", b""),
             ended_workflows: EntityKey::internal("ended", b""),
             journal: EntityKey::internal("journal", b""),

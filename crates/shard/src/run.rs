@@ -195,8 +195,14 @@ impl Shard {
             transaction.ready.push_back(Action::answer(pending.parent, result));
             return Next::GoOn;
         };
-        if let Some(older) = self.queues_behind_older(transaction, &entity, world) {
-            return older;
+        if let Some(first) = queues_behind_older(transaction) {
+            if first == entity {
+                let is_exclusive = world.catalog.kind(pending.call.handler) == HandlerKind::Transaction;
+                let (nonce, age) = (transaction.nonce(), transaction.age());
+                self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
+            }
+            transaction.blocked.push((first, pending));
+            return Next::GoOn;
         }
         let to = shard_of_key(&pending.call.key, self.options.shard_count);
         if to != self.options.shard {
@@ -213,7 +219,8 @@ impl Shard {
                 Grant::Free => {}
                 Grant::Wait => {
                     transaction.may_wait_for_older = !may_block_others;
-                    self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
+                    let waiter = Waiter { nonce, age, is_exclusive, holds_any: may_block_others };
+                    self.locks.queue(&entity, waiter);
                     transaction.blocked.push((entity, pending));
                     return Next::GoOn;
                 }
@@ -227,16 +234,6 @@ impl Shard {
         let step = self.turn(transaction, frame, world, |engine, host| engine.start(frame, start, host));
         transaction.stepped(frame, step, world);
         Next::GoOn
-    }
-
-    /// Who holds nothing may queue behind an older transaction, which might otherwise wait for it
-    /// in turn. So it must not get hold of anything else meanwhile, as a parallel call would: it
-    /// starts again when it has what it queues for.
-    fn queues_behind_older(&self, transaction: &Transaction, wanted: &EntityKey, world: &World<'_>) -> Option<Next> {
-        let is_other = |(entity, _): &&(EntityKey, PendingCall)| entity != wanted;
-        let (entity, call) = transaction.blocked.iter().find(is_other).filter(|_| transaction.may_wait_for_older)?;
-        let is_exclusive = world.catalog.kind(call.call.handler) == HandlerKind::Transaction;
-        Some(Next::Die(entity.clone(), is_exclusive))
     }
 
     /// Gives up everything and queues for `entity` to start again.
@@ -289,8 +286,11 @@ impl Shard {
             std::mem::take(&mut transaction.blocked).into_iter().partition(|(waited, _)| waited == entity);
         transaction.blocked = blocked;
         let unblocked: Vec<(EntityKey, PendingCall)> = unblocked;
-        let is_exclusive =
-            unblocked.iter().any(|(_, call)| world.catalog.kind(call.call.handler) == HandlerKind::Transaction);
+        // Among them are calls of other entities, which were put off until it holds this one.
+        let is_exclusive = unblocked.iter().any(|(_, PendingCall { call, .. })| {
+            world.catalog.kind(call.handler) == HandlerKind::Transaction
+                && world.catalog.entity(call.handler, &call.key).is_some_and(|wanted| wanted == *entity)
+        });
         self.locks.take(entity, nonce, age, is_exclusive);
         if !transaction.held.contains(entity) {
             transaction.held.push(entity.clone());
@@ -313,4 +313,12 @@ impl Shard {
             }
         }
     }
+}
+
+/// Who holds nothing may queue behind an older transaction, which might otherwise wait for it in
+/// turn. So it must not get hold of anything else meanwhile, as a parallel call would: that is put off
+/// until it has what it queues for, which is this.
+fn queues_behind_older(transaction: &Transaction) -> Option<EntityKey> {
+    let first = transaction.blocked.first().filter(|_| transaction.may_wait_for_older);
+    first.map(|(entity, _)| entity.clone())
 }

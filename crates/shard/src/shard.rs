@@ -11,15 +11,17 @@ use millrace_store::{Store, StoreError};
 
 use crate::branch::Branches;
 use crate::coordinator::{Coordination, Homes};
+use crate::failures::Failures;
 use crate::held::Held;
 use crate::host::{check_idempotency_key, check_key, store_failed};
 use crate::inbox::{Inbox, Outbox};
 use crate::locks::{Grant, Locks, Waiter};
-use crate::outcomes::invocation_field;
+use crate::outcomes::{Outcomes, invocation_field};
 use crate::peer::{PeerBody, PeerMessage};
 use crate::request::{Bookkeeping, Invoke, OffloadTicket, Origin, Reply, RequestInfo, Sequence, Token};
 use crate::schedules::Schedules;
 use crate::transaction::{Action, Role, Transaction};
+use crate::waiting::Waiting;
 use crate::workflows::Workflows;
 use crate::world::World;
 
@@ -75,12 +77,14 @@ pub struct Shard {
     pub(crate) homes: Homes,
     pub(crate) branches: Branches,
     pub(crate) workflows: Workflows,
+    pub(crate) waiting: Waiting,
     pub(crate) schedules: Schedules,
     pub(crate) restarts: u64,
     pub(crate) inbox: Inbox,
+    pub(crate) failures: Failures,
+    pub(crate) dead_letters: usize,
     pub(crate) outbox: Outbox,
-    pub(crate) outcomes_added: usize,
-    pub(crate) sweep_after: Option<Box<[u8]>>,
+    pub(crate) outcomes: Outcomes,
     /// Why the shard stopped, once it has.
     stopped: Option<Error>,
 }
@@ -106,18 +110,22 @@ impl Shard {
             homes: Homes::default(),
             branches: Branches::default(),
             workflows: Workflows::default(),
+            waiting: Waiting::default(),
             schedules: Schedules::default(),
             restarts: 0,
             inbox: Inbox::default(),
+            failures: Failures::default(),
+            dead_letters: 0,
             outbox: Outbox::default(),
-            outcomes_added: 0,
-            sweep_after: None,
+            outcomes: Outcomes::default(),
             stopped: None,
         };
         let prepared = shard.store.scan_fields(&shard.bookkeeping.prepared, b"", None, usize::MAX)?;
         shard.recover_branches(prepared)?;
         let decisions = shard.store.scan_fields(&shard.bookkeeping.decisions, b"", None, usize::MAX)?;
         shard.homes.recover(decisions)?;
+        shard.recover_pending()?;
+        shard.count_dead_letters()?;
         Ok(shard)
     }
 
@@ -156,10 +164,10 @@ impl Shard {
         self.locks.len()
     }
 
-    /// Workflows that have not ended.
+    /// Workflows that have begun and not ended.
     #[must_use]
     pub fn workflows(&self) -> usize {
-        self.workflows.count()
+        self.workflows.count() + self.waiting.stranded()
     }
 
     /// Transactions over several shards that are decided or prepared here, and not yet ended
@@ -211,7 +219,7 @@ impl Shard {
         if self.parks(&origin, &entity, kind, world) {
             return;
         }
-        if kind == HandlerKind::Transaction && self.answers_from_outcome(&origin, world) {
+        if kind == HandlerKind::Transaction && self.answers_call(&origin, &entity, world) {
             return;
         }
         self.run_root(origin, (entity, kind), Vec::new(), Role::Alone, world);
@@ -259,7 +267,7 @@ impl Shard {
     /// Queues a transaction for `entity`, to be started (again) when it is free.
     pub(crate) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
         let (nonce, age) = (origin.info().nonce, origin.age());
-        self.locks.queue(&entity, Waiter { nonce, age, is_exclusive });
+        self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
         let deadline = Self::deadline(&origin, world);
         self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
     }
@@ -274,20 +282,6 @@ impl Shard {
             Origin::Branch { .. } => return UnixMillis(u64::MAX),
         };
         origin.info().time.plus(wait_ms)
-    }
-
-    /// Answers a request that took effect before with its first reply. Says whether it did.
-    pub(crate) fn answers_from_outcome(&mut self, origin: &Origin, world: &mut World<'_>) -> bool {
-        let Some(key) = self.outcome_key(origin, world) else {
-            return false;
-        };
-        let Some(result) = self.kept_reply(&key, world.now) else {
-            return false;
-        };
-        // The outcome may be younger than the last durable entry; so must its second sending be.
-        let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
-        self.reply_when_durable(origin.info().token, result, depends_on, world);
-        true
     }
 
     /// Refuses a request if the shard has stopped.
@@ -343,6 +337,7 @@ impl Shard {
         self.inquire(world);
         self.forget_noted(world);
         self.run_schedules(world);
+        self.take_up_stranded(world);
         self.collect_outcomes(world);
         self.forget_acknowledged(world);
         self.deliver_outbox(world);
@@ -516,7 +511,7 @@ impl Shard {
             .check_call(&invoke, world)
             .and_then(|checked| if world.is_read_only { Err(crate::commit::read_only()) } else { Ok(checked) });
         match checked {
-            Ok((entity, _)) => self.accept_send(&invoke, &entity, delay_ms, world),
+            Ok(target) => self.accept_send(&invoke, &target, delay_ms, world),
             Err(error) => world.outputs.reply(token, Err(error)),
         }
         self.settle(world);

@@ -19,7 +19,7 @@ impl Shard {
         let mut writes = Vec::new();
         self.message_done(field, &mut writes);
         match self.standing(id) {
-            Ok(Standing::Live | Standing::Stored(_)) if self.may_signal(id, &message.app) => {
+            Ok(Standing::Live | Standing::Stored(_) | Standing::Pending(_)) if self.may_signal(id, &message.app) => {
                 if self.has_many_signals(id).unwrap_or(true) {
                     return self.message_failed(field, too_many(), world);
                 }
@@ -28,7 +28,7 @@ impl Shard {
                 self.look_for_signal(id, world);
             }
             // It has overtaken what starts the workflow: tried again.
-            Ok(Standing::Unknown | Standing::NotBegun) => self.message_failed(field, unknown_workflow(), world),
+            Ok(Standing::Unknown | Standing::Called) => self.message_failed(field, unknown_workflow(), world),
             Ok(_) => {
                 self.append(writes, world);
             }
@@ -38,8 +38,12 @@ impl Shard {
 
     /// Whether a workflow is of the app that signals it.
     fn may_signal(&mut self, id: Sequence, app: &str) -> bool {
-        let record = self.workflows.live.get(&id).map(|workflow| workflow.record.app == app);
-        record.unwrap_or_else(|| matches!(self.standing(id), Ok(Standing::Stored(record)) if record.app == app))
+        let live = self.workflows.live.get(&id).map(|workflow| workflow.record.app == app);
+        live.unwrap_or_else(|| match self.standing(id) {
+            Ok(Standing::Stored(record)) => record.app == app,
+            Ok(Standing::Pending(message)) => message.app == app,
+            _ => false,
+        })
     }
 
     fn has_many_signals(&mut self, id: Sequence) -> Result<bool, Error> {
@@ -51,8 +55,8 @@ impl Shard {
     /// Somebody outside sends a signal.
     ///
     /// # Errors
-    /// `unknown-invocation`, `read-only`, `overloaded` (also for a workflow that has yet to begin),
-    /// `idempotency-mismatch`; for a workflow that has ended nothing happens.
+    /// `unknown-invocation`, `read-only`, `overloaded` (also for a call that was sent and has
+    /// not ended), `idempotency-mismatch`; for a workflow that has ended nothing happens.
     pub(crate) fn accept_signal(
         &mut self,
         id: Sequence,
@@ -68,8 +72,8 @@ impl Shard {
             return kept.map(|_| self.store.entity_lsn(&self.bookkeeping.outcomes));
         }
         match self.standing(id)? {
-            Standing::Live | Standing::Stored(_) => {}
-            Standing::NotBegun => return Err(not_begun()),
+            Standing::Live | Standing::Stored(_) | Standing::Pending(_) => {}
+            Standing::Called => return Err(not_begun()),
             // That it has ended may not be durable yet.
             Standing::Ended => return Ok(self.store.entity_lsn(&self.bookkeeping.outcomes)),
             Standing::Unknown => return Err(unknown_workflow()),
@@ -82,7 +86,7 @@ impl Shard {
         }
         let mut writes = vec![self.signal_write(id, name.to_owned(), payload.clone())];
         if let Some(key) = key {
-            writes.push(self.signalled_write(&key, world));
+            writes.push(self.signalled_write(key, world));
         }
         let lsn = self.append(writes, world);
         self.look_for_signal(id, world);

@@ -7,16 +7,17 @@
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, TransactionId, limits, shard_of_key};
-use millrace_format::{JournalRow, StepKind, Write};
+use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, StepKind, Write};
 use millrace_func::{HandlerKind, NestedCall, Output};
 
 use crate::held::Leaving;
 use crate::host::refused;
 use crate::peer::PeerBody;
-use crate::request::{Origin, RequestInfo, Sequence, Token, once_field};
+use crate::request::{InvocationId, Origin, RequestInfo, Sequence, Token, once_field};
 use crate::retry::retry_wait_ms;
 use crate::shard::Shard;
 use crate::transaction::{Parent, PendingCall, Role, Transaction};
+use crate::workflow::Work;
 use crate::world::World;
 
 /// Errors after which a call is made again instead of being the workflow's.
@@ -163,7 +164,13 @@ impl Shard {
         // A shard that has stopped may have made it.
         open.is_under_way = error.code == ErrorCode::ShardStopped;
         let attempts = open.attempts;
-        let is_tried = open.kind == StepKind::Compensation && attempts < limits::MESSAGE_ATTEMPTS;
+        let is_compensation = open.kind == StepKind::Compensation;
+        let call = if let (true, Work::Call(call)) = (is_compensation, &open.work) { Some(call.clone()) } else { None };
+        let message = call.and_then(|call| as_message(call, attempts, world));
+        if let Some(message) = &message {
+            self.tell_of_failure(message, &error, world);
+        }
+        let is_tried = is_compensation && attempts < limits::MESSAGE_ATTEMPTS;
         if is_passing(error.code) || (is_tried && error.code != ErrorCode::Aborted) {
             let retry = world.now.plus(retry_wait_ms(attempts));
             self.workflows.timers.insert((retry, id, operation));
@@ -171,7 +178,40 @@ impl Shard {
                 self.workflows.runnable.push_back(id);
             }
         } else {
-            self.operation_ended(id, operation, Err(error), Vec::new(), world);
+            // While the disk is full the operation does not end, and is tried again.
+            let message = message.filter(|_| !world.is_read_only);
+            let letter = message.map(|message| self.compensation_letter(id, &message, &error));
+            self.operation_ended(id, operation, Err(error), letter.into_iter().collect(), world);
         }
     }
+
+    /// A compensation that failed for good waits among the dead letters, where somebody can have
+    /// it made again.
+    fn compensation_letter(&mut self, id: Sequence, message: &MessageRecord, error: &Error) -> Write {
+        let invocation = InvocationId { shard: self.options.shard, sequence: id };
+        let MessageRecord { app, service, handler, attempts, .. } = message;
+        tracing::error!(
+            %invocation, app, service, handler, attempts, %error,
+            "a compensation failed too often and went to the dead letters"
+        );
+        let place = Sequence { lsn: self.store.lsn().next(), index: 0 };
+        self.dead_letter_write(&place.encode(), &DeadLetterRecord::encode(error, message))
+    }
+}
+
+/// A compensation as a message that makes the same call.
+fn as_message(call: NestedCall, attempts: u32, world: &World<'_>) -> Option<MessageRecord> {
+    let (app, service, handler) = world.catalog.names(call.handler)?;
+    Some(MessageRecord {
+        keeps_outcome: false,
+        invocation: None,
+        is_signal: false,
+        attempts,
+        due: world.now,
+        app: app.to_string(),
+        service: service.to_string(),
+        handler: handler.to_string(),
+        key: call.key,
+        input: call.input,
+    })
 }

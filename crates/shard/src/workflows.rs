@@ -22,6 +22,7 @@ use crate::outgoing::Outgoing;
 use crate::request::{InvocationId, OffloadTicket, Sequence};
 use crate::retry::retry_wait_ms;
 use crate::shard::Shard;
+use crate::waiting::{Waiting, code_of};
 use crate::workflow::{JOURNAL_ROWS, Open, Work, Workflow, WorkflowHost, diverged, step_of, target_name};
 use crate::world::World;
 
@@ -56,8 +57,10 @@ pub(crate) enum Standing {
     Live,
     /// It has not ended, and is not in memory (yet, or for want of its app).
     Stored(WorkflowRecord),
-    /// What starts it waits.
-    NotBegun,
+    /// It has yet to begin: this message starts it.
+    Pending(Box<MessageRecord>),
+    /// It is a call that was sent, and has not ended.
+    Called,
     Ended,
     Unknown,
 }
@@ -98,7 +101,8 @@ impl Shard {
         };
         let id = self.invocation_of(field, &message);
         let version = world.catalog.program(handler.program).map_or(0, |loaded| loaded.version);
-        let fingerprint = service_fingerprint(&message.app, &message.service);
+        let kept = self.outcome(&invocation_field(id));
+        let has_outcome = matches!(kept, Ok(Some(Outcome { result: OutcomeResult::Pending, .. })));
         let record = WorkflowRecord {
             has_ended: false,
             is_cancelled: false,
@@ -113,9 +117,8 @@ impl Shard {
         let mut writes = Vec::with_capacity(3);
         self.message_done(field, &mut writes);
         writes.push(self.workflow_write(id, &record));
-        if !message.keeps_outcome {
-            let pending = Outcome { expires: UnixMillis(0), fingerprint, result: OutcomeResult::Pending };
-            writes.push(self.outcome_write(&invocation_field(id), &pending));
+        if !has_outcome {
+            writes.push(self.pending_outcome_write(id, &record.app, &record.service));
         }
         let lsn = self.append(writes, world);
         let limits = world.limits(handler.program);
@@ -132,7 +135,7 @@ impl Shard {
         own.or_else(|| Sequence::decode(field.get(8..)?)).unwrap_or_default()
     }
 
-    fn workflow_write(&self, id: Sequence, record: &WorkflowRecord) -> Write {
+    pub(crate) fn workflow_write(&self, id: Sequence, record: &WorkflowRecord) -> Write {
         let entity =
             if record.has_ended { &self.bookkeeping.ended_workflows } else { &self.bookkeeping.workflows }.clone();
         let value = Some(Value::new(ValueKind::Bytes, &record.encode()));
@@ -190,16 +193,13 @@ impl Shard {
         }
     }
 
-    fn take_up(&mut self, id: Sequence, record: WorkflowRecord, world: &mut World<'_>) {
-        let WorkflowRecord { version, app, service, handler, .. } = &record;
-        let found = world.catalog.find_version(app, *version, service, handler);
-        let handler = match found.or_else(|| world.catalog.find(app, service, handler).ok()) {
-            Some(handler) => handler,
-            None => {
-                // Without its app it stays where it is, until a start finds the app again.
-                tracing::warn!(app, service, handler, "a workflow waits for its app to be deployed");
-                return;
+    pub(crate) fn take_up(&mut self, id: Sequence, record: WorkflowRecord, world: &mut World<'_>) {
+        let Some(handler) = code_of(&record, world) else {
+            let (app, service, handler) = (record.app.clone(), record.service.clone(), record.handler.clone());
+            if self.waiting.strand(id, record) {
+                tracing::warn!(app, service, handler, "workflows wait for their app to be deployed");
             }
+            return;
         };
         let limits = world.limits(handler.program);
         let name = InvocationId { shard: self.options.shard, sequence: id };
@@ -223,9 +223,12 @@ impl Shard {
                 .map(Standing::Stored)
                 .map_err(|error| decode_failed(&error));
         }
+        if let Some(message) = self.pending_message(id)? {
+            return Ok(Standing::Pending(Box::new(message)));
+        }
         Ok(match self.outcome(&invocation_field(id))? {
             None => Standing::Unknown,
-            Some(Outcome { result: OutcomeResult::Pending, .. }) => Standing::NotBegun,
+            Some(Outcome { result: OutcomeResult::Pending, .. }) => Standing::Called,
             Some(_) => Standing::Ended,
         })
     }
@@ -681,7 +684,8 @@ impl Shard {
                 Some(workflow) => workflow.record.clone(),
                 None => return Err(unknown_workflow()),
             },
-            Standing::NotBegun => return Err(not_begun()),
+            Standing::Pending(message) => return self.cancel_pending(id, *message, world),
+            Standing::Called => return Err(not_begun()),
             // That it has ended may not be durable yet.
             Standing::Ended => return Ok(self.store.entity_lsn(&self.bookkeeping.outcomes)),
             Standing::Unknown => return Err(unknown_workflow()),
@@ -698,6 +702,8 @@ impl Shard {
         if let Some(workflow) = self.workflows.live.get_mut(&id) {
             workflow.record = record;
             self.workflows.runnable.push_back(id);
+        } else if let Some(stranded) = self.waiting.stranded_record(id) {
+            *stranded = record;
         }
         Ok(lsn)
     }
@@ -710,8 +716,10 @@ impl Shard {
             Some(Err(mut error)) => {
                 if workflow.failed_compensations > 0 {
                     let failed = workflow.failed_compensations;
-                    error.message =
-                        format!("{} ({failed} of its compensations failed: see its journal)", error.message);
+                    error.message = format!(
+                        "{} ({failed} of its compensations failed: see its journal and the dead letters)",
+                        error.message
+                    );
                 }
                 OutcomeResult::Error(error)
             }
@@ -723,7 +731,7 @@ impl Shard {
         let mut writes = vec![
             Write { entity: self.bookkeeping.workflows.clone(), field: id.encode()[..].into(), value: None },
             self.workflow_write(id, &workflow.record),
-            self.outcome_write(&invocation_field(id), &Outcome { expires, fingerprint, result }),
+            self.outcome_write(invocation_field(id), &Outcome { expires, fingerprint, result }),
         ];
         self.add_signal_deletions(id, &mut writes);
         self.append(writes, world);
@@ -738,6 +746,7 @@ impl Shard {
             }
         }
         self.workflows.has_taken_up_all = true;
+        self.waiting = Waiting::default();
     }
 }
 

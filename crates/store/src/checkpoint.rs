@@ -52,11 +52,14 @@ pub struct FlushChunk {
     pub(crate) advances_to: Option<Lsn>,
     bytes: Vec<u8>,
     rows: Vec<RowEnds>,
+    /// Some rows were added out of order.
+    is_unordered: bool,
 }
 
-/// Where a row's key and value end in the chunk's bytes.
+/// Where a row's key begins, and where key and value end, in the chunk's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RowEnds {
+    start: u32,
     key: u32,
     value: u32,
 }
@@ -79,17 +82,28 @@ impl FlushChunk {
         self.advances_to
     }
 
-    /// The rows: key, and value or `None` for a deletion.
+    /// The rows: key, and value or `None` for a deletion. No key is there twice.
     pub fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        let mut start = 0;
-        self.rows.iter().map(move |ends| {
-            let (key_end, value_end) = (ends.key as usize, ends.value as usize);
-            let key = &self.bytes[start..key_end];
-            let value = &self.bytes[key_end..value_end];
-            start = value_end;
-            // An encoded value holds at least its kind byte, so empty can stand for a deletion.
-            (key, (!value.is_empty()).then_some(value))
-        })
+        self.rows.iter().map(|ends| self.row(ends))
+    }
+
+    /// The rows in the order of their keys. Those of a ledger are sorted here, on the thread that
+    /// writes them and not on the shard's.
+    pub fn ordered_rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let mut rows = Vec::new();
+        if self.is_unordered {
+            rows.extend(self.rows());
+            rows.sort_unstable_by_key(|(key, _)| *key);
+        }
+        let is_ordered = rows.is_empty();
+        rows.into_iter().chain(self.rows().take(if is_ordered { self.rows.len() } else { 0 }))
+    }
+
+    fn row(&self, ends: &RowEnds) -> (&[u8], Option<&[u8]>) {
+        let [start, key_end, value_end] = [ends.start, ends.key, ends.value].map(|end| end as usize);
+        let value = &self.bytes[key_end..value_end];
+        // An encoded value holds at least its kind byte, so empty can stand for a deletion.
+        (&self.bytes[start..key_end], (!value.is_empty()).then_some(value))
     }
 
     /// Rows in the chunk.
@@ -106,13 +120,20 @@ impl FlushChunk {
 
     /// Adds a row made of parts. The caller keeps chunks below 4 GiB.
     pub(crate) fn push(&mut self, shard: ShardId, entity: &[u8], field: &[u8], value: Option<&[u8]>) {
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(&shard.0.to_be_bytes());
         self.bytes.extend_from_slice(entity);
         self.bytes.extend_from_slice(field);
         let key = self.bytes.len();
         self.bytes.extend_from_slice(value.unwrap_or_default());
         let end = |length: usize| u32::try_from(length).expect("a chunk is far below 4 GiB");
-        self.rows.push(RowEnds { key: end(key), value: end(self.bytes.len()) });
+        self.rows.push(RowEnds { start: end(start), key: end(key), value: end(self.bytes.len()) });
+    }
+
+    /// Adds a row that need not come behind those before it.
+    pub(crate) fn push_unordered(&mut self, shard: ShardId, entity: &[u8], field: &[u8], value: Option<&[u8]>) {
+        self.is_unordered = true;
+        self.push(shard, entity, field, value);
     }
 }
 

@@ -7,8 +7,8 @@ use crate::fields::Fields;
 use crate::store::Residency;
 
 impl Store {
-    /// Drops clean entities, and the clean fields of large dirty ones, until `target_resident_bytes`
-    /// are held or nothing more can go. What was touched since the hand last passed is spared once.
+    /// Drops clean entities, the clean fields of large dirty ones, and what is clean and oldest of the
+    /// ledger, until `target_resident_bytes` are held or nothing more can go. What was touched since the hand last passed is spared once.
     pub fn evict(&mut self, target_resident_bytes: usize) {
         // Two rounds: the first takes the second chances away, the second drops.
         let mut steps = u64::from(self.entities.end()) * 2;
@@ -19,7 +19,17 @@ impl Store {
             let Some(entity) = self.entities.get_mut(index) else { continue };
             if entity.referenced {
                 entity.referenced = false;
-            } else if entity.last_write == Lsn::ZERO {
+                continue;
+            }
+            if let Fields::Ledger(ledger) = &mut entity.fields {
+                if ledger.drop_oldest(target_resident_bytes, &mut self.sizes) {
+                    entity.residency = Residency::Partial;
+                }
+                if self.sizes.resident <= target_resident_bytes {
+                    return;
+                }
+            }
+            if entity.last_write == Lsn::ZERO {
                 self.remove(index);
             } else if let Fields::Many(many) = &mut entity.fields
                 && many.drop_clean(&mut self.sizes)

@@ -1,4 +1,5 @@
-//! The fields of one entity in memory: a sorted list while few, ordered maps when many.
+//! The fields of one entity in memory: a sorted list while few, ordered maps when many, and for the
+//! one entity that is a ledger a log of its own.
 //!
 //! Every field held is in one of the states of [`State`]. A field not held is absent if the
 //! entity is complete, else unknown; that is for the entity to know, and is passed in as `complete`.
@@ -7,6 +8,7 @@ use std::ops::Bound;
 
 use millrace_base::Value;
 
+use crate::ledger::{Held, Ledger};
 use crate::many::Many;
 
 /// Fields kept in a sorted list; above it, maps. Inserting moves half of the list: 32 fields are
@@ -69,7 +71,7 @@ pub(crate) enum Lookup<'a> {
     Live(&'a Value),
     /// It was deleted.
     Dead,
-    /// Memory does not hold it.
+    /// Memory does not hold it, or it is a ledger's.
     Missing,
 }
 
@@ -82,6 +84,7 @@ pub(crate) enum Fields {
     One(Slot),
     Few(Vec<Slot>),
     Many(Box<Many>),
+    Ledger(Box<Ledger>),
 }
 
 impl Fields {
@@ -94,10 +97,23 @@ impl Fields {
             Fields::One(slot) => std::slice::from_ref(slot),
             Fields::Few(slots) => slots,
             Fields::Many(many) => return many.lookup(name),
+            Fields::Ledger(_) => return Lookup::Missing,
         };
         match position(slots, name) {
             Ok(at) => slots[at].value.as_ref().map_or(Lookup::Dead, Lookup::Live),
             Err(_) => Lookup::Missing,
+        }
+    }
+
+    /// The same for all kinds of fields, with the value as it is stored.
+    pub(crate) fn held(&self, name: &[u8]) -> Held<'_> {
+        match self {
+            Fields::Ledger(ledger) => ledger.lookup(name),
+            other => match other.lookup(name) {
+                Lookup::Live(value) => Held::Live(value.encoded()),
+                Lookup::Dead => Held::Dead,
+                Lookup::Missing => Held::Missing,
+            },
         }
     }
 
@@ -107,6 +123,9 @@ impl Fields {
             Fields::One(slot) => std::slice::from_mut(slot),
             Fields::Few(slots) => slots,
             Fields::Many(many) => return many.write(name, value, complete, sizes),
+            Fields::Ledger(ledger) => {
+                return ledger.write(name.as_ref(), value.as_ref().map(Value::encoded), complete, sizes);
+            }
         };
         match position(slots, name.as_ref()) {
             Ok(at) => {
@@ -137,6 +156,8 @@ impl Fields {
             Fields::One(slot) => std::slice::from_ref(slot),
             Fields::Few(slots) => slots,
             Fields::Many(many) => return many.add_clean(name, value, sizes),
+            // What a ledger holds lies in the order of writes; what is read is not kept.
+            Fields::Ledger(_) => return,
         };
         if let Err(at) = position(slots, name) {
             self.insert(at, Slot { name: name.into(), value: Some(value), state: State::Clean }, sizes);
@@ -158,8 +179,8 @@ impl Fields {
                 let pair = if at == 0 { [slot, other] } else { [other, slot] };
                 *self = Fields::Few(Vec::from(pair));
             }
-            // `write` and `add_clean` have handed over to the maps before they come here.
-            Fields::Many(_) => {}
+            // `write` and `add_clean` have handed over to these before they come here.
+            Fields::Many(_) | Fields::Ledger(_) => {}
         }
     }
 
@@ -169,47 +190,43 @@ impl Fields {
             Fields::Few(slots) => {
                 slots.remove(at);
             }
-            Fields::Many(_) => {}
+            Fields::Many(_) | Fields::Ledger(_) => {}
         }
     }
 
     /// Turns a list into maps.
-    pub(crate) fn become_many(&mut self, sizes: &mut Sizes) -> &mut Many {
+    pub(crate) fn become_many(&mut self, sizes: &mut Sizes) {
         let slots = match std::mem::replace(self, Fields::new()) {
             Fields::One(slot) => vec![slot],
             Fields::Few(slots) => slots,
-            Fields::Many(many) => {
-                *self = Fields::Many(many);
-                Vec::new()
+            other => {
+                *self = other;
+                return;
             }
         };
-        if !matches!(self, Fields::Many(_)) {
-            *self = Fields::Many(Box::new(Many::from_slots(slots, sizes)));
-        }
-        match self {
-            Fields::Many(many) => many,
-            Fields::One(_) | Fields::Few(_) => unreachable!("the line above made it so"),
-        }
+        *self = Fields::Many(Box::new(Many::from_slots(slots, sizes)));
     }
 
-    /// Live fields from `low` to `high` in order.
+    /// Live fields from `low` to `high` in order, with their encoded values.
     pub(crate) fn live_range<'a>(
         &'a self,
         low: &'a [u8],
         high: Option<&'a [u8]>,
-    ) -> Box<dyn Iterator<Item = (&'a [u8], &'a Value)> + 'a> {
+    ) -> Box<dyn Iterator<Item = (&'a [u8], &'a [u8])> + 'a> {
         let slots = match self {
             Fields::One(slot) => std::slice::from_ref(slot),
             Fields::Few(slots) => slots,
             Fields::Many(many) => {
                 let high = high.map_or(Bound::Unbounded, Bound::Excluded);
-                return Box::new(many.live_range(Bound::Included(low), high));
+                let range = many.live_range(Bound::Included(low), high);
+                return Box::new(range.map(|(name, value)| (name, value.encoded())));
             }
+            Fields::Ledger(ledger) => return Box::new(ledger.live_range(low, high).into_iter()),
         };
         let start = slots.partition_point(|slot| &*slot.name < low);
         let end = high.map_or(slots.len(), |high| slots.partition_point(|slot| &*slot.name < high));
         let slots = slots.get(start..end).unwrap_or_default();
-        Box::new(slots.iter().filter_map(|slot| slot.value.as_ref().map(|value| (&*slot.name, value))))
+        Box::new(slots.iter().filter_map(|slot| slot.value.as_ref().map(|value| (&*slot.name, value.encoded()))))
     }
 
     /// Whether any field in memory has a value.
@@ -218,6 +235,7 @@ impl Fields {
             Fields::One(slot) => slot.value.is_some(),
             Fields::Few(slots) => slots.iter().any(|slot| slot.value.is_some()),
             Fields::Many(many) => many.has_live(),
+            Fields::Ledger(ledger) => ledger.has_live(),
         }
     }
 
@@ -258,7 +276,7 @@ impl Fields {
             match self {
                 Fields::One(slot) if !keep(slot) => *self = Fields::new(),
                 Fields::Few(slots) => slots.retain(keep),
-                Fields::One(_) | Fields::Many(_) => {}
+                Fields::One(_) | Fields::Many(_) | Fields::Ledger(_) => {}
             }
         }
     }
@@ -282,7 +300,7 @@ impl Fields {
         match self {
             Fields::One(slot) => std::slice::from_mut(slot),
             Fields::Few(slots) => slots,
-            Fields::Many(_) => &mut [],
+            Fields::Many(_) | Fields::Ledger(_) => &mut [],
         }
     }
 
@@ -292,6 +310,7 @@ impl Fields {
             Fields::One(slot) => field_bytes(&slot.name, slot.value.as_ref()),
             Fields::Few(slots) => slots.iter().map(|slot| field_bytes(&slot.name, slot.value.as_ref())).sum(),
             Fields::Many(many) => many.resident_bytes(),
+            Fields::Ledger(ledger) => ledger.resident_bytes(),
         }
     }
 }

@@ -134,10 +134,10 @@ impl Open {
         self.commit(batch, shard, chunk)
     }
 
-    /// Writes the rows as a table: they are in order, as all rows of a flush are.
+    /// Writes the rows as a table, for which they have to be in order.
     fn write_table(&self, shard: ShardId, chunk: &FlushChunk) -> fjall::Result<()> {
         let mut table = self.rows.start_ingestion()?;
-        for (row, value) in chunk.rows() {
+        for (row, value) in chunk.ordered_rows() {
             match value {
                 Some(value) => table.write(row, value)?,
                 None => table.write_tombstone(row)?,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use millrace_base::Lsn;
 
 use crate::fields::Fields;
+use crate::ledger::Place;
 use crate::many::Names;
 use crate::row::successor;
 use crate::store::DIRTY_INDEX_BYTES;
@@ -39,8 +40,14 @@ struct Inside {
     index: u32,
     /// Its last write when the walk came to it: what is written later may miss its chunk.
     last_write: Lsn,
-    /// The fields still to be taken.
-    names: Names,
+    rest: Rest,
+}
+
+/// The fields still to be taken.
+enum Rest {
+    Names(Names),
+    /// Those of a ledger up to here.
+    Until(Place),
 }
 
 /// What a chunk took.
@@ -51,6 +58,8 @@ pub(crate) struct Taken {
     entities: VecDeque<(u32, Lsn)>,
     /// Fields taken of large entities.
     names: Vec<(u32, Vec<Box<[u8]>>)>,
+    /// Up to where fields were taken of a ledger.
+    ledgers: VecDeque<(u32, Place)>,
 }
 
 /// Entities looked up at a time.
@@ -99,7 +108,13 @@ impl Store {
         }
         let mut chunk = FlushChunk::new(self.next_chunk, self.lsn);
         self.next_chunk += 1;
-        let taken = Taken { number: chunk.number, advances_to: None, entities: VecDeque::new(), names: Vec::new() };
+        let taken = Taken {
+            number: chunk.number,
+            advances_to: None,
+            entities: VecDeque::new(),
+            names: Vec::new(),
+            ledgers: VecDeque::new(),
+        };
         self.flush.as_mut()?.in_flight.push_back(taken);
         self.extend_flush_chunk(&mut chunk, max_bytes);
         Some(chunk)
@@ -170,7 +185,12 @@ impl Store {
     fn take_entity(&mut self, index: u32, flush: &mut Flush, chunk: &mut FlushChunk, taken: &mut Taken) {
         let entity = &mut self.entities[index];
         if let Fields::Many(many) = &mut entity.fields {
-            flush.inside = Some(Inside { index, last_write: entity.last_write, names: many.start_taking() });
+            let rest = Rest::Names(many.start_taking());
+            flush.inside = Some(Inside { index, last_write: entity.last_write, rest });
+            return;
+        }
+        if let Fields::Ledger(ledger) = &entity.fields {
+            flush.inside = Some(Inside { index, last_write: entity.last_write, rest: Rest::Until(ledger.end()) });
             return;
         }
         let (shard, key) = (self.shard, &entity.key);
@@ -179,20 +199,35 @@ impl Store {
     }
 
     fn take_many(&mut self, flush: &mut Flush, chunk: &mut FlushChunk, taken: &mut Taken, limit: usize) {
-        let Some(Inside { index, last_write, mut names }) = flush.inside.take() else { return };
+        let Some(Inside { index, last_write, mut rest }) = flush.inside.take() else { return };
+        let shard = self.shard;
         let entity = &mut self.entities[index];
-        let Fields::Many(many) = &mut entity.fields else { return };
-        let mut taken_names = Vec::new();
-        while chunk.size_bytes() + chunk.row_count() * ROW_BYTES < limit {
-            let Some(name) = names.pop_first() else { break };
-            many.take(&name, |value| chunk.push(self.shard, &entity.key, &name, value.map(|value| value.encoded())));
-            taken_names.push(name);
+        let has_room = |chunk: &FlushChunk| chunk.size_bytes() + chunk.row_count() * ROW_BYTES < limit;
+        let mut is_done = false;
+        match (&mut entity.fields, &mut rest) {
+            (Fields::Many(many), Rest::Names(names)) => {
+                let mut taken_names = Vec::new();
+                while has_room(chunk) {
+                    let Some(name) = names.pop_first() else { break };
+                    many.take(&name, |value| chunk.push(shard, &entity.key, &name, value.map(|value| value.encoded())));
+                    taken_names.push(name);
+                }
+                taken.names.push((index, taken_names));
+                is_done = names.is_empty();
+            }
+            (Fields::Ledger(ledger), Rest::Until(end)) => {
+                while has_room(chunk) && !is_done {
+                    is_done =
+                        !ledger.take_next(*end, |name, value| chunk.push_unordered(shard, &entity.key, name, value));
+                }
+                taken.ledgers.push_back((index, ledger.taken()));
+            }
+            _ => return,
         }
-        taken.names.push((index, taken_names));
-        if names.is_empty() {
+        if is_done {
             taken.entities.push_back((index, last_write));
         } else {
-            flush.inside = Some(Inside { index, last_write, names });
+            flush.inside = Some(Inside { index, last_write, rest });
         }
     }
 
@@ -229,13 +264,21 @@ impl Store {
                     taken.names.pop();
                 }
             }
+            while let Some((index, place)) = taken.ledgers.front().copied().filter(|_| left > 0) {
+                if let Fields::Ledger(ledger) = &mut self.entities[index].fields
+                    && !ledger.confirm(place, &mut left, &mut self.sizes)
+                {
+                    break;
+                }
+                taken.ledgers.pop_front();
+            }
             // In the order they were taken: neighbours in the index and in memory.
             while let Some((index, last_write)) = taken.entities.front().copied().filter(|_| left > 0) {
                 taken.entities.pop_front();
                 self.settle_entity(index, last_write);
                 left -= 1;
             }
-            if !taken.entities.is_empty() || !taken.names.is_empty() {
+            if !taken.entities.is_empty() || !taken.names.is_empty() || !taken.ledgers.is_empty() {
                 self.written.push_front(taken);
                 return true;
             }
@@ -266,9 +309,20 @@ impl Store {
             for (index, names) in taken.names {
                 self.revert_names(index, names);
             }
+            for (index, _) in taken.ledgers {
+                self.revert_ledger(index);
+            }
         }
-        if let Some(Inside { index, names, .. }) = flush.inside {
-            self.revert_names(index, names);
+        match flush.inside {
+            Some(Inside { index, rest: Rest::Names(names), .. }) => self.revert_names(index, names),
+            Some(Inside { index, rest: Rest::Until(_), .. }) => self.revert_ledger(index),
+            None => {}
+        }
+    }
+
+    fn revert_ledger(&mut self, index: u32) {
+        if let Fields::Ledger(ledger) = &mut self.entities[index].fields {
+            ledger.revert();
         }
     }
 

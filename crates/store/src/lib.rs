@@ -9,8 +9,8 @@
 //! entity; the checkpoint never holds a write that the log could lose, as long as the driver obeys
 //! [`FlushChunk::needs_durable`]. Must not know the network, the log's files, or time.
 //!
-//! Reading order: `checkpoint` (what is below), `fields` (one entity), `store` (reads and writes),
-//! `scan`, `flush`, `evict`. The argument why recovery is right is in `docs/internals/store.md`.
+//! Reading order: `checkpoint` (what is below), `fields` (one entity; `many`, `ledger`), `store` (reads
+//! and writes), `scan`, `flush`, `evict`. The argument why recovery is right is in `docs/internals/store.md`.
 
 mod arena;
 mod checkpoint;
@@ -20,6 +20,7 @@ mod evict;
 mod fields;
 mod fjall_checkpoint;
 mod flush;
+mod ledger;
 mod many;
 mod row;
 mod scan;
@@ -28,5 +29,5 @@ mod store;
 pub use checkpoint::{Checkpoint, FlushChunk, MemoryCheckpoint, RowVisitor};
 pub use error::StoreError;
 pub use fjall_checkpoint::FjallCheckpoint;
-pub use scan::FieldRow;
+pub use scan::{FieldRow, RowPage};
 pub use store::Store;

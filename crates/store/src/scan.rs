@@ -4,10 +4,11 @@ use std::ops::{Bound, ControlFlow};
 
 use millrace_base::{EntityKey, Lsn, Value};
 
-use crate::fields::{Fields, Lookup};
+use crate::fields::Fields;
+use crate::ledger::Held;
 use crate::row::{SHARD_BYTES, entity_of, prefix_end, row_key, successor};
 use crate::store::{Residency, damaged_row, upper};
-use crate::{Store, StoreError};
+use crate::{RowVisitor, Store, StoreError};
 
 /// Rows of one entity that a scan of entities steps over before it seeks to the next entity: a
 /// seek costs about as much as this many steps.
@@ -18,6 +19,15 @@ const STEPS_WORTH_A_HOLE: usize = 16;
 
 /// A field's name and value.
 pub type FieldRow = (Box<[u8]>, Value);
+
+/// Some of an entity's rows, as its fields are now.
+#[derive(Debug, Default)]
+pub struct RowPage {
+    /// Those that are not deleted.
+    pub fields: Vec<FieldRow>,
+    /// The last row looked at, unless there are no more.
+    pub last: Option<Box<[u8]>>,
+}
 
 /// What one pass over an entity's rows found.
 struct Rows {
@@ -122,19 +132,69 @@ impl Store {
         self.checkpoint.scan(Bound::Included(&from), upper(to.as_deref()), &mut |row, encoded| {
             let name = row.get(prefix.len()..).unwrap_or_default();
             gathered_bytes += row_bytes(name, encoded);
-            match entity.fields.lookup(name) {
-                Lookup::Missing => match Value::from_encoded(encoded) {
+            match entity.fields.held(name) {
+                Held::Missing => match Value::from_encoded(encoded) {
                     Some(value) => rows.found.push((name.into(), value)),
                     None => damaged = Some(damaged_row(row)),
                 },
                 // The first row that memory has a newer value for ends a hole like any other.
-                Lookup::Live(_) => {}
-                Lookup::Dead => rows.hidden += 1,
+                Held::Live(_) => {}
+                Held::Dead => rows.hidden += 1,
             }
             let is_enough = rows.found.len() >= bounds.rows || gathered_bytes > bounds.bytes;
             if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         damaged.map_or(Ok(rows), Err)
+    }
+
+    /// Shows `visit` what memory holds of the ledger `entity` in the order it was written, with encoded
+    /// values, from where the last visit ended, but no more than `limit` records. What `visit` breaks
+    /// at it sees again the next time. What has been evicted, or lay in the checkpoint at the start, is
+    /// not seen: see [`Store::scan_rows`].
+    pub fn visit_ledger(&mut self, entity: &EntityKey, limit: usize, visit: &mut RowVisitor<'_>) {
+        if let Some(index) = self.find(entity.as_bytes())
+            && let Fields::Ledger(ledger) = &mut self.entities[index].fields
+        {
+            ledger.visit(limit, visit);
+        }
+    }
+
+    /// The fields of `entity` among up to `limit` of its rows in the checkpoint, in order from behind
+    /// `after` on, as they are now; and where to go on, unless those were the last. Fields that no
+    /// flush has written yet are not among them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the checkpoint cannot be read.
+    pub fn scan_rows(&self, entity: &EntityKey, after: Option<&[u8]>, limit: usize) -> Result<RowPage, StoreError> {
+        let (mut page, mut count) = (RowPage::default(), 0);
+        if self.checkpoint_empty || limit == 0 {
+            return Ok(page);
+        }
+        let held = self.find(entity.as_bytes()).map(|index| &self.entities[index].fields);
+        let prefix = row_key(self.shard, entity.as_bytes(), b"");
+        let from = row_key(self.shard, entity.as_bytes(), &low_bound(b"", after));
+        let to = prefix_end(&prefix);
+        let mut damaged = None;
+        self.checkpoint.scan(Bound::Included(&from), upper(to.as_deref()), &mut |row, encoded| {
+            let name = row.get(prefix.len()..).unwrap_or_default();
+            let current = match held.map_or(Held::Missing, |fields| fields.held(name)) {
+                Held::Live(newer) => Some(newer),
+                Held::Missing => Some(encoded),
+                Held::Dead => None,
+            };
+            match current.map(Value::from_encoded) {
+                Some(Some(value)) => page.fields.push((name.into(), value)),
+                Some(None) => damaged = Some(damaged_row(row)),
+                None => {}
+            }
+            count += 1;
+            if count < limit {
+                return ControlFlow::Continue(());
+            }
+            page.last = Some(name.into());
+            ControlFlow::Break(())
+        })?;
+        damaged.map_or(Ok(page), Err)
     }
 
     /// Up to `limit` entities in order that have a field: those whose key starts with `prefix`
@@ -284,7 +344,7 @@ fn low_bound(prefix: &[u8], after: Option<&[u8]>) -> Vec<u8> {
 /// The first `limit` of two sorted streams without common names.
 fn merge<'a>(
     rows: Vec<FieldRow>,
-    live: impl Iterator<Item = (&'a [u8], &'a Value)>,
+    live: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     bounds: Bounds,
 ) -> (Vec<FieldRow>, bool) {
     let mut rows = rows.into_iter().peekable();
@@ -296,7 +356,11 @@ fn merge<'a>(
             (Some((row, _)), Some((name, _))) => &**row < *name,
             (row, _) => row.is_some(),
         };
-        let next = if take_row { rows.next() } else { live.next().map(|(name, value)| (name.into(), value.clone())) };
+        let next = if take_row {
+            rows.next()
+        } else {
+            live.next().and_then(|(name, encoded)| Some((name.into(), Value::from_encoded(encoded)?)))
+        };
         let Some((name, value)) = next else { break };
         bytes += row_bytes(&name, value.encoded());
         merged.push((name, value));

@@ -15,6 +15,7 @@ use crate::arena::Arena;
 use crate::dirty::DirtyIndex;
 use crate::fields::{FieldName, Fields, Lookup, Sizes};
 use crate::flush::{Flush, Taken};
+use crate::ledger::{Held, Ledger, is_ledger};
 use crate::row::{SHARD_BYTES, prefix_end, row_key};
 use crate::{Checkpoint, StoreError};
 
@@ -94,6 +95,10 @@ pub struct Store {
     pub(crate) clock_hand: u32,
     /// Kept by `replay` between entries for its memory only.
     found: Vec<Option<u32>>,
+    /// Where the ledger is, if it is in memory: it is looked for with every request that has a key.
+    ledger: Option<u32>,
+    /// What was last read of the ledger, which holds no values that could be lent.
+    read: Option<Value>,
 }
 
 impl Store {
@@ -129,6 +134,8 @@ impl Store {
             next_chunk: 0,
             clock_hand: 0,
             found: Vec::new(),
+            ledger: None,
+            read: None,
         })
     }
 
@@ -187,6 +194,10 @@ impl Store {
     /// [`StoreError`] when the checkpoint had to be read and could not be.
     pub fn get(&mut self, entity: &EntityKey, field: &[u8]) -> Result<Option<&Value>, StoreError> {
         let Some(index) = self.touch(entity.as_bytes()) else { return Ok(None) };
+        if matches!(self.entities[index].fields, Fields::Ledger(_)) {
+            self.read = self.read_ledger(index, field)?;
+            return Ok(self.read.as_ref());
+        }
         if matches!(self.entities[index].fields.lookup(field), Lookup::Missing) {
             if self.entities[index].residency == Residency::Unknown {
                 self.load(index)?;
@@ -288,6 +299,9 @@ impl Store {
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
+        if is_ledger(key) {
+            return self.ledger;
+        }
         let hash = self.hash(key);
         let is_it = |located: &Located| located.hash == hash && *self.entities[located.index].key == *key;
         self.located.find(Located::table_hash(hash), is_it).map(|located| located.index)
@@ -305,9 +319,12 @@ impl Store {
 
     fn insert(&mut self, key: &[u8]) -> u32 {
         let residency = if self.checkpoint_empty { Residency::Complete } else { Residency::Unknown };
-        let entity =
-            Entity { key: key.into(), last_write: Lsn::ZERO, fields: Fields::new(), residency, referenced: true };
+        let fields = if is_ledger(key) { Fields::Ledger(Box::new(Ledger::new(self.hash_seed))) } else { Fields::new() };
+        let entity = Entity { key: key.into(), last_write: Lsn::ZERO, fields, residency, referenced: true };
         let index = self.entities.insert(entity);
+        if is_ledger(key) {
+            self.ledger = Some(index);
+        }
         let hash = self.hash(key);
         let table_hash = |located: &Located| Located::table_hash(located.hash);
         self.located.insert_unique(Located::table_hash(hash), Located { hash, index }, table_hash);
@@ -320,6 +337,7 @@ impl Store {
         let Some(entity) = self.entities.remove(index) else { return };
         debug_assert_eq!(entity.last_write, Lsn::ZERO, "only clean entities are forgotten");
         self.sizes.resident -= entity_bytes(&entity.key) + entity.fields.resident_bytes();
+        self.ledger = self.ledger.filter(|ledger| *ledger != index);
         let hash = Located::table_hash(self.hash(&entity.key));
         if let Ok(found) = self.located.find_entry(hash, |located| located.index == index) {
             found.remove();
@@ -331,6 +349,15 @@ impl Store {
         let entity = &mut self.entities[index];
         let prefix = row_key(self.shard, &entity.key, b"");
         let end = prefix_end(&prefix);
+        if let Fields::Ledger(_) = entity.fields {
+            let mut residency = Residency::Complete;
+            self.checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |_, _| {
+                residency = Residency::Partial;
+                ControlFlow::Break(())
+            })?;
+            entity.residency = residency;
+            return Ok(());
+        }
         let mut rows: Vec<(Box<[u8]>, Value)> = Vec::new();
         let mut bytes = 0;
         let mut small = true;
@@ -363,6 +390,25 @@ impl Store {
             entity.fields.become_many(&mut self.sizes);
         }
         Ok(())
+    }
+
+    /// A field of the ledger. What is read from the checkpoint is not kept: it is asked for again
+    /// only by those who repeat themselves.
+    fn read_ledger(&mut self, index: u32, field: &[u8]) -> Result<Option<Value>, StoreError> {
+        match self.entities[index].fields.held(field) {
+            Held::Live(encoded) => return Ok(Value::from_encoded(encoded)),
+            Held::Dead => return Ok(None),
+            Held::Missing => {}
+        }
+        if self.entities[index].residency == Residency::Unknown {
+            self.load(index)?;
+        }
+        if self.entities[index].residency == Residency::Complete {
+            return Ok(None);
+        }
+        let row = row_key(self.shard, &self.entities[index].key, field);
+        let encoded = self.checkpoint.get(&row)?;
+        encoded.map(|encoded| Value::from_encoded(&encoded).ok_or_else(|| damaged_row(&row))).transpose()
     }
 
     fn load_field(&mut self, index: u32, field: &[u8]) -> Result<(), StoreError> {

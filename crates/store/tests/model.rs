@@ -70,16 +70,16 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let write = || (0..8u8, 0..12u8, proptest::option::weighted(0.6, any::<u8>()));
+    let write = || (0..9u8, 0..12u8, proptest::option::weighted(0.6, any::<u8>()));
     prop_oneof![
         6 => proptest::collection::vec(write(), 1..5).prop_map(Step::Commit),
         2 => (0..3u8, 0..100u8, 0..150u8, proptest::option::weighted(0.7, any::<u8>()))
             .prop_map(|(entity, start, count, value)| Step::Bulk { entity, start, count, value }),
         2 => (0..3u8, 1..60u8).prop_map(|(entity, count)| Step::Drain { entity, count }),
-        4 => (0..8u8, 0..200u8).prop_map(|(entity, field)| Step::Get { entity, field }),
-        4 => (0..8u8, any::<bool>(), proptest::option::of(0..200u8), 0..200u8)
+        4 => (0..9u8, 0..200u8).prop_map(|(entity, field)| Step::Get { entity, field }),
+        4 => (0..9u8, any::<bool>(), proptest::option::of(0..200u8), 0..200u8)
             .prop_map(|(entity, prefix, after, limit)| Step::ScanFields { entity, prefix, after, limit }),
-        3 => (proptest::option::of(0..8u8), 0..9u8).prop_map(|(after, limit)| Step::ScanEntities { after, limit }),
+        3 => (proptest::option::of(0..9u8), 0..10u8).prop_map(|(after, limit)| Step::ScanEntities { after, limit }),
         3 => Just(Step::Begin),
         4 => (1..3000u16).prop_map(Step::Take),
         2 => (1..3000u16).prop_map(Step::Extend),
@@ -97,7 +97,12 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn entity(number: u8) -> EntityKey {
     // Keys that extend each other and hold the bytes the encoding escapes.
-    let key: &[u8] = [&b"a"[..], b"a\0", b"a\0\xFF", b"ab", b"b", b"", b"\xFF", b"\xFF\xFF"][usize::from(number)];
+    // The third is the shard's outcomes, a ledger.
+    let keys = [&b"a"[..], b"a\0", b"", b"ab", b"b", b"", b"\xFF", b"\xFF\xFF", b"a\0\xFF"];
+    let key: &[u8] = keys[usize::from(number)];
+    if number == 2 {
+        return EntityKey::internal("outcome", key);
+    }
     EntityKey::new(&Name::new("app").expect("valid"), &Name::new("service").expect("valid"), key)
 }
 
@@ -266,7 +271,7 @@ impl World {
 
     fn check_all(&mut self) {
         self.check_entities(None, 100);
-        for number in 0..8 {
+        for number in 0..9 {
             let entity = entity(number);
             let last = self.last_write.get(&entity).copied().unwrap_or_default();
             let reported = self.store.entity_lsn(&entity);
@@ -276,7 +281,26 @@ impl World {
             );
             self.check_scan(&entity, b"", None, 1000);
         }
+        self.check_rows(&entity(2));
         assert!(self.store.dirty_bytes() <= self.store.resident_bytes());
+    }
+
+    /// What is read of the rows, page by page, is what the fields are now; with nothing unflushed all of them.
+    fn check_rows(&mut self, entity: &EntityKey) {
+        let expected = self.expected_fields(entity, b"", None, 1000);
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.store.scan_rows(entity, after.as_deref(), 7).expect("reads");
+            found.extend(page.fields);
+            after = page.last;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert!(found.iter().all(|row| expected.contains(row)));
+        if self.store.entity_lsn(entity) == Lsn::ZERO {
+            assert_eq!(found, expected);
+        }
     }
 
     fn take(&mut self, step: Step) {
@@ -414,6 +438,32 @@ fn a_field_written_again_is_not_taken_for_the_one_confirmed_before() {
     world.store.settle(usize::MAX);
     world.fail_oldest(Failure::NotWritten);
     world.finish();
+}
+
+#[test]
+fn a_chunk_of_a_ledger_becomes_a_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = Arc::new(FjallCheckpoint::open(folder.path(), 1 << 20).expect("opens"));
+    let mut world = World::new(checkpoint);
+    // In no order, some written twice and some deleted, and more than a memtable is used for.
+    let name = |number: u32| number.wrapping_mul(0x9E37_79B1).to_be_bytes();
+    let write = |number: u32, content: Option<u8>| Write {
+        entity: entity(2),
+        field: name(number).as_slice().into(),
+        value: content.map(|content| Value::new(ValueKind::Bytes, &[content; 100])),
+    };
+    world.commit((0..30_000).map(|number| write(number, Some(1))).collect());
+    world.commit((0..9_000).map(|number| write(number * 3, (number % 2 == 0).then_some(2))).collect());
+    world.store.begin_flush();
+    let chunk = world.store.next_flush_chunk(64 << 20).expect("there is something");
+    assert!(chunk.size_bytes() > 2 << 20);
+    world.out.push_back(chunk);
+    world.write_oldest();
+    while world.store.settle(1000) {}
+    world.store.evict(0);
+    assert_eq!(world.store.resident_bytes(), 0);
+    let expected = world.expected_fields(&entity(2), b"", None, usize::MAX);
+    assert_eq!(world.store.scan_fields(&entity(2), b"", None, usize::MAX), Ok(expected));
 }
 
 #[test]

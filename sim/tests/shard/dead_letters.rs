@@ -49,6 +49,7 @@ fn dead_letters_are_listed_tried_again_and_dropped() {
     rig.make_durable();
     let ids: Vec<_> = sent.into_iter().map(|token| rig.sent(token)).collect();
     fail_for_good(&mut rig);
+    assert_eq!(rig.core.with(ShardId(0), |shard, _| (shard.dead_letters(), shard.failed_attempts())), (5, 5 * 16));
     let (first, has_more) = letters(&mut rig, 0, None, 3);
     assert_eq!((first.len(), has_more), (3, true));
     let (rest, has_more) = letters(&mut rig, 0, first.last().map(|field| &**field), 3);
@@ -59,12 +60,13 @@ fn dead_letters_are_listed_tried_again_and_dropped() {
         assert_eq!(rig.reply(token), Some(&Ok(Reply::Done)));
     }
     rig.crash();
+    assert_eq!(rig.letters(0), 2);
     rig.run_to_rest();
     assert_eq!(rig.field("note", "b", "n"), json!(3), "each of them once");
     for field in &rest {
         end(&mut rig, field, false);
     }
-    assert_eq!((rig.bookkeeping_rows("dead"), rig.bookkeeping_rows("inbox")), (0, 0));
+    assert_eq!((rig.bookkeeping_rows("dead"), rig.bookkeeping_rows("inbox"), rig.letters(0)), (0, 0, 0));
     let done = ids.iter().filter(|id| matches!(rig.outcome(**id), OutcomeResult::Value(_))).count();
     assert_eq!(done, 3, "who sent them finds the new outcome under the old id");
     rig.assert_at_rest();
@@ -108,4 +110,5 @@ fn a_message_from_another_shard_that_fails_for_good_stays_where_it_arrived() {
     rig.run_to_rest();
     fail_for_good(&mut rig);
     assert_eq!((letters(&mut rig, 0, None, 9).0.len(), letters(&mut rig, 1, None, 9).0.len()), (0, 1));
+    assert_eq!((rig.letters(0), rig.letters(1)), (0, 1));
 }

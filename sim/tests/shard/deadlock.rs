@@ -108,6 +108,24 @@ fn two_that_want_what_the_other_has_are_both_done() {
 }
 
 #[test]
+fn parallel_calls_wait_together_for_the_first_entity() {
+    let mut rig = Rig::new(1);
+    let older = rig.run("note", "a", s().add("n", 1).hash());
+    let add = |key| run("note", key, s().add("n", 10));
+    let waiting = rig.route(s().all([add("a"), add("b"), add("a")]), None);
+    let meanwhile = rig.run("note", "b", s().add("n", 1));
+    rig.make_durable();
+    assert_eq!(rig.value(meanwhile), json!(1), "who waits for its first entity holds nothing");
+    assert!(rig.reply(older).is_none() && rig.reply(waiting).is_none());
+    rig.finish_offload();
+    rig.run_to_rest();
+    assert!(rig.reply(waiting).is_some_and(Result::is_ok));
+    assert_eq!((rig.field("note", "a", "n"), rig.field("note", "b", "n")), (json!(21), json!(11)));
+    assert_eq!(restarts(&rig), 0);
+    rig.assert_at_rest();
+}
+
+#[test]
 fn the_oldest_never_starts_again() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);

@@ -122,6 +122,69 @@ fn outcomes_expire_and_are_collected() {
     rig.assert_at_rest();
 }
 
+/// 600 keyed calls whose outcomes are in the checkpoint and not in memory, by `forget`.
+fn outcomes_only_on_disk(forget: impl Fn(&mut Rig)) {
+    let mut rig = Rig::new(1);
+    for number in 0..600 {
+        rig.run_keyed("counter", "c", add(), &format!("k{number}"));
+    }
+    rig.checkpoint();
+    forget(&mut rig);
+    rig.run_keyed("counter", "c", add(), "new");
+    let kept = rig.run_keyed("counter", "c", add(), "k7");
+    let different = rig.run_keyed("counter", "c", add().get("n"), "k8");
+    rig.make_durable();
+    assert_eq!((rig.value(kept), rig.error(different)), (json!(8), ErrorCode::IdempotencyMismatch));
+    for _ in 0..59 {
+        rig.tick(1_000);
+    }
+    assert_eq!(rig.bookkeeping_rows("outcome"), 601, "nothing is forgotten before its time");
+    for _ in 0..40 {
+        rig.tick(1_000);
+    }
+    rig.make_durable();
+    assert_eq!(rig.bookkeeping_rows("outcome"), 0);
+    let again = rig.run_keyed("counter", "c", add(), "k7");
+    rig.make_durable();
+    assert_eq!(rig.value(again), json!(602));
+    rig.assert_at_rest();
+}
+
+#[test]
+fn outcomes_of_before_a_restart_are_found_and_collected() {
+    outcomes_only_on_disk(Rig::crash);
+}
+
+#[test]
+fn evicted_outcomes_are_found_and_collected() {
+    outcomes_only_on_disk(|rig| {
+        let store = rig.core.shards.get_mut(&ShardId(0)).expect("there").store();
+        store.evict(0);
+        assert_eq!(store.resident_bytes(), 0);
+    });
+}
+
+#[test]
+fn a_clock_that_jumps_ahead_and_back_keeps_no_outcome_for_ever() {
+    let mut rig = Rig::new(1);
+    let now = rig.core.now;
+    rig.core.now = now.plus(10_000_000);
+    rig.run_keyed("counter", "c", add(), "k1");
+    rig.core.now = now;
+    rig.run_keyed("counter", "c", add(), "k2");
+    rig.checkpoint();
+    for _ in 0..62 {
+        rig.tick(1_000);
+    }
+    assert_eq!(rig.bookkeeping_rows("outcome"), 1, "one made ahead of time does not hold up those behind it");
+    rig.tick(10_000_000);
+    for _ in 0..40 {
+        rig.tick(1_000);
+    }
+    rig.make_durable();
+    assert_eq!(rig.bookkeeping_rows("outcome"), 0);
+}
+
 #[test]
 fn a_query_keeps_no_outcome() {
     let mut rig = Rig::new(1);
@@ -140,7 +203,9 @@ fn a_repeated_send_gets_the_first_id() {
     rig.make_durable();
     assert_eq!(rig.sent(first), rig.sent(second));
     let called = rig.run_keyed("counter", "c", add(), "k");
+    let later = rig.send(target, add(), 1_000, Some("k"));
     rig.make_durable();
     assert_eq!(rig.error(called), ErrorCode::IdempotencyMismatch);
+    assert_eq!(rig.error(later), ErrorCode::IdempotencyMismatch, "another delay is another request");
     assert_eq!(rig.field("counter", "c", "n"), json!(1));
 }

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use millrace_shard::{PeerBody, PeerMessage, ToBranch, ToHome};
+use millrace_shard::{PeerBody, PeerMessage, ToBranch, ToHome, Token};
 
 use crate::*;
 
@@ -367,5 +367,49 @@ fn a_branch_that_was_begun_twice_speaks_with_one_voice() {
     for key in [&here, &there, &other] {
         assert_eq!(rig.field("note", key, "n"), json!(1));
     }
+    rig.assert_at_rest();
+}
+
+/// `here` calls `other` and `there` in the second shard, whose branch takes both calls and ends.
+/// Before anything of that is heard, a second copy of the first call begins another branch, which
+/// speaks first and never hears of the second call.
+fn begun_again_without_its_second_call(rig: &mut Rig, there: Script) -> Token {
+    let keys = [rig.key_in(1, "c"), rig.key_in(1, "b")];
+    let here = rig.key_in(0, "a");
+    let token = rig.run("note", &here, add().all([run("note", &keys[0], add()), run("note", &keys[1], there)]));
+    let again = rig.peers.front().cloned().expect("the first call");
+    rig.carry_peer();
+    rig.carry_peer();
+    let late = std::mem::take(&mut rig.peers);
+    let has_ended = |message: &PeerMessage| match &message.body {
+        PeerBody::ToHome(_, said) => matches!(said.message, ToHome::Died { .. } | ToHome::Failed(_)),
+        _ => false,
+    };
+    assert!(late.iter().any(|(_, message)| has_ended(message)));
+    rig.peer(again.0, again.1);
+    rig.carry_peer();
+    rig.peers.extend(late);
+    token
+}
+
+#[test]
+fn what_a_branch_that_died_had_taken_is_not_waited_for_when_another_speaks_first() {
+    let mut rig = Rig::new(2);
+    let there = rig.key_in(1, "b");
+    rig.run("note", &there, s().hash());
+    let token = begun_again_without_its_second_call(&mut rig, add());
+    rig.settle();
+    assert_eq!(rig.value(token), json!([1, 1]));
+    assert_eq!(rig.core.shards.values().map(millrace_shard::Shard::restarts).sum::<u64>(), 1);
+    rig.assert_at_rest();
+}
+
+#[test]
+fn what_a_branch_that_failed_had_taken_is_not_waited_for_when_another_speaks_first() {
+    let mut rig = Rig::new(2);
+    let unseen = run("note", &rig.key_in(1, "x"), s().fail("unseen"));
+    let token = begun_again_without_its_second_call(&mut rig, s().start(unseen));
+    rig.settle();
+    assert_eq!(rig.error(token), ErrorCode::FunctionFailed);
     rig.assert_at_rest();
 }

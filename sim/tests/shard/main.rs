@@ -19,6 +19,7 @@ mod signals;
 mod stopped;
 mod take_back;
 mod transactions;
+mod waiting;
 mod workflow_crashes;
 mod workflows;
 

@@ -65,22 +65,6 @@ fn that_a_workflow_has_ended_is_not_told_before_it_is_durable() {
 }
 
 #[test]
-fn a_signal_to_what_has_not_begun_is_refused_or_kept_but_never_lost() {
-    let mut rig = Rig::new(1);
-    let sent = rig.send(("note", "a", "flow"), taker(1), 5_000, None);
-    rig.make_durable();
-    let id = rig.sent(sent);
-    let early = rig.signal(id, "go", "1", None);
-    assert_eq!(rig.error(early), ErrorCode::Overloaded, "try again");
-    let cancelled = rig.cancel(id);
-    assert_eq!(rig.error(cancelled), ErrorCode::Overloaded, "try again");
-    rig.tick(5_000);
-    rig.signal(id, "go", "1", None);
-    rig.make_durable();
-    assert_eq!(rig.field("counter", "taken", "n"), json!(1));
-}
-
-#[test]
 fn a_signal_right_after_a_start_is_not_lost() {
     // More workflows than are taken up in one input.
     let mut rig = Rig::new(1);

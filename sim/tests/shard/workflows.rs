@@ -3,6 +3,7 @@
 
 use millrace_base::{Error, UnixMillis, limits};
 use millrace_func::Limits;
+use millrace_shard::Token;
 use millrace_sim::rig::APP;
 
 use crate::*;
@@ -288,6 +289,19 @@ fn a_compensation_that_fails_is_tried_again_and_then_told_of() {
         rig.tick(30_000);
     }
     assert!(error_of(&mut rig, id).message.contains("2 of its compensations failed"));
+    rig.assert_no_leftovers();
+    // They wait among the dead letters, where they can be made again.
+    assert_eq!(rig.letters(0), 3);
+    rig.crash();
+    assert_eq!(rig.letters(0), 3, "one of the first workflow, two of the second");
+    rig.run("counter", "gate", s().set("n", 1));
+    for (index, (field, _)) in rig.rows(0, "dead").into_iter().enumerate() {
+        let token = Token(1 << 60 | index as u64);
+        rig.core.with(ShardId(0), |shard, world| shard.end_dead_letter(token, &field, true, world));
+    }
+    rig.make_durable();
+    assert_eq!(rig.field("counter", "a", "undone"), json!(2), "once for each workflow");
+    assert_eq!((rig.letters(0), rig.bookkeeping_rows("dead")), (0, 0), "what is refused again is given up");
     rig.assert_no_leftovers();
 }
 

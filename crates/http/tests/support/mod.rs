@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Error, ErrorCode, Health, Invocation, InvocationStatus,
-    InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest, RouteReply, RouteRequest,
-    SendRequest, StateReply, StateRequest, SystemApp, Target, WorkflowState,
+    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Error, ErrorCode, Health, Invocation,
+    InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest,
+    RouteReply, RouteRequest, SendRequest, StateReply, StateRequest, SystemApp, Target, WorkflowState,
 };
 use millrace_http::{Front, Options, Timeouts, serve};
 use prometheus_client::registry::Registry;
@@ -70,7 +70,8 @@ fn workflow(id: &str, status: InvocationStatus) -> Invocation {
         workflow: Some(WorkflowState {
             target: mock_target(b"ann"),
             input: Bytes::from_static(b"{\"room\": 7}"),
-            began_ms: 1_700_000_000_000,
+            began_ms: Some(1_700_000_000_000),
+            due_ms: None,
             journal: vec![
                 step(1, "call", "room/7/hold", Err(refused)),
                 step(3, "step", "choose", Ok(Bytes::from_static(b"[8]"))),
@@ -278,14 +279,14 @@ impl Backend for MockBackend {
         }
     }
 
-    async fn deploy(&self, who: &Principal, app: &str, files: Vec<AppFile>) -> Result<AppInfo, Error> {
+    async fn deploy(&self, who: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
         if !who.may(Permission::Deploy) {
             return Err(Error::new(ErrorCode::Forbidden, "not you"));
         }
         let mut deployed = self.shared.deployed.lock().expect("no panic");
         deployed.push((app.to_owned(), files));
-        let version = deployed.iter().filter(|(name, _)| name == app).count() as u64;
-        Ok(AppInfo { name: app.to_owned(), version, services: Vec::new() })
+        let is_new = deployed.iter().filter(|(name, _)| name == app).count() == 1;
+        Ok(Deployed { app: AppInfo { name: app.to_owned(), version: 0xabc, services: Vec::new() }, is_new })
     }
 
     async fn remove_app(&self, who: &Principal, app: &str) -> Result<(), Error> {

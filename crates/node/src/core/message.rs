@@ -34,6 +34,14 @@ pub(crate) enum Job {
 pub(crate) type Question = Box<dyn FnOnce(&mut Shard, Token, &mut World<'_>) + Send>;
 
 impl Job {
+    /// The shard it is for, unless it is a route.
+    pub(crate) fn shard(&self) -> Option<ShardId> {
+        match self {
+            Job::Invoke(shard, _) | Job::Send { shard, .. } | Job::Ask { shard, .. } => Some(*shard),
+            Job::Route(_) => None,
+        }
+    }
+
     fn info(&mut self) -> Option<&mut RequestInfo> {
         match self {
             Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.info),

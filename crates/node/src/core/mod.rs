@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, RwLock};
 
 use millrace_api::SystemApp;
-use millrace_base::{Lsn, ShardId, UnixMillis};
+use millrace_base::{Error, ErrorCode, Lsn, ShardId, UnixMillis};
 use millrace_func::{Engine, Fetcher};
 use millrace_io::Clock;
 use millrace_log::{Batch, Committer, Segments};
@@ -267,6 +267,13 @@ impl Core {
             // Not even its bookkeeping works: without it nothing can be asked of it any more.
             tracing::error!(shard = id.0, reason, "the stopped shard is dropped");
             self.shards[usize::from(id.0)] = None;
+        }
+        // The shard answers everything it knows of when it stops. What it was at when it broke, it knows
+        // no more.
+        for token in self.slots.unanswered_by(id) {
+            let message = "the shard broke at this call and stopped; the call may or may not have taken effect, repeat \
+                           it with its Idempotency-Key after a restart";
+            self.answer(token, Err(Error::new(ErrorCode::Internal, message)));
         }
     }
 }

@@ -40,10 +40,7 @@ impl Core {
     /// Starts a request that [`Core::enter`] was called for; its reply will be under the token.
     pub(crate) fn submit(&mut self, job: Job, now_ns: u64) -> Token {
         let token = self.slots.local();
-        let owner = match &job {
-            Job::Invoke(shard, _) | Job::Send { shard, .. } | Job::Ask { shard, .. } => self.shared.core_of(*shard),
-            Job::Route(_) => self.index,
-        };
+        let owner = job.shard().map_or(self.index, |shard| self.shared.core_of(shard));
         if owner == self.index {
             self.admit(job, token, now_ns);
         } else {
@@ -101,7 +98,7 @@ impl Core {
             return self.answer(token, Err(Error::new(ErrorCode::Overloaded, message)));
         }
         if self.queue.waiting.is_empty() && now_ns - began_ns < ROUND_NS {
-            self.run(job);
+            self.run(job, token);
             return;
         }
         let waited_ns = self.queue.waiting.front().map_or(0, |(since_ns, _, _)| now_ns - since_ns);
@@ -146,7 +143,7 @@ impl Core {
                 self.answer(token, Err(gone));
                 continue;
             }
-            self.run(job);
+            self.run(job, token);
             if self.shared.clock.monotonic_ns() - began_ns >= ROUND_NS {
                 break;
             }
@@ -154,7 +151,12 @@ impl Core {
         !self.queue.waiting.is_empty()
     }
 
-    fn run(&mut self, job: Job) {
+    fn run(&mut self, job: Job, token: Token) {
+        if let Some(shard) = job.shard()
+            && !self.begins_in(shard, token)
+        {
+            return;
+        }
         match job {
             Job::Invoke(shard, invoke) => {
                 self.with_shard(shard, |shard, world| shard.invoke(invoke, world));
@@ -168,6 +170,16 @@ impl Core {
             Job::Route(call) => self.run_route(call),
         }
         self.handle_events();
+    }
+
+    /// A shard gets a request. Says whether it can: one that was dropped answers nothing any more.
+    fn begins_in(&mut self, shard: ShardId, token: Token) -> bool {
+        self.slots.give_to(token, shard);
+        let is_there = self.shards[usize::from(shard.0)].is_some();
+        if !is_there {
+            self.answer(token, Err(Error::new(ErrorCode::ShardStopped, "the shard stopped: an invariant of it broke")));
+        }
+        is_there
     }
 
     fn run_route(&mut self, call: RouteCall) {
@@ -193,6 +205,10 @@ impl Core {
             UnboundStep::Home(unbound, shard) => {
                 let owner = self.shared.core_of(shard);
                 if owner == self.index {
+                    if !self.begins_in(shard, unbound.token()) {
+                        let _ = self.with_world(None, |_, world| unbound.cancel(world));
+                        return;
+                    }
                     if unbound.awaits_offload() {
                         self.adopted.insert(unbound.nonce(), shard);
                     }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_shard::{Reply, Token};
 use slab::Slab;
 
@@ -28,24 +28,51 @@ pub(crate) struct Forward {
     pub result: Result<Reply, Error>,
 }
 
+struct Request {
+    slot: Slot,
+    /// The shard of this core that has it, once one has.
+    shard: Option<ShardId>,
+}
+
 #[derive(Default)]
 pub(crate) struct Slots {
-    slots: Slab<Slot>,
+    slots: Slab<Request>,
 }
 
 impl Slots {
     pub(crate) fn local(&mut self) -> Token {
-        Token(self.slots.insert(Slot::Waiting(None)) as u64)
+        self.add(Slot::Waiting(None))
     }
 
     pub(crate) fn remote(&mut self, core: usize, token: Token) -> Token {
-        Token(self.slots.insert(Slot::Remote { core, token }) as u64)
+        self.add(Slot::Remote { core, token })
+    }
+
+    fn add(&mut self, slot: Slot) -> Token {
+        Token(self.slots.insert(Request { slot, shard: None }) as u64)
+    }
+
+    fn slot(&self, token: Token) -> Option<&Slot> {
+        self.slots.get(token.0 as usize).map(|request| &request.slot)
+    }
+
+    /// From now on a shard has to answer it.
+    pub(crate) fn give_to(&mut self, token: Token, shard: ShardId) {
+        if let Some(request) = self.slots.get_mut(token.0 as usize) {
+            request.shard = Some(shard);
+        }
+    }
+
+    /// What a shard has to answer and has not.
+    pub(crate) fn unanswered_by(&self, shard: ShardId) -> Vec<Token> {
+        let is_open = |request: &Request| request.shard == Some(shard) && !matches!(request.slot, Slot::Ready(_));
+        self.slots.iter().filter(|(_, request)| is_open(request)).map(|(index, _)| Token(index as u64)).collect()
     }
 
     /// Hands over a reply; returns it when it belongs to another core.
     pub(crate) fn reply(&mut self, token: Token, result: Result<Reply, Error>) -> Option<Forward> {
         let index = token.0 as usize;
-        let slot = self.slots.get_mut(index)?;
+        let slot = &mut self.slots.get_mut(index)?.slot;
         match std::mem::replace(slot, Slot::Abandoned) {
             Slot::Waiting(waker) => {
                 *slot = Slot::Ready(result);
@@ -73,8 +100,8 @@ impl Slots {
     /// The reply, if it is there; it can be fetched once.
     pub(crate) fn fetch(&mut self, token: Token) -> Option<Result<Reply, Error>> {
         let index = token.0 as usize;
-        match self.slots.get(index)? {
-            Slot::Ready(_) => match self.slots.remove(index) {
+        match self.slot(token)? {
+            Slot::Ready(_) => match self.slots.remove(index).slot {
                 Slot::Ready(result) => Some(result),
                 _ => None,
             },
@@ -83,7 +110,7 @@ impl Slots {
     }
 
     fn wait(&mut self, token: Token, waker: &Waker) {
-        if let Some(Slot::Waiting(known)) = self.slots.get_mut(token.0 as usize)
+        if let Some(Request { slot: Slot::Waiting(known), .. }) = self.slots.get_mut(token.0 as usize)
             && known.as_ref().is_none_or(|known| !known.will_wake(waker))
         {
             *known = Some(waker.clone());
@@ -92,7 +119,7 @@ impl Slots {
 
     fn abandon(&mut self, token: Token) {
         let index = token.0 as usize;
-        match self.slots.get_mut(index) {
+        match self.slots.get_mut(index).map(|request| &mut request.slot) {
             Some(slot @ Slot::Waiting(_)) => *slot = Slot::Abandoned,
             Some(Slot::Ready(_)) => {
                 self.slots.remove(index);
@@ -103,7 +130,7 @@ impl Slots {
 
     /// Whether the caller has gone, so that nobody needs the reply.
     pub(crate) fn is_abandoned(&self, token: Token) -> bool {
-        matches!(self.slots.get(token.0 as usize), Some(Slot::Abandoned))
+        matches!(self.slot(token), Some(Slot::Abandoned))
     }
 
     /// Requests not answered yet.

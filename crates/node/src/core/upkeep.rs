@@ -161,6 +161,9 @@ impl Core {
         let locked = self.sum(|shard| shard.locked_entities());
         let unfinished = self.sum(|shard| shard.unfinished());
         let workflows = self.sum(|shard| shard.workflows());
+        let pending = self.sum(|shard| shard.pending_workflows());
+        let dead_letters = self.sum(|shard| shard.dead_letters());
+        let failed_attempts: u64 = self.shards.iter().flatten().map(Shard::failed_attempts).sum();
         let restarts: u64 = self.shards.iter().flatten().map(Shard::restarts).sum();
         self.metrics.resident_bytes.set(resident as u64);
         self.metrics.resident_entities.set(entities as u64);
@@ -169,8 +172,12 @@ impl Core {
         self.metrics.locked_entities.set(locked as u64);
         self.metrics.unfinished_commits.set(unfinished as u64);
         self.metrics.workflows.set(workflows as u64);
+        self.metrics.pending_workflows.set(pending as u64);
+        self.metrics.dead_letters.set(dead_letters as u64);
         let counted = &self.metrics.transaction_restarts;
         counted.add(restarts.saturating_sub(counted.get()));
+        let counted = &self.metrics.failed_attempts;
+        counted.add(failed_attempts.saturating_sub(counted.get()));
         self.metrics.queued_requests.set(self.queue.len() as u64);
         self.metrics.open_requests.set(self.slots.len() as u64);
         self.is_memory_low = dirty > self.memory_bytes() / 4 * 3;

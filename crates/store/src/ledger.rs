@@ -1,0 +1,528 @@
+//! The fields of a ledger: an entity of very many fields with names in no order, each written about
+//! once, looked up by name, and deleted about in the order they came. The outcomes kept under
+//! idempotency keys are one.
+//!
+//! Records lie one behind the other in segments, in the order of their writes; a hash index finds
+//! the newest one of each name. Nothing is ordered by name: in a tree of random names every level is
+//! a cache miss, and every name an allocation. What the checkpoint lacks is all that lies behind one
+//! place, so a flush copies from there on; eviction drops segments from the other end, and whoever
+//! collects what has expired looks at the oldest records and at no others.
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use crate::RowVisitor;
+use crate::fields::Sizes;
+
+/// The encoded key of the one entity that is a ledger: the shard's outcomes.
+const OUTCOMES: &[u8] = b"\0outcome\0\0\x01";
+
+/// Whether the entity with this encoded key is a ledger.
+pub(crate) fn is_ledger(key: &[u8]) -> bool {
+    key == OUTCOMES
+}
+
+/// Bytes of a segment, but for a record that is larger. Evicting one takes some 30 µs.
+const SEGMENT_BYTES: usize = 64 << 10;
+
+/// Bytes of the first segment; each is twice as large as the one before, up to [`SEGMENT_BYTES`], so
+/// that a shard with few records stays small and nothing is ever moved.
+const FIRST_SEGMENT_BYTES: usize = 1 << 10;
+
+/// What a name costs in the index: 12 bytes and one of control, at a load between 7/16 and 7/8.
+const SLOT_BYTES: usize = 20;
+
+/// Hash, length of the name with [`FRESH`], length of the value or zero for a tombstone.
+const HEAD_BYTES: usize = 12;
+
+/// In a record's length of name: when it was written there had never been a row of that name.
+const FRESH: u32 = 1 << 31;
+
+/// Where a record lies; later ones are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    segment: u32,
+    offset: u32,
+}
+
+struct Slot {
+    hash: u32,
+    place: Place,
+}
+
+/// Records one behind the other. One without capacity has been freed.
+#[derive(Default)]
+struct Segment {
+    bytes: Vec<u8>,
+    /// Records that are the newest of their names.
+    current: usize,
+    /// How many of those are tombstones.
+    tombstones: usize,
+    /// Bytes that the checkpoint is not known to hold.
+    dirty_bytes: usize,
+}
+
+struct Record<'a> {
+    hash: u32,
+    is_fresh: bool,
+    name: &'a [u8],
+    /// Encoded; `None` for a tombstone.
+    value: Option<&'a [u8]>,
+    length: u32,
+}
+
+/// What memory knows of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held<'a> {
+    /// It has this encoded value.
+    Live(&'a [u8]),
+    /// It was deleted.
+    Dead,
+    /// Memory does not hold it.
+    Missing,
+}
+
+/// The fields of a ledger.
+pub(crate) struct Ledger {
+    seed: u64,
+    shared_seed: SharedSeed,
+    index: HashTable<Slot>,
+    segments: VecDeque<Segment>,
+    /// The number of the first segment.
+    first: u32,
+    live_count: usize,
+    segment_bytes: usize,
+    /// What lies before is in the checkpoint or in a chunk on its way there.
+    taken: Place,
+    /// What lies before has once been in a chunk: there may be a row, whatever became of the chunk.
+    handed_out: Place,
+    /// What lies before is in the checkpoint.
+    confirmed: Place,
+    /// What lies before has been visited.
+    visited: Place,
+}
+
+fn table_hash(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}
+
+fn length(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("limits keep names and values below 4 GiB")
+}
+
+impl Segment {
+    fn record(&self, offset: u32) -> Record<'_> {
+        let bytes = &self.bytes[offset as usize..];
+        let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (hash, name_length, value_length) = (number(0), number(4), number(8));
+        let name_end = HEAD_BYTES + (name_length & !FRESH) as usize;
+        let end = name_end + value_length as usize;
+        Record {
+            hash,
+            is_fresh: name_length & FRESH != 0,
+            name: &bytes[HEAD_BYTES..name_end],
+            value: (value_length > 0).then(|| &bytes[name_end..end]),
+            length: length(end),
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            shared_seed: SharedSeed::from_u64(seed),
+            index: HashTable::new(),
+            segments: VecDeque::new(),
+            first: 0,
+            live_count: 0,
+            segment_bytes: 0,
+            taken: Place::default(),
+            handed_out: Place::default(),
+            confirmed: Place::default(),
+            visited: Place::default(),
+        }
+    }
+
+    fn hash(&self, name: &[u8]) -> u32 {
+        let mut hasher = FoldHasher::with_seed(self.seed, &self.shared_seed);
+        hasher.write(name);
+        (hasher.finish() >> 32) as u32
+    }
+
+    /// The segment of that number, if it has not been dropped.
+    fn segment(&self, number: u32) -> Option<&Segment> {
+        self.segments.get(number.checked_sub(self.first)? as usize)
+    }
+
+    fn segment_mut(&mut self, number: u32) -> &mut Segment {
+        let index = number.checked_sub(self.first).expect("what the index finds is in a segment that is held");
+        &mut self.segments[index as usize]
+    }
+
+    fn record(&self, place: Place) -> Record<'_> {
+        self.segments[(place.segment - self.first) as usize].record(place.offset)
+    }
+
+    fn find(&self, hash: u32, name: &[u8]) -> Option<Place> {
+        let is_it = |slot: &Slot| slot.hash == hash && self.record(slot.place).name == name;
+        self.index.find(table_hash(hash), is_it).map(|slot| slot.place)
+    }
+
+    fn is_current(&self, place: Place, hash: u32) -> bool {
+        self.index.find(table_hash(hash), |slot| slot.place == place).is_some()
+    }
+
+    pub(crate) fn lookup(&self, name: &[u8]) -> Held<'_> {
+        match self.find(self.hash(name), name) {
+            Some(place) => self.record(place).value.map_or(Held::Dead, Held::Live),
+            None => Held::Missing,
+        }
+    }
+
+    pub(crate) fn has_live(&self) -> bool {
+        self.live_count > 0
+    }
+
+    pub(crate) fn resident_bytes(&self) -> usize {
+        self.segment_bytes + self.index.len() * SLOT_BYTES
+    }
+
+    /// Live fields from `low` to `high` in order. Looks at all there are: for tests and repairs.
+    pub(crate) fn live_range<'a>(&'a self, low: &[u8], high: Option<&[u8]>) -> Vec<(&'a [u8], &'a [u8])> {
+        let records = self.index.iter().map(|slot| self.record(slot.place));
+        let mut found: Vec<(&[u8], &[u8])> = records
+            .filter(|record| record.name >= low && high.is_none_or(|high| record.name < high))
+            .filter_map(|record| Some((record.name, record.value?)))
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Applies a write; `complete` says that a name not held has no row.
+    pub(crate) fn write(&mut self, name: &[u8], value: Option<&[u8]>, complete: bool, sizes: &mut Sizes) {
+        let hash = self.hash(name);
+        let old = self.find(hash, name);
+        let (was_live, is_fresh) = match old {
+            None => (false, complete),
+            Some(place) => {
+                let record = self.record(place);
+                (record.value.is_some(), record.is_fresh && place >= self.handed_out)
+            }
+        };
+        match (old, value) {
+            // The deletion of a name known to be absent leaves nothing to remember; that of a
+            // deleted one is remembered.
+            (None, None) if complete => return,
+            (Some(_), None) if !was_live => return,
+            (Some(place), None) if is_fresh => {
+                self.forget(place, hash, sizes);
+                return self.free_if_dead(place.segment, sizes);
+            }
+            _ => {}
+        }
+        let place = self.append(hash, name, value, is_fresh, sizes);
+        self.live_count += usize::from(value.is_some());
+        let is_old = |slot: &Slot| Some(slot.place) == old;
+        match self.index.entry(table_hash(hash), is_old, |slot| table_hash(slot.hash)) {
+            Entry::Occupied(mut slot) => slot.get_mut().place = place,
+            Entry::Vacant(slot) => {
+                slot.insert(Slot { hash, place });
+                sizes.resident += SLOT_BYTES;
+            }
+        }
+        if let Some(old) = old {
+            self.discount(old, was_live);
+            self.free_if_dead(old.segment, sizes);
+        }
+    }
+
+    fn append(&mut self, hash: u32, name: &[u8], value: Option<&[u8]>, is_fresh: bool, sizes: &mut Sizes) -> Place {
+        let value_bytes = value.unwrap_or_default();
+        let bytes = HEAD_BYTES + name.len() + value_bytes.len();
+        let is_full = |segment: &Segment| segment.bytes.capacity() - segment.bytes.len() < bytes;
+        if self.segments.back().is_none_or(is_full) {
+            let last = self.segments.back().map_or(0, |segment| segment.bytes.capacity());
+            let capacity = (last * 2).clamp(FIRST_SEGMENT_BYTES, SEGMENT_BYTES).max(bytes);
+            self.segments.push_back(Segment { bytes: Vec::with_capacity(capacity), ..Segment::default() });
+            self.segment_bytes += capacity;
+            sizes.resident += capacity;
+            if self.segments.len() > 1 {
+                self.free_if_dead(self.last() - 1, sizes);
+            }
+        }
+        let number = self.last();
+        let segment = self.segment_mut(number);
+        let offset = length(segment.bytes.len());
+        segment.bytes.extend_from_slice(&hash.to_le_bytes());
+        let fresh = if is_fresh { FRESH } else { 0 };
+        segment.bytes.extend_from_slice(&(length(name.len()) | fresh).to_le_bytes());
+        segment.bytes.extend_from_slice(&length(value_bytes.len()).to_le_bytes());
+        segment.bytes.extend_from_slice(name);
+        segment.bytes.extend_from_slice(value_bytes);
+        segment.current += 1;
+        segment.tombstones += usize::from(value.is_none());
+        segment.dirty_bytes += bytes;
+        sizes.dirty += bytes;
+        Place { segment: number, offset }
+    }
+
+    /// The number of the last segment; there is one.
+    fn last(&self) -> u32 {
+        self.first + length(self.segments.len()) - 1
+    }
+
+    /// The record at `place` is not the newest of its name any more.
+    fn discount(&mut self, place: Place, was_live: bool) {
+        let segment = self.segment_mut(place.segment);
+        segment.current -= 1;
+        segment.tombstones -= usize::from(!was_live);
+        self.live_count -= usize::from(was_live);
+    }
+
+    /// Memory does not hold the name of the record at `place` any more.
+    fn forget(&mut self, place: Place, hash: u32, sizes: &mut Sizes) {
+        if let Ok(slot) = self.index.find_entry(table_hash(hash), |slot| slot.place == place) {
+            slot.remove();
+            sizes.resident -= SLOT_BYTES;
+            let was_live = self.record(place).value.is_some();
+            self.discount(place, was_live);
+        }
+    }
+
+    /// Gives back the memory of a segment in which nothing is the newest of its name. The last one
+    /// stays: it is written to.
+    fn free_if_dead(&mut self, number: u32, sizes: &mut Sizes) {
+        if number >= self.last() || self.segment(number).is_none_or(|segment| segment.current > 0) {
+            return;
+        }
+        let freed = std::mem::take(self.segment_mut(number));
+        self.segment_bytes -= freed.bytes.capacity();
+        sizes.resident -= freed.bytes.capacity();
+        sizes.dirty -= freed.dirty_bytes;
+        while self.segments.len() > 1 && self.segments[0].bytes.capacity() == 0 {
+            self.segments.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// The place of the next record from `place` on, or the end.
+    fn next(&self, mut place: Place) -> Place {
+        if place.segment < self.first {
+            place = Place { segment: self.first, offset: 0 };
+        }
+        while let Some(segment) = self.segment(place.segment)
+            && place.offset as usize >= segment.bytes.len()
+            && place.segment < self.last()
+        {
+            place = Place { segment: place.segment + 1, offset: 0 };
+        }
+        place
+    }
+
+    /// Behind the last record.
+    pub(crate) fn end(&self) -> Place {
+        match self.segments.back() {
+            Some(last) => Place { segment: self.last(), offset: length(last.bytes.len()) },
+            None => Place { segment: self.first, offset: 0 },
+        }
+    }
+
+    /// What has been taken lies before.
+    pub(crate) fn taken(&self) -> Place {
+        self.taken
+    }
+
+    /// Hands the next field before `end` that the checkpoint lacks to `take`; says whether there was one.
+    pub(crate) fn take_next(&mut self, end: Place, mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
+        loop {
+            let place = self.next(self.taken);
+            self.taken = place;
+            self.handed_out = self.handed_out.max(place);
+            if place >= end {
+                return false;
+            }
+            let record = self.record(place);
+            let next = Place { offset: place.offset + record.length, ..place };
+            let is_current = self.is_current(place, record.hash);
+            if is_current {
+                take(record.name, record.value);
+            }
+            self.taken = next;
+            self.handed_out = self.handed_out.max(next);
+            if is_current {
+                return true;
+            }
+        }
+    }
+
+    /// The checkpoint holds everything before `to`. Spends of `left` what it does, and says whether
+    /// it has come to the end.
+    pub(crate) fn confirm(&mut self, to: Place, left: &mut usize, sizes: &mut Sizes) -> bool {
+        while self.confirmed < to {
+            if *left == 0 {
+                return false;
+            }
+            let Place { segment: number, offset } = self.confirmed;
+            if number < self.first {
+                self.confirmed = Place { segment: self.first, offset: 0 };
+                continue;
+            }
+            let segment = self.segment_mut(number);
+            let used = length(segment.bytes.len());
+            let until = if number < to.segment { used } else { to.offset.min(used) };
+            let bytes = until.saturating_sub(offset) as usize;
+            segment.dirty_bytes -= bytes;
+            sizes.dirty -= bytes;
+            *left -= 1;
+            if number == to.segment {
+                self.confirmed = to;
+            } else {
+                self.confirmed = Place { segment: number + 1, offset: 0 };
+                *left = left.saturating_sub(self.drop_tombstones(number, sizes));
+            }
+        }
+        self.taken = self.taken.max(self.confirmed);
+        true
+    }
+
+    /// What a segment has deleted has no row any more, so nothing needs to be remembered of it.
+    fn drop_tombstones(&mut self, number: u32, sizes: &mut Sizes) -> usize {
+        let dropped = self.segment(number).map_or(0, |segment| segment.tombstones);
+        if dropped > 0 {
+            self.forget_all(number, sizes, |record| record.value.is_none());
+            self.free_if_dead(number, sizes);
+        }
+        dropped
+    }
+
+    fn forget_all(&mut self, number: u32, sizes: &mut Sizes, is_meant: impl Fn(&Record<'_>) -> bool) {
+        let mut place = Place { segment: number, offset: 0 };
+        while let Some(segment) = self.segment(number).filter(|segment| (place.offset as usize) < segment.bytes.len()) {
+            let record = segment.record(place.offset);
+            let (hash, length, is_meant) = (record.hash, record.length, is_meant(&record));
+            if is_meant {
+                self.forget(place, hash, sizes);
+            }
+            place.offset += length;
+        }
+    }
+
+    /// What was taken and not confirmed was not written, or only perhaps.
+    pub(crate) fn revert(&mut self) {
+        self.taken = self.confirmed;
+    }
+
+    /// Drops the oldest segments that the checkpoint holds whole, until memory is down to
+    /// `target_resident_bytes`. Says whether any is gone: the entity is no longer complete then.
+    pub(crate) fn drop_oldest(&mut self, target_resident_bytes: usize, sizes: &mut Sizes) -> bool {
+        let mut has_dropped = false;
+        while sizes.resident > target_resident_bytes && self.segments.len() > 1 && self.first < self.confirmed.segment {
+            has_dropped = true;
+            self.forget_all(self.first, sizes, |_| true);
+            self.free_if_dead(self.first, sizes);
+        }
+        has_dropped
+    }
+
+    /// Shows `visit` what is live in the order it was written, from where the last visit ended, but
+    /// no more than `limit` records. What `visit` breaks at it sees again the next time.
+    pub(crate) fn visit(&mut self, limit: usize, visit: &mut RowVisitor<'_>) {
+        let end = self.end();
+        for _ in 0..limit {
+            self.visited = self.next(self.visited);
+            if self.visited >= end {
+                return;
+            }
+            let record = self.record(self.visited);
+            let value = record.value.filter(|_| self.is_current(self.visited, record.hash));
+            if value.is_some_and(|value| visit(record.name, value).is_break()) {
+                return;
+            }
+            self.visited.offset += record.length;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_base::EntityKey;
+    use std::ops::ControlFlow;
+
+    fn ledger(count: u32, sizes: &mut Sizes) -> Ledger {
+        let mut ledger = Ledger::new(7);
+        for number in 0..count {
+            ledger.write(&number.to_le_bytes(), Some(b"\x01value"), true, sizes);
+        }
+        ledger
+    }
+
+    fn visited(ledger: &mut Ledger, limit: usize) -> Vec<u32> {
+        let mut names = Vec::new();
+        ledger.visit(limit, &mut |name, _| {
+            names.push(u32::from_le_bytes(name.try_into().expect("four bytes")));
+            ControlFlow::Continue(())
+        });
+        names
+    }
+
+    #[test]
+    fn the_outcomes_of_a_shard_are_a_ledger() {
+        assert!(is_ledger(EntityKey::internal("outcome", b"").as_bytes()));
+    }
+
+    #[test]
+    fn visits_go_on_in_the_order_of_writing() {
+        let mut sizes = Sizes::default();
+        let mut ledger = ledger(10_000, &mut sizes);
+        assert_eq!(visited(&mut ledger, 3), [0, 1, 2]);
+        ledger.write(&3u32.to_le_bytes(), None, true, &mut sizes);
+        ledger.write(&4u32.to_le_bytes(), Some(b"\x01other"), true, &mut sizes);
+        assert_eq!(visited(&mut ledger, 4), [5, 6], "a deleted one is not shown, one written again comes later");
+        assert_eq!(visited(&mut ledger, usize::MAX).last(), Some(&4));
+        assert_eq!(visited(&mut ledger, usize::MAX), []);
+    }
+
+    #[test]
+    fn who_breaks_a_visit_sees_the_same_again() {
+        let mut sizes = Sizes::default();
+        let mut ledger = ledger(10, &mut sizes);
+        for _ in 0..3 {
+            let mut seen = 0;
+            ledger.visit(100, &mut |_, _| {
+                seen += 1;
+                ControlFlow::Break(())
+            });
+            assert_eq!(seen, 1);
+        }
+    }
+
+    #[test]
+    fn memory_is_given_back_as_the_oldest_go_though_nothing_was_ever_flushed() {
+        let mut sizes = Sizes::default();
+        let mut ledger = ledger(0, &mut sizes);
+        for number in 0..1_000_000u32 {
+            ledger.write(&number.to_le_bytes(), Some(b"\x01value"), true, &mut sizes);
+            if let Some(old) = number.checked_sub(5_000) {
+                ledger.write(&old.to_le_bytes(), None, true, &mut sizes);
+            }
+        }
+        assert_eq!(ledger.live_count, 5_000);
+        assert_eq!(sizes.resident, ledger.resident_bytes());
+        assert!(sizes.resident < 5_000 * 50 + 2 * SEGMENT_BYTES, "{} bytes", sizes.resident);
+        assert!(sizes.dirty <= sizes.resident);
+    }
+
+    #[test]
+    fn few_records_take_little() {
+        let mut sizes = Sizes::default();
+        ledger(3, &mut sizes);
+        assert!(sizes.resident < 2048);
+    }
+}
