@@ -275,8 +275,15 @@ fn triggers_veto_before_and_follow_after_the_commit() {
         { "name": "floor", "path": ".count", "when": "before",
           "source": "import { Abort } from 'millrace'; export default (ctx, { record }) => { if (record.count < 0) throw new Abort('none left'); };" },
         { "name": "tell", "path": ".count",
-          "source": "export default (ctx, { record, before, changes }) => { ctx.set('told', [...(ctx.get('told') ?? []), [before?.count ?? null, record?.count ?? null, changes[0].path]]); };" },
+          "source": "export default (ctx, { record, before, changes }) => { ctx.send('listener/told', ctx.key, 'tell', [before?.count ?? null, record?.count ?? null, changes[0].path]); };" },
     ]);
+    let listener = "import { service, query } from 'millrace';
+        export default service({
+          tell(ctx, what) { ctx.set('told', [...(ctx.get('told') ?? []), what]); },
+          told: query((ctx) => ctx.get('told') ?? []),
+          async reach(ctx) { await ctx.call('other/told', ctx.key, 'tell', 1); },
+        });";
+    assert_eq!(TestApp::with("told.ts", listener).deploy(&server, "listener").status, 201);
     put_type(&server, "item", &json!({ "schema": item_schema(), "triggers": triggers }));
     assert_eq!(send(&server, "PUT", "/records/item/a", &[], &json!({ "count": 1 })).status, 201);
     let add = |value: i32| {
@@ -295,9 +302,11 @@ fn triggers_veto_before_and_follow_after_the_commit() {
     assert_eq!(server.get("/records/item/a")["count"], 0);
     let rename = json!([{ "op": "set", "path": ".name", "value": "not watched" }]);
     assert_eq!(send(&server, "PATCH", "/records/item/a", &[], &rename).status, 200);
-    let told = || server.request("GET", "/apps/records/state/item--triggers/a/told", &[], b"").json();
+    let told = || server.value("told/a/told", "");
     wait_until("both changes were told", || told().as_array().is_some_and(|told| told.len() == 2));
     assert_eq!(told()[1], json!([1, 0, ".count"]));
+    // What triggers may, apps may not: they see nothing of each other.
+    assert_problem(&server.call("told/a/reach", ""), 403, "forbidden");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The classic URLs of the old record server, as its users call them: every row of their table,
 //! every path of the language's table, over HTTP.
 
-use millrace_tests::{Reply, Server, ServerOptions, assert_problem};
+use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem};
 use serde_json::{Value, json};
 
 const PERSON_INFO: &str = r#"{
@@ -180,15 +180,18 @@ fn every_row_of_the_table_of_paths() {
 #[test]
 fn scripts_run_on_changes_of_their_field_and_go_when_deleted() {
     let server = server();
-    let script = "ctx.log(`changed ${changes.length}`); ctx.set('seen', (ctx.get('seen') ?? 0) + 1);";
+    let listener = "import { service, query } from 'millrace';
+        export default service({
+          saw(ctx) { ctx.set('seen', (ctx.get('seen') ?? 0) + 1); },
+          seen: query((ctx) => ctx.get('seen') ?? 0),
+        });";
+    assert_eq!(TestApp::with("watcher.ts", listener).deploy(&server, "listener").status, 201);
+    let script = "ctx.log(`changed ${changes.length}`); ctx.send('listener/watcher', ctx.key, 'saw');";
     ok(&post(&server, "/personinfo/putscript/age/watch", script));
     ok(&post(&server, "/personinfo/update/5", ".age\n1"));
     ok(&post(&server, "/personinfo/update/5", ".name\n\"not watched\""));
     ok(&post(&server, "/personinfo/update/5", ".age\n2"));
-    let seen = || {
-        let reply = server.request("GET", "/apps/records/state/personinfo--triggers/5/seen", &[], b"");
-        if reply.status == 200 { reply.json() } else { Value::Null }
-    };
+    let seen = || server.value("watcher/5/seen", "");
     millrace_tests::wait_until("both changes were seen", || seen() == json!(2));
     assert_eq!(server.request("GET", "/personinfo/delscript/age/watch", &[], b"").text(), "OK");
     ok(&post(&server, "/personinfo/update/5", ".age\n3"));

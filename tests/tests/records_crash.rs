@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use millrace_tests::{Client, Load, Random, Server, ServerOptions, Shared, number_from_env, wait_until};
+use millrace_tests::{Client, Load, Random, Server, ServerOptions, Shared, TestApp, number_from_env, wait_until};
 use serde_json::{Value, json};
 
 /// Records that the clients change; each client has those of its own, so that it knows what they are.
@@ -14,7 +14,7 @@ const RECORDS_PER_CLIENT: u64 = 4;
 
 fn settings() -> Value {
     let source = "export default (ctx, { record, before }) => {
-        ctx.set('steps', (ctx.get('steps') ?? 0) + record.count - (before?.count ?? 0));
+        ctx.send('listener/tally', ctx.key, 'step', record.count - (before?.count ?? 0));
     };";
     json!({
         "schema": { "type": "record", "name": "Tally", "fields": [
@@ -26,6 +26,21 @@ fn settings() -> Value {
         "triggers": [{ "name": "steps", "path": ".count", "source": source }],
         "changes": { "retention_ms": 3_600_000 },
     })
+}
+
+/// Counts what the triggers tell.
+const LISTENER: &str = "import { service, query } from 'millrace';
+    export default service({
+      step(ctx, by) { ctx.set('steps', (ctx.get('steps') ?? 0) + by); },
+      steps: query((ctx) => ctx.get('steps') ?? 0),
+    });";
+
+fn server() -> Server {
+    let server = Server::start(ServerOptions::examples(&[]));
+    assert_eq!(TestApp::with("tally.ts", LISTENER).deploy(&server, "listener").status, 201);
+    let reply = server.request("PUT", "/schemas/tally", &[], settings().to_string().as_bytes());
+    assert!(reply.status < 300, "{}", reply.text());
+    server
 }
 
 /// Adds to its records, each time under a key of its own, and tells what they must be.
@@ -74,9 +89,7 @@ fn reader(shared: &Shared) -> Vec<Value> {
 
 #[test]
 fn update_index_trigger_and_change_happen_together_through_every_kill() {
-    let mut server = Server::start(ServerOptions::examples(&[]));
-    let reply = server.request("PUT", "/schemas/tally", &[], settings().to_string().as_bytes());
-    assert!(reply.status < 300, "{}", reply.text());
+    let mut server = server();
     let kills = number_from_env("MILLRACE_TEST_RECORD_KILLS", 20) as u64;
     let mut random = Random::new();
     let readers = Load::start(&server, 1, |_, shared| reader(shared));
@@ -98,8 +111,8 @@ fn judge(server: &Server, known: &BTreeMap<String, (u64, u64)>, changes: &[Value
         assert_eq!(record, json!({ "count": count, "colour": format!("c{colour}") }), "{id}");
         // Every state once, in order: nothing missed, nothing repeated.
         assert_eq!(streamed.get(id), Some(&(1..=*count).collect()), "the stream of {id}");
-        let steps = || server.request("GET", &format!("/apps/records/state/tally--triggers/{id}/steps"), &[], b"");
-        wait_until("every trigger has run", || steps().json() == json!(count));
+        let steps = || server.value(&format!("tally/{id}/steps"), "");
+        wait_until("every trigger has run", || steps() == json!(count));
     }
     for colour in 0..3 {
         let expected: Vec<&String> =
@@ -118,9 +131,7 @@ fn judge(server: &Server, known: &BTreeMap<String, (u64, u64)>, changes: &[Value
 
 #[test]
 fn a_reader_through_a_hundred_restarts_misses_and_repeats_nothing() {
-    let mut server = Server::start(ServerOptions::examples(&[]));
-    let reply = server.request("PUT", "/schemas/tally", &[], settings().to_string().as_bytes());
-    assert!(reply.status < 300, "{}", reply.text());
+    let mut server = server();
     let restarts = number_from_env("MILLRACE_TEST_STREAM_RESTARTS", 100) as u64;
     let (mut cursor, mut seen) = (String::new(), Vec::new());
     let patch = json!([{ "op": "increment", "path": ".count", "value": 1 }]).to_string();

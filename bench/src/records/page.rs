@@ -7,10 +7,10 @@ use super::scaling::Scaling;
 use crate::table::{JUDGEMENTS, circumstances, judgement_row};
 
 /// Why a rival is missing that was to be there.
-const NO_MONGO: &str = "A server of MongoDB's protocol was to be compared, too, and is not: none could be had that is serious and keeps to \
-     the same durability. MongoDB itself and FerretDB are neither in Debian nor in a package registry. mongo-java-server calls itself a fake \
-     for tests, and with its persistent backend answers before the disk has the write. ArcadeDB's module for the protocol, in the release \
-     that Maven Central had here, cannot update a document.";
+const NO_MONGO: &str = "A server of MongoDB's protocol was to be compared, too, and is not measured yet. MongoDB itself and FerretDB were not \
+     to be had from Debian or the package registries. mongo-java-server calls itself a fake for tests, and its persistent backend commits in \
+     the background. ArcadeDB 22.9, the release that Maven Central had, has no `update` in its module for the protocol. What is left is PoloDB \
+     5.3, which syncs every commit and can update; the load generator does not speak the protocol.";
 
 /// All of it.
 #[must_use]

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Value as Stored, ValueKind, limits};
-use millrace_func::{Host, LogLevel, Message, NestedCall, ScanRequest};
+use millrace_func::{HandlerId, Host, LogLevel, Message, NestedCall, ScanRequest};
 use rquickjs::qjs;
 
 use crate::isolate::Isolate;
@@ -305,8 +305,22 @@ pub(crate) fn nested_call(call: &Call<'_>) -> Result<NestedCall, Thrown> {
         Some(directory) => directory.find(service.bytes(), handler.bytes()),
         None => return Err(isolate.refuse_no_call()),
     };
-    let handler = found.map_err(|error| isolate.throw_error(error))?;
+    let handler = match found {
+        Ok(handler) => handler,
+        Err(error) => find_elsewhere(isolate, (service.bytes(), handler.bytes()), error)?,
+    };
     Ok(NestedCall { handler, key: isolate.entity_key(call.argument(1))?, input: isolate.input(call.argument(3))? })
+}
+
+/// A service named as `app/service`, which only the host can find; for other names, the error there is.
+#[cold]
+fn find_elsewhere(isolate: &Isolate, (service, handler): (&[u8], &[u8]), error: Error) -> Result<HandlerId, Thrown> {
+    let texts = (std::str::from_utf8(service), std::str::from_utf8(handler));
+    let (Ok(service), Ok(handler)) = texts else { return Err(isolate.throw_error(error)) };
+    match service.split_once('/') {
+        Some((app, service)) => isolate.with_host(|host| host.find(app, service, handler)),
+        None => Err(isolate.throw_error(error)),
+    }
 }
 
 fn call(call: &Call<'_>) -> Result<Value, Thrown> {

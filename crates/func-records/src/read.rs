@@ -89,7 +89,9 @@ fn get_field(
     form: Form,
 ) -> Result<Bytes, Error> {
     with_value(program, of, host, true, |value, expires_ms| {
-        let (node, range) = values::field(&of.schema, value, name)?;
+        // Who reads asks for what may not be there; only who writes has made a mistake.
+        let no_match = |error: Error| Error { code: ErrorCode::NoMatch, ..error };
+        let (node, range) = values::field(&of.schema, value, name).map_err(no_match)?;
         let mut out = reply(of, value, expires_ms, 1).header(range.len() * JSON_PER_BYTE);
         values::print_node(&mut out, &of.schema, node, &value[range], form)?;
         Ok(Bytes::from(out))

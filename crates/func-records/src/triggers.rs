@@ -29,10 +29,10 @@ pub(crate) struct Source<'a> {
     pub text: &'a str,
 }
 
-/// Whether a source is a module rather than a plain body, which can have no line that begins so.
+/// Whether a source is a module rather than a plain body, in which no statement begins so.
 fn is_module(text: &str) -> bool {
-    text.lines().any(|line| {
-        let rest = line.trim_start_matches('\u{feff}').trim_start().strip_prefix("export");
+    text.trim_start_matches('\u{feff}').split(['\n', ';']).any(|statement| {
+        let rest = statement.trim_start().strip_prefix("export");
         rest.is_some_and(|rest| rest.starts_with([' ', '\t', '{', '*']) || rest.is_empty())
     })
 }
@@ -136,8 +136,11 @@ pub(crate) struct TriggerHost<'a> {
 }
 
 impl TriggerHost<'_> {
-    /// The handler's id as the host knows it. Triggers can name triggers only.
+    /// The handler's id as the host knows it: one of another app is what the host itself found.
     fn outer(&self, id: HandlerId) -> Result<HandlerId, Error> {
+        if Some(id.program) != self.program.inner {
+            return Ok(id);
+        }
         self.program
             .outer_handler(id)
             .ok_or_else(|| Error::new(ErrorCode::UnknownHandler, "the types have no such trigger"))
@@ -171,6 +174,10 @@ impl Host for TriggerHost<'_> {
 
     fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
         self.host.record(type_name, id, operation)
+    }
+
+    fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
+        self.host.find(app, service, handler)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
@@ -248,6 +255,7 @@ mod tests {
             "import { x } from './x';\n  export default x;",
             "function f() {}\nexport { f as default };",
             "\u{feff}export default f",
+            "import { x } from './x'; export default x;",
         ] {
             assert!(is_module(module), "{module}");
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_api::RecordOperation;
-use millrace_base::{Error, UnixMillis, Value};
+use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 
 use crate::{FetchRequest, HandlerId, Offload};
 
@@ -97,6 +97,15 @@ pub trait Host {
     /// one of its own. The frame will be resumed with the bytes of a `RecordReply`. `id` means nothing
     /// to operations about the type.
     fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error>;
+
+    /// The handler of that name in another app. Only triggers of records may ask: they belong to no
+    /// app, and what they set off is some app's business. Apps see nothing of each other.
+    ///
+    /// # Errors
+    /// `forbidden`, or what names that mean nothing give.
+    fn find(&mut self, app: &str, _service: &str, _handler: &str) -> Result<HandlerId, Error> {
+        Err(Error::new(ErrorCode::Forbidden, format!("an app cannot call what belongs to another one: {app:?}")))
+    }
 
     /// Calls another entity inside this transaction. The frame will be resumed with its output.
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error>;

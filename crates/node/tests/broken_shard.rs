@@ -165,8 +165,13 @@ fn the_call_at_which_a_shard_breaks_is_answered_too() {
         durability: Durability::Os,
         ..NodeOptions::new(data.path().to_owned())
     };
-    let app =
-        App { name: name("app"), files: BTreeMap::new(), limits: Limits::default(), fetch: FetchPolicy::default(), records: RecordPolicy::default() };
+    let app = App {
+        name: name("app"),
+        files: BTreeMap::new(),
+        limits: Limits::default(),
+        fetch: FetchPolicy::default(),
+        records: RecordPolicy::default(),
+    };
     let (ended, ends) = mpsc::channel();
     let ended = Mutex::new(ended);
     let fronts: Fronts = Arc::new(move |node: CoreHandle, mut drain: watch::Receiver<bool>| {

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    FetchRequest, Frame, HandlerKind, Host, Limits, Loaded, LogLevel, Message, NestedCall, Offload, OperationId,
-    Program, ScanRequest, StepStart,
+    FetchRequest, Frame, HandlerId, HandlerKind, Host, Limits, Loaded, LogLevel, Message, NestedCall, Offload,
+    OperationId, Program, ScanRequest, StepStart,
 };
 use millrace_store::{Store, StoreError};
 
 use crate::branch::Branches;
 use crate::outgoing::{Outgoing, signal_target};
-use crate::records::{KeyRange, entity_keys, record_call};
+use crate::records::{KeyRange, entity_keys, find_for_trigger, record_call};
 use crate::request::{InvocationId, OffloadTicket, Origin, RequestInfo, Sequence};
 use crate::transaction::{Action, Parent, PendingCall, Role, Transaction, Undo};
 use crate::world::World;
@@ -250,6 +250,10 @@ impl Host for TurnHost<'_, '_> {
         let key = if operation.is_about_type() { own.unwrap_or_else(any) } else { id.to_vec() };
         let call = record_call(self.program(), type_name, key, operation, self.world)?;
         self.call(call)
+    }
+
+    fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
+        find_for_trigger(self.program(), [app, service, handler], self.world)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {

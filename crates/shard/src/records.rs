@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_api::{RECORDS_APP, RecordOperation};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name};
-use millrace_func::{NestedCall, Program, ScanRequest, is_type_name};
+use millrace_func::{HandlerId, NestedCall, Program, ScanRequest, is_type_name};
 use millrace_store::StoreError;
 
 use crate::host::{Home, merged_scan, store_failed};
@@ -55,6 +55,23 @@ pub(crate) fn entity_keys(
     }
     let keys = known.into_iter().filter(|(_, is_there)| *is_there).map(|(entity, _)| entity.parts().key);
     Ok((keys.take(range.limit).collect(), seen))
+}
+
+/// What a trigger calls in another app: a handler that any caller of that app may name.
+///
+/// # Errors
+/// `forbidden` for whoever is no trigger; otherwise as [`millrace_func::Catalog::find`].
+pub(crate) fn find_for_trigger(
+    caller: Program,
+    [app, service, handler]: [&str; 3],
+    world: &World<'_>,
+) -> Result<HandlerId, Error> {
+    if world.catalog.program(caller).is_none_or(|loaded| loaded.app.as_str() != RECORDS_APP) {
+        let message = format!("an app cannot call what belongs to another one: {app:?}");
+        return Err(Error::new(ErrorCode::Forbidden, message));
+    }
+    let (program, service) = world.catalog.service(Some(app), service)?;
+    world.catalog.handler(program, service, handler).map(|(id, _)| id)
 }
 
 /// The call that an operation on a record is: of the type's service in the present version of the
