@@ -61,7 +61,8 @@ pub enum RecordOperation<'a> {
     },
     /// Changes the record.
     Write(#[serde(borrow)] RecordWrite<'a>),
-    /// Several records from one consistent state: a JSON array of `{"id","record"|"error"}`.
+    /// Several records from one consistent state: `{"records":[…]}`, each `{"id","etag","record"}` or
+    /// `{"id","error"}`.
     GetMany {
         /// Their ids.
         ids: Vec<&'a [u8]>,

@@ -120,7 +120,7 @@ declare module "millrace" {
     /** Records that a predicate holds for, a page at a time. */
     find(options?: FindOptions): Promise<RecordPage<Value>>;
     /** Several records by id, at most 1,000, in the order of the ids. */
-    getMany(ids: (string | Uint8Array)[]): Promise<({ id: string; record: Value } | { id: string; error: any })[]>;
+    getMany(ids: (string | Uint8Array)[]): Promise<(RecordRow<Value> | MissingRecord)[]>;
   }
 
   export interface FindOptions {
@@ -139,9 +139,24 @@ declare module "millrace" {
   }
 
   export interface RecordPage<Value = any> {
-    records: { id: string; record: Value }[];
-    /** Where the next page begins; absent on the last one. */
-    cursor?: string;
+    records: RecordRow<Value>[];
+    /** Where the next page begins; `null` on the last one. */
+    cursor: string | null;
+  }
+
+  export interface RecordRow<Value = any> {
+    id: string;
+    /** Names the record's content: the same as long as that is. */
+    etag: string;
+    record: Value;
+    error?: undefined;
+  }
+
+  /** A record that could not be given. */
+  export interface MissingRecord {
+    id: string;
+    record?: undefined;
+    error: { code: string; detail: string };
   }
 
   export interface SendOptions {

@@ -34,6 +34,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
 pub(crate) enum RecordAnswer {
     /// The body; an error is an error.
     Body,
+    /// The rows of the body.
+    Rows,
     /// The record, or `null` when there is none.
     Record,
     /// Whether the write made the record.
@@ -80,6 +82,10 @@ impl Isolate {
         let reply = RecordReply::from_bytes(output).map_err(|error| self.throw_error(error))?;
         match answer {
             RecordAnswer::Body | RecordAnswer::Record => self.parse_json(&reply.body),
+            RecordAnswer::Rows => {
+                let body = self.parse_json(&reply.body)?;
+                self.context.get_named(body.raw(), c"records")
+            }
             RecordAnswer::Created => Ok(self.context.own(boolean(reply.created))),
             RecordAnswer::Deleted => Ok(self.context.own(boolean(true))),
             RecordAnswer::Matched | RecordAnswer::MatchedOrNone => {
@@ -256,5 +262,5 @@ fn get_many(call: &Call<'_>) -> Result<Value, Thrown> {
         ids.push(isolate.entity_key(isolate.context.get_index(array, index)?.raw())?);
     }
     let ids = ids.iter().map(Vec::as_slice).collect();
-    ask(call, &RecordOperation::GetMany { ids, form: Form::Json }, RecordAnswer::Body)
+    ask(call, &RecordOperation::GetMany { ids, form: Form::Json }, RecordAnswer::Rows)
 }

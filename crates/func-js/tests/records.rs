@@ -39,7 +39,7 @@ fn records(asked: &Asked) -> Result<RecordReply, Error> {
             RecordReply { matched: 1, body: body(r#"{"records":[{"id":"7","record":{}}]}"#), ..Default::default() }
         }
         RecordOperation::GetMany { .. } => {
-            RecordReply { body: body(r#"[{"id":"7","record":{"name":"Ada"}}]"#), ..Default::default() }
+            RecordReply { body: body(r#"{"records":[{"id":"7","record":{"name":"Ada"}}]}"#), ..Default::default() }
         }
         _ => return Err(missing()),
     })

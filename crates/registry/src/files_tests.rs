@@ -1,3 +1,5 @@
+//! The registry as the files of an app: what is written is read back, and what is not ours is refused with its place.
+
 use super::*;
 use crate::{NewSchema, TypeChange, VersionNumber};
 

@@ -1,3 +1,5 @@
+//! The normal text of a schema: equal for equal schemas, different for different ones.
+
 use super::*;
 
 fn normal(text: &str) -> String {

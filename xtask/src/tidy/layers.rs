@@ -21,7 +21,8 @@ const LAYERS: [(&str, &[&str]); 24] = [
     // Values and paths into them: pure, and of no use to know what they are kept in.
     ("millrace-avro", &["millrace-base"]),
     ("millrace-avpath", &["millrace-base", "millrace-avro"]),
-    ("millrace-registry", &["millrace-base", "millrace-avro", "millrace-avpath"]),
+    // Its state travels as the files of an app.
+    ("millrace-registry", &["millrace-base", "millrace-api", "millrace-avro", "millrace-avpath"]),
     (
         "millrace-func-records",
         &["millrace-base", "millrace-api", "millrace-func", "millrace-avro", "millrace-avpath", "millrace-registry"],
@@ -95,7 +96,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
     (&["fjall", "lsm-tree"], &["millrace-store"], "the checkpoint stays behind the store"),
     (
         &["hyper", "hyper-util", "http", "http-body-util"],
-        &["millrace-http", "millrace-fetch", "millrace-client"],
+        &["millrace-http", "millrace-records", "millrace-fetch", "millrace-client"],
         "only fronts and the fetcher know HTTP",
     ),
     (
