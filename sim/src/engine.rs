@@ -16,7 +16,8 @@ use millrace_api::{READ_HANDLER, WRITE_HANDLER};
 use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
     App, AppSettings, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Output, Program, Route, RouteReply, ScanRequest, Service, Start, Step,
+    Message, NestedCall, Offload, OperationId, Output, Program, Reader, Route, RouteReply, ScanRequest, Service, Start,
+    Step,
 };
 use serde_json::Value as Json;
 
@@ -186,6 +187,17 @@ impl Engine for ScriptEngine {
         self.programs.borrow_mut().remove(&program);
     }
 
+    /// A script that does nothing but get one field.
+    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Bytes, Error>> {
+        let [(get, field)] = serde_json::from_slice::<[(String, String); 1]>(input).ok()?;
+        if get != "get" {
+            return None;
+        }
+        let output_bytes = self.programs.borrow().get(&query.program)?.output_bytes;
+        let found = reader.get(field.as_bytes());
+        Some(found.and_then(|value| output(&value.map_or(Json::Null, decode), output_bytes)))
+    }
+
     fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
         assert!(!self.frames.borrow().contains_key(&frame), "{frame:?} is live already");
         let (input, handler, is_route) = match start {
@@ -247,16 +259,21 @@ pub(crate) fn number(operation: &[Json], index: usize) -> Result<i64, Error> {
     operation.get(index).and_then(Json::as_i64).ok_or_else(|| thrown("an operation lacks a number"))
 }
 
+fn output(json: &Json, limit_bytes: usize) -> Result<Bytes, Error> {
+    let text = Bytes::from(json.to_string());
+    if text.len() > limit_bytes {
+        return Err(Error::new(ErrorCode::SizeLimit, "the output is too large"));
+    }
+    Ok(text)
+}
+
 fn decode(value: &Value) -> Json {
     serde_json::from_slice(value.content()).unwrap_or(Json::Null)
 }
 
 impl Running {
     fn output(&self, json: &Json) -> Result<Output, Error> {
-        let text = Bytes::from(json.to_string());
-        if text.len() > self.limits.output_bytes {
-            return Err(Error::new(ErrorCode::SizeLimit, "the output is too large"));
-        }
+        let text = output(json, self.limits.output_bytes)?;
         Ok(if self.is_route {
             Output::Response(RouteReply { status: 200, headers: Vec::new(), body: text })
         } else {

@@ -251,9 +251,23 @@ impl Rig {
         let invoke = self.invoke_of(target, script, idempotency_key);
         let token = invoke.info.token;
         let shard = self.shard_of(target.1);
+        // As the node does it.
+        if idempotency_key.is_none()
+            && let Some(result) = self.read_at_once(target, script)
+        {
+            self.replies.insert(token, result.map(Reply::Value));
+            return token;
+        }
         self.core.with(shard, |shard, world| shard.invoke(invoke, world));
         self.collect();
         token
+    }
+
+    /// Asks a shard for the answer to a query without a transaction: (service, key, handler).
+    pub fn read_at_once(&mut self, target: (&str, &str, &str), script: &Script) -> Option<Result<Bytes, Error>> {
+        let Invoke { handler, key, input, .. } = self.invoke_of(target, script, None);
+        let shard = self.shard_of(target.1);
+        self.core.with(shard, |shard, world| shard.read_at_once(handler, &key, &input, world))
     }
 
     /// Calls the handler that may write.

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, shard_of_key};
-use millrace_func::{App, Engine, Frame, HandlerId, Host, OperationId, Output, Program, RouteId, Service, Start, Step};
+use millrace_func::{
+    App, Engine, Frame, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start, Step,
+};
 
 use crate::cache::Cache;
 use crate::program::{Place, RecordProgram, Schemas};
@@ -194,6 +196,17 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         let unloaded = self.programs.borrow_mut().get_mut(index as usize).and_then(Option::take);
         if let Some(inner) = unloaded.and_then(|program| program.inner) {
             self.inner.unload(inner);
+        }
+    }
+
+    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Bytes, Error>> {
+        if query.program.0 < OWN {
+            return self.inner.answer(query, input, reader);
+        }
+        let program = self.program(query.program)?;
+        match (program.place(query.service)?, query.handler) {
+            (Place::Type(index), program::READ) => read::at_once(&self.shared, &program, index, input, reader),
+            _ => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use millrace_api::{Form, RecordOperation, RecordReply};
 use millrace_base::{Error, ErrorCode};
-use millrace_func::Host;
+use millrace_func::Reader;
 
 use crate::change::unknown_record;
 use crate::effects::{id_member, tag_text};
@@ -24,34 +24,60 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
     if let Some((&INTERNAL, ask)) = input.split_first() {
         return answer(turn, type_index, key, decode(ask)?);
     }
-    let of = &turn.program.types[type_index];
-    let output = match RecordOperation::from_bytes(input)? {
-        RecordOperation::Get { form } => get(turn.program, of, turn.host, form)?,
-        RecordOperation::GetField { field, form } => get_field(turn.program, of, turn.host, field, form)?,
+    let operation = RecordOperation::from_bytes(input)?;
+    if let Some(output) = of_one(turn.shared, (turn.program, type_index), &operation, turn.host) {
+        return output.map(Progress::Done);
+    }
+    match operation {
+        RecordOperation::GetMany { ids, form } => get_many::start(turn, type_index, &ids, form),
+        RecordOperation::Find(query) => find::start(turn, type_index, &query),
+        RecordOperation::Changes { cursor, limit } => changes::start(turn, type_index, cursor, limit),
+        _ => Err(Error::new(ErrorCode::Internal, "a write was sent to be only read")),
+    }
+}
+
+/// What needs nothing but the record itself, without a turn. `None` for everything else.
+pub(crate) fn at_once(
+    shared: &Shared,
+    program: &RecordProgram,
+    type_index: usize,
+    input: &[u8],
+    reader: &mut dyn Reader,
+) -> Option<Result<Bytes, Error>> {
+    // What cannot be read as an operation is the turn's to refuse.
+    let operation = RecordOperation::from_bytes(input).ok()?;
+    of_one(shared, (program, type_index), &operation, reader)
+}
+
+/// Runs an operation on one record; `None` for one on several.
+fn of_one<R: Reader + ?Sized>(
+    shared: &Shared,
+    (program, type_index): (&RecordProgram, usize),
+    operation: &RecordOperation<'_>,
+    reader: &mut R,
+) -> Option<Result<Bytes, Error>> {
+    let of = program.types.get(type_index)?;
+    Some(match operation {
+        RecordOperation::Get { form } => get(program, of, reader, *form),
+        RecordOperation::GetField { field, form } => get_field(program, of, reader, field, *form),
         RecordOperation::Select { path, parameters, form } => {
-            select(turn.shared, (turn.program, of), turn.host, (path, parameters), form)?
+            select(shared, (program, of), reader, (path, parameters), *form)
         }
-        RecordOperation::GetMany { ids, form } => return get_many::start(turn, type_index, &ids, form),
-        RecordOperation::Find(query) => return find::start(turn, type_index, &query),
-        RecordOperation::Changes { cursor, limit } => return changes::start(turn, type_index, cursor, limit),
-        RecordOperation::Write(_) => {
-            return Err(Error::new(ErrorCode::Internal, "a write was sent to be only read"));
-        }
-    };
-    Ok(Progress::Done(output))
+        _ => return None,
+    })
 }
 
 /// Runs `use_it` on the record's value in the present schema, and on when it expires.
 #[inline]
-fn with_value<T>(
+fn with_value<T, R: Reader + ?Sized>(
     program: &RecordProgram,
     of: &RecordType,
-    host: &mut dyn Host,
+    reader: &mut R,
     reads_untouched: bool,
     use_it: impl FnOnce(&[u8], Option<u64>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let now = host.now();
-    if let Some(value) = host.get(FIELD)? {
+    let now = reader.now();
+    if let Some(value) = reader.get(FIELD)? {
         let stored = Stored::read(value)?;
         if !stored.is_expired(now) {
             return use_it(&program.current_value(of, &stored)?, stored.expires_ms);
@@ -73,22 +99,27 @@ fn reply(of: &RecordType, value: &[u8], expires_ms: Option<u64>, matched: u32) -
     }
 }
 
-fn get(program: &RecordProgram, of: &RecordType, host: &mut dyn Host, form: Form) -> Result<Bytes, Error> {
-    with_value(program, of, host, true, |value, expires_ms| {
+fn get<R: Reader + ?Sized>(
+    program: &RecordProgram,
+    of: &RecordType,
+    reader: &mut R,
+    form: Form,
+) -> Result<Bytes, Error> {
+    with_value(program, of, reader, true, |value, expires_ms| {
         let mut out = reply(of, value, expires_ms, 1).header(value.len() * JSON_PER_BYTE);
         values::print(&mut out, &of.schema, value, form)?;
         Ok(Bytes::from(out))
     })
 }
 
-fn get_field(
+fn get_field<R: Reader + ?Sized>(
     program: &RecordProgram,
     of: &RecordType,
-    host: &mut dyn Host,
+    reader: &mut R,
     name: &str,
     form: Form,
 ) -> Result<Bytes, Error> {
-    with_value(program, of, host, true, |value, expires_ms| {
+    with_value(program, of, reader, true, |value, expires_ms| {
         // Who reads asks for what may not be there; only who writes has made a mistake.
         let no_match = |error: Error| Error { code: ErrorCode::NoMatch, ..error };
         let (node, range) = values::field(&of.schema, value, name).map_err(no_match)?;
@@ -98,10 +129,10 @@ fn get_field(
     })
 }
 
-fn select(
+fn select<R: Reader + ?Sized>(
     shared: &Shared,
     (program, of): (&RecordProgram, &RecordType),
-    host: &mut dyn Host,
+    reader: &mut R,
     (path, parameters): (&str, &str),
     form: Form,
 ) -> Result<Bytes, Error> {
@@ -114,7 +145,7 @@ fn select(
         parsed = Parameters::parse(parameters)?;
         &parsed
     };
-    with_value(program, of, host, true, |value, expires_ms| {
+    with_value(program, of, reader, true, |value, expires_ms| {
         let found = path.select(&of.schema, value, parameters)?;
         let matched = u32::try_from(found.len()).unwrap_or(u32::MAX);
         let room = found.iter().map(|found| found.range.len() * JSON_PER_BYTE).sum::<usize>() + 2;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use millrace_api::RECORDS_APP;
 use millrace_base::{EntityKey, Error, ErrorCode, Name};
 
+use crate::records::has_double_hyphen;
 use crate::{FetchPolicy, HandlerId, HandlerKind, Limits, Program, RecordPolicy, Route, RouteId, Service};
 
 /// One loaded app version.
@@ -105,7 +106,7 @@ impl Catalog {
     #[must_use]
     pub fn is_record_type(&self, name: &str) -> bool {
         // What a type is made of beside its own service has names with `--`.
-        self.record_services.contains_key(name) && !self.services.contains_key(name) && !name.contains("--")
+        self.record_services.contains_key(name) && !self.services.contains_key(name) && !has_double_hyphen(name)
     }
 
     /// The service `service` of `app`, or, without an app, of the only app that has one.
@@ -113,12 +114,12 @@ impl Catalog {
     /// # Errors
     /// `unknown-app`, `unknown-service`, or `ambiguous-service` naming the apps.
     pub fn service(&self, app: Option<&str>, service: &str) -> Result<(Program, u16), Error> {
-        let found = self.services.get(service).map_or(&[][..], Vec::as_slice);
         if app == Some(RECORDS_APP)
             && let Some(found) = self.record_services.get(service)
         {
             return Ok(*found);
         }
+        let found = self.services.get(service).map_or(&[][..], Vec::as_slice);
         if let Some(app) = app {
             let program = self
                 .current

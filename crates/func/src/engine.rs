@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::{Error, HeaderSource, RouteReply};
 
-use crate::{App, Host, OperationId};
+use crate::{App, Host, OperationId, Reader};
 
 /// One loaded version of one app on one core. Never reused while the core runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,6 +112,12 @@ pub trait Engine {
 
     /// Forgets a program once its last frame has ended.
     fn unload(&self, program: Program);
+
+    /// Answers a query at once if all it takes is fields of its own entity: no call, no wait, no frame.
+    /// Gives exactly what running it would. `None`: it has to be run.
+    fn answer(&self, _query: HandlerId, _input: &[u8], _reader: &mut dyn Reader) -> Option<Result<Bytes, Error>> {
+        None
+    }
 
     /// Begins a frame and runs it until it ends or waits.
     fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step;

@@ -159,3 +159,27 @@ pub trait Host {
     /// Writes a line to the node's log.
     fn log(&mut self, level: LogLevel, line: &str);
 }
+
+/// One entity as somebody sees it who only reads its fields: every [`Host`], and less than one.
+pub trait Reader {
+    /// As [`Host::now`].
+    fn now(&self) -> UnixMillis;
+
+    /// As [`Host::get`].
+    ///
+    /// # Errors
+    /// Those of [`Host::get`].
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error>;
+}
+
+impl<H: Host + ?Sized> Reader for H {
+    #[inline]
+    fn now(&self) -> UnixMillis {
+        Host::now(self)
+    }
+
+    #[inline]
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
+        Host::get(self, field)
+    }
+}

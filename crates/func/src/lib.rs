@@ -31,7 +31,7 @@ pub use engine::{Engine, Frame, HandlerId, HttpRequest, Output, Program, RouteId
 pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
-pub use host::{Host, LogLevel, Message, NestedCall, OperationId, ScanRequest, StepStart};
+pub use host::{Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest, StepStart};
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
 pub use records::{RecordPolicy, is_type_name};

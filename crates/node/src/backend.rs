@@ -136,7 +136,7 @@ struct CallWatch {
 }
 
 /// Starts a request: its reply if it ended at once, or the token to wait under.
-fn start(core: &mut Core, job: Job, now_ns: u64) -> Result<Result<Reply, Error>, Token> {
+pub(crate) fn start(core: &mut Core, job: Job, now_ns: u64) -> Result<Result<Reply, Error>, Token> {
     let token = core.submit(job, now_ns);
     core.slots.fetch(token).ok_or(token)
 }
@@ -355,9 +355,9 @@ impl Backend for CoreHandle {
         let (watch, started) = {
             let mut core = self.core.borrow_mut();
             let began_ns = core.enter();
-            let (shard, invoke) = records::invoke(&mut core, principal, &request)?;
-            let watch = CallWatch { metric: core.programs.handler_metric(invoke.handler), began_ns };
-            (watch, start(&mut core, Job::Invoke(shard, invoke), began_ns))
+            let operation = records::find(&core, principal, &request)?;
+            let watch = CallWatch { metric: core.programs.handler_metric(operation.handler), began_ns };
+            (watch, records::begin(&mut core, operation, request.idempotency_key, began_ns)?)
         };
         let result = match self.finish(started).await {
             Ok(Reply::Value(output)) => RecordReply::from_bytes(&output),

@@ -4,18 +4,19 @@
 //! paths of services, its handlers are all private, and it is replaced only by who has seen its
 //! present version.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use millrace_api::{AppFile, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, SystemApp};
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
-use millrace_func::{App, Base64Alphabet, base64_encode, is_type_name};
-use millrace_shard::{Invoke, Reply};
+use millrace_func::{App, Base64Alphabet, HandlerId, base64_encode, is_type_name};
+use millrace_shard::{Invoke, Reply, Token};
 
 use crate::apps::{app_from_files, version_of};
-use crate::backend::{CoreHandle, info, unexpected};
-use crate::core::{Core, Shared};
+use crate::backend::{CoreHandle, info, start, unexpected};
+use crate::core::{Core, Job, Shared};
 use crate::deploy;
 
 /// The service that keeps what belongs to a type in one shard is the type with this.
@@ -46,12 +47,20 @@ fn unknown_type(name: &str) -> Error {
     Error::new(ErrorCode::UnknownType, format!("there is no type of records named {name:?}"))
 }
 
-/// Finds the handler of an operation, checks that the principal may use the type, and makes the call.
-pub(crate) fn invoke(
-    core: &mut Core,
+/// An operation on its way to its shard.
+pub(crate) struct Operation<'a> {
+    pub handler: HandlerId,
+    pub shard: ShardId,
+    pub key: Cow<'a, [u8]>,
+    pub input: Bytes,
+}
+
+/// Finds the handler of an operation, and checks that the principal may use the type.
+pub(crate) fn find<'a>(
+    core: &Core,
     principal: &Principal,
-    request: &RecordRequest<'_>,
-) -> Result<(ShardId, Invoke), Error> {
+    request: &RecordRequest<'a>,
+) -> Result<Operation<'a>, Error> {
     let type_name = request.type_name;
     if !principal.may(Permission::Call { app: RECORDS_APP, service: type_name }) {
         return Err(Error::new(ErrorCode::Forbidden, format!("this needs the role call:{RECORDS_APP}/{type_name}")));
@@ -63,19 +72,36 @@ pub(crate) fn invoke(
     let handler = found.map_err(|_| unknown_type(type_name))?;
     let key = match request.id {
         _ if request.operation.is_about_type() => own_key(core),
-        Some(id) => id.into(),
+        Some(id) => Cow::Borrowed(id),
         None => return Err(Error::new(ErrorCode::BadRequest, "this operation needs the id of a record")),
     };
     let shard = shard_of_key(&key, core.shared.shard_count);
-    let info = info(core, request.idempotency_key)?;
-    Ok((shard, Invoke { info, handler, key, input: request.operation.to_bytes() }))
+    Ok(Operation { handler, shard, key, input: request.operation.to_bytes() })
+}
+
+/// Begins an operation: what came of it if it ended at once, or the token to wait under.
+pub(crate) fn begin(
+    core: &mut Core,
+    operation: Operation<'_>,
+    idempotency_key: Option<&str>,
+    now_ns: u64,
+) -> Result<Result<Result<Reply, Error>, Token>, Error> {
+    let Operation { handler, shard, key, input } = operation;
+    if idempotency_key.is_none()
+        && let Some(answer) = core.read_at_once(shard, (handler, &key, &input), now_ns)
+    {
+        return Ok(Ok(answer.map(Reply::Value)));
+    }
+    let info = info(core, idempotency_key)?;
+    let invoke = Invoke { info, handler, key: key.into(), input };
+    Ok(start(core, Job::Invoke(shard, invoke), now_ns))
 }
 
 /// A key that is placed on this core, if it has a shard: an operation about a type can run anywhere.
-fn own_key(core: &Core) -> Box<[u8]> {
+fn own_key(core: &Core) -> Cow<'static, [u8]> {
     // A core's first shard has its number.
     let keys = &core.shared.shard_keys;
-    keys.get(core.index).or(keys.first()).map_or_else(|| b"0"[..].into(), |key| key.as_slice().into())
+    keys.get(core.index).or(keys.first()).map_or(Cow::Borrowed(b"0"), |key| Cow::Owned(key.clone()))
 }
 
 /// An operation in one line.

@@ -97,11 +97,27 @@ pub fn idempotency_key(value: &[u8]) -> Result<&str, Error> {
 
 /// The parameters of a query, still encoded.
 pub(crate) fn pairs(query: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
-    query
-        .unwrap_or_default()
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    let mut rest = query.unwrap_or_default();
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let (pair, others) = cut(rest, b'&');
+            rest = others;
+            if !pair.is_empty() {
+                return Some(cut(pair, b'='));
+            }
+        }
+        None
+    })
+}
+
+/// What comes before the first `mark`, and what after it. Parameters are short: a plain loop is
+/// quicker than a searcher.
+fn cut(text: &str, mark: u8) -> (&str, &str) {
+    debug_assert!(mark.is_ascii(), "so that both parts are text");
+    match text.bytes().position(|byte| byte == mark) {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, ""),
+    }
 }
 
 /// The error for a parameter that an operation does not know: passed over, a misspelt condition

@@ -19,6 +19,7 @@
 mod branch;
 mod commit;
 mod coordinator;
+mod direct;
 mod failures;
 mod held;
 mod host;

@@ -271,11 +271,15 @@ impl Core {
         // The shard answers everything it knows of when it stops. What it was at when it broke, it knows
         // no more.
         for token in self.slots.unanswered_by(id) {
-            let message = "the shard broke at this call and stopped; the call may or may not have taken effect, repeat \
-                           it with its Idempotency-Key after a restart";
-            self.answer(token, Err(Error::new(ErrorCode::Internal, message)));
+            self.answer(token, Err(broke()));
         }
     }
+}
+
+fn broke() -> Error {
+    let message = "the shard broke at this call and stopped; the call may or may not have taken effect, repeat \
+                   it with its Idempotency-Key after a restart";
+    Error::new(ErrorCode::Internal, message)
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {

@@ -9,12 +9,13 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
-use millrace_func::{HandlerKind, Program};
+use millrace_func::{HandlerId, HandlerKind, Program};
 use millrace_shard::{PeerMessage, RouteCall, Token, Unbound, UnboundStep};
 
 use crate::core::outputs::{Event, too_much_work};
-use crate::core::{Core, CoreMessage, Job};
+use crate::core::{Core, CoreMessage, Job, broke};
 
 /// How long the core works before it looks for new input.
 pub(crate) const ROUND_NS: u64 = 2_000_000;
@@ -47,6 +48,33 @@ impl Core {
             self.pass_on(owner, token, job);
         }
         token
+    }
+
+    /// Answers a query without an idempotency key at once, where its shard is of this core, can do so,
+    /// and nobody waits before it. `None`: it has to be submitted.
+    pub(crate) fn read_at_once(
+        &mut self,
+        shard: ShardId,
+        (query, key, input): (HandlerId, &[u8], &[u8]),
+        now_ns: u64,
+    ) -> Option<Result<Bytes, Error>> {
+        let began_ns = self.queue.round_began_ns.unwrap_or(now_ns);
+        let has_turn = self.queue.waiting.is_empty() && now_ns - began_ns < ROUND_NS;
+        if !has_turn || self.shared.core_of(shard) != self.index {
+            return None;
+        }
+        let asked = self.with_world(Some(shard), |shard, world| shard?.read_at_once(query, key, input, world));
+        let result = match asked {
+            Ok(answer) => answer?,
+            Err(reason) => {
+                self.stop_shard(shard, &reason);
+                Err(broke())
+            }
+        };
+        if let Err(error) = &result {
+            self.metrics.count_error(error.code);
+        }
+        Some(result)
     }
 
     /// Passes a request to the core that owns its shard.
