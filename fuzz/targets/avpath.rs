@@ -24,7 +24,8 @@ static RECORD: LazyLock<Record> = LazyLock::new(|| {
         "map":{"a":[1,2],"b c":[]},"next":{"id":"ß","map":{"a":[3]}}}"#;
     let schema = Schema::parse(schema, &[]).expect("a schema");
     let mut bytes = Vec::new();
-    from_json(&schema, schema.root(), json.as_bytes(), JsonForm::Plain, Missing::Default, &mut bytes).expect("a record");
+    from_json(&schema, schema.root(), json.as_bytes(), JsonForm::Plain, Missing::Default, &mut bytes)
+        .expect("a record");
     Record { schema, bytes }
 });
 
@@ -49,8 +50,13 @@ fn run_path(text: &str, json: &str, parameters: &Parameters) {
     let found = path.select(schema, bytes, parameters);
     assert_eq!(again.select(schema, bytes, parameters), found);
     let changes = [
-        Change::Set(json), Change::Insert(json), Change::InsertAll(json), Change::Delete, Change::Clear,
-        Change::Increment(json), Change::AppendUnique(json),
+        Change::Set(json),
+        Change::Insert(json),
+        Change::InsertAll(json),
+        Change::Delete,
+        Change::Clear,
+        Change::Increment(json),
+        Change::AppendUnique(json),
     ];
     for change in changes {
         if let Ok(updated) = path.update(schema, bytes, parameters, change) {
