@@ -263,7 +263,7 @@ impl World {
                     && end.is_none_or(|end| entity <= end)
                     && limit > 0
             };
-            let looked_at = (0..8).map(entity).filter(is_seen);
+            let looked_at = (0..9).map(entity).filter(is_seen);
             let newest = looked_at.map(|entity| self.store.entity_lsn(&entity)).max();
             assert_eq!(seen, newest.unwrap_or_default(), "a page that ends with {end:?}");
         }
