@@ -1,6 +1,8 @@
 //! Typed records over their native URLs: content negotiation, conditions, patches, expiry, schemas
 //! that change, indexes, and errors that say what to do and change nothing.
 
+use std::time::{Duration, Instant};
+
 use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem, wait_until};
 use serde_json::{Value, json};
 
@@ -339,4 +341,98 @@ fn functions_touch_records_in_their_own_transaction() {
     let unnamed = TestApp::with("mover.ts", source);
     assert_eq!(unnamed.deploy(&server, "mover").status, 200);
     assert_problem(&server.call("mover/a/move", r#"["b", 1]"#), 403, "forbidden");
+}
+
+/// How a query for `.count == 7` would be answered.
+fn explained(server: &Server) -> Value {
+    server.get("/records/item?explain=true&where=.count%3D%3D7")
+}
+
+#[test]
+fn an_index_that_is_added_is_built_without_a_restart() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema() }));
+    let mut connection = server.connect();
+    for id in 0..500 {
+        let body = json!({ "count": id % 50 }).to_string();
+        let put = connection.request("PUT", &format!("/records/item/{id}"), &[], body.as_bytes());
+        assert_eq!(put.expect("a reply").status, 201);
+    }
+    put_type(&server, "item", &json!({ "indexes": [{ "name": "count", "path": ".count" }] }));
+    let began = Instant::now();
+    // Nobody asks for anything meanwhile. It takes no longer than a transaction of before may run.
+    std::thread::sleep(Duration::from_secs(1));
+    while explained(&server)["plan"] != "index" {
+        assert!(began.elapsed() < Duration::from_secs(30), "{}", explained(&server));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let progress = server.get("/schemas/item")["index_progress"]["count"].clone();
+    assert_eq!(progress["complete_shards"], progress["shards"], "{progress}");
+    assert!(progress["shards"].as_u64().is_some_and(|shards| shards > 0), "{progress}");
+    let found = server.get("/records/item?where=.count%3D%3D7");
+    assert_eq!(found["records"].as_array().map(Vec::len), Some(10), "{found}");
+}
+
+#[test]
+fn the_index_of_a_new_type_is_used_at_once() {
+    let server = server();
+    for name in ["first", "item"] {
+        let indexes = json!([{ "name": "count", "path": ".count" }]);
+        put_type(&server, name, &json!({ "schema": item_schema(), "indexes": indexes }));
+        let began = Instant::now();
+        let explain = format!("/records/{name}?explain=true&where=.count%3D%3D7");
+        while server.get(&explain)["plan"] != "index" {
+            assert!(began.elapsed() < Duration::from_secs(1), "{name}: {}", server.get(&explain));
+        }
+    }
+    // Records that are there by now are found by it.
+    assert_eq!(send(&server, "PUT", "/records/item/a", &[], &json!({ "count": 7 })).status, 201);
+    assert_eq!(explained(&server)["plan"], "index");
+    assert_eq!(server.get("/records/item?where=.count%3D%3D7")["records"][0]["id"], "a");
+}
+
+#[test]
+fn a_trigger_that_writes_its_own_record_for_ever_is_stopped() {
+    let server = server();
+    let again = json!([{ "name": "again", "path": ".count",
+        "source": "export default async (ctx) => { await ctx.record('item', ctx.key).patch([{ op: 'increment', path: '.count', value: 1 }]); };" }]);
+    put_type(&server, "item", &json!({ "schema": item_schema(), "triggers": again }));
+    assert_eq!(send(&server, "PUT", "/records/item/a", &[], &json!({ "count": 1 })).status, 201);
+    let letters = || server.get("/dead-letters")["dead_letters"].clone();
+    wait_until("it is stopped", || letters().as_array().is_some_and(|letters| letters.len() == 1));
+    let letter = letters()[0].to_string();
+    for part in ["depth-limit", "again", "item"] {
+        assert!(letter.contains(part), "{letter}");
+    }
+    assert_eq!(server.get("/records/item/a")["count"], 17);
+    // A write of somebody's begins anew.
+    assert_eq!(send(&server, "PUT", "/records/item/b", &[], &json!({ "count": 1 })).status, 201);
+    wait_until("both are stopped", || letters().as_array().is_some_and(|letters| letters.len() == 2));
+    assert_eq!(server.get("/records/item/b")["count"], 17);
+}
+
+#[test]
+fn a_cursor_does_not_lead_over_changes_that_nobody_kept() {
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema(), "changes": {} }));
+    let put = |id: &str| assert_eq!(send(&server, "PUT", &format!("/records/item/{id}"), &[], &json!({})).status, 201);
+    put("a");
+    let first = server.get("/records/item/changes");
+    assert_eq!(first["changes"].as_array().map(Vec::len), Some(1), "{first}");
+    let since = |page: &Value| {
+        let cursor = page["cursor"].as_str().expect("a cursor");
+        server.request("GET", &format!("/records/item/changes?cursor={cursor}"), &[], b"")
+    };
+    put_type(&server, "item", &json!({ "changes": null }));
+    put("b");
+    put_type(&server, "item", &json!({ "changes": {} }));
+    assert_problem(&since(&first), 400, "bad-request");
+    let second = server.get("/records/item/changes?cursor=now");
+    put("c");
+    assert_eq!(since(&second).json()["changes"][0]["id"], "c");
+    assert_eq!(server.request("DELETE", "/schemas/item?force=true", &[], b"").status, 204);
+    put_type(&server, "item", &json!({ "schema": item_schema(), "changes": {} }));
+    for page in [&first, &second] {
+        assert_problem(&since(page), 400, "bad-request");
+    }
 }

@@ -79,6 +79,9 @@ pub enum RecordOperation<'a> {
         /// At most so many.
         limit: u32,
     },
+    /// How far the type's indexes are: a JSON object that says of each, by its name, in how many of how many shards
+    /// it is complete: `{"by_age":{"complete_shards":60,"shards":64}}`.
+    Indexes,
 }
 
 /// A change of one record.
@@ -247,7 +250,7 @@ impl RecordOperation<'_> {
     /// Whether it concerns the type rather than one record.
     #[must_use]
     pub fn is_about_type(&self) -> bool {
-        matches!(self, Self::GetMany { .. } | Self::Find(_) | Self::Changes { .. })
+        matches!(self, Self::GetMany { .. } | Self::Find(_) | Self::Changes { .. } | Self::Indexes)
     }
 
     /// As the input of a call.

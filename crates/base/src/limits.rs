@@ -57,8 +57,17 @@ pub const PENDING_OPERATIONS: usize = 1024;
 /// Messages one transaction may send.
 pub const MESSAGES_PER_CALL: usize = 1024;
 
+/// Triggers that run after a commit, each led to by what the one before wrote: a chain that goes on is one
+/// that does not end, such as a trigger that writes its own record, and would run at full speed for ever.
+/// As many as calls may nest.
+pub const TRIGGER_DEPTH: u8 = 16;
+
 /// How long a call may wait for what it awaits, in all. Longer work is a workflow.
 pub const CALL_WAIT_MS: u64 = 10_000;
+
+/// How long a type's changes are kept unless its settings say otherwise: a reader that stood still over a
+/// long weekend misses nothing.
+pub const CHANGE_RETENTION_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// How long the reply to an idempotency key is kept: a day of client retries.
 pub const IDEMPOTENCY_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;

@@ -5,7 +5,7 @@ use millrace_base::{Error, Value, ValueKind};
 use millrace_func::ScanRequest;
 
 use crate::program::ChangesKept;
-use crate::rows::{CHANGE, LAST_SEQUENCE, change_field, change_sequence, number_value, read_number};
+use crate::rows::{CHANGE, LAST_SEQUENCE, begin_stream, change_field, change_sequence, number_value, read_number};
 use crate::turn::{Progress, Turn};
 use crate::wire::{Apply, decode};
 
@@ -23,17 +23,19 @@ pub(crate) fn run(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> Resul
     for field in &apply.add {
         turn.host.set(field, Value::new(ValueKind::Bytes, b""))?;
     }
-    if let Some(kept) = turn.record_type(type_index).changes.clone()
+    let of = turn.record_type(type_index);
+    if let (Some(kept), stream) = (of.changes.clone(), of.stream)
         && !apply.changes.is_empty()
     {
-        append(turn, &kept, &apply.changes)?;
+        append(turn, (&kept, stream), &apply.changes)?;
     }
     Ok(Progress::Done(Bytes::new()))
 }
 
-fn append(turn: &mut Turn<'_>, kept: &ChangesKept, changes: &[String]) -> Result<(), Error> {
+fn append(turn: &mut Turn<'_>, (kept, stream): (&ChangesKept, u16), changes: &[String]) -> Result<(), Error> {
     let now = turn.host.now().0;
     let mut sequence = read_number(turn.host, LAST_SEQUENCE)?.unwrap_or(0);
+    begin_stream(turn.host, stream, sequence)?;
     let mut is_time_to_collect = false;
     for members in changes {
         sequence += 1;

@@ -1,18 +1,27 @@
-//! Where a reader of changes is: the last sequence it has had of each shard.
+//! Where a reader of changes is: the last sequence it has had of each shard, of one stream of changes. A
+//! type has another stream each time that changes were not kept for a while.
 
 use millrace_base::{Error, ErrorCode, fingerprint};
 use millrace_func::{Base64Alphabet, base64_decode, base64_encode};
 
-const VERSION: u8 = 1;
+/// Of a type's first stream.
+const FIRST: u8 = 1;
+
+/// The stream's number is behind the head.
+const NUMBERED: u8 = 2;
 
 /// The first bytes: version, and two of a fingerprint of the type's name.
-fn head(type_name: &str) -> [u8; 3] {
+fn head(version: u8, type_name: &str) -> [u8; 3] {
     let [low, high, ..] = fingerprint(&[type_name.as_bytes()]).to_le_bytes();
-    [VERSION, low, high]
+    [version, low, high]
 }
 
-pub(crate) fn write(type_name: &str, sequences: &[u64]) -> String {
-    let mut bytes = head(type_name).to_vec();
+/// The cursor of a type's stream, given by the type's name and the stream's number.
+pub(crate) fn write((type_name, stream): (&str, u16), sequences: &[u64]) -> String {
+    let mut bytes = match stream {
+        0 => head(FIRST, type_name).to_vec(),
+        stream => [&head(NUMBERED, type_name)[..], &stream.to_le_bytes()].concat(),
+    };
     for sequence in sequences {
         let mut number = *sequence;
         while number >= 0x80 {
@@ -27,8 +36,8 @@ pub(crate) fn write(type_name: &str, sequences: &[u64]) -> String {
 /// Reads what [`write`] wrote.
 ///
 /// # Errors
-/// `bad-request` for anything else.
-pub(crate) fn read(type_name: &str, text: &str, shards: usize) -> Result<Vec<u64>, Error> {
+/// `bad-request` for anything else, and for a cursor of a stream that has ended.
+pub(crate) fn read((type_name, stream): (&str, u16), text: &str, shards: usize) -> Result<Vec<u64>, Error> {
     let wrong = || {
         let message = "the cursor is not one of this type's changes: give back the last one as it was, or none";
         Error::new(ErrorCode::BadRequest, message)
@@ -38,7 +47,14 @@ pub(crate) fn read(type_name: &str, text: &str, shards: usize) -> Result<Vec<u64
         return Err(wrong());
     }
     let bytes = base64_decode(text.as_bytes()).ok_or_else(wrong)?;
-    let mut rest = bytes.strip_prefix(&head(type_name)[..]).ok_or_else(wrong)?;
+    let (of, mut rest) = match bytes.strip_prefix(&head(FIRST, type_name)[..]) {
+        Some(rest) => (0, rest),
+        None => {
+            let rest = bytes.strip_prefix(&head(NUMBERED, type_name)[..]).ok_or_else(wrong)?;
+            let (number, rest) = rest.split_first_chunk().ok_or_else(wrong)?;
+            (u16::from_le_bytes(*number), rest)
+        }
+    };
     let mut sequences = Vec::with_capacity(shards);
     while !rest.is_empty() {
         let end = rest.iter().position(|byte| *byte < 0x80).filter(|end| *end < 10).ok_or_else(wrong)?;
@@ -51,7 +67,15 @@ pub(crate) fn read(type_name: &str, text: &str, shards: usize) -> Result<Vec<u64
         sequences.push(number);
         rest = &rest[end + 1..];
     }
-    if sequences.len() == shards { Ok(sequences) } else { Err(wrong()) }
+    if sequences.len() != shards {
+        return Err(wrong());
+    }
+    if of != stream {
+        let message = "changes after this cursor are not all there: the type kept none for a while, or was deleted and \
+                       made again; read the records again and go on from the cursor \"now\"";
+        return Err(Error::new(ErrorCode::BadRequest, message));
+    }
+    Ok(sequences)
 }
 
 #[cfg(test)]
@@ -62,16 +86,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cursors_come_back(sequences in proptest::collection::vec(any::<u64>(), 0..9)) {
-            let text = write("personinfo", &sequences);
-            prop_assert_eq!(read("personinfo", &text, sequences.len()), Ok(sequences.clone()));
-            prop_assert!(read("personinfo", &text, sequences.len() + 1).is_err());
-            prop_assert!(read("account", &text, sequences.len()).is_err());
+        fn cursors_come_back(stream in any::<u16>(), sequences in proptest::collection::vec(any::<u64>(), 0..9)) {
+            let text = write(("personinfo", stream), &sequences);
+            prop_assert_eq!(read(("personinfo", stream), &text, sequences.len()), Ok(sequences.clone()));
+            prop_assert!(read(("personinfo", stream), &text, sequences.len() + 1).is_err());
+            prop_assert!(read(("account", stream), &text, sequences.len()).is_err());
+            prop_assert!(read(("personinfo", stream ^ 1), &text, sequences.len()).is_err());
         }
 
         #[test]
         fn other_texts_are_refused(text in "[A-Za-z0-9_-]{0,40}") {
-            if let Ok(sequences) = read("t", &text, 2) {
+            if let Ok(sequences) = read(("t", 0), &text, 2) {
                 prop_assert_eq!(sequences.len(), 2);
             }
         }

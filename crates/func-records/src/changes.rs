@@ -10,13 +10,14 @@ use millrace_func::{OperationId, ScanRequest};
 use crate::apply::read_time;
 use crate::change_cursor;
 use crate::program::{CHANGES, RecordProgram};
-use crate::rows::{CHANGE, LAST_SEQUENCE, change_field, change_sequence, read_number};
+use crate::rows::{CHANGE, LAST_SEQUENCE, change_field, change_sequence, read_number, stream_begins_after};
 use crate::turn::{Calls, Progress, Task, Turn};
 use crate::wire::{AskChanges, From, GotChanges, decode, encode};
 
 /// `T--shard/_changes`.
-pub(crate) fn of_shard(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Error> {
+pub(crate) fn of_shard(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> Result<Progress, Error> {
     let ask: AskChanges = decode(input)?;
+    let stream = turn.record_type(type_index).stream;
     let last = read_number(turn.host, LAST_SEQUENCE)?.unwrap_or(0);
     let mut got = GotChanges::default();
     let after = match ask.from {
@@ -27,12 +28,16 @@ pub(crate) fn of_shard(turn: &mut Turn<'_>, input: &[u8]) -> Result<Progress, Er
         From::Oldest => None,
         From::After(after) => Some(after),
     };
-    let request =
-        ScanRequest { prefix: vec![CHANGE], after: after.map(change_field), limit: ask.limit.min(limits::SCAN_ROWS) };
+    let begins = stream_begins_after(turn.host, stream)?;
+    let scanned_after = after.or(Some(begins)).filter(|after| *after > 0).map(change_field);
+    let request = ScanRequest { prefix: vec![CHANGE], after: scanned_after, limit: ask.limit.min(limits::SCAN_ROWS) };
     let rows = turn.host.scan(&request)?;
     let first = rows.first().and_then(|(field, _)| change_sequence(field));
-    // What is kept has no gaps: either the next one is there, or all up to the last are known.
-    got.is_lost = after.is_some_and(|after| after > last || first.unwrap_or(last + 1) != after + 1);
+    // What is kept of a stream has no gaps: either the next one is there, or all up to the last are known.
+    got.is_lost = after.is_some_and(|after| {
+        let is_within = (begins..=last).contains(&after);
+        !is_within || first.unwrap_or(last + 1) != after + 1
+    });
     got.at = after.unwrap_or(last);
     let mut size_bytes = 0;
     for (field, value) in rows {
@@ -65,7 +70,9 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, cursor: &str, limit:
     let froms: Vec<From> = match cursor {
         "" => vec![From::Oldest; shards],
         "now" => vec![From::Now; shards],
-        text => change_cursor::read(of.name.as_str(), text, shards)?.into_iter().map(From::after).collect(),
+        text => {
+            change_cursor::read((of.name.as_str(), of.stream), text, shards)?.into_iter().map(From::after).collect()
+        }
     };
     let limit = page_limit(limit);
     // Together they are one page.
@@ -113,9 +120,10 @@ impl Task for Gather {
                            cursor \"now\", and keep changes for longer if that happens";
             return Err(Error::new(ErrorCode::BadRequest, message));
         }
-        let type_name = self.program.types[self.type_index].name.as_str();
-        let (texts, sequences) = merge(&shards, self.limit, type_name);
-        let cursor = change_cursor::write(type_name, &sequences);
+        let of = &self.program.types[self.type_index];
+        let stream = (of.name.as_str(), of.stream);
+        let (texts, sequences) = merge(&shards, self.limit, stream);
+        let cursor = change_cursor::write(stream, &sequences);
         let body = format!("{{\"changes\":[{}],\"cursor\":\"{cursor}\"}}", texts.join(","));
         let matched = u32::try_from(texts.len()).unwrap_or(u32::MAX);
         let reply = RecordReply { matched, body: Bytes::from(body), ..RecordReply::default() };
@@ -129,7 +137,7 @@ const SHARDS_WITH_CURSORS: usize = 256;
 
 /// The first changes by time, each shard's in their own order, and where each shard then is. Every
 /// change has the cursor behind it, so that a reader may stop at any.
-fn merge(shards: &[GotChanges], limit: usize, type_name: &str) -> (Vec<String>, Vec<u64>) {
+fn merge(shards: &[GotChanges], limit: usize, stream: (&str, u16)) -> (Vec<String>, Vec<u64>) {
     let mut taken = vec![0; shards.len()];
     let mut sequences: Vec<u64> = shards.iter().map(|shard| shard.at).collect();
     let mut texts = Vec::new();
@@ -143,7 +151,7 @@ fn merge(shards: &[GotChanges], limit: usize, type_name: &str) -> (Vec<String>, 
         taken[shard] += 1;
         sequences[shard] = *sequence;
         let text = match text.strip_suffix('}').filter(|_| shards.len() <= SHARDS_WITH_CURSORS) {
-            Some(members) => format!("{members},\"cursor\":\"{}\"}}", change_cursor::write(type_name, &sequences)),
+            Some(members) => format!("{members},\"cursor\":\"{}\"}}", change_cursor::write(stream, &sequences)),
             None => text.clone(),
         };
         size_bytes += text.len();

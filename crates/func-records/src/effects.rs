@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::program::{APPLY, RecordProgram, RecordType, Trigger};
 use crate::stored::Stored;
+use crate::triggers::{DEPTH_BYTES, with_depth};
 use crate::turn::Turn;
 use crate::values;
 use crate::wire::{Apply, encode};
@@ -121,16 +122,17 @@ pub(crate) fn begin(
         calls.calls.push_back(((of.shard_service, APPLY), shard_key, encode(&apply)));
     }
     if !triggers.is_empty() {
-        let input = Bytes::from(trigger_input(of, key, transition, &difference)?);
+        let input = trigger_input(of, key, transition, &difference)?;
+        let (before, after) = (with_depth(turn.depth, &input), with_depth(turn.depth.saturating_add(1), &input));
         for trigger in triggers {
             let Some(service) = of.triggers_service else {
                 continue;
             };
             if trigger.is_before {
-                calls.calls.push_back(((service, trigger.handler), key.to_vec(), input.clone()));
+                calls.calls.push_back(((service, trigger.handler), key.to_vec(), before.clone()));
             } else {
                 let handler = HandlerId { program: program.number, service, handler: trigger.handler };
-                turn.host.send(Message { handler, key: key.to_vec(), input: input.clone(), delay_ms: 0 })?;
+                turn.host.send(Message { handler, key: key.to_vec(), input: after.clone(), delay_ms: 0 })?;
             }
         }
     }
@@ -204,15 +206,15 @@ fn change_members(of: &RecordType, id: &[u8], transition: &Transition<'_>, diffe
     Ok(members)
 }
 
-/// What a trigger is given.
+/// What a trigger is given, without the depth and the brace before it.
 fn trigger_input(of: &RecordType, id: &[u8], transition: &Transition<'_>, difference: &str) -> Result<String, Error> {
     let input = format!(
-        "{{{},\"record\":{},\"before\":{},\"changes\":{difference}}}",
+        "{},\"record\":{},\"before\":{},\"changes\":{difference}}}",
         id_member(id),
         value_json(of, transition.after)?,
         value_json(of, transition.before)?,
     );
-    if input.len() > limits::INPUT_BYTES {
+    if DEPTH_BYTES + input.len() > limits::INPUT_BYTES {
         let message = format!("what the type's triggers would be given has more than {} bytes", limits::INPUT_BYTES);
         return Err(Error::new(millrace_base::ErrorCode::TooLarge, message));
     }

@@ -6,16 +6,16 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_api::RECORDS_APP;
-use millrace_base::{Error, ErrorCode, shard_of_key};
+use millrace_base::{Error, ErrorCode, Name, limits, shard_of_key};
 use millrace_func::{
     App, Engine, Frame, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start, Step,
 };
 
 use crate::cache::Cache;
 use crate::program::{Place, RecordProgram, Schemas};
-use crate::triggers::{TriggerHost, explain};
+use crate::triggers::{self, TriggerHost, explain};
 use crate::turn::{Progress, Shared, Task, Turn};
-use crate::{apply, changes, expire, migrate, program, read, scan, sweep, write};
+use crate::{apply, changes, expire, migrate, program, progress, read, scan, sweep, write};
 
 /// The first of its own program numbers; those below are the wrapped engine's.
 const OWN: u32 = 1 << 31;
@@ -39,8 +39,8 @@ struct Waiting {
 enum What {
     /// An operation on records.
     Task(Box<dyn Task>),
-    /// A trigger, which waits in the wrapped engine.
-    Trigger,
+    /// A trigger, which waits in the wrapped engine, and how many triggers led to it.
+    Trigger { depth: u8 },
 }
 
 /// For each shard, the smallest number whose text is placed there: the key of the entity that keeps
@@ -123,19 +123,30 @@ impl<E: Engine> RecordsEngine<E> {
             let (Some(inner), service) = (program.inner, inner_service) else {
                 return Step::Done(Err(unknown_program()));
             };
+            let depth = triggers::depth_of(input);
+            if depth > limits::TRIGGER_DEPTH {
+                return Step::Done(Err(program.too_deep(id)));
+            }
             let start = Start::Handler { id: HandlerId { program: inner, service, handler: id.handler }, key, input };
-            let step = self.inner.start(frame, start, &mut TriggerHost { host, program: &program });
-            return self.trigger_stepped(frame, program, step);
+            let step = self.inner.start(frame, start, &mut TriggerHost { host, program: &program, depth });
+            return self.trigger_stepped(frame, (program, depth), step);
         }
-        let mut turn = Turn { shared: &self.shared, program: &program, host };
+        let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
         let progress = match (place, id.handler) {
             (Some(Place::Type(index)), program::READ) => read::start(&mut turn, index, key, input),
             (Some(Place::Type(index)), program::WRITE) => write::start(&mut turn, index, key, input),
+            (Some(Place::Type(index)), program::FOLLOW) => {
+                // Written by `TriggerHost::record`.
+                let (depth, input) = input.split_first().map_or((0, input), |(depth, input)| (*depth, input));
+                turn.depth = depth;
+                write::start(&mut turn, index, key, input)
+            }
             (Some(Place::Type(index)), program::EXPIRE) => expire::start(&mut turn, index, key, input),
             (Some(Place::Type(index)), program::MIGRATE) => migrate::start(&mut turn, index, key),
             (Some(Place::Shard(index)), program::APPLY) => apply::run(&mut turn, index, input),
             (Some(Place::Shard(index)), program::SCAN) => scan::start(&mut turn, index, input),
-            (Some(Place::Shard(_)), program::CHANGES) => changes::of_shard(&mut turn, input),
+            (Some(Place::Shard(index)), program::CHANGES) => changes::of_shard(&mut turn, index, input),
+            (Some(Place::Shard(index)), program::PROGRESS) => progress::of_shard(&mut turn, index),
             (Some(Place::Shard(index)), program::SWEEP) => sweep::start(&mut turn, index, key, input),
             _ => Err(unknown_program()),
         };
@@ -153,10 +164,10 @@ impl<E: Engine> RecordsEngine<E> {
         }
     }
 
-    fn trigger_stepped(&self, frame: Frame, program: Rc<RecordProgram>, step: Step) -> Step {
+    fn trigger_stepped(&self, frame: Frame, (program, depth): (Rc<RecordProgram>, u8), step: Step) -> Step {
         match step {
             Step::Waiting => {
-                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Trigger });
+                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Trigger { depth } });
                 Step::Waiting
             }
             Step::Done(Err(error)) => {
@@ -186,6 +197,13 @@ impl<E: Engine> Engine for RecordsEngine<E> {
             return self.inner.services(program);
         }
         self.program(program).map_or_else(Vec::new, |program| program.services.clone())
+    }
+
+    fn sweeps(&self, program: Program) -> Vec<(Name, u64)> {
+        if program.0 < OWN {
+            return self.inner.sweeps(program);
+        }
+        self.program(program).map_or_else(Vec::new, |program| program.sweeps())
     }
 
     fn unload(&self, program: Program) {
@@ -227,13 +245,14 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         drop(frames);
         match own {
             None => self.inner.resume(frame, operation, result, host),
-            Some(Waiting { program, what: What::Trigger }) => {
-                let mut trigger_host = TriggerHost { host, program: &program };
+            Some(Waiting { program, what: What::Trigger { depth } }) => {
+                let mut trigger_host = TriggerHost { host, program: &program, depth };
                 let step = self.inner.resume(frame, operation, result, &mut trigger_host);
-                self.trigger_stepped(frame, program, step)
+                self.trigger_stepped(frame, (program, depth), step)
             }
             Some(Waiting { program, what: What::Task(task) }) => {
-                let mut turn = Turn { shared: &self.shared, program: &program, host };
+                // What a task still does sends nothing that depends on the depth.
+                let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
                 let progress = task.resume(&mut turn, operation, result);
                 self.progressed(frame, program, progress)
             }

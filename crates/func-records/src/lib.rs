@@ -25,6 +25,7 @@ mod migrate;
 mod page_cursor;
 mod plan;
 mod program;
+mod progress;
 mod read;
 mod rows;
 mod scan;

@@ -22,12 +22,18 @@ pub(crate) const READ: u16 = 0;
 pub(crate) const WRITE: u16 = 1;
 pub(crate) const EXPIRE: u16 = 2;
 pub(crate) const MIGRATE: u16 = 3;
+/// As [`WRITE`], by a trigger: its depth, one byte, stands before the operation.
+pub(crate) const FOLLOW: u16 = 4;
 
 /// Handlers of `T--shard`, in their order.
 pub(crate) const APPLY: u16 = 0;
 pub(crate) const SCAN: u16 = 1;
 pub(crate) const CHANGES: u16 = 2;
 pub(crate) const SWEEP: u16 = 3;
+pub(crate) const PROGRESS: u16 = 4;
+
+/// The file that the registry is kept in: no version of the built-in app is without it, but an empty one.
+const REGISTRY: &str = "registry.json";
 
 /// The handler of `T--shard` that brings records and index rows to the present settings.
 pub const SWEEP_HANDLER: &str = "_sweep";
@@ -70,6 +76,7 @@ pub(crate) struct Index {
 
 /// A trigger.
 pub(crate) struct Trigger {
+    pub name: String,
     pub path: Path,
     pub is_before: bool,
     /// Its handler in `T--triggers`.
@@ -90,8 +97,12 @@ pub(crate) struct RecordType {
     pub indexes: Vec<Index>,
     pub triggers: Vec<Trigger>,
     pub changes: Option<ChangesKept>,
+    /// Tells the stream of changes from those the type had before.
+    pub stream: u16,
     /// Tells settings apart for which records and rows have to be looked through anew.
-    pub sweep_target: u64,
+    records_target: u64,
+    /// The version of the app before this one had no such type.
+    pub is_new: bool,
 }
 
 /// Schemas that records may be written with, by their registry ids, which are never given twice.
@@ -112,6 +123,8 @@ pub(crate) struct RecordProgram {
     pub triggers_app: Option<App>,
     /// How long a transaction of the version before may still run.
     pub wait_ms: u64,
+    /// Loaded at the start: no transaction of another version has begun since.
+    pub is_first: bool,
     registry: Registry,
     /// Schemas of all versions, those to come too: what still runs here may meet their records.
     schemas: Rc<Schemas>,
@@ -150,6 +163,14 @@ impl RecordProgram {
     ) -> Result<(Self, Option<App>), Error> {
         let files: Vec<AppFile> =
             app.files.iter().map(|(path, content)| AppFile { path: path.clone(), content: content.clone() }).collect();
+        if !app.files.is_empty() && !app.files.contains_key(REGISTRY) {
+            let message = format!(
+                "the app {:?} that is kept is a user's own, and its name is the built-in app's now: serve it with the \
+                 program that it was deployed to, deploy it there under another name and remove this one",
+                app.name.as_str()
+            );
+            return Err(Error::new(ErrorCode::AppRefused, message));
+        }
         let registry = Registry::from_files_with(&files, before.map(|before| &before.registry))
             .map_err(|error| Error::new(ErrorCode::AppRefused, Error::from(error).message))?;
         let mut program = Self {
@@ -160,6 +181,7 @@ impl RecordProgram {
             inner: None,
             triggers_app: None,
             wait_ms: app.limits.wait_ms,
+            is_first: before.is_none(),
             registry: Registry::default(),
             schemas: Rc::clone(schemas),
             resolutions: RefCell::new(BTreeMap::new()),
@@ -167,7 +189,7 @@ impl RecordProgram {
         let mut triggers_app = triggers::empty_app(app);
         let mut has_triggers = false;
         for of in registry.types() {
-            has_triggers |= program.add_type(&of, &mut triggers_app)?;
+            has_triggers |= program.add_type(&of, &mut triggers_app, before)?;
             for version in of.versions() {
                 let known = version.schema.schema();
                 schemas.borrow_mut().entry(version.schema.id()).or_insert_with(|| Arc::clone(known));
@@ -181,15 +203,32 @@ impl RecordProgram {
     }
 
     /// Adds a type and its services; says whether it has triggers.
-    fn add_type(&mut self, of: &millrace_registry::RecordType<'_>, app: &mut App) -> Result<bool, Error> {
+    fn add_type(
+        &mut self,
+        of: &millrace_registry::RecordType<'_>,
+        app: &mut App,
+        before: Option<&Self>,
+    ) -> Result<bool, Error> {
         use HandlerKind::{Query, Transaction};
         let index = self.types.len();
-        let handlers =
-            [(READ_HANDLER, Query), (WRITE_HANDLER, Transaction), ("_expire", Transaction), ("_migrate", Transaction)];
+        let handlers = [
+            (READ_HANDLER, Query),
+            (WRITE_HANDLER, Transaction),
+            ("_expire", Transaction),
+            ("_migrate", Transaction),
+            ("_follow", Transaction),
+        ];
         let of_type = self.add_service(service(of.name, &handlers)?, Place::Type(index));
-        let handlers = [("_apply", Transaction), ("_scan", Query), ("_changes", Query), (SWEEP_HANDLER, Transaction)];
+        let handlers = [
+            ("_apply", Transaction),
+            ("_scan", Query),
+            ("_changes", Query),
+            (SWEEP_HANDLER, Transaction),
+            ("_progress", Query),
+        ];
         let of_shard = self.add_service(service(&shard_service(of.name), &handlers)?, Place::Shard(index));
         let mut compiled = RecordType::read(of)?;
+        compiled.is_new = before.is_some_and(|before| before.types.iter().all(|known| known.name != compiled.name));
         (compiled.service, compiled.shard_service) = (of_type, of_shard);
         let triggers = &of.settings.triggers;
         if !triggers.is_empty() {
@@ -240,6 +279,27 @@ impl RecordProgram {
         let is_it = |place: &Place| matches!(place, Place::Triggers { inner_service } if *inner_service == id.service);
         let service = self.places.iter().position(is_it)?;
         Some(HandlerId { program: self.number, service: service as u16, handler: id.handler })
+    }
+
+    /// The services to sweep, and what to.
+    pub(crate) fn sweeps(&self) -> Vec<(Name, u64)> {
+        let name =
+            |of: &RecordType| self.services.get(usize::from(of.shard_service)).map(|service| service.name.clone());
+        let target = |of: &RecordType| fingerprint(&[of.sweep_target().as_bytes()]);
+        self.types.iter().filter_map(|of| Some((name(of)?, target(of)))).collect()
+    }
+
+    /// Why a trigger that too many triggers led to does not run.
+    pub(crate) fn too_deep(&self, id: HandlerId) -> Error {
+        let of = self.types.iter().find(|of| of.triggers_service == Some(id.service));
+        let trigger = of.and_then(|of| of.triggers.iter().find(|trigger| trigger.handler == id.handler));
+        let message = format!(
+            "trigger {:?} of the type {:?} was led to by {} triggers, each by what the one before wrote: it seems to              run for ever, and is stopped here; a trigger that writes records has to come to an end, such as by              writing only what differs",
+            trigger.map_or("", |trigger| trigger.name.as_str()),
+            of.map_or("", |of| of.name.as_str()),
+            limits::TRIGGER_DEPTH,
+        );
+        Error::new(ErrorCode::DepthLimit, message)
     }
 
     /// A schema that records may be written with.
@@ -334,7 +394,12 @@ impl RecordType {
         let mut triggers = Vec::new();
         for (handler, trigger) in (0_u16..).zip(&settings.triggers) {
             let path = parse_path(of.name, &format!("trigger {:?}", trigger.name), &trigger.path)?;
-            triggers.push(Trigger { path, is_before: trigger.when == When::Before, handler });
+            triggers.push(Trigger {
+                name: trigger.name.clone(),
+                path,
+                is_before: trigger.when == When::Before,
+                handler,
+            });
         }
         let mut definitions = vec![of.schema_id().to_be_bytes().to_vec()];
         definitions.extend(indexes.iter().map(|index| index.definition.to_be_bytes().to_vec()));
@@ -345,7 +410,9 @@ impl RecordType {
             shard_service: 0,
             triggers_service: None,
             schema_id: of.schema_id(),
-            sweep_target: fingerprint(&definitions),
+            records_target: fingerprint(&definitions),
+            stream: of.stream,
+            is_new: false,
             schema,
             touched,
             ttl_ms: settings.ttl_ms,
@@ -356,6 +423,15 @@ impl RecordType {
                 count: changes.retention_count.unwrap_or(u64::MAX),
             }),
         })
+    }
+
+    /// Tells settings apart that have to be swept for: what records and rows are brought to, and behind a `-`
+    /// the number of the stream of changes, if there was one before, whose changes have to go.
+    pub(crate) fn sweep_target(&self) -> String {
+        match self.stream {
+            0 => format!("{:016x}", self.records_target),
+            stream => format!("{:016x}-{stream:x}", self.records_target),
+        }
     }
 
     /// What a record that nobody has written reads as.

@@ -15,7 +15,7 @@ use crate::stored::{FIELD, Stored};
 use crate::turn::{Progress, Shared, Turn};
 use crate::values::{self, Parameters};
 use crate::wire::{Ask, INTERNAL, decode};
-use crate::{changes, find, get_many};
+use crate::{changes, find, get_many, progress};
 
 /// About how much longer a record's JSON is than its bytes: room that saves the output from growing.
 const JSON_PER_BYTE: usize = 3;
@@ -32,6 +32,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
         RecordOperation::GetMany { ids, form } => get_many::start(turn, type_index, &ids, form),
         RecordOperation::Find(query) => find::start(turn, type_index, &query),
         RecordOperation::Changes { cursor, limit } => changes::start(turn, type_index, cursor, limit),
+        RecordOperation::Indexes => progress::start(turn, type_index),
         _ => Err(Error::new(ErrorCode::Internal, "a write was sent to be only read")),
     }
 }

@@ -5,6 +5,7 @@
 //! | `i`, index number (u16 BE), order key of the value, escaped id, its length (u16 BE) | empty | one index row |
 //! | `c`, sequence (u64 BE) | JSON text | one change |
 //! | `n` | u64 BE | the last sequence |
+//! | `e` | number of the stream of changes (u16 BE), sequence (u64 BE) | it begins after this sequence |
 //! | `b`, index number (u16 BE) | fingerprint of its definition (u64 BE) | the index is complete in this shard |
 //! | `s` | JSON text | where the sweep is |
 //!
@@ -17,6 +18,7 @@ use millrace_func::Host;
 pub(crate) const INDEX: u8 = b'i';
 pub(crate) const CHANGE: u8 = b'c';
 pub(crate) const LAST_SEQUENCE: &[u8] = b"n";
+const STREAM: &[u8] = b"e";
 pub(crate) const COMPLETE: u8 = b'b';
 pub(crate) const SWEEP: &[u8] = b"s";
 
@@ -132,6 +134,39 @@ pub(crate) fn read_number(host: &mut dyn Host, field: &[u8]) -> Result<Option<u6
         Ok(bytes) => Ok(Some(u64::from_be_bytes(bytes))),
         Err(_) => Err(Error::new(ErrorCode::Internal, "a row of the records cannot be read")),
     }
+}
+
+/// The stream that the changes here are of, and the sequence that it begins after.
+fn read_stream(host: &mut dyn Host) -> Result<(u16, u64), Error> {
+    let Some(value) = host.get(STREAM)? else {
+        return Ok((0, 0));
+    };
+    match value.content() {
+        [high, low, sequence @ ..] if sequence.len() == 8 => {
+            let sequence = sequence.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            Ok((u16::from_be_bytes([*high, *low]), sequence))
+        }
+        _ => Err(Error::new(ErrorCode::Internal, "a row of the records cannot be read")),
+    }
+}
+
+/// The sequence that a stream begins after: changes up to it are of streams that have ended.
+pub(crate) fn stream_begins_after(host: &mut dyn Host, stream: u16) -> Result<u64, Error> {
+    match read_stream(host)? {
+        (known, begins) if known >= stream => Ok(begins),
+        // It has no changes yet.
+        _ => Ok(read_number(host, LAST_SEQUENCE)?.unwrap_or(0)),
+    }
+}
+
+/// The next change is of this stream. What still runs with the settings before adds to it too.
+pub(crate) fn begin_stream(host: &mut dyn Host, stream: u16, last: u64) -> Result<(), Error> {
+    if stream == 0 || read_stream(host)?.0 >= stream {
+        return Ok(());
+    }
+    let mut bytes = stream.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&last.to_be_bytes());
+    host.set(STREAM, Value::new(ValueKind::Bytes, &bytes))
 }
 
 /// The first bytes after all that begin with `prefix`; `None` when there are none.

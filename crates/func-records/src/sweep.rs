@@ -9,7 +9,7 @@
 //!
 //! 1. An index whose definition is another than the one that was completed is not complete.
 //! 2. It waits until no transaction of the version before can run any more: that knew other indexes.
-//!    From then on every write keeps the rows of all present indexes.
+//!    It is told, or enough time has passed. From then on every write keeps the rows of all present indexes.
 //! 3. Rows of indexes that are gone or not complete go, and changes that nobody keeps any more.
 //! 4. It walks over all keys there are. Each record is brought to the present schema and has all
 //!    its rows; what is written behind it has them anyway.
@@ -27,7 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::{MIGRATE, RecordProgram, RecordType, SWEEP};
 use crate::rows::{
-    CHANGE, COMPLETE, INDEX, SWEEP as STATE, complete_field, index_number, index_prefix, number_value, read_number,
+    CHANGE, COMPLETE, INDEX, SWEEP as STATE, change_sequence, complete_field, index_number, index_prefix, number_value,
+    read_number, stream_begins_after,
 };
 use crate::turn::{Progress, Task, Turn};
 use crate::wire::{Migrated, decode};
@@ -73,6 +74,9 @@ struct State {
     begins_ms: u64,
     /// Which of the chains of messages is the present one.
     run: u64,
+    /// Records and rows are as they have to be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    cleans_only: bool,
     /// Records it could not bring to the present schema.
     #[serde(default)]
     skipped: u64,
@@ -81,18 +85,22 @@ struct State {
     unfit: u64,
 }
 
-/// What a message to itself says.
-#[derive(Serialize, Deserialize)]
+/// What it is called with: nothing, or by a message to itself the run, or by who knows it that it is alone.
+#[derive(Default, Serialize, Deserialize)]
 struct Input {
-    run: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<u64>,
+    /// No transaction of the version before runs any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    alone: bool,
 }
 
 pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &[u8]) -> Result<Progress, Error> {
     let program = Rc::clone(turn.program);
     let of = &program.types[type_index];
-    let run = if matches!(input, b"" | b"null") { None } else { Some(read::<Input>(input)?.run) };
+    let Input { run, alone } = if matches!(input, b"" | b"null") { Input::default() } else { read(input)? };
     let known = turn.host.get(STATE)?.map(|value| read::<State>(value.content())).transpose()?;
-    let target = format!("{:016x}", of.sweep_target);
+    let target = of.sweep_target();
     let mut state = match known {
         Some(state) if run.is_some_and(|run| run != state.run) => {
             // Another chain has taken over.
@@ -105,10 +113,13 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
             }
             state
         }
-        known => return begin(turn, (&program, type_index), key, target, known),
+        known => return begin(turn, (&program, type_index), key, (target, alone), known),
     };
     if run.is_none() {
         state.run += 1;
+    }
+    if alone {
+        state.begins_ms = 0;
     }
     let wait_ms = state.begins_ms.saturating_sub(turn.host.now().0);
     if wait_ms > 0 {
@@ -118,11 +129,16 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
         Phase::Walk => walk(turn, (program, type_index), key, state),
         _ => {
             if clean(turn, of)? {
-                state.phase = Phase::Walk;
+                state.phase = if state.cleans_only { Phase::Done } else { Phase::Walk };
             }
             go_on(turn, (&program, of), key, &state, 0)
         }
     }
+}
+
+/// What records and rows are brought to.
+fn records_target(target: &str) -> &str {
+    target.split_once('-').map_or(target, |(records, _)| records)
 }
 
 fn read<T: for<'a> Deserialize<'a>>(json: &[u8]) -> Result<T, Error> {
@@ -135,7 +151,7 @@ fn begin(
     turn: &mut Turn<'_>,
     (program, type_index): (&Rc<RecordProgram>, usize),
     key: &[u8],
-    target: String,
+    (target, alone): (String, bool),
     before: Option<State>,
 ) -> Result<Progress, Error> {
     let of = &program.types[type_index];
@@ -151,12 +167,18 @@ fn begin(
     }
     let is_empty = turn.host.keys(of.service, b"", None, 1)?.is_empty();
     let is_first = before.is_none();
+    let cleans_only = keeps_complete
+        && before.as_ref().is_some_and(|state| {
+            state.phase == Phase::Done && records_target(&state.target) == records_target(&target)
+        });
     let run = before.map_or(0, |state| state.run) + 1;
-    let grace_ms = program.wait_ms.saturating_add(GRACE_MS);
+    // Nothing of the version before can run: it had no such type, or there was none since the start.
+    let is_alone = alone || (is_first && (of.is_new || (program.is_first && is_empty)));
+    let grace_ms = if is_alone { 0 } else { program.wait_ms.saturating_add(GRACE_MS) };
     let begins_ms = turn.host.now().plus(grace_ms).0;
-    let mut state = State { target, phase: Phase::Clean, after: None, begins_ms, run, skipped: 0, unfit: 0 };
-    if is_first && is_empty {
-        // Nobody has written records of this type yet, and whoever does knows the present settings.
+    let mut state =
+        State { target, phase: Phase::Clean, after: None, begins_ms, run, cleans_only, skipped: 0, unfit: 0 };
+    if is_alone && is_empty && is_first {
         state.phase = Phase::Walk;
         return walk(turn, (Rc::clone(program), type_index), key, state);
     }
@@ -177,7 +199,7 @@ fn go_on(
     turn.host.set(STATE, Value::json(&text(serde_json::to_string(state))?))?;
     if state.phase != Phase::Done {
         let handler = HandlerId { program: program.number, service: of.shard_service, handler: SWEEP };
-        let input = Bytes::from(text(serde_json::to_string(&Input { run: state.run }))?);
+        let input = Bytes::from(text(serde_json::to_string(&Input { run: Some(state.run), alone: false }))?);
         turn.host.send(Message { handler, key: key.to_vec(), input, delay_ms })?;
     }
     Ok(Progress::Done(Bytes::new()))
@@ -276,8 +298,14 @@ fn clean(turn: &mut Turn<'_>, of: &RecordType) -> Result<bool, Error> {
         }
         left -= take_away(turn, index_prefix(number), left)?;
     }
-    if of.changes.is_none() && left > 0 {
-        left -= take_away(turn, vec![CHANGE], left)?;
+    if left > 0 {
+        let last = if of.changes.is_some() { stream_begins_after(turn.host, of.stream)? } else { u64::MAX };
+        let changes = turn.host.scan(&ScanRequest { prefix: vec![CHANGE], after: None, limit: left })?;
+        let is_over = |field: &Vec<u8>| change_sequence(field).is_none_or(|sequence| sequence <= last);
+        for (field, _) in changes.iter().take_while(|(field, _)| is_over(field)) {
+            turn.host.delete(field)?;
+            left -= 1;
+        }
     }
     Ok(left > 0)
 }

@@ -17,7 +17,7 @@ use millrace_func::{
     App, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, StepStart,
 };
 
-use crate::program::RecordProgram;
+use crate::program::{FOLLOW, RecordProgram};
 
 /// What stands before a plain body, on its first line, so that the lines stay as they are.
 const BODY_HEAD: &str = "export default async function (ctx, { id, record, before, changes }) { ";
@@ -129,10 +129,31 @@ fn without_head(message: &str, path: &str) -> String {
     corrected
 }
 
+/// Bytes that [`with_depth`] puts before an input, at most.
+pub(crate) const DEPTH_BYTES: usize = 13;
+
+const DEPTH_HEAD: &str = "{\"depth\":";
+
+/// A trigger's input, which lacks its opening brace, with the depth of the write that runs it: how many
+/// triggers that run after a commit led to it, one by what the other wrote. It is the first member, where
+/// [`depth_of`] looks for it.
+pub(crate) fn with_depth(depth: u8, input: &str) -> Bytes {
+    Bytes::from(format!("{DEPTH_HEAD}{depth},{input}"))
+}
+
+/// The depth in a trigger's input. One that was not written by [`with_depth`] begins a line of its own.
+pub(crate) fn depth_of(input: &[u8]) -> u8 {
+    let rest = input.strip_prefix(DEPTH_HEAD.as_bytes()).unwrap_or_default();
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0_u8, |depth, digit| depth.saturating_mul(10).saturating_add(digit - b'0'))
+}
+
 /// The host as a trigger's frame sees it.
 pub(crate) struct TriggerHost<'a> {
     pub host: &'a mut dyn Host,
     pub program: &'a Rc<RecordProgram>,
+    /// Of the trigger that runs.
+    pub depth: u8,
 }
 
 impl TriggerHost<'_> {
@@ -173,7 +194,17 @@ impl Host for TriggerHost<'_> {
     }
 
     fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
-        self.host.record(type_name, id, operation)
+        let of = self.program.types.iter().find(|of| of.name.as_str() == type_name);
+        match (of, operation) {
+            // What it writes knows what it comes from.
+            (Some(of), RecordOperation::Write(_)) if self.depth > 0 => {
+                let mut input = vec![self.depth];
+                input.extend_from_slice(&operation.to_bytes());
+                let handler = HandlerId { program: self.program.number, service: of.service, handler: FOLLOW };
+                self.host.call(NestedCall { handler, key: id.to_vec(), input: Bytes::from(input) })
+            }
+            _ => self.host.record(type_name, id, operation),
+        }
     }
 
     fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
@@ -273,6 +304,19 @@ mod tests {
             "triggers/a/b.js:1:8: unexpected; see triggers/a/b.js:2:3"
         );
         assert_eq!(without_head("nothing", "triggers/a/b.js"), "nothing");
+    }
+
+    #[test]
+    fn the_depth_comes_back_from_an_input() {
+        for depth in [0, 1, 9, 10, 16, 99, 255] {
+            let input = with_depth(depth, "\"id\":\"a\"}");
+            assert_eq!(depth_of(&input), depth);
+            assert!(input.len() <= DEPTH_BYTES + 9, "{} bytes", input.len());
+        }
+        for other in [&b""[..], b"null", b"{\"id\":\"{\\\"depth\\\":9\"}", b"{ \"depth\":9}"] {
+            assert_eq!(depth_of(other), 0);
+        }
+        assert_eq!(depth_of(b"{\"depth\":256,"), 255);
     }
 
     #[test]

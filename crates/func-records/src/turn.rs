@@ -48,6 +48,8 @@ pub(crate) struct Turn<'a> {
     pub shared: &'a Shared,
     pub program: &'a Rc<RecordProgram>,
     pub host: &'a mut dyn Host,
+    /// How many triggers that run after a commit led to this, one by the other.
+    pub depth: u8,
 }
 
 /// How a turn ended, if it did not fail.

@@ -4,7 +4,7 @@ mod common;
 
 use common::{World, person, put, text};
 use millrace_api::{Form, RecordOperation, RecordWrite, Ttl};
-use millrace_base::ErrorCode;
+use millrace_base::{ErrorCode, limits};
 use serde_json::{Value, json};
 
 fn with(settings: Value) -> World {
@@ -288,4 +288,133 @@ fn other_apps_go_to_the_wrapped_engine() {
     assert!(world.engine.services(world.program).is_empty());
     assert_eq!(world.put("1", "{}").expect_err("unloaded").code, ErrorCode::Internal);
     assert_eq!(world.engine.inner_program(Program(u32::MAX)), None);
+}
+
+fn lost(world: &mut World, cursor: &str) -> String {
+    let error = world.changes(cursor, 10).expect_err("not all changes since are there");
+    assert_eq!(error.code, ErrorCode::BadRequest);
+    assert!(error.message.contains("\"now\""), "{error}");
+    error.message
+}
+
+#[test]
+fn no_cursor_leads_over_a_time_without_changes() {
+    let kept = json!({ "changes": { "retention_ms": 1_000_000 } });
+    let off = json!({ "changes": null });
+    for is_swept in [true, false] {
+        let mut world = with(kept.clone());
+        world.put("a", r#"{"age":1}"#).expect("puts");
+        let (_, first) = world.changes("now", 10).expect("changes");
+        let switch = |world: &mut World, settings: &Value| {
+            if is_swept {
+                world.put_type("t", settings.clone());
+            } else {
+                world.switch("t", settings.clone()).expect("loads");
+            }
+        };
+        switch(&mut world, &off);
+        world.put("b", r#"{"age":1}"#).expect("puts, and nobody is told");
+        switch(&mut world, &kept);
+        lost(&mut world, &first);
+        // What is left of the stream before is none of this one's.
+        let (none, second) = world.changes("", 10).expect("changes");
+        assert!(none.is_empty(), "{none:?}");
+        assert_eq!(world.changes("now", 10).expect("changes").1, second);
+        world.put("c", r#"{"age":1}"#).expect("puts");
+        let (all, _) = world.changes("", 10).expect("changes");
+        assert_eq!(all.iter().map(|change| &change["id"]).collect::<Vec<_>>(), ["c"]);
+        assert_eq!(world.changes(&second, 10).expect("changes").0, all);
+        let behind = all[0]["cursor"].as_str().expect("a cursor");
+        assert!(world.changes(behind, 10).expect("changes").0.is_empty());
+        lost(&mut world, &first);
+        // Other settings leave the stream as it is.
+        switch(&mut world, &json!({ "changes": { "retention_ms": 2_000_000 }, "ttl_ms": 1_000_000 }));
+        assert_eq!(world.changes(&second, 10).expect("changes").0, all);
+    }
+}
+
+#[test]
+fn no_cursor_leads_from_a_deleted_type_to_one_of_its_name() {
+    let settings = json!({ "schema": person(), "changes": { "retention_ms": 1_000_000 } });
+    let mut world = World::with("t", settings.clone());
+    world.put("a", r#"{"age":1}"#).expect("puts");
+    let (_, first) = world.changes("now", 10).expect("changes");
+    world.registry.delete_type("t", true, true).expect("deleted");
+    world.put_type("t", settings);
+    lost(&mut world, &first);
+    assert!(world.changes("", 10).expect("changes").0.is_empty());
+    assert!(world.shard_fields("t", b'c').is_empty(), "they were swept away");
+}
+
+#[test]
+fn changes_that_are_kept_no_more_are_swept_away_without_a_look_at_the_records() {
+    let mut world = with(json!({ "changes": { "retention_ms": 1_000_000 } }));
+    for number in 0..50 {
+        world.put(&number.to_string(), r#"{"age":1}"#).expect("puts");
+    }
+    assert_eq!(world.shard_fields("t", b'c').len(), 50);
+    world.switch("t", json!({ "changes": null })).expect("loads");
+    world.sweep("t");
+    let mut calls = 0;
+    while world.run_message(60_000) {
+        calls += world.calls;
+    }
+    assert!(world.shard_fields("t", b'c').is_empty());
+    assert!(calls < 20, "{calls} calls");
+}
+
+#[test]
+fn a_trigger_that_leads_to_itself_is_stopped() {
+    let mut world = with(json!({ "triggers": [trigger("again", ".age", "after", "add .age 1")] }));
+    world.set("1", ".age", "1").expect("updates");
+    let mut runs = 0;
+    let error = loop {
+        let message = world.messages.pop().expect("each run leads to the next");
+        let id = world.find(&message.service, &message.handler).expect("the trigger");
+        if let Err(error) = world.transaction(id, &message.key, &message.input) {
+            break error;
+        }
+        runs += 1;
+        let input: Value = serde_json::from_slice(&message.input).expect("JSON");
+        assert_eq!(input["depth"], runs);
+        assert!(runs < 100, "nothing stops it");
+    };
+    assert_eq!((error.code, runs), (ErrorCode::DepthLimit, limits::TRIGGER_DEPTH.into()));
+    assert!(error.message.contains("\"again\"") && error.message.contains("\"t\""), "{error}");
+    assert!(world.get("1").expect("reads").contains("\"age\":17"), "all but the last have taken effect");
+    // Somebody else's write begins anew.
+    world.set("1", ".age", "5").expect("updates");
+    let input: Value = serde_json::from_slice(&world.messages[0].input).expect("JSON");
+    assert_eq!(input["depth"], 1);
+}
+
+#[test]
+fn what_has_to_be_swept_for_is_told_from_other_changes() {
+    use millrace_func::Engine;
+    let mut world = with(json!({}));
+    let mut is_other = |settings: Value| {
+        let before = world.engine.sweeps(world.program);
+        world.switch("t", settings).expect("loads");
+        let after = world.engine.sweeps(world.program);
+        assert_eq!((after.len(), after[0].0.as_str()), (1, "t--shard"));
+        before != after
+    };
+    assert!(is_other(json!({ "indexes": [{ "name": "by_age", "path": ".age" }] })));
+    assert!(!is_other(json!({ "triggers": [trigger("any", ".", "after", "count")] })));
+    assert!(!is_other(json!({ "ttl_ms": 5, "changes": { "retention_ms": 5 } })));
+    assert!(!is_other(json!({ "changes": { "retention_ms": 6 } })));
+    assert!(is_other(json!({ "changes": null })), "what is left of them goes");
+    assert!(is_other(json!({ "indexes": [] })));
+    assert!(world.engine.sweeps(millrace_func::Program(0)).is_empty(), "the wrapped engine's programs have none");
+}
+
+#[test]
+fn a_users_app_of_the_built_in_name_is_told_from_a_damaged_one() {
+    use millrace_func::Engine;
+    let world = World::default();
+    let mut app = common::app_of(&world.registry);
+    app.files = [("counter.ts".to_owned(), b"export default 1".to_vec())].into();
+    let error = world.engine.load(&app).expect_err("refused");
+    assert_eq!(error.code, ErrorCode::AppRefused);
+    assert!(error.message.contains("a user's own") && error.message.contains("another name"), "{error}");
 }

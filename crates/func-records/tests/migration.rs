@@ -221,3 +221,59 @@ proptest! {
         prop_assert_eq!(complete, 3 * world.registry.record_type("t").expect("a type").indexes().count());
     }
 }
+
+#[test]
+fn an_index_of_a_type_that_was_not_there_before_is_complete_at_once() {
+    let mut world = World::with("other", json!({ "schema": person() }));
+    let settings = json!({ "schema": person(), "indexes": [{ "name": "by_age", "path": ".age" }] });
+    world.switch("t", settings).expect("loads");
+    // Somebody was quicker than the sweep: nothing of the version before knows this type.
+    world.put("a", r#"{"age":1}"#).expect("puts");
+    world.sweep("t");
+    world.settle(0);
+    let query = RecordQuery { predicate: ".age === 1", explain: true, ..RecordQuery::default() };
+    assert_eq!(world.query(query).expect("explains")["plan"], "index");
+    world.check_rows("t");
+}
+
+#[test]
+fn how_far_an_index_is_can_be_asked() {
+    let mut world = World::with("t", json!({ "schema": person(), "indexes": [{ "name": "by_age", "path": ".age" }] }));
+    world.put("a", r#"{"age":1}"#).expect("puts");
+    let two = json!([{ "name": "by_age", "path": ".age" }, { "name": "by_name", "path": ".name" }]);
+    world.switch("t", json!({ "indexes": two })).expect("loads");
+    world.sweep("t");
+    let of = |world: &mut World| -> Value {
+        let reply = world.run("t", b"0", &RecordOperation::Indexes).expect("answers");
+        serde_json::from_slice(&reply.body).expect("JSON")
+    };
+    let far = |complete: u16| json!({ "complete_shards": complete, "shards": 3 });
+    assert_eq!(of(&mut world), json!({ "by_age": far(3), "by_name": far(0) }));
+    world.settle(60_000);
+    assert_eq!(of(&mut world), json!({ "by_age": far(3), "by_name": far(3) }));
+}
+
+#[test]
+fn a_sweep_that_knows_to_be_alone_does_not_wait() {
+    for is_under_way in [true, false] {
+        let mut world =
+            World::with("t", json!({ "schema": person(), "indexes": [{ "name": "old", "path": ".name" }] }));
+        for number in 0..300 {
+            world.put(&number.to_string(), r#"{"age":1}"#).expect("puts");
+        }
+        world.switch("t", json!({ "indexes": [{ "name": "by_age", "path": ".age" }] })).expect("loads");
+        let query = RecordQuery { predicate: ".age === 1", explain: true, ..RecordQuery::default() };
+        if is_under_way {
+            world.sweep("t");
+            world.settle(0);
+            assert_eq!(world.query(query.clone()).expect("explains")["plan"], "scan");
+        }
+        world.sweep_alone("t");
+        world.settle(0);
+        assert_eq!(world.query(query).expect("explains")["plan"], "index");
+        world.check_rows("t");
+        world.settle(60_000);
+        assert!(world.messages.is_empty(), "the one that waited has ended");
+        world.check_rows("t");
+    }
+}

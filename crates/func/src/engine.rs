@@ -110,6 +110,13 @@ pub trait Engine {
     /// What [`Engine::load`] found in the app.
     fn services(&self, program: Program) -> Vec<crate::Service>;
 
+    /// Services whose state a program brings to its definition in the background, by the handler that is
+    /// called once in every shard; each with a fingerprint of what it brings it to. Where the program
+    /// served before has the same, nothing is to be done.
+    fn sweeps(&self, _program: Program) -> Vec<(millrace_base::Name, u64)> {
+        Vec::new()
+    }
+
     /// Forgets a program once its last frame has ended.
     fn unload(&self, program: Program);
 

@@ -59,12 +59,12 @@ impl CoreHandle {
         &self.core
     }
 
-    /// Enqueues a call; the future ends once that is durable.
-    pub(crate) fn enqueue(&self, shard: ShardId, invoke: Invoke) -> impl Future<Output = Result<Reply, Error>> {
+    /// Begins a job at once, not when the future is first looked at. It ends once what the job did is durable.
+    pub(crate) fn begin(&self, job: Job) -> impl Future<Output = Result<Reply, Error>> + use<> {
         let started = {
             let mut core = self.core.borrow_mut();
             let now_ns = core.enter();
-            start(&mut core, Job::Send { shard, invoke, delay_ms: 0 }, now_ns)
+            start(&mut core, job, now_ns)
         };
         let core = Rc::clone(&self.core);
         // Waits from now on, not from when it is first looked at.
@@ -380,7 +380,7 @@ impl Backend for CoreHandle {
         files: Vec<AppFile>,
     ) -> Result<u64, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
-        records::replace(&self.shared(), app, expected_version, files).await
+        records::replace(self, app, expected_version, files).await
     }
 
     async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {

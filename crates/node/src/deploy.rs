@@ -31,11 +31,19 @@ pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error>
 
 async fn deploy_app(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
     let mut state = shared.deploying.lock().await;
-    deploy_locked(shared, &mut state, app).await
+    deploy_locked(shared, &mut state, app).await.map(|done| done.version)
+}
+
+/// An app serves on all cores.
+pub(crate) struct Done {
+    /// How often it was deployed since the start.
+    pub version: u64,
+    /// Its services that have to be swept now.
+    pub sweeps: Vec<Name>,
 }
 
 /// As [`deploy`], for whoever has the lock already.
-pub(crate) async fn deploy_locked(shared: &Arc<Shared>, state: &mut DeployState, app: App) -> Result<u64, Error> {
+pub(crate) async fn deploy_locked(shared: &Arc<Shared>, state: &mut DeployState, app: App) -> Result<Done, Error> {
     if shared.is_stopping.load(Ordering::Relaxed) {
         return Err(stopping());
     }
@@ -52,11 +60,11 @@ pub(crate) async fn deploy_locked(shared: &Arc<Shared>, state: &mut DeployState,
         }
         return Err(error);
     }
-    activate(shared, deployment).await?;
+    let sweeps = activate(shared, deployment).await?;
     let version = state.versions.entry(app.name.to_string()).or_default();
     *version += 1;
     tracing::info!(app = app.name.as_str(), version = *version, "deployed");
-    Ok(*version)
+    Ok(Done { version: *version, sweeps })
 }
 
 /// One core after the other: loading takes a core's time, and a broken app is known after the first.
@@ -79,17 +87,32 @@ async fn keep(shared: &Arc<Shared>, app: &Arc<App>) -> Result<(), Error> {
     }
 }
 
-async fn activate(shared: &Arc<Shared>, deployment: u32) -> Result<(), Error> {
+/// Gives the services to sweep, on which all cores agree: they had loaded the same apps before.
+async fn activate(shared: &Arc<Shared>, deployment: u32) -> Result<Vec<Name>, Error> {
     let mut answers = Vec::new();
     for core in 0..shared.cores.len() {
         let (done, answer) = oneshot::channel();
         shared.send(core, CoreMessage::Activate { deployment, done });
         answers.push(answer);
     }
+    let mut sweeps = Vec::new();
     for answer in answers {
-        answer.await.map_err(|_| stopping())?;
+        sweeps = answer.await.map_err(|_| stopping())?;
     }
-    Ok(())
+    Ok(sweeps)
+}
+
+/// Whether everything has ended that began before this was asked. Cores are asked one after the other, which
+/// is enough: what runs on several is still open where it began until it has ended on all.
+pub(crate) async fn is_quiet(shared: &Arc<Shared>) -> bool {
+    for core in 0..shared.cores.len() {
+        let (done, answer) = oneshot::channel();
+        shared.send(core, CoreMessage::IsQuiet { done });
+        if answer.await != Ok(true) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Sends no more requests to an app and forgets it on disk. Its state stays.

@@ -7,10 +7,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{AppFile, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, SystemApp};
-use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
+use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
 use millrace_func::{App, Base64Alphabet, HandlerId, base64_encode, is_type_name};
 use millrace_shard::{Invoke, Reply, Token};
 
@@ -24,6 +25,19 @@ const SHARD_SERVICE: &str = "--shard";
 
 /// Its handler that goes over the records in the background.
 const SWEEP_HANDLER: &str = "_sweep";
+
+/// How long to wait before shards that could not take a sweep are asked again: twice as long each time, up
+/// to the longest.
+const FIRST_RETRY_MS: u64 = 500;
+const LONGEST_RETRY_MS: u64 = 30_000;
+
+/// What tells a sweep that nothing of the version before runs any more.
+const ALONE: &[u8] = br#"{"alone":true}"#;
+
+/// How often it is looked whether nothing is under way, and the pause between: no longer than sweeps wait by
+/// themselves.
+const QUIET_ATTEMPTS: usize = 200;
+const QUIET_PAUSE: Duration = Duration::from_millis(50);
 
 /// Refuses to deploy or remove the built-in app as if it were a user's.
 pub(crate) fn refuse_system_name(app: &str) -> Result<(), Error> {
@@ -136,14 +150,16 @@ pub(crate) fn system_app(shared: &Shared, principal: &Principal, app: &str) -> R
     current(shared, app)
 }
 
-/// Replaces a built-in app if its version still is `expected`. Gives its new version.
+/// Replaces a built-in app if its version still is `expected`, and has its types swept whose definition
+/// has changed. Gives its new version.
 ///
-/// Runs as a task of its own: a caller that goes away leaves no app half replaced.
-pub(crate) async fn replace(shared: &Arc<Shared>, app: &str, expected: u64, files: Vec<AppFile>) -> Result<u64, Error> {
-    current(shared, app)?;
+/// Runs as a task of its own: a caller that goes away leaves no app half replaced or unswept.
+pub(crate) async fn replace(node: &CoreHandle, app: &str, expected: u64, files: Vec<AppFile>) -> Result<u64, Error> {
+    let shared = node.shared();
+    current(&shared, app)?;
     let app = app_from_files(app, files)?;
-    let shared = Arc::clone(shared);
-    let task = tokio::spawn(async move {
+    let node = node.clone();
+    let task = tokio::task::spawn_local(async move {
         let mut state = shared.deploying.lock().await;
         let present = current(&shared, app.name.as_str())?.version;
         if present != expected {
@@ -152,8 +168,13 @@ pub(crate) async fn replace(shared: &Arc<Shared>, app: &str, expected: u64, file
         }
         let (name, replaced) = (app.name.to_string(), as_system_app(&app));
         let version = replaced.version;
-        deploy::deploy_locked(&shared, &mut state, app).await?;
+        let sweeps = deploy::deploy_locked(&shared, &mut state, app).await?.sweeps;
         shared.system_apps.write().unwrap_or_else(PoisonError::into_inner).insert(name, replaced);
+        // All cores serve the new version by now: no shard is swept in the one before.
+        tokio::task::spawn_local(async move {
+            sweep_services(&node, &sweeps).await;
+            hasten(&node, version, &sweeps).await;
+        });
         Ok(version)
     });
     task.await.unwrap_or_else(|_| Err(deploy::stopping()))
@@ -161,17 +182,32 @@ pub(crate) async fn replace(shared: &Arc<Shared>, app: &str, expected: u64, file
 
 /// Has every shard go over its records of a type, as messages that survive a crash.
 pub(crate) async fn sweep(node: &CoreHandle, type_name: &str) -> Result<(), Error> {
+    let service = format!("{type_name}{SHARD_SERVICE}");
+    if find_sweep(node, &service).is_err() {
+        return Err(unknown_type(type_name));
+    }
+    sweep_service(node, &service, |shard, invoke| Job::Send { shard, invoke, delay_ms: 0 }, b"").await
+}
+
+fn find_sweep(node: &CoreHandle, service: &str) -> Result<HandlerId, Error> {
+    node.core().borrow().programs.catalog.find(RECORDS_APP, service, SWEEP_HANDLER)
+}
+
+async fn sweep_service(
+    node: &CoreHandle,
+    service: &str,
+    job: impl Fn(ShardId, Invoke) -> Job,
+    input: &'static [u8],
+) -> Result<(), Error> {
     let mut replies = Vec::new();
     for (shard, key) in (0u16..).map(ShardId).zip(node.shared().shard_keys.iter()) {
         let invoke = {
+            let handler = find_sweep(node, service)?;
             let mut core = node.core().borrow_mut();
-            let service = format!("{type_name}{SHARD_SERVICE}");
-            let found = core.programs.catalog.find(RECORDS_APP, &service, SWEEP_HANDLER);
-            let handler = found.map_err(|_| unknown_type(type_name))?;
             let info = info(&mut core, None)?;
-            Invoke { info, handler, key: key.as_slice().into(), input: Bytes::new() }
+            Invoke { info, handler, key: key.as_slice().into(), input: Bytes::from_static(input) }
         };
-        replies.push(node.enqueue(shard, invoke));
+        replies.push(node.begin(job(shard, invoke)));
     }
     let mut result = Ok(());
     for reply in replies {
@@ -184,22 +220,63 @@ pub(crate) async fn sweep(node: &CoreHandle, type_name: &str) -> Result<(), Erro
     result
 }
 
+/// Begins the sweeps of services in the background, again and again until every shard has taken its message.
+/// One that is there twice is no harm: the later overtakes the earlier one.
+async fn sweep_services(node: &CoreHandle, services: &[Name]) {
+    let send = |shard, invoke| Job::Send { shard, invoke, delay_ms: 0 };
+    for service in services {
+        let mut wait_ms = FIRST_RETRY_MS;
+        while let Err(error) = sweep_service(node, service.as_str(), send, b"").await {
+            let is_gone = find_sweep(node, service.as_str()).is_err();
+            // The next start begins them anyway.
+            let is_hopeless = matches!(error.code, ErrorCode::ShardStopped | ErrorCode::ShuttingDown);
+            if is_gone || is_hopeless {
+                break;
+            }
+            tracing::warn!(%error, service = service.as_str(), "records are not brought to their definition yet");
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+            wait_ms = (wait_ms * 2).min(LONGEST_RETRY_MS);
+        }
+    }
+}
+
+/// Sweeps wait until no transaction can run any more that began in the version before. On a node with little
+/// to do that is known sooner: then they are told so, by calls that all end before another version serves.
+async fn hasten(node: &CoreHandle, version: u64, services: &[Name]) {
+    let shared = node.shared();
+    for _ in 0..QUIET_ATTEMPTS {
+        if services.is_empty() {
+            return;
+        }
+        {
+            let _no_other_version = shared.deploying.lock().await;
+            if current(&shared, RECORDS_APP).map(|app| app.version) != Ok(version) {
+                return;
+            }
+            if deploy::is_quiet(&shared).await {
+                for service in services {
+                    // What it cannot hasten goes on in its time.
+                    let _ = sweep_service(node, service.as_str(), Job::Invoke, ALONE).await;
+                }
+                return;
+            }
+        }
+        tokio::time::sleep(QUIET_PAUSE).await;
+    }
+}
+
 /// After a start: a crash may have come between the replacement of a definition and the sweeps that
 /// follow from it.
 pub(crate) async fn sweep_everything(node: CoreHandle) {
-    let types: Vec<String> = {
+    let services: Vec<Name> = {
         let core = node.core().borrow();
         let catalog = &core.programs.catalog;
         let records = catalog.apps().find(|(name, _)| name.as_str() == RECORDS_APP);
         let loaded = records.and_then(|(_, program)| catalog.program(program));
-        let names = loaded.iter().flat_map(|loaded| &loaded.services).map(|service| service.name.as_str());
-        names.filter_map(|name| name.strip_suffix(SHARD_SERVICE)).map(str::to_owned).collect()
+        let names = loaded.iter().flat_map(|loaded| &loaded.services).map(|service| &service.name);
+        names.filter(|name| name.as_str().ends_with(SHARD_SERVICE)).cloned().collect()
     };
-    for type_name in types {
-        if let Err(error) = sweep(&node, &type_name).await {
-            tracing::warn!(%error, type_name, "records may not be up to their definition before the next start");
-        }
-    }
+    sweep_services(&node, &services).await;
 }
 
 /// Whether any shard has a record of a type.

@@ -1,6 +1,7 @@
 //! The built-in app of records on a whole node, over an engine that stands in for the real one.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -12,17 +13,26 @@ use millrace_api::{
     AppFile, Backend, CallRequest, Form, Permission, Principal, RecordChange, RecordOperation, RecordQuery,
     RecordReply, RecordRequest, RecordWrite, Role, StateRequest,
 };
-use millrace_base::{Error, ErrorCode, Name, Value, ValueKind};
+use millrace_base::{Error, ErrorCode, Name, Value, ValueKind, fingerprint};
 use millrace_func::{
     App, Engine, FetchRequest, Fetcher, Fetching, Frame, HandlerKind, Host, OperationId, Output, Program, Service,
     Start, Step,
 };
 use millrace_node::{CoreHandle, Fronts, Node, NodeMetrics, NodeOptions, StartError, app_from_files};
 
-/// Each file `{type}` of the app is a type whose records are one field; one named `broken` is refused.
+/// Each file `{type}` of the app is a type whose records are one field; one named `broken` is refused. What a
+/// type is swept to is its file's content.
 #[derive(Default)]
 struct FakeEngine {
     programs: RefCell<Vec<Vec<Service>>>,
+    sweeps: RefCell<Vec<Vec<(Name, u64)>>>,
+}
+
+/// How often each service was swept, on all nodes of these tests, and told that nothing else runs.
+static SWEPT: Mutex<BTreeMap<String, (usize, usize)>> = Mutex::new(BTreeMap::new());
+
+fn swept(service: &str) -> (usize, usize) {
+    SWEPT.lock().expect("not poisoned").get(service).copied().unwrap_or_default()
 }
 
 fn name(text: &str) -> Name {
@@ -32,6 +42,10 @@ fn name(text: &str) -> Name {
 fn run(service: &Service, handler: &str, input: &[u8], host: &mut dyn Host) -> Result<Bytes, Error> {
     if handler == "_sweep" {
         host.set(b"swept", Value::new(ValueKind::Json, b"true"))?;
+        let is_alone = input.windows(5).any(|part| part == b"alone");
+        let mut swept = SWEPT.lock().expect("not poisoned");
+        let (all, alone) = swept.entry(service.name.to_string()).or_default();
+        (*all, *alone) = (*all + usize::from(!is_alone), *alone + usize::from(is_alone));
         return Ok(Bytes::from_static(b"null"));
     }
     let mut reply = RecordReply::default();
@@ -66,6 +80,8 @@ impl Engine for FakeEngine {
                 services.push(Service { name: name(&text), handlers, routes: Vec::new(), schedules: Vec::new() });
             }
         }
+        let sweep = |(path, content): (&String, &Vec<u8>)| (name(&format!("{path}--shard")), fingerprint(&[content]));
+        self.sweeps.borrow_mut().push(app.files.iter().map(sweep).collect());
         let mut programs = self.programs.borrow_mut();
         programs.push(services);
         Ok(Program(programs.len() as u32 - 1))
@@ -73,6 +89,10 @@ impl Engine for FakeEngine {
 
     fn services(&self, program: Program) -> Vec<Service> {
         self.programs.borrow()[program.0 as usize].clone()
+    }
+
+    fn sweeps(&self, program: Program) -> Vec<(Name, u64)> {
+        self.sweeps.borrow()[program.0 as usize].clone()
     }
 
     fn unload(&self, _: Program) {}
@@ -268,6 +288,42 @@ fn a_sweep_reaches_every_shard_once_asked_and_after_a_start() {
         assert!(swept(node.clone()).await, "after a start");
         assert_eq!(node.record_sweep(&anybody(), "note").await, Ok(()));
         assert_eq!(code(node.record_sweep(&with_role("call:records/*"), "note").await), ErrorCode::Forbidden);
+    })
+    .expect("runs");
+}
+
+#[test]
+fn a_replacement_has_every_shard_swept_of_what_it_changes() {
+    let data = tempfile::tempdir().expect("a folder");
+    let typed = |types: &[(&str, &str)]| -> Vec<AppFile> {
+        let file =
+            |(path, content): &(&str, &str)| AppFile { path: (*path).to_owned(), content: content.as_bytes().to_vec() };
+        types.iter().map(file).collect()
+    };
+    with_node(data.path(), move |node| async move {
+        let all = anybody();
+        // Each message runs once, so that more of them would be seen later than now.
+        let is_swept = async |moved: usize, still: usize| {
+            for _ in 0..1000 {
+                if (swept("moved--shard"), swept("still--shard")) == ((moved, moved), (still, still)) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!((swept("moved--shard"), swept("still--shard")), ((moved, moved), (still, still)));
+        };
+        let first = typed(&[("moved", "1"), ("still", "1")]);
+        let version = node.replace_system_app(&all, "records", 0, first).await.expect("replaced");
+        is_swept(4, 4).await;
+        let second = typed(&[("moved", "2"), ("still", "1")]);
+        let version = node.replace_system_app(&all, "records", version, second).await.expect("replaced");
+        is_swept(8, 4).await;
+        // Whoever asked for it need not wait for the end.
+        let third = typed(&[("moved", "3"), ("still", "1")]);
+        let replacing = node.replace_system_app(&all, "records", version, third);
+        let _ = tokio::time::timeout(Duration::from_micros(1), replacing).await;
+        is_swept(12, 4).await;
     })
     .expect("runs");
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use millrace_api::{Backend, Permission, Principal, RECORDS_APP};
+use millrace_api::{Backend, Permission, Principal, RECORDS_APP, RecordOperation, RecordRequest};
 use millrace_base::{Error, ErrorCode};
 use millrace_registry::{RecordType, Refusal, Registry, SchemaVersion, TypeChange, TypeSettings};
 use serde::Serialize;
@@ -106,7 +106,12 @@ impl Records {
     pub(crate) async fn get_type<B: Backend>(&self, backend: &B, request: Request<'_>) -> Result<Reply, Error> {
         url::no_parameters(request.query)?;
         let (_, registry) = self.registry(backend).await?;
-        let body = whole(&registry, &request.type_name()?)?;
+        let name = request.type_name()?;
+        let progress = match registry.record_type(&name) {
+            Ok(found) if !found.settings.indexes.is_empty() => index_progress(backend, &name).await,
+            _ => None,
+        };
+        let body = whole(&registry, &name, progress.as_deref())?;
         Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, body))
     }
 
@@ -124,7 +129,7 @@ impl Records {
         let (is_new, body) = self
             .change(backend, who, |registry| {
                 let put = registry.put_type(&name, &change)?;
-                Ok::<_, Refusal>((put.is_new, whole(registry, &name)?))
+                Ok::<_, Refusal>((put.is_new, whole(registry, &name, None)?))
             })
             .await?;
         let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
@@ -215,6 +220,8 @@ impl<'a> TypeBody<'a> {
 struct WholeType<'a> {
     #[serde(flatten)]
     summary: TypeBody<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index_progress: Option<&'a RawValue>,
     schema: Option<&'a RawValue>,
     versions: Vec<VersionBody<'a>>,
 }
@@ -247,11 +254,20 @@ impl<'a> VersionBody<'a> {
     }
 }
 
+/// In how many shards each index is complete. What shards cannot say now is no reason not to show the type.
+async fn index_progress<B: Backend>(backend: &B, type_name: &str) -> Option<Box<RawValue>> {
+    let request = RecordRequest { type_name, id: None, operation: RecordOperation::Indexes, idempotency_key: None };
+    // Who may see a type may know that, and needs no other role for it.
+    let reply = backend.record(&Principal::unrestricted(), request).await.ok()?;
+    serde_json::from_slice(&reply.body).ok()
+}
+
 /// All of a type.
-fn whole(registry: &Registry, name: &str) -> Result<Bytes, Refusal> {
+fn whole(registry: &Registry, name: &str, index_progress: Option<&RawValue>) -> Result<Bytes, Refusal> {
     let found = registry.record_type(name)?;
     let body = WholeType {
         summary: TypeBody::new(registry, found),
+        index_progress,
         schema: raw(found.schema.text()),
         versions: found.versions().map(VersionBody::new).collect(),
     };

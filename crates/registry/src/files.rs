@@ -50,6 +50,8 @@ struct SubjectFile {
     versions: Vec<VersionFile>,
     #[serde(default, skip_serializing_if = "is_zero")]
     next_index: u16,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    stream: u16,
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     record_type: Option<TypeFile>,
 }
@@ -293,6 +295,7 @@ impl SubjectFile {
                 .map(|(&version, found)| VersionFile { version, id: found.id, deleted: found.is_deleted })
                 .collect(),
             next_index: subject.next_index,
+            stream: subject.stream,
             record_type: subject.record_type.as_ref().map(TypeFile::new),
         }
     }
@@ -303,8 +306,12 @@ impl SubjectFile {
             compatibility: self.compatibility,
             mode: self.mode,
             next_index: self.next_index,
+            stream: self.stream,
             ..Subject::default()
         };
+        if subject.stream > subject.next_index {
+            return Err(Refusal::invalid("a stream of changes that cannot be"));
+        }
         for VersionFile { version, id, deleted: is_deleted } in self.versions {
             let is_next = subject.versions.last_key_value().is_none_or(|(last, _)| *last < version);
             if !is_next || !(1..=LARGEST_NUMBER).contains(&version) {

@@ -116,6 +116,7 @@ fn damaged_files_are_refused() {
         ("\"deleted\": true", "\"deleted\": 1"),
         ("\"next_index\": 3", "\"next_index\": 2"),
         ("\"next_index\": 3", "\"next_index\": 65536"),
+        ("\"next_index\": 3", "\"next_index\": 3, \"stream\": 4"),
         ("\"number\": 1", "\"number\": 2"),
         ("\"path\": \".total.cents\"", "\"path\": \".total\""),
         ("\"path\": \".total.cents\"", "\"path\": \".{\""),

@@ -105,10 +105,15 @@ pub struct TriggerSettings {
 #[serde(deny_unknown_fields)]
 pub struct ChangesSettings {
     /// So long.
+    #[serde(default = "default_retention_ms")]
     pub retention_ms: u64,
     /// And at most so many in each shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_count: Option<u64>,
+}
+
+fn default_retention_ms() -> u64 {
+    limits::CHANGE_RETENTION_MS
 }
 
 /// All settings of a type.

@@ -41,6 +41,9 @@ pub(crate) struct Subject {
     pub versions: BTreeMap<u32, Version>,
     /// Every index number from here on was never given in this type.
     pub next_index: u16,
+    /// The number of the type's stream of changes: another one each time that changes were not kept for a
+    /// while. Never given again, as it is one that indexes could have had.
+    pub stream: u16,
     pub record_type: Option<TypeState>,
 }
 
@@ -163,10 +166,9 @@ impl Registry {
 
     /// The subject to be changed, made if need be.
     pub(crate) fn subject_mut(&mut self, name: &str) -> &mut Subject {
-        let subject = self
-            .subjects
-            .entry(name.to_owned())
-            .or_insert_with(|| Arc::new(Subject { next_index: self.first_index, ..Subject::default() }));
+        let subject = self.subjects.entry(name.to_owned()).or_insert_with(|| {
+            Arc::new(Subject { next_index: self.first_index, stream: self.first_index, ..Subject::default() })
+        });
         Arc::make_mut(subject)
     }
 

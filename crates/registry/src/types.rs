@@ -39,6 +39,8 @@ pub struct RecordType<'a> {
     pub version: u32,
     /// That version's schema.
     pub schema: &'a Arc<StoredSchema>,
+    /// Tells the stream of changes from those that the type, or one of its name, had before and that ended.
+    pub stream: u16,
     numbers: &'a [IndexNumber],
     registry: &'a Registry,
 }
@@ -112,7 +114,7 @@ impl Registry {
         let TypeState { settings, numbers } = subject.record_type.as_ref()?;
         let (version, id) = subject.latest()?;
         let schema = self.schemas.get(&id)?;
-        Some(RecordType { name, settings, version, schema, numbers, registry: self })
+        Some(RecordType { name, settings, version, schema, stream: subject.stream, numbers, registry: self })
     }
 
     /// Makes a type or changes it: its schema, its compatibility level, its settings, as far as the change
@@ -254,9 +256,23 @@ impl Registry {
                 let message = format!("the type {name:?} has records: delete them first, or force it");
                 return Err(Refusal::new(RefusalKind::TypeInUse, message));
             }
-            next.subject_mut(name).record_type = None;
+            let state = next.subject_mut(name).record_type.take();
+            if state.is_some_and(|state| state.settings.changes.is_some()) {
+                next.end_stream(name)?;
+            }
             next.hide_subject(name).map(drop)
         })
+    }
+
+    /// Changes of a type are not kept any more: should they be again, that is another stream.
+    fn end_stream(&mut self, name: &str) -> Result<(), Refusal> {
+        let subject = self.subject_mut(name);
+        let number = subject.next_index.max(subject.stream.saturating_add(1));
+        let next = number.checked_add(1).ok_or_else(|| {
+            Refusal::invalid("the type has had 65535 indexes and streams of changes, and numbers are never used again")
+        })?;
+        (subject.stream, subject.next_index) = (number, next);
+        Ok(())
     }
 
     /// Checks that a type's settings fit its current schema, and numbers its indexes. `before` are the
@@ -282,6 +298,7 @@ impl Registry {
         for trigger in state.settings.triggers.iter().filter(|trigger| trigger.path != ANY_CHANGE) {
             check_exists(stored.schema(), &trigger.path).map_err(|why| misfit("trigger", &trigger.name, why))?;
         }
+        let ends_stream = state.settings.changes.is_none() && before.is_some_and(|before| before.changes.is_some());
         let old: Vec<(&IndexSettings, &IndexNumber)> =
             before.unwrap_or(&state.settings).indexes.iter().zip(&state.numbers).collect();
         let mut next_index = subject.next_index;
@@ -309,7 +326,7 @@ impl Registry {
         if let Some(state) = &mut subject.record_type {
             state.numbers = numbers;
         }
-        Ok(())
+        if ends_stream { self.end_stream(name) } else { Ok(()) }
     }
 
     /// Whether a version of a type may be deleted: what is then the latest must read what it wrote, unless

@@ -69,6 +69,9 @@ fn settings_are_json_that_people_read() {
     )
     .expect("settings");
     assert!(!short.indexes[0].ignore_case);
+    let bare: TypeSettings = serde_json::from_str(r#"{"changes":{}}"#).expect("settings");
+    let week = ChangesSettings { retention_ms: limits::CHANGE_RETENTION_MS, retention_count: None };
+    assert_eq!(bare.changes, Some(week));
     assert_eq!(short.triggers[0].when, When::After);
     for bad in [
         r#"{"crate":"touch"}"#,
@@ -77,12 +80,39 @@ fn settings_are_json_that_people_read() {
         r#"{"indexes":[{"name":"i"}]}"#,
         r#"{"indexes":[{"name":"i","path":".x","case":1}]}"#,
         r#"{"triggers":[{"name":"i","path":".x"}]}"#,
-        r#"{"changes":{}}"#,
+        r#"{"changes":{"retention":1}}"#,
         r#"{"compatibility":"SOME"}"#,
         r#"{"schema":1"#,
         "[]",
     ] {
         assert_eq!(TypeChange::from_json(bad).expect_err(bad).kind, RefusalKind::Invalid);
+    }
+}
+
+#[test]
+fn each_stream_of_changes_has_a_number_of_its_own() {
+    let mut registry = Registry::default();
+    let mut seen = std::collections::BTreeSet::new();
+    let schema = record("x:int");
+    let stream = |registry: &Registry| {
+        let kept = Registry::from_files(&registry.to_files()).expect("its own files");
+        assert_eq!(&kept, registry);
+        kept.record_type("t").expect("a type").stream
+    };
+    for _ in 0..3 {
+        put(&mut registry, &format!(r#"{{"schema":{schema},"changes":{{}}}}"#)).expect("a type");
+        let first = stream(&registry);
+        assert!(seen.insert(first), "{first} was there before: {seen:?}");
+        put(&mut registry, r#"{"changes":{"retention_ms":5},"indexes":[{"name":"i","path":".x"}]}"#).expect("settings");
+        assert_eq!(stream(&registry), first, "it goes on");
+        put(&mut registry, r#"{"changes":null}"#).expect("settings");
+        put(&mut registry, r#"{"changes":{}}"#).expect("settings");
+        let second = stream(&registry);
+        assert!(seen.insert(second), "{second} was there before: {seen:?}");
+        registry.delete_type("t", true, true).expect("deleted");
+        if seen.len() > 2 {
+            registry.delete_subject("t", true).expect("gone for good");
+        }
     }
 }
 

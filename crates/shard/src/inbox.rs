@@ -240,8 +240,8 @@ impl Shard {
         }
     }
 
-    /// A message did not take effect: an abort is final, anything else is tried again later, and
-    /// after too many attempts it goes to the dead letters.
+    /// A message did not take effect: an abort is final, what nests too deeply goes to the dead letters,
+    /// anything else is tried again later, and after too many attempts goes there too.
     pub(crate) fn message_failed(&mut self, field: &[u8], error: Error, world: &mut World<'_>) {
         self.inbox.running.remove(field);
         if world.is_read_only {
@@ -255,7 +255,9 @@ impl Shard {
         };
         message.attempts += 1;
         let mut writes = vec![Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value: None }];
-        let is_final = error.code == ErrorCode::Aborted || message.attempts >= limits::MESSAGE_ATTEMPTS;
+        // Calls that nest too deeply do so each time.
+        let is_hopeless = matches!(error.code, ErrorCode::Aborted | ErrorCode::DepthLimit);
+        let is_final = is_hopeless || message.attempts >= limits::MESSAGE_ATTEMPTS;
         let sequence = sequence_of(field).unwrap_or_default();
         let id = self.invocation_of(field, &message);
         let is_pending = self.waiting.is_pending(id, field);

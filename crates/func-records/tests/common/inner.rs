@@ -5,6 +5,7 @@
 //! | `veto text` | fails with `aborted` |
 //! | `throw text` | fails with `function-failed`, at the command's place |
 //! | `set path json` | writes the record itself, with `Host::record` |
+//! | `add path number` | adds to a field of the record itself |
 //! | `send` | sends the trigger's input to itself, once |
 //! | `count` | counts in a field of its own entity |
 //! | `broken` | the source cannot be loaded |
@@ -91,10 +92,10 @@ impl Inner {
                     let column = source.find("throw").expect("it is there") + 1;
                     return failed(ErrorCode::FunctionFailed, format!("{rest} at {path}:1:{column}"));
                 }
-                "set" => {
+                "set" | "add" => {
+                    let kind = if verb == "set" { PathOperationKind::Set } else { PathOperationKind::Increment };
                     let (place, json) = rest.split_once(' ').expect("path and value");
-                    let operations =
-                        vec![PathOperation { kind: PathOperationKind::Set, path: place, value: Some(json) }];
+                    let operations = vec![PathOperation { kind, path: place, value: Some(json) }];
                     let change = RecordChange::Patch { operations, parameters: "" };
                     let write = RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
                     let type_name = path.split('/').nth(1).expect("a type");

@@ -80,6 +80,7 @@ impl MockRecords {
                 RecordReply { body: Bytes::from_static(b"{\"records\":[]}"), ..RecordReply::default() }
             }
             RecordOperation::Changes { cursor, limit } => self.page(cursor, limit)?,
+            RecordOperation::Indexes => RecordReply { body: Bytes::from_static(b"{}"), ..RecordReply::default() },
         })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{Error, ShardId};
+use millrace_base::{Error, Name, ShardId};
 use millrace_func::{App, Program};
 use millrace_log::Committed;
 use millrace_shard::{
@@ -93,8 +93,10 @@ pub(crate) enum CoreMessage {
     Flushed { shard: ShardId, chunk: FlushChunk, result: Result<(), String> },
     /// Load an app, without sending requests to it yet.
     Prepare { deployment: u32, app: Arc<App>, done: oneshot::Sender<Result<(), Error>> },
-    /// Send requests to a loaded app.
-    Activate { deployment: u32, done: oneshot::Sender<()> },
+    /// Send requests to a loaded app. Answers the services that have to be swept now.
+    Activate { deployment: u32, done: oneshot::Sender<Vec<Name>> },
+    /// Is anything under way that began before this was asked?
+    IsQuiet { done: oneshot::Sender<bool> },
     /// Forget an app that was loaded but will not be activated.
     Discard { deployment: u32 },
     /// Send no more requests to an app.

@@ -207,6 +207,15 @@ impl Core {
         self.now = UnixMillis(self.shared.clock.now());
     }
 
+    /// Whether no request and no transaction is under way here. What another core had sent here before
+    /// this is asked is handled by then, and what is still to be told of a transaction is a transaction
+    /// that has not ended where it began.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let is_idle = |shard: &Shard| shard.waiting() + shard.locked_entities() + shard.unfinished() == 0;
+        self.queue.len() + self.slots.len() + self.unbound.len() + self.events.len() == 0
+            && self.shards.iter().flatten().all(is_idle)
+    }
+
     /// The local shards' numbers.
     pub(crate) fn local_shards(&self) -> Vec<ShardId> {
         let is_local = |(_, shard): &(u16, &Option<Shard>)| shard.is_some();

@@ -106,12 +106,18 @@ impl Core {
         services.iter().map(of_service).collect()
     }
 
-    /// Sends new requests to a loaded app.
-    pub(crate) fn activate(&mut self, deployment: u32) {
-        if let Some(program) = self.programs.by_deployment.get(&deployment).copied() {
-            let replaced = self.programs.catalog.activate(program);
-            self.retire(replaced);
-        }
+    /// Sends new requests to a loaded app. Gives the services whose state has to be brought to another
+    /// definition than the program before had.
+    pub(crate) fn activate(&mut self, deployment: u32) -> Vec<Name> {
+        let Some(program) = self.programs.by_deployment.get(&deployment).copied() else {
+            return Vec::new();
+        };
+        let replaced = self.programs.catalog.activate(program);
+        let before: BTreeMap<Name, u64> =
+            replaced.map_or_else(Vec::new, |replaced| self.engine.sweeps(replaced)).into_iter().collect();
+        self.retire(replaced);
+        let sweeps = self.engine.sweeps(program).into_iter();
+        sweeps.filter(|(service, to)| before.get(service) != Some(to)).map(|(service, _)| service).collect()
     }
 
     /// Forgets an app that was loaded in vain.

@@ -106,8 +106,10 @@ impl Core {
                 let _ = done.send(self.load(deployment, &app));
             }
             CoreMessage::Activate { deployment, done } => {
-                self.activate(deployment);
-                let _ = done.send(());
+                let _ = done.send(self.activate(deployment));
+            }
+            CoreMessage::IsQuiet { done } => {
+                let _ = done.send(self.is_quiet());
             }
             CoreMessage::Discard { deployment } => self.discard(deployment),
             CoreMessage::Remove { app, done } => {
