@@ -39,4 +39,5 @@ step build cargo build --quiet --release --locked -p millrace-server
 step clippy cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
 step "types of the examples" scripts/check-types.sh
 step "examples" examples
+step "Schema Registry client" scripts/check-clients.sh
 step "cargo test" cargo test --quiet --release --locked --workspace

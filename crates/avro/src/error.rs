@@ -45,9 +45,9 @@ impl std::error::Error for Malformed {}
 pub enum ValueErrorKind {
     /// The text is not JSON.
     NotJson,
-    /// A value of another type than the schema has there, or out of its range.
+    /// A value of another type than the schema has there, out of its range, or given twice.
     WrongType,
-    /// A field that the record does not have, or that is given twice.
+    /// A field that the record does not have.
     UnknownField,
     /// A field without default is left out.
     MissingField,

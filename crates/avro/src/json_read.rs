@@ -326,7 +326,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
 
     #[cold]
     fn repeated<T>(&self, name: &str) -> Result<T, ValueError> {
-        Err(ValueError::new(ValueErrorKind::UnknownField, "the field is there twice").in_field(name))
+        Err(ValueError::new(ValueErrorKind::WrongType, "the field is there twice").in_field(name))
     }
 
     /// Calls `member` for each member of the object that comes, the cursor before its value.
@@ -378,7 +378,9 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
             };
             if index == next && places.is_empty() {
                 next += 1;
-                return parser.value(fields[index].node, depth + 1).map_err(|error| error.in_field(&name));
+                // Each field's own size, so that the field that is too large is the one that is named.
+                let read = parser.value(fields[index].node, depth + 1).and_then(|()| parser.check_size());
+                return read.map_err(|error| error.in_field(&name));
             }
             places.resize(fields.len(), None);
             if index < next || places[index].is_some() {
@@ -423,7 +425,8 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
             match (places.get(index).and_then(Option::as_ref), old_value, &field.default) {
                 (Some(place), ..) => {
                     self.cursor = place.clone();
-                    self.value(field.node, depth + 1).map_err(|error| error.in_field(&field.name))?;
+                    let read = self.value(field.node, depth + 1).and_then(|()| self.check_size());
+                    read.map_err(|error| error.in_field(&field.name))?;
                 }
                 (None, Some(bytes), _) => self.out.extend_from_slice(bytes),
                 (None, None, default) => self.left_out(field, default.as_deref())?,
@@ -484,7 +487,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
             write_bytes(parser.out, key.as_bytes());
             if keys.contains(&key) {
                 let message = "the map has this key twice";
-                return Err(ValueError::new(ValueErrorKind::UnknownField, message).in_entry(&key));
+                return Err(ValueError::new(ValueErrorKind::WrongType, message).in_entry(&key));
             }
             parser.value(value, depth + 1).map_err(|error| error.in_entry(&key))?;
             keys.insert(key);

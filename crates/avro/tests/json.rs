@@ -163,8 +163,8 @@ fn wrong_values_are_refused_each_with_its_kind_and_place() {
         (r#"{"name":"a","age":1,"gender":"Other"}"#, WrongType, ".gender"),
         (r#"{"name":"a","age":1,"emails":["a",null]}"#, WrongType, ".emails[1]"),
         (r#"{"name":"a","age":1,"extra":[{"]"]}"#, UnknownField, "."),
-        (r#"{"name":"a","age":1,"age":2}"#, UnknownField, ".age"),
-        (r#"{"age":1,"name":"a","age":2}"#, UnknownField, ".age"),
+        (r#"{"name":"a","age":1,"age":2}"#, WrongType, ".age"),
+        (r#"{"age":1,"name":"a","age":2}"#, WrongType, ".age"),
         (r#"{"name":"a"}"#, MissingField, ".age"),
     ] {
         let error = read(&schema, json, JsonForm::Plain).unwrap_err();
@@ -183,7 +183,12 @@ fn wrong_values_are_refused_each_with_its_kind_and_place() {
     );
     let twice =
         read(&self::schema(r#"{"type":"map","values":"int"}"#), r#"{"a":1,"a":2}"#, JsonForm::Plain).unwrap_err();
-    assert_eq!((twice.kind, &*twice.path), (UnknownField, r#"("a")"#));
+    assert_eq!((twice.kind, &*twice.path), (WrongType, r#"("a")"#));
+    let long = "a".repeat(1 << 20);
+    for large in [format!(r#"{{"name":"{long}","age":1}}"#), format!(r#"{{"age":1,"name":"{long}"}}"#)] {
+        let error = read(&schema, &large, JsonForm::Plain).unwrap_err();
+        assert_eq!((error.kind, &*error.path), (TooLarge, ".name"), "the field that is too large");
+    }
     let untagged = read(&self::schema(r#"["null","int"]"#), "1", JsonForm::Avro).unwrap_err();
     assert_eq!(untagged.kind, WrongType);
 }

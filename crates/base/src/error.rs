@@ -30,6 +30,7 @@ pub enum ErrorCode {
     MemoryLimit,
     MethodNotAllowed,
     NoMatch,
+    NotAcceptable,
     NotYetSupported,
     OperationLimit,
     Overloaded,
@@ -63,7 +64,7 @@ pub enum ErrorCode {
 /// One row of the table of codes: code, text, HTTP status, title.
 type Row = (ErrorCode, &'static str, u16, &'static str);
 
-const TABLE: [Row; 50] = {
+const TABLE: [Row; 51] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", 409, "The function refused the call and rolled everything back"),
@@ -88,6 +89,7 @@ const TABLE: [Row; 50] = {
         (MemoryLimit, "memory-limit", 500, "The function used up its memory"),
         (MethodNotAllowed, "method-not-allowed", 405, "The path exists, but not with this method"),
         (NoMatch, "no-match", 404, "The path matches nothing in the record"),
+        (NotAcceptable, "not-acceptable", 406, "The reply has none of the forms that are accepted"),
         (NotYetSupported, "not-yet-supported", 501, "The server cannot do this yet"),
         (OperationLimit, "operation-limit", 500, "The function exceeded a count limit"),
         (Overloaded, "overloaded", 503, "The server is past its capacity; try again"),

@@ -236,6 +236,10 @@ pub const PAGE_BYTES: usize = 16 << 20;
 /// Bytes of one encoded record: it is one field's value, and every change writes it whole.
 pub const RECORD_BYTES: usize = 1 << 20;
 
+/// Milliseconds from a record's write to its end, at most: over a hundred thousand years, and the end is still
+/// a time that JavaScript can name (8.64e15 ms after 1970).
+pub const TTL_MS: u64 = 4_000_000_000_000_000;
+
 /// Bytes of a record type's name: names of its helpers are longer by a suffix and still names.
 pub const TYPE_NAME_BYTES: usize = 48;
 

@@ -1,5 +1,9 @@
 //! Who a request comes from.
 
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, header};
 use millrace_api::Principal;
 use millrace_base::{Error, ErrorCode};
@@ -13,9 +17,24 @@ pub(crate) struct Caller {
     pub(crate) is_anonymous: bool,
 }
 
-/// Finds the caller. `is_route` says that the request goes to a service's own route, which may use
-/// `Authorization` for itself: what is not one of our keys is then left alone.
-pub(crate) fn caller(keys: Option<&Cached<KeySet>>, headers: &HeaderMap, is_route: bool) -> Result<Caller, Error> {
+/// What else than `Bearer mr_…` an `Authorization` header may hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// Nothing.
+    Refused,
+    /// Anything: the request goes to a service's own route, which may use the header for itself.
+    Ignored,
+    /// A user's name, whichever, with the key as the password: what clients of the Schema Registry are set up with.
+    /// Nobody is asked for that: a browser that was would keep the key, and send it for pages of others.
+    Basic,
+}
+
+/// Finds the caller.
+pub(crate) fn caller(
+    keys: Option<&Cached<KeySet>>,
+    headers: &HeaderMap,
+    otherwise: Otherwise,
+) -> Result<Caller, Error> {
     let Some(keys) = keys else {
         return Ok(Caller { principal: Principal::unrestricted(), is_anonymous: false });
     };
@@ -24,22 +43,39 @@ pub(crate) fn caller(keys: Option<&Cached<KeySet>>, headers: &HeaderMap, is_rout
     let Some(value) = headers.get(header::AUTHORIZATION) else {
         return anonymous();
     };
-    match own_token(value.as_bytes()) {
-        Some(token) => match keys.verify(token) {
+    let token = match own_token(value.as_bytes()) {
+        None if otherwise == Otherwise::Basic => password(value.as_bytes()).map(Cow::Owned),
+        token => token.map(Cow::Borrowed),
+    };
+    match token {
+        Some(token) => match keys.verify(&token) {
             Some(principal) => Ok(Caller { principal: principal.clone(), is_anonymous: false }),
             None => Err(unauthorized("the API key is not known here, or no longer")),
         },
-        None if is_route => anonymous(),
+        None if otherwise == Otherwise::Ignored => anonymous(),
+        None if otherwise == Otherwise::Basic => Err(unauthorized(
+            "the Authorization header holds no API key: send Bearer mr_…, or Basic with it as password",
+        )),
         None => Err(unauthorized("the Authorization header does not hold an API key: send Bearer mr_…")),
     }
 }
 
 /// The token of `Bearer mr_…`.
 fn own_token(value: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(value).ok()?;
-    let (scheme, token) = text.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && token.starts_with(PREFIX)).then_some(token)
+    let token = credentials(value, "bearer")?;
+    token.starts_with(PREFIX).then_some(token)
+}
+
+/// The password of `Basic …`, if it may be a token.
+fn password(value: &[u8]) -> Option<String> {
+    let decoded = STANDARD.decode(credentials(value, "basic")?).ok()?;
+    let (_, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+    password.starts_with(PREFIX).then(|| password.to_owned())
+}
+
+fn credentials<'a>(value: &'a [u8], wanted: &str) -> Option<&'a str> {
+    let (scheme, credentials) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case(wanted).then(|| credentials.trim())
 }
 
 /// The error for a caller who has to bring a (better) key.

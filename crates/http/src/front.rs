@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use millrace_records::{Turn, Turns};
 use prometheus_client::registry::Registry;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -23,6 +25,7 @@ pub struct Front {
     registry: Registry,
     metrics: Arc<FrontMetrics>,
     openapi: OnceLock<Bytes>,
+    pub(crate) turns: SchemaTurns,
     stamps: Mutex<Stamps>,
     is_watched: AtomicBool,
 }
@@ -30,6 +33,20 @@ pub struct Front {
 impl std::fmt::Debug for Front {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Front").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The turns in which all cores change schemas. Holds nothing.
+#[derive(Clone, Default)]
+pub(crate) struct SchemaTurns(Arc<tokio::sync::Mutex<()>>);
+
+impl Turns for SchemaTurns {
+    fn next(&self) -> Pin<Box<dyn Future<Output = Turn>>> {
+        let turns = Arc::clone(&self.0);
+        Box::pin(async move {
+            let turn: Turn = Box::new(turns.lock_owned().await);
+            turn
+        })
     }
 }
 
@@ -81,6 +98,7 @@ impl Front {
             registry,
             metrics,
             openapi: OnceLock::new(),
+            turns: SchemaTurns::default(),
             stamps: Mutex::new(stamps),
             is_watched: AtomicBool::new(false),
         }))

@@ -12,9 +12,9 @@ use millrace_api::{
     Backend, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
-use millrace_records::Seen;
+use millrace_records::{Family, Seen};
 
-use crate::auth::{self, Caller};
+use crate::auth::{self, Caller, Otherwise};
 use crate::body::{self, LARGE_BYTES, ReplyBody};
 use crate::connection::ConnectionState;
 use crate::operations::{Access, Kind, Operation, Parameter};
@@ -88,7 +88,7 @@ pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Reque
     let (kind, mut response) = answer(session, &uri, request).await;
     drop(in_flight);
     if response.body().len() > LARGE_BYTES {
-        hold_room(state, &mut response);
+        hold_room(state, kind, &mut response);
     }
     if state.is_http2() {
         state.watch_reply(response.body_mut());
@@ -99,12 +99,13 @@ pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Reque
 }
 
 /// Counts a large reply against the core's room until it has left.
-fn hold_room(state: &ConnectionState, response: &mut Response<ReplyBody>) {
+fn hold_room(state: &ConnectionState, kind: Kind, response: &mut Response<ReplyBody>) {
     match state.local.reserve(response.body().len()) {
         Some(reservation) => response.body_mut().hold(reservation),
         None => {
             let message = "too many large replies are leaving; the request took effect, ask again for its reply";
-            *response = problem::respond(&Error::new(ErrorCode::Overloaded, message), None);
+            let is_registrys = matches!(kind, Kind::Records(operation) if operation.family() == Family::Registry);
+            *response = records::refuse(kind, &Error::new(ErrorCode::Overloaded, message), is_registrys);
         }
     }
 }
@@ -118,24 +119,40 @@ async fn answer<B: Backend>(
         Found::Operation(row, captures) => {
             let is_route = records::is_route(&*session.backend, row.kind, &row.path[0], &captures);
             let row = if is_route { router::ROUTE } else { row };
-            let reply = operate(session, row, Input { uri, captures: &captures, request, seen: Seen::default() }).await;
-            (row.kind, reply.unwrap_or_else(|error| refuse(session, row.kind, &captures, error)))
+            let is_registrys = records::is_registrys(row.kind, uri, request.headers());
+            let input = Input { uri, captures: &captures, request: &mut *request, seen: Seen::default() };
+            let reply = operate(session, row, input, is_registrys).await;
+            let response = reply.unwrap_or_else(|error| match row.kind {
+                Kind::Route => refuse_route(session, &captures, request.method(), uri.path(), &error),
+                kind => records::refuse(kind, &error, is_registrys),
+            });
+            (row.kind, response)
         }
         found => (Kind::None, answer_nothing(&found, uri.path(), request.method())),
     }
 }
 
-/// The reply to a request that was refused.
-fn refuse<B: Backend>(session: &Session<B>, kind: Kind, captures: &Captures<'_>, error: Error) -> Response<ReplyBody> {
-    if kind == Kind::Route
-        && matches!(error.code, ErrorCode::UnknownRoute | ErrorCode::UnknownService)
+/// The reply where a service's route refused a request, or there is no such service.
+fn refuse_route<B: Backend>(
+    session: &Session<B>,
+    captures: &Captures<'_>,
+    method: &Method,
+    path: &str,
+    error: &Error,
+) -> Response<ReplyBody> {
+    if error.code == ErrorCode::UnknownService
+        && let Some(response) = records::constant(method, path)
+    {
+        return response;
+    }
+    if matches!(error.code, ErrorCode::UnknownRoute | ErrorCode::UnknownService)
         && let Some(rows) = records::classic_methods(&*session.backend, captures)
     {
         let allow = rows.allow();
         let message = format!("this is an operation on records, which answers {allow}");
         return problem::respond(&Error::new(ErrorCode::MethodNotAllowed, message), Some(allow));
     }
-    records::refuse(kind, &error)
+    problem::respond(error, None)
 }
 
 /// The reply where there is no operation.
@@ -144,10 +161,14 @@ fn answer_nothing(found: &Found<'_>, path: &str, method: &Method) -> Response<Re
         Found::WrongMethod(rows) if *method == Method::OPTIONS => options(rows.allow()),
         Found::WrongMethod(rows) => {
             let allow = rows.allow();
-            let message = format!("{path} answers {allow}, not {method}");
-            problem::respond(&Error::new(ErrorCode::MethodNotAllowed, message), Some(allow))
+            let error = Error::new(ErrorCode::MethodNotAllowed, format!("{path} answers {allow}, not {method}"));
+            match millrace_records::is_registry_path(path) {
+                true => records::refuse_registrys(&error, Some(allow)),
+                false => problem::respond(&error, Some(allow)),
+            }
         }
         _ if *method == Method::OPTIONS && path == "*" => options("GET, HEAD, POST, PUT, DELETE, OPTIONS".to_owned()),
+        _ if millrace_records::is_registry_path(path) => records::refuse_registrys(&unknown_route(path), None),
         _ => problem::respond(&unknown_route(path), None),
     }
 }
@@ -176,7 +197,12 @@ fn unknown_route(path: &str) -> Error {
     Error::new(ErrorCode::UnknownRoute, format!("nothing is mounted at {shown:?}{hint}"))
 }
 
-async fn operate<B: Backend>(session: &Session<B>, row: &'static Operation, mut input: Input<'_>) -> Reply {
+async fn operate<B: Backend>(
+    session: &Session<B>,
+    row: &'static Operation,
+    mut input: Input<'_>,
+    is_registrys: bool,
+) -> Reply {
     let local = &session.state.local;
     let noted = read_headers(input.uri, input.request.headers(), &local.front.options.limits)?;
     if row.access == Access::Public {
@@ -186,7 +212,12 @@ async fn operate<B: Backend>(session: &Session<B>, row: &'static Operation, mut 
         guard.check(input.uri, noted.host, noted.origin)?;
     }
     input.seen = noted.seen;
-    let caller = auth::caller(local.keys.as_ref(), input.request.headers(), row.kind == Kind::Route)?;
+    let otherwise = match row.kind {
+        Kind::Route => Otherwise::Ignored,
+        _ if is_registrys => Otherwise::Basic,
+        _ => Otherwise::Refused,
+    };
+    let caller = auth::caller(local.keys.as_ref(), input.request.headers(), otherwise)?;
     if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_call_something_of(RECORDS_APP) {
         return Err(auth::unauthorized(NO_KEY));
     }
@@ -405,6 +436,7 @@ fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Re
         reply::with_type(HeaderMap::new(), StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
     };
     match kind {
+        Kind::Records(millrace_records::Operation::RegistryRoot) => Ok(text(millrace_records::REGISTRY_MEDIA, "{}")),
         Kind::Records(_) => Ok(text(TEXT, "pong")),
         Kind::OpenApi => Ok(reply::json(HeaderMap::new(), session.state.local.front.openapi())),
         Kind::ErrorPage => {

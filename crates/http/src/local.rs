@@ -90,7 +90,7 @@ impl Local {
             keys: front.keys.clone().map(Cached::new),
             guard: front.keys.is_none().then(|| Guard::new(&front.options.allowed_hosts)),
             ticks: Ticks::new(&front),
-            records: Records::default(),
+            records: Records::new(front.turns.clone()),
             tick: Cell::new(0),
             connections: RefCell::new(Slab::new()),
             buffered_bytes: Cell::new(0),

@@ -1,7 +1,7 @@
 //! Requests about records: handed over to `millrace_records`, and its replies back.
 
 use bytes::Bytes;
-use http::{Method, Response};
+use http::{HeaderMap, Method, Response, StatusCode, Uri};
 use millrace_api::{Backend, Principal};
 use millrace_base::Error;
 use millrace_records::{ChangeStream, Family, Operation, Request};
@@ -10,7 +10,7 @@ use crate::body::ReplyBody;
 use crate::handle::{Input, Reply, Session};
 use crate::operations::{Kind, Parameter, Segment};
 use crate::router::{self, Captures};
-use crate::{events, path, problem};
+use crate::{events, path, problem, reply};
 
 fn respond(reply: millrace_records::Reply) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::new(reply.body));
@@ -68,20 +68,43 @@ pub(crate) async fn operate<B: Backend>(
     session.state.local.records.answer(backend, who, operation, request).await.map(respond)
 }
 
+/// Whether a request comes from a client of the Schema Registry, as far as that decides what it is told and how
+/// it may say who it is.
+pub(crate) fn is_registrys(kind: Kind, uri: &Uri, headers: &HeaderMap) -> bool {
+    match kind {
+        Kind::Records(Operation::Schemas) => millrace_records::is_registry_list(uri.query(), headers),
+        Kind::Records(operation) => operation.family() == Family::Registry,
+        _ => false,
+    }
+}
+
 /// An error, in the words of those whose URL it is about.
-pub(crate) fn refuse(kind: Kind, error: &Error) -> Response<ReplyBody> {
-    let Kind::Records(operation) = kind else {
-        return problem::respond(error, None);
-    };
+pub(crate) fn refuse(kind: Kind, error: &Error, is_registrys: bool) -> Response<ReplyBody> {
+    if is_registrys {
+        return refuse_registrys(error, None);
+    }
     let mut response = problem::respond(error, None);
-    millrace_records::error_headers(error, response.headers_mut());
-    if operation.family() == Family::Registry {
-        let (status, kind, body) = millrace_records::registry_error(error);
-        *response.status_mut() = status;
-        response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
-        *response.body_mut() = ReplyBody::new(body);
+    if matches!(kind, Kind::Records(_)) {
+        millrace_records::error_headers(error, response.headers_mut());
     }
     response
+}
+
+/// An error in the words of the Schema Registry.
+pub(crate) fn refuse_registrys(error: &Error, allow: Option<String>) -> Response<ReplyBody> {
+    let mut response = problem::respond(error, allow);
+    let (status, kind, body) = millrace_records::registry_error(error);
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    *response.body_mut() = ReplyBody::new(body);
+    response
+}
+
+/// What the Schema Registry answers to everybody, for URLs that an app's service may have as well.
+pub(crate) fn constant(method: &Method, path: &str) -> Option<Response<ReplyBody>> {
+    let (kind, body) = millrace_records::registry_constant(path)?;
+    matches!(*method, Method::GET | Method::HEAD)
+        .then(|| reply::with_type(HeaderMap::new(), StatusCode::OK, kind, body))
 }
 
 /// Whether a classic URL means an app's route, because the type in it is none, or has the name of

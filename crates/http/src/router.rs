@@ -106,6 +106,21 @@ const _: () = assert!(OPERATIONS.len() <= 128, "a row is a bit of a u128");
 /// to be none of the fixed operations after one look, usually.
 const CANDIDATES: [u128; 256] = rows_by_literal(0);
 
+/// The rows of the path `/`, whose only part is empty.
+const ROOT: u128 = {
+    let mut rows = 0;
+    let mut index = 0;
+    while index < OPERATIONS.len() {
+        if let [Segment::Literal(literal)] = OPERATIONS[index].path
+            && literal.is_empty()
+        {
+            rows |= 1 << index;
+        }
+        index += 1;
+    }
+    rows
+};
+
 /// For each first byte of a path's second part, the classic rows that can match.
 const CLASSIC: [u128; 256] = rows_by_literal(1);
 
@@ -131,6 +146,7 @@ const fn rows_by_literal(part: usize) -> [u128; 256] {
             && !is_later
             && part < path.len()
             && let Segment::Literal(literal) = path[part]
+            && !literal.is_empty()
         {
             rows[literal.as_bytes()[0] as usize] |= 1 << index;
         }
@@ -158,7 +174,7 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
     let Some(below_root) = path.strip_prefix('/') else {
         return Found::Nothing;
     };
-    let candidates = below_root.as_bytes().first().map_or(0, |byte| CANDIDATES[*byte as usize]);
+    let candidates = below_root.as_bytes().first().map_or(ROOT, |byte| CANDIDATES[*byte as usize]);
     if candidates != 0 {
         match find_fixed(method, below_root, Rows(candidates)) {
             Found::Nothing => {}
@@ -251,7 +267,8 @@ fn find_classic<'a>(method: &Method, path: &'a str, captures: &Captures<'a>) -> 
 /// The classic rows that a path below a type (it starts with `/`) matches, whatever the method.
 fn classic_rows(path: &str) -> impl Iterator<Item = (usize, Captures<'_>)> {
     let below = path.get(1..).unwrap_or_default();
-    let below = below.strip_suffix('/').unwrap_or(below);
+    // A slash may end them, but what follows the operation's own is the id, if an empty one.
+    let below = below.strip_suffix('/').filter(|below| below.contains('/')).unwrap_or(below);
     let mut parts = [""; PARTS];
     let candidates = below.as_bytes().first().map_or(0, |byte| CLASSIC[*byte as usize]);
     let count = if candidates == 0 { None } else { split(below, &mut parts) };
@@ -364,7 +381,6 @@ mod tests {
     fn what_is_not_there_is_not_found() {
         for path in [
             "",
-            "/",
             "*",
             "//",
             "/call",
@@ -391,6 +407,7 @@ mod tests {
             (Method::GET, "/call/a/b/c", "POST, OPTIONS"),
             (Method::POST, "/apps/a", "PUT, DELETE, OPTIONS"),
             (Method::POST, "/healthz", "GET, HEAD, OPTIONS"),
+            (Method::POST, "/", "GET, HEAD, OPTIONS"),
             (Method::OPTIONS, "/apps/x/state/a/b", "GET, HEAD, OPTIONS"),
         ] {
             match find(&method, path) {

@@ -31,6 +31,13 @@ fn records_and_fields_are_read_and_put() {
     client.ask("GET /personinfo/get/missing", b"").assert_problem("unknown-record");
     client.ask("GET /none/get/1", b"").assert_problem("unknown-type");
     client.ask("GET /personinfo/get/1?benchmark=5", b"").assert_problem("bad-request");
+    for path in ["GET /personinfo/get/", "POST /personinfo/put/", "POST /personinfo/select/"] {
+        let empty = client.ask(path, b"").assert_problem("bad-request");
+        assert!(empty["detail"].as_str().is_some_and(|text| text.contains("id in the URL is empty")), "{empty}");
+    }
+    assert_eq!(client.ask("GET /personinfo/get/1?timeout=1000", b"").status, 200);
+    assert_ok(&client.ask("POST /personinfo/update/1?timeout=1000", b".age\n1"));
+    client.ask("POST /personinfo/update/1?timeout=soon", b".age\n1").assert_problem("bad-request");
 }
 
 #[test]
@@ -127,7 +134,7 @@ fn types_and_scripts_are_put_and_deleted() {
     assert_eq!(trigger, expected);
     assert_ok(&client.ask("GET /personinfo/delscript/name/log/", b""));
     assert_eq!(client.ask("GET /schemas/personinfo", b"").json()["triggers"], serde_json::json!([]));
-    client.ask("GET /personinfo/delscript/name/log", b"").assert_problem("bad-request");
+    client.ask("GET /personinfo/delscript/name/log", b"").assert_problem("unknown-handler");
     assert_ok(&client.ask("GET /delschema/personinfo", b""));
     client.ask("GET /delschema/personinfo", b"").assert_problem("unknown-type");
 }

@@ -155,7 +155,7 @@ fn what_is_not_there_is_404_and_reserved_names_are_no_services() {
     let server = Server::start(patient());
     let mut client = server.connect();
     for path in
-        ["/", "/call/a/b", "/c%61ll/a/b/echo", "/schemas/x/y", "/apps/a/send/x", "/favicon.ico", "/apps/", "/state"]
+        ["//", "/call/a/b", "/c%61ll/a/b/echo", "/schemas/x/y", "/apps/a/send/x", "/favicon.ico", "/apps/", "/state"]
     {
         client.ask(&format!("POST {path}"), b"").assert_problem("unknown-route");
     }

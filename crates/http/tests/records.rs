@@ -71,7 +71,7 @@ fn a_path_selects_parts() {
         client.ask(&format!("GET /records/personinfo/1?{bad}"), b"").assert_problem("bad-request");
     }
     client.ask("GET /records/personinfo/1?path=.a&p.x=James", b"").assert_problem("invalid-input");
-    client.ask("GET /records/personinfo/1?path=.a\naccept: avro/binary", b"").assert_problem("bad-request");
+    client.ask("GET /records/personinfo/1?path=.a\naccept: avro/binary", b"").assert_problem("not-acceptable");
     let long = format!("GET /records/personinfo/1?path={}", "a".repeat(4097));
     client.ask(&long, b"").assert_problem("invalid-path");
     assert!(server.asked().is_empty(), "what is malformed reaches no record");
@@ -184,7 +184,8 @@ fn many_records_are_listed_found_and_read_at_once() {
     for bad in ["limit=0", "limit=1001", "wher=.a", "ids_only=maybe", "limit=1&limit=2"] {
         client.ask(&format!("GET /records/personinfo?{bad}"), b"").assert_problem("bad-request");
     }
-    client.ask("GET /records/personinfo\naccept: avro/binary", b"").assert_problem("bad-request");
+    client.ask("GET /records/personinfo\naccept: avro/binary", b"").assert_problem("not-acceptable");
+    client.ask("GET /records/personinfo/changes\naccept: text/plain", b"").assert_problem("not-acceptable");
     let batch = client.ask("POST /records/personinfo/batch", br#"{"ids":["a",{"base64":"/w=="}]}"#);
     assert_eq!((batch.status, text(&batch)), (200, "[]"));
     has_all(&server.asked_one(), &["GetMany { ids: [[97], [255]], form: Json }"]);

@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::atomic::Ordering;
 
+use base64::Engine as _;
 use millrace_api::Role;
 use millrace_http::Options;
 use millrace_http::keys::KeyFile;
@@ -44,6 +45,11 @@ fn a_type_is_made_changed_shown_and_deleted() {
     assert_eq!(shown["indexes"][0]["path"], ".name");
     let list = client.ask("GET /schemas", b"").json();
     assert_eq!((&list["types"][0]["type"], list["types"][0].get("versions")), (&json!("person"), None));
+    let tried = client.ask("PUT /schemas/person?dry_run=true", b"{\"ttl_ms\": 6000}");
+    assert_eq!((tried.status, &tried.json()["ttl_ms"]), (200, &json!(6000)));
+    assert_eq!(client.ask("GET /schemas/person", b"").json(), shown, "nothing was changed");
+    let short = client.ask("PUT /schemas/person\nprefer: return=minimal", b"{\"ttl_ms\": 6000}");
+    assert_eq!((short.status, short.header("preference-applied")), (204, Some("return=minimal")));
     assert_eq!(client.ask("POST /schemas/person/sweep", b"").status, 202);
     assert_eq!(server.asked_one(), "sweep person");
     assert_eq!(client.ask("DELETE /schemas/person", b"").status, 204);
@@ -189,6 +195,37 @@ fn a_registry_client_sets_rules() {
 }
 
 #[test]
+fn lists_have_pages_and_unrouted_urls_the_registrys_errors() {
+    let server = Server::start(patient());
+    let client = &mut server.connect();
+    let none = Value::Null;
+    for name in ["a", "b", "c"] {
+        assert_eq!(ask(client, &format!("POST /subjects/{name}/versions"), &json!({ "schema": record(NAME) })).0, 200);
+    }
+    assert_eq!(ask(client, "GET /subjects?offset=1&limit=1", &none), (200, json!(["b"])));
+    assert_eq!(ask(client, "GET /subjects/a/versions?offset=1", &none), (200, json!([])));
+    assert_eq!(ask(client, "GET /schemas/ids/1/subjects?limit=2", &none), (200, json!(["a", "b"])));
+    let place = json!([{ "subject": "c", "version": 1 }]);
+    assert_eq!(ask(client, "GET /schemas/ids/1/versions?subject=c", &none), (200, place));
+    assert_eq!(ask(client, "GET /subjects/a/versions/1/referencedby?limit=0", &none), (200, json!([])));
+    assert_error(ask(client, "GET /subjects/a/versions?limit=x", &none), 400);
+    assert_eq!(ask(client, "GET /", &none), (200, json!({})));
+    assert_eq!(client.ask("GET /contexts", b"").json()["service"], "contexts", "a service of that name goes before");
+    for (request, number) in [
+        ("GET /subjects/a/b", 40400),
+        ("GET /schemas/ids/1/x", 40400),
+        ("PUT /subjects", 40501),
+        ("POST /schemas/types", 40501),
+    ] {
+        assert_error(ask(client, request, &none), number);
+    }
+    let kind = "text/xml";
+    let reply = client.ask(&format!("POST /subjects/a\ncontent-type: {kind}"), b"{}");
+    assert_eq!((reply.status, &reply.json()["error_code"]), (415, &json!(41501)));
+    client.ask("GET /schemas/a/b/c", b"").assert_problem("unknown-route");
+}
+
+#[test]
 fn a_registry_client_gets_its_own_errors() {
     let server = Server::start(patient());
     let client = &mut server.connect();
@@ -244,4 +281,22 @@ fn who_may_do_what() {
     ask("POST /schemas/person/sweep", &caller, "").assert_problem("forbidden");
     ask("DELETE /schemas/person", &caller, "").assert_problem("forbidden");
     assert_eq!(ask("GET /ping", "", "").body, b"pong");
+    let basic = |request: &str, credentials: &[u8]| {
+        let credentials = base64::engine::general_purpose::STANDARD.encode(credentials);
+        server.ask(&format!("{request}\nauthorization: Basic {credentials}"), b"")
+    };
+    let password = format!("anybody:{deployer}");
+    for request in ["GET /subjects", "GET /config", "GET /schemas?limit=1", "DELETE /config/person"] {
+        assert_ne!(basic(request, password.as_bytes()).status, 401, "{request}");
+    }
+    for request in
+        ["GET /schemas/person", "GET /schemas", "GET /records/person/1", "GET /apps", "DELETE /schemas/person"]
+    {
+        basic(request, password.as_bytes()).assert_problem("unauthorized");
+    }
+    for wrong in [&b""[..], b"x", b":", b"\xff:\xfe", b"a:mr_", b"a:mr_ccc_", format!("{deployer}:").as_bytes()] {
+        assert_eq!(basic("GET /subjects", wrong).json()["error_code"], 40101);
+    }
+    let reply = server.ask("GET /subjects\nauthorization: Basic %%%", b"");
+    assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")));
 }

@@ -34,6 +34,24 @@ fn path_body(body: &str) -> &str {
     body.trim_end_matches(['\r', '\n'])
 }
 
+/// Whether a parameter is the one that meant something once and is taken without a meaning: `timeout` said how
+/// long an idle record stayed in the old server's memory. Here records are on the disk, and what is in memory is
+/// the server's business.
+pub(crate) fn is_passed_over(name: &str, value: &str) -> Result<bool, Error> {
+    if name != "timeout" {
+        return Ok(false);
+    }
+    url::number(name, value).map(|_| true)
+}
+
+/// Checks that a query has nothing but what is passed over.
+fn no_parameters(query: Option<&str>) -> Result<(), Error> {
+    url::pairs(query).try_for_each(|(name, value)| match is_passed_over(name, value)? {
+        true => Ok(()),
+        false => Err(url::unknown(name)),
+    })
+}
+
 impl Records {
     /// Answers a classic operation, except the reads.
     pub(crate) async fn classic<B: Backend>(
@@ -57,7 +75,7 @@ impl Records {
             Operation::ClassicClear => PathOperationKind::Clear,
             _ => return Err(Error::new(ErrorCode::Internal, "this operation is none of the classic ones")),
         };
-        url::no_parameters(request.query)?;
+        no_parameters(request.query)?;
         let body = request.text()?;
         let (path, value) = match kind {
             PathOperationKind::Delete | PathOperationKind::Clear => (path_body(body), None),
@@ -81,12 +99,11 @@ impl Records {
     ) -> Result<Reply, Error> {
         let mut id = request.id()?;
         for (name, value) in url::pairs(request.query) {
-            if name != "benchmark_only" {
-                return Err(url::unknown(name));
+            if !is_passed_over(name, value)? {
+                let mut text = [0; 20];
+                let length = self.draw(name, value, &mut text)?;
+                id = Cow::Owned(text[..length].to_vec());
             }
-            let mut text = [0; 20];
-            let length = self.draw(value, &mut text)?;
-            id = Cow::Owned(text[..length].to_vec());
         }
         let field = url::decode_text(request.part)?;
         let (form, value) = (Form::Json, &request.body[..]);
@@ -105,7 +122,7 @@ impl Records {
         who: &Principal,
         request: Request<'_>,
     ) -> Result<Reply, Error> {
-        url::no_parameters(request.query)?;
+        no_parameters(request.query)?;
         let (type_name, id) = (request.type_name()?, request.id()?);
         let path = path_body(request.text()?);
         check_path(path, "path")?;
@@ -123,13 +140,11 @@ impl Records {
         request: Request<'_>,
     ) -> Result<Reply, Error> {
         let type_name = request.type_name()?;
-        let (mut full_name, mut timeout) = (None, None);
+        let mut full_name = None;
         for (name, value) in url::pairs(request.query) {
             match name {
                 "fullname" => url::once(&mut full_name, name, url::decode_text(value)?)?,
-                // How long an idle record stayed in the old server's memory. Here records are on
-                // the disk, and what is in memory is the server's business.
-                "timeout" => url::once(&mut timeout, name, url::number(name, value)?)?,
+                _ if is_passed_over(name, value)? => {}
                 _ => return Err(url::unknown(name)),
             }
         }
@@ -147,7 +162,7 @@ impl Records {
         who: &Principal,
         request: Request<'_>,
     ) -> Result<Reply, Error> {
-        url::no_parameters(request.query)?;
+        no_parameters(request.query)?;
         let type_name = request.type_name()?;
         let (field, name) = script_names(&request)?;
         let path = format!(".{field}");
@@ -171,7 +186,7 @@ impl Records {
         who: &Principal,
         request: Request<'_>,
     ) -> Result<Reply, Error> {
-        url::no_parameters(request.query)?;
+        no_parameters(request.query)?;
         let type_name = request.type_name()?;
         let (_, name) = script_names(&request)?;
         self.change(backend, who, |registry| registry.delete_trigger(&type_name, &name)).await?;

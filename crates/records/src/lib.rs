@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | native | `/records/…`, `/schemas/…` | problem documents |
 //! | classic | `/{type}/get/{id}` and its like, `/putschema/{type}`, `/delschema/{type}` | problem documents |
-//! | registry | `/subjects/…`, `/schemas/ids/…`, `/config`, `/mode`, `/compatibility/…` | the Confluent Schema Registry's |
+//! | registry | `/`, `/subjects/…`, `/schemas/ids/…`, `/config`, `/mode`, `/compatibility/…` | the Confluent Schema Registry's |
 //!
 //! Promises: a request that is malformed reaches no record; what reads one record costs no more
 //! allocation than a call. Knows the `http` crate's words (statuses, headers), but no server: the
@@ -27,16 +27,17 @@ mod types;
 pub mod url;
 mod write;
 
+use http::HeaderMap;
 use millrace_api::{Backend, Principal};
 use millrace_base::Error;
 
 pub use changes::{ChangeStream, error_event};
 pub use classic::error_headers;
 pub use condition::tag_value;
-pub use local::Records;
-pub use media::wants_events;
+pub use local::{Records, Turn, Turns};
+pub use media::{REGISTRY as REGISTRY_MEDIA, wants_events};
 pub use operation::{Family, Operation};
-pub use registry::registry_error;
+pub use registry::{is_registry_path, registry_constant, registry_error};
 pub use request::{Reply, Request, Seen};
 
 impl Records {
@@ -61,7 +62,9 @@ impl Records {
             Operation::FindRecords => self.find(backend, who, request).await,
             Operation::GetRecords => self.get_many(backend, who, request).await,
             Operation::RecordChanges => self.changes(backend, who, request).await,
-            Operation::Schemas if !is_registry_list(&request) => self.types(backend, request).await,
+            Operation::Schemas if !is_registry_list(request.query, &request.headers) => {
+                self.types(backend, request).await
+            }
             Operation::GetSchema => self.get_type(backend, request).await,
             Operation::PutSchema => self.put_type(backend, who, request).await,
             Operation::DeleteSchema => self.delete_type(backend, who, request, false).await,
@@ -74,6 +77,7 @@ impl Records {
 
 /// Whether `GET /schemas` is asked by a client of the Schema Registry: it says so in `Accept`, or
 /// asks for what only that one has.
-fn is_registry_list(request: &Request<'_>) -> bool {
-    request.query.is_some_and(|query| !query.is_empty()) || media::wants_registry(&request.headers)
+#[must_use]
+pub fn is_registry_list(query: Option<&str>, headers: &HeaderMap) -> bool {
+    query.is_some_and(|query| !query.is_empty()) || media::wants_registry(headers)
 }

@@ -1,8 +1,10 @@
 //! What one core keeps for records: no state of anybody's, only what is cheaper to have at hand.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::BytesMut;
@@ -13,8 +15,30 @@ use millrace_registry::Registry;
 
 use crate::condition;
 
+/// A turn; it ends when this is dropped.
+pub type Turn = Box<dyn Any>;
+
+/// The turns in which a node's requests change the registry. A change reads it whole and replaces it whole, so of
+/// those that meet, one succeeds and all others are done again: without turns, the more there are, the more are in
+/// vain. Whoever waits gets on when those before it are done, or have gone away.
+pub trait Turns {
+    /// Waits for the next turn.
+    fn next(&self) -> Pin<Box<dyn Future<Output = Turn>>>;
+}
+
+/// As many at once as there are: good for whoever is alone.
+struct AllAtOnce;
+
+impl Turns for AllAtOnce {
+    fn next(&self) -> Pin<Box<dyn Future<Output = Turn>>> {
+        let turn: Turn = Box::new(());
+        Box::pin(std::future::ready(turn))
+    }
+}
+
 /// One core's part of the front of records.
 pub struct Records {
+    pub(crate) turns: Box<dyn Turns>,
     registry: RefCell<Option<(u64, Rc<Registry>)>>,
     random: Cell<u64>,
     texts: Texts,
@@ -24,11 +48,22 @@ impl Default for Records {
     fn default() -> Self {
         // Only spreads the ids of a benchmark; the hasher's keys are random enough for that.
         let seed = RandomState::new().hash_one(0u8);
-        Self { registry: RefCell::default(), random: Cell::new(seed | 1), texts: Texts::default() }
+        Self {
+            turns: Box::new(AllAtOnce),
+            registry: RefCell::default(),
+            random: Cell::new(seed | 1),
+            texts: Texts::default(),
+        }
     }
 }
 
 impl Records {
+    /// One core's part, which changes the registry in turn with those of the other cores.
+    #[must_use]
+    pub fn new(turns: impl Turns + 'static) -> Self {
+        Self { turns: Box::new(turns), ..Self::default() }
+    }
+
     /// The registry as it is deployed, and its version; read again only when that changed.
     pub(crate) async fn registry<B: Backend>(&self, backend: &B) -> Result<(u64, Rc<Registry>), Error> {
         // Any key may read schemas: the front that listens has seen to it that there is one.

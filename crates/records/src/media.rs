@@ -8,7 +8,8 @@ pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(crate) const AVRO_JSON: HeaderValue = HeaderValue::from_static("application/avro+json");
 pub(crate) const BINARY: HeaderValue = HeaderValue::from_static("avro/binary");
 pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=UTF-8");
-pub(crate) const REGISTRY: HeaderValue = HeaderValue::from_static("application/vnd.schemaregistry.v1+json");
+/// What the Schema Registry's URLs answer.
+pub const REGISTRY: HeaderValue = HeaderValue::from_static("application/vnd.schemaregistry.v1+json");
 
 /// The media type of a form.
 pub(crate) fn value(form: Form) -> HeaderValue {
@@ -34,8 +35,8 @@ pub(crate) fn of_body(headers: &HeaderMap) -> Result<Form, Error> {
     };
     let text = value.to_str().unwrap_or("?");
     match essence(text).as_str() {
-        // The last two are what curl and browsers say when nobody told them what the body is.
-        "application/json" | "text/json" | "application/x-www-form-urlencoded" | "text/plain" => Ok(Form::Json),
+        // The last one is what curl says when nobody told it what the body is.
+        "application/json" | "text/json" | "application/x-www-form-urlencoded" => Ok(Form::Json),
         "application/avro+json" | "avro/json" => Ok(Form::AvroJson),
         "avro/binary" | "application/avro" => Ok(Form::Binary),
         _ => {
@@ -58,25 +59,70 @@ pub(crate) fn json_body(headers: &HeaderMap) -> Result<(), Error> {
     Err(Error::new(ErrorCode::UnsupportedMediaType, "this takes JSON only: send Content-Type: application/json"))
 }
 
-/// The form that a reply is wanted in: the acceptable one with the highest weight, JSON before
-/// others of the same. JSON too where nothing acceptable is known here, as RFC 9110 allows.
-pub(crate) fn wanted(headers: &HeaderMap) -> Form {
-    let (mut best, mut best_weight) = (Form::Json, 0);
+/// Checks that a body is what clients of the Schema Registry send.
+///
+/// # Errors
+/// `unsupported-media-type`.
+pub(crate) fn registry_body(headers: &HeaderMap) -> Result<(), Error> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let text = value.to_str().unwrap_or("?");
+    let essence = essence(text);
+    let is_taken = essence.starts_with("application/vnd.schemaregistry")
+        // The Registry takes the first of these too; the other two as records do.
+        || matches!(&*essence, "application/octet-stream" | "application/x-www-form-urlencoded" | "text/json")
+        || essence == "application/json";
+    if is_taken {
+        return Ok(());
+    }
+    let shown: String = text.chars().take(100).collect();
+    let message =
+        format!("{shown:?} is not taken here: send application/vnd.schemaregistry.v1+json or application/json");
+    Err(Error::new(ErrorCode::UnsupportedMediaType, message))
+}
+
+/// The forms of a whole record.
+pub(crate) const ANY_FORM: &[Form] = &[Form::Json, Form::AvroJson, Form::Binary];
+/// The forms of several records, or of parts of one: those that can stand within JSON.
+pub(crate) const JSON_FORMS: &[Form] = &[Form::Json, Form::AvroJson];
+
+/// Which of the forms `offered` a reply is wanted in: the acceptable one with the highest weight, JSON
+/// before others of the same, and where nothing is said. JSON is always among those offered.
+///
+/// # Errors
+/// `not-acceptable`.
+pub(crate) fn wanted(headers: &HeaderMap, offered: &[Form]) -> Result<Form, Error> {
+    let (mut best, mut best_weight, mut is_said) = (Form::Json, 0, false);
     for value in headers.get_all(header::ACCEPT) {
         for range in value.to_str().unwrap_or_default().split(',') {
-            let form = match essence(range).as_str() {
-                "*/*" | "application/*" | "application/json" | "text/json" => Form::Json,
+            let essence = essence(range);
+            is_said |= !essence.is_empty();
+            let form = match &*essence {
+                // Some clients write the first one for "*/*".
+                "*" | "*/*" | "application/*" | "application/json" | "text/json" => Form::Json,
                 "application/avro+json" | "avro/json" => Form::AvroJson,
                 "avro/binary" | "application/avro" | "avro/*" => Form::Binary,
                 _ => continue,
             };
             let weight = weight(range);
+            if !offered.contains(&form) {
+                continue;
+            }
             if weight > best_weight || (weight == best_weight && weight > 0 && form == Form::Json) {
                 (best, best_weight) = (form, weight);
             }
         }
     }
-    best
+    if is_said && best_weight == 0 { Err(not_acceptable(offered)) } else { Ok(best) }
+}
+
+#[cold]
+fn not_acceptable(offered: &[Form]) -> Error {
+    let forms: Vec<_> = offered.iter().map(|form| value(*form)).collect();
+    let names: Vec<&str> = forms.iter().filter_map(|value| value.to_str().ok()).collect();
+    let message = format!("Accept lists none of the forms of this reply: {}", names.join(", "));
+    Error::new(ErrorCode::NotAcceptable, message)
 }
 
 /// `q`, in thousandths.
@@ -129,25 +175,44 @@ mod tests {
             assert_eq!(of_body(&headers), Ok(form));
             assert_eq!(json_body(&headers).is_ok(), form == Form::Json);
         }
-        let refused = of_body(&with(header::CONTENT_TYPE, "application/xml")).expect_err("unknown");
-        assert_eq!(refused.code, ErrorCode::UnsupportedMediaType);
+        for unknown in ["application/xml", "text/plain;charset=UTF-8"] {
+            let refused = of_body(&with(header::CONTENT_TYPE, unknown)).expect_err("unknown");
+            assert_eq!(refused.code, ErrorCode::UnsupportedMediaType);
+            assert!(registry_body(&with(header::CONTENT_TYPE, unknown)).is_err());
+        }
+        for known in
+            ["application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json;q=1", "Application/JSON"]
+        {
+            assert_eq!(registry_body(&with(header::CONTENT_TYPE, known)), Ok(()), "{known}");
+        }
     }
 
     #[test]
     fn replies_have_the_form_that_is_wanted_most() {
         for (value, form) in [
             ("*/*", Form::Json),
-            ("text/html", Form::Json),
+            ("text/html, *; q=.2", Form::Json),
             ("avro/binary", Form::Binary),
             ("avro/binary, application/json", Form::Json),
             ("application/json;q=0.5, avro/binary;q=0.9", Form::Binary),
             ("avro/binary;q=0.1, */*;q=0.01", Form::Binary),
             ("application/avro+json; q=x", Form::AvroJson),
-            ("avro/binary;q=0", Form::Json),
+            ("", Form::Json),
         ] {
-            assert_eq!(wanted(&with(header::ACCEPT, value)), form, "{value}");
+            assert_eq!(wanted(&with(header::ACCEPT, value), ANY_FORM), Ok(form), "{value}");
         }
-        assert_eq!(wanted(&HeaderMap::new()), Form::Json);
+        assert_eq!(wanted(&HeaderMap::new(), ANY_FORM), Ok(Form::Json));
+        let mixed = with(header::ACCEPT, "avro/binary, application/json;q=0.1");
+        assert_eq!(wanted(&mixed, JSON_FORMS), Ok(Form::Json));
+        for (value, offered) in [
+            ("text/html", ANY_FORM),
+            ("avro/binary;q=0", ANY_FORM),
+            ("application/json;q=0", ANY_FORM),
+            ("avro/binary", JSON_FORMS),
+        ] {
+            let refused = wanted(&with(header::ACCEPT, value), offered).expect_err(value);
+            assert!(refused.code == ErrorCode::NotAcceptable && refused.message.contains("avro+json"), "{refused}");
+        }
         assert!(wants_events(&with(header::ACCEPT, "text/event-stream;q=1, */*")));
         assert!(!wants_events(&with(header::ACCEPT, "*/*")));
         assert!(wants_registry(&with(header::ACCEPT, "application/vnd.schemaregistry.v1+json, application/json")));

@@ -12,6 +12,7 @@ use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::classic;
 use crate::condition;
 use crate::local::Records;
 use crate::media;
@@ -145,20 +146,22 @@ impl Records {
     fn classic_one<'a>(&self, request: &Request<'a>) -> Result<One<'a>, Error> {
         let mut id = Id::Given(request.id()?);
         for (name, value) in url::pairs(request.query) {
-            if name != "benchmark_only" {
-                return Err(url::unknown(name));
+            if !classic::is_passed_over(name, value)? {
+                let mut digits = [0; 20];
+                let length = self.draw(name, value, &mut digits)?;
+                id = Id::Drawn(digits, length);
             }
-            let mut digits = [0; 20];
-            let length = self.draw(value, &mut digits)?;
-            id = Id::Drawn(digits, length);
         }
         let field = url::decode_text(request.part)?;
         Ok(One { type_name: request.type_name()?, id, form: Form::Json, field, selection: None })
     }
 
     /// Writes the id that `benchmark_only` asks for; says how long it is.
-    pub(crate) fn draw(&self, value: &str, text: &mut [u8]) -> Result<usize, Error> {
-        match url::number("benchmark_only", value)? {
+    pub(crate) fn draw(&self, name: &str, value: &str, text: &mut [u8]) -> Result<usize, Error> {
+        if name != "benchmark_only" {
+            return Err(url::unknown(name));
+        }
+        match url::number(name, value)? {
             0 => Err(refused("benchmark_only is the largest id to draw, from 1 on")),
             bound => Ok(crate::local::write_number(self.random_id(bound), text)),
         }
@@ -224,6 +227,7 @@ impl Records {
         request: Request<'_>,
     ) -> Result<Reply, Error> {
         let (cursor, limit) = change_page(request.query)?;
+        list_form(&request)?;
         let operation =
             RecordOperation::Changes { cursor: cursor.as_deref().unwrap_or_default(), limit: page_items(limit)? };
         let reply = self.ask(backend, who, &request, operation).await?;
@@ -244,14 +248,15 @@ impl Records {
 }
 
 fn native_one<'a>(request: &Request<'a>) -> Result<One<'a>, Error> {
-    let form = if request.seen.accept { media::wanted(&request.headers) } else { Form::Json };
-    let selection = if request.query.is_some() { selection(request, form)? } else { None };
+    let selection = if request.query.is_some() { selection(request)? } else { None };
+    let offered = if selection.is_some() { media::JSON_FORMS } else { media::ANY_FORM };
+    let form = if request.seen.accept { media::wanted(&request.headers, offered)? } else { Form::Json };
     let field = Cow::Borrowed("");
     Ok(One { type_name: request.type_name()?, id: Id::Given(request.id()?), form, field, selection })
 }
 
 /// What `?path=…` selects.
-fn selection<'a>(request: &Request<'a>, form: Form) -> Result<Option<Box<Selection<'a>>>, Error> {
+fn selection<'a>(request: &Request<'a>) -> Result<Option<Box<Selection<'a>>>, Error> {
     let (mut path, mut parameters) = (None, Parameters::default());
     for (name, value) in url::pairs(request.query) {
         match name {
@@ -267,9 +272,6 @@ fn selection<'a>(request: &Request<'a>, form: Form) -> Result<Option<Box<Selecti
         }
         return Err(refused("p.… are the parameters of a path: send path=… too"));
     };
-    if form == Form::Binary {
-        return Err(refused("what a path selects is answered as JSON, not as avro/binary"));
-    }
     check_path(&path, "path")?;
     Ok(Some(Box::new(Selection { path, parameters })))
 }
@@ -286,13 +288,7 @@ pub(crate) fn check_path(path: &str, what: &str) -> Result<(), Error> {
 
 /// The form of records in a list.
 fn list_form(request: &Request<'_>) -> Result<Form, Error> {
-    if !request.seen.accept {
-        return Ok(Form::Json);
-    }
-    match media::wanted(&request.headers) {
-        Form::Binary => Err(refused("several records are answered as JSON, not as avro/binary")),
-        form => Ok(form),
-    }
+    if request.seen.accept { media::wanted(&request.headers, media::JSON_FORMS) } else { Ok(Form::Json) }
 }
 
 /// The cursor and the limit of a page of changes.
@@ -351,6 +347,9 @@ impl<'a> Asked<'a> {
         check_path(asked.predicate.as_deref().unwrap_or_default(), "predicate")?;
         check_path(asked.order.as_deref().unwrap_or_default(), "order")?;
         asked.parameters = parameters.finish();
+        if asked.predicate.is_none() && !asked.parameters.is_empty() {
+            return Err(refused("p.… are the parameters of a predicate: send where=… too"));
+        }
         Ok(asked)
     }
 }
@@ -422,7 +421,7 @@ mod tests {
         assert_eq!((asked.parameters.as_str(), asked.order.as_deref()), (r#"{"a":1}"#, Some("-.age")));
         assert_eq!((asked.prefix.as_deref(), asked.limit), (Some(&b"\xff"[..]), Some(5)));
         assert_eq!((asked.ids_only, asked.explain), (Some(true), Some(false)));
-        for bad in ["limit=5&limit=6", "ids_only=maybe", "where=%zz", "p.a=x"] {
+        for bad in ["limit=5&limit=6", "ids_only=maybe", "where=%zz", "p.a=x", "p.a=1", "p.a=1&order=.a"] {
             assert!(Asked::read(Some(bad)).is_err(), "{bad}");
         }
         let long = format!("where={}", "x".repeat(limits::PATH_BYTES + 1));

@@ -63,6 +63,7 @@ struct Asked {
     fetch_max_id: bool,
     latest_only: bool,
     prefix: String,
+    subject: Option<String>,
     offset: usize,
     limit: Option<usize>,
 }
@@ -85,13 +86,17 @@ impl Asked {
                     asked.prefix = url::form_text(value)?.into_owned();
                     continue;
                 }
+                "subject" => {
+                    asked.subject = Some(url::form_text(value)?.into_owned()).filter(|subject| !subject.is_empty());
+                    continue;
+                }
+                // Negative numbers ask for all.
                 "offset" => {
-                    asked.offset = usize::try_from(url::number(name, value)?).unwrap_or(usize::MAX);
+                    asked.offset = count(name, value)?.unwrap_or_default();
                     continue;
                 }
                 "limit" => {
-                    // -1 asks for all.
-                    asked.limit = value.parse().ok();
+                    asked.limit = count(name, value)?;
                     continue;
                 }
                 _ => continue,
@@ -114,8 +119,23 @@ impl Asked {
     }
 }
 
+/// A number of items; `None` for a negative one.
+fn count(name: &str, value: &str) -> Result<Option<usize>, Error> {
+    match value.strip_prefix('-').unwrap_or(value) {
+        _ if value.is_empty() => Ok(None),
+        digits if digits.len() < value.len() => url::number(name, digits).map(|_| None),
+        digits => url::number(name, digits).map(|number| Some(usize::try_from(number).unwrap_or(usize::MAX))),
+    }
+}
+
+/// Reads a body as clients of the Schema Registry send it.
+fn read_body<T: for<'de> Deserialize<'de>>(request: &Request<'_>, expected: &str) -> Result<T, Error> {
+    media::registry_body(&request.headers)?;
+    body::read(&request.body, expected)
+}
+
 fn read_schema(request: &Request<'_>, asked: &Asked) -> Result<NewSchema, Error> {
-    let sent: SchemaBody = body::read(&request.body, "{\"schema\":\"…\"}")?;
+    let sent: SchemaBody = read_body(request, "{\"schema\":\"…\"}")?;
     let positive = |number: Option<i64>| number.filter(|number| *number > 0).and_then(|number| number.try_into().ok());
     Ok(NewSchema {
         text: sent.schema,
@@ -219,7 +239,7 @@ impl Records {
                 Ok(json!(self.change(backend, who, change).await?))
             }
             Operation::PutConfig => {
-                let sent: ConfigBody = body::read(&request.body, "{\"compatibility\":\"…\"}")?;
+                let sent: ConfigBody = read_body(request, "{\"compatibility\":\"…\"}")?;
                 let level = Level::parse(&sent.compatibility)?;
                 self.change(backend, who, |registry| registry.set_compatibility(own, Some(level))).await?;
                 Ok(json!({ "compatibility": level.as_str() }))
@@ -233,7 +253,7 @@ impl Records {
                 Ok(json!({ "compatibilityLevel": before.await?.as_str() }))
             }
             Operation::PutMode => {
-                let sent: ModeBody = body::read(&request.body, "{\"mode\":\"…\"}")?;
+                let sent: ModeBody = read_body(request, "{\"mode\":\"…\"}")?;
                 let (mode, force) = (Mode::parse(&sent.mode)?, asked.force);
                 self.change(backend, who, |registry| registry.set_mode(own, Some(mode), force)).await?;
                 Ok(json!({ "mode": mode.as_str() }))
@@ -287,12 +307,14 @@ fn read_registry(registry: &Registry, operation: Operation, request: &Request<'_
         }
         Operation::SchemaTextById => return Ok(Answer::Text(registry.schema(schema_id(request)?)?.text().to_owned())),
         Operation::SchemaVersionsById => {
-            let versions = registry.versions_with(schema_id(request)?, asked.shown())?;
-            versions.iter().map(|(subject, version)| json!({ "subject": subject, "version": version })).collect()
+            let versions = versions_of_id(registry, request, &asked)?;
+            let versions = versions.map(|(subject, version)| json!({ "subject": subject, "version": version }));
+            json!(asked.page(versions))
         }
         Operation::SchemaSubjectsById => {
-            let versions = registry.versions_with(schema_id(request)?, asked.shown())?;
-            json!(versions.iter().map(|(subject, _)| *subject).collect::<BTreeSet<_>>())
+            let subjects: BTreeSet<&str> =
+                versions_of_id(registry, request, &asked)?.map(|(subject, _)| subject).collect();
+            json!(asked.page(subjects.into_iter()))
         }
         Operation::Subjects => {
             let subjects = registry.subjects(asked.shown());
@@ -301,13 +323,15 @@ fn read_registry(registry: &Registry, operation: Operation, request: &Request<'_
         Operation::LookUpSubject => {
             version_body(&registry.lookup(&subject, &read_schema(request, &asked)?, asked.deleted)?)
         }
-        Operation::SubjectVersions => json!(registry.versions(&subject, asked.shown())?),
+        Operation::SubjectVersions => json!(asked.page(registry.versions(&subject, asked.shown())?.into_iter())),
         Operation::GetVersion => version_body(&registry.version(&subject, version(request)?, asked.deleted)?),
         Operation::VersionText => {
             let found = registry.version(&subject, version(request)?, asked.deleted)?;
             return Ok(Answer::Text(found.schema.text().to_owned()));
         }
-        Operation::VersionReferencedBy => json!(registry.referenced_by(&subject, version(request)?)?),
+        Operation::VersionReferencedBy => {
+            json!(asked.page(registry.referenced_by(&subject, version(request)?)?.into_iter()))
+        }
         Operation::GetConfig => {
             let level = match own {
                 Some(subject) if asked.default_to_global => registry.effective_compatibility(subject),
@@ -326,6 +350,17 @@ fn read_registry(registry: &Registry, operation: Operation, request: &Request<'_
         _ => return Err(Error::new(ErrorCode::Internal, "this operation is none of the registry's").into()),
     };
     Ok(Answer::Json(value))
+}
+
+/// The subjects and versions that are a schema; of one subject where that is asked for.
+fn versions_of_id<'a>(
+    registry: &'a Registry,
+    request: &Request<'_>,
+    asked: &'a Asked,
+) -> Result<impl Iterator<Item = (&'a str, u32)>, Failure> {
+    let versions = registry.versions_with(schema_id(request)?, asked.shown())?;
+    let wanted = asked.subject.as_deref();
+    Ok(versions.into_iter().filter(move |(subject, _)| wanted.is_none_or(|wanted| wanted == *subject)))
 }
 
 fn check(registry: &Registry, subject: &str, request: &Request<'_>, asked: &Asked) -> Result<Value, Failure> {
@@ -367,18 +402,51 @@ fn numbered(number: u32, message: &str) -> (StatusCode, HeaderValue, Bytes) {
     (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), media::REGISTRY, body.into())
 }
 
-/// Status, media type and body of any other error, for the Schema Registry's clients.
+/// Status, media type and body of any other error, for the Schema Registry's clients. Those it has no
+/// number of its own for have their status and two digits that are no number of its either.
 #[must_use]
 pub fn registry_error(error: &Error) -> (StatusCode, HeaderValue, Bytes) {
     let number = match error.code {
-        // What it has numbers of its own for.
         ErrorCode::Unauthorized => 40101,
         ErrorCode::Forbidden => 40301,
+        ErrorCode::UnknownRoute => 40400,
+        ErrorCode::MethodNotAllowed => 40501,
+        ErrorCode::RequestTimeout => 40801,
+        ErrorCode::TooLarge => 41301,
+        ErrorCode::UnsupportedMediaType => 41501,
+        ErrorCode::HeadersTooLarge => 43101,
         ErrorCode::Internal => 50001,
-        ErrorCode::InvalidInput | ErrorCode::BadRequest => 400,
+        code if code.is_retryable() => 50301,
         code => u32::from(code.status()),
     };
     numbered(number, &error.message)
+}
+
+/// Whether a path is one of the Schema Registry's, even if nothing is there.
+#[must_use]
+pub fn is_registry_path(path: &str) -> bool {
+    let mut parts = path.split('/').skip(1);
+    match parts.next() {
+        Some("subjects" | "config" | "mode" | "compatibility") => true,
+        Some("schemas") => {
+            let (second, is_deep) = (parts.next(), parts.next().is_some());
+            matches!(second, Some("types")) || (is_deep && matches!(second, Some("ids" | "guids")))
+        }
+        _ => false,
+    }
+}
+
+/// What the Schema Registry answers at some URLs whose first part may be the name of somebody's service: always
+/// the same. There is one context, and no cluster.
+#[must_use]
+pub fn registry_constant(path: &str) -> Option<(HeaderValue, Bytes)> {
+    let body: &'static str = match path {
+        "/contexts" => r#"["."]"#,
+        "/v1/metadata/id" => r#"{"id":"","scope":{"path":[],"clusters":{}}}"#,
+        "/v1/metadata/version" => concat!(r#"{"version":""#, env!("CARGO_PKG_VERSION"), r#"","commitId":""}"#),
+        _ => return None,
+    };
+    Some((media::REGISTRY, Bytes::from_static(body.as_bytes())))
 }
 
 #[cfg(test)]
@@ -403,6 +471,30 @@ mod tests {
     fn what_is_not_known_is_passed_over() {
         let asked = Asked::read(Some("deleted=True&format=&limit=-1&offset=2&subjectPrefix=a%2Fb")).expect("valid");
         assert!(asked.deleted && asked.limit.is_none() && asked.offset == 2 && asked.prefix == "a/b");
-        assert!(Asked::read(Some("deleted=maybe")).is_err());
+        for bad in ["deleted=maybe", "limit=few", "limit=--1", "limit=-", "offset=1.5", "subject=%zz"] {
+            assert!(Asked::read(Some(bad)).is_err(), "{bad}");
+        }
+        let all = Asked::read(Some("limit=-2&offset=-7&subject=")).expect("valid");
+        assert_eq!((all.limit, all.offset, all.subject), (None, 0, None));
+    }
+
+    #[test]
+    fn the_registrys_paths_are_known_from_others() {
+        for path in [
+            "/subjects",
+            "/subjects/a/b/c",
+            "/config/x/y",
+            "/mode",
+            "/compatibility",
+            "/schemas/types",
+            "/schemas/ids/1/x",
+        ] {
+            assert!(is_registry_path(path), "{path}");
+        }
+        for path in
+            ["/", "/schemas", "/schemas/ids", "/schemas/guids", "/schemas/a", "/records/subjects/1", "subjects", ""]
+        {
+            assert!(!is_registry_path(path), "{path}");
+        }
     }
 }

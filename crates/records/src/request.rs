@@ -96,13 +96,7 @@ impl<'a> Request<'a> {
 /// `bad-request` for a text that no type can have as its name.
 pub(crate) fn type_name(text: &str) -> Result<Cow<'_, str>, Error> {
     let name = url::decode_text(text)?;
-    if !millrace_registry::is_type_name(&name) {
-        let shown: String = name.chars().take(100).collect();
-        let limit = limits::TYPE_NAME_BYTES;
-        return Err(refused(format!(
-            "{shown:?} is not the name of a type: 1 to {limit} letters, digits, _ and -, the first a letter, without --"
-        )));
-    }
+    millrace_registry::check_type_name(&name)?;
     Ok(name)
 }
 

@@ -1,7 +1,7 @@
 //! Types of records: `/schemas/{type}`, and how the registry is changed.
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use millrace_api::{Backend, Permission, Principal, RECORDS_APP, RecordOperation, RecordRequest};
 use millrace_base::{Error, ErrorCode};
 use millrace_registry::{RecordType, Refusal, Registry, SchemaVersion, TypeChange, TypeSettings};
@@ -10,10 +10,14 @@ use serde_json::value::RawValue;
 use std::rc::Rc;
 
 use crate::body;
+use crate::classic::is_passed_over;
 use crate::local::Records;
 use crate::media;
-use crate::request::{Reply, Request};
+use crate::request::{PREFERENCE_APPLIED, Reply, Request};
 use crate::url;
+use crate::write::prefers;
+
+const MINIMAL: &str = "return=minimal";
 
 /// How often a change is tried again because others changed the registry at the same time. Each
 /// time, one of them has succeeded.
@@ -70,6 +74,12 @@ impl Records {
         change: impl Fn(&mut Registry) -> Result<T, R>,
     ) -> Result<T, Failure> {
         may_change(who)?;
+        // Most who register a schema find it there already; they need no turn.
+        let (tried, is_done) = self.try_change(backend, &change).await?;
+        if is_done {
+            return Ok(tried);
+        }
+        let _turn = self.turns.next().await;
         for _ in 0..ATTEMPTS {
             let (version, registry) = self.registry(backend).await?;
             let mut next = (*registry).clone();
@@ -88,6 +98,18 @@ impl Records {
         }
         let message = "others change schemas all the time; try again";
         Err(Error::new(ErrorCode::Overloaded, message).into())
+    }
+
+    /// What a change would answer, and whether it would change nothing.
+    async fn try_change<B: Backend, T, R: Into<Failure>>(
+        &self,
+        backend: &B,
+        change: &impl Fn(&mut Registry) -> Result<T, R>,
+    ) -> Result<(T, bool), Failure> {
+        let (_, registry) = self.registry(backend).await?;
+        let mut next = (*registry).clone();
+        let answer = change(&mut next).map_err(Into::into)?;
+        Ok((answer, next == *registry))
     }
 
     /// `GET /schemas`, for people: the types.
@@ -122,16 +144,32 @@ impl Records {
         who: &Principal,
         request: Request<'_>,
     ) -> Result<Reply, Error> {
-        url::no_parameters(request.query)?;
+        let mut dry_run = None;
+        for (name, value) in url::pairs(request.query) {
+            match name {
+                "dry_run" => url::once(&mut dry_run, name, url::flag(name, value)?)?,
+                _ => return Err(url::unknown(name)),
+            }
+        }
         media::json_body(&request.headers)?;
         let name = request.type_name()?;
         let change = read_change(request.text()?)?;
-        let (is_new, body) = self
-            .change(backend, who, |registry| {
-                let put = registry.put_type(&name, &change)?;
-                Ok::<_, Refusal>((put.is_new, whole(registry, &name, None)?))
-            })
-            .await?;
+        let put = |registry: &mut Registry| {
+            let put = registry.put_type(&name, &change)?;
+            Ok::<_, Refusal>((put.is_new, whole(registry, &name, None)?))
+        };
+        if dry_run.unwrap_or_default() {
+            may_change(who)?;
+            let ((_, body), _) = self.try_change(backend, &put).await?;
+            return Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, body));
+        }
+        let (is_new, body) = self.change(backend, who, put).await?;
+        if prefers(&request.headers, MINIMAL) {
+            let status = if is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT };
+            let mut reply = Reply::empty(request.headers, status);
+            reply.headers.insert(PREFERENCE_APPLIED.clone(), HeaderValue::from_static(MINIMAL));
+            return Ok(reply);
+        }
         let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
         Ok(Reply::new(request.headers, status, media::JSON, body))
     }
@@ -148,6 +186,7 @@ impl Records {
         for (name, value) in url::pairs(request.query) {
             match name {
                 "force" => url::once(&mut force, name, url::flag(name, value)?)?,
+                _ if is_classic && is_passed_over(name, value)? => {}
                 _ => return Err(url::unknown(name)),
             }
         }

@@ -43,8 +43,11 @@ impl Wanted {
             }
         }
         let condition = if request.seen.condition { condition::of_write(&request.headers)? } else { Condition::None };
-        let answer = wants_representation(&request.headers)
-            .then(|| if request.seen.accept { media::wanted(&request.headers) } else { Form::Json });
+        let answer = match prefers(&request.headers, REPRESENTATION) {
+            true if request.seen.accept => Some(media::wanted(&request.headers, media::ANY_FORM)?),
+            true => Some(Form::Json),
+            false => None,
+        };
         Ok(Self { condition, ttl, answer })
     }
 }
@@ -54,18 +57,20 @@ fn read_ttl(name: &str, value: &str) -> Result<Ttl, Error> {
         return Ok(Ttl::Forever);
     }
     match url::number(name, value) {
-        Ok(milliseconds) if milliseconds > 0 => Ok(Ttl::Milliseconds(milliseconds)),
-        _ => Err(refused(format!("{name} is a whole number of milliseconds from 1 on, or never"))),
+        Ok(milliseconds @ 1..=limits::TTL_MS) => Ok(Ttl::Milliseconds(milliseconds)),
+        _ => Err(refused(format!("{name} is a whole number of milliseconds from 1 to {}, or never", limits::TTL_MS))),
     }
 }
 
-/// Whether `Prefer: return=representation` is there.
-fn wants_representation(headers: &HeaderMap) -> bool {
+const REPRESENTATION: &str = "return=representation";
+
+/// Whether `Prefer` lists a preference such as `return=minimal`.
+pub(crate) fn prefers(headers: &HeaderMap, wanted: &str) -> bool {
     let values = headers.get_all(&PREFER);
     let mut preferences = values.iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
     preferences.any(|preference| {
         let plain = preference.split(';').next().unwrap_or_default().replace([' ', '"'], "");
-        plain.eq_ignore_ascii_case("return=representation")
+        plain.eq_ignore_ascii_case(wanted)
     })
 }
 
@@ -186,7 +191,7 @@ impl Records {
         };
         self.describe(&reply, &mut written.headers);
         if answer.is_some() {
-            let applied = HeaderValue::from_static("return=representation");
+            let applied = HeaderValue::from_static(REPRESENTATION);
             written.headers.insert(PREFERENCE_APPLIED.clone(), applied);
             written.body = reply.body;
         }
@@ -255,11 +260,12 @@ mod tests {
             ("return=minimal", false),
         ] {
             let headers = HeaderMap::from_iter([(PREFER.clone(), HeaderValue::from_static(value))]);
-            assert_eq!(wants_representation(&headers), wants, "{value}");
+            assert_eq!(prefers(&headers, REPRESENTATION), wants, "{value}");
         }
         assert_eq!(read_ttl("x", "60000"), Ok(Ttl::Milliseconds(60_000)));
         assert_eq!(read_ttl("x", "never"), Ok(Ttl::Forever));
-        for bad in ["", "0", "-1", "1s"] {
+        assert_eq!(read_ttl("x", "4000000000000000"), Ok(Ttl::Milliseconds(limits::TTL_MS)));
+        for bad in ["", "0", "-1", "1s", "4000000000000001", "18446744073709551615", "18446744073709551616"] {
             assert!(read_ttl("x", bad).is_err(), "{bad}");
         }
     }

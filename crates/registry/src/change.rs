@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::level::{Level, Mode};
 use crate::read::{NewSchema, Registered, VersionNumber, is_to};
 use crate::refusal::{Refusal, RefusalKind};
-use crate::state::{LARGEST_NUMBER, Registry, Version, check_subject_name, shown, subject_not_found};
+use crate::state::{LARGEST_IMPORTED, LARGEST_NUMBER, Registry, Version, check_subject_name, shown, subject_not_found};
 use crate::stored::Candidate;
 use crate::types::Blame;
 
@@ -120,6 +120,10 @@ impl Registry {
             Some(asked) if versions.is_some_and(|versions| versions.contains_key(&asked)) => {
                 Err(not_permitted(format!("there is a version {asked} already")))
             }
+            Some(asked) if asked > LARGEST_IMPORTED => {
+                let message = format!("version {asked} leaves no room for more: {LARGEST_IMPORTED} is the largest");
+                Err(Refusal::new(RefusalKind::InvalidVersion, message))
+            }
             Some(asked) => Ok(asked),
         }
     }
@@ -127,14 +131,17 @@ impl Registry {
     /// The id of a schema: the one it has, the one asked for, or the next.
     fn number_schema(&mut self, candidate: &Candidate, asked: Option<u32>) -> Result<u32, Refusal> {
         let id = match asked {
-            Some(asked) if !(1..=LARGEST_NUMBER).contains(&asked) => {
-                return Err(Refusal::invalid(format!("{asked} is not an id")));
-            }
             Some(asked) => match self.schemas.get(&asked) {
                 Some(found) if found.key != candidate.key => {
                     return Err(not_permitted(format!("the id {asked} is another schema's")));
                 }
-                _ => asked,
+                Some(_) => asked,
+                None if (1..=LARGEST_IMPORTED).contains(&asked) => asked,
+                None => {
+                    let message =
+                        format!("a schema's id is taken as it comes from 1 to {LARGEST_IMPORTED}, not {asked}");
+                    return Err(Refusal::invalid(message));
+                }
             },
             None => match self.ids_by_key.get(&candidate.key) {
                 Some(id) => *id,

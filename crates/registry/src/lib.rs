@@ -35,7 +35,8 @@
 //! # Rules
 //!
 //! - A schema has one id wherever it is registered. Ids and, within a type's name, index numbers are never
-//!   given twice, whatever was deleted in between (only the mode `IMPORT` takes ids as they come). Two texts are the same schema if they differ only in what
+//!   given twice, whatever was deleted in between (only the mode `IMPORT` takes ids as they come, from the lower
+//!   half of all numbers, so that there is always a next one). Two texts are the same schema if they differ only in what
 //!   Avro's own parser does not keep: whitespace, the order of attributes, how a name's namespace is written.
 //!   Documentation, defaults and other properties count.
 //! - The text is kept as it was sent, unless it was to be normalised or one type was picked out of a file of several.
@@ -69,7 +70,8 @@ pub use level::{Level, Mode};
 pub use read::{Against, NewSchema, Registered, SchemaVersion, Shown, VersionNumber};
 pub use refusal::{Refusal, RefusalKind};
 pub use settings::{
-    ChangesSettings, Create, IndexSettings, Reference, TriggerSettings, TypeChange, TypeSettings, When, is_type_name,
+    ChangesSettings, Create, IndexSettings, Reference, TriggerSettings, TypeChange, TypeSettings, When,
+    check_type_name, is_type_name,
 };
 pub use state::Registry;
 pub use stored::StoredSchema;

@@ -40,6 +40,8 @@ pub enum RefusalKind {
     InvalidSubject,
     /// There is no such type.
     UnknownType,
+    /// The type has no such trigger.
+    UnknownTrigger,
     /// The type has records, or is still a type.
     TypeInUse,
     /// Settings that do not fit, or too much of something.
@@ -58,6 +60,7 @@ impl RefusalKind {
             Self::SubjectNotDeleted => 40405,
             Self::VersionDeleted => 40406,
             Self::VersionNotDeleted => 40407,
+            Self::UnknownTrigger => 404,
             Self::Incompatible => 409,
             Self::InvalidSchema => 42201,
             Self::InvalidVersion => 42202,
@@ -82,6 +85,8 @@ impl RefusalKind {
             Self::Incompatible => ErrorCode::IncompatibleSchema,
             Self::InvalidSchema => ErrorCode::InvalidSchema,
             Self::UnknownType => ErrorCode::UnknownType,
+            // A trigger is a handler of the type's.
+            Self::UnknownTrigger => ErrorCode::UnknownHandler,
             Self::TypeInUse | Self::Referenced => ErrorCode::TypeInUse,
             Self::SubjectNotDeleted
             | Self::VersionNotDeleted

@@ -25,14 +25,18 @@ pub fn is_type_name(name: &str) -> bool {
         && !RESERVED_TYPES.contains(&name)
 }
 
-pub(crate) fn check_type_name(name: &str) -> Result<(), Refusal> {
+/// As [`is_type_name`], with the reason.
+///
+/// # Errors
+/// `bad-request`, saying what a name of a type is.
+pub fn check_type_name(name: &str) -> Result<(), Refusal> {
     if is_type_name(name) {
         return Ok(());
     }
     let shown: String = name.chars().take(limits::NAME_BYTES).collect();
     Err(Refusal::invalid(format!(
-        "{shown:?} cannot be a type: use 1 to {} of the characters A-Z a-z 0-9 _ -, not starting with a digit or -, \
-         without --, and none of {}",
+        "{shown:?} is not the name of a type: use 1 to {} of the characters A-Z a-z 0-9 _ -, not starting with a digit \
+         or -, without --, and none of the words {}",
         limits::TYPE_NAME_BYTES,
         RESERVED_TYPES.join(", ")
     )))

@@ -15,6 +15,10 @@ use crate::types::TypeState;
 /// Ids and versions are positive 32-bit numbers in the API that clients know.
 pub(crate) const LARGEST_NUMBER: u32 = i32::MAX as u32;
 
+/// The largest id, and the largest version, that is taken from elsewhere. What is numbered here comes behind
+/// all that was ever there, so somebody else's numbers must leave room: this leaves half of all.
+pub(crate) const LARGEST_IMPORTED: u32 = LARGEST_NUMBER / 2;
+
 /// Bytes of the JSON around one entry, more than it ever takes.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use millrace_avro::{Kind, Schema};
+use millrace_base::limits;
 
 use crate::level::Level;
 use crate::normal::pick;
@@ -188,6 +189,10 @@ impl Registry {
         let before = state.settings.clone();
         let settings = Arc::make_mut(&mut state.settings);
         change(settings);
+        // Only what is new: what was kept before there was a bound can still be read.
+        if settings.ttl_ms > before.ttl_ms && settings.ttl_ms > Some(limits::TTL_MS) {
+            return Err(Refusal::invalid(format!("ttl_ms is at most {}, or null for never", limits::TTL_MS)));
+        }
         settings.canonicalise();
         let blame = if before == state.settings { Blame::Schema } else { Blame::Settings };
         self.refit(name, Some(&before), blame)?;
@@ -212,12 +217,12 @@ impl Registry {
     /// Takes a trigger from a type.
     ///
     /// # Errors
-    /// `unknown-type`, or `bad-request` if the type has no such trigger.
+    /// `unknown-type`, or `unknown-handler` if the type has no such trigger.
     pub fn delete_trigger(&mut self, name: &str, trigger: &str) -> Result<(), Refusal> {
         self.change_settings(name, |settings| {
             let Some(position) = settings.triggers.iter().position(|found| found.name == trigger) else {
-                let (name, trigger) = (shown(name), shown(trigger));
-                return Err(Refusal::invalid(format!("type {name:?} has no trigger {trigger:?}")));
+                let message = format!("type {:?} has no trigger {:?}", shown(name), shown(trigger));
+                return Err(Refusal::new(RefusalKind::UnknownTrigger, message));
             };
             settings.triggers.remove(position);
             Ok(())

@@ -361,10 +361,45 @@ fn import_takes_ids_and_versions_as_they_come() {
     let again = r.register("b", &with("y:int", Some(50), Some(5))).expect("imported");
     assert!(!again.is_new);
     assert_eq!(register(r, "a", "x:int q:int=0"), (51, 2), "own ids follow the largest");
-    let largest = with("l:int", Some(i32::MAX as u32), None);
-    r.register("b", &largest).expect("imported");
-    assert_eq!(refused(r, |r| r.register("a", &avro("x:int s:int=0"))), RefusalKind::Invalid);
     assert_eq!(Registry::from_files(&r.to_files()).as_ref(), Ok(&*r));
+}
+
+/// Half of all numbers: what is taken from elsewhere leaves the other half.
+const LARGEST_IMPORTED: u32 = i32::MAX as u32 / 2;
+
+#[test]
+fn imported_numbers_leave_room_for_more() {
+    let with = |fields: &str, id, version| NewSchema { id: Some(id), version: Some(version), ..avro(fields) };
+    let mut registry = Registry::default();
+    let r = &mut registry;
+    r.set_mode(Some("b"), Some(Mode::Import), false).expect("no versions");
+    for far in [LARGEST_IMPORTED + 1, i32::MAX as u32, u32::MAX] {
+        assert_eq!(refused(r, |r| r.register("b", &with("x:int", far, 1))), RefusalKind::Invalid);
+        assert_eq!(refused(r, |r| r.register("b", &with("x:int", 1, far))), RefusalKind::InvalidVersion);
+    }
+    r.register("b", &with("x:int", LARGEST_IMPORTED, LARGEST_IMPORTED)).expect("imported");
+    assert_eq!(register(r, "a", "y:int"), (LARGEST_IMPORTED + 1, 1));
+    r.set_mode(Some("b"), Some(Mode::ReadWrite), false).expect("a mode");
+    assert_eq!(register(r, "b", "x:int z:int=0"), (LARGEST_IMPORTED + 2, LARGEST_IMPORTED + 1));
+    // What was given here may be imported again elsewhere, however large its id is.
+    r.set_mode(Some("c"), Some(Mode::Import), false).expect("no versions");
+    r.register("c", &with("y:int", LARGEST_IMPORTED + 1, 1)).expect("the same schema");
+    assert_eq!(Registry::from_files(&r.to_files()).as_ref(), Ok(&*r));
+}
+
+#[test]
+fn a_registry_with_a_far_id_from_before_is_read() {
+    let mut registry = Registry::default();
+    register(&mut registry, "a", "x:int");
+    let mut files = registry.to_files();
+    let text = String::from_utf8(files[0].content.clone()).expect("text");
+    let largest = i32::MAX as u32;
+    let text = text.replace("\"next_id\": 2", &format!("\"next_id\": {}", largest + 1));
+    files[0].content = text.replace("\"id\": 1", &format!("\"id\": {largest}")).into_bytes();
+    let mut read = Registry::from_files(&files).expect("a registry");
+    assert_eq!(read.schema(largest).map(|schema| schema.id()), Ok(largest));
+    assert_eq!(read.to_files(), files);
+    assert_eq!(refused(&mut read, |r| r.register("a", &avro("x:int y:int=0"))), RefusalKind::Invalid);
 }
 
 fn uses(references: &[(&str, i32)], name: &str) -> NewSchema {

@@ -225,6 +225,8 @@ fn settings_must_fit_the_schema() {
         r#"{"triggers":[{"name":"../i","path":".s","source":""}]}"#,
         r#"{"triggers":[{"name":"i","path":".s","source":""},{"name":"i","path":".","source":""}]}"#,
         r#"{"ttl_ms":0}"#,
+        r#"{"ttl_ms":4000000000000001}"#,
+        r#"{"ttl_ms":18446744073709551615}"#,
         &many("indexes", r#","path":".s""#),
         &many("triggers", r#","path":".s","source":"""#),
     ] {
@@ -322,7 +324,7 @@ fn triggers_are_put_and_deleted_one_by_one() {
     let other = TriggerSettings { source: "// other".into(), ..trigger("a", ".x") };
     r.put_trigger("t", other.clone()).expect("replaced");
     assert_eq!(r.record_type("t").expect("a type").settings.triggers, [other, trigger("b", ".x")]);
-    assert_eq!(refused(r, |r| r.delete_trigger("t", "c")), RefusalKind::Invalid);
+    assert_eq!(refused(r, |r| r.delete_trigger("t", "c")), RefusalKind::UnknownTrigger);
     assert_eq!(refused(r, |r| r.delete_trigger("none", "a")), RefusalKind::UnknownType);
     r.delete_trigger("t", "a").expect("there");
     let files = r.to_files();

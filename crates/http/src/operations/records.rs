@@ -120,17 +120,18 @@ const DELETED: QueryParameter = parameter("deleted", "What is deleted softly as 
 const NORMALIZE: QueryParameter = parameter("normalize", "Compare and keep the schema's normal form.", FLAG);
 const PERMANENT: QueryParameter = parameter("permanent", "Remove for good what is deleted softly.", FLAG);
 
+const DELETED_ONLY: QueryParameter = parameter("deletedOnly", "Only what is deleted softly.", FLAG);
+const OFFSET: QueryParameter =
+    parameter("offset", "Schema Registry: how many to leave out.", r#"{"type":"integer","default":0}"#);
+const MOST: QueryParameter =
+    parameter("limit", "Schema Registry: at most so many; negative for all.", r#"{"type":"integer","default":-1}"#);
+const OF_SUBJECT: QueryParameter = parameter("subject", "Only this subject's.", TEXT);
+
 const SUBJECTS: Operation = Operation {
     kind: Kind::Records(Op::Subjects),
     path: &[literal("subjects")],
     summary: "Schema Registry: list the subjects",
-    query: &[
-        parameter("subjectPrefix", "Only those that start with this.", TEXT),
-        DELETED,
-        parameter("deletedOnly", "Only what is deleted softly.", FLAG),
-        parameter("offset", "How many to leave out.", r#"{"type":"integer","minimum":0}"#),
-        parameter("limit", "At most so many; -1 for all.", r#"{"type":"integer"}"#),
-    ],
+    query: &[parameter("subjectPrefix", "Only those that start with this.", TEXT), DELETED, DELETED_ONLY, OFFSET, MOST],
     ..REGISTRY
 };
 
@@ -202,11 +203,18 @@ pub(super) const RECORDS: &[Operation] = &[
             parameter("subjectPrefix", "Schema Registry: only subjects that start with this.", TEXT),
             parameter("deleted", "Schema Registry: what is deleted softly as well.", FLAG),
             parameter("latestOnly", "Schema Registry: only the latest versions.", FLAG),
-            parameter("offset", "Schema Registry: how many to leave out.", r#"{"type":"integer","minimum":0}"#),
-            parameter("limit", "Schema Registry: at most so many; -1 for all.", r#"{"type":"integer"}"#),
+            OFFSET,
+            MOST,
         ],
         answers: &[answer(200, "The types.", ANY_JSON)],
         ..GET_SCHEMA
+    },
+    Operation {
+        kind: Kind::Records(Op::RegistryRoot),
+        path: &[literal("")],
+        summary: "Schema Registry: whether anybody is there",
+        access: Access::Public,
+        ..REGISTRY
     },
     Operation {
         kind: Kind::Records(Op::SchemaTypes),
@@ -231,14 +239,14 @@ pub(super) const RECORDS: &[Operation] = &[
         kind: Kind::Records(Op::SchemaVersionsById),
         path: &[literal("schemas"), literal("ids"), SCHEMA, literal("versions")],
         summary: "Schema Registry: the subjects and versions that are a schema",
-        query: &[DELETED],
+        query: &[OF_SUBJECT, DELETED, OFFSET, MOST],
         ..REGISTRY
     },
     Operation {
         kind: Kind::Records(Op::SchemaSubjectsById),
         path: &[literal("schemas"), literal("ids"), SCHEMA, literal("subjects")],
         summary: "Schema Registry: the subjects that have a schema",
-        query: &[DELETED],
+        query: &[OF_SUBJECT, DELETED, OFFSET, MOST],
         ..REGISTRY
     },
     GET_SCHEMA,
@@ -246,8 +254,14 @@ pub(super) const RECORDS: &[Operation] = &[
         kind: Kind::Records(Op::PutSchema),
         method: "PUT",
         summary: "Make a type, give it a new version of its schema, or change its settings",
+        query: &[parameter("dry_run", "Only say what would come of it.", FLAG)],
+        headers: &[parameter("Prefer", "return=minimal: answer without a body.", TEXT)],
         request: OBJECT,
-        answers: &[answer(200, "Changed, or as it was.", OBJECT), answer(201, "Made.", OBJECT)],
+        answers: &[
+            answer(200, "Changed, or as it was; or, with dry_run, what it would be.", OBJECT),
+            answer(201, "Made.", OBJECT),
+            answer(204, "Changed, or as it was; with return=minimal.", None),
+        ],
         access: Access::Deploy,
         ..GET_SCHEMA
     },
@@ -291,7 +305,7 @@ pub(super) const RECORDS: &[Operation] = &[
         kind: Kind::Records(Op::SubjectVersions),
         path: &[literal("subjects"), SUBJECT, literal("versions")],
         summary: "Schema Registry: list the versions of a subject",
-        query: &[DELETED, parameter("deletedOnly", "Only what is deleted softly.", FLAG)],
+        query: &[DELETED, DELETED_ONLY, OFFSET, MOST],
         ..REGISTRY
     },
     Operation {
@@ -328,6 +342,7 @@ pub(super) const RECORDS: &[Operation] = &[
         kind: Kind::Records(Op::VersionReferencedBy),
         path: &[literal("subjects"), SUBJECT, literal("versions"), VERSION, literal("referencedby")],
         summary: "Schema Registry: the ids of schemas that refer to a version",
+        query: &[OFFSET, MOST],
         ..REGISTRY
     },
     GET_CONFIG,
@@ -361,10 +376,7 @@ pub(super) const RECORDS: &[Operation] = &[
         method: "POST",
         path: &[literal("putschema"), TYPE],
         summary: "Classic: make a type whose records are made on first touch, or give it a new schema",
-        query: &[
-            parameter("fullname", "Which type of a file that defines several.", TEXT),
-            parameter("timeout", "Means nothing any more.", COUNT),
-        ],
+        query: &[parameter("fullname", "Which type of a file that defines several.", TEXT), TIMEOUT],
         access: Access::Deploy,
         ..CLASSIC_WRITE
     },
@@ -372,7 +384,10 @@ pub(super) const RECORDS: &[Operation] = &[
         kind: Kind::Records(Op::ClassicDeleteSchema),
         path: &[literal("delschema"), TYPE],
         summary: "Classic: delete a type; its records must be gone",
-        query: &[parameter("force", "Even if it has records: they stay stored, and come back with the type.", FLAG)],
+        query: &[
+            parameter("force", "Even if it has records: they stay stored, and come back with the type.", FLAG),
+            TIMEOUT,
+        ],
         answers: OK,
         access: Access::Deploy,
         ..GET_SCHEMA
@@ -447,11 +462,13 @@ const OK: &[Answer] = &[answer(200, "OK", text("text/plain; charset=UTF-8"))];
 const BENCHMARK: QueryParameter =
     parameter("benchmark_only", "A random id from 1 to this instead of the one in the path, each as likely.", COUNT);
 
+const TIMEOUT: QueryParameter = parameter("timeout", "Means nothing any more.", COUNT);
+
 const CLASSIC_GET: Operation = Operation {
     kind: Kind::Records(Op::ClassicGet),
     path: &[TYPE, literal("get"), RECORD],
     summary: "Classic: read a record",
-    query: &[BENCHMARK],
+    query: &[BENCHMARK, TIMEOUT],
     headers: &[],
     answers: &[answer(200, "The record.", ANY_JSON)],
     ..GET_RECORD
@@ -459,7 +476,7 @@ const CLASSIC_GET: Operation = Operation {
 
 const CLASSIC_WRITE: Operation = Operation {
     method: "POST",
-    query: &[],
+    query: &[TIMEOUT],
     request: text("text/plain"),
     answers: OK,
     access: Access::Records,
@@ -471,7 +488,7 @@ const CLASSIC_PUT: Operation = Operation {
     kind: Kind::Records(Op::ClassicPut),
     path: &[TYPE, literal("put"), RECORD],
     summary: "Classic: replace a record",
-    query: &[BENCHMARK],
+    query: &[BENCHMARK, TIMEOUT],
     request: ANY_JSON,
     ..CLASSIC_WRITE
 };
@@ -489,7 +506,7 @@ pub(super) const CLASSIC: &[Operation] = &[
     Operation {
         path: &[TYPE, literal("put"), RECORD, FIELD],
         summary: "Classic: replace one field of a record",
-        query: &[BENCHMARK],
+        query: &[BENCHMARK, TIMEOUT],
         ..CLASSIC_PUT
     },
     Operation {
