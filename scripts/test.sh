@@ -32,6 +32,10 @@ examples() {
     [ "$failures" = 0 ]
 }
 
+guide() {
+    BINARY="$(realpath "$target")/release/millrace" scripts/check-guide.sh "$1"
+}
+
 step tidy cargo xtask tidy
 step format cargo fmt --all --check
 step "format of fuzz" cargo fmt --manifest-path fuzz/Cargo.toml --check
@@ -40,4 +44,5 @@ step clippy cargo clippy --quiet --release --locked --workspace --all-targets --
 step "types of the examples" scripts/check-types.sh
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
+step "guide of records" guide docs/guide/records.md
 step "cargo test" cargo test --quiet --release --locked --workspace

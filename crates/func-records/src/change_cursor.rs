@@ -72,7 +72,7 @@ pub(crate) fn read((type_name, stream): (&str, u16), text: &str, shards: usize) 
     }
     if of != stream {
         let message = "changes after this cursor are not all there: the type kept none for a while, or was deleted and \
-                       made again; read the records again and go on from the cursor \"now\"";
+                       made again; take the cursor \"now\", then read the records again and go on from that cursor";
         return Err(Error::new(ErrorCode::BadRequest, message));
     }
     Ok(sequences)
