@@ -77,7 +77,7 @@ const TABLE: [Row; 51] = {
         (Diverged, "diverged", 500, "A workflow's code does not follow what it did before"),
         (FetchFailed, "fetch-failed", 502, "The server outside gave no usable response"),
         (FetchRefused, "fetch-refused", 500, "The app may not make this request to the outside"),
-        (Forbidden, "forbidden", 403, "The API key does not allow this"),
+        (Forbidden, "forbidden", 403, "This is not allowed"),
         (FunctionFailed, "function-failed", 500, "The function threw an error and was rolled back"),
         (HeadersTooLarge, "headers-too-large", 431, "The request's headers are too large"),
         (IdempotencyMismatch, "idempotency-mismatch", 422, "This idempotency key was used for another request"),

@@ -116,8 +116,8 @@ impl Task for Gather {
             shards.push(decode::<GotChanges>(&result?)?);
         }
         if shards.iter().any(|shard| shard.is_lost) {
-            let message = "changes after this cursor are not kept any more: read the records again and go on from the \
-                           cursor \"now\", and keep changes for longer if that happens";
+            let message = "changes after this cursor are not kept any more: take the cursor \"now\", then \
+                           read the records again and go on from that cursor, and keep changes for longer if that happens";
             return Err(Error::new(ErrorCode::BadRequest, message));
         }
         let of = &self.program.types[self.type_index];

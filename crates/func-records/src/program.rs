@@ -294,7 +294,9 @@ impl RecordProgram {
         let of = self.types.iter().find(|of| of.triggers_service == Some(id.service));
         let trigger = of.and_then(|of| of.triggers.iter().find(|trigger| trigger.handler == id.handler));
         let message = format!(
-            "trigger {:?} of the type {:?} was led to by {} triggers, each by what the one before wrote: it seems to              run for ever, and is stopped here; a trigger that writes records has to come to an end, such as by              writing only what differs",
+            "trigger {:?} of the type {:?} was led to by {} triggers, each by what the one before wrote: it seems to \
+             run for ever, and is stopped here; a trigger that writes records has to come to an end, such as by \
+             writing only what differs",
             trigger.map_or("", |trigger| trigger.name.as_str()),
             of.map_or("", |of| of.name.as_str()),
             limits::TRIGGER_DEPTH,
