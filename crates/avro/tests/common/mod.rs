@@ -168,6 +168,12 @@ pub fn write_value(schema: &Schema, id: NodeId, entropy: &mut Entropy<'_>, depth
     match &node.kind {
         Kind::Null => (),
         Kind::Boolean => out.push(entropy.byte() & 1),
+        Kind::Int if node.logical == Some(Logical::TimeMillis) => {
+            write_long(out, (entropy.long() >> 32).rem_euclid(86_400_000));
+        }
+        Kind::Long if node.logical == Some(Logical::TimeMicros) => {
+            write_long(out, entropy.long().rem_euclid(86_400_000_000));
+        }
         Kind::Int => write_long(out, entropy.long() >> 32),
         Kind::Long => write_long(out, entropy.long()),
         Kind::Float => out.extend(match entropy.below(8) {
@@ -191,6 +197,12 @@ pub fn write_value(schema: &Schema, id: NodeId, entropy: &mut Entropy<'_>, depth
             write_bytes(out, bytes);
         }
         Kind::Bytes => write_bytes(out, &entropy.array::<7>()[..]),
+        Kind::String if node.logical == Some(Logical::Uuid) => {
+            let digits = u128::from_le_bytes(entropy.array());
+            let digits = if entropy.byte() & 1 == 0 { format!("{digits:032x}") } else { format!("{digits:032X}") };
+            let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+            write_bytes(out, parts.join("-").as_bytes());
+        }
         Kind::String => write_bytes(out, entropy.text().as_bytes()),
         Kind::Fixed { size, .. } if matches!(node.logical, Some(Logical::Decimal { .. })) => {
             out.extend(&(entropy.long() >> 31).to_be_bytes()[8 - size..]);
