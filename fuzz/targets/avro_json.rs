@@ -18,7 +18,7 @@ fuzz_target!(|text: &str| {
             }
         }
         assert!(serde_json::from_str::<serde_json::Value>(json).is_ok(), "only JSON is read");
-        assert_eq!(canonicalise_stored(&schema, root, &bytes).as_deref(), Ok(&bytes[..]));
+        assert_eq!(canonicalise_stored(&schema, root, &bytes).expect("a value").0, bytes);
         // A field that was left out has its default, which may be what nobody could write.
         let Ok(checked) = canonicalise(&schema, root, &bytes) else { continue };
         assert_eq!(checked, bytes);

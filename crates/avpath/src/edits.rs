@@ -23,7 +23,7 @@ struct Edit {
 }
 
 /// Bytes that take a step to copy, into memory that is new.
-const COPIED_PER_STEP: usize = 64;
+const COPIED_PER_STEP: usize = 32;
 
 /// Bytes that edits may hold before they are made. More than a record may have, as an edit may go with another.
 const MOST_BYTES: usize = 2 * limits::RECORD_BYTES;

@@ -370,6 +370,11 @@ impl<'v> Machine<'v> {
         }
     }
 
+    /// Counts what all evaluations together are bounded by, and not this one.
+    pub(crate) fn charge_budget(&mut self, steps: usize) -> Evaluate<()> {
+        self.budget.charge(steps)
+    }
+
     #[cold]
     fn out_of_steps(&mut self) -> EvaluationError {
         self.steps_left = 0;

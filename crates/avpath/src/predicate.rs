@@ -18,7 +18,7 @@ type Evaluate<T> = Result<T, EvaluationError>;
 
 /// Steps that writing a number takes, and reading or writing the text of a date or a time.
 const NUMBER_STEPS: usize = 10;
-const MOMENT_STEPS: usize = 15;
+const MOMENT_STEPS: usize = 30;
 
 impl<'v> Machine<'v> {
     /// Whether the expression holds. A path holds if it gives anything but `null` and `false`; a comparison if
@@ -82,7 +82,10 @@ impl<'v> Machine<'v> {
                         Operator::Compare(comparator) => {
                             Values::One(Value::Boolean(self.any(*comparator, left.all(), right.all())?))
                         }
-                        Operator::Calculate(arithmetic) => calculate(*arithmetic, left.all(), right.all()),
+                        Operator::Calculate(arithmetic) => {
+                            self.charge(calculation_steps(left.all()) + calculation_steps(right.all()))?;
+                            calculate(*arithmetic, left.all(), right.all())
+                        }
                     };
                 }
                 left
@@ -122,6 +125,7 @@ impl<'v> Machine<'v> {
         for place in places {
             let (node, start) = self.resolve(place)?;
             let Kind::Array(item) = self.schema.kind(node) else {
+                self.charge(2)?;
                 values.push(self.value(node, start, place)?);
                 continue;
             };
@@ -130,6 +134,8 @@ impl<'v> Machine<'v> {
                 if values.len() >= 10 * limits::PATH_MATCHES {
                     return Err(EvaluationError::TooManyMatches);
                 }
+                // For its place in the list, which is larger than the value.
+                self.charge(1)?;
                 let (node, start) = self.resolve(place)?;
                 values.push(self.value(node, start, place)?);
             }
@@ -221,9 +227,9 @@ impl<'v> Machine<'v> {
 
     /// Taking case away takes longer than comparing: where it needs room, and more so character by character.
     fn charge_folding(&mut self, a: &str, b: &str) -> Evaluate<()> {
-        match (a.is_ascii() && b.is_ascii(), b.len() <= SHORT) {
-            (true, true) => Ok(()),
-            (true, false) => self.charge(4 + (a.len() + b.len()) / 16),
+        match (a.is_ascii() && b.is_ascii(), a.len() <= SHORT) {
+            (true, true) => self.charge(1),
+            (true, false) => self.charge(4 + (a.len() + b.len()) / 8),
             (false, _) => self.charge(4 + (a.len() + b.len()) / 2),
         }
     }
@@ -319,6 +325,11 @@ fn decimal<'v>(bytes: &[u8], scale: u32) -> Value<'v> {
     }
 }
 
+/// A float is calculated with as the number it is written as.
+fn calculation_steps(values: &[Value<'_>]) -> usize {
+    if matches!(values.first(), Some(Value::Single(_))) { NUMBER_STEPS } else { 0 }
+}
+
 /// With the first value of each side; absent if one is absent or no number.
 fn calculate<'v>(operator: Arithmetic, left: &[Value<'v>], right: &[Value<'v>]) -> Values<'v> {
     let number = |values: &[Value<'v>]| values.first().and_then(Value::number);
@@ -328,13 +339,13 @@ fn calculate<'v>(operator: Arithmetic, left: &[Value<'v>], right: &[Value<'v>]) 
     }
 }
 
-/// Bytes of a text that is looked for by comparing it at each place. Longer ones are looked for in time that does
-/// not grow with them, for which both texts are written anew.
-const SHORT: usize = 16;
+/// Bytes of a text that another one is looked for in by comparing it at each place. In longer ones that is done
+/// in time that does not grow with the other one, for which both are written anew.
+const SHORT: usize = 32;
 
 /// The same, whatever the case.
 fn has_folded(comparator: Comparator, text: &str, part: &str) -> bool {
-    if part.len() > SHORT || !text.is_ascii() || !part.is_ascii() {
+    if (text.len() > SHORT && comparator == Comparator::Contains) || !text.is_ascii() || !part.is_ascii() {
         return has(comparator, &fold(text), &fold(part));
     }
     let (text, part) = (text.as_bytes(), part.as_bytes());

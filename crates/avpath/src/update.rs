@@ -20,6 +20,9 @@ const JSON_PER_STEP: usize = 8;
 /// Encoded bytes that take a step to check.
 const CHECKED_PER_STEP: usize = 8;
 
+/// Steps that checking a value takes.
+const VALUE_STEPS: usize = 2;
+
 /// Bytes that take a step to compare.
 const COMPARED_PER_STEP: usize = 64;
 
@@ -140,13 +143,13 @@ impl Path {
         }
         check_matches(matched)?;
         let Update { mut machine, edits, .. } = update;
-        machine.charge(edits.cost(record))?;
+        machine.charge_budget(edits.cost(record))?;
         let updated = edits.apply(record)?;
         if !change.may_nest() {
             return Ok(Updated { record: updated, matched });
         }
-        machine.charge(updated.len() / CHECKED_PER_STEP)?;
-        let record = canonicalise_stored(schema, schema.root(), &updated)?;
+        let (record, values) = canonicalise_stored(schema, schema.root(), &updated)?;
+        machine.charge_budget(VALUE_STEPS * values + updated.len() / CHECKED_PER_STEP)?;
         Ok(Updated { record, matched })
     }
 
@@ -436,7 +439,7 @@ impl<'v> Update<'v> {
         }
         let mut members = self.machine.members(place)?;
         while let Some((key, there)) = self.machine.next(&mut members)? {
-            self.machine.charge(2)?;
+            self.machine.charge(ENTRY_STEPS)?;
             if let Some((_, _, value)) = new.remove(key) {
                 self.edits.replace(there.start as usize..there.end as usize, value);
             }

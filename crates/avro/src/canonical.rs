@@ -16,27 +16,28 @@ use std::collections::BTreeSet;
 /// # Errors
 /// With the place, if they are no value of the node, or one that is too large or nests too deep.
 pub fn canonicalise(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<Vec<u8>, ValueError> {
-    check(schema, node, bytes, true)
+    Ok(check(schema, node, bytes, true)?.0)
 }
 
 /// The same of a value of which parts have been stored, perhaps before what they may be was checked, or are
-/// a schema's defaults: UUIDs and times of day are taken as they are.
+/// a schema's defaults: UUIDs and times of day are taken as they are. With it, how many values it consists of: what
+/// checking them took.
 ///
 /// # Errors
 /// As [`canonicalise`].
-pub fn canonicalise_stored(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<Vec<u8>, ValueError> {
+pub fn canonicalise_stored(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<(Vec<u8>, usize), ValueError> {
     check(schema, node, bytes, false)
 }
 
-fn check(schema: &Schema, node: NodeId, bytes: &[u8], is_new: bool) -> Result<Vec<u8>, ValueError> {
+fn check(schema: &Schema, node: NodeId, bytes: &[u8], is_new: bool) -> Result<(Vec<u8>, usize), ValueError> {
     let (reader, out) = (Reader::new(bytes), Vec::with_capacity(bytes.len()));
-    let mut walk = Walk { schema, reader, out, budget: Budget::default(), is_new };
+    let mut walk = Walk { schema, reader, out, budget: Budget::default(), is_new, values: 0 };
     walk.value(node, 0)?;
     if !walk.reader.is_at_end() {
         walk.reader.malformed::<()>("the bytes go on behind the value")?;
     }
     walk.budget.check_size(walk.out.len())?;
-    Ok(walk.out)
+    Ok((walk.out, walk.values))
 }
 
 /// What one value may take.
@@ -84,10 +85,13 @@ struct Walk<'s, 'b> {
     budget: Budget,
     /// Whether all that logical types say has to hold.
     is_new: bool,
+    /// Values so far.
+    values: usize,
 }
 
 impl Walk<'_, '_> {
     fn value(&mut self, id: NodeId, depth: usize) -> Result<(), ValueError> {
+        self.values += 1;
         let schema = self.schema;
         let node = schema.node(id);
         match &node.kind {

@@ -279,8 +279,8 @@ pub const PATH_PATTERNS: usize = 16;
 pub const PATCH_OPERATIONS: usize = 1000;
 
 /// Steps of all operations of one patch together: it runs in one turn, and a core has others to serve.
-/// Some 40 ms, and 100 ms for what is counted worst.
-pub const PATCH_STEPS: usize = 4_000_000;
+/// Some 30 ms, and 100 ms for what is counted worst.
+pub const PATCH_STEPS: usize = 3_000_000;
 
 /// Bytes of a record's id, in which a NUL counts twice: it is part of the name of index rows, beside
 /// a key that is about as long.
