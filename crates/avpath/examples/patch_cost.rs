@@ -5,6 +5,8 @@
 //! cargo run --release -p millrace-avpath --example patch_cost
 //! ```
 
+#![allow(clippy::disallowed_methods, reason = "an example that measures time")]
+
 use millrace_avpath::{Budget, Change, EvaluationError, Parameters, Path, UpdateError};
 use millrace_avro::{JsonForm, Missing, Schema, from_json};
 use millrace_base::limits;

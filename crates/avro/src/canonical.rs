@@ -3,7 +3,7 @@
 use crate::binary::{Reader, write_bytes, write_length, write_long};
 use crate::error::{ValueError, ValueErrorKind};
 use crate::json_read::read_uuid;
-use crate::schema::{Kind, Logical, NodeId, Schema};
+use crate::schema::{Kind, Logical, Node, NodeId, Schema};
 use crate::{calendar, decimal};
 use millrace_base::limits;
 use std::collections::BTreeSet;
@@ -97,16 +97,7 @@ impl Walk<'_, '_> {
         match &node.kind {
             Kind::Null => self.budget.count_empty()?,
             Kind::Boolean => self.out.push(u8::from(self.reader.boolean()?)),
-            Kind::Int | Kind::Long => {
-                let number = if node.kind == Kind::Int { self.reader.int()?.into() } else { self.reader.long()? };
-                if self.is_new
-                    && let Some(logical) = node.logical
-                    && !calendar::has_text(logical, number)
-                {
-                    return Err(ValueError::new(ValueErrorKind::Malformed, format!("{number} is no time of day")));
-                }
-                write_long(&mut self.out, number);
-            }
+            Kind::Int | Kind::Long => self.integer(node)?,
             Kind::Float => {
                 let number = self.reader.float()?;
                 self.out.extend_from_slice(&(if number.is_nan() { f32::NAN } else { number }).to_le_bytes());
@@ -128,13 +119,7 @@ impl Walk<'_, '_> {
                 }
                 self.out.extend_from_slice(bytes);
             }
-            Kind::String => {
-                let text = self.reader.string()?;
-                if self.is_new && node.logical == Some(Logical::Uuid) && read_uuid(text).is_none() {
-                    return Err(ValueError::new(ValueErrorKind::Malformed, "the text is no UUID".to_owned()));
-                }
-                write_bytes(&mut self.out, text.as_bytes());
-            }
+            Kind::String => self.string(node.logical)?,
             Kind::Enum { symbols, .. } => write_length(&mut self.out, self.reader.index(symbols.len())?),
             Kind::Union(branches) => {
                 let index = self.reader.index(branches.len())?;
@@ -166,6 +151,25 @@ impl Walk<'_, '_> {
                 })?;
             }
         }
+        Ok(())
+    }
+
+    fn integer(&mut self, node: &Node) -> Result<(), ValueError> {
+        let number = if node.kind == Kind::Int { self.reader.int()?.into() } else { self.reader.long()? };
+        let is_allowed = !self.is_new || node.logical.is_none_or(|logical| calendar::has_text(logical, number));
+        if !is_allowed {
+            return Err(ValueError::new(ValueErrorKind::Malformed, format!("{number} is no time of day")));
+        }
+        write_long(&mut self.out, number);
+        Ok(())
+    }
+
+    fn string(&mut self, logical: Option<Logical>) -> Result<(), ValueError> {
+        let text = self.reader.string()?;
+        if self.is_new && logical == Some(Logical::Uuid) && read_uuid(text).is_none() {
+            return Err(ValueError::new(ValueErrorKind::Malformed, "the text is no UUID".to_owned()));
+        }
+        write_bytes(&mut self.out, text.as_bytes());
         Ok(())
     }
 
