@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use millrace_avpath::{Change, Parameters, Path, Predicate};
+use millrace_avpath::{Budget, Change, EvaluationError, Parameters, Path, Predicate, UpdateError};
 use millrace_avro::{JsonForm, Missing, Schema, canonicalise, from_json};
 
 struct Record {
@@ -61,6 +61,11 @@ fn run_path(text: &str, json: &str, parameters: &Parameters) {
     for change in changes {
         if let Ok(updated) = path.update(schema, bytes, parameters, change) {
             assert_eq!(canonicalise(schema, schema.root(), &updated.record).as_ref(), Ok(&updated.record));
+        }
+        let mut budget = Budget::new(1000);
+        match path.update_within(schema, bytes, parameters, change, &mut budget) {
+            Err(UpdateError::Evaluation(EvaluationError::BudgetSpent)) => assert_eq!(budget.left(), 0),
+            within => assert_eq!(within, path.update(schema, bytes, parameters, change)),
         }
     }
     if let Ok(tested) = path.test(schema, bytes, parameters, None) {

@@ -85,7 +85,21 @@ fn main() {
             black_box(Path::parse(black_box(text)).expect("a path"));
         });
     }
-    for text in [".age >= 18", r#".address.geo.city == "london" && .age > 50"#, ".orders[*].amount > 98"] {
+    for text in [
+        ".age >= 18",
+        r#".address.geo.city == "london" && .age > 50"#,
+        ".orders[*].amount > 98",
+        r#".orders{.product === "product 99"}"#,
+        r#".orders{.product == "PRODUCT 99"}"#,
+        r#".orders{.product ^= "PRODUCT 99"}"#,
+        r#".orders{.product *= "duct 99"}"#,
+        ".orders{.number == 99}",
+        ".orders{.amount > 98.2 && .amount < 99.7}",
+        r#".orders{.amount > 98.2 || .product === "product 99"}"#,
+        ".orders{.paid}",
+        ".orders{.amount * .quantity > 297}",
+        ".{.orders{.number == 99}}",
+    ] {
         let predicate = Predicate::parse(text).expect("a predicate");
         measure(&format!("predicate {text}"), || {
             black_box(predicate.matches(&schema, black_box(&bytes), &parameters).expect("a result"));

@@ -22,6 +22,9 @@ struct Edit {
     new: Range<usize>,
 }
 
+/// Bytes that take a step to copy, into memory that is new.
+const COPIED_PER_STEP: usize = 32;
+
 /// Bytes that edits may hold before they are made. More than a record may have, as an edit may go with another.
 const MOST_BYTES: usize = 2 * limits::RECORD_BYTES;
 
@@ -50,6 +53,11 @@ impl Edits {
 
     pub(crate) fn remove(&mut self, range: Range<usize>) {
         self.replace(range, 0..0);
+    }
+
+    /// Steps that making them takes: putting them in order, and copying.
+    pub(crate) fn cost(&self, record: &[u8]) -> usize {
+        4 * self.edits.len() + (record.len() + self.bytes.len()) / COPIED_PER_STEP
     }
 
     /// The record with all edits made.

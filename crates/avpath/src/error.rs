@@ -35,6 +35,8 @@ pub enum EvaluationError {
     UnboundParameter(Box<str>),
     /// It looks at more than [`limits::PATH_STEPS`] values.
     TooManySteps,
+    /// It and those before it look at more values than they may together.
+    BudgetSpent,
     /// It matches more than [`limits::PATH_MATCHES`] places, or ten times as many on its way.
     TooManyMatches,
     /// The record is not a canonical value of the schema.
@@ -48,8 +50,15 @@ impl fmt::Display for EvaluationError {
             Self::TooManySteps => {
                 write!(formatter, "the path would look at more than {} values; narrow it down", limits::PATH_STEPS)
             }
+            Self::BudgetSpent => formatter
+                .write_str("together with what came before, the path would look at more values than one request may"),
             Self::TooManyMatches => {
-                write!(formatter, "the path matches more than {} places; narrow it down", limits::PATH_MATCHES)
+                let most = limits::PATH_MATCHES;
+                write!(
+                    formatter,
+                    "the path matches more than {most} places, or {} on its way; narrow it down",
+                    10 * most
+                )
             }
             Self::Malformed(malformed) => write!(formatter, "the record is damaged: {malformed}"),
         }

@@ -7,7 +7,7 @@ use millrace_base::limits;
 use smallvec::SmallVec;
 
 use crate::syntax::{Key, Step, Steps};
-use crate::{EvaluationError, Parameters};
+use crate::{Budget, EvaluationError, Parameters};
 
 /// Where a value lies in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,16 @@ pub(crate) struct Machine<'v> {
     /// of an array are mostly of one type.
     remembered: SmallVec<[(NodeId, u32); 8]>,
     steps_left: usize,
+    /// Steps it began with: what the budget had, or what one evaluation may take.
+    steps: usize,
+    budget: &'v mut Budget,
+}
+
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        // The machine never takes more steps than the budget has.
+        let _ = self.budget.charge(self.steps - self.steps_left);
+    }
 }
 
 const NO_NODE: NodeId = NodeId(u32::MAX);
@@ -80,11 +90,11 @@ pub(crate) struct Items {
 impl<'v> Machine<'v> {
     /// Parameters of these names, `slots` names to remember.
     pub(crate) fn new(
-        schema: &'v Schema,
-        record: &'v [u8],
+        (schema, record): (&'v Schema, &'v [u8]),
         names: &[Box<str>],
         slots: u32,
         parameters: &'v Parameters,
+        budget: &'v mut Budget,
     ) -> Evaluate<Self> {
         if record.len() >= UNKNOWN as usize {
             return Err(malformed(record.len(), "the record is too large").into());
@@ -92,7 +102,8 @@ impl<'v> Machine<'v> {
         let bind = |name: &str| parameters.get(name).ok_or_else(|| EvaluationError::UnboundParameter(name.into()));
         let parameters = names.iter().map(|name| bind(name)).collect::<Evaluate<_>>()?;
         let remembered = SmallVec::from_elem((NO_NODE, NO_FIELD), slots as usize);
-        Ok(Self { schema, record, parameters, remembered, steps_left: limits::PATH_STEPS })
+        let steps = budget.left().min(limits::PATH_STEPS);
+        Ok(Self { schema, record, parameters, remembered, steps_left: steps, steps, budget })
     }
 
     /// The record itself.
@@ -355,8 +366,19 @@ impl<'v> Machine<'v> {
                 self.steps_left = left;
                 Ok(())
             }
-            None => Err(EvaluationError::TooManySteps),
+            None => Err(self.out_of_steps()),
         }
+    }
+
+    /// Counts what all evaluations together are bounded by, and not this one.
+    pub(crate) fn charge_budget(&mut self, steps: usize) -> Evaluate<()> {
+        self.budget.charge(steps)
+    }
+
+    #[cold]
+    fn out_of_steps(&mut self) -> EvaluationError {
+        self.steps_left = 0;
+        if self.steps < limits::PATH_STEPS { EvaluationError::BudgetSpent } else { EvaluationError::TooManySteps }
     }
 
     /// The value's own node and where it begins: a union's branch.

@@ -27,10 +27,12 @@ pub(crate) fn increment(
         (Kind::Int, _) => {
             let sum = reader.long()?.checked_add(whole(value)?);
             let sum = sum.and_then(|sum| i32::try_from(sum).ok()).ok_or_else(|| beyond("an int"))?;
+            check_time_of_day(schema, node, sum.into())?;
             write_long(out, sum.into());
         }
         (Kind::Long, _) => {
             let sum = reader.long()?.checked_add(whole(value)?).ok_or_else(|| beyond("a long"))?;
+            check_time_of_day(schema, node, sum)?;
             write_long(out, sum);
         }
         (Kind::Float, _) => {
@@ -61,6 +63,15 @@ pub(crate) fn increment(
         _ => return Err(UpdateError::WrongTarget("incrementing is for numbers".to_owned())),
     }
     Ok(())
+}
+
+fn check_time_of_day(schema: &Schema, node: NodeId, sum: i64) -> Result<(), UpdateError> {
+    let day = match schema.node(node).logical {
+        Some(Logical::TimeMillis) => 86_400_000,
+        Some(Logical::TimeMicros) => 86_400_000_000,
+        _ => return Ok(()),
+    };
+    if (0..day).contains(&sum) { Ok(()) } else { Err(beyond("a time of day")) }
 }
 
 fn beyond(what: &str) -> UpdateError {

@@ -6,10 +6,11 @@
 //! parser.
 //!
 //! Promises: no text, parameter or record makes anything here panic; what an evaluation may look at, match
-//! and hold in memory is bounded (`limits::PATH_*`), regular expressions take linear time; what an update
+//! and hold in memory is bounded (`limits::PATH_*`), and what several may together ([`Budget`]); regular expressions take linear time; what an update
 //! gives is canonical and within `limits::RECORD_BYTES`, or it gives an error and nothing has changed.
 //! Must not know registries, entities, or HTTP.
 
+mod budget;
 mod comparisons;
 mod decimal;
 mod edits;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use millrace_avro::{NodeId, Schema};
 use millrace_base::limits;
 
+pub use budget::Budget;
 pub use comparisons::Comparison;
 pub use error::{EvaluationError, PathError, UpdateError};
 pub use parameters::{Parameters, ParametersError};
@@ -109,7 +111,8 @@ impl Path {
         record: &[u8],
         parameters: &Parameters,
     ) -> Result<Vec<Match>, EvaluationError> {
-        let mut machine = self.machine(schema, record, parameters)?;
+        let mut budget = Budget::UNBOUNDED;
+        let mut machine = self.machine(schema, record, parameters, &mut budget)?;
         let root = machine.root();
         let places = machine.follow(self.steps(), root)?;
         check_matches(places.len())?;
@@ -126,9 +129,10 @@ impl Path {
         schema: &'v Schema,
         record: &'v [u8],
         parameters: &'v Parameters,
+        budget: &'v mut Budget,
     ) -> Result<Machine<'v>, EvaluationError> {
         let Parsed { slots, parameters: names, .. } = &self.0.parsed;
-        Machine::new(schema, record, names, *slots, parameters)
+        Machine::new((schema, record), names, *slots, parameters, budget)
     }
 }
 
@@ -155,10 +159,33 @@ impl Predicate {
     /// # Errors
     /// If a parameter is missing, or limits are reached.
     pub fn matches(&self, schema: &Schema, record: &[u8], parameters: &Parameters) -> Result<bool, EvaluationError> {
+        self.matches_within(schema, record, parameters, &mut Budget::UNBOUNDED.clone())
+    }
+
+    /// The same, out of a budget.
+    ///
+    /// # Errors
+    /// As [`Predicate::matches`], and if the budget is spent.
+    pub fn matches_within(
+        &self,
+        schema: &Schema,
+        record: &[u8],
+        parameters: &Parameters,
+        budget: &mut Budget,
+    ) -> Result<bool, EvaluationError> {
         let Parsed { slots, parameters: names, syntax } = &self.0.parsed;
-        let mut machine = Machine::new(schema, record, names, *slots, parameters)?;
+        let mut machine = Machine::new((schema, record), names, *slots, parameters, budget)?;
         let root = machine.root();
         machine.holds(syntax, root)
+    }
+
+    /// Whether everything that `$name` stands for is given. Parameters that no `$name` asks for are no mistake.
+    ///
+    /// # Errors
+    /// [`EvaluationError::UnboundParameter`], for the first one that is missing.
+    pub fn check_parameters(&self, parameters: &Parameters) -> Result<(), EvaluationError> {
+        let missing = self.0.parsed.parameters.iter().find(|name| parameters.get(name).is_none());
+        missing.map_or(Ok(()), |name| Err(EvaluationError::UnboundParameter(name.clone())))
     }
 }
 

@@ -16,6 +16,10 @@ use millrace_base::limits;
 
 type Evaluate<T> = Result<T, EvaluationError>;
 
+/// Steps that writing a number takes, and reading or writing the text of a date or a time.
+const NUMBER_STEPS: usize = 10;
+const MOMENT_STEPS: usize = 30;
+
 impl<'v> Machine<'v> {
     /// Whether the expression holds. A path holds if it gives anything but `null` and `false`; a comparison if
     /// it is true of any two values its sides give; other values as in JavaScript.
@@ -78,7 +82,10 @@ impl<'v> Machine<'v> {
                         Operator::Compare(comparator) => {
                             Values::One(Value::Boolean(self.any(*comparator, left.all(), right.all())?))
                         }
-                        Operator::Calculate(arithmetic) => calculate(*arithmetic, left.all(), right.all()),
+                        Operator::Calculate(arithmetic) => {
+                            self.charge(calculation_steps(left.all()) + calculation_steps(right.all()))?;
+                            calculate(*arithmetic, left.all(), right.all())
+                        }
                     };
                 }
                 left
@@ -118,6 +125,7 @@ impl<'v> Machine<'v> {
         for place in places {
             let (node, start) = self.resolve(place)?;
             let Kind::Array(item) = self.schema.kind(node) else {
+                self.charge(2)?;
                 values.push(self.value(node, start, place)?);
                 continue;
             };
@@ -126,6 +134,8 @@ impl<'v> Machine<'v> {
                 if values.len() >= 10 * limits::PATH_MATCHES {
                     return Err(EvaluationError::TooManyMatches);
                 }
+                // For its place in the list, which is larger than the value.
+                self.charge(1)?;
                 let (node, start) = self.resolve(place)?;
                 values.push(self.value(node, start, place)?);
             }
@@ -186,7 +196,10 @@ impl<'v> Machine<'v> {
             C::Greater => self.order(a, b, false)?.is_some_and(Ordering::is_gt),
             C::GreaterOrEqual => self.order(a, b, false)?.is_some_and(Ordering::is_ge),
             C::StartsWith | C::EndsWith | C::Contains => match (self.text(a, false)?, self.text(b, false)?) {
-                (Some(a), Some(b)) => has(comparator, &fold(&a), &fold(&b)),
+                (Some(a), Some(b)) => {
+                    self.charge_folding(&a, &b)?;
+                    has_folded(comparator, &a, &b)
+                }
                 _ => false,
             },
             C::StartsWithExactly | C::EndsWithExactly | C::ContainsExactly => {
@@ -201,10 +214,24 @@ impl<'v> Machine<'v> {
     fn equal(&mut self, a: &Value<'v>, b: &Value<'v>, is_exact: bool) -> Evaluate<bool> {
         Ok(match (a, b) {
             (Value::Text(a), Value::Text(b)) if is_exact => a == b,
-            (Value::Text(a), Value::Text(b)) => equal_folded(a, b),
+            (Value::Text(a), Value::Text(b)) => {
+                if !a.is_ascii() {
+                    self.charge_folding(a, b)?;
+                }
+                equal_folded(a, b)
+            }
             (Value::Whole(_) | Value::Json(_), Value::Whole(_) | Value::Json(_)) => self.equal_json(a, b)?,
             _ => self.order(a, b, is_exact)?.is_some_and(Ordering::is_eq),
         })
+    }
+
+    /// Taking case away takes longer than comparing: where it needs room, and more so character by character.
+    fn charge_folding(&mut self, a: &str, b: &str) -> Evaluate<()> {
+        match (a.is_ascii() && b.is_ascii(), a.len() <= SHORT) {
+            (true, true) => self.charge(1),
+            (true, false) => self.charge(4 + (a.len() + b.len()) / 8),
+            (false, _) => self.charge(4 + (a.len() + b.len()) / 2),
+        }
     }
 
     /// `None` where the two are of kinds that do not compare.
@@ -240,7 +267,7 @@ impl<'v> Machine<'v> {
 
     /// The text as the moment's type reads it, or as a number.
     fn compare_moment(&mut self, node: NodeId, moment: i64, text: &str) -> Evaluate<Option<Ordering>> {
-        self.charge(4)?;
+        self.charge(MOMENT_STEPS)?;
         if let Some(other) = json::moment(self.schema, node, text) {
             return Ok(Some(moment.cmp(&other)));
         }
@@ -249,10 +276,13 @@ impl<'v> Machine<'v> {
 
     /// As text: what JSON has in quotes, and if not exact numbers and booleans too.
     fn text<'t>(&mut self, value: &'t Value<'v>, is_exact: bool) -> Evaluate<Option<Cow<'t, str>>> {
+        if !is_exact || matches!(value, Value::Decimal(_)) {
+            self.charge(if matches!(value, Value::Text(_) | Value::Boolean(_)) { 0 } else { NUMBER_STEPS })?;
+        }
         Ok(match value {
             Value::Text(text) => Some(Cow::Borrowed(text)),
             Value::Moment(node, _, moment) => {
-                self.charge(4)?;
+                self.charge(MOMENT_STEPS)?;
                 Some(Cow::Owned(json::moment_text(self.schema, *node, *moment)?))
             }
             Value::Decimal(decimal) => Some(Cow::Owned(decimal.to_string())),
@@ -295,12 +325,38 @@ fn decimal<'v>(bytes: &[u8], scale: u32) -> Value<'v> {
     }
 }
 
+/// A float is calculated with as the number it is written as.
+fn calculation_steps(values: &[Value<'_>]) -> usize {
+    if matches!(values.first(), Some(Value::Single(_))) { NUMBER_STEPS } else { 0 }
+}
+
 /// With the first value of each side; absent if one is absent or no number.
 fn calculate<'v>(operator: Arithmetic, left: &[Value<'v>], right: &[Value<'v>]) -> Values<'v> {
     let number = |values: &[Value<'v>]| values.first().and_then(Value::number);
     match (number(left), number(right)) {
         (Some(a), Some(b)) => Values::One(a.calculate(operator, b).value()),
         _ => Values::None,
+    }
+}
+
+/// Bytes of a text that another one is looked for in by comparing it at each place. In longer ones that is done
+/// in time that does not grow with the other one, for which both are written anew.
+const SHORT: usize = 32;
+
+/// The same, whatever the case.
+fn has_folded(comparator: Comparator, text: &str, part: &str) -> bool {
+    if (text.len() > SHORT && comparator == Comparator::Contains) || !text.is_ascii() || !part.is_ascii() {
+        return has(comparator, &fold(text), &fold(part));
+    }
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    let is_at = |start: usize| text[start..start + part.len()].eq_ignore_ascii_case(part);
+    let (Some(last), Some(first)) = (text.len().checked_sub(part.len()), part.first()) else {
+        return text.len() >= part.len();
+    };
+    match comparator {
+        Comparator::StartsWith => is_at(0),
+        Comparator::EndsWith => is_at(last),
+        _ => (0..=last).any(|start| text[start].eq_ignore_ascii_case(first) && is_at(start)),
     }
 }
 

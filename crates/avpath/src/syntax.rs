@@ -65,8 +65,8 @@ impl Key {
     pub(crate) fn cost(&self, key: &str) -> usize {
         match self {
             Self::Text(_) => 1,
-            Self::Pattern(text, _) if text.contains(['{', '\\']) => 1 + 16 * key.len(),
-            Self::Pattern(text, _) => 1 + key.len() * (1 + text.len() / 16),
+            Self::Pattern(text, _) if text.contains(['{', '\\']) => 24 + 16 * key.len(),
+            Self::Pattern(text, _) => 24 + key.len() * (1 + text.len() / 16),
         }
     }
 }

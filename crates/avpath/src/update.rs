@@ -4,15 +4,33 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use millrace_avro::{
-    JsonForm, Kind, Malformed, Missing, NodeId, Reader, Schema, ValueError, ValueErrorKind, canonicalise, from_json,
-    merge_json, write_bytes, write_length,
+    JsonForm, Kind, Malformed, Missing, NodeId, Reader, Schema, ValueError, ValueErrorKind, canonicalise_stored,
+    from_json, merge_json, write_bytes, write_length,
 };
 use millrace_base::{Error, ErrorCode};
 
 use crate::edits::Edits;
 use crate::evaluate::{Holder, Machine, Place, Places, offset};
 use crate::syntax::{Key, Step, Steps};
-use crate::{EvaluationError, Parameters, Path, UpdateError, check_matches, increment, json};
+use crate::{Budget, EvaluationError, Parameters, Path, UpdateError, check_matches, increment, json};
+
+/// Bytes of JSON that take a step to read.
+const JSON_PER_STEP: usize = 8;
+
+/// Encoded bytes that take a step to check.
+const CHECKED_PER_STEP: usize = 8;
+
+/// Steps that checking a value takes.
+const VALUE_STEPS: usize = 2;
+
+/// Bytes that take a step to compare.
+const COMPARED_PER_STEP: usize = 64;
+
+/// Steps that putting a place in order takes, and changing it.
+const PLACE_STEPS: usize = 4;
+
+/// Steps that an entry takes which is looked up among others.
+const ENTRY_STEPS: usize = 10;
 
 /// What to do with what a path matches. Values are JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +110,22 @@ impl Path {
         parameters: &Parameters,
         change: Change<'_>,
     ) -> Result<Updated, UpdateError> {
-        let mut machine = self.machine(schema, record, parameters)?;
+        self.update_within(schema, record, parameters, change, &mut Budget::UNBOUNDED.clone())
+    }
+
+    /// The same, out of a budget.
+    ///
+    /// # Errors
+    /// As [`Path::update`], and if the budget is spent.
+    pub fn update_within(
+        &self,
+        schema: &Schema,
+        record: &[u8],
+        parameters: &Parameters,
+        change: Change<'_>,
+        budget: &mut Budget,
+    ) -> Result<Updated, UpdateError> {
+        let mut machine = self.machine(schema, record, parameters, budget)?;
         let places = distinct(&mut machine, self.steps())?;
         let mut matched = places.len();
         let mut update = Update { machine, edits: Edits::default(), last: None };
@@ -109,8 +142,14 @@ impl Path {
             Change::AppendUnique(value) => places.iter().try_for_each(|place| update.append_unique(*place, value))?,
         }
         check_matches(matched)?;
-        let updated = update.edits.apply(record)?;
-        let record = if change.may_nest() { canonicalise(schema, schema.root(), &updated)? } else { updated };
+        let Update { mut machine, edits, .. } = update;
+        machine.charge_budget(edits.cost(record))?;
+        let updated = edits.apply(record)?;
+        if !change.may_nest() {
+            return Ok(Updated { record: updated, matched });
+        }
+        let (record, values) = canonicalise_stored(schema, schema.root(), &updated)?;
+        machine.charge_budget(VALUE_STEPS * values + updated.len() / CHECKED_PER_STEP)?;
         Ok(Updated { record, matched })
     }
 
@@ -126,7 +165,22 @@ impl Path {
         parameters: &Parameters,
         value: Option<&str>,
     ) -> Result<Tested, UpdateError> {
-        let mut machine = self.machine(schema, record, parameters)?;
+        self.test_within(schema, record, parameters, value, &mut Budget::UNBOUNDED.clone())
+    }
+
+    /// The same, out of a budget.
+    ///
+    /// # Errors
+    /// As [`Path::test`], and if the budget is spent.
+    pub fn test_within(
+        &self,
+        schema: &Schema,
+        record: &[u8],
+        parameters: &Parameters,
+        value: Option<&str>,
+        budget: &mut Budget,
+    ) -> Result<Tested, UpdateError> {
+        let mut machine = self.machine(schema, record, parameters, budget)?;
         let places = distinct(&mut machine, self.steps())?;
         let mut holds = !places.is_empty();
         let mut update = Update { machine, edits: Edits::default(), last: None };
@@ -157,6 +211,7 @@ fn distinct<'v>(machine: &mut Machine<'v>, path: &'v Steps) -> Result<Places, Up
     let root = machine.root();
     let mut places = machine.follow(path, root)?;
     check_matches(places.len())?;
+    machine.charge(PLACE_STEPS * places.len())?;
     for place in &mut places {
         place.end = offset(machine.range(*place)?.end);
     }
@@ -193,7 +248,7 @@ impl<'v> Update<'v> {
         {
             return Ok(range.clone());
         }
-        self.machine.charge(1 + value.len() / 16)?;
+        self.machine.charge(1 + value.len() / JSON_PER_STEP)?;
         let schema = self.machine.schema;
         let write = |out: &mut Vec<u8>| {
             from_json(schema, node, value.as_bytes(), JsonForm::Plain, Missing::Default, out)
@@ -220,7 +275,7 @@ impl<'v> Update<'v> {
     }
 
     fn merge(&mut self, node: NodeId, range: Range<usize>, value: &str) -> Outcome<()> {
-        self.machine.charge(1 + (value.len() + range.len()) / 16)?;
+        self.machine.charge(1 + value.len() / JSON_PER_STEP + range.len() / CHECKED_PER_STEP)?;
         let (schema, before) = (self.machine.schema, &self.machine.record[range.clone()]);
         let write = |out: &mut Vec<u8>| {
             let start = out.len();
@@ -370,6 +425,7 @@ impl<'v> Update<'v> {
         added: usize,
         entries: Range<usize>,
     ) -> Outcome<()> {
+        self.machine.charge(ENTRY_STEPS * added + entries.len() / CHECKED_PER_STEP)?;
         let schema = self.machine.schema;
         let kept = self.edits.kept(0..entries.end);
         let mut reader = Reader::at(kept, entries.start);
@@ -383,6 +439,7 @@ impl<'v> Update<'v> {
         }
         let mut members = self.machine.members(place)?;
         while let Some((key, there)) = self.machine.next(&mut members)? {
+            self.machine.charge(ENTRY_STEPS)?;
             if let Some((_, _, value)) = new.remove(key) {
                 self.edits.replace(there.start as usize..there.end as usize, value);
             }
@@ -407,6 +464,7 @@ impl<'v> Update<'v> {
         let new = self.encode(container.item, value)?;
         let mut members = self.machine.members(place)?;
         while let Some((_, there)) = self.machine.next(&mut members)? {
+            self.machine.charge(1 + new.len().min((there.end - there.start) as usize) / COMPARED_PER_STEP)?;
             let there = &self.machine.record[there.start as usize..there.end as usize];
             if self.edits.kept(new.clone()) == there {
                 return Ok(());
@@ -460,6 +518,7 @@ impl<'v> Update<'v> {
         if !increment::is_number(self.machine.schema, node) {
             return Err(self.wrong_target(place, "incrementing is for numbers"));
         }
+        self.machine.charge(ENTRY_STEPS + value.len() / JSON_PER_STEP)?;
         let range = start as usize..place.end as usize;
         let (schema, before) = (self.machine.schema, &self.machine.record[range.clone()]);
         let new = self.edits.keep(|out| increment::increment(schema, node, before, value, out))?;
@@ -474,13 +533,14 @@ impl<'v> Update<'v> {
             Err(UpdateError::Value(_)) => return Ok(false),
             Err(error) => return Err(error),
         };
+        self.machine.charge(1 + expected.len() / COMPARED_PER_STEP)?;
         let (found, expected) =
             (&self.machine.record[place.start as usize..place.end as usize], self.edits.kept(expected));
         if found == expected || !value.trim_start().starts_with(['{', '[']) {
             return Ok(found == expected);
         }
         // Equal maps may have their entries in another order.
-        self.machine.charge(found.len())?;
+        self.machine.charge(2 * (found.len() + expected.len()))?;
         let schema = self.machine.schema;
         Ok(json::tree(schema, place.node, found)? == json::tree(schema, place.node, expected)?)
     }

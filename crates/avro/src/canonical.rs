@@ -1,27 +1,43 @@
 //! A stranger's bytes, checked completely and made canonical.
 
 use crate::binary::{Reader, write_bytes, write_length, write_long};
-use crate::decimal;
 use crate::error::{ValueError, ValueErrorKind};
-use crate::schema::{Kind, Logical, NodeId, Schema};
+use crate::json_read::read_uuid;
+use crate::schema::{Kind, Logical, Node, NodeId, Schema};
+use crate::{calendar, decimal};
 use millrace_base::limits;
 use std::collections::BTreeSet;
 
 /// The canonical encoding of the value of `node` that `bytes` are: nothing may follow it.
 /// Arrays and maps in one block, numbers in their shortest form, one NaN, decimals without
-/// superfluous bytes. Entries of maps stay in their order; a key that is there twice is refused.
+/// superfluous bytes. Entries of maps stay in their order; a key that is there twice is refused, and
+/// so is what a logical type does not allow.
 ///
 /// # Errors
 /// With the place, if they are no value of the node, or one that is too large or nests too deep.
 pub fn canonicalise(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<Vec<u8>, ValueError> {
-    let mut walk =
-        Walk { schema, reader: Reader::new(bytes), out: Vec::with_capacity(bytes.len()), budget: Budget::default() };
+    Ok(check(schema, node, bytes, true)?.0)
+}
+
+/// The same of a value of which parts have been stored, perhaps before what they may be was checked, or are
+/// a schema's defaults: UUIDs and times of day are taken as they are. With it, how many values it consists of: what
+/// checking them took.
+///
+/// # Errors
+/// As [`canonicalise`].
+pub fn canonicalise_stored(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<(Vec<u8>, usize), ValueError> {
+    check(schema, node, bytes, false)
+}
+
+fn check(schema: &Schema, node: NodeId, bytes: &[u8], is_new: bool) -> Result<(Vec<u8>, usize), ValueError> {
+    let (reader, out) = (Reader::new(bytes), Vec::with_capacity(bytes.len()));
+    let mut walk = Walk { schema, reader, out, budget: Budget::default(), is_new, values: 0 };
     walk.value(node, 0)?;
     if !walk.reader.is_at_end() {
         walk.reader.malformed::<()>("the bytes go on behind the value")?;
     }
     walk.budget.check_size(walk.out.len())?;
-    Ok(walk.out)
+    Ok((walk.out, walk.values))
 }
 
 /// What one value may take.
@@ -67,17 +83,21 @@ struct Walk<'s, 'b> {
     reader: Reader<'b>,
     out: Vec<u8>,
     budget: Budget,
+    /// Whether all that logical types say has to hold.
+    is_new: bool,
+    /// Values so far.
+    values: usize,
 }
 
 impl Walk<'_, '_> {
     fn value(&mut self, id: NodeId, depth: usize) -> Result<(), ValueError> {
+        self.values += 1;
         let schema = self.schema;
         let node = schema.node(id);
         match &node.kind {
             Kind::Null => self.budget.count_empty()?,
             Kind::Boolean => self.out.push(u8::from(self.reader.boolean()?)),
-            Kind::Int => write_long(&mut self.out, self.reader.int()?.into()),
-            Kind::Long => write_long(&mut self.out, self.reader.long()?),
+            Kind::Int | Kind::Long => self.integer(node)?,
             Kind::Float => {
                 let number = self.reader.float()?;
                 self.out.extend_from_slice(&(if number.is_nan() { f32::NAN } else { number }).to_le_bytes());
@@ -99,7 +119,7 @@ impl Walk<'_, '_> {
                 }
                 self.out.extend_from_slice(bytes);
             }
-            Kind::String => write_bytes(&mut self.out, self.reader.string()?.as_bytes()),
+            Kind::String => self.string(node.logical)?,
             Kind::Enum { symbols, .. } => write_length(&mut self.out, self.reader.index(symbols.len())?),
             Kind::Union(branches) => {
                 let index = self.reader.index(branches.len())?;
@@ -131,6 +151,25 @@ impl Walk<'_, '_> {
                 })?;
             }
         }
+        Ok(())
+    }
+
+    fn integer(&mut self, node: &Node) -> Result<(), ValueError> {
+        let number = if node.kind == Kind::Int { self.reader.int()?.into() } else { self.reader.long()? };
+        let is_allowed = !self.is_new || node.logical.is_none_or(|logical| calendar::has_text(logical, number));
+        if !is_allowed {
+            return Err(ValueError::new(ValueErrorKind::Malformed, format!("{number} is no time of day")));
+        }
+        write_long(&mut self.out, number);
+        Ok(())
+    }
+
+    fn string(&mut self, logical: Option<Logical>) -> Result<(), ValueError> {
+        let text = self.reader.string()?;
+        if self.is_new && logical == Some(Logical::Uuid) && read_uuid(text).is_none() {
+            return Err(ValueError::new(ValueErrorKind::Malformed, "the text is no UUID".to_owned()));
+        }
+        write_bytes(&mut self.out, text.as_bytes());
         Ok(())
     }
 

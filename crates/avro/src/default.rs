@@ -190,7 +190,7 @@ impl Schema {
     }
 
     /// The value a node has when nobody has said anything: fields have their defaults, and those without one
-    /// their type's zero: 0, false, "", no elements, an enum's first symbol, null where a union
+    /// their type's zero: 0, false, "", the nil UUID, no elements, an enum's first symbol, null where a union
     /// allows it and else its first branch that ends.
     ///
     /// # Errors
@@ -210,6 +210,9 @@ impl Schema {
         Zero { schema: self, open: Vec::new(), steps: 0 }.write(node, out)
     }
 }
+
+/// The UUID that stands for none.
+const NIL_UUID: &str = "00000000-0000-0000-0000-000000000000";
 
 struct Zero<'s> {
     schema: &'s Schema,
@@ -243,6 +246,9 @@ impl Zero<'_> {
             Kind::Null => (),
             Kind::Bytes if matches!(self.schema.node(node).logical, Some(Logical::Decimal { .. })) => {
                 write_bytes(out, &[0]);
+            }
+            Kind::String if self.schema.node(node).logical == Some(Logical::Uuid) => {
+                write_bytes(out, NIL_UUID.as_bytes());
             }
             Kind::Boolean
             | Kind::Int

@@ -143,9 +143,13 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
             Kind::String => match self.cursor.peek() {
                 Some(b'"') => {
                     let text = self.cursor.string()?;
+                    if node.logical == Some(Logical::Uuid) && read_uuid(&text).is_none() {
+                        return self.wrong(&at, UUID);
+                    }
                     write_bytes(self.out, text.as_bytes());
                     Ok(())
                 }
+                _ if node.logical == Some(Logical::Uuid) => self.wrong(&at, UUID),
                 _ => self.wrong(&at, "a string"),
             },
             Kind::Enum { name, .. } => {
@@ -176,7 +180,10 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
             _ => None,
         };
         match number {
-            Some(number) if !is_int || i32::try_from(number).is_ok() => {
+            Some(number)
+                if (!is_int || i32::try_from(number).is_ok())
+                    && node.logical.is_none_or(|logical| calendar::has_text(logical, number)) =>
+            {
                 write_long(self.out, number);
                 Ok(())
             }
@@ -284,7 +291,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
                         self.out.extend_from_slice(&bytes);
                         Ok(())
                     }
-                    None => self.wrong(at, "a UUID"),
+                    None => self.wrong(at, UUID),
                 }
             }
         }
@@ -597,6 +604,8 @@ fn logical_name(logical: Logical) -> &'static str {
     }
 }
 
+const UUID: &str = "a UUID (550e8400-e29b-41d4-a716-446655440000)";
+
 const ANY_PADDING: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, ANY_PADDING);
@@ -607,7 +616,8 @@ pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)).ok()
 }
 
-/// `8-4-4-4-12` hexadecimal digits.
+/// `8-4-4-4-12` hexadecimal digits of either case, as RFC 9562 has it. What version and variant they name is not
+/// looked at: the nil and the maximal UUID have none.
 pub(crate) fn read_uuid(text: &str) -> Option<[u8; 16]> {
     let bytes = text.as_bytes();
     if bytes.len() != 36 || [8, 13, 18, 23].iter().any(|place| bytes[*place] != b'-') {

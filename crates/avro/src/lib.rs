@@ -32,7 +32,7 @@ mod skip;
 mod text;
 
 pub use binary::{Reader, write_bytes, write_length, write_long};
-pub use canonical::canonicalise;
+pub use canonical::{canonicalise, canonicalise_stored};
 pub use difference::{Difference, DifferenceKind, difference};
 pub use error::{Malformed, SchemaError, ValueError, ValueErrorKind};
 pub use json_read::{Missing, from_json, merge_json};

@@ -56,7 +56,6 @@ fn every_type_has_its_two_forms() {
         ),
         (r#"{"type":"int","logicalType":"date"}"#, r#""2024-02-29""#, r#""2024-02-29""#, "19782"),
         (r#"{"type":"int","logicalType":"time-millis"}"#, r#""01:02:03""#, r#""01:02:03.000""#, "3723000"),
-        (r#"{"type":"int","logicalType":"time-millis"}"#, "-1", "-1", "-1"),
         (r#"{"type":"long","logicalType":"timestamp-millis"}"#, "0", r#""1970-01-01T00:00:00.000Z""#, "0"),
         (
             r#"{"type":"long","logicalType":"local-timestamp-micros"}"#,
@@ -64,7 +63,12 @@ fn every_type_has_its_two_forms() {
             r#""1970-01-01T00:00:00.500000""#,
             "500000",
         ),
-        (r#"{"type":"string","logicalType":"uuid"}"#, r#""any text""#, r#""any text""#, r#""any text""#),
+        (
+            r#"{"type":"string","logicalType":"uuid"}"#,
+            r#""550e8400-E29B-41d4-a716-446655440000""#,
+            r#""550e8400-E29B-41d4-a716-446655440000""#,
+            r#""550e8400-E29B-41d4-a716-446655440000""#,
+        ),
         (
             r#"{"type":"fixed","name":"U","size":16,"logicalType":"uuid"}"#,
             r#""41424344-4142-4142-4142-414243444546""#,
@@ -223,4 +227,70 @@ fn bytes_of_strangers_are_checked_and_made_canonical() {
     }
     let decimal = schema(r#"{"type":"bytes","logicalType":"decimal","precision":3}"#);
     assert_eq!(canonicalise(&decimal, decimal.root(), &[6, 0, 0, 5]).unwrap(), [2, 5]);
+}
+
+const LOGICAL: &str = r#"{"type":"record","name":"L","fields":[
+    {"name":"id","type":{"type":"string","logicalType":"uuid"}},{"name":"at","type":["null",{"type":"int","logicalType":"time-millis"}]},
+    {"name":"fine","type":{"type":"array","items":{"type":"long","logicalType":"time-micros"}}}]}"#;
+
+const NIL: &str = "00000000-0000-0000-0000-000000000000";
+
+#[test]
+fn what_logical_types_do_not_allow_is_refused_with_its_place() {
+    let schema = schema(LOGICAL);
+    let record = |id: &str, at: &str, fine: &str| format!(r#"{{"id":{id},"at":{at},"fine":[{fine}]}}"#);
+    let nil = format!("{NIL:?}");
+    assert!(read(&schema, &record(&nil, "86399999", "0,86399999999"), JsonForm::Plain).is_ok());
+    for (json, place) in [
+        (record(r#""""#, "null", ""), ".id"),
+        (record(r#""any text""#, "null", ""), ".id"),
+        (record("7", "null", ""), ".id"),
+        (record(r#""{550e8400-e29b-41d4-a716-446655440000}""#, "null", ""), ".id"),
+        (record(r#""550e8400e29b41d4a716446655440000""#, "null", ""), ".id"),
+        (record(r#""550e8400-e29b-41d4-a716-44665544000g""#, "null", ""), ".id"),
+        (record(&nil, "86400000", ""), ".at"),
+        (record(&nil, "-1", ""), ".at"),
+        (record(&nil, "null", "0,86400000000"), ".fine[1]"),
+    ] {
+        let error = read(&schema, &json, JsonForm::Plain).unwrap_err();
+        assert_eq!((error.kind, &*error.path), (WrongType, place), "{json}: {error}");
+    }
+    let tagged = format!(r#"{{"id":"{NIL}","at":{{"int":86400000}},"fine":[]}}"#);
+    assert!(read(&schema, &tagged, JsonForm::Avro).is_err());
+}
+
+#[test]
+fn binary_is_checked_too_and_what_is_stored_stays_readable() {
+    let schema = schema(LOGICAL);
+    let encode = |id: &str, at: i64, fine: i64| {
+        let mut out = Vec::new();
+        write_bytes(&mut out, id.as_bytes());
+        for number in [1, at, 1, fine, 0] {
+            write_long(&mut out, number);
+        }
+        out
+    };
+    let good = encode(NIL, 86_399_999, 0);
+    assert_eq!(canonicalise(&schema, schema.root(), &good), Ok(good));
+    for (id, at, fine, place) in
+        [("", 0, 0, ".id"), ("any text", 0, 0, ".id"), (NIL, 86_400_000, 0, ".at"), (NIL, 0, -1, ".fine[0]")]
+    {
+        let bytes = encode(id, at, fine);
+        let error = canonicalise(&schema, schema.root(), &bytes).unwrap_err();
+        assert_eq!((error.kind, &*error.path), (Malformed, place), "{error}");
+        assert_eq!(canonicalise_stored(&schema, schema.root(), &bytes), Ok((bytes.clone(), 6)));
+        let (at, fine) = if id == NIL { (at, fine) } else { (0, 0) };
+        let json = write(&schema, &bytes, JsonForm::Plain);
+        let number = |number: i64, text: &str| if number == 0 { format!("{text:?}") } else { number.to_string() };
+        let (at, fine) = (number(at, "00:00:00.000"), number(fine, "00:00:00.000000"));
+        assert_eq!(json, format!(r#"{{"id":"{id}","at":{at},"fine":[{fine}]}}"#));
+    }
+}
+
+#[test]
+fn the_zero_value_is_one_that_can_be_written() {
+    let schema = schema(LOGICAL);
+    let zero = schema.default_value().unwrap();
+    assert_eq!(canonicalise(&schema, schema.root(), &zero).as_ref(), Ok(&zero));
+    assert_eq!(write(&schema, &zero, JsonForm::Plain), format!(r#"{{"id":"{NIL}","at":null,"fine":[]}}"#));
 }

@@ -278,7 +278,8 @@ pub const PATH_DEPTH: usize = 32;
 /// Places one path may match.
 pub const PATH_MATCHES: usize = 10_000;
 
-/// Values one evaluation of a path may look at, so that `..` within `{…}` cannot hold a core.
+/// Values one evaluation of a path may look at, so that `..` within `{…}` cannot hold a core. A step
+/// takes some 10 ns, so this is 10 ms.
 pub const PATH_STEPS: usize = 1_000_000;
 
 /// Bytes a compiled regular expression of a path may take.
@@ -290,6 +291,14 @@ pub const PATH_PATTERNS: usize = 16;
 /// Operations of one patch.
 pub const PATCH_OPERATIONS: usize = 1000;
 
+/// Steps of all operations of one patch together: it runs in one turn, and a core has others to serve.
+/// Some 30 ms, and 100 ms for what is counted worst.
+pub const PATCH_STEPS: usize = 3_000_000;
+
+/// Bytes of a record's id, in which a NUL counts twice: it is part of the name of index rows, beside
+/// a key that is about as long.
+pub const RECORD_ID_BYTES: usize = 512;
+
 /// Secondary indexes and triggers of one type, each: every write of a record runs through them.
 pub const INDEXES: usize = 32;
 
@@ -298,6 +307,13 @@ pub const INDEX_ROWS_PER_RECORD: usize = 1000;
 
 /// Records one page of a query without an index may look at in each shard.
 pub const QUERY_SCANNED: usize = 1000;
+
+/// Steps that a query may take for one page, in all shards together: about 80 ms. Then the page ends,
+/// whatever is on it.
+pub const QUERY_STEPS: usize = 8_000_000;
+
+/// Steps that a query may take in one shard before others have their turn: some 3 ms.
+pub const QUERY_VISIT_STEPS: usize = 300_000;
 
 /// Records asked for by one batch.
 pub const BATCH_RECORDS: usize = 1000;

@@ -1,9 +1,10 @@
 //! A record's new value from its old one and what a caller wants: bytes to bytes, nothing is stored.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use millrace_api::{PathOperation, PathOperationKind, RecordChange};
-use millrace_avpath::Change;
+use millrace_avpath::{Budget, Change, EvaluationError, UpdateError};
 use millrace_base::{Error, ErrorCode, limits};
 
 use crate::program::RecordType;
@@ -66,18 +67,52 @@ fn patch<'a>(
     }
     let mut value = Cow::Borrowed(base);
     let mut matched = 0;
+    let mut budget = Budget::new(limits::PATCH_STEPS);
+    let mut paths = BTreeSet::new();
     for (index, operation) in operations.iter().enumerate() {
         let at = |error: Error| match operations.len() {
             1 => error,
             _ => Error { message: format!("operation {}: {}", index + 1, error.message), ..error },
         };
-        let (after, places) = step(shared, of, &value, operation, parameters).map_err(at)?;
+        let is_new_path = paths.insert(operation.path);
+        budget
+            .charge(OPERATION_STEPS + if is_new_path { path_steps(operation.path) } else { 0 })
+            .map_err(too_much)
+            .map_err(at)?;
+        let (after, places) = step(shared, of, &value, operation, parameters, &mut budget).map_err(at)?;
         matched += places;
         if let Some(after) = after {
             value = Cow::Owned(after);
         }
     }
     Ok(Changed { after: Some(value), matched: u32::try_from(matched).unwrap_or(u32::MAX) })
+}
+
+/// Steps that an operation takes whatever it does, and to read a path: for each byte, and for each
+/// regular expression, which may become as large as [`limits::PATH_REGEX_BYTES`].
+const OPERATION_STEPS: usize = 50;
+const PATH_STEPS_PER_BYTE: usize = 4;
+const PATTERN_STEPS: usize = 30_000;
+
+/// What reading a path takes, whether or not it has been read before: nobody has to know that.
+fn path_steps(path: &str) -> usize {
+    PATH_STEPS_PER_BYTE * path.len() + PATTERN_STEPS * path.matches('~').count().min(limits::PATH_PATTERNS)
+}
+
+fn too_much(_: EvaluationError) -> Error {
+    let message = format!(
+        "up to here the patch would look at more than {} values, or copy as many bytes as takes that long: make it \
+         several patches, or narrow its paths down",
+        limits::PATCH_STEPS
+    );
+    Error::new(ErrorCode::InvalidPath, message)
+}
+
+fn refused(error: UpdateError) -> Error {
+    match error {
+        UpdateError::Evaluation(error @ EvaluationError::BudgetSpent) => too_much(error),
+        error => error.into(),
+    }
 }
 
 /// One operation: the value after it, if it changes any, and how many places it matched.
@@ -87,10 +122,11 @@ fn step(
     value: &[u8],
     operation: &PathOperation<'_>,
     parameters: &Parameters,
+    budget: &mut Budget,
 ) -> Result<(Option<Vec<u8>>, usize), Error> {
     let path = shared.path(operation.path)?;
     if operation.kind == PathOperationKind::Test {
-        let tested = path.test(&of.schema, value, parameters, operation.value)?;
+        let tested = path.test_within(&of.schema, value, parameters, operation.value, budget).map_err(refused)?;
         if tested.holds {
             return Ok((None, tested.matched));
         }
@@ -117,7 +153,7 @@ fn step(
         PathOperationKind::Clear => Change::Clear,
         PathOperationKind::Test => return Err(Error::new(ErrorCode::Internal, "a test changes nothing")),
     };
-    let updated = path.update(&of.schema, value, parameters, change)?;
+    let updated = path.update_within(&of.schema, value, parameters, change, budget).map_err(refused)?;
     if updated.matched == 0 {
         return Err(Error::new(ErrorCode::NoMatch, format!("{} matches nothing in the record", path.text())));
     }

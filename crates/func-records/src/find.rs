@@ -2,18 +2,25 @@
 //!
 //! Every shard gives the first that it has, and how far it has looked. What lies beyond the nearest place
 //! to which all have looked has to wait for the next page; the rest, in order, is this one.
+//!
+//! A query takes no more steps than [`limits::QUERY_STEPS`] for a page. Some of them all shards may take at the same
+//! time, as they will mostly do; with the others, the shard whose end is nearest goes on, so that records which
+//! take many steps are looked at in the page's order. However many they take, each page gets behind at least one.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_api::{Form, RecordQuery, RecordReply};
+use millrace_avpath::{Budget, EvaluationError};
 use millrace_base::{Error, ErrorCode, limits};
-use millrace_func::OperationId;
+use millrace_func::{HandlerId, NestedCall, OperationId};
 use serde_json::json;
 
 use crate::changes::page_limit;
 use crate::effects::id_member;
+use crate::get_many::wave;
+use crate::merge::Merge;
 use crate::page_cursor;
 use crate::plan::{Plan, leaves, plan};
 use crate::program::{READ, RecordProgram, RecordType, SCAN};
@@ -21,30 +28,74 @@ use crate::read::check_json;
 use crate::rows::Position;
 use crate::turn::{Calls, Progress, Shared, Task, Turn};
 use crate::values::{self, Parameters};
-use crate::wire::{Ask, Probe, Range, Scan, Scanned, decode, encode, encode_ask};
+use crate::wire::{Ask, Probe, Probed, Range, Scan, Scanned, Verdict, decode, encode, encode_ask};
 
-/// Records read together: what they answer is in memory at once.
-const WAVE: usize = 64;
+/// Steps that a visit of a shard may take at least, and what it takes beside what it looks at.
+const VISIT_STEPS: usize = 1000;
 
-/// Whether a record belongs to a query, and where it stands in its order.
+/// Bytes of a record that take a step to read, and of parameters.
+const RECORD_PER_STEP: usize = 16;
+const PARAMETERS_PER_STEP: usize = 4;
+
+/// Whether a record belongs to a query, and where it stands in its order, in so many steps.
 pub(crate) fn probe(
     shared: &Shared,
     of: &RecordType,
     value: &[u8],
     probe: &Probe<'_>,
-) -> Result<Option<Vec<u8>>, Error> {
+    steps: usize,
+) -> Result<Probed, Error> {
+    let mut budget = Budget::new(steps);
+    let verdict = match judge(shared, of, value, probe, &mut budget) {
+        Err(Judged::Evaluation(EvaluationError::BudgetSpent)) => Verdict::Unknown,
+        Err(Judged::Evaluation(error)) => return Err(error.into()),
+        Err(Judged::Error(error)) => return Err(error),
+        Ok(verdict) => verdict,
+    };
+    Ok(Probed { steps: steps - budget.left(), verdict })
+}
+
+/// Why nothing could be said of a record.
+enum Judged {
+    Evaluation(EvaluationError),
+    Error(Error),
+}
+
+impl From<EvaluationError> for Judged {
+    fn from(error: EvaluationError) -> Self {
+        Self::Evaluation(error)
+    }
+}
+
+impl From<Error> for Judged {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn judge(
+    shared: &Shared,
+    of: &RecordType,
+    value: &[u8],
+    probe: &Probe<'_>,
+    budget: &mut Budget,
+) -> Result<Verdict, Judged> {
+    budget.charge(value.len() / RECORD_PER_STEP)?;
     if !probe.predicate.is_empty() {
+        budget.charge(probe.parameters.len() / PARAMETERS_PER_STEP)?;
         let predicate = shared.predicate(probe.predicate)?;
-        if !predicate.matches(&of.schema, value, &Parameters::parse(probe.parameters)?)? {
-            return Ok(None);
+        let parameters = Parameters::parse(probe.parameters).map_err(Error::from)?;
+        if !predicate.matches_within(&of.schema, value, &parameters, budget)? {
+            return Ok(Verdict::No);
         }
     }
     if probe.order.is_empty() {
-        return Ok(Some(Vec::new()));
+        return Ok(Verdict::Yes(Vec::new()));
     }
+    budget.charge(value.len() / RECORD_PER_STEP)?;
     let path = shared.path(probe.order)?;
     let keys = values::order_keys(&path, &of.schema, value, (false, true))?;
-    Ok(keys.and_then(|keys| keys.into_iter().next()))
+    Ok(keys.and_then(|keys| keys.into_iter().next()).map_or(Verdict::No, Verdict::Yes))
 }
 
 /// A query as it was asked, kept while it waits.
@@ -55,6 +106,59 @@ struct Query {
     prefix: Vec<u8>,
     form: Form,
     ids_only: bool,
+}
+
+/// What shards are asked.
+struct Plot {
+    query: Query,
+    ranges: Vec<Range>,
+    order_index: Option<usize>,
+    limit: usize,
+    is_explained: bool,
+}
+
+/// One visit of a shard.
+struct Visit {
+    after: Option<Position>,
+    until: Option<Position>,
+    steps: usize,
+    is_patient: bool,
+}
+
+impl Plot {
+    /// The path to order by, and whether the last come first.
+    fn order(&self) -> (&str, bool) {
+        order_of(&self.query.order)
+    }
+
+    fn input(&self, visit: Visit) -> Bytes {
+        let Query { predicate, parameters, prefix, .. } = &self.query;
+        let (order, is_descending) = self.order();
+        encode(&Scan {
+            probe: Probe { predicate, parameters, order, is_descending },
+            prefix,
+            ranges: self.ranges.clone(),
+            order_index: self.order_index,
+            after: visit.after.map(Position::into_pair),
+            limit: self.limit,
+            explain: self.is_explained,
+            steps: visit.steps,
+            until: visit.until.map(Position::into_pair),
+            is_patient: visit.is_patient,
+        })
+    }
+
+    /// What all shards may take in the first place. Sorting is done with it or not at all; else much
+    /// is left for going on where that is of use.
+    fn first_steps(&self, shards: usize) -> usize {
+        let share = if self.query.order.is_empty() { limits::QUERY_STEPS / 4 } else { limits::QUERY_STEPS };
+        (share / shards.max(1)).clamp(VISIT_STEPS, limits::QUERY_VISIT_STEPS)
+    }
+}
+
+/// The path of `-.path`, and whether there is the sign.
+fn order_of(order: &str) -> (&str, bool) {
+    order.strip_prefix('-').map_or((order, false), |order| (order, true))
 }
 
 impl Query {
@@ -75,48 +179,54 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, query: &RecordQuery<
     let of = &program.types[type_index];
     let after = page_cursor::read(of.name.as_str(), query)?;
     let parameters = Parameters::parse(query.parameters)?;
-    let (order, is_descending) = match query.order.strip_prefix('-') {
-        Some(order) => (order, true),
-        None => (query.order, false),
-    };
+    let (order, is_descending) = order_of(query.order);
     let order_index = check_order(turn.shared, of, order, is_descending)?;
     let found = match query.predicate {
         "" => Plan { ranges: Vec::new(), why_not: Vec::new() },
         text => {
             let predicate = turn.shared.predicate(text)?;
+            predicate.check_parameters(&parameters)?;
             plan(of, &predicate, &parameters)?
         }
     };
-    let limit = page_limit(query.limit);
-    let probe = Probe { predicate: query.predicate, parameters: query.parameters, order, is_descending };
-    let scan = Scan {
-        probe,
-        prefix: query.prefix,
+    let plot = Plot {
+        query: Query {
+            predicate: query.predicate.to_owned(),
+            parameters: query.parameters.to_owned(),
+            order: query.order.to_owned(),
+            prefix: query.prefix.to_vec(),
+            form: query.form,
+            ids_only: query.ids_only,
+        },
         ranges: found.ranges.clone(),
         order_index,
-        after: after.map(Position::into_pair),
-        limit,
-        explain: query.explain,
+        limit: page_limit(query.limit),
+        is_explained: query.explain,
     };
-    let input = encode(&scan);
+    let shards = turn.shared.shard_keys.len();
+    let steps = plot.first_steps(shards);
+    let input = plot.input(Visit { after: after.clone(), until: None, steps, is_patient: false });
     let mut calls = Calls::default();
-    for key in turn.shared.shard_keys.clone() {
-        calls.push(turn.call((of.shard_service, SCAN), &key, input.clone())?);
+    for key in &turn.shared.shard_keys {
+        let handler = HandlerId { program: program.number, service: of.shard_service, handler: SCAN };
+        calls.push(turn.host.call(NestedCall { handler, key: key.clone(), input: input.clone() })?);
     }
     if query.explain {
         let explain =
             Explain { program: Rc::clone(&program), type_index, plan: found, order: query.order.to_owned(), calls };
         return Ok(Progress::Wait(Box::new(explain)));
     }
-    let query = Query {
-        predicate: query.predicate.to_owned(),
-        parameters: query.parameters.to_owned(),
-        order: query.order.to_owned(),
-        prefix: query.prefix.to_vec(),
-        form: query.form,
-        ids_only: query.ids_only,
+    let merge = Merge::new(shards, after, plot.limit, is_descending);
+    let find = Find {
+        program: Rc::clone(&program),
+        type_index,
+        plot,
+        merge,
+        steps: limits::QUERY_STEPS,
+        visited: None,
+        calls,
     };
-    Ok(Progress::Wait(Box::new(Find { program: Rc::clone(&program), type_index, query, is_descending, limit, calls })))
+    Ok(Progress::Wait(Box::new(find)))
 }
 
 /// Checks what to order by; gives the index that has that order, if there is one.
@@ -139,14 +249,63 @@ fn check_order(shared: &Shared, of: &RecordType, order: &str, is_descending: boo
     Ok(of.index_in_order_of(&path))
 }
 
-/// Waits for the shards.
+/// Waits for shards.
 struct Find {
     program: Rc<RecordProgram>,
     type_index: usize,
-    query: Query,
-    is_descending: bool,
-    limit: usize,
+    plot: Plot,
+    merge: Merge,
+    /// Steps that are left.
+    steps: usize,
+    /// The one that is waited for; `None` for all.
+    visited: Option<usize>,
     calls: Calls,
+}
+
+impl Find {
+    fn add(&mut self, results: Vec<Result<Bytes, Error>>) -> Result<(), Error> {
+        let first = self.visited.unwrap_or(0);
+        for (shard, result) in (first..).zip(results) {
+            let scanned = decode::<Scanned>(&result?)?;
+            if scanned.is_too_many || scanned.is_too_much {
+                return Err(refuse_sorting(&self.program.types[self.type_index], &self.plot, &scanned));
+            }
+            self.steps = self.steps.saturating_sub(scanned.steps);
+            self.merge.add(shard, scanned);
+        }
+        Ok(())
+    }
+
+    /// Lets a shard look farther, if that is of use and there are steps left, or reads the page.
+    fn go_on(mut self: Box<Self>, turn: &mut Turn<'_>) -> Result<Progress, Error> {
+        if let Some(on) = self.merge.go_on()
+            && (on.is_needed || self.steps > 0)
+        {
+            self.steps = self.steps.saturating_sub(VISIT_STEPS);
+            let steps = limits::QUERY_VISIT_STEPS.min(self.steps.max(VISIT_STEPS));
+            let input = self.plot.input(Visit { after: on.after, until: on.until, steps, is_patient: true });
+            let key = turn.shared.shard_keys[on.shard].clone();
+            let service = self.program.types[self.type_index].shard_service;
+            self.calls.push(turn.call((service, SCAN), &key, input)?);
+            self.visited = Some(on.shard);
+            return Ok(Progress::Wait(self));
+        }
+        let (found, next) = self.merge.page();
+        let read = Read {
+            type_index: self.type_index,
+            type_name: self.program.types[self.type_index].name.as_str().to_owned(),
+            query: self.plot.query,
+            left: found.into(),
+            next,
+            wave: Vec::new(),
+            last: None,
+            calls: Calls::default(),
+            body: b"{\"records\":[".to_vec(),
+            read: 0,
+            count: 0,
+        };
+        read.next(turn)
+    }
 }
 
 impl Task for Find {
@@ -159,33 +318,14 @@ impl Task for Find {
         let Some(results) = self.calls.ended(operation, result)? else {
             return Ok(Progress::Wait(self));
         };
-        let mut shards = Vec::with_capacity(results.len());
-        for result in results {
-            shards.push(decode::<Scanned>(&result?)?);
-        }
-        let of = &self.program.types[self.type_index];
-        if let Some(shard) = shards.iter().find(|shard| shard.is_too_many) {
-            return Err(too_many(of, &self.query, shard));
-        }
-        let (found, next) = merge(shards, self.limit, self.is_descending);
-        let read = Read {
-            type_index: self.type_index,
-            type_name: of.name.as_str().to_owned(),
-            query: self.query,
-            left: found.into(),
-            next,
-            wave: Vec::new(),
-            last: None,
-            calls: Calls::default(),
-            body: b"{\"records\":[".to_vec(),
-            count: 0,
-        };
-        read.next(turn)
+        self.add(results)?;
+        self.go_on(turn)
     }
 }
 
-fn too_many(of: &RecordType, query: &Query, shard: &Scanned) -> Error {
-    let order = query.order.trim_start_matches('-');
+/// Only an order that no index has makes a shard look at everything at once.
+fn refuse_sorting(of: &RecordType, plot: &Plot, shard: &Scanned) -> Error {
+    let (order, _) = plot.order();
     let building = shard.incomplete.iter().filter_map(|at| of.indexes.get(*at)).map(|index| index.name.as_str());
     let building: Vec<&str> = building.collect();
     let what_to_do = if building.is_empty() {
@@ -193,36 +333,12 @@ fn too_many(of: &RecordType, query: &Query, shard: &Scanned) -> Error {
     } else {
         format!("the index {} is still being built: try again later", building.join(", "))
     };
-    let message = format!(
-        "more than {} records of a shard would have to be sorted by {order}: {what_to_do}",
-        limits::QUERY_SCANNED
-    );
-    Error::new(ErrorCode::BadRequest, message)
-}
-
-/// The page, and where the next one begins.
-fn merge(shards: Vec<Scanned>, limit: usize, is_descending: bool) -> (Vec<Position>, Option<Position>) {
-    let is_behind = |a: &Position, b: &Position| if is_descending { a < b } else { a > b };
-    let mut nearest: Option<Position> = None;
-    for shard in &shards {
-        if let Some(frontier) = shard.frontier.clone().map(Position::of_pair)
-            && nearest.as_ref().is_none_or(|nearest| is_behind(nearest, &frontier))
-        {
-            nearest = Some(frontier);
-        }
-    }
-    let found = shards.into_iter().flat_map(|shard| shard.found).map(Position::of_pair);
-    let mut found: Vec<Position> =
-        found.filter(|position| nearest.as_ref().is_none_or(|nearest| !is_behind(position, nearest))).collect();
-    found.sort_unstable();
-    if is_descending {
-        found.reverse();
-    }
-    if found.len() > limit {
-        found.truncate(limit);
-        nearest = found.last().cloned();
-    }
-    (found, nearest)
+    let why = if shard.is_too_many {
+        format!("more than {} records of a shard would have to be sorted by {order}", limits::QUERY_SCANNED)
+    } else {
+        format!("all records have to be looked at to sort them by {order}, and that takes more than a query may take")
+    };
+    Error::new(ErrorCode::BadRequest, format!("{why}: {what_to_do}"))
 }
 
 /// Reads the page's records.
@@ -236,6 +352,8 @@ struct Read {
     last: Option<Position>,
     calls: Calls,
     body: Vec<u8>,
+    /// Records asked for so far, and how many of them are on the page.
+    read: usize,
     count: u32,
 }
 
@@ -246,7 +364,9 @@ impl Read {
             self.left.clear();
             self.next = self.last.take();
         }
-        self.wave = self.left.drain(..self.left.len().min(WAVE)).collect();
+        let most = wave(self.read, self.body.len());
+        self.wave = self.left.drain(..self.left.len().min(most)).collect();
+        self.read += self.wave.len();
         if self.wave.is_empty() {
             return Ok(self.end());
         }

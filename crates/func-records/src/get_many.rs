@@ -13,8 +13,20 @@ use crate::program::READ;
 use crate::read::{check_json, object_head};
 use crate::turn::{Calls, Progress, Task, Turn};
 
-/// Records asked for at the same time: what they answer is in memory at once.
+/// Records asked for together at most, and at first.
 const WAVE: usize = 64;
+const FIRST_WAVE: usize = 16;
+
+/// About as many bytes as the answers of one wave may have: they are in memory at once, beside the reply.
+const WAVE_BYTES: usize = 4 << 20;
+
+/// How many records are asked for next, when so many have had so many bytes.
+pub(crate) fn wave(records: usize, size_bytes: usize) -> usize {
+    match size_bytes.checked_div(records) {
+        None => FIRST_WAVE,
+        Some(average) => (WAVE_BYTES / average.max(1)).clamp(1, WAVE),
+    }
+}
 
 pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, ids: &[&[u8]], form: Form) -> Result<Progress, Error> {
     check_json(form)?;
@@ -32,6 +44,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, ids: &[&[u8]], form:
         calls: Calls::default(),
         body: b"{\"records\":[".to_vec(),
         found: 0,
+        read: 0,
     };
     many.next(turn)
 }
@@ -44,11 +57,15 @@ struct GetMany {
     calls: Calls,
     body: Vec<u8>,
     found: u32,
+    /// Records asked for so far.
+    read: usize,
 }
 
 impl GetMany {
     fn next(mut self, turn: &mut Turn<'_>) -> Result<Progress, Error> {
-        self.wave = self.ids.drain(..self.ids.len().min(WAVE)).collect();
+        let most = wave(self.read, self.body.len());
+        self.wave = self.ids.drain(..self.ids.len().min(most)).collect();
+        self.read += self.wave.len();
         if self.wave.is_empty() {
             self.body.extend_from_slice(b"]}");
             let reply = RecordReply { matched: self.found, body: Bytes::from(self.body), ..RecordReply::default() };
@@ -103,5 +120,18 @@ impl Task for GetMany {
             self.add(&id, result)?;
         }
         self.next(turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_records_are_asked_for_one_by_one() {
+        assert_eq!(wave(0, 12), FIRST_WAVE);
+        assert_eq!(wave(16, 16 * 100), WAVE);
+        assert_eq!(wave(16, 64 << 20), 1);
+        assert_eq!(wave(5, 3), WAVE);
     }
 }

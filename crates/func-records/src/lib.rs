@@ -21,6 +21,7 @@ mod expire;
 mod find;
 mod get_many;
 mod last_rows;
+mod merge;
 mod migrate;
 mod page_cursor;
 mod plan;

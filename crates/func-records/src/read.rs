@@ -14,7 +14,7 @@ use crate::program::{RecordProgram, RecordType};
 use crate::stored::{FIELD, Stored};
 use crate::turn::{Progress, Shared, Turn};
 use crate::values::{self, Parameters};
-use crate::wire::{Ask, INTERNAL, decode};
+use crate::wire::{Ask, INTERNAL, decode, encode};
 use crate::{changes, find, get_many, progress};
 
 /// About how much longer a record's JSON is than its bytes: room that saves the output from growing.
@@ -183,9 +183,10 @@ fn answer(turn: &mut Turn<'_>, type_index: usize, key: &[u8], ask: Ask<'_>) -> R
     let of = &program.types[type_index];
     let shared = turn.shared;
     let output = with_value(&program, of, turn.host, false, |value, _| match ask {
-        Ask::Probe(probe) => {
-            let key = find::probe(shared, of, value, &probe)?;
-            Ok(key.map_or_else(Bytes::new, |key| Bytes::from([&[1], &key[..]].concat())))
+        Ask::Probe { probe, steps } => {
+            let named =
+                |error: Error| Error { message: format!("the record {}: {}", shown(key), error.message), ..error };
+            find::probe(shared, of, value, &probe, steps).map(|probed| encode(&probed)).map_err(named)
         }
         Ask::Fetch { ids_only: true, .. } => Ok(Bytes::from(id_member(key))),
         Ask::Fetch { form, ids_only: false } => {
@@ -199,6 +200,17 @@ fn answer(turn: &mut Turn<'_>, type_index: usize, key: &[u8], ask: Ask<'_>) -> R
         Err(error) if error.code == ErrorCode::UnknownRecord => Ok(Progress::Done(Bytes::new())),
         Err(error) => Err(error),
     }
+}
+
+/// A record's id for messages.
+fn shown(id: &[u8]) -> String {
+    const SHOWN: usize = 100;
+    let text = String::from_utf8_lossy(id);
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    format!("{shown:?}")
 }
 
 /// The members of an object of a list before the record itself.

@@ -12,7 +12,7 @@
 //! An escaped id has `00 FF` for each NUL and ends with `00 01`, so that rows of one key are in the order
 //! of their ids. Order keys are those of [`millrace_avro::order_key`]; where there is no value, that of null.
 
-use millrace_base::{Error, ErrorCode, Value, ValueKind};
+use millrace_base::{Error, ErrorCode, Value, ValueKind, limits};
 use millrace_func::Host;
 
 pub(crate) const INDEX: u8 = b'i';
@@ -23,7 +23,7 @@ pub(crate) const COMPLETE: u8 = b'b';
 pub(crate) const SWEEP: &[u8] = b"s";
 
 /// Bytes of a record's id, escaped: it is part of index rows, whose names have a bound.
-pub(crate) const ID_BYTES: usize = 516;
+pub(crate) const ID_BYTES: usize = limits::RECORD_ID_BYTES;
 
 /// Bytes of an order key in an index row; longer ones are cut, so that longer texts which only
 /// differ behind it share a place in the order. Together with the id it fits a field's name.
@@ -179,8 +179,6 @@ pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use millrace_base::limits;
-
     use super::*;
 
     #[test]

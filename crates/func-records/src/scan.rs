@@ -3,6 +3,9 @@
 //! Either it *streams*: what it goes through is in the order asked for, so it stops when it has enough.
 //! Or it *sorts*: it looks at all that may belong, if they are few, and puts them in order. Whatever way
 //! it takes here, and whatever other shards do, positions mean the same, so pages fit together.
+//!
+//! All of it happens within one input of the shard, so it takes a bounded number of steps: then it gives what it
+//! has found, and the place where it gave up. Sorting cannot give up, so it is refused.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -15,10 +18,13 @@ use crate::last_rows::{Between, last_rows};
 use crate::program::{READ, RecordType};
 use crate::rows::{Position, complete_field, index_prefix, index_row, read_index_row, read_number, successor};
 use crate::turn::{Calls, Progress, Task, Turn};
-use crate::wire::{Ask, Probe, Range, Scan, Scanned, decode, encode, encode_ask};
+use crate::wire::{Ask, Probed, Range, Scan, Scanned, Verdict, decode, encode, encode_ask};
 
-/// Records looked at together.
+/// Candidates got together.
 const WAVE: usize = 64;
+
+/// Steps that looking at a record takes beside what the predicate takes: a nested call.
+const PROBE_STEPS: usize = 50;
 
 /// Where candidates come from.
 enum Source {
@@ -49,12 +55,29 @@ struct Scanning {
     limit: usize,
     /// The input of `_read` that asks whether a record belongs; none: all do.
     probe: Option<Bytes>,
+    /// Steps that are left.
+    steps: usize,
+    until: Option<Position>,
     found: Vec<Position>,
     looked_at: usize,
+    /// The last one looked at.
     last: Option<Position>,
-    wave: Vec<Position>,
+    /// Those that come next.
+    queue: VecDeque<Position>,
+    /// The one that is waited for.
+    asked: Option<Position>,
     calls: Calls,
     scanned: Scanned,
+}
+
+/// How a scan ended.
+enum End {
+    /// With the last record there is.
+    Exhausted,
+    /// It has found enough, or looked at as many as it may.
+    Enough,
+    /// Before this one, as it has no steps left, or nobody needs to know yet.
+    Before(Position),
 }
 
 pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> Result<Progress, Error> {
@@ -80,11 +103,14 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> Res
         prefix: scan.prefix.to_vec(),
         after: scan.after.clone().map(Position::of_pair),
         limit: scan.limit,
-        probe: if is_plain { None } else { Some(probe_input(&scan.probe)) },
+        probe: if is_plain { None } else { Some(probe_input(&scan)) },
+        steps: scan.steps,
+        until: scan.until.clone().map(Position::of_pair),
         found: Vec::new(),
         looked_at: 0,
         last: None,
-        wave: Vec::new(),
+        queue: VecDeque::new(),
+        asked: None,
         calls: Calls::default(),
         scanned,
         way,
@@ -92,8 +118,10 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> Res
     scanning.next(turn)
 }
 
-fn probe_input(probe: &Probe<'_>) -> Bytes {
-    encode_ask(&Ask::Probe(probe.clone()))
+/// One record may take all steps of the visit, so that it is at most twice as long.
+fn probe_input(scan: &Scan<'_>) -> Bytes {
+    let steps = if scan.is_patient { usize::MAX } else { scan.steps };
+    encode_ask(&Ask::Probe { probe: scan.probe.clone(), steps })
 }
 
 /// The best way that is open here; `None` when only sorting too much would do.
@@ -124,9 +152,12 @@ fn choose(turn: &mut Turn<'_>, of: &RecordType, scan: &Scan<'_>, scanned: &mut S
         }
         // In its own order it can be streamed, which is no worse than sorting it.
         if in_order != Some(range.index)
-            && let Some(list) = few(turn, of, range, scan.prefix)?
+            && let Some(mut list) = few(turn, of, range, scan.prefix)?
         {
-            return Ok(Some(Way { source: Source::List(list), sorts: true, index: Some(range.index) }));
+            if let Some((_, after)) = scan.after.as_ref().filter(|_| !has_keys) {
+                list.retain(|position| position.id > *after);
+            }
+            return Ok(Some(Way { source: Source::List(list), sorts: has_keys, index: Some(range.index) }));
         }
     }
     if let Some(at) = in_order {
@@ -181,7 +212,7 @@ fn ordered_rows(of: &RecordType, scan: &Scan<'_>, at: usize, range: Option<&Rang
     Source::Rows { prefix, low, high, is_descending }
 }
 
-/// The records of a range, each once, if they are few enough to be sorted.
+/// The records of a range, each once and in the order of their ids, if they are few enough to be sorted.
 fn few(
     turn: &mut Turn<'_>,
     of: &RecordType,
@@ -239,37 +270,46 @@ impl Source {
 impl Scanning {
     /// Looks at more candidates, or ends.
     fn next(mut self, turn: &mut Turn<'_>) -> Result<Progress, Error> {
+        let service = turn.record_type(self.type_index).service;
+        let most = limits::QUERY_SCANNED.max(self.limit + 1);
         loop {
-            let most = limits::QUERY_SCANNED.max(self.limit + 1);
             let is_enough = !self.way.sorts && self.found.len() > self.limit;
             if is_enough || self.looked_at >= most {
-                return self.end(false);
+                return Ok(self.end(End::Enough));
             }
-            let count = if self.probe.is_some() { WAVE } else { self.limit + 1 }.min(most - self.looked_at);
-            let service = turn.record_type(self.type_index).service;
-            let candidates = self.way.source.next(turn, service, &self.prefix, count)?;
-            let Some(last) = candidates.last() else {
-                return self.end(true);
+            let Some(candidate) = self.queue.pop_front() else {
+                let count = if self.probe.is_some() { WAVE } else { self.limit + 1 }.min(most - self.looked_at);
+                self.queue = self.way.source.next(turn, service, &self.prefix, count)?.into();
+                if self.queue.is_empty() {
+                    return Ok(self.end(End::Exhausted));
+                }
+                continue;
             };
-            self.looked_at += candidates.len();
-            self.last = Some(self.position(last));
-            let wanted = candidates.into_iter().filter(|candidate| candidate.id.starts_with(&self.prefix));
-            match &self.probe {
-                None => {
-                    let found: Vec<Position> = wanted.map(|candidate| self.position(&candidate)).collect();
-                    self.found.extend(found);
-                }
-                Some(probe) => {
-                    self.wave = wanted.collect();
-                    for candidate in &self.wave {
-                        self.calls.push(turn.call((service, READ), &candidate.id, probe.clone())?);
-                    }
-                    if !self.calls.is_empty() {
-                        return Ok(Progress::Wait(Box::new(self)));
-                    }
-                }
+            let position = self.position(&candidate);
+            if self.probe.is_some() && self.looked_at > 0 && self.is_to_stop(&position) {
+                return Ok(self.end(End::Before(position)));
+            }
+            self.looked_at += 1;
+            if !candidate.id.starts_with(&self.prefix) {
+                self.last = Some(position);
+            } else if let Some(probe) = &self.probe {
+                self.calls.push(turn.call((service, READ), &candidate.id, probe.clone())?);
+                self.asked = Some(candidate);
+                return Ok(Progress::Wait(Box::new(self)));
+            } else {
+                self.last = Some(position.clone());
+                self.found.push(position);
             }
         }
+    }
+
+    /// Whether the steps are spent, or what comes now is of no use.
+    fn is_to_stop(&self, position: &Position) -> bool {
+        let is_beyond = self
+            .until
+            .as_ref()
+            .is_some_and(|until| if self.is_descending { position < until } else { position > until });
+        self.steps == 0 || (is_beyond && !self.way.sorts)
     }
 
     /// Where a candidate stands in the order asked for, as far as its source knows.
@@ -278,35 +318,49 @@ impl Scanning {
         Position { key, id: candidate.id.clone() }
     }
 
-    fn looked(&mut self, results: Vec<Result<Bytes, Error>>) -> Result<(), Error> {
-        for (candidate, result) in std::mem::take(&mut self.wave).into_iter().zip(results) {
-            let answer = match result {
-                // What no schema can read meets no demand.
-                Err(error) if error.code == ErrorCode::WrongType => continue,
-                answer => answer?,
-            };
-            // The first byte says that it belongs; the key follows.
-            let Some((_, key)) = answer.split_first() else {
-                continue;
-            };
-            let position = Position { key: key.to_vec(), id: candidate.id.clone() };
-            if self.way.sorts {
-                let is_behind = self
-                    .after
-                    .as_ref()
-                    .is_none_or(|after| if self.is_descending { position < *after } else { position > *after });
-                if is_behind {
-                    self.found.push(position);
-                }
-            } else if !self.has_keys || position.key == candidate.key {
-                self.found.push(position);
-            }
-        }
-        Ok(())
+    fn spend(&mut self, steps: usize) {
+        self.steps = self.steps.saturating_sub(steps);
+        self.scanned.steps += steps;
     }
 
-    fn end(mut self, is_exhausted: bool) -> Result<Progress, Error> {
+    /// Takes in what a record has answered; `false` if it could not be told whether it belongs.
+    fn looked(&mut self, candidate: &Position, result: Result<Bytes, Error>) -> Result<bool, Error> {
+        self.spend(PROBE_STEPS);
+        let answer = match result {
+            // What no schema can read meets no demand.
+            Err(error) if error.code == ErrorCode::WrongType => return Ok(true),
+            answer => answer?,
+        };
+        if answer.is_empty() {
+            return Ok(true);
+        }
+        let Probed { steps, verdict } = decode(&answer)?;
+        self.spend(steps);
+        let key = match verdict {
+            Verdict::No => return Ok(true),
+            Verdict::Unknown => return Ok(false),
+            Verdict::Yes(key) => key,
+        };
+        let position = Position { key, id: candidate.id.clone() };
+        let is_wanted = if self.way.sorts {
+            let is_behind = |after: &Position| if self.is_descending { position < *after } else { position > *after };
+            self.after.as_ref().is_none_or(is_behind)
+        } else {
+            !self.has_keys || position.key == candidate.key
+        };
+        if is_wanted {
+            self.found.push(position);
+        }
+        Ok(true)
+    }
+
+    fn end(mut self, end: End) -> Progress {
+        self.scanned.is_exhausted = matches!(end, End::Exhausted) || self.way.sorts;
         if self.way.sorts {
+            if matches!(end, End::Before(_)) {
+                self.scanned.is_too_much = true;
+                return Progress::Done(encode(&self.scanned));
+            }
             self.found.sort_unstable();
             if self.is_descending {
                 self.found.reverse();
@@ -314,12 +368,16 @@ impl Scanning {
         }
         if self.found.len() > self.limit {
             self.found.truncate(self.limit);
+            self.scanned.is_exhausted = false;
             self.scanned.frontier = self.found.last().cloned().map(Position::into_pair);
-        } else if !is_exhausted && !self.way.sorts {
+        } else if !self.scanned.is_exhausted {
             self.scanned.frontier = self.last.map(Position::into_pair);
+            if let End::Before(next) = end {
+                self.scanned.next = Some(next.into_pair());
+            }
         }
         self.scanned.found = self.found.into_iter().map(Position::into_pair).collect();
-        Ok(Progress::Done(encode(&self.scanned)))
+        Progress::Done(encode(&self.scanned))
     }
 }
 
@@ -330,10 +388,17 @@ impl Task for Scanning {
         operation: OperationId,
         result: Result<Bytes, Error>,
     ) -> Result<Progress, Error> {
-        let Some(results) = self.calls.ended(operation, result)? else {
+        let Some(mut results) = self.calls.ended(operation, result)? else {
             return Ok(Progress::Wait(self));
         };
-        self.looked(results)?;
+        let (Some(candidate), Some(result)) = (self.asked.take(), results.pop()) else {
+            return Err(Error::new(ErrorCode::Internal, "a record answered that was not asked"));
+        };
+        let position = self.position(&candidate);
+        if !self.looked(&candidate, result)? {
+            return Ok(self.end(End::Before(position)));
+        }
+        self.last = Some(position);
         self.next(turn)
     }
 }

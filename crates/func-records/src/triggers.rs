@@ -21,7 +21,8 @@ use crate::program::{FOLLOW, RecordProgram};
 
 /// What stands before a plain body, on its first line, so that the lines stay as they are. A body cannot
 /// import, and a trigger that cannot say `Abort` cannot refuse.
-const BODY_HEAD: &str = "import { Abort } from \"millrace\"; export default async function (ctx, { id, record, before, changes }) { ";
+const BODY_HEAD: &str =
+    "import { Abort } from \"millrace\"; export default async function (ctx, { id, record, before, changes }) { ";
 const BODY_TAIL: &str = "\n}\n";
 
 /// One trigger's name and source.

@@ -104,10 +104,6 @@ impl Calls {
         self.open += 1;
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.operations.is_empty()
-    }
-
     /// Takes note of a result; gives them all, in the order of the calls, once the last has come.
     ///
     /// # Errors

@@ -26,8 +26,12 @@ pub(crate) struct Apply {
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Ask<'a> {
     /// Whether the record belongs to a query, and where.
-    #[serde(borrow)]
-    Probe(Probe<'a>),
+    Probe {
+        #[serde(borrow)]
+        probe: Probe<'a>,
+        /// Steps it may take.
+        steps: usize,
+    },
     /// The record if it is stored: the members of an object of a list, or only its id.
     Fetch { form: millrace_api::Form, ids_only: bool },
 }
@@ -69,16 +73,47 @@ pub(crate) struct Scan<'a> {
     pub limit: usize,
     /// Only say how it would be done.
     pub explain: bool,
+    /// Steps after which it ends with what it has.
+    pub steps: usize,
+    /// What lies behind this place is of no use yet.
+    pub until: Option<(Vec<u8>, Vec<u8>)>,
+    /// Each record may take as many steps as any evaluation, so that it gets behind the first one.
+    pub is_patient: bool,
+}
+
+/// What `_read` says to a probe.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Probed {
+    /// Steps it took.
+    pub steps: usize,
+    pub verdict: Verdict,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Verdict {
+    No,
+    /// It belongs, with this key.
+    Yes(Vec<u8>),
+    /// The steps did not suffice to tell.
+    Unknown,
 }
 
 /// What `_scan` answers.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Scanned {
     pub found: Vec<(Vec<u8>, Vec<u8>)>,
-    /// How far it has looked, when it has not seen all.
+    /// How far it has looked, when it has not seen all; none if it has not got behind the first.
     pub frontier: Option<(Vec<u8>, Vec<u8>)>,
+    /// The next one in order, where it gave up.
+    pub next: Option<(Vec<u8>, Vec<u8>)>,
+    /// It has seen all.
+    pub is_exhausted: bool,
+    /// Steps it took.
+    pub steps: usize,
     /// It would have to sort more than it may look at.
     pub is_too_many: bool,
+    /// It would have to sort what takes more steps to look at than it has.
+    pub is_too_much: bool,
     /// How: the index it went through, if it did.
     pub index: Option<usize>,
     /// What it looked at had to be sorted.

@@ -49,7 +49,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
     };
     check_condition(&write.condition, base.map(|value| of.tag(value)), live.is_some())?;
     let Changed { after, matched } = change(turn.shared, of, base, live.is_some(), &write.change)?;
-    let expiry = expiry(of, &write, live.as_ref(), now);
+    let expiry = expiry(of, &write, live.as_ref(), now)?;
     let mut reply = RecordReply { matched, ..RecordReply::default() };
     if let Some(after) = &after {
         let is_put = matches!(write.change, RecordChange::Put { .. });
@@ -142,13 +142,23 @@ pub(crate) fn send_timer(
 
 /// A type's own time to live begins anew with each write; what a write said stays until another
 /// write says something else.
-fn expiry(of: &RecordType, write: &RecordWrite<'_>, live: Option<&Stored<'_>>, now: UnixMillis) -> Expiry {
-    match (write.ttl, live) {
+fn expiry(
+    of: &RecordType,
+    write: &RecordWrite<'_>,
+    live: Option<&Stored<'_>>,
+    now: UnixMillis,
+) -> Result<Expiry, Error> {
+    Ok(match (write.ttl, live) {
         (Some(Ttl::Forever), _) => Expiry { at_ms: None, is_said: true },
+        (Some(Ttl::Milliseconds(ttl_ms)), _) if ttl_ms > limits::TTL_MS => {
+            let message =
+                format!("a time to live is at most {} ms; without one a record stays for ever", limits::TTL_MS);
+            return Err(Error::new(ErrorCode::BadRequest, message));
+        }
         (Some(Ttl::Milliseconds(ttl_ms)), _) => Expiry { at_ms: Some(now.plus(ttl_ms).0), is_said: true },
         (None, Some(live)) if live.is_said => Expiry { at_ms: live.expires_ms, is_said: true },
         (None, _) => Expiry { at_ms: of.ttl_ms.map(|ttl_ms| now.plus(ttl_ms).0), is_said: false },
-    }
+    })
 }
 
 /// Of a type whose records come to be on touch, one that is not stored counts as there, with its

@@ -196,6 +196,8 @@ fn an_expired_record_is_absent_from_that_moment() {
         json!({ "schema": person(), "changes": { "retention_ms": 1_000_000 },
         "indexes": [{ "name": "by_age", "path": ".age" }] }),
     );
+    let too_long = ttl(r#"{"age":1}"#, Ttl::Milliseconds(limits::TTL_MS + 1));
+    assert_eq!(world.write("1", too_long).expect_err("too long").code, ErrorCode::BadRequest);
     let reply = world.write("1", ttl(r#"{"age":1}"#, Ttl::Milliseconds(1000))).expect("puts");
     assert_eq!(reply.expires_ms, Some(world.now + 1000));
     world.now += 999;

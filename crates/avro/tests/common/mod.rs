@@ -155,6 +155,12 @@ impl Entropy<'_> {
         (0..self.below(12)).map(|_| letters[self.below(letters.len())]).collect()
     }
 
+    fn uuid(&mut self) -> String {
+        let digits = u128::from_le_bytes(self.array());
+        let digits = if self.byte() & 1 == 0 { format!("{digits:032x}") } else { format!("{digits:032X}") };
+        [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    }
+
     fn key(&mut self, index: usize) -> String {
         // Names of branches are what is hard to tell from keys.
         let names = ["string", "int", "map", "null", "a.b.R1", "k"];
@@ -168,6 +174,10 @@ pub fn write_value(schema: &Schema, id: NodeId, entropy: &mut Entropy<'_>, depth
     match &node.kind {
         Kind::Null => (),
         Kind::Boolean => out.push(entropy.byte() & 1),
+        Kind::Int | Kind::Long if matches!(node.logical, Some(Logical::TimeMillis | Logical::TimeMicros)) => {
+            let is_fine = node.logical == Some(Logical::TimeMicros);
+            write_long(out, entropy.long().rem_euclid(if is_fine { 86_400_000_000 } else { 86_400_000 }));
+        }
         Kind::Int => write_long(out, entropy.long() >> 32),
         Kind::Long => write_long(out, entropy.long()),
         Kind::Float => out.extend(match entropy.below(8) {
@@ -191,6 +201,7 @@ pub fn write_value(schema: &Schema, id: NodeId, entropy: &mut Entropy<'_>, depth
             write_bytes(out, bytes);
         }
         Kind::Bytes => write_bytes(out, &entropy.array::<7>()[..]),
+        Kind::String if node.logical == Some(Logical::Uuid) => write_bytes(out, entropy.uuid().as_bytes()),
         Kind::String => write_bytes(out, entropy.text().as_bytes()),
         Kind::Fixed { size, .. } if matches!(node.logical, Some(Logical::Decimal { .. })) => {
             out.extend(&(entropy.long() >> 31).to_be_bytes()[8 - size..]);
