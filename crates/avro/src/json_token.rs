@@ -223,7 +223,7 @@ impl<'j> Cursor<'j> {
                     continue;
                 }
                 Some(b'}' | b']' | b',' | b':') => return self.fail("a value is expected"),
-                Some(_) => self.skip_word(),
+                Some(_) => self.skip_word()?,
                 None => return self.fail("the text ends within a value"),
             }
             if open == 0 {
@@ -232,11 +232,21 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    fn skip_word(&mut self) {
+    /// A number or a word, and nothing that sticks to it: whoever reads it later looks no farther than it goes.
+    fn skip_word(&mut self) -> Result<(), ValueError> {
         let ends =
             |byte: &u8| matches!(byte, b',' | b':' | b'}' | b']' | b'{' | b'[' | b'"' | b' ' | b'\n' | b'\r' | b'\t');
         let rest = &self.bytes()[self.position..];
-        self.position += rest.iter().position(ends).unwrap_or(rest.len());
+        let length = rest.iter().position(ends).unwrap_or(rest.len());
+        let is_whole = match &rest[..length] {
+            b"true" | b"false" | b"null" => true,
+            _ => self.clone().number()?.len() == length,
+        };
+        if !is_whole {
+            return self.fail("a value is expected");
+        }
+        self.position += length;
+        Ok(())
     }
 
     fn skip_string(&mut self) -> Result<(), ValueError> {

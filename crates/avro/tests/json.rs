@@ -294,3 +294,16 @@ fn the_zero_value_is_one_that_can_be_written() {
     assert_eq!(canonicalise(&schema, schema.root(), &zero).as_ref(), Ok(&zero));
     assert_eq!(write(&schema, &zero, JsonForm::Plain), format!(r#"{{"id":"{NIL}","at":null,"fine":[]}}"#));
 }
+
+#[test]
+fn members_in_another_order_are_json_too() {
+    let schema = schema(PERSON);
+    let of_age = |age: &str| {
+        read(&schema, &format!(r#"{{"emails":[],"gender":"Male","name":"a","age":{age}}}"#), JsonForm::Plain)
+    };
+    assert!(of_age("-1").is_ok() && of_age(" 7 ").is_ok());
+    for wrong in ["-1\u{7}", "-1abc", "1.", "01", "true7", "nul", "-"] {
+        let error = of_age(wrong).unwrap_err();
+        assert!(matches!(error.kind, NotJson | WrongType), "{wrong}: {error}");
+    }
+}
