@@ -378,8 +378,8 @@ fn read_ids(body: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         Id::Binary { base64 } => STANDARD.decode(base64).map_err(|_| refused("an id's base64 cannot be read")),
     });
     let ids: Vec<Vec<u8>> = decoded.collect::<Result<_, _>>()?;
-    if ids.iter().any(|id| id.is_empty() || id.len() > limits::KEY_BYTES) {
-        return Err(refused(format!("an id has 1 to {} bytes", limits::KEY_BYTES)));
+    if ids.iter().any(|id| id.is_empty() || id.len() > limits::RECORD_ID_BYTES) {
+        return Err(refused(format!("an id has 1 to {} bytes", limits::RECORD_ID_BYTES)));
     }
     Ok(ids)
 }

@@ -74,7 +74,7 @@ impl<'a> Request<'a> {
 
     /// A record's id.
     pub(crate) fn id(&self) -> Result<Cow<'a, [u8]>, Error> {
-        url::bounded(url::decode(self.item)?, "record's id", limits::KEY_BYTES)
+        url::bounded(url::decode(self.item)?, "record's id", limits::RECORD_ID_BYTES)
     }
 
     pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Error> {
