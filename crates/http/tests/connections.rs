@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::Write;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -110,22 +110,24 @@ fn every_accepted_socket_has_nodelay() {
     let mut clients: Vec<Client> = (0..5).map(|_| server.connect()).collect();
     let ours: Vec<_> = clients.iter().map(|client| client.stream.get_ref().local_addr().expect("connected")).collect();
     clients.iter_mut().for_each(|client| assert_eq!(client.ask("GET /healthz", b"").status, 200));
-    let mut found = 0;
-    for entry in std::fs::read_dir("/proc/self/fd").expect("Linux") {
-        let name = entry.expect("readable").file_name();
-        let Some(descriptor) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // SAFETY: only asks the kernel about the descriptor, which fails if it is gone or no socket.
-        let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
-        let socket = socket2::SockRef::from(&borrowed);
-        let peer = socket.peer_addr().ok().and_then(|peer| peer.as_socket());
-        if peer.is_some_and(|peer| ours.contains(&peer)) {
-            assert!(socket.tcp_nodelay().expect("a TCP socket"), "no TCP_NODELAY on an accepted socket");
-            found += 1;
-        }
-    }
-    assert_eq!(found, ours.len());
+    // Other tests open and close descriptors meanwhile, so that a look may come between.
+    let count = || accepted(&ours).into_iter().filter(|has_nodelay| *has_nodelay).count();
+    support::wait_until(|| count() == ours.len(), || format!("TCP_NODELAY, one a socket: {:?}", accepted(&ours)));
+}
+
+/// Whether each socket of this process whose peer is one of these has `TCP_NODELAY`.
+fn accepted(peers: &[SocketAddr]) -> Vec<bool> {
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux");
+    let numbers = descriptors.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers
+        .filter_map(|descriptor| {
+            // SAFETY: only asks the kernel about the descriptor, which fails if it is gone or no socket.
+            let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(descriptor) };
+            let socket = socket2::SockRef::from(&borrowed);
+            let peer = socket.peer_addr().ok()?.as_socket()?;
+            if peers.contains(&peer) { socket.tcp_nodelay().ok() } else { None }
+        })
+        .collect()
 }
 
 #[test]

@@ -52,6 +52,7 @@ fn a_type_is_made_changed_shown_and_deleted() {
     assert_eq!(client.ask("GET /schemas/person", b"").json(), shown, "nothing was changed");
     let short = client.ask("PUT /schemas/person\nprefer: return=minimal", b"{\"ttl_ms\": 6000}");
     assert_eq!((short.status, short.header("preference-applied")), (204, Some("return=minimal")));
+    server.asked();
     assert_eq!(client.ask("POST /schemas/person/sweep", b"").status, 202);
     assert_eq!(server.asked_one(), "sweep person");
     assert_eq!(client.ask("DELETE /schemas/person", b"").status, 204);
