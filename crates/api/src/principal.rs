@@ -10,14 +10,52 @@ pub enum Role {
     Admin,
     /// Deploy, replace and remove apps, and list them.
     Deploy,
-    /// Call handlers, send to them, use routes and read state of one service, or of every
-    /// service of an app (`service` is `None`), or of every app (`app` is `None` as well).
-    Call {
-        /// The app, or any.
-        app: Option<String>,
-        /// The service, or any of the app.
-        service: Option<String>,
-    },
+    /// Call handlers, send to them, use routes and read state.
+    Call(Scope),
+    /// Call queries and read state.
+    Read(Scope),
+}
+
+/// One service, or every service of an app, or every service of every app.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scope {
+    /// The app, or any.
+    pub app: Option<String>,
+    /// The service, or any of the app; any if the app is any.
+    pub service: Option<String>,
+}
+
+impl Scope {
+    /// Reads what stands behind `call:`: `*`, `<app>/*` or `<app>/<service>`.
+    fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            return Some(Self { app: None, service: None });
+        }
+        let (app, service) = text.split_once('/')?;
+        let is_name = millrace_base::Name::is_valid;
+        if !is_name(app) || !(service == "*" || is_name(service)) {
+            return None;
+        }
+        Some(Self { app: Some(app.to_owned()), service: (service != "*").then(|| service.to_owned()) })
+    }
+
+    fn holds(&self, app: &str, service: &str) -> bool {
+        self.reaches(app) && self.service.as_deref().is_none_or(|own| own == service)
+    }
+
+    /// Whether it holds any service of the app.
+    fn reaches(&self, app: &str) -> bool {
+        self.app.as_deref().is_none_or(|own| own == app)
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.app {
+            None => formatter.write_str("*"),
+            Some(app) => write!(formatter, "{app}/{}", self.service.as_deref().unwrap_or("*")),
+        }
+    }
 }
 
 /// A text that is not a role.
@@ -26,33 +64,31 @@ pub struct RoleError(pub String);
 
 impl fmt::Display for RoleError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?} is not a role: use admin, deploy, call:*, call:<app>/* or call:<app>/<service>", self.0)
+        write!(
+            formatter,
+            "{:?} is not a role: use admin, deploy, call:*, call:<app>/* or call:<app>/<service>, or read: in place of \
+             call: for queries alone; records of a type are the service records/<type>",
+            self.0
+        )
     }
 }
 
 impl std::error::Error for RoleError {}
 
 impl Role {
-    /// Reads `admin`, `deploy`, `call:*`, `call:<app>/*` or `call:<app>/<service>`.
+    /// Reads `admin`, `deploy`, `call:*`, `call:<app>/*` or `call:<app>/<service>`, and the same with `read:`.
     ///
     /// # Errors
     /// [`RoleError`] for any other text.
     pub fn parse(text: &str) -> Result<Self, RoleError> {
-        let refused = || RoleError(text.to_owned());
-        match text {
-            "admin" => return Ok(Role::Admin),
-            "deploy" => return Ok(Role::Deploy),
-            "call:*" => return Ok(Role::Call { app: None, service: None }),
-            _ => {}
-        }
-        let scope = text.strip_prefix("call:").ok_or_else(refused)?;
-        let (app, service) = scope.split_once('/').ok_or_else(refused)?;
-        let is_name = millrace_base::Name::is_valid;
-        if !is_name(app) || !(service == "*" || is_name(service)) {
-            return Err(refused());
-        }
-        let service = (service != "*").then(|| service.to_owned());
-        Ok(Role::Call { app: Some(app.to_owned()), service })
+        let role = match text.split_once(':') {
+            None if text == "admin" => Some(Role::Admin),
+            None if text == "deploy" => Some(Role::Deploy),
+            Some(("call", scope)) => Scope::parse(scope).map(Role::Call),
+            Some(("read", scope)) => Scope::parse(scope).map(Role::Read),
+            _ => None,
+        };
+        role.ok_or_else(|| RoleError(text.to_owned()))
     }
 }
 
@@ -61,10 +97,8 @@ impl fmt::Display for Role {
         match self {
             Role::Admin => formatter.write_str("admin"),
             Role::Deploy => formatter.write_str("deploy"),
-            Role::Call { app: None, .. } => formatter.write_str("call:*"),
-            Role::Call { app: Some(app), service } => {
-                write!(formatter, "call:{app}/{}", service.as_deref().unwrap_or("*"))
-            }
+            Role::Call(scope) => write!(formatter, "call:{scope}"),
+            Role::Read(scope) => write!(formatter, "read:{scope}"),
         }
     }
 }
@@ -78,6 +112,13 @@ pub enum Permission<'a> {
     Deploy,
     /// Calling `service` of `app`.
     Call {
+        /// The app's name.
+        app: &'a str,
+        /// The service's name.
+        service: &'a str,
+    },
+    /// Calling queries of `service` of `app`, and reading its state.
+    Read {
         /// The app's name.
         app: &'a str,
         /// The service's name.
@@ -104,12 +145,12 @@ impl Principal {
         Self { roles: None }
     }
 
-    /// Whether this principal may call any service of an app, known or not.
+    /// Whether this principal may read any service of an app, known or not.
     #[must_use]
-    pub fn may_call_something_of(&self, wanted: &str) -> bool {
+    pub fn may_read_something_of(&self, app: &str) -> bool {
         let reaches = |role: &Role| match role {
             Role::Admin => true,
-            Role::Call { app, .. } => app.as_deref().is_none_or(|app| app == wanted),
+            Role::Call(scope) | Role::Read(scope) => scope.reaches(app),
             Role::Deploy => false,
         };
         self.roles.as_ref().is_none_or(|roles| roles.iter().any(reaches))
@@ -123,10 +164,8 @@ impl Principal {
         };
         roles.iter().any(|role| match (role, permission) {
             (Role::Admin, _) | (Role::Deploy, Permission::Deploy) => true,
-            (Role::Call { app, service }, Permission::Call { app: wanted_app, service: wanted_service }) => {
-                app.as_deref().is_none_or(|app| app == wanted_app)
-                    && service.as_deref().is_none_or(|service| service == wanted_service)
-            }
+            (Role::Call(scope), Permission::Call { app, service })
+            | (Role::Call(scope) | Role::Read(scope), Permission::Read { app, service }) => scope.holds(app, service),
             _ => false,
         })
     }
@@ -138,10 +177,10 @@ mod tests {
 
     #[test]
     fn roles_read_back_as_written_and_others_are_refused() {
-        for text in ["admin", "deploy", "call:*", "call:bank/*", "call:bank/account"] {
+        for text in ["admin", "deploy", "call:*", "call:bank/*", "call:bank/account", "read:*", "read:bank/account"] {
             assert_eq!(Role::parse(text).map(|role| role.to_string()), Ok(text.to_owned()));
         }
-        for text in ["", "root", "call:", "call:bank", "call:*/account", "call:a/b/c", "call:/x"] {
+        for text in ["", "root", "call:", "call:bank", "call:*/account", "call:a/b/c", "call:/x", "read:", "admin:*"] {
             assert!(Role::parse(text).is_err(), "{text}");
         }
     }
@@ -154,9 +193,20 @@ mod tests {
         assert!(!principal.may(Permission::Call { app: "bank", service: "audit" }));
         assert!(!principal.may(Permission::Call { app: "shop", service: "account" }));
         assert!(!principal.may(Permission::Deploy));
-        assert!(principal.may_call_something_of("bank") && !principal.may_call_something_of("shop"));
+        assert!(principal.may(Permission::Read { app: "bank", service: "account" }));
+        assert!(principal.may_read_something_of("bank") && !principal.may_read_something_of("shop"));
         assert!(!principal.may(Permission::Admin));
         assert!(Principal::unrestricted().may(Permission::Admin));
         assert!(!Principal::with_roles(vec![]).may(Permission::Call { app: "a", service: "b" }));
+    }
+
+    #[test]
+    fn a_read_role_calls_nothing() {
+        let principal = Principal::with_roles(vec![Role::parse("read:bank/*").expect("a role")]);
+        assert!(principal.may(Permission::Read { app: "bank", service: "account" }));
+        assert!(!principal.may(Permission::Read { app: "shop", service: "account" }));
+        assert!(!principal.may(Permission::Call { app: "bank", service: "account" }));
+        assert!(!principal.may(Permission::Deploy) && !principal.may(Permission::Admin));
+        assert!(principal.may_read_something_of("bank") && !principal.may_read_something_of("shop"));
     }
 }

@@ -218,7 +218,7 @@ async fn operate<B: Backend>(
         _ => Otherwise::Refused,
     };
     let caller = auth::caller(local.keys.as_ref(), input.request.headers(), otherwise)?;
-    if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_call_something_of(RECORDS_APP) {
+    if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_read_something_of(RECORDS_APP) {
         return Err(auth::unauthorized(NO_KEY));
     }
     // Passed over, a misspelt parameter would do what nobody asked for. Routes have their own,

@@ -257,10 +257,14 @@ impl Access {
     pub fn description(self) -> &'static str {
         match self {
             Access::Public => "Needs no API key.",
-            Access::Call => "Needs the role call:<app>/<service>, call:<app>/*, call:* or admin.",
+            Access::Call => {
+                "Needs the role call:<app>/<service>, call:<app>/*, call:* or admin; queries and state need no more than read: in place of call:."
+            }
             Access::Deploy => "Needs the role deploy or admin.",
             Access::Admin => "Needs the role admin.",
-            Access::Records => "Needs the role call:records/<type>, call:records/*, call:* or admin.",
+            Access::Records => {
+                "Needs the role call:records/<type>, call:records/*, call:* or admin; reading needs no more than read: in place of call:."
+            }
             Access::AnyKey => "Needs an API key, whatever its roles.",
         }
     }

@@ -13,7 +13,7 @@ use millrace_api::{
     StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
-use millrace_func::{HandlerId, Program};
+use millrace_func::{HandlerId, HandlerKind, Program};
 use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Shard, Token, World};
 
 use crate::apps::app_from_files;
@@ -142,23 +142,36 @@ pub(crate) fn start(core: &mut Core, job: Job, now_ns: u64) -> Result<Result<Rep
 }
 
 /// Finds the handler a request names, checks that the principal may call it, and makes the call.
-fn invoke(core: &mut Core, principal: &Principal, request: &CallRequest<'_>) -> Result<(ShardId, Invoke), Error> {
+fn invoke(
+    core: &mut Core,
+    principal: &Principal,
+    request: &CallRequest<'_>,
+    is_sent: bool,
+) -> Result<(ShardId, Invoke), Error> {
     refuse_records(request.app)?;
     let catalog = &core.programs.catalog;
     let (program, service) = catalog.service(request.app, request.service)?;
-    authorise(core, principal, program, request.service)?;
-    let (handler, _) = core.programs.catalog.handler(program, service, request.handler)?;
+    // Who may not even read is not told what handlers there are.
+    authorise(principal, (app_of(core, program), request.service), true)?;
+    let (handler, kind) = core.programs.catalog.handler(program, service, request.handler)?;
+    authorise(principal, (app_of(core, program), request.service), kind == HandlerKind::Query && !is_sent)?;
     let info = info(core, request.idempotency_key)?;
     let shard = shard_of_key(request.key, core.shared.shard_count);
     Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
 }
 
-fn authorise(core: &Core, principal: &Principal, program: Program, service: &str) -> Result<(), Error> {
-    let app = core.programs.catalog.program(program).map_or("", |loaded| loaded.app.as_str());
-    if principal.may(Permission::Call { app, service }) {
+fn app_of(core: &Core, program: Program) -> &str {
+    core.programs.catalog.program(program).map_or("", |loaded| loaded.app.as_str())
+}
+
+/// Refuses who may not call, or only read where that is all that is asked.
+pub(crate) fn authorise(principal: &Principal, (app, service): (&str, &str), is_read: bool) -> Result<(), Error> {
+    let (permission, role) =
+        if is_read { (Permission::Read { app, service }, "read") } else { (Permission::Call { app, service }, "call") };
+    if principal.may(permission) {
         return Ok(());
     }
-    Err(Error::new(ErrorCode::Forbidden, format!("this needs the role call:{app}/{service}")))
+    Err(Error::new(ErrorCode::Forbidden, format!("this needs the role {role}:{app}/{service}")))
 }
 
 fn allow(principal: &Principal, permission: Permission<'_>, role: &str) -> Result<(), Error> {
@@ -194,7 +207,7 @@ impl Backend for CoreHandle {
         let (watch, started) = {
             let mut core = self.core.borrow_mut();
             let began_ns = core.enter();
-            let (shard, invoke) = invoke(&mut core, principal, &request)?;
+            let (shard, invoke) = invoke(&mut core, principal, &request, false)?;
             let watch = CallWatch { metric: core.programs.handler_metric(invoke.handler), began_ns };
             (watch, start(&mut core, Job::Invoke(shard, invoke), began_ns))
         };
@@ -220,7 +233,7 @@ impl Backend for CoreHandle {
         let started = {
             let mut core = self.core.borrow_mut();
             let now_ns = core.enter();
-            let (shard, invoke) = invoke(&mut core, principal, &request.call)?;
+            let (shard, invoke) = invoke(&mut core, principal, &request.call, true)?;
             start(&mut core, Job::Send { shard, invoke, delay_ms: request.delay_ms }, now_ns)
         };
         match self.finish(started).await? {
@@ -280,7 +293,7 @@ impl Backend for CoreHandle {
             let began_ns = core.enter();
             refuse_records(request.app.as_deref())?;
             let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
-            authorise(&core, principal, program, &request.service)?;
+            authorise(principal, (app_of(&core, program), &request.service), false)?;
             let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
             let watch = CallWatch { metric: core.programs.route_metric(route.id), began_ns };
             let shown = core.shared.options.prints_calls.then(|| format!("{} {}", request.method, request.path));
@@ -310,7 +323,7 @@ impl Backend for CoreHandle {
             let core = self.core.borrow();
             refuse_records(request.app)?;
             let (program, service) = core.programs.catalog.service(request.app, request.service)?;
-            authorise(&core, principal, program, request.service)?;
+            authorise(principal, (app_of(&core, program), request.service), true)?;
             let id = HandlerId { program, service, handler: 0 };
             let entity = core.programs.catalog.entity(id, request.key);
             let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
@@ -389,7 +402,7 @@ impl Backend for CoreHandle {
     }
 
     async fn has_records(&self, principal: &Principal, type_name: &str) -> Result<bool, Error> {
-        if !principal.may(Permission::Call { app: RECORDS_APP, service: type_name }) {
+        if !principal.may(Permission::Read { app: RECORDS_APP, service: type_name }) {
             allow(principal, Permission::Deploy, "deploy")?;
         }
         records::are_there(self, type_name).await

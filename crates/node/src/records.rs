@@ -10,13 +10,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_api::{AppFile, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, SystemApp};
+use millrace_api::{
+    AppFile, Permission, Principal, RECORDS_APP, RecordOperation, RecordReply, RecordRequest, SystemApp,
+};
 use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
 use millrace_func::{App, Base64Alphabet, HandlerId, base64_encode, is_type_name};
 use millrace_shard::{Invoke, Reply, Token};
 
 use crate::apps::{app_from_files, version_of};
-use crate::backend::{CoreHandle, info, start, unexpected};
+use crate::backend::{CoreHandle, authorise, info, start, unexpected};
 use crate::core::{Core, Job, Shared};
 use crate::deploy;
 
@@ -76,9 +78,8 @@ pub(crate) fn find<'a>(
     request: &RecordRequest<'a>,
 ) -> Result<Operation<'a>, Error> {
     let type_name = request.type_name;
-    if !principal.may(Permission::Call { app: RECORDS_APP, service: type_name }) {
-        return Err(Error::new(ErrorCode::Forbidden, format!("this needs the role call:{RECORDS_APP}/{type_name}")));
-    }
+    let is_read = !matches!(request.operation, RecordOperation::Write(_));
+    authorise(principal, (RECORDS_APP, type_name), is_read)?;
     if !is_type_name(type_name) {
         return Err(unknown_type(type_name));
     }
@@ -144,7 +145,7 @@ fn current(shared: &Shared, app: &str) -> Result<SystemApp, Error> {
 
 /// What `Backend::system_app` gives.
 pub(crate) fn system_app(shared: &Shared, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
-    if !principal.may_call_something_of(app) && !principal.may(Permission::Deploy) {
+    if !principal.may_read_something_of(app) && !principal.may(Permission::Deploy) {
         return Err(Error::new(ErrorCode::Forbidden, format!("this needs the role deploy or call:{app}/*")));
     }
     current(shared, app)

@@ -359,6 +359,12 @@ fn it_is_no_users_app() {
             |type_name| RecordRequest { type_name, id: Some(b"7"), operation: put("1"), idempotency_key: None };
         assert!(node.record(&mine, request("note")).await.is_ok());
         assert_eq!(code(node.record(&mine, request("metrics")).await), ErrorCode::Forbidden);
+        let reader = with_role("read:records/note");
+        let read = |type_name| RecordRequest { type_name, id: Some(b"7"), operation: GET, idempotency_key: None };
+        assert!(node.record(&reader, read("note")).await.is_ok());
+        assert_eq!(code(node.record(&reader, request("note")).await), ErrorCode::Forbidden);
+        assert_eq!(code(node.record(&reader, read("metrics")).await), ErrorCode::Forbidden);
+        assert!(node.system_app(&reader, "records").await.is_ok());
         for hidden in ["note--shard", "nothing", "a b", ""] {
             assert_eq!(code(node.record(&all, request(hidden)).await), ErrorCode::UnknownType, "{hidden}");
         }
