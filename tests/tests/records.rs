@@ -118,6 +118,34 @@ fn binary_and_json_are_two_forms_of_one_record() {
 }
 
 #[test]
+fn bytes_are_read_with_the_schema_that_the_request_names() {
+    let server = server();
+    let pair = |first: &str, second: &str| {
+        let field = |name: &str| json!({ "name": name, "type": "long", "default": 0 });
+        json!({ "schema": fields(&json!([field(first), field(second)])) })
+    };
+    let binary = "Content-Type: avro/binary";
+    put_type(&server, "pair", &pair("a", "b"));
+    assert_eq!(server.request("PUT", "/records/pair/1", &[binary], b"\x02\x04").status, 201);
+    let read = server.request("GET", "/records/pair/1", &["Accept: avro/binary"], b"");
+    let named = format!("Millrace-Schema-Id: {}", read.header("millrace-schema-id").expect("an id"));
+    put_type(&server, "pair", &pair("b", "a"));
+    let put = |headers: &[&str], body: &[u8]| server.request("PUT", "/records/pair/1", headers, body);
+    assert_eq!(put(&[binary, &named], &read.body).status, 200);
+    assert_eq!(server.get("/records/pair/1"), json!({ "a": 1, "b": 2 }), "what was read is put back");
+    assert_eq!(put(&[binary], &read.body).status, 200);
+    assert_eq!(server.get("/records/pair/1"), json!({ "a": 2, "b": 1 }), "without it, the current schema counts");
+    put_type(&server, "other", &json!({ "schema": item_schema() }));
+    let other = server.get("/schemas/other")["schema_id"].clone();
+    for id in [other, json!(0), json!(4_000_000_000_u32)] {
+        assert_problem(&put(&[binary, &format!("Millrace-Schema-Id: {id}")], &read.body), 404, "unknown-schema");
+    }
+    assert_problem(&put(&[binary, "Millrace-Schema-Id: latest"], &read.body), 400, "bad-request");
+    assert_problem(&put(&["Content-Type: application/json", &named], b"{}"), 400, "bad-request");
+    assert_eq!(server.get("/records/pair/1"), json!({ "a": 2, "b": 1 }), "what is refused changes nothing");
+}
+
+#[test]
 fn every_mistake_has_an_error_of_its_own_and_changes_nothing() {
     let server = server();
     put_type(&server, "item", &json!({ "schema": item_schema() }));

@@ -367,6 +367,30 @@ fn a_type_is_put_with_a_short_answer_or_only_tried() {
 }
 
 #[test]
+fn a_logical_type_does_not_become_another_one() {
+    let server = server();
+    let of = |logical: &str| record(&format!(r#"{{"name":"at","type":{{"type":"long","logicalType":"{logical}"}}}}"#));
+    let put = |schema: &str| server.request("PUT", "/schemas/t", &[], schema.as_bytes());
+    assert_eq!(put(&of("timestamp-millis")).status, 201);
+    let refused = put(&of("timestamp-micros"));
+    assert_problem(&refused, 409, "incompatible-schema");
+    assert_eq!(
+        refused.json()["detail"],
+        "the schema is not BACKWARD compatible with subject \"t\": the new schema cannot read version 1: .at: the \
+         writer's long (timestamp-millis) cannot be read as long (timestamp-micros): its values would mean something \
+         else",
+    );
+    assert_eq!(put(&of("of-our-own")).status, 200, "it may be dropped");
+    let refused = put(&record(r#"{"name":"age","type":"int"}"#));
+    // As docs/errors/incompatible-schema.md shows it.
+    assert_eq!(
+        refused.json()["detail"],
+        "the schema is not BACKWARD compatible with subject \"t\": the new schema cannot read version 2: .age: the \
+         writer has no such field, and the reader no default for it",
+    );
+}
+
+#[test]
 fn a_subject_is_deleted_softly_first_and_a_type_by_its_own_url() {
     let server = server();
     let none = Value::Null;

@@ -128,6 +128,13 @@ pub enum RecordChange<'a> {
         /// Values of `$name` in paths: a JSON object, or empty.
         parameters: &'a str,
     },
+    /// As [`RecordChange::Put`] in Avro's binary encoding, with the schema of any version of the type.
+    PutWritten {
+        /// The registry's id of the schema that `value` is written with.
+        schema_id: u32,
+        /// The value.
+        value: &'a [u8],
+    },
 }
 
 /// One step of a patch.
@@ -368,6 +375,11 @@ mod tests {
             assert_eq!(get.to_bytes(), encode(&get, 0));
         }
         assert_eq!(&bytes[..], b"\x01\x03\x03\x01\x05\x02.n\x01\x011\0\x01\x01\x07\x01\x01\xac\x02\x01\0");
+        let change = RecordChange::PutWritten { schema_id: 300, value: b"ab" };
+        let operation = RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
+        let bytes = operation.to_bytes();
+        assert_eq!(&bytes[..], b"\x01\x03\x04\xac\x02\x02ab\0\0\0");
+        assert_eq!(RecordOperation::from_bytes(&bytes), Ok(operation));
         let reply =
             RecordReply { tag: Some(300), matched: 2, body: Bytes::from_static(b"{}"), ..RecordReply::default() };
         assert_eq!(&reply.to_bytes()[..], b"\x01\x01\xac\x02\x02\0\0\0{}");

@@ -1,6 +1,6 @@
 //! Logical types: which of them a schema's object names.
 
-use crate::schema::{Kind, Logical};
+use crate::schema::{Kind, Logical, Node};
 use serde_json::{Map, Value};
 
 /// Digits a decimal may have. Turning bytes into digits takes time by the square of their number.
@@ -25,6 +25,37 @@ pub(crate) fn of(kind: &Kind, object: &Map<String, Value>) -> Result<Option<Logi
         (Kind::Fixed { size: 12, .. }, "duration") => Logical::Duration,
         _ => return Ok(None),
     }))
+}
+
+/// Its name in the specification.
+pub(crate) fn name(logical: Logical) -> &'static str {
+    match logical {
+        Logical::Decimal { .. } => "decimal",
+        Logical::Uuid => "uuid",
+        Logical::Date => "date",
+        Logical::TimeMillis => "time-millis",
+        Logical::TimeMicros => "time-micros",
+        Logical::TimestampMillis => "timestamp-millis",
+        Logical::TimestampMicros => "timestamp-micros",
+        Logical::TimestampNanos => "timestamp-nanos",
+        Logical::LocalTimestampMillis => "local-timestamp-millis",
+        Logical::LocalTimestampMicros => "local-timestamp-micros",
+        Logical::LocalTimestampNanos => "local-timestamp-nanos",
+        Logical::Duration => "duration",
+    }
+}
+
+/// Whether what is written as one type may be read as the other, which the types below allow: a value
+/// never silently comes to mean something else. A logical type may be added or dropped, not replaced
+/// by another one; between text and bytes, where the promotion changes what is written and not only how
+/// it is shown, it stays out of it. A UUID is text either way. Decimals are compared elsewhere.
+pub(crate) fn keeps_meaning(writer: &Node, reader: &Node) -> bool {
+    let is_recoded = matches!((&writer.kind, &reader.kind), (Kind::String, Kind::Bytes) | (Kind::Bytes, Kind::String));
+    match (writer.logical, reader.logical) {
+        (Some(old), Some(new)) => std::mem::discriminant(&old) == std::mem::discriminant(&new),
+        (Some(one), None) | (None, Some(one)) => !is_recoded || one == Logical::Uuid,
+        (None, None) => true,
+    }
 }
 
 fn decimal(kind: &Kind, object: &Map<String, Value>) -> Result<Option<Logical>, String> {

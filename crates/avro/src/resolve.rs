@@ -7,7 +7,9 @@
 //! in a reader's union, the branch of the writer's own type is taken before one it is promoted to (as in
 //! the Java implementation; the text says "the first"); named types match by full name, by an
 //! alias, or else by the name without namespace; decimals match only with the same scale and no
-//! smaller precision, because a value would silently become another one.
+//! smaller precision, because a value would silently become another one; for the same reason no logical
+//! type is read as another one (a number of milliseconds is none of microseconds), nor text as the bytes
+//! of a decimal or the other way round. Adding a logical type to a type, or dropping it, is allowed.
 
 use crate::binary::{Reader, TOO_DEEP, write_bytes, write_length};
 use crate::canonical::{Budget, check_depth, finish_items};

@@ -1,9 +1,10 @@
 //! The plans of a resolution, and how two schemas lead to them.
 
+use crate::logical;
 use crate::parse::branch_name;
 use crate::path::{push_field, push_key};
 use crate::resolve::Incompatibility;
-use crate::schema::{Field, FullName, Kind, Logical, NodeId, Schema};
+use crate::schema::{Field, FullName, Kind, Logical, Node, NodeId, Schema};
 use millrace_base::limits;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -228,6 +229,14 @@ impl Builder<'_> {
                 None => self.fail(plan, self.no_branch(old)),
             },
             _ => match self.matches(old, new) {
+                Some(_) if !logical::keeps_meaning(writer.node(old), reader.node(new)) => {
+                    let message = format!(
+                        "the writer's {} cannot be read as {}: its values would mean something else",
+                        full_name(writer.node(old)),
+                        full_name(reader.node(new)),
+                    );
+                    self.fail(plan, message)
+                }
                 Some(_) => self.compare_matching(plan, old, new),
                 None => self.fail(plan, self.mismatch(old, new)),
             },
@@ -442,6 +451,18 @@ impl Builder<'_> {
             }
             _ => true,
         }
+    }
+}
+
+/// `long`, or `long (timestamp-millis)`; what is only `fixed` here has a name of its own, which says less.
+fn full_name(node: &Node) -> String {
+    let kind = match &node.kind {
+        Kind::Fixed { .. } => "fixed",
+        kind => branch_name(kind),
+    };
+    match node.logical {
+        Some(logical) => format!("{kind} ({})", logical::name(logical)),
+        None => kind.to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@ use millrace_api::{PathOperation, PathOperationKind, RecordChange};
 use millrace_avpath::{Budget, Change, EvaluationError, UpdateError};
 use millrace_base::{Error, ErrorCode, limits};
 
-use crate::program::RecordType;
+use crate::program::{RecordProgram, RecordType};
 use crate::turn::Shared;
 use crate::values::{self, Parameters};
 
@@ -25,7 +25,7 @@ pub(crate) fn unknown_record() -> Error {
 
 /// Makes the new value. `base` is the value to change: the stored one or, on touch, the defaults.
 pub(crate) fn change<'a>(
-    shared: &Shared,
+    (shared, program): (&Shared, &RecordProgram),
     of: &RecordType,
     base: Option<&'a [u8]>,
     is_stored: bool,
@@ -36,6 +36,10 @@ pub(crate) fn change<'a>(
         RecordChange::Delete => Err(unknown_record()),
         RecordChange::Put { form, value } => {
             let value = values::read_node(&of.schema, of.schema.root(), *form, value)?;
+            Ok(Changed { after: Some(Cow::Owned(value)), matched: 1 })
+        }
+        RecordChange::PutWritten { schema_id, value } => {
+            let value = program.value_written_with(of, *schema_id, value)?;
             Ok(Changed { after: Some(Cow::Owned(value)), matched: 1 })
         }
         RecordChange::PutField { field, form, value } => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use millrace_api::{AppFile, HandlerKind, READ_HANDLER, WRITE_HANDLER};
+use millrace_api::{AppFile, Form, HandlerKind, READ_HANDLER, WRITE_HANDLER};
 use millrace_avpath::Path;
 use millrace_avro::{Resolution, Schema};
 use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
@@ -352,6 +352,28 @@ impl RecordProgram {
         let mut value = Vec::with_capacity(stored.value.len() + 16);
         resolution.apply(stored.value, &mut value).map_err(|error| explain(error.to_string()))?;
         Ok(value)
+    }
+
+    /// The value in the type's present schema of what a caller wrote with the schema of any version of it.
+    ///
+    /// # Errors
+    /// `unknown-schema` for the schema of no version of the type; `wrong-type` for what is no value of it,
+    /// or one that the present schema cannot read.
+    pub(crate) fn value_written_with(&self, of: &RecordType, id: u32, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        let known = self.registry.record_type(of.name.as_str())?;
+        if !known.versions().any(|version| version.schema.id() == id) {
+            let message = format!("no version of the type {:?} has schema {id}", of.name.as_str());
+            return Err(Error::new(ErrorCode::UnknownSchema, message));
+        }
+        let writer = self.schema(id)?;
+        let value = values::read_node(&writer, writer.root(), Form::Binary, bytes)?;
+        if id == of.schema_id {
+            return Ok(value);
+        }
+        self.resolved_value(
+            of,
+            &Stored { schema_id: id, expires_ms: None, is_said: false, timer_ms: None, value: &value },
+        )
     }
 
     fn version_text(&self, of: &RecordType, id: u32) -> String {

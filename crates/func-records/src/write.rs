@@ -48,11 +48,11 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
         None => of.touched_value().filter(|_| live.is_none()),
     };
     check_condition(&write.condition, base.map(|value| of.tag(value)), live.is_some())?;
-    let Changed { after, matched } = change(turn.shared, of, base, live.is_some(), &write.change)?;
+    let Changed { after, matched } = change((turn.shared, &program), of, base, live.is_some(), &write.change)?;
     let expiry = expiry(of, &write, live.as_ref(), now)?;
     let mut reply = RecordReply { matched, ..RecordReply::default() };
     if let Some(after) = &after {
-        let is_put = matches!(write.change, RecordChange::Put { .. });
+        let is_put = matches!(write.change, RecordChange::Put { .. } | RecordChange::PutWritten { .. });
         let is_untouched = live.is_none() && !is_put && write.ttl.is_none() && base == Some(after);
         let is_same = live.is_some_and(|live| {
             before.as_deref() == Some(after) && Expiry { at_ms: live.expires_ms, is_said: live.is_said } == expiry
@@ -88,7 +88,8 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
 
 /// Whether it does not matter what the record was.
 fn needs_no_value(write: &RecordWrite<'_>) -> bool {
-    let is_blind = matches!(write.change, RecordChange::Put { .. } | RecordChange::Delete);
+    let is_blind =
+        matches!(write.change, RecordChange::Put { .. } | RecordChange::PutWritten { .. } | RecordChange::Delete);
     let asks_for_tags =
         matches!(&write.condition, Condition::Match(tags) | Condition::NoneMatch(tags) if !tags.is_empty());
     is_blind && !asks_for_tags

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{World, person, put};
-use millrace_api::{Form, RecordOperation, RecordQuery, RecordWrite};
+use millrace_api::{Form, RecordChange, RecordOperation, RecordQuery, RecordWrite};
 use millrace_base::ErrorCode;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -87,6 +87,67 @@ fn what_cannot_be_read_says_so_and_can_be_read_again_later() {
     world.check_rows("t");
     let (ids, _) = world.ids(&RecordQuery { predicate: ".age == 5", ..RecordQuery::default() }).expect("finds");
     assert_eq!(ids, ["old"]);
+}
+
+/// Two numbers that only their order tells apart in binary.
+fn pair(first: &str, second: &str) -> Value {
+    let field = |name: &str| json!({ "name": name, "type": "long", "default": 0 });
+    json!({ "type": "record", "name": "Pair", "fields": [field(first), field(second)] })
+}
+
+#[test]
+fn bytes_are_read_with_the_schema_that_they_are_said_to_be_written_with() {
+    let mut world = World::with("t", json!({ "schema": pair("a", "b") }));
+    let old_bytes = b"\x02\x04";
+    let put = |world: &mut World, schema_id, value: &[u8]| {
+        let change = RecordChange::PutWritten { schema_id, value };
+        world.write("1", RecordWrite { change, answer: Some(Form::Json), ..RecordWrite::default() }).map(common::text)
+    };
+    let old = world.run(
+        "t",
+        b"0",
+        &RecordOperation::Write(RecordWrite { change: common::put("{}"), ..RecordWrite::default() }),
+    );
+    let old = old.expect("puts").schema_id.expect("a schema");
+    assert_eq!(put(&mut world, old, old_bytes).as_deref(), Ok(r#"{"a":1,"b":2}"#));
+    world.put_type("t", json!({ "schema": pair("b", "a") }));
+    let reply = world.put("0", r#"{"a":7}"#).expect("puts");
+    let new = reply.schema_id.expect("a schema");
+    assert_ne!(old, new);
+    assert_eq!(put(&mut world, old, old_bytes).as_deref(), Ok(r#"{"b":2,"a":1}"#));
+    assert_eq!(world.get("1").as_deref(), Ok(r#"{"b":2,"a":1}"#), "and it is stored so");
+    assert_eq!(put(&mut world, new, old_bytes).as_deref(), Ok(r#"{"b":1,"a":2}"#));
+    for (id, bytes, code) in [
+        (new + 1, &b"\x02\x04"[..], ErrorCode::UnknownSchema),
+        (0, b"\x02\x04", ErrorCode::UnknownSchema),
+        (old, b"\x02", ErrorCode::WrongType),
+        (old, b"\x02\x04\x06", ErrorCode::WrongType),
+    ] {
+        assert_eq!(put(&mut world, id, bytes).expect_err("refused").code, code, "{id} {bytes:?}");
+    }
+    assert_eq!(world.get("1").as_deref(), Ok(r#"{"b":1,"a":2}"#), "what is refused changes nothing");
+}
+
+#[test]
+fn records_of_another_logical_type_say_so_instead_of_meaning_something_else() {
+    let at = |logical: &str| {
+        json!({ "type": "record", "name": "T", "fields": [
+        { "name": "at", "type": { "type": "long", "logicalType": logical }, "default": 0 }] })
+    };
+    let mut world = World::with("t", json!({ "schema": at("timestamp-millis"), "compatibility": "NONE" }));
+    world.put("1", r#"{"at":"2026-01-02T03:04:05.000Z"}"#).expect("puts");
+    world.put("2", "{}").expect("puts");
+    // Versions that only a rule which is no more, or none, let be.
+    world.put_type("t", json!({ "schema": at("timestamp-micros") }));
+    let error = world.get("1").expect_err("microseconds");
+    assert_eq!(error.code, ErrorCode::WrongType);
+    for part in ["version 1 ", "version 2 ", ".at: ", "long (timestamp-millis)", "long (timestamp-micros)"] {
+        assert!(error.message.contains(part), "{part}: {error}");
+    }
+    world.put("2", r#"{"at":"2026-01-02T03:04:05.000006Z"}"#).expect("it may be put anew");
+    assert!(world.get("2").expect("reads").contains("05.000006Z"));
+    world.put_type("t", json!({ "schema": at("timestamp-millis") }));
+    assert_eq!(world.get("1").as_deref(), Ok(r#"{"at":"2026-01-02T03:04:05.000Z"}"#), "it is still there");
 }
 
 #[test]

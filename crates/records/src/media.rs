@@ -4,6 +4,9 @@ use http::{HeaderMap, HeaderValue, header};
 use millrace_api::Form;
 use millrace_base::{Error, ErrorCode};
 
+use crate::request::SCHEMA_ID;
+use crate::url::refused;
+
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) const AVRO_JSON: HeaderValue = HeaderValue::from_static("application/avro+json");
 pub(crate) const BINARY: HeaderValue = HeaderValue::from_static("avro/binary");
@@ -45,6 +48,28 @@ pub(crate) fn of_body(headers: &HeaderMap) -> Result<Form, Error> {
                 format!("{shown:?} is not taken here: send application/json, application/avro+json or avro/binary");
             Err(Error::new(ErrorCode::UnsupportedMediaType, message))
         }
+    }
+}
+
+/// The registry's id of the schema that a request says its body is written with.
+///
+/// # Errors
+/// `bad-request`, also for a body that names its fields: it is read by them, whatever a header says.
+pub(crate) fn written_with(headers: &HeaderMap, form: Form) -> Result<Option<u32>, Error> {
+    let mut values = headers.get_all(&SCHEMA_ID).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if form != Form::Binary {
+        return Err(refused(
+            "Millrace-Schema-Id says what avro/binary is written with; this body is none: leave it out",
+        ));
+    }
+    // Digits alone: `parse` takes a sign too.
+    let id = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    match (id.and_then(|text| text.parse().ok()), values.next()) {
+        (Some(id), None) => Ok(Some(id)),
+        _ => Err(refused("Millrace-Schema-Id is the id of one schema, a whole number")),
     }
 }
 
@@ -184,6 +209,23 @@ mod tests {
             ["application/vnd.schemaregistry.v1+json", "application/vnd.schemaregistry+json;q=1", "Application/JSON"]
         {
             assert_eq!(registry_body(&with(header::CONTENT_TYPE, known)), Ok(()), "{known}");
+        }
+    }
+
+    #[test]
+    fn only_binary_is_written_with_a_schema() {
+        assert_eq!(written_with(&HeaderMap::new(), Form::Binary), Ok(None));
+        assert_eq!(written_with(&HeaderMap::new(), Form::Json), Ok(None));
+        assert_eq!(written_with(&with(SCHEMA_ID.clone(), "4294967295"), Form::Binary), Ok(Some(u32::MAX)));
+        for bad in ["", "+1", "-1", "4294967296", "1, 2", "latest"] {
+            let error = written_with(&with(SCHEMA_ID.clone(), bad), Form::Binary).expect_err(bad);
+            assert_eq!(error.code, ErrorCode::BadRequest);
+        }
+        let mut twice = with(SCHEMA_ID.clone(), "1");
+        twice.append(SCHEMA_ID.clone(), HeaderValue::from_static("1"));
+        assert!(written_with(&twice, Form::Binary).is_err());
+        for form in [Form::Json, Form::AvroJson] {
+            assert!(written_with(&with(SCHEMA_ID.clone(), "1"), form).is_err());
         }
     }
 

@@ -148,7 +148,10 @@ impl Records {
     ) -> Result<Reply, Error> {
         let form = media::of_body(&request.headers)?;
         let wanted = Wanted::read(&request, true)?;
-        let change = RecordChange::Put { form, value: &request.body };
+        let change = match media::written_with(&request.headers, form)? {
+            Some(schema_id) => RecordChange::PutWritten { schema_id, value: &request.body },
+            None => RecordChange::Put { form, value: &request.body },
+        };
         let reply = write(backend, who, &request, change, &wanted).await?;
         let status = if reply.created { StatusCode::CREATED } else { StatusCode::OK };
         Ok(self.written(request.headers, status, reply, wanted.answer))

@@ -204,7 +204,7 @@ pub fn write_value(schema: &Schema, id: NodeId, entropy: &mut Entropy<'_>, depth
         Kind::String if node.logical == Some(Logical::Uuid) => write_bytes(out, entropy.uuid().as_bytes()),
         Kind::String => write_bytes(out, entropy.text().as_bytes()),
         Kind::Fixed { size, .. } if matches!(node.logical, Some(Logical::Decimal { .. })) => {
-            out.extend(&(entropy.long() >> 31).to_be_bytes()[8 - size..]);
+            out.extend(&i128::from(entropy.long() >> 31).to_be_bytes()[16 - size..]);
         }
         Kind::Fixed { size, .. } => out.extend((0..*size).map(|_| entropy.byte())),
         Kind::Enum { symbols, .. } => write_length(out, entropy.below(symbols.len())),
