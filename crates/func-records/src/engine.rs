@@ -206,6 +206,13 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         self.program(program).map_or_else(Vec::new, |program| program.sweeps())
     }
 
+    fn drops(&self, program: Program, service: &str, handler: &str) -> bool {
+        if program.0 < OWN {
+            return self.inner.drops(program, service, handler);
+        }
+        self.program(program).is_some_and(|program| program.drops(service, handler))
+    }
+
     fn unload(&self, program: Program) {
         let Some(index) = program.0.checked_sub(OWN) else {
             return self.inner.unload(program);
