@@ -122,10 +122,10 @@ pub(crate) struct RecordProgram {
     pub types: Vec<RecordType>,
     pub services: Vec<Service>,
     places: Vec<Place>,
-    /// The wrapped engine's program of the triggers, if there are any.
+    /// The wrapped engine's program of the triggers, if there are any. Programs with the same triggers share it.
     pub inner: Option<Program>,
     /// Its sources.
-    pub triggers_app: Option<App>,
+    pub triggers_app: Option<Rc<App>>,
     /// How long a transaction of the version before may still run.
     pub wait_ms: u64,
     /// Loaded at the start: no transaction of another version has begun since.
@@ -260,7 +260,7 @@ impl RecordProgram {
     }
 
     /// The triggers have been loaded.
-    pub(crate) fn set_inner(&mut self, inner: Program, services: &[Service], app: App) {
+    pub(crate) fn set_inner(&mut self, inner: Program, services: &[Service], app: Rc<App>) {
         for (place, service) in self.places.iter_mut().zip(&self.services) {
             if let Place::Triggers { inner_service } = place
                 && let Some(index) = services.iter().position(|known| known.name == service.name)

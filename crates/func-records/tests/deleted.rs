@@ -120,3 +120,32 @@ fn a_record_that_cannot_be_taken_away_holds_up_no_sweep() {
     assert_eq!(world.shard_fields("t", b'b').len(), 3, "the index is complete in all shards");
     assert!(!records(&world).contains(&"small".to_owned()));
 }
+
+#[test]
+fn triggers_are_loaded_once_for_all_programs_that_have_the_same() {
+    let trigger = |source: &str| json!([{ "name": "any", "path": ".", "when": "after", "source": source }]);
+    let mut world = World::with("t", json!({ "schema": person(), "triggers": trigger("count") }));
+    let loads = |world: &World| *world.engine.inner().loads.borrow();
+    let (first, loaded) = (world.program, loads(&world));
+    let inner = world.engine.inner_program(first).expect("triggers");
+    world.switch("t", json!({ "ttl_ms": 1_000_000 })).expect("loads");
+    world
+        .switch("other", json!({ "schema": person(), "indexes": [{ "name": "by_age", "path": ".age" }] }))
+        .expect("loads");
+    assert_eq!((loads(&world), world.engine.inner_program(world.program)), (loaded, Some(inner)));
+    world.engine.unload(first);
+    assert!(world.engine.inner().unloaded.borrow().is_empty(), "others use it");
+    world.put("1", r#"{"age":1}"#).expect("puts");
+    world.settle(10);
+    assert_eq!(world.engine.inner().runs.borrow().len(), 1);
+    world.switch("t", json!({ "triggers": trigger("send") })).expect("loads");
+    assert_eq!(loads(&world), loaded + 1);
+    assert_ne!(world.engine.inner_program(world.program), Some(inner));
+    world.engine.unload(millrace_func::Program(first.0 + 1));
+    assert!(world.engine.inner().unloaded.borrow().is_empty(), "one still uses it");
+    world.engine.unload(millrace_func::Program(first.0 + 2));
+    assert_eq!(*world.engine.inner().unloaded.borrow(), [inner]);
+    // The triggers of before are not what is loaded any more.
+    world.switch("t", json!({ "triggers": trigger("count") })).expect("loads");
+    assert_eq!(loads(&world), loaded + 2);
+}
