@@ -55,6 +55,11 @@ pub(crate) struct Transition<'a> {
 /// Nested calls still to make, one after the other.
 pub(crate) struct Calls {
     calls: VecDeque<((u16, u16), Vec<u8>, Bytes)>,
+    /// Messages sent beside.
+    pub messages: usize,
+    /// Rows written, and bytes of calls and messages: how much of a transaction it takes.
+    pub rows: usize,
+    pub size_bytes: usize,
     /// One of those made was a trigger.
     pub ran_triggers: bool,
     triggers_service: Option<u16>,
@@ -83,7 +88,14 @@ pub(crate) fn begin(
 ) -> Result<Calls, Error> {
     let program = Rc::clone(turn.program);
     let of = &program.types[type_index];
-    let mut calls = Calls { calls: VecDeque::new(), ran_triggers: false, triggers_service: of.triggers_service };
+    let mut calls = Calls {
+        calls: VecDeque::new(),
+        messages: 0,
+        rows: 0,
+        size_bytes: 0,
+        ran_triggers: false,
+        triggers_service: of.triggers_service,
+    };
     // Only the time to live has changed, or an untouched record has been put as it was.
     let is_same = transition.before == transition.after && transition.before.is_some();
     let mut apply = Apply::default();
@@ -119,7 +131,10 @@ pub(crate) fn begin(
     if !(apply.remove.is_empty() && apply.add.is_empty() && apply.changes.is_empty()) {
         let shard = shard_of_key(key, turn.shared.shard_keys.len() as u16);
         let shard_key = turn.shared.shard_keys[usize::from(shard.0)].clone();
-        calls.calls.push_back(((of.shard_service, APPLY), shard_key, encode(&apply)));
+        let input = encode(&apply);
+        calls.rows = apply.remove.len() + apply.add.len() + apply.changes.len();
+        calls.size_bytes = input.len();
+        calls.calls.push_back(((of.shard_service, APPLY), shard_key, input));
     }
     if !triggers.is_empty() {
         let input = trigger_input(of, key, transition, &difference)?;
@@ -133,6 +148,8 @@ pub(crate) fn begin(
             } else {
                 let handler = HandlerId { program: program.number, service, handler: trigger.handler };
                 turn.host.send(Message { handler, key: key.to_vec(), input: after.clone(), delay_ms: 0 })?;
+                calls.messages += 1;
+                calls.size_bytes += after.len();
             }
         }
     }

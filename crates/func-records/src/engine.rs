@@ -106,8 +106,17 @@ impl<E: Engine> RecordsEngine<E> {
         let before = programs.iter().rev().flatten().next();
         let (mut loaded, triggers) = RecordProgram::read(app, number, &self.schemas, before.map(Rc::as_ref))?;
         if let Some(triggers) = triggers {
-            let inner = self.inner.load(&triggers).map_err(|error| explain(error, &triggers))?;
-            loaded.set_inner(inner, &self.inner.services(inner), triggers);
+            // Most changes of types leave the triggers as they are, and to load them takes long.
+            let mut known =
+                programs.iter().rev().flatten().filter_map(|known| known.inner.zip(known.triggers_app.as_ref()));
+            let (inner, app) = match known.find(|(_, app)| ***app == triggers) {
+                Some((inner, app)) => (inner, Rc::clone(app)),
+                None => {
+                    let inner = self.inner.load(&triggers).map_err(|error| explain(error, &triggers))?;
+                    (inner, Rc::new(triggers))
+                }
+            };
+            loaded.set_inner(inner, &self.inner.services(inner), app);
         }
         programs.push(Some(Rc::new(loaded)));
         Ok(number)
@@ -206,13 +215,24 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         self.program(program).map_or_else(Vec::new, |program| program.sweeps())
     }
 
+    fn drops(&self, program: Program, service: &str, handler: &str) -> bool {
+        if program.0 < OWN {
+            return self.inner.drops(program, service, handler);
+        }
+        self.program(program).is_some_and(|program| program.drops(service, handler))
+    }
+
     fn unload(&self, program: Program) {
         let Some(index) = program.0.checked_sub(OWN) else {
             return self.inner.unload(program);
         };
         self.frames.borrow_mut().retain(|_, waiting| waiting.program.number != program);
-        let unloaded = self.programs.borrow_mut().get_mut(index as usize).and_then(Option::take);
-        if let Some(inner) = unloaded.and_then(|program| program.inner) {
+        let mut programs = self.programs.borrow_mut();
+        let unloaded = programs.get_mut(index as usize).and_then(Option::take);
+        let Some(inner) = unloaded.and_then(|program| program.inner) else {
+            return;
+        };
+        if programs.iter().flatten().all(|other| other.inner != Some(inner)) {
             self.inner.unload(inner);
         }
     }

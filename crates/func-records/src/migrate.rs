@@ -1,9 +1,12 @@
-//! `T/_migrate`: brings one record to the present schema and says which index rows it has then.
+//! `T/_migrate`: brings one record to the present schema and says which index rows it has then. One that has
+//! expired is taken away, and one without the timer it needs is given it: while there was no such type, timers
+//! came for nothing.
 
 use std::rc::Rc;
 
 use millrace_base::{Error, ErrorCode};
 
+use crate::expire::{self, has_lost_its_timer, take_away, with_timer};
 use crate::stored::{FIELD, Stored};
 use crate::turn::{Progress, Turn};
 use crate::wire::{Migrated, encode};
@@ -14,15 +17,28 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8]) -> Resul
     let Some(value) = turn.host.get(FIELD)?.cloned() else {
         return Ok(Progress::Done(encode(&Migrated::default())));
     };
-    let stored = Stored::read(&value)?;
+    let mut stored = Stored::read(&value)?;
+    let mut rows = Migrated::default();
+    let now = turn.host.now();
+    if stored.is_expired(now) {
+        // What does not let itself be taken away holds up no sweep.
+        if let Ok(calls) = take_away(turn, type_index, key, &stored) {
+            (rows.rows, rows.messages, rows.size_bytes) = (calls.rows, calls.messages, calls.size_bytes);
+            return expire::Rest { calls, output: encode(&rows) }.go_on(turn);
+        }
+    } else if has_lost_its_timer(&stored, now) {
+        stored = with_timer(turn, of, key, stored)?;
+        (rows.messages, rows.size_bytes) = (1, stored.value.len());
+        turn.host.set(FIELD, stored.write())?;
+    }
     let current = match program.current_value(of, &stored) {
         Ok(current) => current,
         Err(error) if error.code == ErrorCode::WrongType => {
-            return Ok(Progress::Done(encode(&Migrated { is_skipped: true, ..Migrated::default() })));
+            rows.is_skipped = true;
+            return Ok(Progress::Done(encode(&rows)));
         }
         Err(error) => return Err(error),
     };
-    let mut rows = Migrated::default();
     if !of.indexes.is_empty() {
         let (add, unfit) = of.rows(&of.schema, &current, key)?;
         (rows.add, rows.is_unfit) = (add, unfit.is_some());
@@ -30,7 +46,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8]) -> Resul
         rows.remove = before.into_iter().filter(|row| rows.add.binary_search(row).is_err()).collect();
     }
     if stored.schema_id != of.schema_id {
-        rows.size_bytes = current.len();
+        rows.size_bytes += current.len();
         turn.host.set(FIELD, Stored { schema_id: of.schema_id, value: &current, ..stored }.write())?;
     }
     Ok(Progress::Done(encode(&rows)))

@@ -38,10 +38,15 @@ const REGISTRY: &str = "registry.json";
 /// The handler of `T--shard` that brings records and index rows to the present settings.
 pub const SWEEP_HANDLER: &str = "_sweep";
 
+/// The handler of a type that takes a record away when it expires.
+const EXPIRE_HANDLER: &str = "_expire";
+
+const SHARD_SERVICE: &str = "--shard";
+
 /// The service that keeps a type's index rows, changes and sweeps.
 #[must_use]
 pub fn shard_service(type_name: &str) -> String {
-    format!("{type_name}--shard")
+    format!("{type_name}{SHARD_SERVICE}")
 }
 
 /// What a service of the program is.
@@ -117,10 +122,10 @@ pub(crate) struct RecordProgram {
     pub types: Vec<RecordType>,
     pub services: Vec<Service>,
     places: Vec<Place>,
-    /// The wrapped engine's program of the triggers, if there are any.
+    /// The wrapped engine's program of the triggers, if there are any. Programs with the same triggers share it.
     pub inner: Option<Program>,
     /// Its sources.
-    pub triggers_app: Option<App>,
+    pub triggers_app: Option<Rc<App>>,
     /// How long a transaction of the version before may still run.
     pub wait_ms: u64,
     /// Loaded at the start: no transaction of another version has begun since.
@@ -214,7 +219,7 @@ impl RecordProgram {
         let handlers = [
             (READ_HANDLER, Query),
             (WRITE_HANDLER, Transaction),
-            ("_expire", Transaction),
+            (EXPIRE_HANDLER, Transaction),
             ("_migrate", Transaction),
             ("_follow", Transaction),
         ];
@@ -255,7 +260,7 @@ impl RecordProgram {
     }
 
     /// The triggers have been loaded.
-    pub(crate) fn set_inner(&mut self, inner: Program, services: &[Service], app: App) {
+    pub(crate) fn set_inner(&mut self, inner: Program, services: &[Service], app: Rc<App>) {
         for (place, service) in self.places.iter_mut().zip(&self.services) {
             if let Place::Triggers { inner_service } = place
                 && let Some(index) = services.iter().position(|known| known.name == service.name)
@@ -279,6 +284,17 @@ impl RecordProgram {
         let is_it = |place: &Place| matches!(place, Place::Triggers { inner_service } if *inner_service == id.service);
         let service = self.places.iter().position(is_it)?;
         Some(HandlerId { program: self.number, service: service as u16, handler: id.handler })
+    }
+
+    /// Whether a message is a timer or a sweep of a type that is not there: the sweep of the next type of its
+    /// name finds what has expired, and what has to be brought to that type's settings.
+    pub(crate) fn drops(&self, service: &str, handler: &str) -> bool {
+        let is_own = match handler {
+            SWEEP_HANDLER => service.ends_with(SHARD_SERVICE),
+            EXPIRE_HANDLER => !service.contains("--"),
+            _ => false,
+        };
+        is_own && self.services.iter().all(|known| known.name.as_str() != service)
     }
 
     /// The services to sweep, and what to.
@@ -426,6 +442,8 @@ impl RecordType {
             });
         }
         let mut definitions = vec![of.schema_id().to_be_bytes().to_vec()];
+        // What became of the records while there was no such type has to be looked at.
+        definitions.extend((of.began > 0).then(|| of.began.to_be_bytes().to_vec()));
         definitions.extend(indexes.iter().map(|index| index.definition.to_be_bytes().to_vec()));
         let definitions: Vec<&[u8]> = definitions.iter().map(Vec::as_slice).collect();
         Ok(Self {

@@ -12,7 +12,8 @@
 //!    It is told, or enough time has passed. From then on every write keeps the rows of all present indexes.
 //! 3. Rows of indexes that are gone or not complete go, and changes that nobody keeps any more.
 //! 4. It walks over all keys there are. Each record is brought to the present schema and has all
-//!    its rows; what is written behind it has them anyway.
+//!    its rows; what is written behind it has them anyway. A type that is made again is walked over in any
+//!    case: timers of its records may have come while there was none, and went unheard.
 //! 5. All present indexes are complete.
 
 use std::collections::VecDeque;
@@ -42,6 +43,9 @@ const BATCH_WRITES: usize = 2_000;
 
 /// Bytes of records written after which a step ends: far fewer than one entry takes.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// Messages after which a step ends: one more record may have as many as it has triggers.
+const BATCH_MESSAGES: usize = 256;
 
 /// Rows that one step takes away.
 const BATCH_ROWS: usize = 500;
@@ -218,8 +222,8 @@ fn walk(
         complete(turn, of, &mut state)?;
         return go_on(turn, (&program, of), key, &state, 0);
     }
-    let walk = Walk { program, type_index, key: key.to_vec(), state, keys: keys.into(), writes: 0, size_bytes: 0 };
-    walk.next(turn)
+    Walk { program, type_index, key: key.to_vec(), state, keys: keys.into(), writes: 0, size_bytes: 0, messages: 0 }
+        .next(turn)
 }
 
 /// Records are being brought to the present schema, one after the other.
@@ -232,12 +236,13 @@ struct Walk {
     keys: VecDeque<Vec<u8>>,
     writes: usize,
     size_bytes: usize,
+    messages: usize,
 }
 
 impl Walk {
     fn next(self, turn: &mut Turn<'_>) -> Result<Progress, Error> {
         let of = &self.program.types[self.type_index];
-        let is_full = self.writes > BATCH_WRITES || self.size_bytes > BATCH_BYTES;
+        let is_full = self.writes > BATCH_WRITES || self.size_bytes > BATCH_BYTES || self.messages > BATCH_MESSAGES;
         let Some(id) = self.keys.front().filter(|_| !is_full) else {
             return go_on(turn, (&self.program, of), &self.key, &self.state, 0);
         };
@@ -257,6 +262,8 @@ impl Task for Walk {
         self.state.skipped += u64::from(rows.is_skipped);
         self.state.unfit += u64::from(rows.is_unfit);
         self.size_bytes += rows.size_bytes;
+        self.writes += rows.rows;
+        self.messages += rows.messages;
         for field in &rows.remove {
             if turn.host.get(field)?.is_some() {
                 turn.host.delete(field)?;

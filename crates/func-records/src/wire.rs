@@ -160,6 +160,9 @@ pub(crate) struct Migrated {
     pub size_bytes: usize,
     /// It is written with a schema that the present one cannot read.
     pub is_skipped: bool,
+    /// Rows it has had written itself, and messages sent.
+    pub rows: usize,
+    pub messages: usize,
 }
 
 impl From {

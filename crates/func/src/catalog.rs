@@ -96,6 +96,12 @@ impl Catalog {
         self.current.iter().map(|(name, program)| (name, *program))
     }
 
+    /// The program that new requests for an app go to.
+    #[must_use]
+    pub fn current(&self, app: &str) -> Option<Program> {
+        self.current.get(app).copied()
+    }
+
     /// A loaded program.
     #[must_use]
     pub fn program(&self, program: Program) -> Option<&Loaded> {

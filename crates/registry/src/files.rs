@@ -68,6 +68,8 @@ struct VersionFile {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TypeFile {
+    #[serde(default, skip_serializing_if = "is_zero")]
+    began: u16,
     create: Create,
     ttl_ms: Option<u64>,
     indexes: Vec<IndexFile>,
@@ -350,6 +352,7 @@ impl TypeFile {
             when: trigger.when,
         });
         Self {
+            began: state.began,
             create: *create,
             ttl_ms: *ttl_ms,
             indexes: indexes.collect(),
@@ -371,7 +374,7 @@ impl TypeFile {
             let source = sources.remove(file.as_str()).ok_or_else(|| Refusal::invalid(format!("no file {file}")))?;
             settings.triggers.push(TriggerSettings { name: trigger, path, when, source: source.to_owned() });
         }
-        Ok(TypeState { settings: Arc::new(settings), numbers })
+        Ok(TypeState { settings: Arc::new(settings), numbers, began: self.began })
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct TypeState {
     pub settings: Arc<TypeSettings>,
     /// For each of the settings' indexes, in their order.
     pub numbers: Vec<IndexNumber>,
+    /// The subject's stream of changes when the type was made: another one for each type of a name.
+    pub began: u16,
 }
 
 /// An index's number, and what besides its settings it was given for.
@@ -42,6 +44,8 @@ pub struct RecordType<'a> {
     pub schema: &'a Arc<StoredSchema>,
     /// Tells the stream of changes from those that the type, or one of its name, had before and that ended.
     pub stream: u16,
+    /// Its stream of changes when it was made: tells it from those of its name that were deleted.
+    pub began: u16,
     numbers: &'a [IndexNumber],
     registry: &'a Registry,
 }
@@ -112,10 +116,11 @@ impl Registry {
     }
 
     fn type_of<'a>(&'a self, name: &'a str, subject: &'a Subject) -> Option<RecordType<'a>> {
-        let TypeState { settings, numbers } = subject.record_type.as_ref()?;
+        let TypeState { settings, numbers, began } = subject.record_type.as_ref()?;
         let (version, id) = subject.latest()?;
         let schema = self.schemas.get(&id)?;
-        Some(RecordType { name, settings, version, schema, stream: subject.stream, numbers, registry: self })
+        let (stream, began) = (subject.stream, *began);
+        Some(RecordType { name, settings, version, schema, stream, began, numbers, registry: self })
     }
 
     /// Makes a type or changes it: its schema, its compatibility level, its settings, as far as the change
@@ -185,7 +190,8 @@ impl Registry {
         };
         let subject = self.subject_mut(name);
         let is_new = subject.record_type.is_none();
-        let state = subject.record_type.get_or_insert_default();
+        let began = subject.stream;
+        let state = subject.record_type.get_or_insert_with(|| TypeState { began, ..TypeState::default() });
         let before = state.settings.clone();
         let settings = Arc::make_mut(&mut state.settings);
         change(settings);
@@ -262,8 +268,10 @@ impl Registry {
                 return Err(Refusal::new(RefusalKind::TypeInUse, message));
             }
             let state = next.subject_mut(name).record_type.take();
+            let ended = next.end_stream(name);
+            // Without changes the number only tells the type from the next of its name.
             if state.is_some_and(|state| state.settings.changes.is_some()) {
-                next.end_stream(name)?;
+                ended?;
             }
             next.hide_subject(name).map(drop)
         })

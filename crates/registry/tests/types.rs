@@ -279,12 +279,34 @@ fn an_index_keeps_its_number_and_numbers_are_never_given_again() {
     registry.delete_type("t", false, false).expect("no records");
     registry.put_type("t", &with_schema("a:int")).expect("a type");
     put(&mut registry, r#"{"indexes":[{"name":"a","path":".a"}]}"#).expect("settings");
-    assert_eq!(numbers(&registry), [("a".to_owned(), 6)]);
+    assert_eq!(numbers(&registry), [("a".to_owned(), 7)], "the deletion took one");
     registry.delete_type("t", false, false).expect("no records");
     registry.delete_subject("t", true).expect("deleted before");
     registry.put_type("t", &with_schema("a:int")).expect("a type");
     put(&mut registry, r#"{"indexes":[{"name":"a","path":".a"}]}"#).expect("settings");
-    assert_eq!(numbers(&registry), [("a".to_owned(), 7)]);
+    assert_eq!(numbers(&registry), [("a".to_owned(), 9)]);
+}
+
+#[test]
+fn a_type_is_told_from_those_of_its_name_before() {
+    let mut registry = typed("a:int");
+    let began = |registry: &Registry| {
+        let kept = Registry::from_files(&registry.to_files()).expect("a registry");
+        kept.record_type("t").expect("a type").began
+    };
+    let mut known = vec![began(&registry)];
+    for is_permanent in [false, true, true, false] {
+        put(&mut registry, r#"{"changes":{"retention_ms":5}}"#).expect("settings");
+        put(&mut registry, r#"{"changes":null,"ttl_ms":5}"#).expect("settings");
+        assert_eq!(known.last(), Some(&began(&registry)), "it is the same type");
+        registry.delete_type("t", false, false).expect("no records");
+        if is_permanent {
+            registry.delete_subject("t", true).expect("deleted before");
+        }
+        registry.put_type("t", &with_schema("a:int")).expect("a type");
+        assert!(!known.contains(&began(&registry)), "{known:?}");
+        known.push(began(&registry));
+    }
 }
 
 #[test]

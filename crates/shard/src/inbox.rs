@@ -117,6 +117,16 @@ fn target_of(message: &MessageRecord, world: &World<'_>) -> Result<(EntityKey, H
     Ok((entity, world.catalog.kind(handler)))
 }
 
+/// Whether a message that failed has nothing left to do, as the service that it was for is gone.
+fn is_dropped(message: &MessageRecord, error: &Error, world: &World<'_>) -> bool {
+    // Most errors are others, and most of these those of functions, whose services are there.
+    error.code == ErrorCode::UnknownService
+        && world
+            .catalog
+            .current(&message.app)
+            .is_some_and(|program| world.engine.drops(program, &message.service, &message.handler))
+}
+
 impl Shard {
     pub(crate) fn inbox_write(&mut self, field: &[u8], record: &MessageRecord) -> Write {
         self.inbox.add(field);
@@ -240,8 +250,8 @@ impl Shard {
         }
     }
 
-    /// A message did not take effect: an abort is final, what nests too deeply goes to the dead letters,
-    /// anything else is tried again later, and after too many attempts goes there too.
+    /// A message did not take effect: an abort is final, and so is what the engine drops; what nests too deeply
+    /// goes to the dead letters, anything else is tried again later, and after too many attempts goes there too.
     pub(crate) fn message_failed(&mut self, field: &[u8], error: Error, world: &mut World<'_>) {
         self.inbox.running.remove(field);
         if world.is_read_only {
@@ -257,11 +267,17 @@ impl Shard {
         let mut writes = vec![Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value: None }];
         // Calls that nest too deeply do so each time.
         let is_hopeless = matches!(error.code, ErrorCode::Aborted | ErrorCode::DepthLimit);
-        let is_final = is_hopeless || message.attempts >= limits::MESSAGE_ATTEMPTS;
+        let is_dropped = is_dropped(&message, &error, world);
+        let is_final = is_hopeless || is_dropped || message.attempts >= limits::MESSAGE_ATTEMPTS;
         let sequence = sequence_of(field).unwrap_or_default();
         let id = self.invocation_of(field, &message);
         let is_pending = self.waiting.is_pending(id, field);
-        self.tell_of_failure(&message, &error, world);
+        if is_dropped {
+            let MessageRecord { app, service, handler, .. } = &message;
+            tracing::debug!(app, service, handler, "a message was dropped: what it was for is gone");
+        } else {
+            self.tell_of_failure(&message, &error, world);
+        }
         if is_final {
             if is_pending {
                 self.end_pending(id, field, &mut writes);
@@ -269,7 +285,7 @@ impl Shard {
             } else {
                 self.add_invocation_outcome(field, OutcomeResult::Error(error.clone()), &mut writes, world);
             }
-            if error.code != ErrorCode::Aborted {
+            if error.code != ErrorCode::Aborted && !is_dropped {
                 tracing::warn!(
                     app = message.app, service = message.service, handler = message.handler, attempts = message.attempts,
                     %error, "a message failed too often and went to the dead letters"

@@ -34,6 +34,8 @@ pub struct Inner {
     pub runs: RefCell<Vec<(String, String)>>,
     /// Apps given to it that are not the triggers'.
     pub others: RefCell<Vec<String>>,
+    /// Apps loaded, the triggers' included.
+    pub loads: RefCell<usize>,
     pub unloaded: RefCell<Vec<Program>>,
     pub cancelled: RefCell<Vec<Frame>>,
 }
@@ -130,6 +132,7 @@ impl Engine for Inner {
             self.others.borrow_mut().push(app.name.as_str().to_owned());
         }
         let loaded = self.load_services(app)?;
+        *self.loads.borrow_mut() += 1;
         let mut programs = self.programs.borrow_mut();
         programs.push(loaded);
         Ok(Program(programs.len() as u32 - 1))

@@ -54,6 +54,8 @@ pub struct World {
     pub services: BTreeMap<u32, Vec<Service>>,
     pub stored: Stored,
     pub messages: Vec<Waiting>,
+    /// Messages for what is gone that the engine does not drop.
+    pub lost: Vec<Waiting>,
     pub now: u64,
     pub frames: u32,
     /// Writes of the last transaction.
@@ -264,6 +266,7 @@ impl Default for World {
             services,
             stored: Stored::new(),
             messages: Vec::new(),
+            lost: Vec::new(),
             now: 1_700_000_000_000,
             frames: 0,
             last_writes: 0,
@@ -293,6 +296,17 @@ impl World {
         let mut registry = self.registry.clone();
         let change = TypeChange::from_json(&settings.to_string()).expect("settings");
         registry.put_type(type_name, &change).map_err(Error::from)?;
+        self.switch_to(registry)
+    }
+
+    /// Takes a type away, whether or not it has records, and switches to the new program.
+    pub fn delete_type(&mut self, type_name: &str) {
+        let mut registry = self.registry.clone();
+        registry.delete_type(type_name, true, true).expect("deleted");
+        self.switch_to(registry).expect("loads");
+    }
+
+    fn switch_to(&mut self, registry: Registry) -> Result<(), Error> {
         let program = self.engine.load(&app_of(&registry))?;
         self.registry = registry;
         self.services.insert(program.0, self.engine.services(program));
@@ -331,6 +345,8 @@ impl World {
         let message = self.messages.remove(index);
         self.now = self.now.max(message.due_ms);
         let Some(id) = self.find(&message.service, &message.handler) else {
+            let is_dropped = self.engine.drops(self.program, &message.service, &message.handler);
+            self.lost.extend((!is_dropped).then_some(message));
             return true;
         };
         self.transaction(id, &message.key, &message.input).unwrap_or_else(|error| panic!("{message:?}: {error}"));
