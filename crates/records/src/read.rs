@@ -347,6 +347,9 @@ impl<'a> Asked<'a> {
         check_path(asked.predicate.as_deref().unwrap_or_default(), "predicate")?;
         check_path(asked.order.as_deref().unwrap_or_default(), "order")?;
         asked.parameters = parameters.finish();
+        if asked.predicate.as_deref() == Some("") {
+            return Err(refused("where is empty: leave it out, or say which records are meant"));
+        }
         if asked.predicate.is_none() && !asked.parameters.is_empty() {
             return Err(refused("p.… are the parameters of a predicate: send where=… too"));
         }
@@ -421,7 +424,7 @@ mod tests {
         assert_eq!((asked.parameters.as_str(), asked.order.as_deref()), (r#"{"a":1}"#, Some("-.age")));
         assert_eq!((asked.prefix.as_deref(), asked.limit), (Some(&b"\xff"[..]), Some(5)));
         assert_eq!((asked.ids_only, asked.explain), (Some(true), Some(false)));
-        for bad in ["limit=5&limit=6", "ids_only=maybe", "where=%zz", "p.a=x", "p.a=1", "p.a=1&order=.a"] {
+        for bad in ["where=", "limit=5&limit=6", "ids_only=maybe", "where=%zz", "p.a=x", "p.a=1", "p.a=1&order=.a"] {
             assert!(Asked::read(Some(bad)).is_err(), "{bad}");
         }
         let long = format!("where={}", "x".repeat(limits::PATH_BYTES + 1));

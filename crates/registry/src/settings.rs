@@ -240,6 +240,11 @@ fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(
     let mut seen = BTreeSet::new();
     for name in names {
         Name::new(name).map_err(|error| Refusal::invalid(format!("{what}: {error}")))?;
+        // Its handler is called `_` and the name.
+        if what == "trigger" && name.len() == limits::NAME_BYTES {
+            let most = limits::NAME_BYTES - 1;
+            return Err(Refusal::invalid(format!("trigger {name:?}: a trigger's name has at most {most} characters")));
+        }
         if !seen.insert(name) {
             return Err(Refusal::invalid(format!("{what} {name:?} is there twice")));
         }

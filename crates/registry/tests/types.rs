@@ -227,6 +227,7 @@ fn settings_must_fit_the_schema() {
         r#"{"ttl_ms":0}"#,
         r#"{"ttl_ms":4000000000000001}"#,
         r#"{"ttl_ms":18446744073709551615}"#,
+        &format!(r#"{{"triggers":[{{"name":"{}","path":".","source":""}}]}}"#, "t".repeat(64)),
         &many("indexes", r#","path":".s""#),
         &many("triggers", r#","path":".s","source":"""#),
     ] {
