@@ -22,7 +22,7 @@ fn let_attempts_pass(server: &Server, clock: &mut MovedClock) {
     for _ in 0..60 {
         clock.forward(Duration::from_secs(60));
         // Asking wakes every shard.
-        server.get("/dead-letters");
+        let _ = server.get("/dead-letters");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

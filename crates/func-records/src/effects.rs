@@ -53,6 +53,7 @@ pub(crate) struct Transition<'a> {
 }
 
 /// Nested calls still to make, one after the other.
+#[derive(Default)]
 pub(crate) struct Calls {
     calls: VecDeque<((u16, u16), Vec<u8>, Bytes)>,
     /// Messages sent beside.
@@ -88,14 +89,7 @@ pub(crate) fn begin(
 ) -> Result<Calls, Error> {
     let program = Rc::clone(turn.program);
     let of = &program.types[type_index];
-    let mut calls = Calls {
-        calls: VecDeque::new(),
-        messages: 0,
-        rows: 0,
-        size_bytes: 0,
-        ran_triggers: false,
-        triggers_service: of.triggers_service,
-    };
+    let mut calls = Calls { triggers_service: of.triggers_service, ..Calls::default() };
     // Only the time to live has changed, or an untouched record has been put as it was.
     let is_same = transition.before == transition.after && transition.before.is_some();
     let mut apply = Apply::default();
