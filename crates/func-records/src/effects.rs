@@ -76,6 +76,31 @@ impl Calls {
         turn.call(handler, &key, input)?;
         Ok(true)
     }
+
+    /// Sends those that run after the commit, and adds the others.
+    fn add_triggers(
+        &mut self,
+        turn: &mut Turn<'_>,
+        of: &RecordType,
+        key: &[u8],
+        (triggers, input): (&[&Trigger], &str),
+    ) -> Result<(), Error> {
+        let (before, after) = (with_depth(turn.depth, input), with_depth(turn.depth.saturating_add(1), input));
+        let Some(service) = of.triggers_service else {
+            return Ok(());
+        };
+        for trigger in triggers {
+            if trigger.is_before {
+                self.calls.push_back(((service, trigger.handler), key.to_vec(), before.clone()));
+            } else {
+                let handler = HandlerId { program: turn.program.number, service, handler: trigger.handler };
+                turn.host.send(Message { handler, key: key.to_vec(), input: after.clone(), delay_ms: 0 })?;
+                self.messages += 1;
+                self.size_bytes += after.len();
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Sends what comes after the commit, and gives what has to be called before it. An expiry cannot
@@ -132,20 +157,7 @@ pub(crate) fn begin(
     }
     if !triggers.is_empty() {
         let input = trigger_input(of, key, transition, &difference)?;
-        let (before, after) = (with_depth(turn.depth, &input), with_depth(turn.depth.saturating_add(1), &input));
-        for trigger in triggers {
-            let Some(service) = of.triggers_service else {
-                continue;
-            };
-            if trigger.is_before {
-                calls.calls.push_back(((service, trigger.handler), key.to_vec(), before.clone()));
-            } else {
-                let handler = HandlerId { program: program.number, service, handler: trigger.handler };
-                turn.host.send(Message { handler, key: key.to_vec(), input: after.clone(), delay_ms: 0 })?;
-                calls.messages += 1;
-                calls.size_bytes += after.len();
-            }
-        }
+        calls.add_triggers(turn, of, key, (&triggers, &input))?;
     }
     Ok(calls)
 }
