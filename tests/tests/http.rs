@@ -30,7 +30,7 @@ fn what_does_not_exist_is_named() {
         ("POST", "/send/counter/k/none", "unknown-handler"),
         ("GET", "/counter/none", "unknown-route"),
         ("GET", "/user/none", "unknown-route"),
-        ("GET", "/", "unknown-route"),
+        ("GET", "//", "unknown-route"),
         ("POST", "/call/counter/k", "unknown-route"),
         ("POST", "/call/counter/k/add/more", "unknown-route"),
         ("GET", "/errors/none", "unknown-route"),

@@ -156,6 +156,12 @@ impl Principal {
         self.roles.as_ref().is_none_or(|roles| roles.iter().any(reaches))
     }
 
+    /// Whether there is anything that this principal may do.
+    #[must_use]
+    pub fn may_something(&self) -> bool {
+        self.roles.as_ref().is_none_or(|roles| !roles.is_empty())
+    }
+
     /// Whether this principal may do what needs `permission`.
     #[must_use]
     pub fn may(&self, permission: Permission<'_>) -> bool {

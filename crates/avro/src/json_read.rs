@@ -152,9 +152,9 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
                 _ if node.logical == Some(Logical::Uuid) => self.wrong(&at, UUID),
                 _ => self.wrong(&at, "a string"),
             },
-            Kind::Enum { name, .. } => {
+            Kind::Enum { name, symbols, .. } => {
                 if self.cursor.peek() != Some(b'"') {
-                    return self.wrong(&at, format_args!("a symbol of {name}"));
+                    return self.wrong(&at, format_args!("a symbol of {name}, which has {}", listed(symbols)));
                 }
                 let symbol = self.cursor.string()?;
                 match schema.find(id, &symbol) {
@@ -162,7 +162,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
                         write_length(self.out, index);
                         Ok(())
                     }
-                    None => self.wrong(&at, format_args!("a symbol of {name}")),
+                    None => self.wrong(&at, format_args!("a symbol of {name}, which has {}", listed(symbols))),
                 }
             }
             Kind::Record { fields, .. } => self.record(id, fields, None, depth),
@@ -602,6 +602,14 @@ fn logical_name(logical: Logical) -> &'static str {
         Logical::Uuid => "UUID",
         Logical::Duration => "duration",
     }
+}
+
+/// An enum's symbols for a message, the first of many.
+fn listed(symbols: &[Box<str>]) -> String {
+    const MOST: usize = 10;
+    let more = symbols.len().saturating_sub(MOST);
+    let shown = symbols[..symbols.len() - more].join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
 const UUID: &str = "a UUID (550e8400-e29b-41d4-a716-446655440000)";

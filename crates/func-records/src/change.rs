@@ -19,8 +19,9 @@ pub(crate) struct Changed<'a> {
     pub matched: u32,
 }
 
-pub(crate) fn unknown_record() -> Error {
-    Error::new(ErrorCode::UnknownRecord, "there is no such record")
+/// The id is the asker's to know: it is in the URL, or in the line that called.
+pub(crate) fn unknown_record(of: &RecordType) -> Error {
+    Error::new(ErrorCode::UnknownRecord, format!("there is no such record of the type {:?}", of.name))
 }
 
 /// Makes the new value. `base` is the value to change: the stored one or, on touch, the defaults.
@@ -33,7 +34,7 @@ pub(crate) fn change<'a>(
 ) -> Result<Changed<'a>, Error> {
     match change {
         RecordChange::Delete if is_stored => Ok(Changed { after: None, matched: 1 }),
-        RecordChange::Delete => Err(unknown_record()),
+        RecordChange::Delete => Err(unknown_record(of)),
         RecordChange::Put { form, value } => {
             let value = values::read_node(&of.schema, of.schema.root(), *form, value)?;
             Ok(Changed { after: Some(Cow::Owned(value)), matched: 1 })
@@ -43,7 +44,7 @@ pub(crate) fn change<'a>(
             Ok(Changed { after: Some(Cow::Owned(value)), matched: 1 })
         }
         RecordChange::PutField { field, form, value } => {
-            let base = base.ok_or_else(unknown_record)?;
+            let base = base.ok_or_else(|| unknown_record(of))?;
             let (node, range) = values::field(&of.schema, base, field)?;
             let value = values::read_node(&of.schema, node, *form, value)
                 .map_err(|error| Error { message: format!("field {field:?}: {}", error.message), ..error })?;
@@ -51,7 +52,7 @@ pub(crate) fn change<'a>(
             Ok(Changed { after: Some(Cow::Owned(after)), matched: 1 })
         }
         RecordChange::Patch { operations, parameters } => {
-            let base = base.ok_or_else(unknown_record)?;
+            let base = base.ok_or_else(|| unknown_record(of))?;
             patch(shared, of, base, operations, &Parameters::parse(parameters)?)
         }
     }

@@ -86,7 +86,7 @@ fn with_value<T, R: Reader + ?Sized>(
     }
     match of.touched_value() {
         Some(value) if reads_untouched => use_it(value, None),
-        _ => Err(unknown_record()),
+        _ => Err(unknown_record(of)),
     }
 }
 

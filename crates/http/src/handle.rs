@@ -161,7 +161,8 @@ fn answer_nothing(found: &Found<'_>, path: &str, method: &Method) -> Response<Re
         Found::WrongMethod(rows) if *method == Method::OPTIONS => options(rows.allow()),
         Found::WrongMethod(rows) => {
             let allow = rows.allow();
-            let error = Error::new(ErrorCode::MethodNotAllowed, format!("{path} answers {allow}, not {method}"));
+            let hint = method_hint(path, method);
+            let error = Error::new(ErrorCode::MethodNotAllowed, format!("{path} answers {allow}, not {method}{hint}"));
             match millrace_records::is_registry_path(path) {
                 true => records::refuse_registrys(&error, Some(allow)),
                 false => problem::respond(&error, Some(allow)),
@@ -170,6 +171,16 @@ fn answer_nothing(found: &Found<'_>, path: &str, method: &Method) -> Response<Re
         _ if *method == Method::OPTIONS && path == "*" => options("GET, HEAD, POST, PUT, DELETE, OPTIONS".to_owned()),
         _ if millrace_records::is_registry_path(path) => records::refuse_registrys(&unknown_route(path), None),
         _ => problem::respond(&unknown_route(path), None),
+    }
+}
+
+/// What whoever sends `POST` to a list means to do.
+fn method_hint(path: &str, method: &Method) -> &'static str {
+    match path.strip_prefix("/records/") {
+        Some(name) if *method == Method::POST && !name.contains('/') => {
+            ": PUT /records/{type}/{id} makes a record, with an id that you choose"
+        }
+        _ => "",
     }
 }
 
@@ -221,6 +232,10 @@ async fn operate<B: Backend>(
     if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_read_something_of(RECORDS_APP) {
         return Err(auth::unauthorized(NO_KEY));
     }
+    // Lists show what may be seen; to who may see nothing at all, an empty one would be a riddle.
+    if caller.is_anonymous && is_list(row.kind) && !caller.principal.may_something() {
+        return Err(auth::unauthorized(NO_KEY));
+    }
     // Passed over, a misspelt parameter would do what nobody asked for. Routes have their own,
     // and records look at theirs themselves.
     if !matches!(row.kind, Kind::Route | Kind::Records(_)) && input.query().is_some() {
@@ -236,6 +251,10 @@ async fn operate<B: Backend>(
         _ => Box::pin(operate_rarely(session, who, row, input)).await,
     };
     reply.map_err(|error| ask_for_key(error, &caller))
+}
+
+fn is_list(kind: Kind) -> bool {
+    matches!(kind, Kind::Invocations | Kind::DeadLetters)
 }
 
 const NO_KEY: &str = "this needs an API key: send Authorization: Bearer mr_…";
@@ -429,6 +448,9 @@ fn metrics<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {
     Ok(reply::with_type(HeaderMap::new(), StatusCode::OK, TEXT, text.into()))
 }
 
+/// What `GET /` answers: clients of the Schema Registry look only whether it is an object, people look for more.
+const ROOT: &str = r#"{"openapi":"/openapi.json","health":"/healthz"}"#;
+
 fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Reply {
     const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
     const MARKDOWN: HeaderValue = HeaderValue::from_static("text/markdown; charset=utf-8");
@@ -436,7 +458,7 @@ fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Re
         reply::with_type(HeaderMap::new(), StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
     };
     match kind {
-        Kind::Records(millrace_records::Operation::RegistryRoot) => Ok(text(millrace_records::REGISTRY_MEDIA, "{}")),
+        Kind::Records(millrace_records::Operation::RegistryRoot) => Ok(text(millrace_records::REGISTRY_MEDIA, ROOT)),
         Kind::Records(_) => Ok(text(TEXT, "pong")),
         Kind::OpenApi => Ok(reply::json(HeaderMap::new(), session.state.local.front.openapi())),
         Kind::ErrorPage => {

@@ -212,7 +212,7 @@ fn lists_have_pages_and_unrouted_urls_the_registrys_errors() {
     assert_eq!(ask(client, "GET /schemas/ids/1/versions?subject=c", &none), (200, place));
     assert_eq!(ask(client, "GET /subjects/a/versions/1/referencedby?limit=0", &none), (200, json!([])));
     assert_error(ask(client, "GET /subjects/a/versions?limit=x", &none), 400);
-    assert_eq!(ask(client, "GET /", &none), (200, json!({})));
+    assert!(ask(client, "GET /", &none).1.is_object(), "clients ask for it to see whether anybody is there");
     assert_eq!(client.ask("GET /contexts", b"").json()["service"], "contexts", "a service of that name goes before");
     for (request, number) in [
         ("GET /subjects/a/b", 40400),

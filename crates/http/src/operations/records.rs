@@ -212,7 +212,7 @@ pub(super) const RECORDS: &[Operation] = &[
     Operation {
         kind: Kind::Records(Op::RegistryRoot),
         path: &[literal("")],
-        summary: "Schema Registry: whether anybody is there",
+        summary: "Where to look; for clients of the Schema Registry, whether anybody is there",
         access: Access::Public,
         ..REGISTRY
     },
