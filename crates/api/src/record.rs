@@ -6,6 +6,8 @@
 //! is a stored format: variants and fields are only ever added at the end, and [`VERSION`] tells
 //! what cannot be read.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
@@ -114,7 +116,8 @@ pub enum RecordChange<'a> {
     /// Replaces one field, by name.
     PutField {
         /// Its name.
-        field: &'a str,
+        #[serde(borrow)]
+        field: Cow<'a, str>,
         /// How `value` is written.
         form: Form,
         /// The value.
@@ -143,7 +146,8 @@ pub struct PathOperation<'a> {
     /// What to do with what the path matches.
     pub kind: PathOperationKind,
     /// The path.
-    pub path: &'a str,
+    #[serde(borrow)]
+    pub path: Cow<'a, str>,
     /// JSON text, for those kinds that need one.
     pub value: Option<&'a str>,
 }
@@ -360,7 +364,11 @@ mod tests {
     fn operations_and_replies_are_encoded_as_before() {
         let write = RecordWrite {
             change: RecordChange::Patch {
-                operations: vec![PathOperation { kind: PathOperationKind::Increment, path: ".n", value: Some("1") }],
+                operations: vec![PathOperation {
+                    kind: PathOperationKind::Increment,
+                    path: ".n".into(),
+                    value: Some("1"),
+                }],
                 parameters: "",
             },
             condition: Condition::Match(vec![7]),

@@ -185,7 +185,7 @@ fn update(call: &Call<'_>) -> Result<Value, Thrown> {
     let path = call.isolate.record_text(call.argument(3), "a path")?;
     let value = call.isolate.record_json(call.argument(4))?;
     let parameters = call.isolate.record_parameters(call.argument(5))?;
-    let step = PathOperation { kind: PathOperationKind::Set, path: &path, value: Some(&value) };
+    let step = PathOperation { kind: PathOperationKind::Set, path: path.into(), value: Some(&value) };
     let change = RecordChange::Patch { operations: vec![step], parameters: &parameters };
     write(call, change, RecordAnswer::MatchedOrNone)
 }
@@ -200,9 +200,9 @@ fn patch(call: &Call<'_>) -> Result<Value, Thrown> {
     let steps: Vec<PatchStep<'_>> = serde_json::from_str(&json).map_err(|error| {
         isolate.context.throw_type(&format!("a patch is an array of {{ op, path, value }}: {error}"))
     })?;
-    let operations = steps.iter().map(|step| PathOperation {
+    let operations = steps.into_iter().map(|step| PathOperation {
         kind: step.op,
-        path: &step.path,
+        path: step.path,
         value: step.value.map(RawValue::get),
     });
     let parameters = isolate.record_parameters(call.argument(4))?;

@@ -81,14 +81,14 @@ fn writing_asks_for_what_is_written() {
     assert_eq!(one.operation(), write(RecordChange::Put { form: Form::Json, value: br#"{"name":"Bob"}"# }));
     let (output, one) = asked("return await r.update('.name', null, { a: 1 });");
     assert_eq!(output, "1");
-    let set = PathOperation { kind: PathOperationKind::Set, path: ".name", value: Some("null") };
+    let set = PathOperation { kind: PathOperationKind::Set, path: ".name".into(), value: Some("null") };
     assert_eq!(one.operation(), write(RecordChange::Patch { operations: vec![set], parameters: r#"{"a":1}"# }));
     let code = r#"return await r.patch([
         { op: "increment", path: '.n["\n"]', value: 1.5 }, { op: "clear", path: ".m" }, { op: "test", path: ".x", value: null },
     ]);"#;
     let (output, one) = asked(code);
     assert_eq!(output, "3");
-    let step = |kind, path, value| PathOperation { kind, path, value };
+    let step = |kind, path: &'static str, value| PathOperation { kind, path: path.into(), value };
     let operations = vec![
         step(PathOperationKind::Increment, ".n[\"\n\"]", Some("1.5")),
         step(PathOperationKind::Clear, ".m", None),

@@ -79,9 +79,9 @@ fn patch<'a>(
             1 => error,
             _ => Error { message: format!("operation {}: {}", index + 1, error.message), ..error },
         };
-        let is_new_path = paths.insert(operation.path);
+        let is_new_path = paths.insert(&*operation.path);
         budget
-            .charge(OPERATION_STEPS + if is_new_path { path_steps(operation.path) } else { 0 })
+            .charge(OPERATION_STEPS + if is_new_path { path_steps(&operation.path) } else { 0 })
             .map_err(too_much)
             .map_err(at)?;
         let (after, places) = step(shared, of, &value, operation, parameters, &mut budget).map_err(at)?;
@@ -129,7 +129,7 @@ fn step(
     parameters: &Parameters,
     budget: &mut Budget,
 ) -> Result<(Option<Vec<u8>>, usize), Error> {
-    let path = shared.path(operation.path)?;
+    let path = shared.path(&operation.path)?;
     if operation.kind == PathOperationKind::Test {
         let tested = path.test_within(&of.schema, value, parameters, operation.value, budget).map_err(refused)?;
         if tested.holds {

@@ -87,7 +87,7 @@ fn run(world: &mut World, model: &mut Model, action: Action) -> (bool, bool) {
         }
         Action::PutAge(id, age) => {
             let text = age.to_string();
-            let change = RecordChange::PutField { field: "age", form: Form::Json, value: text.as_bytes() };
+            let change = RecordChange::PutField { field: "age".into(), form: Form::Json, value: text.as_bytes() };
             let result = world.write(&id.to_string(), RecordWrite { change, ..RecordWrite::default() });
             (result.is_ok(), model.change(&id.to_string(), |value| value["age"] = json!(age)).is_some())
         }

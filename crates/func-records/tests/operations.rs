@@ -92,7 +92,7 @@ fn forms_are_told_apart() {
 fn fields_are_replaced_by_name() {
     let mut world = touch();
     let mut put_field = |id: &str, field: &str, json: &str| {
-        let change = RecordChange::PutField { field, form: Form::Json, value: json.as_bytes() };
+        let change = RecordChange::PutField { field: field.into(), form: Form::Json, value: json.as_bytes() };
         world.write(id, RecordWrite { change, answer: Some(Form::Json), ..RecordWrite::default() }).map(text)
     };
     assert_eq!(
@@ -152,7 +152,7 @@ fn a_patch_is_all_or_nothing() {
 fn parameters_are_bound() {
     let mut world = touch();
     world.put("1", BOND).expect("puts");
-    let operations = vec![PathOperation { kind: Kind::Delete, path: ".emails{. == $gone}", value: None }];
+    let operations = vec![PathOperation { kind: Kind::Delete, path: ".emails{. == $gone}".into(), value: None }];
     let change = RecordChange::Patch { operations, parameters: r#"{"gone":"a"}"# };
     world.write("1", RecordWrite { change: change.clone(), ..RecordWrite::default() }).expect("patches");
     assert_eq!(world.select("1", ".emails").as_deref(), Ok(r#"[["b"]]"#));

@@ -247,6 +247,7 @@ async fn operate<B: Backend>(
         Kind::Route => route(session, who, input).await,
         Kind::State => state(session, who, input).await,
         Kind::Records(operation) if operation.is_read() => records::read(session, who, operation, input).await,
+        Kind::Records(operation) if operation.is_write() => records::write(session, who, operation, input).await,
         // Boxed: rare operations must not make every request's future larger.
         _ => Box::pin(operate_rarely(session, who, row, input)).await,
     };

@@ -50,6 +50,18 @@ pub(crate) async fn read<B: Backend>(
     session.state.local.records.read(&*session.backend, who, is_classic, &mut request).await.map(respond)
 }
 
+/// One record is changed: as short.
+pub(crate) async fn write<B: Backend>(
+    session: &Session<B>,
+    who: &Principal,
+    operation: Operation,
+    mut input: Input<'_>,
+) -> Reply {
+    let body = input.body(&session.state).await?;
+    let mut request = request(&mut input, body);
+    session.state.local.records.write(&*session.backend, who, operation, &mut request).await.map(respond)
+}
+
 /// Everything else.
 pub(crate) async fn operate<B: Backend>(
     session: &Session<B>,

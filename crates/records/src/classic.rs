@@ -7,8 +7,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, StatusCode};
 use millrace_api::{
-    Backend, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation, RecordReply,
-    RecordRequest, RecordWrite,
+    Backend, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation, RecordRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_registry::{TriggerSettings, When};
@@ -52,51 +51,37 @@ fn no_parameters(query: Option<&str>) -> Result<(), Error> {
     })
 }
 
-impl Records {
-    /// Answers a classic operation, except the reads.
-    pub(crate) async fn classic<B: Backend>(
-        &self,
-        backend: &B,
-        who: &Principal,
-        operation: Operation,
-        request: Request<'_>,
-    ) -> Result<Reply, Error> {
-        let kind = match operation {
-            Operation::ClassicPut => return self.classic_put(backend, who, request).await,
-            Operation::ClassicSelect => return self.classic_select(backend, who, request).await,
-            Operation::ClassicPutSchema => return self.classic_put_schema(backend, who, request).await,
-            Operation::ClassicDeleteSchema => return self.delete_type(backend, who, request, true).await,
-            Operation::ClassicPutScript => return self.classic_put_script(backend, who, request).await,
-            Operation::ClassicDeleteScript => return self.classic_delete_script(backend, who, request).await,
-            Operation::ClassicUpdate => PathOperationKind::Set,
-            Operation::ClassicInsert => PathOperationKind::Insert,
-            Operation::ClassicInsertAll => PathOperationKind::InsertAll,
-            Operation::ClassicDelete => PathOperationKind::Delete,
-            Operation::ClassicClear => PathOperationKind::Clear,
-            _ => return Err(Error::new(ErrorCode::Internal, "this operation is none of the classic ones")),
-        };
-        no_parameters(request.query)?;
-        let body = request.text()?;
-        let (path, value) = match kind {
-            PathOperationKind::Delete | PathOperationKind::Clear => (path_body(body), None),
-            _ => split_body(body).map(|(path, value)| (path, Some(value)))?,
-        };
-        check_path(path, "path")?;
-        let operations = vec![PathOperation { kind, path, value }];
-        let change = RecordChange::Patch { operations, parameters: "" };
-        let id = request.id()?;
-        let reply = classic_write(backend, who, &request, &id, change).await?;
-        let mut answer = Reply::ok(request.headers);
-        answer.headers.insert(MATCHED.clone(), self.number(reply.matched.into()));
-        Ok(answer)
-    }
+/// What a classic operation changes about one record.
+pub(crate) fn change<'a>(operation: Operation, request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
+    let kind = match operation {
+        Operation::ClassicPut => return put(request),
+        Operation::ClassicUpdate => PathOperationKind::Set,
+        Operation::ClassicInsert => PathOperationKind::Insert,
+        Operation::ClassicInsertAll => PathOperationKind::InsertAll,
+        Operation::ClassicDelete => PathOperationKind::Delete,
+        Operation::ClassicClear => PathOperationKind::Clear,
+        _ => return Err(not_classic()),
+    };
+    no_parameters(request.query)?;
+    let body = request.text()?;
+    let (path, value) = match kind {
+        PathOperationKind::Delete | PathOperationKind::Clear => (path_body(body), None),
+        _ => split_body(body).map(|(path, value)| (path, Some(value)))?,
+    };
+    check_path(path, "path")?;
+    let operations = vec![PathOperation { kind, path: path.into(), value }];
+    Ok(RecordChange::Patch { operations, parameters: "" })
+}
 
-    async fn classic_put<B: Backend>(
-        &self,
-        backend: &B,
-        who: &Principal,
-        request: Request<'_>,
-    ) -> Result<Reply, Error> {
+fn put<'a>(request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
+    let (form, value) = (Form::Json, &request.body[..]);
+    let field = url::decode_text(request.part)?;
+    Ok(if field.is_empty() { RecordChange::Put { form, value } } else { RecordChange::PutField { field, form, value } })
+}
+
+impl Records {
+    /// The id of a record that is put: it may be drawn.
+    pub(crate) fn classic_id<'a>(&self, request: &Request<'a>) -> Result<Cow<'a, [u8]>, Error> {
         let mut id = request.id()?;
         for (name, value) in url::pairs(request.query) {
             if !is_passed_over(name, value)? {
@@ -105,15 +90,25 @@ impl Records {
                 id = Cow::Owned(text[..length].to_vec());
             }
         }
-        let field = url::decode_text(request.part)?;
-        let (form, value) = (Form::Json, &request.body[..]);
-        let change = if field.is_empty() {
-            RecordChange::Put { form, value }
-        } else {
-            RecordChange::PutField { field: &field, form, value }
-        };
-        classic_write(backend, who, &request, &id, change).await?;
-        Ok(Reply::ok(request.headers))
+        Ok(id)
+    }
+
+    /// Answers a classic operation, except those on one record.
+    pub(crate) async fn classic<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        operation: Operation,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
+        match operation {
+            Operation::ClassicSelect => self.classic_select(backend, who, request).await,
+            Operation::ClassicPutSchema => self.classic_put_schema(backend, who, request).await,
+            Operation::ClassicDeleteSchema => self.delete_type(backend, who, request, true).await,
+            Operation::ClassicPutScript => self.classic_put_script(backend, who, request).await,
+            Operation::ClassicDeleteScript => self.classic_delete_script(backend, who, request).await,
+            _ => Err(not_classic()),
+        }
     }
 
     async fn classic_select<B: Backend>(
@@ -199,17 +194,8 @@ fn script_names<'a>(request: &Request<'a>) -> Result<(Cow<'a, str>, Cow<'a, str>
     Ok((url::decode_text(request.item)?, url::decode_text(request.part)?))
 }
 
-async fn classic_write<B: Backend>(
-    backend: &B,
-    who: &Principal,
-    request: &Request<'_>,
-    id: &[u8],
-    change: RecordChange<'_>,
-) -> Result<RecordReply, Error> {
-    let type_name = request.type_name()?;
-    let operation = RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
-    let idempotency_key = request.idempotency_key()?;
-    backend.record(who, RecordRequest { type_name: &type_name, id: Some(id), operation, idempotency_key }).await
+fn not_classic() -> Error {
+    Error::new(ErrorCode::Internal, "this operation is none of the classic ones")
 }
 
 /// Adds to an error's headers what tells that a path matched nothing.

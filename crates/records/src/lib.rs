@@ -41,8 +41,8 @@ pub use registry::{is_registry_path, registry_constant, registry_error};
 pub use request::{Reply, Request, Seen};
 
 impl Records {
-    /// Answers any operation; one for which [`Operation::is_read`] holds is cheaper through
-    /// [`Records::read`].
+    /// Answers any operation; one for which [`Operation::is_read`] or [`Operation::is_write`] holds is cheaper
+    /// through [`Records::read`] or [`Records::write`].
     ///
     /// # Errors
     /// Those of the operation.
@@ -56,9 +56,7 @@ impl Records {
         match operation {
             Operation::GetRecord => self.read(backend, who, false, &mut request).await,
             Operation::ClassicGet => self.read(backend, who, true, &mut request).await,
-            Operation::PutRecord => self.put(backend, who, request).await,
-            Operation::PatchRecord => self.patch(backend, who, request).await,
-            Operation::DeleteRecord => self.delete(backend, who, request).await,
+            _ if operation.is_write() => self.write(backend, who, operation, &mut request).await,
             Operation::FindRecords => self.find(backend, who, request).await,
             Operation::GetRecords => self.get_many(backend, who, request).await,
             Operation::RecordChanges => self.changes(backend, who, request).await,

@@ -1,5 +1,7 @@
 //! Media types: which form a body has, and which one a reply is to have.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderValue, header};
 use millrace_api::Form;
 use millrace_base::{Error, ErrorCode};
@@ -24,8 +26,14 @@ pub(crate) fn value(form: Form) -> HeaderValue {
 }
 
 /// The media type without its parameters, lower case.
-fn essence(value: &str) -> String {
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+fn essence(value: &str) -> Cow<'_, str> {
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    // Nearly all clients write it so already.
+    if essence.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(essence.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(essence)
+    }
 }
 
 /// The form of a request's body.
@@ -37,7 +45,7 @@ pub(crate) fn of_body(headers: &HeaderMap) -> Result<Form, Error> {
         return Ok(Form::Json);
     };
     let text = value.to_str().unwrap_or("?");
-    match essence(text).as_str() {
+    match &*essence(text) {
         // The last one is what curl says when nobody told it what the body is.
         "application/json" | "text/json" | "application/x-www-form-urlencoded" => Ok(Form::Json),
         "application/avro+json" | "avro/json" => Ok(Form::AvroJson),

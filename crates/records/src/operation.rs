@@ -149,6 +149,18 @@ impl Operation {
     pub fn is_read(self) -> bool {
         matches!(self, Operation::GetRecord | Operation::ClassicGet)
     }
+
+    /// Whether it changes one record: worth the same.
+    #[must_use]
+    pub fn is_write(self) -> bool {
+        use Operation::{ClassicClear, ClassicDelete, ClassicInsert, ClassicInsertAll, ClassicPut, ClassicUpdate};
+        use Operation::{DeleteRecord, PatchRecord, PutRecord};
+        let is_classic = matches!(
+            self,
+            ClassicPut | ClassicUpdate | ClassicInsert | ClassicInsertAll | ClassicDelete | ClassicClear
+        );
+        is_classic || matches!(self, PutRecord | PatchRecord | DeleteRecord)
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ use millrace_base::{Error, limits};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::Operation;
 use crate::body;
+use crate::classic;
 use crate::condition;
 use crate::local::Records;
 use crate::media;
@@ -20,36 +22,64 @@ use crate::read::check_path;
 use crate::request::{MATCHED, PREFER, PREFERENCE_APPLIED, Reply, Request, TTL};
 use crate::url::{self, refused};
 
-/// How a write was wanted, beside what it changes.
-struct Wanted {
-    condition: Condition,
-    ttl: Option<Ttl>,
-    answer: Option<Form>,
+/// What a request wants done to a record. Small: it stays in memory while the node answers.
+struct Asked<'a> {
+    type_name: Cow<'a, str>,
+    id: Cow<'a, [u8]>,
+    write: RecordWrite<'a>,
+    idempotency_key: Option<&'a str>,
 }
 
-impl Wanted {
-    fn read(request: &Request<'_>, takes_ttl: bool) -> Result<Self, Error> {
-        let mut ttl = None;
-        for (name, value) in url::pairs(request.query) {
-            match name {
-                "ttl_ms" if takes_ttl => url::once(&mut ttl, name, read_ttl(name, value)?)?,
-                _ => return Err(url::unknown(name)),
-            }
-        }
-        if let Some(value) = request.headers.get(&TTL).filter(|_| takes_ttl) {
-            let value = value.to_str().map_err(|_| refused("Millrace-TTL is not text"))?;
-            if ttl.replace(read_ttl("Millrace-TTL", value.trim())?).is_some() {
-                return Err(refused("send Millrace-TTL or ttl_ms, not both"));
-            }
-        }
-        let condition = if request.seen.condition { condition::of_write(&request.headers)? } else { Condition::None };
-        let answer = match prefers(&request.headers, REPRESENTATION) {
-            true if request.seen.accept => Some(media::wanted(&request.headers, media::ANY_FORM)?),
-            true => Some(Form::Json),
-            false => None,
+impl<'a> Asked<'a> {
+    fn read(records: &Records, operation: Operation, request: &'a Request<'_>) -> Result<Self, Error> {
+        let write = match operation {
+            Operation::PutRecord => wanted(request, put(request)?)?,
+            Operation::PatchRecord => wanted(request, patch(request)?)?,
+            Operation::DeleteRecord => wanted(request, RecordChange::Delete)?,
+            _ => RecordWrite { change: classic::change(operation, request)?, ..RecordWrite::default() },
         };
-        Ok(Self { condition, ttl, answer })
+        let id = if operation == Operation::ClassicPut { records.classic_id(request)? } else { request.id()? };
+        Ok(Self { type_name: request.type_name()?, id, write, idempotency_key: request.idempotency_key()? })
     }
+}
+
+/// How a change is wanted. What is deleted neither lives on nor is shown.
+fn wanted<'a>(request: &Request<'_>, change: RecordChange<'a>) -> Result<RecordWrite<'a>, Error> {
+    let is_delete = change == RecordChange::Delete;
+    let mut ttl = None;
+    for (name, value) in url::pairs(request.query) {
+        match name {
+            "ttl_ms" if !is_delete => url::once(&mut ttl, name, read_ttl(name, value)?)?,
+            _ => return Err(url::unknown(name)),
+        }
+    }
+    if let Some(value) = request.headers.get(&TTL).filter(|_| !is_delete) {
+        let value = value.to_str().map_err(|_| refused("Millrace-TTL is not text"))?;
+        if ttl.replace(read_ttl("Millrace-TTL", value.trim())?).is_some() {
+            return Err(refused("send Millrace-TTL or ttl_ms, not both"));
+        }
+    }
+    let condition = if request.seen.condition { condition::of_write(&request.headers)? } else { Condition::None };
+    let answer = match !is_delete && prefers(&request.headers, REPRESENTATION) {
+        true if request.seen.accept => Some(media::wanted(&request.headers, media::ANY_FORM)?),
+        true => Some(Form::Json),
+        false => None,
+    };
+    Ok(RecordWrite { change, condition, ttl, answer })
+}
+
+fn put<'a>(request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
+    let form = media::of_body(&request.headers)?;
+    let value = &request.body[..];
+    Ok(match media::written_with(&request.headers, form)? {
+        Some(schema_id) => RecordChange::PutWritten { schema_id, value },
+        None => RecordChange::Put { form, value },
+    })
+}
+
+fn patch<'a>(request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
+    media::json_body(&request.headers)?;
+    Ok(Patch::read(&request.body)?.change())
 }
 
 fn read_ttl(name: &str, value: &str) -> Result<Ttl, Error> {
@@ -129,70 +159,59 @@ impl<'a> Patch<'a> {
         Ok(patch)
     }
 
-    fn change(&'a self) -> RecordChange<'a> {
-        let operations = self.operations.iter();
+    fn change(self) -> RecordChange<'a> {
+        let operations = self.operations.into_iter();
         let operations = operations
-            .map(|step| PathOperation { kind: step.op, path: &step.path, value: step.value.map(RawValue::get) })
+            .map(|step| PathOperation { kind: step.op, path: step.path, value: step.value.map(RawValue::get) })
             .collect();
         RecordChange::Patch { operations, parameters: self.parameters.map(RawValue::get).unwrap_or_default() }
     }
 }
 
 impl Records {
-    /// `PUT /records/{type}/{id}`.
-    pub(crate) async fn put<B: Backend>(
+    /// Answers one of the operations for which [`Operation::is_write`] holds. Takes the request by reference,
+    /// because whatever a future holds by value is copied.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub async fn write<B: Backend>(
         &self,
         backend: &B,
         who: &Principal,
-        request: Request<'_>,
+        operation: Operation,
+        request: &mut Request<'_>,
     ) -> Result<Reply, Error> {
-        let form = media::of_body(&request.headers)?;
-        let wanted = Wanted::read(&request, true)?;
-        let change = match media::written_with(&request.headers, form)? {
-            Some(schema_id) => RecordChange::PutWritten { schema_id, value: &request.body },
-            None => RecordChange::Put { form, value: &request.body },
+        let (answer, reply) = {
+            let Asked { type_name, id, write, idempotency_key } = Asked::read(self, operation, request)?;
+            let answer = write.answer;
+            let operation = RecordOperation::Write(write);
+            let asked = RecordRequest { type_name: &type_name, id: Some(&id), operation, idempotency_key };
+            (answer, backend.record(who, asked).await?)
         };
-        let reply = write(backend, who, &request, change, &wanted).await?;
-        let status = if reply.created { StatusCode::CREATED } else { StatusCode::OK };
-        Ok(self.written(request.headers, status, reply, wanted.answer))
+        let headers = std::mem::take(&mut request.headers);
+        Ok(match operation {
+            Operation::PutRecord | Operation::PatchRecord => self.written(headers, operation, reply, answer),
+            Operation::DeleteRecord => Reply::empty(headers, StatusCode::NO_CONTENT),
+            Operation::ClassicPut => Reply::ok(headers),
+            _ => {
+                let mut answer = Reply::ok(headers);
+                answer.headers.insert(MATCHED.clone(), self.number(reply.matched.into()));
+                answer
+            }
+        })
     }
 
-    /// `PATCH /records/{type}/{id}`.
-    pub(crate) async fn patch<B: Backend>(
-        &self,
-        backend: &B,
-        who: &Principal,
-        request: Request<'_>,
-    ) -> Result<Reply, Error> {
-        media::json_body(&request.headers)?;
-        let wanted = Wanted::read(&request, true)?;
-        let patch = Patch::read(&request.body)?;
-        let reply = write(backend, who, &request, patch.change(), &wanted).await?;
-        drop(patch);
-        let matched = self.number(reply.matched.into());
-        let mut answer = self.written(request.headers, StatusCode::OK, reply, wanted.answer);
-        answer.headers.insert(MATCHED.clone(), matched);
-        Ok(answer)
-    }
-
-    /// `DELETE /records/{type}/{id}`.
-    pub(crate) async fn delete<B: Backend>(
-        &self,
-        backend: &B,
-        who: &Principal,
-        request: Request<'_>,
-    ) -> Result<Reply, Error> {
-        let wanted = Wanted { answer: None, ..Wanted::read(&request, false)? };
-        write(backend, who, &request, RecordChange::Delete, &wanted).await?;
-        Ok(Reply::empty(request.headers, StatusCode::NO_CONTENT))
-    }
-
-    fn written(&self, headers: HeaderMap, status: StatusCode, reply: RecordReply, answer: Option<Form>) -> Reply {
+    fn written(&self, headers: HeaderMap, operation: Operation, reply: RecordReply, answer: Option<Form>) -> Reply {
+        let is_patch = operation == Operation::PatchRecord;
+        let status = if reply.created && !is_patch { StatusCode::CREATED } else { StatusCode::OK };
         let mut written = match answer {
             Some(form) => Reply::new(headers, status, media::value(form), Bytes::new()),
             None => Reply::empty(headers, status),
         };
         self.describe(&reply, &mut written.headers);
+        if is_patch {
+            written.headers.insert(MATCHED.clone(), self.number(reply.matched.into()));
+        }
         if answer.is_some() {
             let applied = HeaderValue::from_static(REPRESENTATION);
             written.headers.insert(PREFERENCE_APPLIED.clone(), applied);
@@ -200,20 +219,6 @@ impl Records {
         }
         written
     }
-}
-
-async fn write<B: Backend>(
-    backend: &B,
-    who: &Principal,
-    request: &Request<'_>,
-    change: RecordChange<'_>,
-    wanted: &Wanted,
-) -> Result<RecordReply, Error> {
-    let (type_name, id) = (request.type_name()?, request.id()?);
-    let write = RecordWrite { change, condition: wanted.condition.clone(), ttl: wanted.ttl, answer: wanted.answer };
-    let operation = RecordOperation::Write(write);
-    let idempotency_key = request.idempotency_key()?;
-    backend.record(who, RecordRequest { type_name: &type_name, id: Some(&id), operation, idempotency_key }).await
 }
 
 #[cfg(test)]
@@ -228,7 +233,7 @@ mod tests {
         let RecordChange::Patch { operations, parameters } = patch.change() else { panic!("not a patch") };
         assert_eq!((operations.len(), parameters), (2, ""));
         assert_eq!((operations[0].kind, operations[0].value), (PathOperationKind::Set, Some("null")));
-        assert_eq!((operations[1].path, operations[1].value), (".\"b\"", Some("[ 1]")));
+        assert_eq!((&*operations[1].path, operations[1].value), (".\"b\"", Some("[ 1]")));
         let whole = br#"{"operations":[{"op":"test","path":".a"}],"parameters":{"n":1}}"#;
         let patch = Patch::read(whole).expect("a patch");
         assert!(matches!(patch.change(), RecordChange::Patch { parameters: "{\"n\":1}", .. }));

@@ -97,7 +97,7 @@ impl Inner {
                 "set" | "add" => {
                     let kind = if verb == "set" { PathOperationKind::Set } else { PathOperationKind::Increment };
                     let (place, json) = rest.split_once(' ').expect("path and value");
-                    let operations = vec![PathOperation { kind, path: place, value: Some(json) }];
+                    let operations = vec![PathOperation { kind, path: place.into(), value: Some(json) }];
                     let change = RecordChange::Patch { operations, parameters: "" };
                     let write = RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
                     let type_name = path.split('/').nth(1).expect("a type");

@@ -528,8 +528,10 @@ pub fn put(json: &str) -> RecordChange<'_> {
 }
 
 pub fn patch<'a>(operations: &[(PathOperationKind, &'a str, Option<&'a str>)]) -> RecordChange<'a> {
-    let operations =
-        operations.iter().map(|(kind, path, value)| PathOperation { kind: *kind, path, value: *value }).collect();
+    let operations = operations
+        .iter()
+        .map(|(kind, path, value)| PathOperation { kind: *kind, path: (*path).into(), value: *value })
+        .collect();
     RecordChange::Patch { operations, parameters: "" }
 }
 
