@@ -10,7 +10,7 @@ use crate::EvaluationError;
 use crate::decimal::Decimal;
 use crate::evaluate::{Machine, Place, Single};
 use crate::json;
-use crate::syntax::{Arithmetic, Comparator, Expression, Literal, Operator, Steps};
+use crate::syntax::{Arithmetic, Comparator, Expression, Operator, Steps};
 use crate::value::{Value, Values, compare_numbers, equal_folded, fold, nanoseconds, read_number};
 use millrace_base::limits;
 
@@ -42,11 +42,18 @@ impl<'v> Machine<'v> {
                 }
                 Ok(false)
             }
+            Expression::Path(path) if let Some(value) = self.one_value(path, here)? => Ok(value.is_there()),
             Expression::Path(_) | Expression::Parameter(_) => {
                 let values = self.values(expression, here)?;
-                Ok(values.all().iter().any(|value| !matches!(value, Value::Null | Value::Boolean(false))))
+                Ok(values.all().iter().any(Value::is_there))
             }
             Expression::Chain(left, rest) if let [(Operator::Compare(comparator), right)] = &**rest => {
+                // The usual comparison needs no lists: nearly all time of a query goes by here.
+                if let (Expression::Path(path), Expression::Literal(literal)) = (&**left, right)
+                    && let Some(value) = self.one_value(path, here)?
+                {
+                    return self.meets(*comparator, &value, &literal.value());
+                }
                 let (left, right) = (self.values(left, here)?, self.values(right, here)?);
                 self.any(*comparator, left.all(), right.all())
             }
@@ -57,13 +64,7 @@ impl<'v> Machine<'v> {
     fn values(&mut self, expression: &'v Expression, here: Place) -> Evaluate<Values<'v>> {
         self.charge(1)?;
         Ok(match expression {
-            Expression::Literal(literal) => Values::One(match literal {
-                Literal::Null => Value::Null,
-                Literal::Boolean(value) => Value::Boolean(*value),
-                Literal::Integer(value) => Value::Integer(*value),
-                Literal::Float(value) => Value::Float(*value),
-                Literal::Text(text) => Value::Text(Cow::Borrowed(text)),
-            }),
+            Expression::Literal(literal) => Values::One(literal.value()),
             Expression::Parameter(number) => self.parameter(*number)?,
             Expression::Path(path) => self.path_values(path, here)?,
             Expression::Negate(operand) => {
@@ -103,6 +104,19 @@ impl<'v> Machine<'v> {
             Some(json) => Values::One(Value::from_json(json)),
             None => Values::None,
         })
+    }
+
+    /// What a path of single steps leads to, unless that is nothing or an array: [`Machine::path_values`] then tells.
+    #[inline]
+    fn one_value(&mut self, path: &'v Steps, here: Place) -> Evaluate<Option<Value<'v>>> {
+        let here = if path.from_root { self.root() } else { here };
+        let (Single::One(place), _) = self.lead(&path.steps, here)? else { return Ok(None) };
+        let (node, start) = self.resolve(place)?;
+        if matches!(self.schema.kind(node), Kind::Array(_)) {
+            return Ok(None);
+        }
+        self.charge(1)?;
+        self.value(node, start, place).map(Some)
     }
 
     /// An array that a path gives stands for each of its elements.
@@ -175,13 +189,18 @@ impl<'v> Machine<'v> {
     fn any(&mut self, comparator: Comparator, left: &[Value<'v>], right: &[Value<'v>]) -> Evaluate<bool> {
         for a in left {
             for b in right {
-                self.charge(1 + (a.text_bytes() + b.text_bytes()) / 16)?;
-                if self.compare(comparator, a, b)? {
+                if self.meets(comparator, a, b)? {
                     return Ok(true);
                 }
             }
         }
         Ok(false)
+    }
+
+    #[inline]
+    fn meets(&mut self, comparator: Comparator, a: &Value<'v>, b: &Value<'v>) -> Evaluate<bool> {
+        self.charge(1 + (a.text_bytes() + b.text_bytes()) / 16)?;
+        self.compare(comparator, a, b)
     }
 
     fn compare(&mut self, comparator: Comparator, a: &Value<'v>, b: &Value<'v>) -> Evaluate<bool> {

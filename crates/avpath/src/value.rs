@@ -7,7 +7,7 @@ use millrace_avro::{Logical, NodeId, folded};
 
 use crate::decimal::{Decimal, compare_integer_f64};
 use crate::evaluate::Place;
-use crate::syntax::Arithmetic;
+use crate::syntax::{Arithmetic, Literal};
 
 /// What an operand gives: nothing where it is absent, several where a path matches several.
 pub(crate) enum Values<'v> {
@@ -65,6 +65,11 @@ impl<'v> Value<'v> {
         }
     }
 
+    /// Whether a path that gives it holds.
+    pub(crate) fn is_there(&self) -> bool {
+        !matches!(self, Self::Null | Self::Boolean(false))
+    }
+
     /// As JavaScript has it, for what is no path.
     pub(crate) fn is_truthy(&self) -> bool {
         match self {
@@ -97,6 +102,18 @@ impl<'v> Value<'v> {
     /// Bytes of text in it, which is what comparing it costs.
     pub(crate) fn text_bytes(&self) -> usize {
         if let Self::Text(text) = self { text.len() } else { 0 }
+    }
+}
+
+impl Literal {
+    pub(crate) fn value(&self) -> Value<'_> {
+        match self {
+            Self::Null => Value::Null,
+            Self::Boolean(value) => Value::Boolean(*value),
+            Self::Integer(value) => Value::Integer(*value),
+            Self::Float(value) => Value::Float(*value),
+            Self::Text(text) => Value::Text(Cow::Borrowed(text)),
+        }
     }
 }
 
