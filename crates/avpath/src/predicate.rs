@@ -42,17 +42,20 @@ impl<'v> Machine<'v> {
                 }
                 Ok(false)
             }
-            Expression::Path(path) if let Some(value) = self.one_value(path, here)? => Ok(value.is_there()),
-            Expression::Path(_) | Expression::Parameter(_) => {
+            Expression::Path(path) => {
+                self.charge(1)?;
+                Ok(self.path_values(path, here)?.all().iter().any(Value::is_there))
+            }
+            Expression::Parameter(_) => {
                 let values = self.values(expression, here)?;
                 Ok(values.all().iter().any(Value::is_there))
             }
             Expression::Chain(left, rest) if let [(Operator::Compare(comparator), right)] = &**rest => {
-                // The usual comparison needs no lists: nearly all time of a query goes by here.
-                if let (Expression::Path(path), Expression::Literal(literal)) = (&**left, right)
-                    && let Some(value) = self.one_value(path, here)?
-                {
-                    return self.meets(*comparator, &value, &literal.value());
+                // Nearly all time of a query goes by here, and much of it in moving values about.
+                if let (Expression::Path(path), Expression::Literal(literal)) = (&**left, right) {
+                    self.charge(2)?;
+                    let left = self.path_values(path, here)?;
+                    return self.any(*comparator, left.all(), &[literal.value()]);
                 }
                 let (left, right) = (self.values(left, here)?, self.values(right, here)?);
                 self.any(*comparator, left.all(), right.all())
@@ -104,19 +107,6 @@ impl<'v> Machine<'v> {
             Some(json) => Values::One(Value::from_json(json)),
             None => Values::None,
         })
-    }
-
-    /// What a path of single steps leads to, unless that is nothing or an array: [`Machine::path_values`] then tells.
-    #[inline]
-    fn one_value(&mut self, path: &'v Steps, here: Place) -> Evaluate<Option<Value<'v>>> {
-        let here = if path.from_root { self.root() } else { here };
-        let (Single::One(place), _) = self.lead(&path.steps, here)? else { return Ok(None) };
-        let (node, start) = self.resolve(place)?;
-        if matches!(self.schema.kind(node), Kind::Array(_)) {
-            return Ok(None);
-        }
-        self.charge(1)?;
-        self.value(node, start, place).map(Some)
     }
 
     /// An array that a path gives stands for each of its elements.
@@ -189,18 +179,13 @@ impl<'v> Machine<'v> {
     fn any(&mut self, comparator: Comparator, left: &[Value<'v>], right: &[Value<'v>]) -> Evaluate<bool> {
         for a in left {
             for b in right {
-                if self.meets(comparator, a, b)? {
+                self.charge(1 + (a.text_bytes() + b.text_bytes()) / 16)?;
+                if self.compare(comparator, a, b)? {
                     return Ok(true);
                 }
             }
         }
         Ok(false)
-    }
-
-    #[inline]
-    fn meets(&mut self, comparator: Comparator, a: &Value<'v>, b: &Value<'v>) -> Evaluate<bool> {
-        self.charge(1 + (a.text_bytes() + b.text_bytes()) / 16)?;
-        self.compare(comparator, a, b)
     }
 
     fn compare(&mut self, comparator: Comparator, a: &Value<'v>, b: &Value<'v>) -> Evaluate<bool> {

@@ -8,7 +8,7 @@ use crate::error::{ValueError, ValueErrorKind};
 use crate::json_token::Cursor;
 use crate::json_write::JsonForm;
 use crate::parse::branch_name;
-use crate::schema::{Field, Kind, Logical, Node, NodeId, Schema};
+use crate::schema::{Field, FullName, Kind, Logical, Node, NodeId, Schema};
 use crate::shape::{Class, Shape, UnionShape};
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -154,7 +154,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
             },
             Kind::Enum { name, symbols, .. } => {
                 if self.cursor.peek() != Some(b'"') {
-                    return self.wrong(&at, format_args!("a symbol of {name}, which has {}", listed(symbols)));
+                    return self.wrong(&at, Symbols(name, symbols));
                 }
                 let symbol = self.cursor.string()?;
                 match schema.find(id, &symbol) {
@@ -162,7 +162,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
                         write_length(self.out, index);
                         Ok(())
                     }
-                    None => self.wrong(&at, format_args!("a symbol of {name}, which has {}", listed(symbols))),
+                    None => self.wrong(&at, Symbols(name, symbols)),
                 }
             }
             Kind::Record { fields, .. } => self.record(id, fields, None, depth),
@@ -604,12 +604,23 @@ fn logical_name(logical: Logical) -> &'static str {
     }
 }
 
-/// An enum's symbols for a message, the first of many.
-fn listed(symbols: &[Box<str>]) -> String {
-    const MOST: usize = 10;
-    let more = symbols.len().saturating_sub(MOST);
-    let shown = symbols[..symbols.len() - more].join(", ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
+/// What an enum takes, for a message: its first symbols, as long as they are short.
+struct Symbols<'a>(&'a FullName, &'a [Box<str>]);
+
+impl std::fmt::Display for Symbols<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const MOST: usize = 10;
+        const MOST_BYTES: usize = 40;
+        let Self(name, symbols) = self;
+        write!(formatter, "a symbol of {name}")?;
+        let shown = symbols.iter().take(MOST).take_while(|symbol| symbol.len() <= MOST_BYTES);
+        let mut left = symbols.len();
+        for symbol in shown {
+            write!(formatter, "{} {symbol}", if left == symbols.len() { ":" } else { "," })?;
+            left -= 1;
+        }
+        if left > 0 && left < symbols.len() { write!(formatter, " and {left} more") } else { Ok(()) }
+    }
 }
 
 const UUID: &str = "a UUID (550e8400-e29b-41d4-a716-446655440000)";

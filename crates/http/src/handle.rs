@@ -232,7 +232,7 @@ async fn operate<B: Backend>(
     if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_read_something_of(RECORDS_APP) {
         return Err(auth::unauthorized(NO_KEY));
     }
-    // Lists show what may be seen; to who may see nothing at all, an empty one would be a riddle.
+    // Lists show what may be seen; to who may do nothing at all, an empty one would be a riddle.
     if caller.is_anonymous && is_list(row.kind) && !caller.principal.may_something() {
         return Err(auth::unauthorized(NO_KEY));
     }

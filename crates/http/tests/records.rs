@@ -164,6 +164,8 @@ fn a_record_is_deleted() {
     let late = client.ask("DELETE /records/personinfo/1\nif-match: \"0000000000000009\"", b"");
     late.assert_problem("precondition-failed");
     client.ask("DELETE /records/personinfo/1?ttl_ms=1", b"").assert_problem("bad-request");
+    let shown = client.ask("DELETE /records/personinfo/1\nprefer: return=representation\naccept: text/plain", b"");
+    assert_eq!(shown.status, 204, "what is deleted is not shown, in whatever form");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn no_parameters(query: Option<&str>) -> Result<(), Error> {
 }
 
 /// What a classic operation changes about one record.
-pub(crate) fn change<'a>(operation: Operation, request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
+pub(crate) fn record_change<'a>(operation: Operation, request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
     let kind = match operation {
         Operation::ClassicPut => return put(request),
         Operation::ClassicUpdate => PathOperationKind::Set,
@@ -93,7 +93,7 @@ impl Records {
         Ok(id)
     }
 
-    /// Answers a classic operation, except those on one record.
+    /// Answers the classic operations that are neither [`Operation::is_read`] nor [`Operation::is_write`].
     pub(crate) async fn classic<B: Backend>(
         &self,
         backend: &B,

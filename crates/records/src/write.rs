@@ -22,64 +22,65 @@ use crate::read::check_path;
 use crate::request::{MATCHED, PREFER, PREFERENCE_APPLIED, Reply, Request, TTL};
 use crate::url::{self, refused};
 
-/// What a request wants done to a record. Small: it stays in memory while the node answers.
-struct Asked<'a> {
+/// What a request wants done to a record.
+struct AskedWrite<'a> {
     type_name: Cow<'a, str>,
     id: Cow<'a, [u8]>,
     write: RecordWrite<'a>,
     idempotency_key: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AskedWrite<'a> {
     fn read(records: &Records, operation: Operation, request: &'a Request<'_>) -> Result<Self, Error> {
         let write = match operation {
-            Operation::PutRecord => wanted(request, put(request)?)?,
-            Operation::PatchRecord => wanted(request, patch(request)?)?,
-            Operation::DeleteRecord => wanted(request, RecordChange::Delete)?,
-            _ => RecordWrite { change: classic::change(operation, request)?, ..RecordWrite::default() },
+            Operation::PutRecord => {
+                let form = media::of_body(&request.headers)?;
+                let wanted = wanted(request, true)?;
+                RecordWrite { change: put(request, form)?, ..wanted }
+            }
+            Operation::PatchRecord => {
+                media::json_body(&request.headers)?;
+                let wanted = wanted(request, true)?;
+                RecordWrite { change: Patch::read(&request.body)?.change(), ..wanted }
+            }
+            Operation::DeleteRecord => wanted(request, false)?,
+            _ => RecordWrite { change: classic::record_change(operation, request)?, ..RecordWrite::default() },
         };
         let id = if operation == Operation::ClassicPut { records.classic_id(request)? } else { request.id()? };
         Ok(Self { type_name: request.type_name()?, id, write, idempotency_key: request.idempotency_key()? })
     }
 }
 
-/// How a change is wanted. What is deleted neither lives on nor is shown.
-fn wanted<'a>(request: &Request<'_>, change: RecordChange<'a>) -> Result<RecordWrite<'a>, Error> {
-    let is_delete = change == RecordChange::Delete;
+/// How a change is wanted. What is deleted neither lives on nor is shown, so nothing is said of that.
+fn wanted(request: &Request<'_>, leaves_record: bool) -> Result<RecordWrite<'static>, Error> {
     let mut ttl = None;
     for (name, value) in url::pairs(request.query) {
         match name {
-            "ttl_ms" if !is_delete => url::once(&mut ttl, name, read_ttl(name, value)?)?,
+            "ttl_ms" if leaves_record => url::once(&mut ttl, name, read_ttl(name, value)?)?,
             _ => return Err(url::unknown(name)),
         }
     }
-    if let Some(value) = request.headers.get(&TTL).filter(|_| !is_delete) {
+    if let Some(value) = request.headers.get(&TTL).filter(|_| leaves_record) {
         let value = value.to_str().map_err(|_| refused("Millrace-TTL is not text"))?;
         if ttl.replace(read_ttl("Millrace-TTL", value.trim())?).is_some() {
             return Err(refused("send Millrace-TTL or ttl_ms, not both"));
         }
     }
     let condition = if request.seen.condition { condition::of_write(&request.headers)? } else { Condition::None };
-    let answer = match !is_delete && prefers(&request.headers, REPRESENTATION) {
+    let answer = match leaves_record && prefers(&request.headers, REPRESENTATION) {
         true if request.seen.accept => Some(media::wanted(&request.headers, media::ANY_FORM)?),
         true => Some(Form::Json),
         false => None,
     };
-    Ok(RecordWrite { change, condition, ttl, answer })
+    Ok(RecordWrite { change: RecordChange::Delete, condition, ttl, answer })
 }
 
-fn put<'a>(request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
-    let form = media::of_body(&request.headers)?;
+fn put<'a>(request: &'a Request<'_>, form: Form) -> Result<RecordChange<'a>, Error> {
     let value = &request.body[..];
     Ok(match media::written_with(&request.headers, form)? {
         Some(schema_id) => RecordChange::PutWritten { schema_id, value },
         None => RecordChange::Put { form, value },
     })
-}
-
-fn patch<'a>(request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
-    media::json_body(&request.headers)?;
-    Ok(Patch::read(&request.body)?.change())
 }
 
 fn read_ttl(name: &str, value: &str) -> Result<Ttl, Error> {
@@ -182,11 +183,15 @@ impl Records {
         request: &mut Request<'_>,
     ) -> Result<Reply, Error> {
         let (answer, reply) = {
-            let Asked { type_name, id, write, idempotency_key } = Asked::read(self, operation, request)?;
-            let answer = write.answer;
-            let operation = RecordOperation::Write(write);
-            let asked = RecordRequest { type_name: &type_name, id: Some(&id), operation, idempotency_key };
-            (answer, backend.record(who, asked).await?)
+            let asked = AskedWrite::read(self, operation, request)?;
+            let answer = asked.write.answer;
+            let request = RecordRequest {
+                type_name: &asked.type_name,
+                id: Some(&asked.id),
+                operation: RecordOperation::Write(asked.write),
+                idempotency_key: asked.idempotency_key,
+            };
+            (answer, backend.record(who, request).await?)
         };
         let headers = std::mem::take(&mut request.headers);
         Ok(match operation {
@@ -194,9 +199,9 @@ impl Records {
             Operation::DeleteRecord => Reply::empty(headers, StatusCode::NO_CONTENT),
             Operation::ClassicPut => Reply::ok(headers),
             _ => {
-                let mut answer = Reply::ok(headers);
-                answer.headers.insert(MATCHED.clone(), self.number(reply.matched.into()));
-                answer
+                let mut patched = Reply::ok(headers);
+                patched.headers.insert(MATCHED.clone(), self.number(reply.matched.into()));
+                patched
             }
         })
     }
