@@ -197,6 +197,24 @@ fn wrong_values_are_refused_each_with_its_kind_and_place() {
     assert_eq!(untagged.kind, WrongType);
 }
 
+#[test]
+fn an_enum_says_what_it_takes_as_long_as_that_is_short() {
+    let long = "x".repeat(41);
+    let many: Vec<String> = (0..12).map(|number| format!("s{number}")).collect();
+    for (symbols, expected) in [
+        (vec!["a", "b"], "\"z\" is not a symbol of E: a, b"),
+        (
+            many.iter().map(String::as_str).collect(),
+            "\"z\" is not a symbol of E: s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 2 more",
+        ),
+        (vec!["a", &long, "b"], "\"z\" is not a symbol of E: a and 2 more"),
+        (vec![&*long], "\"z\" is not a symbol of E"),
+    ] {
+        let schema = schema(&serde_json::json!({ "type": "enum", "name": "E", "symbols": symbols }).to_string());
+        assert_eq!(read(&schema, "\"z\"", JsonForm::Plain).unwrap_err().message, expected);
+    }
+}
+
 fn schema_of_lists() -> Schema {
     schema(r#"{"type":"record","name":"L","fields":[{"name":"l","type":{"type":"array","items":"L"}}]}"#)
 }
