@@ -30,6 +30,8 @@ pub(crate) struct Forward {
 
 struct Request {
     slot: Slot,
+    /// Of the token that means it: its place is used again by later requests.
+    generation: u32,
     /// The shard of this core that has it, once one has.
     shard: Option<ShardId>,
 }
@@ -37,6 +39,16 @@ struct Request {
 #[derive(Default)]
 pub(crate) struct Slots {
     slots: Slab<Request>,
+    next_generation: u32,
+}
+
+/// Generation and place: a reply that comes late, or twice, must not reach whoever has the place by then.
+fn token_of(generation: u32, index: usize) -> Token {
+    Token(u64::from(generation) << 32 | index as u64)
+}
+
+fn place(token: Token) -> (u32, usize) {
+    ((token.0 >> 32) as u32, (token.0 & u64::from(u32::MAX)) as usize)
 }
 
 impl Slots {
@@ -49,16 +61,29 @@ impl Slots {
     }
 
     fn add(&mut self, slot: Slot) -> Token {
-        Token(self.slots.insert(Request { slot, shard: None }) as u64)
+        let generation = self.next_generation;
+        self.next_generation = generation.wrapping_add(1);
+        token_of(generation, self.slots.insert(Request { slot, generation, shard: None }))
     }
 
     fn slot(&self, token: Token) -> Option<&Slot> {
-        self.slots.get(token.0 as usize).map(|request| &request.slot)
+        let (generation, index) = place(token);
+        self.slots.get(index).filter(|request| request.generation == generation).map(|request| &request.slot)
+    }
+
+    fn get_mut(&mut self, token: Token) -> Option<&mut Request> {
+        let (generation, index) = place(token);
+        self.slots.get_mut(index).filter(|request| request.generation == generation)
+    }
+
+    /// Of a token that was just found.
+    fn remove(&mut self, token: Token) -> Request {
+        self.slots.remove(place(token).1)
     }
 
     /// From now on a shard has to answer it.
     pub(crate) fn give_to(&mut self, token: Token, shard: ShardId) {
-        if let Some(request) = self.slots.get_mut(token.0 as usize) {
+        if let Some(request) = self.get_mut(token) {
             request.shard = Some(shard);
         }
     }
@@ -66,13 +91,13 @@ impl Slots {
     /// What a shard has to answer and has not.
     pub(crate) fn unanswered_by(&self, shard: ShardId) -> Vec<Token> {
         let is_open = |request: &Request| request.shard == Some(shard) && !matches!(request.slot, Slot::Ready(_));
-        self.slots.iter().filter(|(_, request)| is_open(request)).map(|(index, _)| Token(index as u64)).collect()
+        let open = self.slots.iter().filter(|(_, request)| is_open(request));
+        open.map(|(index, request)| token_of(request.generation, index)).collect()
     }
 
     /// Hands over a reply; returns it when it belongs to another core.
     pub(crate) fn reply(&mut self, token: Token, result: Result<Reply, Error>) -> Option<Forward> {
-        let index = token.0 as usize;
-        let slot = &mut self.slots.get_mut(index)?.slot;
+        let slot = &mut self.get_mut(token)?.slot;
         match std::mem::replace(slot, Slot::Abandoned) {
             Slot::Waiting(waker) => {
                 *slot = Slot::Ready(result);
@@ -86,12 +111,12 @@ impl Slots {
                 *slot = Slot::Ready(first);
                 None
             }
-            Slot::Remote { core, token } => {
-                self.slots.remove(index);
-                Some(Forward { core, token, result })
+            Slot::Remote { core, token: asked } => {
+                self.remove(token);
+                Some(Forward { core, token: asked, result })
             }
             Slot::Abandoned => {
-                self.slots.remove(index);
+                self.remove(token);
                 None
             }
         }
@@ -99,9 +124,8 @@ impl Slots {
 
     /// The reply, if it is there; it can be fetched once.
     pub(crate) fn fetch(&mut self, token: Token) -> Option<Result<Reply, Error>> {
-        let index = token.0 as usize;
         match self.slot(token)? {
-            Slot::Ready(_) => match self.slots.remove(index).slot {
+            Slot::Ready(_) => match self.remove(token).slot {
                 Slot::Ready(result) => Some(result),
                 _ => None,
             },
@@ -110,7 +134,7 @@ impl Slots {
     }
 
     fn wait(&mut self, token: Token, waker: &Waker) {
-        if let Some(Request { slot: Slot::Waiting(known), .. }) = self.slots.get_mut(token.0 as usize)
+        if let Some(Request { slot: Slot::Waiting(known), .. }) = self.get_mut(token)
             && known.as_ref().is_none_or(|known| !known.will_wake(waker))
         {
             *known = Some(waker.clone());
@@ -118,11 +142,10 @@ impl Slots {
     }
 
     fn abandon(&mut self, token: Token) {
-        let index = token.0 as usize;
-        match self.slots.get_mut(index).map(|request| &mut request.slot) {
+        match self.get_mut(token).map(|request| &mut request.slot) {
             Some(slot @ Slot::Waiting(_)) => *slot = Slot::Abandoned,
             Some(Slot::Ready(_)) => {
-                self.slots.remove(index);
+                self.remove(token);
             }
             _ => {}
         }
@@ -181,5 +204,28 @@ impl Drop for ReplyFuture {
         if let Some(token) = self.token {
             self.core.borrow_mut().slots.abandon(token);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_reply_does_not_reach_who_has_the_place_by_then() {
+        let mut slots = Slots::default();
+        let first = slots.local();
+        assert!(slots.reply(first, Ok(Reply::Done)).is_none());
+        assert!(slots.fetch(first).is_some());
+        let second = slots.remote(1, Token(7));
+        assert_eq!(place(first).1, place(second).1, "the place is used again");
+        slots.give_to(first, ShardId(3));
+        assert!(slots.reply(first, Ok(Reply::Done)).is_none() && slots.fetch(first).is_none());
+        slots.abandon(first);
+        assert!(slots.unanswered_by(ShardId(3)).is_empty());
+        slots.give_to(second, ShardId(3));
+        assert_eq!(slots.unanswered_by(ShardId(3)), [second]);
+        let forward = slots.reply(second, Ok(Reply::Done)).expect("another core's");
+        assert_eq!((forward.core, forward.token, slots.len()), (1, Token(7), 0));
     }
 }
