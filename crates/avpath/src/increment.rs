@@ -65,13 +65,10 @@ pub(crate) fn increment(
     Ok(())
 }
 
+/// Of the logical types of whole numbers only times of day are bounded.
 fn check_time_of_day(schema: &Schema, node: NodeId, sum: i64) -> Result<(), UpdateError> {
-    let day = match schema.node(node).logical {
-        Some(Logical::TimeMillis) => 86_400_000,
-        Some(Logical::TimeMicros) => 86_400_000_000,
-        _ => return Ok(()),
-    };
-    if (0..day).contains(&sum) { Ok(()) } else { Err(beyond("a time of day")) }
+    let is_allowed = schema.node(node).logical.is_none_or(|logical| logical.allows(sum));
+    if is_allowed { Ok(()) } else { Err(beyond("a time of day")) }
 }
 
 fn beyond(what: &str) -> UpdateError {

@@ -6,8 +6,9 @@
 //! parser.
 //!
 //! Promises: no text, parameter or record makes anything here panic; what an evaluation may look at, match
-//! and hold in memory is bounded (`limits::PATH_*`), and what several may together ([`Budget`]); regular expressions take linear time; what an update
-//! gives is canonical and within `limits::RECORD_BYTES`, or it gives an error and nothing has changed.
+//! and hold in memory is bounded (`limits::PATH_*`), and what several may together ([`Budget`]); regular
+//! expressions take linear time; what an update gives is canonical and within `limits::RECORD_BYTES`, or it
+//! gives an error and nothing has changed.
 //! Must not know registries, entities, or HTTP.
 
 mod budget;

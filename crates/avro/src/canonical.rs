@@ -1,10 +1,10 @@
 //! A stranger's bytes, checked completely and made canonical.
 
 use crate::binary::{Reader, write_bytes, write_length, write_long};
+use crate::decimal;
 use crate::error::{ValueError, ValueErrorKind};
 use crate::json_read::read_uuid;
 use crate::schema::{Kind, Logical, Node, NodeId, Schema};
-use crate::{calendar, decimal};
 use millrace_base::limits;
 use std::collections::BTreeSet;
 
@@ -156,7 +156,7 @@ impl Walk<'_, '_> {
 
     fn integer(&mut self, node: &Node) -> Result<(), ValueError> {
         let number = if node.kind == Kind::Int { self.reader.int()?.into() } else { self.reader.long()? };
-        let is_allowed = !self.is_new || node.logical.is_none_or(|logical| calendar::has_text(logical, number));
+        let is_allowed = !self.is_new || node.logical.is_none_or(|logical| logical.allows(number));
         if !is_allowed {
             return Err(ValueError::new(ValueErrorKind::Malformed, format!("{number} is no time of day")));
         }

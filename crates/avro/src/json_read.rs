@@ -182,7 +182,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
         match number {
             Some(number)
                 if (!is_int || i32::try_from(number).is_ok())
-                    && node.logical.is_none_or(|logical| calendar::has_text(logical, number)) =>
+                    && node.logical.is_none_or(|logical| logical.allows(number)) =>
             {
                 write_long(self.out, number);
                 Ok(())

@@ -1,5 +1,6 @@
 //! Logical types: which of them a schema's object names.
 
+use crate::calendar;
 use crate::schema::{Kind, Logical, Node};
 use serde_json::{Map, Value};
 
@@ -27,21 +28,30 @@ pub(crate) fn of(kind: &Kind, object: &Map<String, Value>) -> Result<Option<Logi
     }))
 }
 
-/// Its name in the specification.
-pub(crate) fn name(logical: Logical) -> &'static str {
-    match logical {
-        Logical::Decimal { .. } => "decimal",
-        Logical::Uuid => "uuid",
-        Logical::Date => "date",
-        Logical::TimeMillis => "time-millis",
-        Logical::TimeMicros => "time-micros",
-        Logical::TimestampMillis => "timestamp-millis",
-        Logical::TimestampMicros => "timestamp-micros",
-        Logical::TimestampNanos => "timestamp-nanos",
-        Logical::LocalTimestampMillis => "local-timestamp-millis",
-        Logical::LocalTimestampMicros => "local-timestamp-micros",
-        Logical::LocalTimestampNanos => "local-timestamp-nanos",
-        Logical::Duration => "duration",
+impl Logical {
+    /// Its name in the specification.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Decimal { .. } => "decimal",
+            Self::Uuid => "uuid",
+            Self::Date => "date",
+            Self::TimeMillis => "time-millis",
+            Self::TimeMicros => "time-micros",
+            Self::TimestampMillis => "timestamp-millis",
+            Self::TimestampMicros => "timestamp-micros",
+            Self::TimestampNanos => "timestamp-nanos",
+            Self::LocalTimestampMillis => "local-timestamp-millis",
+            Self::LocalTimestampMicros => "local-timestamp-micros",
+            Self::LocalTimestampNanos => "local-timestamp-nanos",
+            Self::Duration => "duration",
+        }
+    }
+
+    /// Whether an `int` or a `long` of this type may be that number: a time of day lies within a day.
+    #[must_use]
+    pub fn allows(self, number: i64) -> bool {
+        calendar::has_text(self, number)
     }
 }
 

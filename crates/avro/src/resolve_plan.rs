@@ -461,7 +461,7 @@ fn full_name(node: &Node) -> String {
         kind => branch_name(kind),
     };
     match node.logical {
-        Some(logical) => format!("{kind} ({})", logical::name(logical)),
+        Some(logical) => format!("{kind} ({})", logical.name()),
         None => kind.to_owned(),
     }
 }

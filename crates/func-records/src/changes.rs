@@ -5,14 +5,14 @@ use std::rc::Rc;
 use bytes::Bytes;
 use millrace_api::RecordReply;
 use millrace_base::{Error, ErrorCode, limits};
-use millrace_func::{OperationId, ScanRequest};
+use millrace_func::ScanRequest;
 
 use crate::apply::read_time;
 use crate::change_cursor;
 use crate::program::{CHANGES, RecordProgram};
 use crate::rows::{CHANGE, LAST_SEQUENCE, change_field, change_sequence, read_number, stream_begins_after};
-use crate::turn::{Calls, Progress, Task, Turn};
-use crate::wire::{AskChanges, From, GotChanges, decode, encode};
+use crate::turn::{Calls, Gathers, Progress, Turn};
+use crate::wire::{AskChanges, From, GotChanges, decode, decode_all, encode};
 
 /// `T--shard/_changes`.
 pub(crate) fn of_shard(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> Result<Progress, Error> {
@@ -77,12 +77,8 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, cursor: &str, limit:
     let limit = page_limit(limit);
     // Together they are one page.
     let size_bytes = (limits::OUTPUT_BYTES / shards).max(64 << 10);
-    let mut calls = Calls::default();
-    for (shard, from) in froms.into_iter().enumerate() {
-        let input = encode(&AskChanges { from, limit, size_bytes });
-        let key = turn.shared.shard_keys[shard].clone();
-        calls.push(turn.call((of.shard_service, CHANGES), &key, input)?);
-    }
+    let inputs = froms.into_iter().map(|from| encode(&AskChanges { from, limit, size_bytes }));
+    let calls = turn.call_shards((of.shard_service, CHANGES), inputs)?;
     Ok(Progress::Wait(Box::new(Gather { program, type_index, limit, calls })))
 }
 
@@ -101,20 +97,13 @@ struct Gather {
     calls: Calls,
 }
 
-impl Task for Gather {
-    fn resume(
-        mut self: Box<Self>,
-        _: &mut Turn<'_>,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
-    ) -> Result<Progress, Error> {
-        let Some(results) = self.calls.ended(operation, result)? else {
-            return Ok(Progress::Wait(self));
-        };
-        let mut shards = Vec::with_capacity(results.len());
-        for result in results {
-            shards.push(decode::<GotChanges>(&result?)?);
-        }
+impl Gathers for Gather {
+    fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    fn gathered(self: Box<Self>, _: &mut Turn<'_>, results: Vec<Result<Bytes, Error>>) -> Result<Progress, Error> {
+        let shards: Vec<GotChanges> = decode_all(results)?;
         if shards.iter().any(|shard| shard.is_lost) {
             let message = "changes after this cursor are not kept any more: take the cursor \"now\", then \
                            read the records again and go on from that cursor, and keep changes for longer if that happens";

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use millrace_api::{Form, RecordQuery, RecordReply};
 use millrace_avpath::{Budget, EvaluationError};
 use millrace_base::{Error, ErrorCode, limits};
-use millrace_func::{HandlerId, NestedCall, OperationId};
 use serde_json::json;
 
 use crate::changes::page_limit;
@@ -26,9 +25,9 @@ use crate::plan::{Plan, leaves, plan};
 use crate::program::{READ, RecordProgram, RecordType, SCAN};
 use crate::read::check_json;
 use crate::rows::Position;
-use crate::turn::{Calls, Progress, Shared, Task, Turn};
+use crate::turn::{Calls, Gathers, Progress, Shared, Turn};
 use crate::values::{self, Parameters};
-use crate::wire::{Ask, Probe, Probed, Range, Scan, Scanned, Verdict, decode, encode, encode_ask};
+use crate::wire::{Ask, Probe, Probed, Range, Scan, Scanned, Verdict, decode, decode_all, encode, encode_ask};
 
 /// Steps that a visit of a shard may take at least, and what it takes beside what it looks at.
 const VISIT_STEPS: usize = 1000;
@@ -206,11 +205,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, query: &RecordQuery<
     let shards = turn.shared.shard_keys.len();
     let steps = plot.first_steps(shards);
     let input = plot.input(Visit { after: after.clone(), until: None, steps, is_patient: false });
-    let mut calls = Calls::default();
-    for key in &turn.shared.shard_keys {
-        let handler = HandlerId { program: program.number, service: of.shard_service, handler: SCAN };
-        calls.push(turn.host.call(NestedCall { handler, key: key.clone(), input: input.clone() })?);
-    }
+    let calls = turn.call_shards((of.shard_service, SCAN), std::iter::repeat(input))?;
     if query.explain {
         let explain =
             Explain { program: Rc::clone(&program), type_index, plan: found, order: query.order.to_owned(), calls };
@@ -308,16 +303,16 @@ impl Find {
     }
 }
 
-impl Task for Find {
-    fn resume(
+impl Gathers for Find {
+    fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    fn gathered(
         mut self: Box<Self>,
         turn: &mut Turn<'_>,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
+        results: Vec<Result<Bytes, Error>>,
     ) -> Result<Progress, Error> {
-        let Some(results) = self.calls.ended(operation, result)? else {
-            return Ok(Progress::Wait(self));
-        };
         self.add(results)?;
         self.go_on(turn)
     }
@@ -413,16 +408,16 @@ impl Read {
     }
 }
 
-impl Task for Read {
-    fn resume(
+impl Gathers for Read {
+    fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    fn gathered(
         mut self: Box<Self>,
         turn: &mut Turn<'_>,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
+        results: Vec<Result<Bytes, Error>>,
     ) -> Result<Progress, Error> {
-        let Some(results) = self.calls.ended(operation, result)? else {
-            return Ok(Progress::Wait(self));
-        };
         for (position, result) in std::mem::take(&mut self.wave).into_iter().zip(results) {
             self.add(&position.id, result)?;
             self.last = Some(position);
@@ -440,20 +435,13 @@ struct Explain {
     calls: Calls,
 }
 
-impl Task for Explain {
-    fn resume(
-        mut self: Box<Self>,
-        _: &mut Turn<'_>,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
-    ) -> Result<Progress, Error> {
-        let Some(results) = self.calls.ended(operation, result)? else {
-            return Ok(Progress::Wait(self));
-        };
-        let mut shards = Vec::with_capacity(results.len());
-        for result in results {
-            shards.push(decode::<Scanned>(&result?)?);
-        }
+impl Gathers for Explain {
+    fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    fn gathered(mut self: Box<Self>, _: &mut Turn<'_>, results: Vec<Result<Bytes, Error>>) -> Result<Progress, Error> {
+        let shards: Vec<Scanned> = decode_all(results)?;
         let body = Bytes::from(self.describe(&shards).to_string());
         Ok(Progress::Done(RecordReply { body, ..RecordReply::default() }.to_bytes()))
     }

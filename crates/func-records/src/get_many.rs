@@ -5,13 +5,12 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use millrace_api::{Form, RecordOperation, RecordReply};
 use millrace_base::{Error, ErrorCode, limits};
-use millrace_func::OperationId;
 use serde_json::json;
 
 use crate::effects::id_member;
 use crate::program::READ;
 use crate::read::{check_json, object_head};
-use crate::turn::{Calls, Progress, Task, Turn};
+use crate::turn::{Calls, Gathers, Progress, Turn};
 
 /// Records asked for together at most, and at first.
 const WAVE: usize = 64;
@@ -106,16 +105,16 @@ impl GetMany {
     }
 }
 
-impl Task for GetMany {
-    fn resume(
+impl Gathers for GetMany {
+    fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    fn gathered(
         mut self: Box<Self>,
         turn: &mut Turn<'_>,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
+        results: Vec<Result<Bytes, Error>>,
     ) -> Result<Progress, Error> {
-        let Some(results) = self.calls.ended(operation, result)? else {
-            return Ok(Progress::Wait(self));
-        };
         for (id, result) in std::mem::take(&mut self.wave).into_iter().zip(results) {
             self.add(&id, result)?;
         }

@@ -5,13 +5,12 @@ use std::rc::Rc;
 use bytes::Bytes;
 use millrace_api::RecordReply;
 use millrace_base::Error;
-use millrace_func::OperationId;
 use serde_json::{Map, json};
 
 use crate::program::{PROGRESS, RecordProgram};
 use crate::rows::{complete_field, read_number};
-use crate::turn::{Calls, Progress, Task, Turn};
-use crate::wire::{decode, encode};
+use crate::turn::{Calls, Gathers, Progress, Turn};
+use crate::wire::{decode_all, encode};
 
 /// `T--shard/_progress`: the numbers of the indexes that are complete here.
 pub(crate) fn of_shard(turn: &mut Turn<'_>, type_index: usize) -> Result<Progress, Error> {
@@ -28,10 +27,8 @@ pub(crate) fn of_shard(turn: &mut Turn<'_>, type_index: usize) -> Result<Progres
 /// The operation `Indexes`.
 pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize) -> Result<Progress, Error> {
     let program = Rc::clone(turn.program);
-    let mut calls = Calls::default();
-    for key in turn.shared.shard_keys.clone() {
-        calls.push(turn.call((program.types[type_index].shard_service, PROGRESS), &key, Bytes::new())?);
-    }
+    let handler = (program.types[type_index].shard_service, PROGRESS);
+    let calls = turn.call_shards(handler, std::iter::repeat(Bytes::new()))?;
     Ok(Progress::Wait(Box::new(Gather { program, type_index, calls })))
 }
 
@@ -41,20 +38,13 @@ struct Gather {
     calls: Calls,
 }
 
-impl Task for Gather {
-    fn resume(
-        mut self: Box<Self>,
-        _: &mut Turn<'_>,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
-    ) -> Result<Progress, Error> {
-        let Some(results) = self.calls.ended(operation, result)? else {
-            return Ok(Progress::Wait(self));
-        };
-        let mut shards = Vec::with_capacity(results.len());
-        for result in results {
-            shards.push(decode::<Vec<u16>>(&result?)?);
-        }
+impl Gathers for Gather {
+    fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    fn gathered(self: Box<Self>, _: &mut Turn<'_>, results: Vec<Result<Bytes, Error>>) -> Result<Progress, Error> {
+        let shards: Vec<Vec<u16>> = decode_all(results)?;
         let mut body = Map::new();
         for index in &self.program.types[self.type_index].indexes {
             let complete = shards.iter().filter(|shard| shard.contains(&index.number)).count();

@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, limits};
-use millrace_func::{OperationId, ScanRequest};
+use millrace_func::ScanRequest;
 
 use crate::last_rows::{Between, last_rows};
 use crate::program::{READ, RecordType};
 use crate::rows::{Position, complete_field, index_prefix, index_row, read_index_row, read_number, successor};
-use crate::turn::{Calls, Progress, Task, Turn};
+use crate::turn::{Calls, Gathers, Progress, Turn};
 use crate::wire::{Ask, Probed, Range, Scan, Scanned, Verdict, decode, encode, encode_ask};
 
 /// Candidates got together.
@@ -381,16 +381,16 @@ impl Scanning {
     }
 }
 
-impl Task for Scanning {
-    fn resume(
+impl Gathers for Scanning {
+    fn calls(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    fn gathered(
         mut self: Box<Self>,
         turn: &mut Turn<'_>,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
+        mut results: Vec<Result<Bytes, Error>>,
     ) -> Result<Progress, Error> {
-        let Some(mut results) = self.calls.ended(operation, result)? else {
-            return Ok(Progress::Wait(self));
-        };
         let (Some(candidate), Some(result)) = (self.asked.take(), results.pop()) else {
             return Err(Error::new(ErrorCode::Internal, "a record answered that was not asked"));
         };

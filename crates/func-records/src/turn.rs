@@ -71,6 +71,28 @@ pub(crate) trait Task {
     ) -> Result<Progress, Error>;
 }
 
+/// An operation that goes on when all the calls have ended which it has begun together.
+pub(crate) trait Gathers: 'static {
+    fn calls(&mut self) -> &mut Calls;
+
+    /// They have; the results are in the order of the calls.
+    fn gathered(self: Box<Self>, turn: &mut Turn<'_>, results: Vec<Result<Bytes, Error>>) -> Result<Progress, Error>;
+}
+
+impl<G: Gathers> Task for G {
+    fn resume(
+        mut self: Box<Self>,
+        turn: &mut Turn<'_>,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+    ) -> Result<Progress, Error> {
+        match self.calls().ended(operation, result)? {
+            Some(results) => self.gathered(turn, results),
+            None => Ok(Progress::Wait(self)),
+        }
+    }
+}
+
 impl Turn<'_> {
     /// The type of that index.
     pub(crate) fn record_type(&self, index: usize) -> &RecordType {
@@ -86,6 +108,20 @@ impl Turn<'_> {
     ) -> Result<OperationId, Error> {
         let handler = HandlerId { program: self.program.number, service, handler };
         self.host.call(NestedCall { handler, key: key.to_vec(), input })
+    }
+
+    /// Begins a call of every shard's service, each with the input of its turn.
+    pub(crate) fn call_shards(
+        &mut self,
+        handler: (u16, u16),
+        inputs: impl IntoIterator<Item = Bytes>,
+    ) -> Result<Calls, Error> {
+        let mut calls = Calls::default();
+        let shared = self.shared;
+        for (key, input) in shared.shard_keys.iter().zip(inputs) {
+            calls.push(self.call(handler, key, input)?);
+        }
+        Ok(calls)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::rows::Position;
@@ -189,6 +190,11 @@ pub(crate) fn encode(value: &impl Serialize) -> Bytes {
 /// An input of `_read` that only this crate makes.
 pub(crate) fn encode_ask(ask: &Ask<'_>) -> Bytes {
     Bytes::from(postcard::to_extend(ask, vec![INTERNAL]).expect("a vector takes whatever it is given"))
+}
+
+/// What several have answered; the first error that there is.
+pub(crate) fn decode_all<T: DeserializeOwned>(results: Vec<Result<Bytes, Error>>) -> Result<Vec<T>, Error> {
+    results.into_iter().map(|result| decode(&result?)).collect()
 }
 
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Error> {

@@ -119,21 +119,10 @@ pub(crate) fn indexed_kind(schema: &Schema, path: &str, ignore_case: bool) -> Re
 }
 
 fn logical_text(logical: Logical) -> String {
-    let text = match logical {
-        Logical::Decimal { precision, scale } => return format!("decimal({precision},{scale})"),
-        Logical::Uuid => "uuid",
-        Logical::Date => "date",
-        Logical::TimeMillis => "time-millis",
-        Logical::TimeMicros => "time-micros",
-        Logical::TimestampMillis => "timestamp-millis",
-        Logical::TimestampMicros => "timestamp-micros",
-        Logical::TimestampNanos => "timestamp-nanos",
-        Logical::LocalTimestampMillis => "local-timestamp-millis",
-        Logical::LocalTimestampMicros => "local-timestamp-micros",
-        Logical::LocalTimestampNanos => "local-timestamp-nanos",
-        Logical::Duration => "duration",
-    };
-    text.to_owned()
+    match logical {
+        Logical::Decimal { precision, scale } => format!("decimal({precision},{scale})"),
+        other => other.name().to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -214,8 +214,10 @@ impl TypeSettings {
                 return Err(Refusal::invalid(format!("{count} {what}; {} are allowed", limits::INDEXES)));
             }
         }
-        check_names("index", self.indexes.iter().map(|index| index.name.as_str()))?;
-        check_names("trigger", self.triggers.iter().map(|trigger| trigger.name.as_str()))?;
+        check_names("index", limits::NAME_BYTES, self.indexes.iter().map(|index| index.name.as_str()))?;
+        // A trigger's handler is called `_` and the name.
+        let most = limits::NAME_BYTES - 1;
+        check_names("trigger", most, self.triggers.iter().map(|trigger| trigger.name.as_str()))?;
         let mut definitions = BTreeSet::new();
         for index in &self.indexes {
             check_path("index", &index.name, &index.path)?;
@@ -236,14 +238,13 @@ impl TypeSettings {
     }
 }
 
-fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+/// Checks that they are names of at most so many characters, each another one.
+fn check_names<'a>(what: &str, most: usize, names: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for name in names {
         Name::new(name).map_err(|error| Refusal::invalid(format!("{what}: {error}")))?;
-        // Its handler is called `_` and the name.
-        if what == "trigger" && name.len() == limits::NAME_BYTES {
-            let most = limits::NAME_BYTES - 1;
-            return Err(Refusal::invalid(format!("trigger {name:?}: a trigger's name has at most {most} characters")));
+        if name.len() > most {
+            return Err(Refusal::invalid(format!("{what} {name:?}: a {what}'s name has at most {most} characters")));
         }
         if !seen.insert(name) {
             return Err(Refusal::invalid(format!("{what} {name:?} is there twice")));
