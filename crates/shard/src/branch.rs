@@ -397,6 +397,9 @@ impl Shard {
             self.branches.live.remove(&id);
             self.give_up_locks(&transaction);
         } else {
+            for entity in &transaction.held {
+                self.locks.mark_wants_nothing(entity, transaction.nonce());
+            }
             let deadline = UnixMillis(u64::MAX);
             self.suspended.insert(transaction.nonce(), Suspended { transaction, deadline });
         }

@@ -320,7 +320,11 @@ impl Shard {
         match result {
             Ok(output) => {
                 home.ending = Some(Ending::Commit { output, is_delegated });
+                let nonce = transaction.nonce();
                 self.suspend(transaction, world);
+                for entity in self.suspended.get(&nonce).into_iter().flat_map(|one| &one.transaction.held) {
+                    self.locks.mark_wants_nothing(entity, nonce);
+                }
             }
             Err(error) => {
                 home.ending = Some(Ending::Fail(error));

@@ -126,6 +126,29 @@ fn parallel_calls_wait_together_for_the_first_entity() {
 }
 
 #[test]
+fn a_younger_one_waits_for_one_whose_votes_are_asked_for() {
+    for is_at_home in [true, false] {
+        let mut rig = Rig::new(2);
+        let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
+        let add = |key: &str| run("note", key, s().add("n", 1));
+        let older = rig.run("note", &here, s().add("n", 1).call(add(&there)));
+        // Call, Result, Prepare; the vote waits for the disk.
+        (0..3).for_each(|_| assert!(rig.carry_peer()));
+        rig.core.now = rig.core.now.plus(1);
+        let (home, wanted) = if is_at_home { (1, &here) } else { (0, &there) };
+        let own = rig.key_in(home, "own");
+        let younger = rig.run("note", &own, s().add("n", 1).call(add(wanted)));
+        while rig.carry_peer() {}
+        assert!(rig.reply(older).is_none() && rig.reply(younger).is_none());
+        rig.run_to_rest();
+        assert!([older, younger].iter().all(|token| rig.reply(*token).is_some_and(Result::is_ok)));
+        assert_eq!(restarts(&rig), 0);
+        assert_eq!(rig.field("note", wanted, "n"), json!(2));
+        rig.assert_at_rest();
+    }
+}
+
+#[test]
 fn the_oldest_never_starts_again() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
