@@ -158,15 +158,21 @@ fn transfer_hotly(server: &Server, clients: u64, time: Duration) -> (f64, u64, L
     (latencies.count() as f64 / time.as_secs_f64(), refused.into_inner(), latencies)
 }
 
-/// Ever more clients on ten hot accounts: the rates.
-fn hot_rates(durability: &str) -> Vec<f64> {
+/// A server with ten accounts.
+fn with_accounts(flags: &[(&str, &str)]) -> Server {
     let mut options = ServerOptions::examples(&["transfer"]);
-    options.set("--durability", durability);
+    flags.iter().for_each(|(flag, value)| options.set(flag, value));
     let server = Server::start(options);
     for number in 0..HOT_ACCOUNTS {
         let body = json!({ "id": format!("h{number}"), "balance": 1000 }).to_string();
         assert_eq!(server.request("POST", "/transfer/open", &[], body.as_bytes()).status, 200);
     }
+    server
+}
+
+/// Ever more clients on ten hot accounts: the rates.
+fn hot_rates(durability: &str) -> Vec<f64> {
+    let server = with_accounts(&[("--durability", durability)]);
     let time = Duration::from_millis(number_from_env("MILLRACE_TEST_HOT_MS", 1000) as u64);
     let mut rates = Vec::new();
     let syncs = || ["sum", "count"].map(|what| server.metric(&format!("millrace_fsync_seconds_{what}")));
@@ -198,6 +204,14 @@ fn hot_accounts_cost_time_and_no_transaction() {
     let best = rates.iter().fold(0.0, |best: f64, rate| best.max(*rate));
     // The bench measures how near it stays to its peak; here it must not collapse.
     assert!(rates[3] > best * 0.25, "{rates:?} transfers/s");
+}
+
+#[test]
+fn on_one_core_a_transaction_over_shards_ends_before_the_next_begins() {
+    let server = with_accounts(&[("--cores", "1")]);
+    let (rate, ..) = transfer_hotly(&server, 32, Duration::from_millis(500));
+    assert!(rate > 0.0);
+    assert_eq!(server.metric("millrace_transaction_restarts_total"), 0.0);
 }
 
 /// Transactions that do too much, after they have changed and locked others.

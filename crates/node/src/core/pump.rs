@@ -40,8 +40,8 @@ pub(crate) async fn run_messages(core: SharedCore, mut messages: UnboundedReceiv
             core.read_clock();
             for message in buffer.drain(..) {
                 core.handle(message);
+                core.handle_events();
             }
-            core.handle_events();
         }
         tokio::task::yield_now().await;
     }
