@@ -64,6 +64,7 @@ mod tests {
             keeps_outcome: false,
             invocation: None,
             is_signal: false,
+            was_set_aside: false,
             attempts: 16,
             due: UnixMillis(3),
             app: "a".into(),

@@ -6,7 +6,8 @@
 //! offset  bytes  meaning
 //!  0      1      version = 1
 //!  1      1      flags: bit 0 = its outcome is kept for `GET /invocations/{id}`, bit 1 = it has an
-//!                invocation id of its own, bit 2 = it is a signal to the workflow of that id
+//!                invocation id of its own, bit 2 = it is a signal to the workflow of that id,
+//!                bit 3 = it was a dead letter before
 //!  2      4      attempts made so far, little-endian
 //!  6      8      due, Unix milliseconds, little-endian
 //! 14      …      if bit 1: 2 shard, 8 LSN, 2 index of the invocation
@@ -25,6 +26,7 @@ const VERSION: u8 = 1;
 const KEEPS_OUTCOME: u8 = 1;
 const HAS_INVOCATION: u8 = 2;
 const IS_SIGNAL: u8 = 4;
+const WAS_SET_ASIDE: u8 = 8;
 
 /// The parts of an invocation's id: shard, LSN, index.
 pub type Position = (ShardId, Lsn, u16);
@@ -39,6 +41,9 @@ pub struct MessageRecord {
     pub invocation: Option<Position>,
     /// Whether it is a signal.
     pub is_signal: bool,
+    /// Whether it was a dead letter and somebody had it tried again: it is one once more unless it
+    /// succeeds.
+    pub was_set_aside: bool,
     /// How often it was tried.
     pub attempts: u32,
     /// Not to run before this.
@@ -63,7 +68,8 @@ impl MessageRecord {
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         let flags = flag(self.keeps_outcome, KEEPS_OUTCOME)
             | flag(self.invocation.is_some(), HAS_INVOCATION)
-            | flag(self.is_signal, IS_SIGNAL);
+            | flag(self.is_signal, IS_SIGNAL)
+            | flag(self.was_set_aside, WAS_SET_ASIDE);
         out.extend_from_slice(&[VERSION, flags]);
         out.extend_from_slice(&self.attempts.to_le_bytes());
         out.extend_from_slice(&self.due.0.to_le_bytes());
@@ -90,7 +96,7 @@ impl MessageRecord {
         if version != VERSION {
             return Err(DecodeError::Version(version));
         }
-        if flags & !(KEEPS_OUTCOME | HAS_INVOCATION | IS_SIGNAL) != 0 {
+        if flags & !(KEEPS_OUTCOME | HAS_INVOCATION | IS_SIGNAL | WAS_SET_ASIDE) != 0 {
             return Err(DecodeError::Kind(flags));
         }
         let attempts = reader.u32()?;
@@ -105,6 +111,7 @@ impl MessageRecord {
             due,
             invocation,
             is_signal: flags & IS_SIGNAL != 0,
+            was_set_aside: flags & WAS_SET_ASIDE != 0,
             app: reader.text()?,
             service: reader.text()?,
             handler: reader.text()?,
@@ -122,11 +129,11 @@ mod tests {
     proptest! {
         #[test]
         fn messages_round_trip(
-            keeps_outcome in any::<bool>(), is_signal in any::<bool>(), lsn in proptest::option::of(any::<u64>()), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
+            keeps_outcome in any::<bool>(), is_signal in any::<bool>(), was_set_aside in any::<bool>(), lsn in proptest::option::of(any::<u64>()), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
             key in proptest::collection::vec(any::<u8>(), 0..9), input in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
             let message = MessageRecord {
-                keeps_outcome, is_signal, invocation: lsn.map(|lsn| (ShardId(7), Lsn(lsn), 9)), attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
+                keeps_outcome, is_signal, was_set_aside, invocation: lsn.map(|lsn| (ShardId(7), Lsn(lsn), 9)), attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
                 input: input.into(),
             };
             prop_assert_eq!(MessageRecord::decode(&message.encode()), Ok(message));
@@ -144,6 +151,7 @@ mod tests {
             keeps_outcome: true,
             invocation: None,
             is_signal: false,
+            was_set_aside: false,
             attempts: 2,
             due: UnixMillis(3),
             app: "a".into(),

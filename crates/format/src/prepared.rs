@@ -79,6 +79,7 @@ mod tests {
             keeps_outcome: false,
             invocation: None,
             is_signal: false,
+            was_set_aside: false,
             attempts: 0,
             due: UnixMillis(3),
             app: "a".into(),

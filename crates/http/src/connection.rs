@@ -164,6 +164,12 @@ impl ConnectionState {
         self.since.set(self.local.tick());
     }
 
+    /// Whether a request has begun that nobody has seen yet (HTTP/1 only).
+    #[inline]
+    pub(crate) fn is_reading_head(&self) -> bool {
+        self.phase.get() == Phase::Head
+    }
+
     fn is_idle(&self) -> bool {
         self.phase.get() == Phase::Idle && !self.is_blocked.get()
     }

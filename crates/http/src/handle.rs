@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use millrace_api::{
     Backend, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest, StateRequest,
 };
@@ -17,7 +17,9 @@ use millrace_records::{Family, Seen};
 use crate::auth::{self, Caller, Otherwise};
 use crate::body::{self, LARGE_BYTES, ReplyBody};
 use crate::connection::ConnectionState;
+use crate::local::Local;
 use crate::operations::{Access, Kind, Operation, Parameter};
+use crate::origin::Source;
 use crate::router::{self, Captures, Found};
 use crate::{Limits, archive, manage, path, problem, records, reply};
 
@@ -78,6 +80,11 @@ impl<'a> Input<'a> {
 pub(crate) type Reply = Result<Response<ReplyBody>, Error>;
 
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// What a client may have sent before it sees that it was refused.
+const DISCARDED_BYTES: usize = 64 << 10;
+
+static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+static FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// Answers one request.
 pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Request<Incoming>) -> Response<ReplyBody> {
@@ -86,16 +93,29 @@ pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Reque
     let uri = std::mem::take(request.uri_mut());
     let in_flight = state.request_begins();
     let (kind, mut response) = answer(session, &uri, request).await;
-    drop(in_flight);
     if response.body().len() > LARGE_BYTES {
         hold_room(state, kind, &mut response);
     }
     if state.is_http2() {
         state.watch_reply(response.body_mut());
     }
+    let is_refused = response.status().is_client_error() && !response.headers().contains_key(header::CONNECTION);
+    let is_unread = is_refused && !state.is_http2() && !request.body().is_end_stream();
+    // Boxed, with the reply: this is rare, and must not make every request's future larger.
+    let response = if is_unread { Box::pin(discard(response, request.body_mut(), state)).await } else { response };
+    drop(in_flight);
     let nanoseconds = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
     state.local.metrics.count_request(kind, response.status().as_u16(), nanoseconds);
     response
+}
+
+/// Reads what is left of the body of a request that was refused before: no other request can follow
+/// without. If that is much, the reply says that the connection closes.
+async fn discard(mut reply: Response<ReplyBody>, body: &mut Incoming, state: &ConnectionState) -> Response<ReplyBody> {
+    if body::collect(body, state, DISCARDED_BYTES).await.is_err() {
+        reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    reply
 }
 
 /// Counts a large reply against the core's room until it has left.
@@ -215,14 +235,10 @@ async fn operate<B: Backend>(
     is_registrys: bool,
 ) -> Reply {
     let local = &session.state.local;
-    let noted = read_headers(input.uri, input.request.headers(), &local.front.options.limits)?;
+    input.seen = look_at_headers(local, row, &input)?;
     if row.access == Access::Public {
         return public(session, row.kind, &input);
     }
-    if let Some(guard) = &local.guard {
-        guard.check(input.uri, noted.host, noted.origin)?;
-    }
-    input.seen = noted.seen;
     let otherwise = match row.kind {
         Kind::Route => Otherwise::Ignored,
         _ if is_registrys => Otherwise::Basic,
@@ -254,6 +270,26 @@ async fn operate<B: Backend>(
     reply.map_err(|error| ask_for_key(error, &caller))
 }
 
+/// Whether a request is let in for what its headers say, and which of those that mean something it has.
+fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<Seen, Error> {
+    let headers = input.request.headers();
+    let noted = read_headers(input.uri, headers, &local.front.options.limits)?;
+    if row.access == Access::Public {
+        return Ok(noted.seen);
+    }
+    let changes = row.kind.is_get_that_changes();
+    if changes && *input.request.method() == Method::HEAD {
+        let message = "HEAD promises to change nothing, and this changes something: use GET";
+        let allowed = r#"["GET", "OPTIONS"]"#.to_owned();
+        return Err(Error { detail: Some(allowed), ..Error::new(ErrorCode::MethodNotAllowed, message) });
+    }
+    if let Some(guard) = &local.guard {
+        let is_navigation = noted.source.site.is_some() && headers.get(&FETCH_MODE).is_some_and(|it| it == "navigate");
+        guard.check(input.uri, Source { is_navigation, ..noted.source }, changes)?;
+    }
+    Ok(noted.seen)
+}
+
 fn is_list(kind: Kind) -> bool {
     matches!(kind, Kind::Invocations | Kind::DeadLetters)
 }
@@ -271,8 +307,7 @@ fn ask_for_key(error: Error, caller: &Caller) -> Error {
 /// What one pass over the headers finds; looking up each of them would cost more.
 #[derive(Default)]
 struct Noted<'a> {
-    host: Option<&'a HeaderValue>,
-    origin: Option<&'a HeaderValue>,
+    source: Source<'a>,
     seen: Seen,
 }
 
@@ -284,15 +319,17 @@ fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Resul
         // 4 for the colon, the space and the line's end.
         bytes += name.as_str().len() + value.len() + 4;
         if *name == header::HOST {
-            noted.host = Some(value);
+            noted.source.host = Some(value);
         } else if *name == header::ORIGIN {
-            noted.origin = Some(value);
+            noted.source.origin = Some(value);
         } else if *name == IDEMPOTENCY_KEY {
             noted.seen.idempotency_key = true;
         } else if *name == header::ACCEPT {
             noted.seen.accept = true;
         } else if *name == header::IF_MATCH || *name == header::IF_NONE_MATCH {
             noted.seen.condition = true;
+        } else if *name == FETCH_SITE {
+            noted.source.site = Some(value);
         }
     }
     if bytes > limits.header_bytes || headers.len() > limits.headers {

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBufCursor, Write};
+use millrace_base::{Error, ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::connection::ConnectionState;
+use crate::problem::raw_reply;
 
 /// What a client talks to.
 pub(crate) enum Stream {
@@ -70,7 +72,54 @@ pub(crate) struct Io {
     pub(crate) stream: Stream,
     /// Bytes read before hyper took over; it gets them first.
     pub(crate) prefix: Bytes,
+    /// What is left of the reply that is sent instead of one of hyper's own.
+    pub(crate) instead: Bytes,
     pub(crate) state: Rc<ConnectionState>,
+}
+
+impl Io {
+    pub(crate) fn new(stream: Stream, state: Rc<ConnectionState>) -> Self {
+        Self { stream, prefix: Bytes::new(), instead: Bytes::new(), state }
+    }
+
+    /// Sends what is left of `instead`. Gives `length` once nothing is: hyper's own bytes are done with.
+    fn poll_instead(&mut self, context: &mut Context<'_>, length: usize) -> Poll<io::Result<usize>> {
+        while !self.instead.is_empty() {
+            match self.stream.poll_write(context, &self.instead) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(sent)) => {
+                    self.state.sent(sent);
+                    self.instead.advance(sent);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.state.write_blocked();
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(length))
+    }
+}
+
+/// What to say instead of hyper's reply to bytes that are no HTTP: it has a status and nothing else.
+/// No handler has seen such a request, so no handler's reply can be meant.
+fn refusal(bytes: &[u8]) -> Option<Error> {
+    let status = bytes.strip_prefix(b"HTTP/1.1 ").or_else(|| bytes.strip_prefix(b"HTTP/1.0 "))?.get(..3)?;
+    let has = |line: &[u8]| bytes.windows(line.len()).any(|part| part == line);
+    let is_whole = bytes.ends_with(b"\r\n\r\n") && has(b"content-length: 0") && has(b"connection: close");
+    match status {
+        _ if !is_whole => None,
+        b"400" => Some(Error::new(
+            ErrorCode::BadRequest,
+            "this is no HTTP request: its first line or a header has a character that may not stand there. In a URL, \
+             spaces, quotes, <, > and all that is not ASCII are percent-encoded (curl: --data-urlencode with -G)",
+        )),
+        b"414" | b"431" => {
+            Some(Error::new(ErrorCode::HeadersTooLarge, "the request line or the headers exceed what is read at all"))
+        }
+        _ => None,
+    }
 }
 
 impl Read for Io {
@@ -103,6 +152,15 @@ impl Read for Io {
 impl Write for Io {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.state.is_reading_head()
+            && this.instead.is_empty()
+            && let Some(error) = refusal(bytes)
+        {
+            this.instead = raw_reply(&error).into();
+        }
+        if !this.instead.is_empty() {
+            return this.poll_instead(context, bytes.len());
+        }
         let result = this.stream.poll_write(context, bytes);
         match &result {
             Poll::Ready(Ok(length)) => this.state.sent(*length),

@@ -114,6 +114,14 @@ impl Kind {
         }
     }
 
+    /// Whether it is a GET that changes something: two classic URLs do. It is no HEAD, and no page of
+    /// elsewhere may lead its reader to it.
+    #[must_use]
+    pub fn is_get_that_changes(self) -> bool {
+        use millrace_records::Operation::{ClassicDeleteSchema, ClassicDeleteScript};
+        matches!(self, Kind::Records(ClassicDeleteSchema | ClassicDeleteScript))
+    }
+
     /// The name in metrics and in `operationId`.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -4,11 +4,13 @@
 //! But browsers on this machine run strangers' pages. Such a page may post to the listener (it does
 //! not get the reply, but the call takes effect), or let a name of its own resolve to 127.0.0.1 and
 //! then read replies as well. A browser gives both away: `Origin` says whose page asks, `Host`
-//! under which name.
+//! under which name. What a page loads as an image or a script, or leads its reader to, is a GET
+//! without `Origin`; `Sec-Fetch-Site` tells that it comes from elsewhere.
 //!
 //! Promises: a request is let through only under an IP address, localhost or an allowed name, and
-//! from a page only of such a loopback address or name, or of the listener's own. Programs other
-//! than browsers send no `Origin` and are not affected. Must not be the only lock where others
+//! from a page only of such a loopback address or name, or of the listener's own. A page of
+//! elsewhere may lead its reader here, but neither load anything nor lead to what changes
+//! something. Programs other than browsers send none of these headers and are not affected. Must not be the only lock where others
 //! reach the listener: [`crate::check_listener`] asks for keys there.
 
 use std::cell::RefCell;
@@ -23,6 +25,19 @@ const HOST_NAME_BYTES: usize = 253;
 /// Characters of a refused header that the message repeats.
 const SHOWN_CHARACTERS: usize = 100;
 
+/// What a browser says of where a request comes from.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Source<'a> {
+    /// `Host`.
+    pub(crate) host: Option<&'a HeaderValue>,
+    /// `Origin`.
+    pub(crate) origin: Option<&'a HeaderValue>,
+    /// `Sec-Fetch-Site` (Fetch Metadata Request Headers, 2.4).
+    pub(crate) site: Option<&'a HeaderValue>,
+    /// `Sec-Fetch-Mode` says that its reader goes to what is asked for, rather than that a page loads it.
+    pub(crate) is_navigation: bool,
+}
+
 /// One core's guard.
 pub(crate) struct Guard {
     allowed_hosts: Vec<String>,
@@ -36,13 +51,9 @@ impl Guard {
         Self { allowed_hosts: allowed_hosts.to_vec(), known_host: RefCell::new(b"localhost".to_vec()) }
     }
 
-    /// Lets a request through or says why not.
-    pub(crate) fn check(
-        &self,
-        uri: &Uri,
-        host: Option<&HeaderValue>,
-        origin: Option<&HeaderValue>,
-    ) -> Result<(), Error> {
+    /// Lets a request through or says why not. `changes`: the operation is a GET that changes something.
+    pub(crate) fn check(&self, uri: &Uri, source: Source<'_>, changes: bool) -> Result<(), Error> {
+        let Source { host, origin, site, is_navigation } = source;
         // HTTP/2 names the host in the URI, and an absolute URI of HTTP/1 outranks the header.
         let host = match uri.authority() {
             Some(authority) => Some(authority.as_str().as_bytes()),
@@ -53,8 +64,14 @@ impl Guard {
             self.check_host(host)?;
         }
         match origin {
-            None => Ok(()),
             Some(origin) => self.check_origin(origin.as_bytes(), host),
+            None if site.is_some_and(|site| site == "cross-site") && (changes || !is_navigation) => {
+                let message = "this node has no API keys, so web pages of other hosts may not use it, and Sec-Fetch-Site says \
+                               that such a page asks: start it with --allowed-hosts NAME and ask from a page of that name, \
+                               or make a key with `millrace keys`";
+                Err(Error::new(ErrorCode::Forbidden, message))
+            }
+            None => Ok(()),
         }
     }
 
@@ -161,7 +178,29 @@ mod tests {
     fn ask(guard: &Guard, uri: &str, host: Option<&[u8]>, origin: Option<&[u8]>) -> Result<(), Error> {
         let value = |bytes: &[u8]| HeaderValue::from_bytes(bytes).expect("a value");
         let (host, origin) = (host.map(value), origin.map(value));
-        guard.check(&uri.parse().expect("a URI"), host.as_ref(), origin.as_ref())
+        let source = Source { host: host.as_ref(), origin: origin.as_ref(), ..Source::default() };
+        guard.check(&uri.parse().expect("a URI"), source, false)
+    }
+
+    #[test]
+    fn pages_of_elsewhere_may_lead_here_and_load_nothing() {
+        let guard = Guard::new(&[]);
+        let ask = |site: Option<&'static str>, is_navigation: bool, changes: bool| {
+            let site = site.map(HeaderValue::from_static);
+            let source = Source { site: site.as_ref(), is_navigation, ..Source::default() };
+            guard.check(&Uri::from_static("/"), source, changes)
+        };
+        for own in [None, Some("none"), Some("same-origin"), Some("same-site")] {
+            for (is_navigation, changes) in [(false, false), (false, true), (true, false), (true, true)] {
+                assert_eq!(ask(own, is_navigation, changes), Ok(()), "{own:?}");
+            }
+        }
+        assert_eq!(ask(Some("cross-site"), true, false), Ok(()), "a link that somebody follows");
+        for (is_navigation, changes) in [(false, false), (false, true), (true, true)] {
+            let error = ask(Some("cross-site"), is_navigation, changes).expect_err("from elsewhere");
+            assert_eq!(error.code, ErrorCode::Forbidden);
+            assert!(error.message.contains("--allowed-hosts"));
+        }
     }
 
     #[test]

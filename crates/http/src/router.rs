@@ -91,9 +91,12 @@ impl Rows {
     pub fn allow(mut self) -> String {
         let mut allow = String::new();
         while let Some(index) = self.next() {
-            let method = OPERATIONS[index].method;
-            allow.push_str(method);
-            allow.push_str(if method == "GET" { ", HEAD, " } else { ", " });
+            let Operation { method, kind, .. } = &OPERATIONS[index];
+            // A path may be that of several rows, `/records/{type}/changes` of a record, too.
+            if !allow.contains(method) {
+                allow.push_str(method);
+                allow.push_str(if *method == "GET" && !kind.is_get_that_changes() { ", HEAD, " } else { ", " });
+            }
         }
         allow.push_str("OPTIONS");
         allow

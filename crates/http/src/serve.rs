@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hyper::service::service_fn;
 use millrace_api::Backend;
 use millrace_base::{Error, ErrorCode};
@@ -221,7 +220,7 @@ impl<B: Backend> Acceptor<B> {
 }
 
 async fn run<B: Backend>(registration: Registration, session: Session<B>, stream: Stream, is_http2: Option<bool>) {
-    let io = Io { stream, prefix: Bytes::new(), state: Rc::clone(&registration.state) };
+    let io = Io::new(stream, Rc::clone(&registration.state));
     let service = service_fn(move |mut request| {
         let session = session.clone();
         // A block that only borrows what it owns: an `async fn` would hold its arguments twice.

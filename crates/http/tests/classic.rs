@@ -38,6 +38,9 @@ fn records_and_fields_are_read_and_put() {
     assert_eq!(client.ask("GET /personinfo/get/1?timeout=1000", b"").status, 200);
     assert_ok(&client.ask("POST /personinfo/update/1?timeout=1000", b".age\n1"));
     client.ask("POST /personinfo/update/1?timeout=soon", b".age\n1").assert_problem("bad-request");
+    for header in ["if-match: \"x\"", "if-none-match: *", "millrace-ttl: 5"] {
+        client.ask(&format!("POST /personinfo/put/1/age\n{header}"), b"60").assert_problem("bad-request");
+    }
 }
 
 #[test]
@@ -137,4 +140,16 @@ fn types_and_scripts_are_put_and_deleted() {
     client.ask("GET /personinfo/delscript/name/log", b"").assert_problem("unknown-handler");
     assert_ok(&client.ask("GET /delschema/personinfo", b""));
     client.ask("GET /delschema/personinfo", b"").assert_problem("unknown-type");
+}
+
+#[test]
+fn a_get_that_changes_something_is_no_head() {
+    let server = Server::start(patient());
+    for path in ["/delschema/personinfo", "/personinfo/delscript/age/check"] {
+        let reply = server.ask(&format!("HEAD {path}"), b"");
+        assert_eq!((reply.status, reply.header("allow")), (405, Some("GET, OPTIONS")), "{path}");
+        assert_eq!(server.ask(&format!("DELETE {path}"), b"").header("allow"), Some("GET, OPTIONS"), "{path}");
+    }
+    let several = server.ask("POST /records/personinfo/changes", b"");
+    assert_eq!(several.header("allow"), Some("GET, HEAD, PUT, PATCH, DELETE, OPTIONS"));
 }

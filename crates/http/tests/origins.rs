@@ -36,6 +36,26 @@ fn a_simple_post_from_a_strangers_page_is_refused() {
 }
 
 #[test]
+fn what_a_strangers_page_loads_or_leads_to_changes_nothing() {
+    let server = Server::start(patient());
+    let ask = |path: &str, headers: &str| {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: {}\r\n{headers}\r\n", server.address));
+        client.read_reply(true)
+    };
+    let image = "sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\nsec-fetch-dest: image\r\n";
+    let link = "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\n";
+    for path in ["/delschema/personinfo?force=true", "/personinfo/delscript/age/check"] {
+        ask(path, image).assert_problem("forbidden");
+        ask(path, link).assert_problem("forbidden");
+        assert_ne!(ask(path, "sec-fetch-site: same-origin\r\nsec-fetch-mode: navigate\r\n").status, 403, "{path}");
+    }
+    ask("/user/x", image).assert_problem("forbidden");
+    assert_eq!(ask("/user/x", link).status, 200, "somebody follows a link");
+    assert_eq!(ask("/user/x", "sec-fetch-site: none\r\n").status, 200, "somebody types the address");
+}
+
+#[test]
 fn a_name_that_was_rebound_to_loopback_is_refused() {
     let server = Server::start(patient());
     for line in [CALL, "GET /state/a/b", "GET /user/x", "GET /apps", "GET /metrics", "PUT /apps/a"] {

@@ -44,7 +44,13 @@ impl<'a> AskedWrite<'a> {
                 RecordWrite { change: Patch::read(&request.body)?.change(), ..wanted }
             }
             Operation::DeleteRecord => wanted(request, false)?,
-            _ => RecordWrite { change: classic::record_change(operation, request)?, ..RecordWrite::default() },
+            _ => {
+                // Passed over, a condition would be thought to have held.
+                if request.seen.condition || request.headers.contains_key(&TTL) {
+                    return Err(refused("conditions and Millrace-TTL mean nothing here: use /records/{type}/{id}"));
+                }
+                RecordWrite { change: classic::record_change(operation, request)?, ..RecordWrite::default() }
+            }
         };
         let id = if operation == Operation::ClassicPut { records.classic_id(request)? } else { request.id()? };
         Ok(Self { type_name: request.type_name()?, id, write, idempotency_key: request.idempotency_key()? })

@@ -52,6 +52,12 @@ impl Settings {
             Some(DurabilityName::None) => Durability::None,
         };
         if let Some(hours) = args.retention_hours.or(file.retention_hours) {
+            if hours == 0 {
+                return Err(
+                    "--retention-hours 0: nothing would take effect once any more; keep outcomes for 1 hour at least"
+                        .to_owned(),
+                );
+            }
             node.retention_ms = hours.saturating_mul(HOUR_MS);
         }
         if let Some(queue_ms) = args.queue_ms.or(file.queue_ms) {

@@ -230,6 +230,7 @@ impl Shard {
             keeps_outcome: true,
             invocation: None,
             is_signal: false,
+            was_set_aside: false,
             attempts: 0,
             due,
             app: app.to_string(),

@@ -285,7 +285,9 @@ impl Shard {
             } else {
                 self.add_invocation_outcome(field, OutcomeResult::Error(error.clone()), &mut writes, world);
             }
-            if error.code != ErrorCode::Aborted && !is_dropped {
+            // An abort is the receiver's answer; but who had a dead letter tried again still needs it.
+            let is_answer = error.code == ErrorCode::Aborted && !message.was_set_aside;
+            if !is_answer && !is_dropped {
                 tracing::warn!(
                     app = message.app, service = message.service, handler = message.handler, attempts = message.attempts,
                     %error, "a message failed too often and went to the dead letters"

@@ -247,7 +247,7 @@ impl Shard {
         let mut writes = vec![Write { entity: self.bookkeeping.dead.clone(), field: field.into(), value: None }];
         if is_retried {
             let mut message = letter.message;
-            (message.attempts, message.due) = (0, world.now);
+            (message.attempts, message.due, message.was_set_aside) = (0, world.now, true);
             if let Some(id) = Sequence::decode(field).filter(|_| message.keeps_outcome) {
                 // Whoever sent it knows it by the place it had.
                 message.invocation.get_or_insert((self.options.shard, id.lsn, id.index));

@@ -106,6 +106,7 @@ impl Shard {
                 keeps_outcome: false,
                 invocation: None,
                 is_signal: false,
+                was_set_aside: false,
                 attempts: 0,
                 due: now,
                 app: app.to_owned(),

@@ -206,6 +206,7 @@ fn as_message(call: NestedCall, attempts: u32, world: &World<'_>) -> Option<Mess
         keeps_outcome: false,
         invocation: None,
         is_signal: false,
+        was_set_aside: false,
         attempts,
         due: world.now,
         app: app.to_string(),
