@@ -93,7 +93,7 @@ impl Writer<'_, '_, '_> {
                 self.binary::<PLAIN>(bytes);
             }
             Kind::String => {
-                let text = self.reader.string()?;
+                let text = self.reader.text()?;
                 write_string(self.out, text);
             }
             Kind::Enum { symbols, .. } => {
@@ -110,7 +110,7 @@ impl Writer<'_, '_, '_> {
             }
             Kind::Map(value) => {
                 self.items(b'{', depth, |writer| {
-                    let key = writer.reader.string()?;
+                    let key = writer.reader.text()?;
                     write_string(writer.out, key);
                     writer.out.push(b':');
                     writer.value::<PLAIN>(*value, depth + 1)
@@ -288,7 +288,7 @@ impl Writer<'_, '_, '_> {
             }
             // A UUID that is a string is already what people write.
             _ => {
-                let text = self.reader.string()?;
+                let text = self.reader.text()?;
                 write_string(self.out, text);
             }
         }

@@ -35,10 +35,9 @@ pub(crate) fn plain_run(bytes: &[u8], start: usize) -> usize {
     end - start
 }
 
-/// Writes a string with its quotes.
+/// Writes a string, which is UTF-8, with its quotes.
 #[inline]
-pub(crate) fn write_string(out: &mut Vec<u8>, text: &str) {
-    let bytes = text.as_bytes();
+pub(crate) fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() + 2);
     out.push(b'"');
     let mut start = 0;

@@ -70,6 +70,7 @@ impl<E: Engine> RecordsEngine<E> {
             shard_keys: shard_keys(shard_count),
             paths: RefCell::new(Cache::default()),
             predicates: RefCell::new(Cache::default()),
+            output: RefCell::default(),
         };
         Self {
             inner,

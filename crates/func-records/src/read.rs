@@ -59,7 +59,7 @@ fn of_one<R: Reader + ?Sized>(
 ) -> Option<Result<Bytes, Error>> {
     let of = program.types.get(type_index)?;
     Some(match operation {
-        RecordOperation::Get { form } => get(program, of, reader, *form),
+        RecordOperation::Get { form } => get(shared, (program, of), reader, *form),
         RecordOperation::GetField { field, form } => get_field(program, of, reader, field, *form),
         RecordOperation::Select { path, parameters, form } => {
             select(shared, (program, of), reader, (path, parameters), *form)
@@ -101,15 +101,16 @@ fn reply(of: &RecordType, value: &[u8], expires_ms: Option<u64>, matched: u32) -
 }
 
 fn get<R: Reader + ?Sized>(
-    program: &RecordProgram,
-    of: &RecordType,
+    shared: &Shared,
+    (program, of): (&RecordProgram, &RecordType),
     reader: &mut R,
     form: Form,
 ) -> Result<Bytes, Error> {
     with_value(program, of, reader, true, |value, expires_ms| {
-        let mut out = reply(of, value, expires_ms, 1).header(value.len() * JSON_PER_BYTE);
-        values::print(&mut out, &of.schema, value, form)?;
-        Ok(Bytes::from(out))
+        shared.output(|out| {
+            reply(of, value, expires_ms, 1).begin(value.len() * JSON_PER_BYTE, out);
+            values::print(out, &of.schema, value, form)
+        })
     })
 }
 

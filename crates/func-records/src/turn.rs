@@ -18,7 +18,12 @@ pub(crate) struct Shared {
     pub shard_keys: Vec<Vec<u8>>,
     pub paths: RefCell<Cache<Path>>,
     pub predicates: RefCell<Cache<Predicate>>,
+    /// Memory that outputs are written in, one after the other.
+    pub output: RefCell<Vec<u8>>,
 }
+
+/// Outputs above this keep the memory that they were written in.
+const COPIED_BYTES: usize = 16 << 10;
 
 impl Shared {
     /// A path, read once.
@@ -27,6 +32,20 @@ impl Shared {
         self.paths
             .borrow_mut()
             .get(text, |text| Path::parse(text).map_err(|error| invalid("path", text, &error.to_string())))
+    }
+
+    /// What `write` appends. An output whose size is not known before costs no more memory than it has bytes.
+    #[inline]
+    pub(crate) fn output(&self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>) -> Result<Bytes, Error> {
+        let mut out = self.output.take();
+        out.clear();
+        write(&mut out)?;
+        if out.capacity() > COPIED_BYTES {
+            return Ok(Bytes::from(out));
+        }
+        let output = Bytes::copy_from_slice(&out);
+        self.output.replace(out);
+        Ok(output)
     }
 
     /// A predicate, read once.

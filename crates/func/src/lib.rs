@@ -34,5 +34,5 @@ pub use fetch::{
 pub use host::{Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest, StepStart};
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
-pub use records::{RecordPolicy, is_type_name};
+pub use records::RecordPolicy;
 pub use settings::{AppSettings, SettingsError};

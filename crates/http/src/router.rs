@@ -191,17 +191,19 @@ fn find_fixed<'a>(method: &Method, below_root: &'a str, mut candidates: Rows) ->
     };
     // Classic URLs may end with a slash.
     let count = if count > 1 && parts[count - 1].is_empty() && is_classic_word(parts[0]) { count - 1 } else { count };
+    let parts = &parts[..count];
     candidates.0 &= LENGTHS[count];
     let wanted = wanted(method);
     let mut others = Rows(0);
     while let Some(index) = candidates.next() {
         let row = &OPERATIONS[index];
-        if let Some(captures) = capture(row.path, &parts[..count]) {
-            if row.method == wanted {
-                return Found::Operation(row, captures);
-            }
-            others.0 |= 1 << index;
+        if !matches(row.path, parts) {
+            continue;
         }
+        if row.method == wanted {
+            return Found::Operation(row, capture(row.path, parts));
+        }
+        others.0 |= 1 << index;
     }
     if others.0 == 0 { Found::Nothing } else { Found::WrongMethod(others) }
 }
@@ -218,36 +220,36 @@ fn is_classic_word(first: &str) -> bool {
 /// Cuts at every slash. `None` for more parts than there is room for. Parts are short, so a plain
 /// loop is quicker here than a searcher.
 fn split<'a>(path: &'a str, parts: &mut [&'a str; PARTS]) -> Option<usize> {
-    let (mut count, mut start) = (0, 0);
-    for (at, byte) in path.bytes().enumerate() {
-        if byte == b'/' {
-            *parts.get_mut(count)? = &path[start..at];
-            (count, start) = (count + 1, at + 1);
-        }
+    let mut rest = path;
+    for (index, part) in parts.iter_mut().enumerate() {
+        let Some(end) = rest.bytes().position(|byte| byte == b'/') else {
+            *part = rest;
+            return Some(index + 1);
+        };
+        *part = &rest[..end];
+        rest = &rest[end + 1..];
     }
-    *parts.get_mut(count)? = &path[start..];
-    Some(count + 1)
+    None
 }
 
-fn capture<'a>(template: &[Segment], parts: &[&'a str]) -> Option<Captures<'a>> {
-    if template.len() != parts.len() {
-        return None;
-    }
+/// Whether a path has the parts that a template of the same length asks for.
+fn matches(template: &[Segment], parts: &[&str]) -> bool {
+    template.iter().zip(parts).all(|(segment, part)| match segment {
+        Segment::Literal(literal) => literal == part,
+        // An empty key or field gets an error of its own; an empty name is just another path.
+        Segment::Variable(Parameter::Key | Parameter::Field | Parameter::RecordId) => true,
+        Segment::Variable(_) => !part.is_empty(),
+    })
+}
+
+fn capture<'a>(template: &[Segment], parts: &[&'a str]) -> Captures<'a> {
     let mut captures = Captures::default();
     for (segment, part) in template.iter().zip(parts) {
-        match segment {
-            Segment::Literal(literal) if literal == part => {}
-            Segment::Literal(_) => return None,
-            // An empty key or field gets an error of its own; an empty name is just another path.
-            Segment::Variable(parameter)
-                if part.is_empty() && !matches!(parameter, Parameter::Key | Parameter::Field | Parameter::RecordId) =>
-            {
-                return None;
-            }
-            Segment::Variable(parameter) => captures.set(*parameter, part),
+        if let Segment::Variable(parameter) = segment {
+            captures.set(*parameter, part);
         }
     }
-    Some(captures)
+    captures
 }
 
 /// The classic row for a path below a type. Its captures are those of the app route too, which it
@@ -275,8 +277,9 @@ fn classic_rows(path: &str) -> impl Iterator<Item = (usize, Captures<'_>)> {
     let mut rows = Rows(count.and_then(|count| LENGTHS.get(count + 1)).map_or(0, |rows| rows & candidates));
     std::iter::from_fn(move || {
         while let Some(index) = rows.next() {
-            if let Some(captures) = capture(&OPERATIONS[index].path[1..], &parts[..count.unwrap_or_default()]) {
-                return Some((index, captures));
+            let (template, parts) = (&OPERATIONS[index].path[1..], &parts[..count.unwrap_or_default()]);
+            if matches(template, parts) {
+                return Some((index, capture(template, parts)));
             }
         }
         None

@@ -42,6 +42,8 @@ pub struct Records {
     registry: RefCell<Option<(u64, Rc<Registry>)>>,
     random: Cell<u64>,
     texts: Texts,
+    /// A schema's id that was told, and its text: most replies tell the same.
+    schema_id: RefCell<(u32, HeaderValue)>,
 }
 
 impl Default for Records {
@@ -53,6 +55,7 @@ impl Default for Records {
             registry: RefCell::default(),
             random: Cell::new(seed | 1),
             texts: Texts::default(),
+            schema_id: RefCell::new((0, HeaderValue::from_static("0"))),
         }
     }
 }
@@ -98,6 +101,14 @@ impl Records {
 
     pub(crate) fn tag(&self, tag: u64) -> HeaderValue {
         self.texts.value(|text| condition::write_tag(tag, text))
+    }
+
+    pub(crate) fn schema_id(&self, id: u32) -> HeaderValue {
+        let mut known = self.schema_id.borrow_mut();
+        if known.0 != id {
+            *known = (id, HeaderValue::from(id));
+        }
+        known.1.clone()
     }
 
     pub(crate) fn number(&self, number: u64) -> HeaderValue {
@@ -171,6 +182,9 @@ mod tests {
             assert_eq!(value.to_str().expect("digits"), number.to_string());
         }
         assert_eq!(records.number(u64::MAX), u64::MAX.to_string());
+        for id in [0, 7, 7, u32::MAX] {
+            assert_eq!(records.schema_id(id), id.to_string());
+        }
         assert_eq!(records.tag(255), condition::tag_value(255));
     }
 }

@@ -107,6 +107,18 @@ impl Records {
         is_classic: bool,
         request: &mut Request<'_>,
     ) -> Result<Reply, Error> {
+        let read = self.read_one(backend, who, is_classic, request).await;
+        // No type has a name that none can have, so to check it is left to requests that failed.
+        read.map_err(|error| request.type_name().err().unwrap_or(error))
+    }
+
+    async fn read_one<B: Backend>(
+        &self,
+        backend: &B,
+        who: &Principal,
+        is_classic: bool,
+        request: &mut Request<'_>,
+    ) -> Result<Reply, Error> {
         let one = if is_classic { self.classic_one(request)? } else { native_one(request)? };
         let reply = backend
             .record(
@@ -152,8 +164,9 @@ impl Records {
                 id = Id::Drawn(digits, length);
             }
         }
+        let type_name = url::decode_text(request.name)?;
         let field = url::decode_text(request.part)?;
-        Ok(One { type_name: request.type_name()?, id, form: Form::Json, field, selection: None })
+        Ok(One { type_name, id, form: Form::Json, field, selection: None })
     }
 
     /// Writes the id that `benchmark_only` asks for; says how long it is.
@@ -173,7 +186,7 @@ impl Records {
             headers.insert(header::ETAG, self.tag(tag));
         }
         if let Some(schema) = reply.schema_id {
-            headers.insert(SCHEMA_ID.clone(), self.number(schema.into()));
+            headers.insert(SCHEMA_ID.clone(), self.schema_id(schema));
         }
         if let Some(expires_ms) = reply.expires_ms {
             headers.insert(EXPIRES.clone(), self.number(expires_ms));
@@ -251,8 +264,8 @@ fn native_one<'a>(request: &Request<'a>) -> Result<One<'a>, Error> {
     let selection = if request.query.is_some() { selection(request)? } else { None };
     let offered = if selection.is_some() { media::JSON_FORMS } else { media::ANY_FORM };
     let form = if request.seen.accept { media::wanted(&request.headers, offered)? } else { Form::Json };
-    let field = Cow::Borrowed("");
-    Ok(One { type_name: request.type_name()?, id: Id::Given(request.id()?), form, field, selection })
+    let type_name = url::decode_text(request.name)?;
+    Ok(One { type_name, id: Id::Given(request.id()?), form, field: Cow::Borrowed(""), selection })
 }
 
 /// What `?path=…` selects.

@@ -39,13 +39,14 @@ impl Shard {
         input: &[u8],
         world: &mut World<'_>,
     ) -> Option<Result<Bytes, Error>> {
-        if self.is_stopped() || world.catalog.kind(query) != HandlerKind::Query || check_key(key).is_err() {
+        let (loaded, service, kind) = world.catalog.of_handler(query)?;
+        if self.is_stopped() || kind != HandlerKind::Query || check_key(key).is_err() {
             return None;
         }
-        if input.len() > world.catalog.program(query.program)?.limits.input_bytes {
+        if input.len() > loaded.limits.input_bytes {
             return None;
         }
-        let entity = world.catalog.entity(query, key)?;
+        let entity = EntityKey::new(&loaded.app, &service.name, key);
         // What is prepared may have been seen committed elsewhere.
         if self.locks.is_prepared(&entity) {
             return None;
