@@ -292,22 +292,16 @@ impl RecordReply {
     /// the body appends it, and so never copies it. [`RecordReply::body`] does not count.
     #[must_use]
     pub fn header(&self, body_bytes: usize) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        self.begin(body_bytes, &mut bytes);
-        bytes
-    }
-
-    /// The same, appended.
-    pub fn begin(&self, body_bytes: usize, out: &mut Vec<u8>) {
-        // As postcard writes it, by hand: every read pays for this.
+        // As postcard writes it, by hand: every read of another core's pays for this.
         let Self { tag, matched, created, expires_ms, schema_id, body: _ } = self;
-        out.reserve(HEADER_BYTES + body_bytes);
-        out.push(VERSION);
-        push_optional(out, *tag);
-        push_number(out, (*matched).into());
-        out.push((*created).into());
-        push_optional(out, *expires_ms);
-        push_optional(out, schema_id.map(u64::from));
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + body_bytes);
+        bytes.push(VERSION);
+        push_optional(&mut bytes, *tag);
+        push_number(&mut bytes, (*matched).into());
+        bytes.push((*created).into());
+        push_optional(&mut bytes, *expires_ms);
+        push_optional(&mut bytes, schema_id.map(u64::from));
+        bytes
     }
 
     /// As the output of a call.

@@ -199,16 +199,6 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).or_else(|_| self.malformed("a string is not UTF-8"))
     }
 
-    /// A `string`, as its bytes: most are short and ASCII, which is found out quicker than that they are UTF-8.
-    #[inline]
-    pub(crate) fn text(&mut self) -> Result<&'a [u8], Malformed> {
-        let bytes = self.bytes()?;
-        if !bytes.is_ascii() && std::str::from_utf8(bytes).is_err() {
-            return self.malformed("a string is not UTF-8");
-        }
-        Ok(bytes)
-    }
-
     /// The index of one of `count` symbols or branches.
     ///
     /// # Errors

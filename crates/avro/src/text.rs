@@ -35,9 +35,22 @@ pub(crate) fn plain_run(bytes: &[u8], start: usize) -> usize {
     end - start
 }
 
-/// Writes a string, which is UTF-8, with its quotes.
+/// Whether all bytes are ASCII and can stand in a JSON string as they are.
 #[inline]
-pub(crate) fn write_string(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn is_plain_ascii(bytes: &[u8]) -> bool {
+    let is_good = |chunk: &[u8; 8]| u64::from_le_bytes(*chunk) & HIGH == 0 && !needs_escape(*chunk);
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    match bytes.last_chunk::<8>() {
+        // The last eight overlap those before.
+        Some(last) => chunks.iter().all(is_good) && is_good(last),
+        None => rest.iter().all(|byte| byte.is_ascii() && is_plain(*byte)),
+    }
+}
+
+/// Writes a string with its quotes.
+#[inline]
+pub(crate) fn write_string(out: &mut Vec<u8>, text: &str) {
+    let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
     out.push(b'"');
     let mut start = 0;

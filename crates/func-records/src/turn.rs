@@ -22,8 +22,8 @@ pub(crate) struct Shared {
     pub output: RefCell<Vec<u8>>,
 }
 
-/// Outputs above this keep the memory that they were written in.
-const COPIED_BYTES: usize = 16 << 10;
+/// Memory above this is not kept for the next output.
+const KEPT_BYTES: usize = 16 << 10;
 
 impl Shared {
     /// A path, read once.
@@ -34,18 +34,16 @@ impl Shared {
             .get(text, |text| Path::parse(text).map_err(|error| invalid("path", text, &error.to_string())))
     }
 
-    /// What `write` appends. An output whose size is not known before costs no more memory than it has bytes.
+    /// Runs `write` with memory for an output, which is the same again and again.
     #[inline]
-    pub(crate) fn output(&self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>) -> Result<Bytes, Error> {
+    pub(crate) fn with_output<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let mut out = self.output.take();
         out.clear();
-        write(&mut out)?;
-        if out.capacity() > COPIED_BYTES {
-            return Ok(Bytes::from(out));
+        let written = write(&mut out);
+        if out.capacity() <= KEPT_BYTES {
+            self.output.replace(out);
         }
-        let output = Bytes::copy_from_slice(&out);
-        self.output.replace(out);
-        Ok(output)
+        written
     }
 
     /// A predicate, read once.

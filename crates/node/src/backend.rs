@@ -13,7 +13,7 @@ use millrace_api::{
     StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
-use millrace_func::{HandlerId, HandlerKind, Program};
+use millrace_func::{Answer, HandlerId, HandlerKind, Program};
 use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Shard, Token, World};
 
 use crate::apps::app_from_files;
@@ -382,7 +382,10 @@ impl Backend for CoreHandle {
                 && let Some(answer) = core.read_at_once(&operation, began_ns)
             {
                 let metric = core.programs.handler_metric(operation.handler).map(Arc::as_ref);
-                let result = answer.and_then(RecordReply::from_bytes);
+                let result = answer.and_then(|answer| match answer {
+                    Answer::Record(reply) => Ok(reply),
+                    Answer::Value(output) => RecordReply::from_bytes(output),
+                });
                 ended(&core, (metric, began_ns), &result, || records::shown(&request));
                 return result;
             }

@@ -1,6 +1,7 @@
 //! What one core keeps for records: no state of anybody's, only what is cheaper to have at hand.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -14,6 +15,8 @@ use millrace_base::Error;
 use millrace_registry::Registry;
 
 use crate::condition;
+use crate::request::Request;
+use crate::url;
 
 /// A turn; it ends when this is dropped.
 pub type Turn = Box<dyn Any>;
@@ -44,6 +47,8 @@ pub struct Records {
     texts: Texts,
     /// A schema's id that was told, and its text: most replies tell the same.
     schema_id: RefCell<(u32, HeaderValue)>,
+    /// The last name that was one of a type. Most requests have the same, and comparing costs less than checking.
+    known_type: RefCell<String>,
 }
 
 impl Default for Records {
@@ -56,6 +61,7 @@ impl Default for Records {
             random: Cell::new(seed | 1),
             texts: Texts::default(),
             schema_id: RefCell::new((0, HeaderValue::from_static("0"))),
+            known_type: RefCell::default(),
         }
     }
 }
@@ -97,6 +103,18 @@ impl Records {
         let drawn = state.wrapping_mul(0x2545_F491_4F6C_DD1D);
         // The high half of the product is uniform as far as `bound` is far below 2^64.
         1 + ((u128::from(drawn) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// The name of a type, as [`Request::type_name`].
+    pub(crate) fn type_name<'a>(&self, request: &Request<'a>) -> Result<Cow<'a, str>, Error> {
+        let name = url::decode_text(request.name)?;
+        let mut known = self.known_type.borrow_mut();
+        if *known != *name {
+            millrace_registry::check_type_name(&name)?;
+            known.clear();
+            known.push_str(&name);
+        }
+        Ok(name)
     }
 
     pub(crate) fn tag(&self, tag: u64) -> HeaderValue {

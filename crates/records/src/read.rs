@@ -107,19 +107,7 @@ impl Records {
         is_classic: bool,
         request: &mut Request<'_>,
     ) -> Result<Reply, Error> {
-        let read = self.read_one(backend, who, is_classic, request).await;
-        // No type has a name that none can have, so to check it is left to requests that failed.
-        read.map_err(|error| request.type_name().err().unwrap_or(error))
-    }
-
-    async fn read_one<B: Backend>(
-        &self,
-        backend: &B,
-        who: &Principal,
-        is_classic: bool,
-        request: &mut Request<'_>,
-    ) -> Result<Reply, Error> {
-        let one = if is_classic { self.classic_one(request)? } else { native_one(request)? };
+        let one = if is_classic { self.classic_one(request)? } else { self.native_one(request)? };
         let reply = backend
             .record(
                 who,
@@ -164,9 +152,16 @@ impl Records {
                 id = Id::Drawn(digits, length);
             }
         }
-        let type_name = url::decode_text(request.name)?;
         let field = url::decode_text(request.part)?;
-        Ok(One { type_name, id, form: Form::Json, field, selection: None })
+        Ok(One { type_name: self.type_name(request)?, id, form: Form::Json, field, selection: None })
+    }
+
+    fn native_one<'a>(&self, request: &Request<'a>) -> Result<One<'a>, Error> {
+        let selection = if request.query.is_some() { selection(request)? } else { None };
+        let offered = if selection.is_some() { media::JSON_FORMS } else { media::ANY_FORM };
+        let form = if request.seen.accept { media::wanted(&request.headers, offered)? } else { Form::Json };
+        let field = Cow::Borrowed("");
+        Ok(One { type_name: self.type_name(request)?, id: Id::Given(request.id()?), form, field, selection })
     }
 
     /// Writes the id that `benchmark_only` asks for; says how long it is.
@@ -258,14 +253,6 @@ impl Records {
         let type_name = request.type_name()?;
         backend.record(who, RecordRequest { type_name: &type_name, id: None, operation, idempotency_key: None }).await
     }
-}
-
-fn native_one<'a>(request: &Request<'a>) -> Result<One<'a>, Error> {
-    let selection = if request.query.is_some() { selection(request)? } else { None };
-    let offered = if selection.is_some() { media::JSON_FORMS } else { media::ANY_FORM };
-    let form = if request.seen.accept { media::wanted(&request.headers, offered)? } else { Form::Json };
-    let type_name = url::decode_text(request.name)?;
-    Ok(One { type_name, id: Id::Given(request.id()?), form, field: Cow::Borrowed(""), selection })
 }
 
 /// What `?path=…` selects.

@@ -9,9 +9,8 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
-use millrace_func::{HandlerKind, Program};
+use millrace_func::{Answer, HandlerKind, Program};
 use millrace_shard::{PeerMessage, RouteCall, Token, Unbound, UnboundStep};
 
 use crate::core::outputs::{Event, too_much_work};
@@ -57,7 +56,7 @@ impl Core {
         &mut self,
         Operation { handler, shard, key, input }: &Operation<'_>,
         now_ns: u64,
-    ) -> Option<Result<Bytes, Error>> {
+    ) -> Option<Result<Answer, Error>> {
         let shard = *shard;
         let began_ns = self.queue.round_began_ns.unwrap_or(now_ns);
         let has_turn = self.queue.waiting.is_empty() && now_ns - began_ns < ROUND_NS;
