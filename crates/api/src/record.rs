@@ -469,9 +469,36 @@ mod tests {
     }
 
     #[test]
+    fn a_reply_is_read_as_postcard_reads_it() {
+        let reply = RecordReply {
+            tag: Some(u64::MAX),
+            matched: u32::MAX,
+            created: true,
+            expires_ms: Some(300),
+            schema_id: Some(7),
+            body: Bytes::from_static(b"{}"),
+        };
+        let whole = reply.to_bytes();
+        let is_read_alike = |bytes: &[u8]| {
+            let expected = postcard::take_from_bytes::<RecordReply>(&bytes[1..]).ok();
+            let expected = expected.map(|(reply, body)| RecordReply { body: Bytes::copy_from_slice(body), ..reply });
+            assert_eq!(RecordReply::from_bytes(Bytes::copy_from_slice(bytes)).ok(), expected, "{bytes:?}");
+        };
+        for at in 1..whole.len() {
+            is_read_alike(&whole[..at]);
+            for byte in 0..=u8::MAX {
+                let mut changed = whole.to_vec();
+                changed[at] = byte;
+                is_read_alike(&changed);
+            }
+        }
+    }
+
+    #[test]
     fn other_bytes_are_refused() {
         for bytes in [&b""[..], b"\x01", b"\x02\0", b"{}", b"\x01\xff\xff"] {
             assert!(RecordOperation::from_bytes(bytes).is_err(), "{bytes:?}");
+            assert!(RecordReply::from_bytes(Bytes::from_static(bytes)).is_err(), "{bytes:?}");
         }
     }
 }

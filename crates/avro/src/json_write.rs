@@ -11,9 +11,10 @@ use crate::decimal;
 use crate::error::Malformed;
 use crate::schema::{Field, Kind, Logical, NodeId, Schema};
 use crate::shape::{Class, Shape, UnionShape};
-use crate::text::{is_plain_ascii, write_code_points, write_string};
+use crate::text::{write_code_points, write_string};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use millrace_base::json::is_plain_ascii;
 use millrace_base::limits;
 
 /// How values are written in JSON.

@@ -1,22 +1,6 @@
 //! Strings of JSON.
 
-const LOW: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
-
-/// Whether one of eight bytes is `"`, `\` or a control character. Exact for the first such byte
-/// and everything before it, which is all that is asked.
-#[inline]
-fn needs_escape(chunk: [u8; 8]) -> bool {
-    let word = u64::from_le_bytes(chunk);
-    let is_zero = |bits: u64| bits.wrapping_sub(LOW) & !bits & HIGH;
-    let controls = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
-    (controls | is_zero(word ^ (LOW * u64::from(b'"'))) | is_zero(word ^ (LOW * u64::from(b'\\')))) != 0
-}
-
-#[inline]
-fn is_plain(byte: u8) -> bool {
-    byte >= 0x20 && byte != b'"' && byte != b'\\'
-}
+use millrace_base::json::{is_plain, needs_escape};
 
 /// How many bytes from `start` on can stand in a JSON string as they are, at least up to the next
 /// that cannot; bytes above 0x7f can.
@@ -33,18 +17,6 @@ pub(crate) fn plain_run(bytes: &[u8], start: usize) -> usize {
         end += 1;
     }
     end - start
-}
-
-/// Whether all bytes are ASCII and can stand in a JSON string as they are.
-#[inline]
-pub(crate) fn is_plain_ascii(bytes: &[u8]) -> bool {
-    let is_good = |chunk: &[u8; 8]| u64::from_le_bytes(*chunk) & HIGH == 0 && !needs_escape(*chunk);
-    let (chunks, rest) = bytes.as_chunks::<8>();
-    match bytes.last_chunk::<8>() {
-        // The last eight overlap those before.
-        Some(last) => chunks.iter().all(is_good) && is_good(last),
-        None => rest.iter().all(|byte| byte.is_ascii() && is_plain(*byte)),
-    }
 }
 
 /// Writes a string with its quotes.
