@@ -15,7 +15,7 @@ use bytes::Bytes;
 use millrace_api::{READ_HANDLER, WRITE_HANDLER};
 use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
-    App, AppSettings, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
+    Answer, App, AppSettings, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
     Message, NestedCall, Offload, OperationId, Output, Program, Reader, Route, RouteReply, ScanRequest, Service, Start,
     Step,
 };
@@ -188,14 +188,14 @@ impl Engine for ScriptEngine {
     }
 
     /// A script that does nothing but get one field.
-    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Bytes, Error>> {
+    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
         let [(get, field)] = serde_json::from_slice::<[(String, String); 1]>(input).ok()?;
         if get != "get" {
             return None;
         }
         let output_bytes = self.programs.borrow().get(&query.program)?.output_bytes;
         let found = reader.get(field.as_bytes());
-        Some(found.and_then(|value| output(&value.map_or(Json::Null, decode), output_bytes)))
+        Some(found.and_then(|value| output(&value.map_or(Json::Null, decode), output_bytes)).map(Answer::Value))
     }
 
     fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {

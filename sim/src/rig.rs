@@ -10,7 +10,7 @@ use bytes::Bytes;
 use millrace_api::RECORDS_APP;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, shard_of_key};
 use millrace_format::EntryRef;
-use millrace_func::{Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
+use millrace_func::{Answer, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
     ShardOptions, Token,
@@ -267,7 +267,8 @@ impl Rig {
     pub fn read_at_once(&mut self, target: (&str, &str, &str), script: &Script) -> Option<Result<Bytes, Error>> {
         let Invoke { handler, key, input, .. } = self.invoke_of(target, script, None);
         let shard = self.shard_of(target.1);
-        self.core.with(shard, |shard, world| shard.read_at_once(handler, &key, &input, world))
+        let answer = self.core.with(shard, |shard, world| shard.read_at_once(handler, &key, &input, world))?;
+        Some(answer.map(Answer::into_value))
     }
 
     /// Calls the handler that may write.

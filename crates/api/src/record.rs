@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use millrace_base::{Error, ErrorCode};
 use serde::{Deserialize, Serialize};
 
@@ -268,8 +268,7 @@ impl RecordOperation<'_> {
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         match self {
-            // Most reads: nothing to write each time.
-            RecordOperation::Get { form: Form::Json } => Bytes::from_static(&[VERSION, 0, 0]),
+            RecordOperation::Get { form: Form::Json } => Bytes::from_static(GET_JSON),
             _ => Bytes::from(encode(self, 0)),
         }
     }
@@ -281,7 +280,10 @@ impl<'a> RecordOperation<'a> {
     /// # Errors
     /// `internal`: only this crate writes such inputs.
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, Error> {
-        decode(bytes).map(|(operation, _)| operation)
+        if bytes == GET_JSON {
+            return Ok(RecordOperation::Get { form: Form::Json });
+        }
+        postcard::from_bytes(versioned(bytes)?).map_err(|error| wrong(&error.to_string()))
     }
 }
 
@@ -290,7 +292,7 @@ impl RecordReply {
     /// the body appends it, and so never copies it. [`RecordReply::body`] does not count.
     #[must_use]
     pub fn header(&self, body_bytes: usize) -> Vec<u8> {
-        // As postcard writes it, by hand: every read pays for this.
+        // As postcard writes it, by hand: every read of another core's pays for this.
         let Self { tag, matched, created, expires_ms, schema_id, body: _ } = self;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + body_bytes);
         bytes.push(VERSION);
@@ -314,12 +316,29 @@ impl RecordReply {
     ///
     /// # Errors
     /// `internal`: only this crate writes such outputs.
-    pub fn from_bytes(bytes: &Bytes) -> Result<Self, Error> {
-        let (mut reply, rest): (Self, _) = decode(bytes)?;
-        reply.body = bytes.slice_ref(rest);
+    pub fn from_bytes(mut bytes: Bytes) -> Result<Self, Error> {
+        let mut rest = versioned(&bytes)?;
+        let mut reply = Self::take(&mut rest).ok_or_else(|| wrong("its beginning cannot be read"))?;
+        bytes.advance(bytes.len() - rest.len());
+        reply.body = bytes;
         Ok(reply)
     }
+
+    /// As postcard reads it, by hand for the same reason.
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        Some(Self {
+            tag: take_optional(bytes)?,
+            matched: u32::try_from(take_number(bytes)?).ok()?,
+            created: take_flag(bytes)?,
+            expires_ms: take_optional(bytes)?,
+            schema_id: take_optional(bytes)?.map(u32::try_from).transpose().ok()?,
+            body: Bytes::new(),
+        })
+    }
 }
+
+/// Most reads: nothing to write or to read each time.
+const GET_JSON: &[u8] = &[VERSION, 0, 0];
 
 /// Room for what stands before a reply's body.
 const HEADER_BYTES: usize = 40;
@@ -346,13 +365,51 @@ fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// The value, and what follows it.
-fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Error> {
-    let wrong = |what: String| Error::new(ErrorCode::Internal, format!("not an operation on a record: {what}"));
+fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
+    let (byte, rest) = bytes.split_first()?;
+    *bytes = rest;
+    Some(*byte)
+}
+
+fn take_flag(bytes: &mut &[u8]) -> Option<bool> {
+    match take_byte(bytes)? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn take_optional(bytes: &mut &[u8]) -> Option<Option<u64>> {
+    if take_flag(bytes)? { take_number(bytes).map(Some) } else { Some(None) }
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..u64::BITS).step_by(7) {
+        let byte = take_byte(bytes)?;
+        // The last can hold one bit only.
+        if shift == 63 && byte > 1 {
+            return None;
+        }
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cold]
+fn wrong(what: &str) -> Error {
+    Error::new(ErrorCode::Internal, format!("not an operation on a record: {what}"))
+}
+
+/// What stands behind the version.
+fn versioned(bytes: &[u8]) -> Result<&[u8], Error> {
     match bytes.split_first() {
-        Some((&VERSION, rest)) => postcard::take_from_bytes(rest).map_err(|error| wrong(error.to_string())),
-        Some((version, _)) => Err(wrong(format!("encoding {version}"))),
-        None => Err(wrong("empty".to_owned())),
+        Some((&VERSION, rest)) => Ok(rest),
+        Some((version, _)) => Err(wrong(&format!("encoding {version}"))),
+        None => Err(wrong("empty")),
     }
 }
 
@@ -391,7 +448,7 @@ mod tests {
         let reply =
             RecordReply { tag: Some(300), matched: 2, body: Bytes::from_static(b"{}"), ..RecordReply::default() };
         assert_eq!(&reply.to_bytes()[..], b"\x01\x01\xac\x02\x02\0\0\0{}");
-        assert_eq!(RecordReply::from_bytes(&reply.to_bytes()), Ok(reply));
+        assert_eq!(RecordReply::from_bytes(reply.to_bytes()), Ok(reply));
     }
 
     #[test]
@@ -407,7 +464,33 @@ mod tests {
                 body: Bytes::new(),
             };
             assert_eq!(reply.header(0), encode(&reply, 0), "{reply:?}");
-            assert_eq!(RecordReply::from_bytes(&reply.to_bytes()), Ok(reply));
+            assert_eq!(RecordReply::from_bytes(reply.to_bytes()), Ok(reply));
+        }
+    }
+
+    #[test]
+    fn a_reply_is_read_as_postcard_reads_it() {
+        let reply = RecordReply {
+            tag: Some(u64::MAX),
+            matched: u32::MAX,
+            created: true,
+            expires_ms: Some(300),
+            schema_id: Some(7),
+            body: Bytes::from_static(b"{}"),
+        };
+        let whole = reply.to_bytes();
+        let is_read_alike = |bytes: &[u8]| {
+            let expected = postcard::take_from_bytes::<RecordReply>(&bytes[1..]).ok();
+            let expected = expected.map(|(reply, body)| RecordReply { body: Bytes::copy_from_slice(body), ..reply });
+            assert_eq!(RecordReply::from_bytes(Bytes::copy_from_slice(bytes)).ok(), expected, "{bytes:?}");
+        };
+        for at in 1..whole.len() {
+            is_read_alike(&whole[..at]);
+            for byte in 0..=u8::MAX {
+                let mut changed = whole.to_vec();
+                changed[at] = byte;
+                is_read_alike(&changed);
+            }
         }
     }
 
@@ -415,6 +498,7 @@ mod tests {
     fn other_bytes_are_refused() {
         for bytes in [&b""[..], b"\x01", b"\x02\0", b"{}", b"\x01\xff\xff"] {
             assert!(RecordOperation::from_bytes(bytes).is_err(), "{bytes:?}");
+            assert!(RecordReply::from_bytes(Bytes::from_static(bytes)).is_err(), "{bytes:?}");
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::shape::{Class, Shape, UnionShape};
 use crate::text::{write_code_points, write_string};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use millrace_base::json::is_plain_ascii;
 use millrace_base::limits;
 
 /// How values are written in JSON.
@@ -93,8 +94,8 @@ impl Writer<'_, '_, '_> {
                 self.binary::<PLAIN>(bytes);
             }
             Kind::String => {
-                let text = self.reader.string()?;
-                write_string(self.out, text);
+                let bytes = self.reader.bytes()?;
+                self.string(bytes)?;
             }
             Kind::Enum { symbols, .. } => {
                 let index = self.reader.index(symbols.len())?;
@@ -110,8 +111,8 @@ impl Writer<'_, '_, '_> {
             }
             Kind::Map(value) => {
                 self.items(b'{', depth, |writer| {
-                    let key = writer.reader.string()?;
-                    write_string(writer.out, key);
+                    let key = writer.reader.bytes()?;
+                    writer.string(key)?;
                     writer.out.push(b':');
                     writer.value::<PLAIN>(*value, depth + 1)
                 })?;
@@ -119,6 +120,25 @@ impl Writer<'_, '_, '_> {
             }
         }
         Ok(())
+    }
+
+    #[inline]
+    fn string(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        // Most are short and need neither an escape nor more than a look for whether they are UTF-8.
+        if is_plain_ascii(bytes) {
+            self.out.reserve(bytes.len() + 2);
+            self.out.push(b'"');
+            self.out.extend_from_slice(bytes);
+            self.out.push(b'"');
+            return Ok(());
+        }
+        match std::str::from_utf8(bytes) {
+            Ok(text) => {
+                write_string(self.out, text);
+                Ok(())
+            }
+            Err(_) => self.reader.malformed("a string is not UTF-8"),
+        }
     }
 
     #[inline]
@@ -288,8 +308,8 @@ impl Writer<'_, '_, '_> {
             }
             // A UUID that is a string is already what people write.
             _ => {
-                let text = self.reader.string()?;
-                write_string(self.out, text);
+                let bytes = self.reader.bytes()?;
+                self.string(bytes)?;
             }
         }
         Ok(())

@@ -1,22 +1,6 @@
 //! Strings of JSON.
 
-const LOW: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
-
-/// Whether one of eight bytes is `"`, `\` or a control character. Exact for the first such byte
-/// and everything before it, which is all that is asked.
-#[inline]
-fn needs_escape(chunk: [u8; 8]) -> bool {
-    let word = u64::from_le_bytes(chunk);
-    let is_zero = |bits: u64| bits.wrapping_sub(LOW) & !bits & HIGH;
-    let controls = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
-    (controls | is_zero(word ^ (LOW * u64::from(b'"'))) | is_zero(word ^ (LOW * u64::from(b'\\')))) != 0
-}
-
-#[inline]
-fn is_plain(byte: u8) -> bool {
-    byte >= 0x20 && byte != b'"' && byte != b'\\'
-}
+use millrace_base::json::{is_plain, needs_escape};
 
 /// How many bytes from `start` on can stand in a JSON string as they are, at least up to the next
 /// that cannot; bytes above 0x7f can.

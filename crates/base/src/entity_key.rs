@@ -123,12 +123,11 @@ impl EntityKey {
 }
 
 fn escape_into(key: &[u8], out: &mut Vec<u8>) {
-    for byte in key {
-        if *byte == 0 {
+    for (index, part) in key.split(|byte| *byte == 0).enumerate() {
+        if index > 0 {
             out.extend_from_slice(&ESCAPED_NUL);
-        } else {
-            out.push(*byte);
         }
+        out.extend_from_slice(part);
     }
 }
 

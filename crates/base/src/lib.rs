@@ -7,6 +7,7 @@
 
 mod entity_key;
 mod error;
+pub mod json;
 pub mod limits;
 pub mod metric;
 mod name;

@@ -6,6 +6,17 @@ use std::sync::Arc;
 
 use crate::limits;
 
+/// For each byte, whether a name may hold it.
+const IS_ALLOWED: [bool; 256] = {
+    let mut is_allowed = [false; 256];
+    let mut byte = 0u8;
+    while byte < 128 {
+        is_allowed[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        byte += 1;
+    }
+    is_allowed
+};
+
 /// A validated name: one to [`limits::NAME_BYTES`] bytes of `A-Z a-z 0-9 _ -`, not starting with
 /// a digit or `-`. Cheap to clone. Contains no NUL and no `/`, which entity keys and URLs rely on.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,7 +65,7 @@ impl Name {
         };
         bytes.len() <= limits::NAME_BYTES
             && (first.is_ascii_alphabetic() || *first == b'_')
-            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+            && bytes.iter().all(|byte| IS_ALLOWED[usize::from(*byte)])
     }
 
     /// The name as text.

@@ -1,6 +1,7 @@
 //! JSON text to JavaScript values and back. What most calls carry (small integers, short plain
 //! strings, `true`, `false`, `null`) goes past the general parser and printer.
 
+use millrace_base::json::is_plain_ascii;
 use rquickjs::qjs;
 
 use crate::isolate::Isolate;
@@ -81,8 +82,7 @@ fn parse_small(text: &[u8]) -> Option<Small<'_>> {
         b'0'..=b'9' | b'-' => int(parse_int(text)?),
         b'"' => {
             let content = text.get(1..text.len() - 1)?;
-            let is_plain = text.last() == Some(&b'"')
-                && content.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'));
+            let is_plain = text.last() == Some(&b'"') && is_plain_ascii(content);
             return is_plain.then_some(Small::String(content));
         }
         b't' if text == b"true" => boolean(true),

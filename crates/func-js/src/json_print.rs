@@ -5,6 +5,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
+use millrace_base::json::is_plain_ascii;
 use millrace_base::{Error, ErrorCode};
 use rquickjs::qjs;
 
@@ -202,8 +203,7 @@ impl Drop for Names<'_> {
 pub(crate) fn write_string(text: &[u8], out: &mut Vec<u8>) {
     out.reserve(text.len() + 2);
     out.push(b'"');
-    let is_plain = text.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'));
-    if is_plain {
+    if is_plain_ascii(text) {
         out.extend_from_slice(text);
     } else {
         write_unusual(text, out);

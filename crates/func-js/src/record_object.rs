@@ -79,7 +79,7 @@ fn present<'a, D: serde::Deserializer<'a>>(deserializer: D) -> Result<Option<&'a
 impl Isolate {
     /// What a reply to an operation on records means.
     pub(crate) fn record_value(&self, answer: RecordAnswer, output: &Bytes) -> Result<Value, Thrown> {
-        let reply = RecordReply::from_bytes(output).map_err(|error| self.throw_error(error))?;
+        let reply = RecordReply::from_bytes(output.clone()).map_err(|error| self.throw_error(error))?;
         match answer {
             RecordAnswer::Body | RecordAnswer::Record => self.parse_json(&reply.body),
             RecordAnswer::Rows => {

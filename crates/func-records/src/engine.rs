@@ -8,7 +8,7 @@ use bytes::Bytes;
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, Name, limits, shard_of_key};
 use millrace_func::{
-    App, Engine, Frame, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start, Step,
+    Answer, App, Engine, Frame, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start, Step,
 };
 
 use crate::cache::Cache;
@@ -70,6 +70,7 @@ impl<E: Engine> RecordsEngine<E> {
             shard_keys: shard_keys(shard_count),
             paths: RefCell::new(Cache::default()),
             predicates: RefCell::new(Cache::default()),
+            output: RefCell::default(),
         };
         Self {
             inner,
@@ -237,13 +238,15 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         }
     }
 
-    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Bytes, Error>> {
+    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
         if query.program.0 < OWN {
             return self.inner.answer(query, input, reader);
         }
         let program = self.program(query.program)?;
         match (program.place(query.service)?, query.handler) {
-            (Place::Type(index), program::READ) => read::at_once(&self.shared, &program, index, input, reader),
+            (Place::Type(index), program::READ) => {
+                read::at_once(&self.shared, &program, index, input, reader).map(|read| read.map(Answer::Record))
+            }
             _ => None,
         }
     }

@@ -84,7 +84,7 @@ impl GetMany {
         self.body.push(b'{');
         match result {
             Ok(output) => {
-                let reply = RecordReply::from_bytes(&output)?;
+                let reply = RecordReply::from_bytes(output)?;
                 self.found += 1;
                 self.body.extend_from_slice(&object_head(id, reply.tag.unwrap_or(0)));
                 self.body.extend_from_slice(&reply.body);

@@ -17,16 +17,22 @@ use crate::values::{self, Parameters};
 use crate::wire::{Ask, INTERNAL, decode, encode};
 use crate::{changes, find, get_many, progress};
 
-/// About how much longer a record's JSON is than its bytes: room that saves the output from growing.
-const JSON_PER_BYTE: usize = 3;
-
 pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &[u8]) -> Result<Progress, Error> {
     if let Some((&INTERNAL, ask)) = input.split_first() {
         return answer(turn, type_index, key, decode(ask)?);
     }
     let operation = RecordOperation::from_bytes(input)?;
-    if let Some(output) = of_one(turn.shared, (turn.program, type_index), &operation, turn.host) {
-        return output.map(Progress::Done);
+    let shared = turn.shared;
+    let read = shared.with_output(|out| {
+        let read = of_one(shared, (turn.program, type_index), &operation, turn.host, out)?;
+        Some(read.map(|reply| {
+            let mut output = reply.header(out.len());
+            output.extend_from_slice(out);
+            Progress::Done(Bytes::from(output))
+        }))
+    });
+    if let Some(progress) = read {
+        return progress;
     }
     match operation {
         RecordOperation::GetMany { ids, form } => get_many::start(turn, type_index, &ids, form),
@@ -44,25 +50,29 @@ pub(crate) fn at_once(
     type_index: usize,
     input: &[u8],
     reader: &mut dyn Reader,
-) -> Option<Result<Bytes, Error>> {
+) -> Option<Result<RecordReply, Error>> {
     // What cannot be read as an operation is the turn's to refuse.
     let operation = RecordOperation::from_bytes(input).ok()?;
-    of_one(shared, (program, type_index), &operation, reader)
+    shared.with_output(|out| {
+        let read = of_one(shared, (program, type_index), &operation, reader, out)?;
+        Some(read.map(|reply| RecordReply { body: Bytes::copy_from_slice(out), ..reply }))
+    })
 }
 
-/// Runs an operation on one record; `None` for one on several.
+/// Runs an operation on one record, whose body it appends; `None` for one on several.
 fn of_one<R: Reader + ?Sized>(
     shared: &Shared,
     (program, type_index): (&RecordProgram, usize),
     operation: &RecordOperation<'_>,
     reader: &mut R,
-) -> Option<Result<Bytes, Error>> {
+    out: &mut Vec<u8>,
+) -> Option<Result<RecordReply, Error>> {
     let of = program.types.get(type_index)?;
     Some(match operation {
-        RecordOperation::Get { form } => get(program, of, reader, *form),
-        RecordOperation::GetField { field, form } => get_field(program, of, reader, field, *form),
+        RecordOperation::Get { form } => get((program, of), reader, *form, out),
+        RecordOperation::GetField { field, form } => get_field((program, of), reader, field, *form, out),
         RecordOperation::Select { path, parameters, form } => {
-            select(shared, (program, of), reader, (path, parameters), *form)
+            check_json(*form).and_then(|()| select(shared, (program, of), reader, (path, parameters), *form, out))
         }
         _ => return None,
     })
@@ -101,32 +111,30 @@ fn reply(of: &RecordType, value: &[u8], expires_ms: Option<u64>, matched: u32) -
 }
 
 fn get<R: Reader + ?Sized>(
-    program: &RecordProgram,
-    of: &RecordType,
+    (program, of): (&RecordProgram, &RecordType),
     reader: &mut R,
     form: Form,
-) -> Result<Bytes, Error> {
+    out: &mut Vec<u8>,
+) -> Result<RecordReply, Error> {
     with_value(program, of, reader, true, |value, expires_ms| {
-        let mut out = reply(of, value, expires_ms, 1).header(value.len() * JSON_PER_BYTE);
-        values::print(&mut out, &of.schema, value, form)?;
-        Ok(Bytes::from(out))
+        values::print(out, &of.schema, value, form)?;
+        Ok(reply(of, value, expires_ms, 1))
     })
 }
 
 fn get_field<R: Reader + ?Sized>(
-    program: &RecordProgram,
-    of: &RecordType,
+    (program, of): (&RecordProgram, &RecordType),
     reader: &mut R,
     name: &str,
     form: Form,
-) -> Result<Bytes, Error> {
+    out: &mut Vec<u8>,
+) -> Result<RecordReply, Error> {
     with_value(program, of, reader, true, |value, expires_ms| {
         // Who reads asks for what may not be there; only who writes has made a mistake.
         let no_match = |error: Error| Error { code: ErrorCode::NoMatch, ..error };
         let (node, range) = values::field(&of.schema, value, name).map_err(no_match)?;
-        let mut out = reply(of, value, expires_ms, 1).header(range.len() * JSON_PER_BYTE);
-        values::print_node(&mut out, &of.schema, node, &value[range], form)?;
-        Ok(Bytes::from(out))
+        values::print_node(out, &of.schema, node, &value[range], form)?;
+        Ok(reply(of, value, expires_ms, 1))
     })
 }
 
@@ -136,8 +144,8 @@ fn select<R: Reader + ?Sized>(
     reader: &mut R,
     (path, parameters): (&str, &str),
     form: Form,
-) -> Result<Bytes, Error> {
-    check_json(form)?;
+    out: &mut Vec<u8>,
+) -> Result<RecordReply, Error> {
     let path = shared.path(path)?;
     let parsed;
     let parameters = if parameters.is_empty() {
@@ -149,14 +157,12 @@ fn select<R: Reader + ?Sized>(
     with_value(program, of, reader, true, |value, expires_ms| {
         let found = path.select(&of.schema, value, parameters)?;
         let matched = u32::try_from(found.len()).unwrap_or(u32::MAX);
-        let room = found.iter().map(|found| found.range.len() * JSON_PER_BYTE).sum::<usize>() + 2;
-        let mut out = reply(of, value, expires_ms, matched).header(room.min(1 << 20));
         out.push(b'[');
         for (index, found) in found.into_iter().enumerate() {
             if index > 0 {
                 out.push(b',');
             }
-            values::print_node(&mut out, &of.schema, found.node, &value[found.range], form)?;
+            values::print_node(out, &of.schema, found.node, &value[found.range], form)?;
             // A path may match a place, and one around it, many times.
             if out.len() > millrace_base::limits::RECORD_JSON_BYTES {
                 let message = "what the path matches is too much for one reply: narrow it down";
@@ -164,7 +170,7 @@ fn select<R: Reader + ?Sized>(
             }
         }
         out.push(b']');
-        Ok(Bytes::from(out))
+        Ok(reply(of, value, expires_ms, matched))
     })
 }
 

@@ -18,7 +18,12 @@ pub(crate) struct Shared {
     pub shard_keys: Vec<Vec<u8>>,
     pub paths: RefCell<Cache<Path>>,
     pub predicates: RefCell<Cache<Predicate>>,
+    /// Memory that outputs are written in, one after the other.
+    pub output: RefCell<Vec<u8>>,
 }
+
+/// Memory above this is not kept for the next output.
+const KEPT_BYTES: usize = 16 << 10;
 
 impl Shared {
     /// A path, read once.
@@ -27,6 +32,18 @@ impl Shared {
         self.paths
             .borrow_mut()
             .get(text, |text| Path::parse(text).map_err(|error| invalid("path", text, &error.to_string())))
+    }
+
+    /// Runs `write` with memory for an output, which is the same again and again.
+    #[inline]
+    pub(crate) fn with_output<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let mut out = self.output.take();
+        out.clear();
+        let written = write(&mut out);
+        if out.capacity() <= KEPT_BYTES {
+            self.output.replace(out);
+        }
+        written
     }
 
     /// A predicate, read once.

@@ -37,6 +37,8 @@ pub struct Catalog {
     services: BTreeMap<Name, Vec<(Program, u16)>>,
     /// The same of the built-in app of records: no name without an app leads there.
     record_services: BTreeMap<Name, (Program, u16)>,
+    /// Those of them that are types, not what a type is made of beside its own service.
+    record_types: BTreeMap<Name, (Program, u16)>,
 }
 
 /// A route found for a request.
@@ -77,6 +79,7 @@ impl Catalog {
     fn index_services(&mut self) {
         self.services.clear();
         self.record_services.clear();
+        self.record_types.clear();
         for program in self.current.values() {
             let Some(loaded) = self.programs.get(program) else {
                 continue;
@@ -84,6 +87,9 @@ impl Catalog {
             for (index, service) in (0u16..).zip(&loaded.services) {
                 if loaded.app.as_str() == RECORDS_APP {
                     self.record_services.insert(service.name.clone(), (*program, index));
+                    if !has_double_hyphen(service.name.as_str()) {
+                        self.record_types.insert(service.name.clone(), (*program, index));
+                    }
                 } else {
                     self.services.entry(service.name.clone()).or_default().push((*program, index));
                 }
@@ -111,8 +117,20 @@ impl Catalog {
     /// Whether `name` is a type of records and no other app has a service of this name.
     #[must_use]
     pub fn is_record_type(&self, name: &str) -> bool {
-        // What a type is made of beside its own service has names with `--`.
-        self.record_services.contains_key(name) && !self.services.contains_key(name) && !has_double_hyphen(name)
+        self.record_types.contains_key(name) && !self.services.contains_key(name)
+    }
+
+    /// A handler of a type of records; `None` where there is none, whatever the text.
+    #[must_use]
+    pub fn record_handler(&self, type_name: &str, handler: &str) -> Option<HandlerId> {
+        let (program, service) = *self.record_types.get(type_name)?;
+        self.handler_named(program, service, handler)
+    }
+
+    fn handler_named(&self, program: Program, service: u16, name: &str) -> Option<HandlerId> {
+        let handlers = &self.programs.get(&program)?.services.get(usize::from(service))?.handlers;
+        let index = handlers.iter().position(|(known, _)| known.as_str() == name)?;
+        Some(HandlerId { program, service, handler: u16::try_from(index).unwrap_or(u16::MAX) })
     }
 
     /// The service `service` of `app`, or, without an app, of the only app that has one.
@@ -162,15 +180,8 @@ impl Catalog {
     /// # Errors
     /// `unknown-handler`.
     pub fn handler(&self, program: Program, service: u16, handler: &str) -> Result<(HandlerId, HandlerKind), Error> {
-        let found = self.programs.get(&program).and_then(|loaded| {
-            let service = loaded.services.get(usize::from(service))?;
-            service.handlers.iter().position(|(name, _)| name.as_str() == handler)
-        });
-        match found {
-            Some(index) if !handler.starts_with('_') => {
-                let id = HandlerId { program, service, handler: u16::try_from(index).unwrap_or(u16::MAX) };
-                Ok((id, self.kind(id)))
-            }
+        match self.handler_named(program, service, handler) {
+            Some(id) if !handler.starts_with('_') => Ok((id, self.kind(id))),
             _ => Err(Error::new(ErrorCode::UnknownHandler, format!("the service has no handler {handler:?}"))),
         }
     }
@@ -181,14 +192,12 @@ impl Catalog {
     /// `unknown-app`, `unknown-service` or `unknown-handler`.
     pub fn find(&self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
         let (program, service_index) = self.service(Some(app), service)?;
-        let handlers = &self.programs[&program].services[usize::from(service_index)].handlers;
-        let index = handlers.iter().position(|(name, _)| name.as_str() == handler).ok_or_else(|| {
+        self.handler_named(program, service_index, handler).ok_or_else(|| {
             Error::new(
                 ErrorCode::UnknownHandler,
                 format!("service {service:?} of app {app:?} has no handler {handler:?}"),
             )
-        })?;
-        Ok(HandlerId { program, service: service_index, handler: u16::try_from(index).unwrap_or(u16::MAX) })
+        })
     }
 
     /// The handler of that name in one version of an app, whether or not new requests go to it.
@@ -218,6 +227,14 @@ impl Catalog {
 
     fn service_row(&self, id: HandlerId) -> Option<&Service> {
         self.programs.get(&id.program)?.services.get(usize::from(id.service))
+    }
+
+    /// A loaded handler's app and service, and what it may do.
+    #[must_use]
+    pub fn of_handler(&self, id: HandlerId) -> Option<(&Loaded, &Service, HandlerKind)> {
+        let loaded = self.programs.get(&id.program)?;
+        let service = loaded.services.get(usize::from(id.service))?;
+        Some((loaded, service, service.handlers.get(usize::from(id.handler))?.1))
     }
 
     /// App, service and handler names of a loaded handler.

@@ -183,12 +183,12 @@ pub fn base64_decode(text: &[u8]) -> Option<Vec<u8>> {
 #[must_use]
 pub fn hex_encode(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    let digit = |nibble: u8| DIGITS[usize::from(nibble & 15)];
+    let mut text = vec![0; bytes.len() * 2];
+    for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = [digit(byte >> 4), digit(*byte)];
     }
-    text
+    String::from_utf8(text).expect("digits are ASCII")
 }
 
 #[cfg(test)]

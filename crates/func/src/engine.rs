@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_api::{Error, HeaderSource, RouteReply};
+use millrace_api::{Error, HeaderSource, RecordReply, RouteReply};
 
 use crate::{App, Host, OperationId, Reader};
 
@@ -83,6 +83,26 @@ pub enum Output {
     Response(RouteReply),
 }
 
+/// What a query gave that was answered at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The output of the call.
+    Value(Bytes),
+    /// The same of an operation on a record: whoever asked from near by need not read it.
+    Record(RecordReply),
+}
+
+impl Answer {
+    /// The output of the call.
+    #[must_use]
+    pub fn into_value(self) -> Bytes {
+        match self {
+            Answer::Value(output) => output,
+            Answer::Record(reply) => reply.to_bytes(),
+        }
+    }
+}
+
 /// Where a frame stands after a turn.
 #[derive(Debug)]
 pub enum Step {
@@ -129,7 +149,7 @@ pub trait Engine {
 
     /// Answers a query at once if all it takes is fields of its own entity: no call, no wait, no frame.
     /// Gives exactly what running it would. `None`: it has to be run.
-    fn answer(&self, _query: HandlerId, _input: &[u8], _reader: &mut dyn Reader) -> Option<Result<Bytes, Error>> {
+    fn answer(&self, _query: HandlerId, _input: &[u8], _reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
         None
     }
 

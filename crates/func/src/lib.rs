@@ -27,12 +27,12 @@ pub use crypto::{
     Base64Alphabet, Offload, argon2id_hash, argon2id_verify, base64_decode, base64_encode, equal_in_constant_time,
     hex_encode, hmac_sha256, sha1, sha256,
 };
-pub use engine::{Engine, Frame, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
+pub use engine::{Answer, Engine, Frame, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
 pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
 pub use host::{Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest, StepStart};
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
-pub use records::{RecordPolicy, is_type_name};
+pub use records::RecordPolicy;
 pub use settings::{AppSettings, SettingsError};

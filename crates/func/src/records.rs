@@ -72,8 +72,7 @@ impl RecordPolicy {
 
 /// Whether records can have a type of that name: what holds `--` names services that the engine
 /// of records keeps for itself.
-#[must_use]
-pub fn is_type_name(name: &str) -> bool {
+fn is_type_name(name: &str) -> bool {
     name.len() <= limits::TYPE_NAME_BYTES && !has_double_hyphen(name) && Name::is_valid(name)
 }
 

@@ -170,6 +170,12 @@ impl ConnectionState {
         self.phase.get() == Phase::Head
     }
 
+    /// Whether an HTTP/1 request is being answered.
+    #[inline]
+    pub(crate) fn is_answering(&self) -> bool {
+        self.phase.get() == Phase::Busy && !self.is_http2()
+    }
+
     fn is_idle(&self) -> bool {
         self.phase.get() == Phase::Idle && !self.is_blocked.get()
     }
@@ -413,8 +419,9 @@ where
 {
     let state = Rc::clone(&io.state);
     let mut builder = http1::Builder::new();
-    // The sweep watches the time; see `local`.
-    builder.header_read_timeout(None).max_buf_size(BUFFER_BYTES);
+    // The sweep watches the time; see `local`. And where it can, `Io` watches for clients that leave: hyper
+    // would get ready to read, with another buffer, before it begins a request.
+    builder.header_read_timeout(None).max_buf_size(BUFFER_BYTES).half_close(io.stream.can_tell_who_leaves());
     let mut connection = builder.serve_connection(io, service);
     let order = poll_fn(|context| {
         let order = state.obey(context);

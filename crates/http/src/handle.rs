@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
@@ -21,7 +20,7 @@ use crate::local::Local;
 use crate::operations::{Access, Kind, Operation, Parameter};
 use crate::origin::Source;
 use crate::router::{self, Captures, Found};
-use crate::{Limits, archive, manage, path, problem, records, reply};
+use crate::{Limits, archive, manage, metrics, path, problem, records, reply};
 
 /// One connection's way to the node. Cheap to clone: each request has its own.
 pub(crate) struct Session<B> {
@@ -88,7 +87,7 @@ static FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// Answers one request.
 pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Request<Incoming>) -> Response<ReplyBody> {
-    let started = Instant::now();
+    let began_ns = metrics::now_ns();
     let state = &session.state;
     let uri = std::mem::take(request.uri_mut());
     let in_flight = state.request_begins();
@@ -104,8 +103,7 @@ pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Reque
     // Boxed, with the reply: this is rare, and must not make every request's future larger.
     let response = if is_unread { Box::pin(discard(response, request.body_mut(), state)).await } else { response };
     drop(in_flight);
-    let nanoseconds = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    state.local.metrics.count_request(kind, response.status().as_u16(), nanoseconds);
+    state.local.metrics.count_request(kind, response.status().as_u16(), metrics::now_ns() - began_ns);
     response
 }
 
@@ -452,7 +450,7 @@ async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, row: 
             backend.remove_app(who, &input.name(Parameter::App)?).await?;
             Ok(reply::empty(StatusCode::NO_CONTENT))
         }
-        Kind::Metrics => metrics(session, who),
+        Kind::Metrics => metrics_text(session, who),
         _ => Err(unknown_route(input.uri.path())),
     }
 }
@@ -476,7 +474,7 @@ async fn deploy<B: Backend>(session: &Session<B>, who: &Principal, input: Input<
     reply::json_value(status, &deployed.app)
 }
 
-fn metrics<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {
+fn metrics_text<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {
     const TEXT: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     if !who.may(Permission::Admin) {
         return Err(Error::new(ErrorCode::Forbidden, "metrics need the role admin"));

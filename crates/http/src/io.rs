@@ -59,6 +59,18 @@ impl Stream {
         }
     }
 
+    /// Whether [`Stream::has_left`] says anything. Behind TLS, a client says its goodbye to hyper only.
+    pub(crate) fn can_tell_who_leaves(&self) -> bool {
+        matches!(self, Stream::Plain(_))
+    }
+
+    /// Whether the client sends no more; if it may, `context` is woken when that changes.
+    fn has_left(&self, context: &mut Context<'_>) -> bool {
+        let Stream::Plain(stream) = self else { return false };
+        let mut byte = [0];
+        matches!(stream.poll_peek(context, &mut ReadBuf::new(&mut byte)), Poll::Ready(Ok(0) | Err(_)))
+    }
+
     pub(crate) fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
@@ -176,6 +188,10 @@ impl Write for Io {
         match &result {
             Poll::Ready(_) => this.state.write_finished(),
             Poll::Pending => this.state.write_blocked(),
+        }
+        // hyper flushes at the end of each turn: by then most requests have been answered, and the others wait.
+        if this.state.is_answering() && this.stream.has_left(context) {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
         result
     }

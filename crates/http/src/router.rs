@@ -138,6 +138,30 @@ const LENGTHS: [u128; PARTS + 1] = {
     rows
 };
 
+/// For each method that rows have, those rows. A HEAD is a GET whose body stays here.
+static METHODS: [(Method, u128); 6] = [
+    (Method::GET, rows_by_method("GET")),
+    (Method::PUT, rows_by_method("PUT")),
+    (Method::POST, rows_by_method("POST")),
+    (Method::PATCH, rows_by_method("PATCH")),
+    (Method::DELETE, rows_by_method("DELETE")),
+    (Method::HEAD, rows_by_method("GET")),
+];
+
+const fn rows_by_method(method: &str) -> u128 {
+    let mut rows = 0;
+    let mut index = 0;
+    while index < OPERATIONS.len() {
+        // No two methods begin with the same two letters.
+        let (row, method) = (OPERATIONS[index].method.as_bytes(), method.as_bytes());
+        if row[0] == method[0] && (row.len() < 2 || row[1] == method[1]) {
+            rows |= 1 << index;
+        }
+        index += 1;
+    }
+    rows
+}
+
 /// The rows whose first literal is their part of this number, by that literal's first byte.
 const fn rows_by_literal(part: usize) -> [u128; 256] {
     let mut rows = [0u128; 256];
@@ -187,31 +211,36 @@ pub fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
     find_route(method, below_root)
 }
 
-fn find_fixed<'a>(method: &Method, below_root: &'a str, mut candidates: Rows) -> Found<'a> {
+fn find_fixed<'a>(method: &Method, below_root: &'a str, candidates: Rows) -> Found<'a> {
     let mut parts = [""; PARTS];
     let Some(count) = split(below_root, &mut parts) else {
         return Found::Nothing;
     };
     // Classic URLs may end with a slash.
     let count = if count > 1 && parts[count - 1].is_empty() && is_classic_word(parts[0]) { count - 1 } else { count };
-    candidates.0 &= LENGTHS[count];
-    let wanted = wanted(method);
-    let mut others = Rows(0);
-    while let Some(index) = candidates.next() {
+    let parts = &parts[..count];
+    let candidates = candidates.0 & LENGTHS[count];
+    let with_method = rows_of_method(method);
+    let mut right = Rows(candidates & with_method);
+    while let Some(index) = right.next() {
         let row = &OPERATIONS[index];
-        if let Some(captures) = capture(row.path, &parts[..count]) {
-            if row.method == wanted {
-                return Found::Operation(row, captures);
-            }
-            others.0 |= 1 << index;
+        if matches(row.path, parts) {
+            return Found::Operation(row, capture(row.path, parts));
         }
     }
-    if others.0 == 0 { Found::Nothing } else { Found::WrongMethod(others) }
+    let mut others = Rows(candidates & !with_method);
+    let mut found = Rows(0);
+    while let Some(index) = others.next() {
+        if matches(OPERATIONS[index].path, parts) {
+            found.0 |= 1 << index;
+        }
+    }
+    if found.0 == 0 { Found::Nothing } else { Found::WrongMethod(found) }
 }
 
-/// The method that a row must have. A HEAD is a GET whose body stays here.
-fn wanted(method: &Method) -> &str {
-    if *method == Method::HEAD { Method::GET.as_str() } else { method.as_str() }
+/// The rows with a method.
+fn rows_of_method(method: &Method) -> u128 {
+    METHODS.iter().find(|(known, _)| known == method).map_or(0, |(_, rows)| *rows)
 }
 
 fn is_classic_word(first: &str) -> bool {
@@ -221,42 +250,43 @@ fn is_classic_word(first: &str) -> bool {
 /// Cuts at every slash. `None` for more parts than there is room for. Parts are short, so a plain
 /// loop is quicker here than a searcher.
 fn split<'a>(path: &'a str, parts: &mut [&'a str; PARTS]) -> Option<usize> {
-    let (mut count, mut start) = (0, 0);
-    for (at, byte) in path.bytes().enumerate() {
-        if byte == b'/' {
-            *parts.get_mut(count)? = &path[start..at];
-            (count, start) = (count + 1, at + 1);
-        }
+    let mut rest = path;
+    for (index, part) in parts.iter_mut().enumerate() {
+        let Some(end) = rest.bytes().position(|byte| byte == b'/') else {
+            *part = rest;
+            return Some(index + 1);
+        };
+        *part = &rest[..end];
+        rest = &rest[end + 1..];
     }
-    *parts.get_mut(count)? = &path[start..];
-    Some(count + 1)
+    None
 }
 
-fn capture<'a>(template: &[Segment], parts: &[&'a str]) -> Option<Captures<'a>> {
-    if template.len() != parts.len() {
-        return None;
-    }
+/// Whether a path has the parts that a template of the same length asks for.
+fn matches(template: &[Segment], parts: &[&str]) -> bool {
+    template.iter().zip(parts).all(|(segment, part)| match segment {
+        Segment::Literal(literal) => literal == part,
+        // An empty key or field gets an error of its own; an empty name is just another path.
+        Segment::Variable(Parameter::Key | Parameter::Field | Parameter::RecordId) => true,
+        Segment::Variable(_) => !part.is_empty(),
+    })
+}
+
+fn capture<'a>(template: &[Segment], parts: &[&'a str]) -> Captures<'a> {
     let mut captures = Captures::default();
     for (segment, part) in template.iter().zip(parts) {
-        match segment {
-            Segment::Literal(literal) if literal == part => {}
-            Segment::Literal(_) => return None,
-            // An empty key or field gets an error of its own; an empty name is just another path.
-            Segment::Variable(parameter)
-                if part.is_empty() && !matches!(parameter, Parameter::Key | Parameter::Field | Parameter::RecordId) =>
-            {
-                return None;
-            }
-            Segment::Variable(parameter) => captures.set(*parameter, part),
+        if let Segment::Variable(parameter) = segment {
+            captures.set(*parameter, part);
         }
     }
-    Some(captures)
+    captures
 }
 
 /// The classic row for a path below a type. Its captures are those of the app route too, which it
 /// is where a service has the type's name.
 fn find_classic<'a>(method: &Method, path: &'a str, captures: &Captures<'a>) -> Option<Found<'a>> {
-    let (index, mut found) = classic_rows(path).find(|(index, _)| OPERATIONS[*index].method == wanted(method))?;
+    let with_method = rows_of_method(method);
+    let (index, mut found) = classic_rows(path).find(|(index, _)| with_method >> index & 1 == 1)?;
     for (parameter, from) in [
         (Parameter::Type, Parameter::Service),
         (Parameter::Service, Parameter::Service),
@@ -278,8 +308,9 @@ fn classic_rows(path: &str) -> impl Iterator<Item = (usize, Captures<'_>)> {
     let mut rows = Rows(count.and_then(|count| LENGTHS.get(count + 1)).map_or(0, |rows| rows & candidates));
     std::iter::from_fn(move || {
         while let Some(index) = rows.next() {
-            if let Some(captures) = capture(&OPERATIONS[index].path[1..], &parts[..count.unwrap_or_default()]) {
-                return Some((index, captures));
+            let (template, parts) = (&OPERATIONS[index].path[1..], &parts[..count.unwrap_or_default()]);
+            if matches(template, parts) {
+                return Some((index, capture(template, parts)));
             }
         }
         None

@@ -13,7 +13,7 @@ use millrace_api::{
     StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
-use millrace_func::{HandlerId, HandlerKind, Program};
+use millrace_func::{Answer, HandlerId, HandlerKind, Program};
 use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Shard, Token, World};
 
 use crate::apps::app_from_files;
@@ -109,23 +109,32 @@ impl CoreHandle {
     }
 
     fn ended<T>(&self, watch: &CallWatch, result: &Result<T, Error>, what: impl FnOnce() -> String) {
-        let core = self.core.borrow();
-        let took_ns = core.shared.clock.monotonic_ns() - watch.began_ns;
-        if let Some(metric) = &watch.metric {
-            metric.latency_ns.record(took_ns);
-            if result.is_err() {
-                metric.errors.increment();
-            }
+        ended(&self.core.borrow(), (watch.metric.as_deref(), watch.began_ns), result, what);
+    }
+}
+
+/// A call of a handler or route has ended: counts it, and shows it to who watches.
+fn ended<T>(
+    core: &Core,
+    (metric, began_ns): (Option<&HandlerMetric>, u64),
+    result: &Result<T, Error>,
+    what: impl FnOnce() -> String,
+) {
+    let took_ns = core.shared.clock.monotonic_ns() - began_ns;
+    if let Some(metric) = metric {
+        metric.latency_ns.record(took_ns);
+        if result.is_err() {
+            metric.errors.increment();
         }
-        if core.shared.options.prints_calls {
-            let outcome = match result {
-                Ok(_) => "ok".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            let line = format!("{:>9.3} ms  {}  {outcome}\n", took_ns as f64 / 1e6, what());
-            // Nobody watching is no reason to fail a call.
-            let _ = std::io::stdout().write_all(line.as_bytes());
-        }
+    }
+    if core.shared.options.prints_calls {
+        let outcome = match result {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let line = format!("{:>9.3} ms  {}  {outcome}\n", took_ns as f64 / 1e6, what());
+        // Nobody watching is no reason to fail a call.
+        let _ = std::io::stdout().write_all(line.as_bytes());
     }
 }
 
@@ -208,7 +217,7 @@ impl Backend for CoreHandle {
             let mut core = self.core.borrow_mut();
             let began_ns = core.enter();
             let (shard, invoke) = invoke(&mut core, principal, &request, false)?;
-            let watch = CallWatch { metric: core.programs.handler_metric(invoke.handler), began_ns };
+            let watch = CallWatch { metric: core.programs.handler_metric(invoke.handler).cloned(), began_ns };
             (watch, start(&mut core, Job::Invoke(shard, invoke), began_ns))
         };
         let result = match self.finish(started).await {
@@ -295,7 +304,7 @@ impl Backend for CoreHandle {
             let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
             authorise(principal, (app_of(&core, program), &request.service), false)?;
             let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
-            let watch = CallWatch { metric: core.programs.route_metric(route.id), began_ns };
+            let watch = CallWatch { metric: core.programs.route_metric(route.id).cloned(), began_ns };
             let shown = core.shared.options.prints_calls.then(|| format!("{} {}", request.method, request.path));
             let call = RouteCall {
                 info: info(&mut core, request.idempotency_key.as_deref())?,
@@ -369,11 +378,22 @@ impl Backend for CoreHandle {
             let mut core = self.core.borrow_mut();
             let began_ns = core.enter();
             let operation = records::find(&core, principal, &request)?;
-            let watch = CallWatch { metric: core.programs.handler_metric(operation.handler), began_ns };
+            if request.idempotency_key.is_none()
+                && let Some(answer) = core.read_at_once(&operation, began_ns)
+            {
+                let metric = core.programs.handler_metric(operation.handler).map(Arc::as_ref);
+                let result = answer.and_then(|answer| match answer {
+                    Answer::Record(reply) => Ok(reply),
+                    Answer::Value(output) => RecordReply::from_bytes(output),
+                });
+                ended(&core, (metric, began_ns), &result, || records::shown(&request));
+                return result;
+            }
+            let watch = CallWatch { metric: core.programs.handler_metric(operation.handler).cloned(), began_ns };
             (watch, records::begin(&mut core, operation, request.idempotency_key, began_ns)?)
         };
         let result = match self.finish(started).await {
-            Ok(Reply::Value(output)) => RecordReply::from_bytes(&output),
+            Ok(Reply::Value(output)) => RecordReply::from_bytes(output),
             Ok(_) => Err(unexpected()),
             Err(error) => Err(error),
         };

@@ -14,7 +14,7 @@ use millrace_api::{
     AppFile, Permission, Principal, RECORDS_APP, RecordOperation, RecordReply, RecordRequest, SystemApp,
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
-use millrace_func::{App, Base64Alphabet, HandlerId, base64_encode, is_type_name};
+use millrace_func::{App, Base64Alphabet, HandlerId, base64_encode};
 use millrace_shard::{Invoke, Reply, Token};
 
 use crate::apps::{app_from_files, version_of};
@@ -80,11 +80,8 @@ pub(crate) fn find<'a>(
     let type_name = request.type_name;
     let is_read = !matches!(request.operation, RecordOperation::Write(_));
     authorise(principal, (RECORDS_APP, type_name), is_read)?;
-    if !is_type_name(type_name) {
-        return Err(unknown_type(type_name));
-    }
-    let found = core.programs.catalog.find(RECORDS_APP, type_name, request.operation.handler());
-    let handler = found.map_err(|_| unknown_type(type_name))?;
+    let found = core.programs.catalog.record_handler(type_name, request.operation.handler());
+    let handler = found.ok_or_else(|| unknown_type(type_name))?;
     let key = match request.id {
         _ if request.operation.is_about_type() => own_key(core),
         Some(id) => Cow::Borrowed(id),
@@ -102,11 +99,6 @@ pub(crate) fn begin(
     now_ns: u64,
 ) -> Result<Result<Result<Reply, Error>, Token>, Error> {
     let Operation { handler, shard, key, input } = operation;
-    if idempotency_key.is_none()
-        && let Some(answer) = core.read_at_once(shard, (handler, &key, &input), now_ns)
-    {
-        return Ok(Ok(answer.map(Reply::Value)));
-    }
     let info = info(core, idempotency_key)?;
     let invoke = Invoke { info, handler, key: key.into(), input };
     Ok(start(core, Job::Invoke(shard, invoke), now_ns))
@@ -313,7 +305,7 @@ pub(crate) fn reply_as_json(bytes: Bytes) -> Bytes {
     if is_json(&bytes) {
         return bytes;
     }
-    match RecordReply::from_bytes(&bytes) {
+    match RecordReply::from_bytes(bytes.clone()) {
         Ok(reply) if is_json(&reply.body) => reply.body,
         Ok(reply) if reply.body.is_empty() => {
             Bytes::from(serde_json::json!({ "matched": reply.matched, "created": reply.created }).to_string())

@@ -1,6 +1,7 @@
 //! What one core keeps for records: no state of anybody's, only what is cheaper to have at hand.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -14,6 +15,8 @@ use millrace_base::Error;
 use millrace_registry::Registry;
 
 use crate::condition;
+use crate::request::Request;
+use crate::url;
 
 /// A turn; it ends when this is dropped.
 pub type Turn = Box<dyn Any>;
@@ -42,6 +45,10 @@ pub struct Records {
     registry: RefCell<Option<(u64, Rc<Registry>)>>,
     random: Cell<u64>,
     texts: Texts,
+    /// A schema's id that was told, and its text: most replies tell the same.
+    schema_id: RefCell<(u32, HeaderValue)>,
+    /// The last name that was one of a type. Most requests have the same, and comparing costs less than checking.
+    known_type: RefCell<String>,
 }
 
 impl Default for Records {
@@ -53,6 +60,8 @@ impl Default for Records {
             registry: RefCell::default(),
             random: Cell::new(seed | 1),
             texts: Texts::default(),
+            schema_id: RefCell::new((0, HeaderValue::from_static("0"))),
+            known_type: RefCell::default(),
         }
     }
 }
@@ -96,8 +105,28 @@ impl Records {
         1 + ((u128::from(drawn) * u128::from(bound)) >> 64) as u64
     }
 
+    /// The name of a type, as [`Request::type_name`].
+    pub(crate) fn type_name<'a>(&self, request: &Request<'a>) -> Result<Cow<'a, str>, Error> {
+        let name = url::decode_text(request.name)?;
+        let mut known = self.known_type.borrow_mut();
+        if *known != *name {
+            millrace_registry::check_type_name(&name)?;
+            known.clear();
+            known.push_str(&name);
+        }
+        Ok(name)
+    }
+
     pub(crate) fn tag(&self, tag: u64) -> HeaderValue {
         self.texts.value(|text| condition::write_tag(tag, text))
+    }
+
+    pub(crate) fn schema_id(&self, id: u32) -> HeaderValue {
+        let mut known = self.schema_id.borrow_mut();
+        if known.0 != id {
+            *known = (id, HeaderValue::from(id));
+        }
+        known.1.clone()
     }
 
     pub(crate) fn number(&self, number: u64) -> HeaderValue {
@@ -171,6 +200,9 @@ mod tests {
             assert_eq!(value.to_str().expect("digits"), number.to_string());
         }
         assert_eq!(records.number(u64::MAX), u64::MAX.to_string());
+        for id in [0, 7, 7, u32::MAX] {
+            assert_eq!(records.schema_id(id), id.to_string());
+        }
         assert_eq!(records.tag(255), condition::tag_value(255));
     }
 }

@@ -107,7 +107,7 @@ impl Records {
         is_classic: bool,
         request: &mut Request<'_>,
     ) -> Result<Reply, Error> {
-        let one = if is_classic { self.classic_one(request)? } else { native_one(request)? };
+        let one = if is_classic { self.classic_one(request)? } else { self.native_one(request)? };
         let reply = backend
             .record(
                 who,
@@ -153,7 +153,15 @@ impl Records {
             }
         }
         let field = url::decode_text(request.part)?;
-        Ok(One { type_name: request.type_name()?, id, form: Form::Json, field, selection: None })
+        Ok(One { type_name: self.type_name(request)?, id, form: Form::Json, field, selection: None })
+    }
+
+    fn native_one<'a>(&self, request: &Request<'a>) -> Result<One<'a>, Error> {
+        let selection = if request.query.is_some() { selection(request)? } else { None };
+        let offered = if selection.is_some() { media::JSON_FORMS } else { media::ANY_FORM };
+        let form = if request.seen.accept { media::wanted(&request.headers, offered)? } else { Form::Json };
+        let field = Cow::Borrowed("");
+        Ok(One { type_name: self.type_name(request)?, id: Id::Given(request.id()?), form, field, selection })
     }
 
     /// Writes the id that `benchmark_only` asks for; says how long it is.
@@ -173,7 +181,7 @@ impl Records {
             headers.insert(header::ETAG, self.tag(tag));
         }
         if let Some(schema) = reply.schema_id {
-            headers.insert(SCHEMA_ID.clone(), self.number(schema.into()));
+            headers.insert(SCHEMA_ID.clone(), self.schema_id(schema));
         }
         if let Some(expires_ms) = reply.expires_ms {
             headers.insert(EXPIRES.clone(), self.number(expires_ms));
@@ -245,14 +253,6 @@ impl Records {
         let type_name = request.type_name()?;
         backend.record(who, RecordRequest { type_name: &type_name, id: None, operation, idempotency_key: None }).await
     }
-}
-
-fn native_one<'a>(request: &Request<'a>) -> Result<One<'a>, Error> {
-    let selection = if request.query.is_some() { selection(request)? } else { None };
-    let offered = if selection.is_some() { media::JSON_FORMS } else { media::ANY_FORM };
-    let form = if request.seen.accept { media::wanted(&request.headers, offered)? } else { Form::Json };
-    let field = Cow::Borrowed("");
-    Ok(One { type_name: request.type_name()?, id: Id::Given(request.id()?), form, field, selection })
 }
 
 /// What `?path=…` selects.

@@ -3,9 +3,8 @@
 //! see committed state, wait for the decision on what is prepared, and never tell anything that a
 //! crash could still take back.
 
-use bytes::Bytes;
 use millrace_base::{EntityKey, Error, UnixMillis, Value};
-use millrace_func::{HandlerId, HandlerKind, Reader};
+use millrace_func::{Answer, HandlerId, HandlerKind, Reader};
 use millrace_store::Store;
 
 use crate::host::{check_key, store_failed};
@@ -38,14 +37,15 @@ impl Shard {
         key: &[u8],
         input: &[u8],
         world: &mut World<'_>,
-    ) -> Option<Result<Bytes, Error>> {
-        if self.is_stopped() || world.catalog.kind(query) != HandlerKind::Query || check_key(key).is_err() {
+    ) -> Option<Result<Answer, Error>> {
+        let (loaded, service, kind) = world.catalog.of_handler(query)?;
+        if self.is_stopped() || kind != HandlerKind::Query || check_key(key).is_err() {
             return None;
         }
-        if input.len() > world.catalog.program(query.program)?.limits.input_bytes {
+        if input.len() > loaded.limits.input_bytes {
             return None;
         }
-        let entity = world.catalog.entity(query, key)?;
+        let entity = EntityKey::new(&loaded.app, &service.name, key);
         // What is prepared may have been seen committed elsewhere.
         if self.locks.is_prepared(&entity) {
             return None;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_api::{RECORDS_APP, RecordOperation};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name};
-use millrace_func::{HandlerId, NestedCall, Program, ScanRequest, is_type_name};
+use millrace_func::{HandlerId, NestedCall, Program, ScanRequest};
 use millrace_store::StoreError;
 
 use crate::host::{Home, merged_scan, store_failed};
@@ -93,11 +93,8 @@ pub(crate) fn record_call(
         loaded.records.allows(type_name)?;
     }
     let unknown = || Error::new(ErrorCode::UnknownType, format!("there is no type of records named {type_name:?}"));
-    if !is_type_name(type_name) {
-        return Err(unknown());
-    }
-    let found = world.catalog.find(RECORDS_APP, type_name, operation.handler());
-    Ok(NestedCall { handler: found.map_err(|_| unknown())?, key, input: operation.to_bytes() })
+    let handler = world.catalog.record_handler(type_name, operation.handler()).ok_or_else(unknown)?;
+    Ok(NestedCall { handler, key, input: operation.to_bytes() })
 }
 
 impl Shard {

@@ -442,7 +442,7 @@ impl World {
     pub fn run(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<RecordReply, Error> {
         let handler = self.find(type_name, operation.handler());
         let handler = handler.ok_or_else(|| Error::new(ErrorCode::UnknownType, "no such type"))?;
-        RecordReply::from_bytes(&self.transaction(handler, id, &operation.to_bytes())?)
+        RecordReply::from_bytes(self.transaction(handler, id, &operation.to_bytes())?)
     }
 
     pub fn get(&mut self, id: &str) -> Result<String, Error> {

@@ -39,15 +39,15 @@ impl Programs {
     }
 
     /// The numbers of a handler.
-    pub(crate) fn handler_metric(&self, id: HandlerId) -> Option<Arc<HandlerMetric>> {
-        self.numbers.get(&id.program)?.get(usize::from(id.service))?.get(usize::from(id.handler)).cloned()
+    pub(crate) fn handler_metric(&self, id: HandlerId) -> Option<&Arc<HandlerMetric>> {
+        self.numbers.get(&id.program)?.get(usize::from(id.service))?.get(usize::from(id.handler))
     }
 
     /// The numbers of a route.
-    pub(crate) fn route_metric(&self, id: RouteId) -> Option<Arc<HandlerMetric>> {
+    pub(crate) fn route_metric(&self, id: RouteId) -> Option<&Arc<HandlerMetric>> {
         let handlers = self.catalog.program(id.program)?.services.get(usize::from(id.service))?.handlers.len();
         let index = handlers + usize::from(id.route);
-        self.numbers.get(&id.program)?.get(usize::from(id.service))?.get(index).cloned()
+        self.numbers.get(&id.program)?.get(usize::from(id.service))?.get(index)
     }
 
     fn forget(&mut self, program: Program) {

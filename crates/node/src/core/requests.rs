@@ -9,13 +9,13 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
-use millrace_func::{HandlerId, HandlerKind, Program};
+use millrace_func::{Answer, HandlerKind, Program};
 use millrace_shard::{PeerMessage, RouteCall, Token, Unbound, UnboundStep};
 
 use crate::core::outputs::{Event, too_much_work};
 use crate::core::{Core, CoreMessage, Job, broke};
+use crate::records::Operation;
 
 /// How long the core works before it looks for new input.
 pub(crate) const ROUND_NS: u64 = 2_000_000;
@@ -59,16 +59,16 @@ impl Core {
     /// and nobody waits before it. `None`: it has to be submitted.
     pub(crate) fn read_at_once(
         &mut self,
-        shard: ShardId,
-        (query, key, input): (HandlerId, &[u8], &[u8]),
+        Operation { handler, shard, key, input }: &Operation<'_>,
         now_ns: u64,
-    ) -> Option<Result<Bytes, Error>> {
+    ) -> Option<Result<Answer, Error>> {
+        let shard = *shard;
         let began_ns = self.queue.round_began_ns.unwrap_or(now_ns);
         let has_turn = self.queue.waiting.is_empty() && now_ns - began_ns < ROUND_NS;
         if !has_turn || self.shared.core_of(shard) != self.index {
             return None;
         }
-        let asked = self.with_world(Some(shard), |shard, world| shard?.read_at_once(query, key, input, world));
+        let asked = self.with_world(Some(shard), |shard, world| shard?.read_at_once(*handler, key, input, world));
         let result = match asked {
             Ok(answer) => answer?,
             Err(reason) => {
