@@ -55,7 +55,7 @@ impl Settings {
             if hours == 0 {
                 return Err(
                     "--retention-hours 0: nothing would take effect once any more; keep outcomes for 1 hour at least"
-                        .to_owned(),
+                        .into(),
                 );
             }
             node.retention_ms = hours.saturating_mul(HOUR_MS);
