@@ -1,5 +1,5 @@
 //! State may exceed memory: what does not fit stays on disk, is read back as it was written, and
-//! survives a crash. `MILLRACE_TEST_STATE_MIB` is how much (300 in a normal run).
+//! survives a crash. `MILLRACE_TEST_STATE_MIB` is how much (600 in a normal run).
 
 use std::thread::scope;
 
@@ -7,15 +7,27 @@ use millrace_tests::{Server, ServerOptions, TestApp, number_from_env, wait_until
 
 const MEMORY_MIB: u64 = 64;
 
-/// What may come on top of the budget for entities: code, both cores' JavaScript heaps, the
-/// checkpoint's buffers, the log's batches.
-const REST_MIB: u64 = 192;
+/// What may come on top of the budget for entities, however large the state: code, both cores'
+/// JavaScript heaps, the checkpoint's buffers and merges, the log's batches, and what the allocator
+/// rounds up. Half of the state is of the kind that merges once held on to.
+const REST_MIB: u64 = 160;
 
-/// Fields of one entity, and bytes of each: 256 KiB an entity.
+/// Fields of one entity, and bytes of each: 256 KiB an entity. Half of them are the same few bytes over and
+/// over, the others do not compress.
 const SOURCE: &str = r#"
 import { service, query } from "millrace";
 const FIELDS = 64, SIZE = 4096;
-const value = (key: string, n: number) => `${key}/${n}.`.repeat(Math.ceil(SIZE / (key.length + 3))).slice(0, SIZE);
+let noise = "", seed = 1;
+while (noise.length < 2 * SIZE) {
+  seed = (Math.imul(seed, 1103515245) + 12345) >>> 0;
+  noise += String.fromCharCode(48 + (seed >>> 16) % 75);
+}
+function value(key: string, n: number): string {
+  const name = `${key}/${n}.`;
+  if (n % 2 === 0) return name.repeat(Math.ceil(SIZE / name.length)).slice(0, SIZE);
+  const at = (Number(key.slice(1)) * 61 + n * 7) % (SIZE - name.length);
+  return name + noise.slice(at, at + SIZE - name.length);
+}
 export default service({
   fill(ctx) {
     for (let n = 0; n < FIELDS; n += 1) ctx.set(`f${n}`, value(ctx.key, n));
@@ -65,31 +77,23 @@ fn peak_mib(server: &Server) -> u64 {
 }
 
 #[test]
-fn state_larger_than_memory_is_read_back_before_and_after_a_crash() {
-    let state_mib = number_from_env("MILLRACE_TEST_STATE_MIB", 300);
+fn state_larger_than_memory_is_read_back_before_and_after_a_crash_and_memory_does_not_grow_with_it() {
+    let state_mib = number_from_env("MILLRACE_TEST_STATE_MIB", 600);
     let mut server = filled(state_mib * 4);
     let filled_mib = peak_mib(&server);
     check_all(&server, state_mib * 4);
     assert_eq!(server.value("store/e1/one", "5"), true);
+    let read_mib = peak_mib(&server);
     println!(
-        "{state_mib} MiB of state, {MEMORY_MIB} MiB for it: peak {filled_mib} MiB after filling, {} MiB after reading",
-        peak_mib(&server)
+        "{state_mib} MiB of state, {MEMORY_MIB} MiB for it: peak {filled_mib} MiB after filling, {read_mib} MiB after reading"
     );
+    assert!(read_mib < MEMORY_MIB + REST_MIB, "the server took {read_mib} MiB for {state_mib} MiB of state");
     let resident = server.metric("millrace_resident_bytes");
     assert!(resident < (MEMORY_MIB << 20) as f64 * 1.25, "{resident} bytes of entities in memory");
     server.kill();
     server.restart();
     check_all(&server, state_mib * 4);
-    println!("peak {} MiB after a restart and reading", peak_mib(&server));
-}
-
-#[test]
-#[ignore = "bug: the checkpoint's memory grows with the state: 300 MiB of it take some 320 MiB, 900 MiB up to 1 GiB"]
-fn memory_does_not_grow_with_the_state() {
-    for state_mib in [150, 600] {
-        let server = filled(state_mib * 4);
-        let peak_mib = peak_mib(&server);
-        println!("{state_mib} MiB of state: peak {peak_mib} MiB");
-        assert!(peak_mib < MEMORY_MIB + REST_MIB, "the server took {peak_mib} MiB for {state_mib} MiB of state");
-    }
+    let restarted_mib = peak_mib(&server);
+    println!("peak {restarted_mib} MiB after a restart and reading");
+    assert!(restarted_mib < MEMORY_MIB + REST_MIB, "the server took {restarted_mib} MiB after a restart");
 }

@@ -13,21 +13,27 @@ use std::error::Error as StdError;
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
+use fjall::compaction::Leveled;
+use fjall::config::PartitioningPolicy;
+use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use millrace_base::{Lsn, ShardId};
 
 use crate::checkpoint::is_range;
 use crate::{Checkpoint, FlushChunk, RowVisitor, StoreError};
 
-/// Bytes of rows gathered in memory before they become a table. Four of them may exist at the
-/// worst, and half a one is read back from the journal at a restart.
-const MEMTABLE_BYTES: u64 = 16 << 20;
+/// Bytes of rows gathered in memory before they become a table. Full ones that wait for the background
+/// worker, and those that fjall lets go of only when the next one is full, count beside it.
+const MEMTABLE_BYTES: u64 = 8 << 20;
 
-/// Rows in memory, over all tables, above which a write waits for the background worker.
-const WRITE_BUFFER_BYTES: u64 = 4 * MEMTABLE_BYTES;
+/// The same for the shards' LSNs: fjall keeps each that was ever written until they become a table.
+const LSN_MEMTABLE_BYTES: u64 = 64 << 10;
+
+/// Full ones above which a write waits for the background worker. At four fjall itself would wait,
+/// and never look whether the worker is still alive.
+const FULL_MEMTABLES: usize = 1;
 
 /// Chunks from this size on become a table of their own at once: that costs some six syncs, and
 /// spares writing everything twice, sorting it again, and reading it back at a restart.
@@ -37,6 +43,11 @@ const TABLE_BYTES: usize = 2 << 20;
 /// every one of them has to be looked at by a scan.
 const NEW_TABLES: usize = 16;
 
+/// Bytes of a table, as compressed, after which a merge begins the next one. What a merge holds in memory
+/// grows with it: see [`row_options`]. fjall does one merge for each table that is added, so the tables
+/// that are added have to be a quarter of this at most, or merges fall behind for good.
+const TABLE_TARGET_BYTES: u64 = 4 * MEMTABLE_BYTES;
+
 /// How often a waiting write looks again.
 const WAIT: Duration = Duration::from_millis(1);
 
@@ -44,9 +55,7 @@ const WAIT: Duration = Duration::from_millis(1);
 const JOURNAL_BYTES: u64 = 128 << 20;
 
 /// One background thread. With two or more, fjall 3.1 keeps one from compacting, and that one
-/// passes compactions on in a busy loop for as long as another runs. With one, flushes and
-/// rotations also come strictly in turn, so fjall's own waiting loops, which a failed worker
-/// would leave turning for ever, are never entered.
+/// passes compactions on in a busy loop for as long as another runs.
 const WORKERS: usize = 1;
 
 /// Open table files.
@@ -74,7 +83,7 @@ struct Open {
 
 impl FjallCheckpoint {
     /// Opens the database in the folder `path`, creating it if there is none. `cache_bytes` bounds
-    /// the cache of table blocks; the rows on their way to disk take up to 64 MiB beside it.
+    /// the cache of table blocks; the rows on their way to disk take up to 48 MiB beside it.
     ///
     /// # Errors
     /// [`StoreError`] when the folder cannot be written, is in use, or holds damaged files.
@@ -114,7 +123,7 @@ impl Open {
             .max_journaling_size(JOURNAL_BYTES)
             .manual_journal_persist(true)
             .open()?;
-        let rows = database.keyspace(ROWS, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES))?;
+        let rows = database.keyspace(ROWS, row_options)?;
         let shards = database.keyspace(SHARDS, KeyspaceCreateOptions::default)?;
         Ok(Self { rows, shards, database })
     }
@@ -156,19 +165,43 @@ impl Open {
         if let Some(lsn) = chunk.advances_to() {
             batch.insert(&self.shards, shard.0.to_be_bytes(), lsn.0.to_le_bytes());
         }
-        batch.commit()
+        batch.commit()?;
+        // fjall would leave this to its worker, which may be in a merge for seconds.
+        for (keyspace, full_bytes) in [(&self.rows, MEMTABLE_BYTES), (&self.shards, LSN_MEMTABLE_BYTES)] {
+            if keyspace.tree.active_memtable().size() >= full_bytes {
+                keyspace.rotate_memtable()?;
+            }
+        }
+        Ok(())
     }
 
-    /// Waits until the background worker has caught up, or fails if it has died.
+    /// Waits until the background worker has caught up, or fails if it has died. Not by fjall's own count
+    /// of the bytes in memory: that never learns of rows that the writing of a table has taken along.
     #[expect(clippy::disallowed_methods, reason = "a checkpoint is written on a thread of its own, never a shard's")]
     fn wait_for_room(&self) -> fjall::Result<()> {
-        while self.database.write_buffer_size() > WRITE_BUFFER_BYTES || self.rows.l0_table_count() > NEW_TABLES {
+        let is_behind = |keyspace: &Keyspace| keyspace.sealed_memtable_count() > FULL_MEMTABLES;
+        while is_behind(&self.rows) || is_behind(&self.shards) || self.rows.l0_table_count() > NEW_TABLES {
             // Cheap, and refused once the database is poisoned.
             self.database.persist(PersistMode::Buffer)?;
             std::thread::sleep(WAIT);
         }
         Ok(())
     }
+}
+
+/// How tables of rows are made. fjall keeps this with the database: one made earlier stays as it was.
+///
+/// A table that is being written remembers the last key of each of its blocks, for its index. In a merge
+/// such a key may hold on to the block it was read from, uncompressed: with rows of a block's size, that is
+/// the whole state, once compressed it fits one table. An index in parts of 4 KiB keeps only one key of
+/// each part, and less has to be read and cached for a lookup. The same goes for the filters.
+fn row_options() -> KeyspaceCreateOptions {
+    // From level 1 on: those of level 0 are small and stay in memory.
+    let in_parts = PartitioningPolicy::new([false, true]);
+    KeyspaceCreateOptions::default()
+        .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_TARGET_BYTES)))
+        .index_block_partitioning_policy(in_parts.clone())
+        .filter_block_partitioning_policy(in_parts)
 }
 
 impl Checkpoint for FjallCheckpoint {
@@ -231,3 +264,7 @@ fn translate(error: fjall::Error) -> StoreError {
     }
     StoreError::Checkpoint(error.to_string())
 }
+
+#[cfg(test)]
+#[path = "fjall_checkpoint_tests.rs"]
+mod tests;

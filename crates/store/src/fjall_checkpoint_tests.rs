@@ -1,0 +1,62 @@
+//! Writing goes on whatever the sizes of the chunks, and fjall keeps no more in memory than it needs.
+
+#![allow(clippy::disallowed_methods, reason = "a write that never returns is told by the clock")]
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use super::*;
+
+const SHARD: ShardId = ShardId(0);
+const MIB: usize = 1 << 20;
+
+/// Rows of 4 KiB that were not there before.
+fn chunk(number: usize, bytes: usize) -> FlushChunk {
+    let mut chunk = FlushChunk::new(0, Lsn::ZERO);
+    let value = vec![number as u8; 4096];
+    for row in 0..bytes / value.len() {
+        chunk.push(SHARD, format!("{number:06}/{row:06}").as_bytes(), b"field", Some(&value));
+    }
+    chunk
+}
+
+fn row(number: usize) -> Vec<u8> {
+    chunk(number, 4096).rows().next().expect("one row").0.to_vec()
+}
+
+/// The rows that the writing of a table takes along stayed in fjall's count, until every write waited
+/// for it to sink: from then on nothing was ever flushed again.
+#[test]
+fn small_and_large_chunks_in_turn_are_all_written() {
+    const ROUNDS: usize = 80;
+    let (done, finished) = channel();
+    std::thread::spawn(move || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let checkpoint = FjallCheckpoint::open(folder.path(), MIB).expect("opens");
+        for round in 0..ROUNDS {
+            checkpoint.write(SHARD, &chunk(2 * round, MIB)).expect("a small one");
+            checkpoint.write(SHARD, &chunk(2 * round + 1, TABLE_BYTES)).expect("a large one");
+        }
+        let found = (0..2 * ROUNDS).filter(|number| checkpoint.get(&row(*number)).expect("read").is_some()).count();
+        done.send(found).expect("the test waits");
+    });
+    let found = finished.recv_timeout(Duration::from_secs(60));
+    assert_eq!(found, Ok(2 * ROUNDS), "writing stopped for good");
+}
+
+#[test]
+fn lsns_do_not_gather_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = FjallCheckpoint::open(folder.path(), MIB).expect("opens");
+    let held = || checkpoint.with(|open| Ok(open.shards.tree.active_memtable().size())).expect("open");
+    let mut chunk = FlushChunk::new(0, Lsn::ZERO);
+    let mut most = 0;
+    // Each counts for some 80 bytes.
+    for lsn in 1..=1_500 {
+        chunk.advances_to = Some(Lsn(lsn));
+        checkpoint.write(SHARD, &chunk).expect("written");
+        most = most.max(held());
+    }
+    assert!(most < LSN_MEMTABLE_BYTES, "{most} bytes of LSNs in memory");
+    assert_eq!(checkpoint.lsn(SHARD), Ok(Lsn(1_500)));
+}
