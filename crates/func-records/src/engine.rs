@@ -40,7 +40,7 @@ enum What {
     /// An operation on records.
     Task(Box<dyn Task>),
     /// A trigger, which waits in the wrapped engine, and how many triggers led to it.
-    Trigger { depth: u8 },
+    Trigger { id: HandlerId, depth: u8 },
 }
 
 /// For each shard, the smallest number whose text is placed there: the key of the entity that keeps
@@ -138,7 +138,7 @@ impl<E: Engine> RecordsEngine<E> {
             }
             let start = Start::Handler { id: HandlerId { program: inner, service, handler: id.handler }, key, input };
             let step = self.inner.start(frame, start, &mut TriggerHost { host, program: &program, depth });
-            return self.trigger_stepped(frame, (program, depth), step);
+            return self.trigger_stepped(frame, program, (id, depth), step);
         }
         let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
         let progress = match (place, id.handler) {
@@ -173,23 +173,25 @@ impl<E: Engine> RecordsEngine<E> {
         }
     }
 
-    fn trigger_stepped(&self, frame: Frame, (program, depth): (Rc<RecordProgram>, u8), step: Step) -> Step {
+    fn trigger_stepped(
+        &self,
+        frame: Frame,
+        program: Rc<RecordProgram>,
+        (id, depth): (HandlerId, u8),
+        step: Step,
+    ) -> Step {
         match step {
             Step::Waiting => {
-                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Trigger { depth } });
+                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Trigger { id, depth } });
                 Step::Waiting
             }
-            Step::Done(Err(error)) => {
-                Step::Done(Err(program.triggers_app.as_ref().map_or(error.clone(), |app| explain_run(error, app))))
-            }
+            Step::Done(Err(error)) => Step::Done(Err(match &program.triggers_app {
+                Some(app) => triggers::explain_run(error, app, program.trigger_names(id)),
+                None => error,
+            })),
             done => done,
         }
     }
-}
-
-/// An error of a trigger that runs: what it threw on purpose is left as it is.
-fn explain_run(error: Error, app: &App) -> Error {
-    if error.code == ErrorCode::Aborted { error } else { explain(error, app) }
 }
 
 fn unknown_program() -> Error {
@@ -265,10 +267,10 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         drop(frames);
         match own {
             None => self.inner.resume(frame, operation, result, host),
-            Some(Waiting { program, what: What::Trigger { depth } }) => {
+            Some(Waiting { program, what: What::Trigger { id, depth } }) => {
                 let mut trigger_host = TriggerHost { host, program: &program, depth };
                 let step = self.inner.resume(frame, operation, result, &mut trigger_host);
-                self.trigger_stepped(frame, (program, depth), step)
+                self.trigger_stepped(frame, program, (id, depth), step)
             }
             Some(Waiting { program, what: What::Task(task) }) => {
                 // What a task still does sends nothing that depends on the depth.

@@ -287,8 +287,13 @@ impl RecordProgram {
     }
 
     /// Whether a message is a timer or a sweep of a type that is not there: the sweep of the next type of its
-    /// name finds what has expired, and what has to be brought to that type's settings.
+    /// name finds what has expired, and what has to be brought to that type's settings. Or the run of a trigger
+    /// that is not there: who took it away wants it no more.
     pub(crate) fn drops(&self, service: &str, handler: &str) -> bool {
+        if triggers::is_service(service) {
+            let known = self.services.iter().find(|known| known.name.as_str() == service);
+            return known.is_none_or(|known| known.handlers.iter().all(|(name, _)| name.as_str() != handler));
+        }
         let is_own = match handler {
             SWEEP_HANDLER => service.ends_with(SHARD_SERVICE),
             EXPIRE_HANDLER => !service.contains("--"),
@@ -305,16 +310,20 @@ impl RecordProgram {
         self.types.iter().filter_map(|of| Some((name(of)?, target(of)))).collect()
     }
 
-    /// Why a trigger that too many triggers led to does not run.
-    pub(crate) fn too_deep(&self, id: HandlerId) -> Error {
+    /// The names of a trigger's type and of itself.
+    pub(crate) fn trigger_names(&self, id: HandlerId) -> [&str; 2] {
         let of = self.types.iter().find(|of| of.triggers_service == Some(id.service));
         let trigger = of.and_then(|of| of.triggers.iter().find(|trigger| trigger.handler == id.handler));
+        [of.map_or("", |of| of.name.as_str()), trigger.map_or("", |trigger| trigger.name.as_str())]
+    }
+
+    /// Why a trigger that too many triggers led to does not run.
+    pub(crate) fn too_deep(&self, id: HandlerId) -> Error {
+        let [type_name, trigger] = self.trigger_names(id);
         let message = format!(
-            "trigger {:?} of the type {:?} was led to by {} triggers, each by what the one before wrote: it seems to \
-             run for ever, and is stopped here; a trigger that writes records has to come to an end, such as by \
-             writing only what differs",
-            trigger.map_or("", |trigger| trigger.name.as_str()),
-            of.map_or("", |of| of.name.as_str()),
+            "trigger {trigger:?} of the type {type_name:?} was led to by {} triggers, each by what the one before wrote: it \
+             seems to run for ever, and is stopped here; a trigger that writes records has to come to an end, such \
+             as by writing only what differs",
             limits::TRIGGER_DEPTH,
         );
         Error::new(ErrorCode::DepthLimit, message)

@@ -19,7 +19,7 @@ fn records(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn only_timers_and_sweeps_of_types_that_are_gone_are_dropped() {
+fn what_was_to_come_of_a_type_that_is_gone_is_dropped_and_nothing_else() {
     let trigger = json!([{ "name": "any", "path": ".", "when": "after", "source": "count" }]);
     let mut world = World::with("t", json!({ "schema": person(), "triggers": trigger }));
     let drops = |world: &World, service: &str, handler: &str| world.engine.drops(world.program, service, handler);
@@ -29,13 +29,24 @@ fn only_timers_and_sweeps_of_types_that_are_gone_are_dropped() {
     world.sweep("t");
     world.delete_type("t");
     world.settle(60_000);
-    assert!(world.messages.is_empty());
-    let lost: Vec<&str> = world.lost.iter().map(|message| message.service.as_str()).collect();
-    assert_eq!(lost, ["t--triggers"], "what somebody wrote is not dropped");
-    for (service, handler) in [("t", "_sweep"), ("t--shard", "_expire"), ("t", "_write"), ("t--triggers", "_expire")] {
+    assert!(world.messages.is_empty() && world.lost.is_empty(), "{:?}", world.lost);
+    for (service, handler) in [("t", "_sweep"), ("t--shard", "_expire"), ("t", "_write")] {
         assert!(!drops(&world, service, handler), "{service}/{handler}");
     }
     assert!(!world.engine.drops(millrace_func::Program(0), "t", "_expire"), "other apps have handlers of that name");
+}
+
+#[test]
+fn runs_of_triggers_that_are_gone_are_dropped_and_others_are_not() {
+    let any = |name: &str| json!({ "name": name, "path": ".", "when": "after", "source": "count" });
+    let mut world = World::with("t", json!({ "schema": person(), "triggers": [any("goes"), any("stays")] }));
+    world.put("a", r#"{"age":1}"#).expect("puts");
+    world.switch("t", json!({ "triggers": [any("stays")] })).expect("loads");
+    world.settle(10);
+    assert!(world.messages.is_empty() && world.lost.is_empty(), "{:?}", world.lost);
+    assert_eq!(world.engine.inner().runs.borrow().len(), 1);
+    assert!(world.engine.drops(world.program, "t--triggers", "_goes"));
+    assert!(!world.engine.drops(world.program, "t--triggers", "_stays"));
 }
 
 #[test]

@@ -117,9 +117,9 @@ pub trait Engine {
         Vec::new()
     }
 
-    /// Whether a message for a service that a program does not have is to be dropped: it kept in order what
-    /// went with the service, and should the service come back, a sweep does what was missed. Other messages
-    /// are tried again, and kept if that is in vain.
+    /// Whether a message for a service or handler that a program does not have is to be dropped: it kept in order
+    /// what went with the service, and should the service come back, a sweep does what was missed; or nobody
+    /// wants what it was to do any more. Other messages are tried again, and kept if that is in vain.
     fn drops(&self, _program: Program, _service: &str, _handler: &str) -> bool {
         false
     }

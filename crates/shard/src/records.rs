@@ -1,11 +1,12 @@
 //! What only the engine of records and its callers need: which entities of a service lie in a
-//! shard, and calls that leave the caller's app for the built-in one.
+//! shard, calls that leave the caller's app for the built-in one, and what it means that a trigger aborts.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_api::{RECORDS_APP, RecordOperation};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name};
+use millrace_format::MessageRecord;
 use millrace_func::{HandlerId, NestedCall, Program, ScanRequest, is_type_name};
 use millrace_store::StoreError;
 
@@ -14,6 +15,22 @@ use crate::request::{Reply, Token};
 use crate::shard::Shard;
 use crate::transaction::Transaction;
 use crate::world::World;
+
+/// The service of a type's triggers is the type with this; their handlers are their names behind a `_`.
+const TRIGGERS_SERVICE: &str = "--triggers";
+
+/// An error as what became of a message. An abort is an answer, and nobody receives that of a trigger: the
+/// change is committed and cannot be refused any more. So it is a failure like any other, to be tried again
+/// and kept, whether the trigger threw it or a call that it did not wait for.
+pub(crate) fn failure_of(message: &MessageRecord, error: Error) -> Error {
+    if error.code != ErrorCode::Aborted || message.app != RECORDS_APP {
+        return error;
+    }
+    let trigger = message.handler.trim_start_matches('_');
+    let type_name = message.service.trim_end_matches(TRIGGERS_SERVICE);
+    let text = format!("trigger {trigger:?} of the type {type_name:?}: it aborted: {}", error.message);
+    Error { code: ErrorCode::FunctionFailed, message: text, ..error }
+}
 
 /// Which keys are asked for.
 pub(crate) struct KeyRange<'a> {
