@@ -27,6 +27,8 @@ pub struct RecordsEngine<E> {
     /// Indexed by program number less [`OWN`]; never shrinks, so that a number is never used again.
     programs: RefCell<Vec<Option<Rc<RecordProgram>>>>,
     schemas: Rc<Schemas>,
+    /// Types that are being deleted, or were: no program before the one given writes records of theirs.
+    closed: RefCell<BTreeMap<Name, Program>>,
     /// Frames of the built-in app that wait. The wrapped engine keeps its own.
     frames: RefCell<BTreeMap<u32, Waiting>>,
 }
@@ -76,6 +78,7 @@ impl<E: Engine> RecordsEngine<E> {
             shared,
             programs: RefCell::new(Vec::new()),
             schemas: Rc::default(),
+            closed: RefCell::default(),
             frames: RefCell::new(BTreeMap::new()),
         }
     }
@@ -143,6 +146,9 @@ impl<E: Engine> RecordsEngine<E> {
         let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
         let progress = match (place, id.handler) {
             (Some(Place::Type(index)), program::READ) => read::start(&mut turn, index, key, input),
+            (Some(Place::Type(index)), program::WRITE | program::FOLLOW) if self.is_closed(&program, index) => {
+                Err(being_deleted(program.types[index].name.as_str()))
+            }
             (Some(Place::Type(index)), program::WRITE) => write::start(&mut turn, index, key, input),
             (Some(Place::Type(index)), program::FOLLOW) => {
                 // Written by `TriggerHost::record`.
@@ -160,6 +166,12 @@ impl<E: Engine> RecordsEngine<E> {
             _ => Err(unknown_program()),
         };
         self.progressed(frame, program, progress)
+    }
+
+    /// Whether a program must not write records of one of its types any more.
+    fn is_closed(&self, program: &RecordProgram, type_index: usize) -> bool {
+        let closed = self.closed.borrow();
+        !closed.is_empty() && closed.get(&program.types[type_index].name).is_some_and(|by| program.number < *by)
     }
 
     fn progressed(&self, frame: Frame, program: Rc<RecordProgram>, progress: Result<Progress, Error>) -> Step {
@@ -194,6 +206,11 @@ impl<E: Engine> RecordsEngine<E> {
     }
 }
 
+/// It may stay, if there are records of it: nobody is told that it is gone before it is.
+fn being_deleted(type_name: &str) -> Error {
+    Error::new(ErrorCode::Overloaded, format!("the type {type_name:?} is being deleted at this moment; try again"))
+}
+
 fn unknown_program() -> Error {
     Error::new(ErrorCode::Internal, "the engine has no such program, service or handler")
 }
@@ -224,6 +241,22 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         self.program(program).is_some_and(|program| program.drops(service, handler))
     }
 
+    fn close(&self, program: Program) -> Vec<Name> {
+        if program.0 < OWN {
+            return self.inner.close(program);
+        }
+        let emptied = self.program(program).map_or_else(Vec::new, |program| program.emptied.clone());
+        self.closed.borrow_mut().extend(emptied.iter().map(|name| (name.clone(), program)));
+        emptied
+    }
+
+    fn reopen(&self, program: Program) {
+        if program.0 < OWN {
+            return self.inner.reopen(program);
+        }
+        self.closed.borrow_mut().retain(|_, by| *by != program);
+    }
+
     fn unload(&self, program: Program) {
         let Some(index) = program.0.checked_sub(OWN) else {
             return self.inner.unload(program);
@@ -231,6 +264,9 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         self.frames.borrow_mut().retain(|_, waiting| waiting.program.number != program);
         let mut programs = self.programs.borrow_mut();
         let unloaded = programs.get_mut(index as usize).and_then(Option::take);
+        // What was closed matters for older programs only.
+        let oldest = programs.iter().flatten().map(|program| program.number).next();
+        self.closed.borrow_mut().retain(|_, by| oldest.is_some_and(|oldest| oldest < *by));
         let Some(inner) = unloaded.and_then(|program| program.inner) else {
             return;
         };

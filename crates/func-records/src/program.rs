@@ -130,6 +130,9 @@ pub(crate) struct RecordProgram {
     pub wait_ms: u64,
     /// Loaded at the start: no transaction of another version has begun since.
     pub is_first: bool,
+    /// Types that the version before has and this one does not, and not because they were deleted by force:
+    /// they have to be without records when this one serves.
+    pub emptied: Vec<Name>,
     registry: Registry,
     /// Schemas of all versions, those to come too: what still runs here may meet their records.
     schemas: Rc<Schemas>,
@@ -187,6 +190,7 @@ impl RecordProgram {
             triggers_app: None,
             wait_ms: app.limits.wait_ms,
             is_first: before.is_none(),
+            emptied: Vec::new(),
             registry: Registry::default(),
             schemas: Rc::clone(schemas),
             resolutions: RefCell::new(BTreeMap::new()),
@@ -199,6 +203,12 @@ impl RecordProgram {
                 let known = version.schema.schema();
                 schemas.borrow_mut().entry(version.schema.id()).or_insert_with(|| Arc::clone(known));
             }
+        }
+        if let Some(before) = before {
+            let is_emptied = |name: &&Name| {
+                registry.record_type(name.as_str()).is_err() && !registry.may_leave_records(name.as_str())
+            };
+            program.emptied = before.types.iter().map(|of| &of.name).filter(is_emptied).cloned().collect();
         }
         program.registry = registry;
         if program.services.len() > usize::from(u16::MAX) {

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{World, person, put};
-use millrace_api::{RecordWrite, Ttl};
+use common::{World, app_of, person, put};
+use millrace_api::{RecordOperation, RecordWrite, Ttl};
+use millrace_base::{ErrorCode, Name};
 use millrace_func::Engine;
 use serde_json::{Value, json};
 
@@ -159,4 +160,41 @@ fn triggers_are_loaded_once_for_all_programs_that_have_the_same() {
     // The triggers of before are not what is loaded any more.
     world.switch("t", json!({ "triggers": trigger("count") })).expect("loads");
     assert_eq!(loads(&world), loaded + 2);
+}
+
+#[test]
+fn no_older_program_writes_records_of_a_type_that_is_being_deleted() {
+    let mut world = World::with("t", json!({ "schema": person() }));
+    world.put_type("other", json!({ "schema": person() }));
+    let (older, types) = (world.program, world.registry.clone());
+    let write = |world: &mut World| world.put("1", r#"{"age":1}"#).map(|_| ()).map_err(|error| error.code);
+    let names = |names: Vec<Name>| names.iter().map(Name::to_string).collect::<Vec<_>>();
+    let load = |world: &World, force: bool| {
+        let mut registry = types.clone();
+        registry.delete_type("t", force, force).expect("deleted");
+        world.engine.load(&app_of(&registry)).expect("loads")
+    };
+    // By force it goes whatever there is.
+    let by_force = load(&world, true);
+    assert!(world.engine.close(by_force).is_empty());
+    world.engine.unload(by_force);
+    assert_eq!(write(&mut world), Ok(()));
+    let refused = load(&world, false);
+    assert_eq!(names(world.engine.close(refused)), ["t"]);
+    assert_eq!(write(&mut world), Err(ErrorCode::Overloaded));
+    assert!(world.get("1").is_ok(), "it is read as ever");
+    let other = RecordOperation::Write(RecordWrite { change: put("{}"), ..RecordWrite::default() });
+    assert!(world.run("other", b"1", &other).is_ok());
+    // There was a record: it stays.
+    world.engine.reopen(refused);
+    world.engine.unload(refused);
+    assert_eq!(write(&mut world), Ok(()));
+    // It goes, and what is still on its way in the version before comes too late for good.
+    let next = load(&world, false);
+    world.engine.close(next);
+    // A later one of its name is another type, also while what is older still runs.
+    world.switch("t", json!({ "ttl_ms": 1_000_000 })).expect("loads");
+    assert_eq!(write(&mut world), Ok(()));
+    world.program = older;
+    assert_eq!(write(&mut world), Err(ErrorCode::Overloaded));
 }

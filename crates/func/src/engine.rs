@@ -124,6 +124,16 @@ pub trait Engine {
         false
     }
 
+    /// Closes the services that `program` does not have any more and that go only while they have no entities,
+    /// and says which: no program loaded before it makes entities of theirs from now on, whether it goes on to
+    /// serve for a moment or `program` takes its place.
+    fn close(&self, _program: Program) -> Vec<millrace_base::Name> {
+        Vec::new()
+    }
+
+    /// Opens again what was closed for `program`, which will not serve.
+    fn reopen(&self, _program: Program) {}
+
     /// Forgets a program once its last frame has ended.
     fn unload(&self, program: Program);
 

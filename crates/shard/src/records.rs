@@ -118,16 +118,17 @@ pub(crate) fn record_call(
 }
 
 impl Shard {
-    /// Whether any entity of a service is here, or will be if what is not decided yet is committed:
-    /// `true` or `false`.
+    /// Whether any entity of a service is here, or may come of what is under way: `true` or `false`. What has
+    /// written one and has not ended holds it.
     pub fn has_entities(&mut self, token: Token, app: &str, service: &str, world: &mut World<'_>) {
         if self.refuses(token, world) {
             return;
         }
         let prefix = EntityKey::scan_prefix(app, service, b"");
-        let is_undecided = self.branches.undecided_writes().any(|entity| entity.as_bytes().starts_with(&prefix));
+        let is_of_it = |entity: &EntityKey| entity.as_bytes().starts_with(&prefix);
+        let is_under_way = self.branches.undecided_writes().chain(self.locks.held_alone()).any(is_of_it);
         let (result, seen) = match self.store.scan_entities_seen(&prefix, None, 1) {
-            Ok((found, seen)) => (Ok(is_undecided || !found.is_empty()), seen),
+            Ok((found, seen)) => (Ok(is_under_way || !found.is_empty()), seen),
             Err(error) => (Err(store_failed(&error)), Lsn::ZERO),
         };
         let reply = result.map(|is_any| Reply::Value(Bytes::from_static(if is_any { b"true" } else { b"false" })));
