@@ -127,6 +127,15 @@ impl Connection {
     /// # Errors
     /// When the connection fails or the reply is not HTTP.
     pub fn receive(&mut self, is_head: bool) -> io::Result<Reply> {
+        let mut reply = self.head()?;
+        if !is_head && reply.status != 204 && reply.status != 304 {
+            reply.body = self.body(&reply)?;
+        }
+        Ok(reply)
+    }
+
+    /// A reply without its body, which is still to be read.
+    pub(crate) fn head(&mut self) -> io::Result<Reply> {
         let status_line = self.line()?;
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("not a status line: {status_line:?}")))?;
@@ -140,22 +149,24 @@ impl Connection {
                 line.split_once(':').ok_or_else(|| io::Error::other(format!("not a header: {line:?}")))?;
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
-        let mut reply = Reply { status, headers, body: Vec::new() };
-        if !is_head && status != 204 && status != 304 {
-            reply.body = self.body(&reply)?;
-        }
-        Ok(reply)
+        Ok(Reply { status, headers, body: Vec::new() })
+    }
+
+    /// One chunk of a body that is sent in chunks; the last one is empty.
+    pub(crate) fn chunk(&mut self) -> io::Result<Vec<u8>> {
+        let size = usize::from_str_radix(self.line()?.trim(), 16).map_err(io::Error::other)?;
+        let mut chunk = vec![0; size];
+        self.stream.read_exact(&mut chunk)?;
+        self.line()?;
+        Ok(chunk)
     }
 
     fn body(&mut self, reply: &Reply) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         if reply.header("transfer-encoding") == Some("chunked") {
             loop {
-                let size = usize::from_str_radix(self.line()?.trim(), 16).map_err(io::Error::other)?;
-                let mut chunk = vec![0; size];
-                self.stream.read_exact(&mut chunk)?;
-                self.line()?;
-                if size == 0 {
+                let chunk = self.chunk()?;
+                if chunk.is_empty() {
                     return Ok(body);
                 }
                 body.extend_from_slice(&chunk);

@@ -5,6 +5,7 @@
 mod app;
 mod clock;
 mod command;
+mod events;
 mod http;
 mod load;
 mod measure;
@@ -14,6 +15,7 @@ mod server;
 pub use app::{Entry, TestApp, tar};
 pub use clock::MovedClock;
 pub use command::{Output, millrace};
+pub use events::{Event, EventStream};
 pub use http::{Connection, Reply, assert_problem, basic};
 pub use load::{Client, Load, Random, Shared};
 pub use measure::{Latencies, number_from_env};

@@ -22,6 +22,12 @@ impl Shared {
         self.stops.load(Ordering::Relaxed)
     }
 
+    /// Where the server listens, whenever there is one.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Counts an acknowledged call.
     pub fn acknowledge(&self) {
         self.acknowledged.fetch_add(1, Ordering::Relaxed);

@@ -1,9 +1,10 @@
 //! Typed records over their native URLs: content negotiation, conditions, patches, expiry, schemas
 //! that change, indexes, and errors that say what to do and change nothing.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem, wait_until};
+use millrace_tests::{Client, Load, Random, Reply, Server, ServerOptions, TestApp, assert_problem, wait_until};
 use serde_json::{Value, json};
 
 fn server() -> Server {
@@ -202,8 +203,74 @@ fn records_vanish_when_their_time_is_over() {
     assert!(server.request("GET", "/records/item/t", &[], b"").header("millrace-expires").is_some());
     assert_eq!(send(&server, "PUT", "/records/item/s", &["Millrace-TTL: 50"], &json!({ "name": "short" })).status, 201);
     wait_until("the record has expired", || server.request("GET", "/records/item/s", &[], b"").status == 404);
-    wait_until("it is collected", || server.request("GET", "/apps/records/state/item/s", &[], b"").status == 404);
     assert_eq!(server.get("/records/item/t")["name"], "long");
+    // A type goes only when nothing of it is stored any more, be it seen or not.
+    put_type(&server, "brief", &json!({ "schema": item_schema(), "ttl_ms": 1_500 }));
+    assert_eq!(send(&server, "PUT", "/records/brief/s", &[], &json!({})).status, 201);
+    assert_problem(&server.request("DELETE", "/schemas/brief", &[], b""), 409, "type-in-use");
+    wait_until("it is collected", || server.request("DELETE", "/schemas/brief", &[], b"").status == 204);
+    assert_problem(&server.request("DELETE", "/schemas/item", &[], b""), 409, "type-in-use");
+}
+
+/// Moves one between the counts of two records, in one transaction.
+const MOVER: &str = "import { service } from 'millrace';
+    export default service({
+      async move(ctx, to) {
+        const add = (id, value) => ctx.record('item', id).patch([{ op: 'increment', path: '.count', value }]);
+        await add(ctx.key, -1);
+        await add(to, 1);
+      },
+    });";
+
+#[test]
+fn a_batch_over_many_shards_sees_one_state() {
+    const RECORDS: u64 = 12;
+    let server = server();
+    put_type(&server, "item", &json!({ "schema": item_schema() }));
+    let app = TestApp::with("mover.ts", MOVER).and("millrace.toml", "[records]\ntypes = [\"item\"]\n");
+    assert_eq!(app.deploy(&server, "mover").status, 201);
+    let ids: Vec<String> = (0..RECORDS).map(|number| format!("i{number}")).collect();
+    for id in &ids {
+        assert_eq!(send(&server, "PUT", &format!("/records/item/{id}"), &[], &json!({ "count": 100 })).status, 201);
+    }
+    let movers = Load::start(&server, 4, |number, shared| {
+        let (mut client, mut random) = (Client::new(shared), Random::of(number + 1));
+        while !client.stops() {
+            let from = random.below(RECORDS);
+            let to = (from + 1 + random.below(RECORDS - 1)) % RECORDS;
+            let moved = client.until_answered("POST", &format!("/call/mover/i{from}/move"), &[], &format!("\"i{to}\""));
+            assert_eq!(moved.status, 200, "{}", moved.text());
+            client.acknowledged();
+        }
+    });
+    let body = json!({ "ids": ids }).to_string();
+    let readers = Load::start(&server, 2, move |_, shared| {
+        let (mut client, mut states) = (Client::new(shared), BTreeSet::new());
+        while !client.stops() {
+            let batch = client.until_answered("POST", "/records/item/batch", &[], &body);
+            assert_eq!(batch.status, 200, "{}", batch.text());
+            let counts: Vec<i64> = batch.json()["records"]
+                .as_array()
+                .expect("records")
+                .iter()
+                .map(|found| found["record"]["count"].as_i64().expect("a count"))
+                .collect();
+            assert_eq!(counts.iter().sum::<i64>(), 100 * RECORDS as i64, "torn: {counts:?}");
+            states.insert(counts);
+            client.acknowledged();
+        }
+        states.len()
+    });
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) || movers.acknowledged() < 100 || readers.acknowledged() < 100 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody gets on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (reads, moves) = (readers.acknowledged(), movers.acknowledged());
+    let states = readers.finish();
+    movers.finish();
+    println!("{moves} moves, {reads} batches, {states:?} different states");
+    assert!(states.iter().all(|states| *states > 20), "they saw {states:?} states: too few to say anything");
 }
 
 #[test]
@@ -227,6 +294,12 @@ fn schemas_evolve_and_records_follow_on_touch_and_in_the_background() {
     server.kill();
     server.restart();
     assert_eq!(server.get("/records/item/8")["title"], "n8");
+    let swept = || {
+        let progress = server.get("/schemas/item")["sweep_progress"].clone();
+        assert!(progress["shards"].as_u64().is_some_and(|shards| shards > 0), "{progress}");
+        progress["complete_shards"] == progress["shards"]
+    };
+    wait_until("all records are written with the new schema", swept);
     let plan = "/records/item?explain=true&where=.title%3D%3D%3D%22n17%22";
     wait_until("the index is complete", || server.get(plan).to_string().contains("\"index\""));
     let found = server.get("/records/item?where=.title%3D%3D%3D%22n17%22");

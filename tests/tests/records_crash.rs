@@ -1,66 +1,126 @@
-//! Records under `kill -9`: an update, its index rows, its change in the stream and its trigger happen
-//! together and once; a reader of the stream who goes on where it was misses and repeats nothing.
+//! Records under `kill -9`: an update, its index rows, its change in the stream, what its triggers write and what
+//! they send happen together and once, in one shard and over two; a reader of the stream who goes on where it was
+//! misses and repeats nothing; what was said of types and schemas is there.
 //!
-//! `MILLRACE_TEST_RECORD_KILLS` is how often the server is killed under load (20 in a normal run).
+//! `MILLRACE_TEST_RECORD_KILLS` is how often the server is killed under load (20 in a normal run),
+//! `MILLRACE_TEST_STREAM_RESTARTS` how often under a reader (100).
 
 use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
 
-use millrace_tests::{Client, Load, Random, Server, ServerOptions, Shared, TestApp, number_from_env, wait_until};
+use millrace_tests::{
+    Client, Connection, EventStream, Load, Random, Reply, Server, ServerOptions, Shared, TestApp, number_from_env,
+    wait_until,
+};
 use serde_json::{Value, json};
 
 /// Records that the clients change; each client has those of its own, so that it knows what they are.
 const CLIENTS: u64 = 6;
 const RECORDS_PER_CLIENT: u64 = 4;
 
+/// How long the records last that vanish by themselves.
+const BRIEF_MS: u64 = 200;
+
+fn put_type(server: &Server, name: &str, settings: &Value) -> Reply {
+    let reply = server.request("PUT", &format!("/schemas/{name}"), &[], settings.to_string().as_bytes());
+    assert!(reply.status < 300, "{name}: {}", reply.text());
+    reply
+}
+
+/// `double` follows `count` by a trigger before the commit, which adds to a record of another shard, too. The
+/// one after the commit tells what has happened.
 fn settings() -> Value {
-    let source = "export default (ctx, { record, before }) => {
-        ctx.send('listener/tally', ctx.key, 'step', record.count - (before?.count ?? 0));
+    let derive = "export default async (ctx, { record, before }) => {
+        if (!record) return;
+        const double = { op: 'set', path: '.double', value: 2 * record.count };
+        await ctx.record('tally', ctx.key).patch([double]);
+        const value = record.count - (before?.count ?? 0);
+        await ctx.record('sum', ctx.key.split('-')[0]).patch([{ op: 'increment', path: '.total', value }]);
+    };";
+    let tell = "export default (ctx, { record }) => {
+        if (record) ctx.send('listener/tally', ctx.key, 'step', record.count);
+        else ctx.send('listener/tally', ctx.key, 'gone');
     };";
     json!({
         "schema": { "type": "record", "name": "Tally", "fields": [
             { "name": "count", "type": "long", "default": 0 },
+            { "name": "double", "type": "long", "default": 0 },
             { "name": "colour", "type": "string", "default": "grey" },
         ]},
         "create": "touch",
-        "indexes": [{ "name": "colour", "path": ".colour" }, { "name": "count", "path": ".count" }],
-        "triggers": [{ "name": "steps", "path": ".count", "source": source }],
+        "indexes": [
+            { "name": "colour", "path": ".colour" },
+            { "name": "count", "path": ".count" },
+            { "name": "double", "path": ".double" },
+        ],
+        "triggers": [
+            { "name": "derives", "path": ".count", "when": "before", "source": derive },
+            { "name": "tells", "path": ".count", "source": tell },
+        ],
         "changes": { "retention_ms": 3_600_000 },
     })
 }
 
-/// Counts what the triggers tell.
+/// Notes how often it was told each thing.
 const LISTENER: &str = "import { service, query } from 'millrace';
     export default service({
-      step(ctx, by) { ctx.set('steps', (ctx.get('steps') ?? 0) + by); },
-      steps: query((ctx) => ctx.get('steps') ?? 0),
+      step(ctx, count) {
+        const told = ctx.get('steps') ?? [];
+        told[count - 1] = (told[count - 1] ?? 0) + 1;
+        ctx.set('steps', told);
+      },
+      gone(ctx) { ctx.set('gone', (ctx.get('gone') ?? 0) + 1); },
+      told: query((ctx) => [ctx.get('steps') ?? [], ctx.get('gone') ?? 0]),
     });";
 
 fn server() -> Server {
     let server = Server::start(ServerOptions::examples(&[]));
     assert_eq!(TestApp::with("tally.ts", LISTENER).deploy(&server, "listener").status, 201);
-    let reply = server.request("PUT", "/schemas/tally", &[], settings().to_string().as_bytes());
-    assert!(reply.status < 300, "{}", reply.text());
+    let total = json!({ "name": "total", "type": "long", "default": 0 });
+    let sum = json!({ "type": "record", "name": "Sum", "fields": [total] });
+    put_type(&server, "sum", &json!({ "schema": sum, "create": "touch" }));
+    put_type(&server, "tally", &settings());
     server
 }
 
-/// Adds to its records, each time under a key of its own, and tells what they must be.
-fn client(number: u64, shared: &Shared) -> BTreeMap<String, (u64, u64)> {
+/// What a client knows.
+#[derive(Default)]
+struct Known {
+    /// Count and colour of its records.
+    records: BTreeMap<String, (u64, u64)>,
+    /// How many it has made that vanish.
+    brief: u64,
+}
+
+/// Adds to its records, each time under a key of its own, and tells what they must be. Now and then it makes
+/// one that vanishes.
+fn client(number: u64, shared: &Shared) -> Known {
     let mut client = Client::new(shared);
     let mut random = Random::new();
-    let mut known: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut known = Known::default();
     let mut request = 0;
     while !client.stops() {
+        request += 1;
+        let key = format!("Idempotency-Key: {number}-{request}");
+        if request % 16 == 0 {
+            known.brief += 1;
+            let (path, ttl) =
+                (format!("/records/tally/brief{number}-{}", known.brief), format!("Millrace-TTL: {BRIEF_MS}"));
+            let reply = client.until_answered("PUT", &path, &[&key, &ttl], r#"{"count":1,"colour":"brief"}"#);
+            assert_eq!(reply.status, 201, "{}", reply.text());
+            client.acknowledged();
+            continue;
+        }
         let id = format!("r{number}-{}", random.below(RECORDS_PER_CLIENT));
         let colour = random.below(3);
         let patch = json!([
             { "op": "increment", "path": ".count", "value": 1 },
             { "op": "set", "path": ".colour", "value": format!("c{colour}") },
         ]);
-        request += 1;
-        let key = format!("Idempotency-Key: {number}-{request}");
         let reply = client.until_answered("PATCH", &format!("/records/tally/{id}"), &[&key], &patch.to_string());
         assert_eq!(reply.status, 200, "{}", reply.text());
-        let entry = known.entry(id).or_default();
+        let entry = known.records.entry(id).or_default();
         *entry = (entry.0 + 1, colour);
         client.acknowledged();
     }
@@ -88,79 +148,322 @@ fn reader(shared: &Shared) -> Vec<Value> {
 }
 
 #[test]
-fn update_index_trigger_and_change_happen_together_through_every_kill() {
+fn update_index_triggers_and_change_happen_together_through_every_kill() {
     let mut server = server();
     let kills = number_from_env("MILLRACE_TEST_RECORD_KILLS", 20) as u64;
     let mut random = Random::new();
     let readers = Load::start(&server, 1, |_, shared| reader(shared));
     let writers = Load::start(&server, CLIENTS, client);
     writers.kill_at_random(&mut server, kills, &mut random, |_, _| {});
-    let known: BTreeMap<String, (u64, u64)> = writers.finish().into_iter().flatten().collect();
+    let known = writers.finish();
+    wait_until_all_are_told(&server, &known);
     let changes = readers.finish().into_iter().next().expect("one reader");
-    judge(&server, &known, &changes);
+    judge_records(&server, &known);
+    judge_changes(&known, &changes);
+    judge_indexes(&server);
+    // What a restart might send a second time has come by now.
+    server.kill();
+    server.restart();
+    sleep(Duration::from_millis(1_500));
+    for (id, told) in expected_to_be_told(&known) {
+        assert_eq!(server.value(&format!("tally/{id}/told"), ""), told, "{id}");
+    }
 }
 
-fn judge(server: &Server, known: &BTreeMap<String, (u64, u64)>, changes: &[Value]) {
-    let mut streamed: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+/// For each record: how often its trigger has told each of its counts, and that it has gone.
+fn expected_to_be_told(known: &[Known]) -> Vec<(String, Value)> {
+    let steps = |count: u64| vec![1; usize::try_from(count).expect("few")];
+    let mut all = Vec::new();
+    for (number, known) in known.iter().enumerate() {
+        all.extend(known.records.iter().map(|(id, (count, _))| (id.clone(), json!([steps(*count), 0]))));
+        all.extend((1..=known.brief).map(|one| (format!("brief{number}-{one}"), json!([[1], 1]))));
+    }
+    all
+}
+
+fn wait_until_all_are_told(server: &Server, known: &[Known]) {
+    let told = |id: &str| server.value(&format!("tally/{id}/told"), "");
+    let steps =
+        |told: &Value| told[0].as_array().map_or(0, |steps| steps.iter().filter(|step| !step.is_null()).count());
+    for (id, expected) in expected_to_be_told(known) {
+        // More than expected is seen later.
+        wait_until("every trigger has run", || {
+            let told = told(&id);
+            steps(&told) >= steps(&expected) && told[1].as_u64() >= expected[1].as_u64()
+        });
+    }
+}
+
+fn judge_records(server: &Server, known: &[Known]) {
+    for (number, known) in known.iter().enumerate() {
+        for (id, (count, colour)) in &known.records {
+            let record = server.get(&format!("/records/tally/{id}"));
+            let expected = json!({ "count": count, "double": 2 * count, "colour": format!("c{colour}") });
+            assert_eq!(record, expected, "{id}");
+        }
+        let total: u64 = known.records.values().map(|(count, _)| count).sum();
+        assert_eq!(server.get(&format!("/records/sum/r{number}"))["total"], total, "the other shard's part");
+        if known.brief > 0 {
+            assert_eq!(server.get(&format!("/records/sum/brief{number}"))["total"], known.brief);
+        }
+    }
+}
+
+/// Every state of every record once, in order: nothing missed, nothing repeated.
+fn judge_changes(known: &[Known], changes: &[Value]) {
+    let mut streamed: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for change in changes {
-        let id = change["id"].as_str().expect("an id").to_owned();
-        streamed.entry(id).or_default().push(change["record"]["count"].as_u64().expect("a count"));
+        let what = json!([change["kind"], change["record"]["count"], change["record"]["double"]]);
+        streamed.entry(change["id"].as_str().expect("an id")).or_default().push(what);
     }
-    for (id, (count, colour)) in known {
-        let record = server.get(&format!("/records/tally/{id}"));
-        assert_eq!(record, json!({ "count": count, "colour": format!("c{colour}") }), "{id}");
-        // Every state once, in order: nothing missed, nothing repeated.
-        assert_eq!(streamed.get(id), Some(&(1..=*count).collect()), "the stream of {id}");
-        let steps = || server.value(&format!("tally/{id}/steps"), "");
-        wait_until("every trigger has run", || steps() == json!(count));
+    let step = |count: u64| {
+        let kind = if count == 1 { "create" } else { "update" };
+        [json!([kind, count, 2 * count - 2]), json!(["update", count, 2 * count])]
+    };
+    for (number, known) in known.iter().enumerate() {
+        for (id, (count, _)) in &known.records {
+            let expected: Vec<Value> = (1..=*count).flat_map(step).collect();
+            assert_eq!(streamed.remove(&**id), Some(expected), "the stream of {id}");
+        }
+        for one in 1..=known.brief {
+            let id = format!("brief{number}-{one}");
+            // Put whole, so `double` is as in the defaults at first.
+            let mut expected = step(1).to_vec();
+            expected.push(json!(["expire", null, null]));
+            assert_eq!(streamed.remove(&*id), Some(expected), "the stream of {id}");
+        }
     }
-    for colour in 0..3 {
-        let expected: Vec<&String> =
-            known.iter().filter(|(_, (_, known))| *known == colour).map(|(id, _)| id).collect();
-        let found = server.get(&format!("/records/tally?limit=1000&where=.colour%3D%3D%3D%22c{colour}%22"));
-        let mut ids: Vec<String> = found["records"]
-            .as_array()
-            .expect("records")
-            .iter()
-            .map(|record| record["id"].as_str().expect("an id").to_owned())
-            .collect();
+    assert!(streamed.is_empty(), "nobody has written {streamed:?}");
+}
+
+/// The ids of a list, page by page; only the last page may be short.
+fn ids(server: &Server, query: &str) -> Vec<String> {
+    const PAGE: usize = 5;
+    let (mut all, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = server.get(&format!("/records/tally?ids_only=true&limit={PAGE}&{query}{cursor}"));
+        let records = page["records"].as_array().expect("records");
+        all.extend(records.iter().map(|record| record["id"].as_str().expect("an id").to_owned()));
+        match page["cursor"].as_str() {
+            // A row of a record that is gone takes a place, and shows nothing.
+            Some(next) => {
+                assert_eq!(records.len(), PAGE, "{query}: {page}");
+                cursor = format!("&cursor={next}");
+            }
+            None => return all,
+        }
+    }
+}
+
+/// What an index gives is what looking at every record gives. In the order of an index without a predicate, its rows
+/// are taken as they are: one that is left over shows twice, or as a gap.
+fn judge_indexes(server: &Server) {
+    let plan = |query: &str| {
+        let explained = server.get(&format!("/records/tally?explain=true&{query}"));
+        (explained["plan"].clone(), explained["index"].clone())
+    };
+    let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    let sorted = |mut ids: Vec<String>| {
         ids.sort();
-        assert_eq!(ids.iter().collect::<Vec<_>>(), expected, "the index of c{colour}");
+        ids
+    };
+    let all = ids(server, "");
+    assert!(all.iter().all(|id| id.starts_with('r')), "{all:?}");
+    for index in ["colour", "count", "double"] {
+        let (up, down) = (format!("order=.{index}"), format!("order=-.{index}"));
+        for order in [&up, &down] {
+            wait_until("the index is complete", || plan(order) == (json!("index"), json!(index)));
+            assert_eq!(sorted(ids(server, order)), all, "{order}");
+        }
+        let mut reversed = ids(server, &down);
+        reversed.reverse();
+        assert_eq!(ids(server, &up), reversed, "{index}, the other way round");
     }
+    let middle = server.get(&format!("/records/tally/{}", all[all.len() / 2]));
+    let mut predicates: Vec<(&str, String)> =
+        ["c0", "c1", "c2", "grey", "brief"].map(|colour| ("colour", format!(".colour === \"{colour}\""))).into();
+    for index in ["count", "double"] {
+        let value = &middle[index];
+        predicates.extend(["===", "<=", ">"].map(|operator| (index, format!(".{index} {operator} {value}"))));
+    }
+    for (index, predicate) in predicates {
+        // No index serves what is joined by `||`.
+        let by_index = format!("where={}", encoded(&predicate));
+        let by_scan = format!("where={}", encoded(&format!("{predicate} || {predicate}")));
+        assert_eq!(plan(&by_index), (json!("index"), json!(index)), "{predicate}");
+        assert_eq!(plan(&by_scan).0, "scan", "{predicate}");
+        let found = |query: &str| -> Vec<String> {
+            let found = server.get(&format!("/records/tally?ids_only=true&limit=1000&{query}"));
+            assert_eq!(found["cursor"], Value::Null, "{found}");
+            let records = found["records"].as_array().expect("records").iter();
+            sorted(records.map(|record| record["id"].as_str().expect("an id").to_owned()).collect())
+        };
+        assert_eq!(found(&by_index), found(&by_scan), "{predicate}");
+    }
+}
+
+/// Follows a stream of events from the one it has seen last, through every end of the server and some of its own.
+fn watcher(shared: &Shared) -> Vec<(String, u64)> {
+    let mut random = Random::new();
+    let (mut seen, mut last): (Vec<(String, u64)>, Option<String>) = (Vec::new(), None);
+    loop {
+        let stops = shared.stops();
+        let Ok(connection) = Connection::open(shared.address()) else {
+            sleep(Duration::from_millis(2));
+            continue;
+        };
+        // So long nothing is said once everything has been.
+        connection.socket().set_read_timeout(Some(Duration::from_millis(700))).expect("set");
+        let Ok(stream) = EventStream::open(connection, "/records/watched/changes", last.as_deref()) else {
+            sleep(Duration::from_millis(2));
+            continue;
+        };
+        // Half of the time it leaves with events on their way to it.
+        let most = if random.below(2) == 0 { 1 + random.below(8) as usize } else { usize::MAX };
+        let (before, mut events) = (seen.len(), 0);
+        for event in stream.take(most) {
+            events += 1;
+            last = Some(event.id.clone());
+            // At first it only says where the stream begins.
+            if event.data.is_empty() {
+                continue;
+            }
+            assert_eq!(event.name, "", "{event:?}");
+            let change: Value = serde_json::from_str(&event.data).expect("JSON");
+            let id = change["id"].as_str().expect("an id").to_owned();
+            seen.push((id, change["record"]["count"].as_u64().expect("a count")));
+        }
+        if stops && seen.len() == before && events < most {
+            return seen;
+        }
+    }
+}
+
+/// Adds to records of its own that lie in several shards; how often to each.
+fn adder(number: u64, shared: &Shared) -> BTreeMap<String, u64> {
+    let mut client = Client::new(shared);
+    let mut random = Random::of(number + 1);
+    let mut known: BTreeMap<String, u64> = BTreeMap::new();
+    let patch = json!([{ "op": "increment", "path": ".count", "value": 1 }]).to_string();
+    for request in 0.. {
+        if client.stops() {
+            break;
+        }
+        let id = format!("w{number}-{}", random.below(RECORDS_PER_CLIENT));
+        let key = format!("Idempotency-Key: {number}-{request}");
+        let reply = client.until_answered("PATCH", &format!("/records/watched/{id}"), &[&key], &patch);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        *known.entry(id).or_default() += 1;
+        client.acknowledged();
+    }
+    known
 }
 
 #[test]
 fn a_reader_through_a_hundred_restarts_misses_and_repeats_nothing() {
-    let mut server = server();
+    let mut server = Server::start(ServerOptions::examples(&[]));
+    let count = json!({ "name": "count", "type": "long", "default": 0 });
+    let schema = json!({ "type": "record", "name": "Watched", "fields": [count] });
+    put_type(&server, "watched", &json!({ "schema": schema, "create": "touch", "changes": {} }));
     let restarts = number_from_env("MILLRACE_TEST_STREAM_RESTARTS", 100) as u64;
-    let (mut cursor, mut seen) = (String::new(), Vec::new());
-    let patch = json!([{ "op": "increment", "path": ".count", "value": 1 }]).to_string();
+    let mut random = Random::new();
+    let watchers = Load::start(&server, 2, |_, shared| watcher(shared));
+    let adders = Load::start(&server, 2, adder);
     for restart in 0..restarts {
-        for _ in 0..2 {
-            let reply = server.request("PATCH", "/records/tally/one", &[], patch.as_bytes());
-            assert_eq!(reply.status, 200, "{}", reply.text());
-        }
-        // Half of what there is, so that a restart falls between two pages as well.
-        let page = server.get(&format!("/records/tally/changes?limit=1&cursor={cursor}"));
-        page["cursor"].as_str().expect("a cursor").clone_into(&mut cursor);
-        seen.extend(
-            page["changes"].as_array().expect("changes").iter().map(|change| change["record"]["count"].clone()),
-        );
-        if restart % 2 == 0 {
-            server.kill();
-        } else {
+        adders.wait_for(4);
+        sleep(Duration::from_micros(random.below(4_000)));
+        if restart % 4 == 0 {
             assert!(server.stop());
+        } else {
+            server.kill();
         }
         server.restart();
     }
-    loop {
-        let page = server.get(&format!("/records/tally/changes?limit=1000&cursor={cursor}"));
-        let changes = page["changes"].as_array().expect("changes");
-        if changes.is_empty() {
-            break;
+    let known: BTreeMap<String, u64> = adders.finish().into_iter().flatten().collect();
+    assert!(known.len() > 4, "{known:?}");
+    for seen in watchers.finish() {
+        let mut streamed: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for (id, count) in seen {
+            streamed.entry(id).or_default().push(count);
         }
-        seen.extend(changes.iter().map(|change| change["record"]["count"].clone()));
-        page["cursor"].as_str().expect("a cursor").clone_into(&mut cursor);
+        let expected: BTreeMap<String, Vec<u64>> =
+            known.iter().map(|(id, count)| (id.clone(), (1..=*count).collect())).collect();
+        assert_eq!(streamed, expected);
     }
-    assert_eq!(seen, (1..=restarts * 2).map(|count| json!(count)).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_was_said_of_types_and_schemas_survives_a_kill_right_after_the_reply() {
+    let mut server = Server::start(ServerOptions::examples(&[]));
+    let schema = |fields: &[&str]| {
+        let fields = fields.iter().map(|name| json!({ "name": name, "type": "long", "default": 0 }));
+        json!({ "type": "record", "name": "Item", "fields": fields.collect::<Vec<_>>() })
+    };
+    let copy = "export default async (ctx, { record }) => {
+        await ctx.record('copy', ctx.key).put({ a: record.a });
+    };";
+    let triggers = json!([{ "name": "copies", "path": ".a", "when": "before", "source": copy }]);
+    let version = |fields: &[&str]| json!({ "schema": schema(fields).to_string() });
+    let steps = [
+        ("PUT", "/config", json!({ "compatibility": "FULL" }), "/config", "/compatibilityLevel", json!("FULL")),
+        ("PUT", "/schemas/item", json!({ "schema": schema(&["a"]) }), "/schemas/item", "/version", json!(1)),
+        ("POST", "/subjects/item/versions", version(&["a", "b"]), "/schemas/item", "/version", json!(2)),
+        ("POST", "/subjects/free/versions", version(&["f"]), "/subjects/free/versions/latest", "/id", json!(3)),
+        (
+            "PUT",
+            "/config/free",
+            json!({ "compatibility": "NONE" }),
+            "/config/free",
+            "/compatibilityLevel",
+            json!("NONE"),
+        ),
+        ("PUT", "/schemas/copy", json!({ "schema": schema(&["a"]) }), "/schemas/copy", "/version", json!(1)),
+        ("PUT", "/schemas/item", json!({ "triggers": triggers }), "/schemas/item", "/triggers/0/name", json!("copies")),
+        (
+            "PUT",
+            "/schemas/item",
+            json!({ "indexes": [{ "name": "by-b", "path": ".b" }] }),
+            "/schemas/item",
+            "/indexes/0/name",
+            json!("by-b"),
+        ),
+        ("PUT", "/mode", json!({ "mode": "READONLY_OVERRIDE" }), "/mode", "/mode", json!("READONLY_OVERRIDE")),
+        ("PUT", "/mode", json!({ "mode": "READWRITE" }), "/mode", "/mode", json!("READWRITE")),
+        ("DELETE", "/config/free", Value::Null, "/config", "/compatibilityLevel", json!("FULL")),
+        ("PUT", "/mode/free", json!({ "mode": "READONLY" }), "/mode/free", "/mode", json!("READONLY")),
+    ];
+    let mut known: BTreeMap<(&str, &str), Value> = BTreeMap::new();
+    for (method, path, body, shown, member, expected) in steps {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let reply = server.request(method, path, &[], body.as_bytes());
+        server.kill();
+        assert!(reply.status < 300, "{method} {path}: {}", reply.text());
+        server.restart();
+        if method == "DELETE" {
+            known.remove(&(path, member));
+        }
+        known.insert((shown, member), expected);
+        // With all that was said before it.
+        for ((shown, member), expected) in &known {
+            let found = server.get(shown);
+            assert_eq!(found.pointer(member), Some(expected), "after {method} {path}: {found}");
+        }
+    }
+    assert_eq!(server.request("GET", "/config/free", &[], b"").status, 404);
+    // The trigger does not only stand there.
+    assert_eq!(server.request("PUT", "/records/item/x", &[], br#"{"a":7,"b":8}"#).status, 201);
+    assert_eq!(server.get("/records/copy/x"), json!({ "a": 7 }));
+    let query = "/records/item?explain=true&where=.b%3D%3D8";
+    wait_until("the index is complete", || server.get(query)["plan"] == "index");
+    // What was taken away does not come back.
+    assert_eq!(server.request("DELETE", "/records/copy/x", &[], b"").status, 204);
+    put_type(&server, "item", &json!({ "triggers": [] }));
+    server.kill();
+    server.restart();
+    assert_eq!(server.get("/schemas/item")["triggers"], json!([]));
+    assert_eq!(server.request("DELETE", "/schemas/copy", &[], b"").status, 204);
+    server.kill();
+    server.restart();
+    assert_eq!(server.request("GET", "/schemas/copy", &[], b"").status, 404);
+    assert_eq!(server.request("PUT", "/records/item/x", &[], br#"{"a":9}"#).status, 200);
 }

@@ -82,7 +82,8 @@ pub enum RecordOperation<'a> {
         limit: u32,
     },
     /// How far the type's indexes are: a JSON object that says of each, by its name, in how many of how many shards
-    /// it is complete: `{"by_age":{"complete_shards":60,"shards":64}}`.
+    /// it is complete: `{"by_age":{"complete_shards":60,"shards":64}}`. No index has the empty name: it stands for
+    /// the sweep that brings records to the present schema.
     Indexes,
 }
 

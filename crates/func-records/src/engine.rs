@@ -27,6 +27,8 @@ pub struct RecordsEngine<E> {
     /// Indexed by program number less [`OWN`]; never shrinks, so that a number is never used again.
     programs: RefCell<Vec<Option<Rc<RecordProgram>>>>,
     schemas: Rc<Schemas>,
+    /// Types that are being deleted, or were: no program before the one given writes records of theirs.
+    closed: RefCell<BTreeMap<Name, Program>>,
     /// Frames of the built-in app that wait. The wrapped engine keeps its own.
     frames: RefCell<BTreeMap<u32, Waiting>>,
 }
@@ -40,7 +42,7 @@ enum What {
     /// An operation on records.
     Task(Box<dyn Task>),
     /// A trigger, which waits in the wrapped engine, and how many triggers led to it.
-    Trigger { depth: u8 },
+    Trigger { id: HandlerId, depth: u8 },
 }
 
 /// For each shard, the smallest number whose text is placed there: the key of the entity that keeps
@@ -77,6 +79,7 @@ impl<E: Engine> RecordsEngine<E> {
             shared,
             programs: RefCell::new(Vec::new()),
             schemas: Rc::default(),
+            closed: RefCell::default(),
             frames: RefCell::new(BTreeMap::new()),
         }
     }
@@ -139,11 +142,14 @@ impl<E: Engine> RecordsEngine<E> {
             }
             let start = Start::Handler { id: HandlerId { program: inner, service, handler: id.handler }, key, input };
             let step = self.inner.start(frame, start, &mut TriggerHost { host, program: &program, depth });
-            return self.trigger_stepped(frame, (program, depth), step);
+            return self.trigger_stepped(frame, program, (id, depth), step);
         }
         let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
         let progress = match (place, id.handler) {
             (Some(Place::Type(index)), program::READ) => read::start(&mut turn, index, key, input),
+            (Some(Place::Type(index)), program::WRITE | program::FOLLOW) if self.is_closed(&program, index) => {
+                Err(being_deleted(program.types[index].name.as_str()))
+            }
             (Some(Place::Type(index)), program::WRITE) => write::start(&mut turn, index, key, input),
             (Some(Place::Type(index)), program::FOLLOW) => {
                 // Written by `TriggerHost::record`.
@@ -163,6 +169,12 @@ impl<E: Engine> RecordsEngine<E> {
         self.progressed(frame, program, progress)
     }
 
+    /// Whether a program must not write records of one of its types any more.
+    fn is_closed(&self, program: &RecordProgram, type_index: usize) -> bool {
+        let closed = self.closed.borrow();
+        !closed.is_empty() && closed.get(&program.types[type_index].name).is_some_and(|by| program.number < *by)
+    }
+
     fn progressed(&self, frame: Frame, program: Rc<RecordProgram>, progress: Result<Progress, Error>) -> Step {
         match progress {
             Ok(Progress::Done(output)) => Step::Done(Ok(Output::Value(output))),
@@ -174,23 +186,30 @@ impl<E: Engine> RecordsEngine<E> {
         }
     }
 
-    fn trigger_stepped(&self, frame: Frame, (program, depth): (Rc<RecordProgram>, u8), step: Step) -> Step {
+    fn trigger_stepped(
+        &self,
+        frame: Frame,
+        program: Rc<RecordProgram>,
+        (id, depth): (HandlerId, u8),
+        step: Step,
+    ) -> Step {
         match step {
             Step::Waiting => {
-                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Trigger { depth } });
+                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Trigger { id, depth } });
                 Step::Waiting
             }
-            Step::Done(Err(error)) => {
-                Step::Done(Err(program.triggers_app.as_ref().map_or(error.clone(), |app| explain_run(error, app))))
-            }
+            Step::Done(Err(error)) => Step::Done(Err(match &program.triggers_app {
+                Some(app) => triggers::explain_run(error, app, program.trigger_names(id)),
+                None => error,
+            })),
             done => done,
         }
     }
 }
 
-/// An error of a trigger that runs: what it threw on purpose is left as it is.
-fn explain_run(error: Error, app: &App) -> Error {
-    if error.code == ErrorCode::Aborted { error } else { explain(error, app) }
+/// It may stay, if there are records of it: nobody is told that it is gone before it is.
+fn being_deleted(type_name: &str) -> Error {
+    Error::new(ErrorCode::Overloaded, format!("the type {type_name:?} is being deleted at this moment; try again"))
 }
 
 fn unknown_program() -> Error {
@@ -223,6 +242,22 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         self.program(program).is_some_and(|program| program.drops(service, handler))
     }
 
+    fn close(&self, program: Program) -> Vec<Name> {
+        if program.0 < OWN {
+            return self.inner.close(program);
+        }
+        let emptied = self.program(program).map_or_else(Vec::new, |program| program.emptied.clone());
+        self.closed.borrow_mut().extend(emptied.iter().map(|name| (name.clone(), program)));
+        emptied
+    }
+
+    fn reopen(&self, program: Program) {
+        if program.0 < OWN {
+            return self.inner.reopen(program);
+        }
+        self.closed.borrow_mut().retain(|_, by| *by != program);
+    }
+
     fn unload(&self, program: Program) {
         let Some(index) = program.0.checked_sub(OWN) else {
             return self.inner.unload(program);
@@ -230,6 +265,9 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         self.frames.borrow_mut().retain(|_, waiting| waiting.program.number != program);
         let mut programs = self.programs.borrow_mut();
         let unloaded = programs.get_mut(index as usize).and_then(Option::take);
+        // What was closed matters for older programs only.
+        let oldest = programs.iter().flatten().map(|program| program.number).next();
+        self.closed.borrow_mut().retain(|_, by| oldest.is_some_and(|oldest| oldest < *by));
         let Some(inner) = unloaded.and_then(|program| program.inner) else {
             return;
         };
@@ -268,10 +306,10 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         drop(frames);
         match own {
             None => self.inner.resume(frame, operation, result, host),
-            Some(Waiting { program, what: What::Trigger { depth } }) => {
+            Some(Waiting { program, what: What::Trigger { id, depth } }) => {
                 let mut trigger_host = TriggerHost { host, program: &program, depth };
                 let step = self.inner.resume(frame, operation, result, &mut trigger_host);
-                self.trigger_stepped(frame, (program, depth), step)
+                self.trigger_stepped(frame, program, (id, depth), step)
             }
             Some(Waiting { program, what: What::Task(task) }) => {
                 // What a task still does sends nothing that depends on the depth.

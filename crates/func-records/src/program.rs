@@ -130,6 +130,9 @@ pub(crate) struct RecordProgram {
     pub wait_ms: u64,
     /// Loaded at the start: no transaction of another version has begun since.
     pub is_first: bool,
+    /// Types that the version before has and this one does not, and not because they were deleted by force:
+    /// they have to be without records when this one serves.
+    pub emptied: Vec<Name>,
     registry: Registry,
     /// Schemas of all versions, those to come too: what still runs here may meet their records.
     schemas: Rc<Schemas>,
@@ -187,6 +190,7 @@ impl RecordProgram {
             triggers_app: None,
             wait_ms: app.limits.wait_ms,
             is_first: before.is_none(),
+            emptied: Vec::new(),
             registry: Registry::default(),
             schemas: Rc::clone(schemas),
             resolutions: RefCell::new(BTreeMap::new()),
@@ -199,6 +203,12 @@ impl RecordProgram {
                 let known = version.schema.schema();
                 schemas.borrow_mut().entry(version.schema.id()).or_insert_with(|| Arc::clone(known));
             }
+        }
+        if let Some(before) = before {
+            let is_emptied = |name: &&Name| {
+                registry.record_type(name.as_str()).is_err() && !registry.may_leave_records(name.as_str())
+            };
+            program.emptied = before.types.iter().map(|of| &of.name).filter(is_emptied).cloned().collect();
         }
         program.registry = registry;
         if program.services.len() > usize::from(u16::MAX) {
@@ -287,8 +297,13 @@ impl RecordProgram {
     }
 
     /// Whether a message is a timer or a sweep of a type that is not there: the sweep of the next type of its
-    /// name finds what has expired, and what has to be brought to that type's settings.
+    /// name finds what has expired, and what has to be brought to that type's settings. Or the run of a trigger
+    /// that is not there: who took it away wants it no more.
     pub(crate) fn drops(&self, service: &str, handler: &str) -> bool {
+        if triggers::is_service(service) {
+            let known = self.services.iter().find(|known| known.name.as_str() == service);
+            return known.is_none_or(|known| known.handlers.iter().all(|(name, _)| name.as_str() != handler));
+        }
         let is_own = match handler {
             SWEEP_HANDLER => service.ends_with(SHARD_SERVICE),
             EXPIRE_HANDLER => !service.contains("--"),
@@ -305,16 +320,20 @@ impl RecordProgram {
         self.types.iter().filter_map(|of| Some((name(of)?, target(of)))).collect()
     }
 
-    /// Why a trigger that too many triggers led to does not run.
-    pub(crate) fn too_deep(&self, id: HandlerId) -> Error {
+    /// The names of a trigger's type and of itself.
+    pub(crate) fn trigger_names(&self, id: HandlerId) -> [&str; 2] {
         let of = self.types.iter().find(|of| of.triggers_service == Some(id.service));
         let trigger = of.and_then(|of| of.triggers.iter().find(|trigger| trigger.handler == id.handler));
+        [of.map_or("", |of| of.name.as_str()), trigger.map_or("", |trigger| trigger.name.as_str())]
+    }
+
+    /// Why a trigger that too many triggers led to does not run.
+    pub(crate) fn too_deep(&self, id: HandlerId) -> Error {
+        let [type_name, trigger] = self.trigger_names(id);
         let message = format!(
-            "trigger {:?} of the type {:?} was led to by {} triggers, each by what the one before wrote: it seems to \
-             run for ever, and is stopped here; a trigger that writes records has to come to an end, such as by \
-             writing only what differs",
-            trigger.map_or("", |trigger| trigger.name.as_str()),
-            of.map_or("", |of| of.name.as_str()),
+            "trigger {trigger:?} of the type {type_name:?} was led to by {} triggers, each by what the one before wrote: it \
+             seems to run for ever, and is stopped here; a trigger that writes records has to come to an end, such \
+             as by writing only what differs",
             limits::TRIGGER_DEPTH,
         );
         Error::new(ErrorCode::DepthLimit, message)

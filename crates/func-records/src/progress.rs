@@ -1,24 +1,39 @@
-//! How far a type's indexes are: in how many shards each is complete.
+//! How far a type's indexes are, and the sweep that brings its records to the present settings: in how many
+//! shards each is complete.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_api::RecordReply;
 use millrace_base::Error;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use crate::program::{PROGRESS, RecordProgram};
 use crate::rows::{complete_field, read_number};
+use crate::sweep;
 use crate::turn::{Calls, Gathers, Progress, Turn};
 use crate::wire::{decode_all, encode};
 
-/// `T--shard/_progress`: the numbers of the indexes that are complete here.
+/// What is complete in one shard.
+#[derive(Serialize, Deserialize)]
+struct Complete {
+    /// Numbers of indexes.
+    indexes: Vec<u16>,
+    is_swept: bool,
+}
+
+/// Stands for the sweep where indexes have their names.
+const SWEEP: &str = "";
+
+/// `T--shard/_progress`
 pub(crate) fn of_shard(turn: &mut Turn<'_>, type_index: usize) -> Result<Progress, Error> {
     let program = Rc::clone(turn.program);
-    let mut complete: Vec<u16> = Vec::new();
-    for index in &program.types[type_index].indexes {
+    let of = &program.types[type_index];
+    let mut complete = Complete { indexes: Vec::new(), is_swept: sweep::is_done(turn.host, of)? };
+    for index in &of.indexes {
         if read_number(turn.host, &complete_field(index.number))? == Some(index.definition) {
-            complete.push(index.number);
+            complete.indexes.push(index.number);
         }
     }
     Ok(Progress::Done(encode(&complete)))
@@ -44,11 +59,14 @@ impl Gathers for Gather {
     }
 
     fn gathered(self: Box<Self>, _: &mut Turn<'_>, results: Vec<Result<Bytes, Error>>) -> Result<Progress, Error> {
-        let shards: Vec<Vec<u16>> = decode_all(results)?;
-        let mut body = Map::new();
+        let shards: Vec<Complete> = decode_all(results)?;
+        let progress = |is_complete: &dyn Fn(&Complete) -> bool| {
+            let complete = shards.iter().filter(|shard| is_complete(shard)).count();
+            json!({ "complete_shards": complete, "shards": shards.len() })
+        };
+        let mut body = Map::from_iter([(SWEEP.to_owned(), progress(&|shard| shard.is_swept))]);
         for index in &self.program.types[self.type_index].indexes {
-            let complete = shards.iter().filter(|shard| shard.contains(&index.number)).count();
-            body.insert(index.name.clone(), json!({ "complete_shards": complete, "shards": shards.len() }));
+            body.insert(index.name.clone(), progress(&|shard| shard.indexes.contains(&index.number)));
         }
         let body = Bytes::from(serde_json::Value::Object(body).to_string());
         Ok(Progress::Done(RecordReply { body, ..RecordReply::default() }.to_bytes()))

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Value, ValueKind};
 use millrace_func::{
-    Base64Alphabet, HandlerId, LogLevel, Message, OperationId, ScanRequest, base64_decode, base64_encode,
+    Base64Alphabet, HandlerId, Host, LogLevel, Message, OperationId, ScanRequest, base64_decode, base64_encode,
 };
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +138,12 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
             go_on(turn, (&program, of), key, &state, 0)
         }
     }
+}
+
+/// Whether the records of this shard are what the present settings want.
+pub(crate) fn is_done(host: &mut dyn Host, of: &RecordType) -> Result<bool, Error> {
+    let state = host.get(STATE)?.map(|value| read::<State>(value.content())).transpose()?;
+    Ok(state.is_some_and(|state| state.phase == Phase::Done && state.target == of.sweep_target()))
 }
 
 /// What records and rows are brought to.

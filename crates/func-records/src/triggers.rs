@@ -44,9 +44,16 @@ pub(crate) fn path(type_name: &str, trigger: &str) -> String {
     format!("triggers/{type_name}/{trigger}.js")
 }
 
+const SERVICE: &str = "--triggers";
+
 /// The name of a type's service of triggers.
 pub(crate) fn service_name(type_name: &str) -> String {
-    format!("{type_name}--triggers")
+    format!("{type_name}{SERVICE}")
+}
+
+/// Whether a service is that of a type's triggers.
+pub(crate) fn is_service(name: &str) -> bool {
+    name.ends_with(SERVICE)
 }
 
 /// The name that the wrapped engine knows a trigger's handler by: a trigger's own name need not be one.
@@ -95,6 +102,20 @@ pub(crate) fn explain(error: Error, app: &App) -> Error {
     let has_head = app.files.get(&path).is_some_and(|text| text.starts_with(BODY_HEAD.as_bytes()));
     let message = if has_head { without_head(&error.message, &path) } else { error.message };
     Error { message: format!("trigger {trigger:?} of the type {type_name:?}: {message}"), ..error }
+}
+
+/// An error that a trigger ended with. What it threw on purpose is left as it is; any other names the trigger,
+/// wherever it comes from.
+pub(crate) fn explain_run(error: Error, app: &App, [type_name, trigger]: [&str; 2]) -> Error {
+    if error.code == ErrorCode::Aborted {
+        return error;
+    }
+    let head = format!("trigger {trigger:?} of the type {type_name:?}: ");
+    let error = explain(error, app);
+    if error.message.starts_with(&head) {
+        return error;
+    }
+    Error { message: format!("{head}{}", error.message), ..error }
 }
 
 struct Place<'a> {

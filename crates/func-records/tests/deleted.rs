@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{World, person, put};
-use millrace_api::{RecordWrite, Ttl};
+use common::{World, app_of, person, put};
+use millrace_api::{RecordOperation, RecordWrite, Ttl};
+use millrace_base::{ErrorCode, Name};
 use millrace_func::Engine;
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ fn records(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn only_timers_and_sweeps_of_types_that_are_gone_are_dropped() {
+fn what_was_to_come_of_a_type_that_is_gone_is_dropped_and_nothing_else() {
     let trigger = json!([{ "name": "any", "path": ".", "when": "after", "source": "count" }]);
     let mut world = World::with("t", json!({ "schema": person(), "triggers": trigger }));
     let drops = |world: &World, service: &str, handler: &str| world.engine.drops(world.program, service, handler);
@@ -29,13 +30,24 @@ fn only_timers_and_sweeps_of_types_that_are_gone_are_dropped() {
     world.sweep("t");
     world.delete_type("t");
     world.settle(60_000);
-    assert!(world.messages.is_empty());
-    let lost: Vec<&str> = world.lost.iter().map(|message| message.service.as_str()).collect();
-    assert_eq!(lost, ["t--triggers"], "what somebody wrote is not dropped");
-    for (service, handler) in [("t", "_sweep"), ("t--shard", "_expire"), ("t", "_write"), ("t--triggers", "_expire")] {
+    assert!(world.messages.is_empty() && world.lost.is_empty(), "{:?}", world.lost);
+    for (service, handler) in [("t", "_sweep"), ("t--shard", "_expire"), ("t", "_write")] {
         assert!(!drops(&world, service, handler), "{service}/{handler}");
     }
     assert!(!world.engine.drops(millrace_func::Program(0), "t", "_expire"), "other apps have handlers of that name");
+}
+
+#[test]
+fn runs_of_triggers_that_are_gone_are_dropped_and_others_are_not() {
+    let any = |name: &str| json!({ "name": name, "path": ".", "when": "after", "source": "count" });
+    let mut world = World::with("t", json!({ "schema": person(), "triggers": [any("goes"), any("stays")] }));
+    world.put("a", r#"{"age":1}"#).expect("puts");
+    world.switch("t", json!({ "triggers": [any("stays")] })).expect("loads");
+    world.settle(10);
+    assert!(world.messages.is_empty() && world.lost.is_empty(), "{:?}", world.lost);
+    assert_eq!(world.engine.inner().runs.borrow().len(), 1);
+    assert!(world.engine.drops(world.program, "t--triggers", "_goes"));
+    assert!(!world.engine.drops(world.program, "t--triggers", "_stays"));
 }
 
 #[test]
@@ -148,4 +160,41 @@ fn triggers_are_loaded_once_for_all_programs_that_have_the_same() {
     // The triggers of before are not what is loaded any more.
     world.switch("t", json!({ "triggers": trigger("count") })).expect("loads");
     assert_eq!(loads(&world), loaded + 2);
+}
+
+#[test]
+fn no_older_program_writes_records_of_a_type_that_is_being_deleted() {
+    let mut world = World::with("t", json!({ "schema": person() }));
+    world.put_type("other", json!({ "schema": person() }));
+    let (older, types) = (world.program, world.registry.clone());
+    let write = |world: &mut World| world.put("1", r#"{"age":1}"#).map(|_| ()).map_err(|error| error.code);
+    let names = |names: Vec<Name>| names.iter().map(Name::to_string).collect::<Vec<_>>();
+    let load = |world: &World, force: bool| {
+        let mut registry = types.clone();
+        registry.delete_type("t", force, force).expect("deleted");
+        world.engine.load(&app_of(&registry)).expect("loads")
+    };
+    // By force it goes whatever there is.
+    let by_force = load(&world, true);
+    assert!(world.engine.close(by_force).is_empty());
+    world.engine.unload(by_force);
+    assert_eq!(write(&mut world), Ok(()));
+    let refused = load(&world, false);
+    assert_eq!(names(world.engine.close(refused)), ["t"]);
+    assert_eq!(write(&mut world), Err(ErrorCode::Overloaded));
+    assert!(world.get("1").is_ok(), "it is read as ever");
+    let other = RecordOperation::Write(RecordWrite { change: put("{}"), ..RecordWrite::default() });
+    assert!(world.run("other", b"1", &other).is_ok());
+    // There was a record: it stays.
+    world.engine.reopen(refused);
+    world.engine.unload(refused);
+    assert_eq!(write(&mut world), Ok(()));
+    // It goes, and what is still on its way in the version before comes too late for good.
+    let next = load(&world, false);
+    world.engine.close(next);
+    // A later one of its name is another type, also while what is older still runs.
+    world.switch("t", json!({ "ttl_ms": 1_000_000 })).expect("loads");
+    assert_eq!(write(&mut world), Ok(()));
+    world.program = older;
+    assert_eq!(write(&mut world), Err(ErrorCode::Overloaded));
 }

@@ -137,12 +137,22 @@ pub trait Engine {
         Vec::new()
     }
 
-    /// Whether a message for a service that a program does not have is to be dropped: it kept in order what
-    /// went with the service, and should the service come back, a sweep does what was missed. Other messages
-    /// are tried again, and kept if that is in vain.
+    /// Whether a message for a service or handler that a program does not have is to be dropped: it kept in order
+    /// what went with the service, and should the service come back, a sweep does what was missed; or nobody
+    /// wants what it was to do any more. Other messages are tried again, and kept if that is in vain.
     fn drops(&self, _program: Program, _service: &str, _handler: &str) -> bool {
         false
     }
+
+    /// Closes the services that `program` does not have any more and that go only while they have no entities,
+    /// and says which: no program loaded before it makes entities of theirs from now on, whether it goes on to
+    /// serve for a moment or `program` takes its place.
+    fn close(&self, _program: Program) -> Vec<millrace_base::Name> {
+        Vec::new()
+    }
+
+    /// Opens again what was closed for `program`, which will not serve.
+    fn reopen(&self, _program: Program) {}
 
     /// Forgets a program once its last frame has ended.
     fn unload(&self, program: Program);

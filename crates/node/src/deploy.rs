@@ -31,7 +31,14 @@ pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error>
 
 async fn deploy_app(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
     let mut state = shared.deploying.lock().await;
-    deploy_locked(shared, &mut state, app).await.map(|done| done.version)
+    let prepared = prepare(shared, &mut state, app).await?;
+    complete(shared, &mut state, prepared).await.map(|done| done.version)
+}
+
+/// An app that all cores have loaded, and that does not serve yet. To be given to [`complete`] or [`discard`].
+pub(crate) struct Prepared {
+    deployment: u32,
+    app: Arc<App>,
 }
 
 /// An app serves on all cores.
@@ -42,36 +49,55 @@ pub(crate) struct Done {
     pub sweeps: Vec<Name>,
 }
 
-/// As [`deploy`], for whoever has the lock already.
-pub(crate) async fn deploy_locked(shared: &Arc<Shared>, state: &mut DeployState, app: App) -> Result<Done, Error> {
+/// Loads an app on all cores, for whoever has the lock.
+pub(crate) async fn prepare(shared: &Arc<Shared>, state: &mut DeployState, app: App) -> Result<Prepared, Error> {
     if shared.is_stopping.load(Ordering::Relaxed) {
         return Err(stopping());
     }
     state.last_deployment += 1;
-    let deployment = state.last_deployment;
-    let app = Arc::new(app);
-    let kept = match prepare(shared, deployment, &app).await {
-        Ok(()) => keep(shared, &app).await,
-        refused => refused,
-    };
-    if let Err(error) = kept {
-        for core in 0..shared.cores.len() {
-            shared.send(core, CoreMessage::Discard { deployment });
+    let prepared = Prepared { deployment: state.last_deployment, app: Arc::new(app) };
+    match load(shared, &prepared).await {
+        Ok(()) => Ok(prepared),
+        Err(error) => {
+            discard(shared, &prepared);
+            Err(error)
         }
+    }
+}
+
+/// Has all cores forget an app that is not to serve.
+pub(crate) fn discard(shared: &Shared, prepared: &Prepared) {
+    for core in 0..shared.cores.len() {
+        shared.send(core, CoreMessage::Discard { deployment: prepared.deployment });
+    }
+}
+
+/// Keeps and activates an app.
+pub(crate) async fn complete(shared: &Arc<Shared>, state: &mut DeployState, prepared: Prepared) -> Result<Done, Error> {
+    if let Err(error) = keep(shared, &prepared.app).await {
+        discard(shared, &prepared);
         return Err(error);
     }
-    let sweeps = activate(shared, deployment).await?;
+    let Prepared { deployment, app } = prepared;
+    let activate = |done| CoreMessage::Activate { deployment, done };
+    let sweeps = ask_cores(shared, activate).await?;
     let version = state.versions.entry(app.name.to_string()).or_default();
     *version += 1;
     tracing::info!(app = app.name.as_str(), version = *version, "deployed");
     Ok(Done { version: *version, sweeps })
 }
 
+/// Closes the services that go with the version before and have to be without entities then, and gives them.
+pub(crate) async fn close(shared: &Shared, prepared: &Prepared) -> Result<Vec<Name>, Error> {
+    ask_cores(shared, |done| CoreMessage::Close { deployment: prepared.deployment, done }).await
+}
+
 /// One core after the other: loading takes a core's time, and a broken app is known after the first.
-async fn prepare(shared: &Arc<Shared>, deployment: u32, app: &Arc<App>) -> Result<(), Error> {
+async fn load(shared: &Shared, prepared: &Prepared) -> Result<(), Error> {
     for core in 0..shared.cores.len() {
         let (done, answer) = oneshot::channel();
-        shared.send(core, CoreMessage::Prepare { deployment, app: Arc::clone(app), done });
+        let Prepared { deployment, app } = prepared;
+        shared.send(core, CoreMessage::Prepare { deployment: *deployment, app: Arc::clone(app), done });
         answer.await.unwrap_or_else(|_| Err(stopping()))?;
     }
     Ok(())
@@ -87,19 +113,22 @@ async fn keep(shared: &Arc<Shared>, app: &Arc<App>) -> Result<(), Error> {
     }
 }
 
-/// Gives the services to sweep, on which all cores agree: they had loaded the same apps before.
-async fn activate(shared: &Arc<Shared>, deployment: u32) -> Result<Vec<Name>, Error> {
+/// Asks all cores for services, on which they agree: they had loaded the same apps before.
+async fn ask_cores(
+    shared: &Shared,
+    message: impl Fn(oneshot::Sender<Vec<Name>>) -> CoreMessage,
+) -> Result<Vec<Name>, Error> {
     let mut answers = Vec::new();
     for core in 0..shared.cores.len() {
         let (done, answer) = oneshot::channel();
-        shared.send(core, CoreMessage::Activate { deployment, done });
+        shared.send(core, message(done));
         answers.push(answer);
     }
-    let mut sweeps = Vec::new();
+    let mut services = Vec::new();
     for answer in answers {
-        sweeps = answer.await.map_err(|_| stopping())?;
+        services = answer.await.map_err(|_| stopping())?;
     }
-    Ok(sweeps)
+    Ok(services)
 }
 
 /// Whether everything has ended that began before this was asked. Cores are asked one after the other, which

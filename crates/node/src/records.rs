@@ -161,7 +161,12 @@ pub(crate) async fn replace(node: &CoreHandle, app: &str, expected: u64, files: 
         }
         let (name, replaced) = (app.name.to_string(), as_system_app(&app));
         let version = replaced.version;
-        let sweeps = deploy::deploy_locked(&shared, &mut state, app).await?.sweeps;
+        let prepared = deploy::prepare(&shared, &mut state, app).await?;
+        if let Err(error) = empty(&node, &prepared).await {
+            deploy::discard(&shared, &prepared);
+            return Err(error);
+        }
+        let sweeps = deploy::complete(&shared, &mut state, prepared).await?.sweeps;
         shared.system_apps.write().unwrap_or_else(PoisonError::into_inner).insert(name, replaced);
         // All cores serve the new version by now: no shard is swept in the one before.
         tokio::task::spawn_local(async move {
@@ -171,6 +176,19 @@ pub(crate) async fn replace(node: &CoreHandle, app: &str, expected: u64, files: 
         Ok(version)
     });
     task.await.unwrap_or_else(|_| Err(deploy::stopping()))
+}
+
+/// Sees to it that types which go are without records, unless by force, and stay so: whoever looked before
+/// may have looked too early. From here on nobody writes records of theirs, and what had begun to is seen. Nothing of
+/// this is on the disk: a crash leaves the type, or, once the new version is kept, takes it away.
+async fn empty(node: &CoreHandle, prepared: &deploy::Prepared) -> Result<(), Error> {
+    for name in deploy::close(&node.shared(), prepared).await? {
+        if are_there(node, name.as_str()).await? {
+            let message = format!("the type {:?} has records: delete them first, or force it", name.as_str());
+            return Err(Error::new(ErrorCode::TypeInUse, message));
+        }
+    }
+    Ok(())
 }
 
 /// Has every shard go over its records of a type, as messages that survive a crash.

@@ -7,6 +7,7 @@ use millrace_base::{Error, ErrorCode};
 use millrace_registry::{RecordType, Refusal, Registry, SchemaVersion, TypeChange, TypeSettings};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::body;
@@ -130,10 +131,10 @@ impl Records {
         let (_, registry) = self.registry(backend).await?;
         let name = request.type_name()?;
         let progress = match registry.record_type(&name) {
-            Ok(found) if !found.settings.indexes.is_empty() => index_progress(backend, &name).await,
-            _ => None,
+            Ok(_) => progress(backend, &name).await,
+            Err(_) => None,
         };
-        let body = whole(&registry, &name, progress.as_deref())?;
+        let body = whole(&registry, &name, progress)?;
         Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, body))
     }
 
@@ -260,7 +261,9 @@ struct WholeType<'a> {
     #[serde(flatten)]
     summary: TypeBody<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    index_progress: Option<&'a RawValue>,
+    sweep_progress: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index_progress: Option<Progress>,
     schema: Option<&'a RawValue>,
     versions: Vec<VersionBody<'a>>,
 }
@@ -293,8 +296,11 @@ impl<'a> VersionBody<'a> {
     }
 }
 
-/// In how many shards each index is complete. What shards cannot say now is no reason not to show the type.
-async fn index_progress<B: Backend>(backend: &B, type_name: &str) -> Option<Box<RawValue>> {
+/// In how many shards each index is complete, by its name; the records themselves under the empty name.
+type Progress = BTreeMap<String, Box<RawValue>>;
+
+/// What shards cannot say now is no reason not to show the type.
+async fn progress<B: Backend>(backend: &B, type_name: &str) -> Option<Progress> {
     let request = RecordRequest { type_name, id: None, operation: RecordOperation::Indexes, idempotency_key: None };
     // Who may see a type may know that, and needs no other role for it.
     let reply = backend.record(&Principal::unrestricted(), request).await.ok()?;
@@ -302,10 +308,13 @@ async fn index_progress<B: Backend>(backend: &B, type_name: &str) -> Option<Box<
 }
 
 /// All of a type.
-fn whole(registry: &Registry, name: &str, index_progress: Option<&RawValue>) -> Result<Bytes, Refusal> {
+fn whole(registry: &Registry, name: &str, mut progress: Option<Progress>) -> Result<Bytes, Refusal> {
     let found = registry.record_type(name)?;
+    let sweep_progress = progress.as_mut().and_then(|progress| progress.remove(""));
+    let index_progress = progress.filter(|_| !found.settings.indexes.is_empty());
     let body = WholeType {
         summary: TypeBody::new(registry, found),
+        sweep_progress,
         index_progress,
         schema: raw(found.schema.text()),
         versions: found.versions().map(VersionBody::new).collect(),

@@ -52,6 +52,8 @@ struct SubjectFile {
     next_index: u16,
     #[serde(default, skip_serializing_if = "is_zero")]
     stream: u16,
+    #[serde(default, skip_serializing_if = "is_false")]
+    leaves_records: bool,
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     record_type: Option<TypeFile>,
 }
@@ -298,6 +300,7 @@ impl SubjectFile {
                 .collect(),
             next_index: subject.next_index,
             stream: subject.stream,
+            leaves_records: subject.leaves_records,
             record_type: subject.record_type.as_ref().map(TypeFile::new),
         }
     }
@@ -309,6 +312,7 @@ impl SubjectFile {
             mode: self.mode,
             next_index: self.next_index,
             stream: self.stream,
+            leaves_records: self.leaves_records,
             ..Subject::default()
         };
         if subject.stream > subject.next_index {

@@ -48,6 +48,8 @@ pub(crate) struct Subject {
     /// The number of the type's stream of changes: another one each time that changes were not kept for a
     /// while. Never given again, as it is one that indexes could have had.
     pub stream: u16,
+    /// Its type was deleted by force: records of it may be stored.
+    pub leaves_records: bool,
     pub record_type: Option<TypeState>,
 }
 

@@ -189,6 +189,7 @@ impl Registry {
             return Err(Refusal::new(RefusalKind::UnknownType, message));
         };
         let subject = self.subject_mut(name);
+        subject.leaves_records = false;
         let is_new = subject.record_type.is_none();
         let began = subject.stream;
         let state = subject.record_type.get_or_insert_with(|| TypeState { began, ..TypeState::default() });
@@ -255,7 +256,8 @@ impl Registry {
     }
 
     /// Takes a type away and deletes its schemas, softly. `has_records` says whether records of it are
-    /// stored; those are refused unless it is forced.
+    /// stored; those are refused unless it is forced. Whoever switches to the registry without the type sees to
+    /// it that there still are none then, unless [`Registry::may_leave_records`].
     ///
     /// # Errors
     /// `unknown-type`, or `type-in-use` if it has records or schemas of other subjects refer to it.
@@ -267,7 +269,9 @@ impl Registry {
                 let message = format!("the type {name:?} has records: delete them first, or force it");
                 return Err(Refusal::new(RefusalKind::TypeInUse, message));
             }
-            let state = next.subject_mut(name).record_type.take();
+            let subject = next.subject_mut(name);
+            let state = subject.record_type.take();
+            subject.leaves_records = force;
             let ended = next.end_stream(name);
             // Without changes the number only tells the type from the next of its name.
             if state.is_some_and(|state| state.settings.changes.is_some()) {
@@ -275,6 +279,12 @@ impl Registry {
             }
             next.hide_subject(name).map(drop)
         })
+    }
+
+    /// Whether a type that is not there was deleted by force, so that records of it may be stored.
+    #[must_use]
+    pub fn may_leave_records(&self, name: &str) -> bool {
+        self.subjects.get(name).is_some_and(|subject| subject.leaves_records)
     }
 
     /// Changes of a type are not kept any more: should they be again, that is another stream.

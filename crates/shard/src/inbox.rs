@@ -17,6 +17,7 @@ use millrace_func::{HandlerKind, NestedCall};
 use crate::commit::{decode_failed, input_or_null};
 use crate::host::store_failed;
 use crate::outcomes::{invocation_field, service_fingerprint};
+use crate::records::failure_of;
 use crate::request::{Delivery, Origin, RequestInfo, Sequence, Token};
 use crate::retry::retry_wait_ms;
 use crate::shard::Shard;
@@ -117,10 +118,10 @@ fn target_of(message: &MessageRecord, world: &World<'_>) -> Result<(EntityKey, H
     Ok((entity, world.catalog.kind(handler)))
 }
 
-/// Whether a message that failed has nothing left to do, as the service that it was for is gone.
-fn is_dropped(message: &MessageRecord, error: &Error, world: &World<'_>) -> bool {
+/// Whether a message that failed has nothing left to do, as the service or handler that it was for is gone.
+fn is_gone(message: &MessageRecord, error: &Error, world: &World<'_>) -> bool {
     // Most errors are others, and most of these those of functions, whose services are there.
-    error.code == ErrorCode::UnknownService
+    matches!(error.code, ErrorCode::UnknownService | ErrorCode::UnknownHandler)
         && world
             .catalog
             .current(&message.app)
@@ -264,10 +265,13 @@ impl Shard {
             return;
         };
         message.attempts += 1;
+        let error = failure_of(&message, error);
         let mut writes = vec![Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value: None }];
         // Calls that nest too deeply do so each time.
         let is_hopeless = matches!(error.code, ErrorCode::Aborted | ErrorCode::DepthLimit);
-        let is_dropped = is_dropped(&message, &error, world);
+        // It may have been sent in a version that this core does not serve yet, but will in a moment.
+        let is_gone = is_gone(&message, &error, world);
+        let is_dropped = is_gone && message.attempts > 1;
         let is_final = is_hopeless || is_dropped || message.attempts >= limits::MESSAGE_ATTEMPTS;
         let sequence = sequence_of(field).unwrap_or_default();
         let id = self.invocation_of(field, &message);
@@ -275,7 +279,7 @@ impl Shard {
         if is_dropped {
             let MessageRecord { app, service, handler, .. } = &message;
             tracing::debug!(app, service, handler, "a message was dropped: what it was for is gone");
-        } else {
+        } else if !is_gone {
             self.tell_of_failure(&message, &error, world);
         }
         if is_final {

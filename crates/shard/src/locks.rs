@@ -223,6 +223,12 @@ impl Locks {
         !self.locks.is_empty() && self.locks.get(entity).is_some_and(|lock| lock.is_prepared)
     }
 
+    /// The entities that transactions hold alone, because they have changed them or may.
+    pub(crate) fn held_alone(&self) -> impl Iterator<Item = &EntityKey> {
+        let held = self.locks.iter().filter(|(_, lock)| lock.is_exclusive && !lock.holders.is_empty());
+        held.map(|(entity, _)| entity)
+    }
+
     /// How many transactions queue for `entity`.
     pub(crate) fn queued(&self, entity: &EntityKey) -> usize {
         self.locks.get(entity).map_or(0, |lock| lock.queue.len())

@@ -1,11 +1,12 @@
 //! What only the engine of records and its callers need: which entities of a service lie in a
-//! shard, and calls that leave the caller's app for the built-in one.
+//! shard, calls that leave the caller's app for the built-in one, and what it means that a trigger aborts.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_api::{RECORDS_APP, RecordOperation};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name};
+use millrace_format::MessageRecord;
 use millrace_func::{HandlerId, NestedCall, Program, ScanRequest};
 use millrace_store::StoreError;
 
@@ -14,6 +15,22 @@ use crate::request::{Reply, Token};
 use crate::shard::Shard;
 use crate::transaction::Transaction;
 use crate::world::World;
+
+/// The service of a type's triggers is the type with this; their handlers are their names behind a `_`.
+const TRIGGERS_SERVICE: &str = "--triggers";
+
+/// An error as what became of a message. An abort is an answer, and nobody receives that of a trigger: the
+/// change is committed and cannot be refused any more. So it is a failure like any other, to be tried again
+/// and kept, whether the trigger threw it or a call that it did not wait for.
+pub(crate) fn failure_of(message: &MessageRecord, error: Error) -> Error {
+    if error.code != ErrorCode::Aborted || message.app != RECORDS_APP {
+        return error;
+    }
+    let trigger = message.handler.trim_start_matches('_');
+    let type_name = message.service.trim_end_matches(TRIGGERS_SERVICE);
+    let text = format!("trigger {trigger:?} of the type {type_name:?}: it aborted: {}", error.message);
+    Error { code: ErrorCode::FunctionFailed, message: text, ..error }
+}
 
 /// Which keys are asked for.
 pub(crate) struct KeyRange<'a> {
@@ -98,16 +115,17 @@ pub(crate) fn record_call(
 }
 
 impl Shard {
-    /// Whether any entity of a service is here, or will be if what is not decided yet is committed:
-    /// `true` or `false`.
+    /// Whether any entity of a service is here, or may come of what is under way: `true` or `false`. What has
+    /// written one and has not ended holds it.
     pub fn has_entities(&mut self, token: Token, app: &str, service: &str, world: &mut World<'_>) {
         if self.refuses(token, world) {
             return;
         }
         let prefix = EntityKey::scan_prefix(app, service, b"");
-        let is_undecided = self.branches.undecided_writes().any(|entity| entity.as_bytes().starts_with(&prefix));
+        let is_of_it = |entity: &EntityKey| entity.as_bytes().starts_with(&prefix);
+        let is_under_way = self.branches.undecided_writes().chain(self.locks.held_alone()).any(is_of_it);
         let (result, seen) = match self.store.scan_entities_seen(&prefix, None, 1) {
-            Ok((found, seen)) => (Ok(is_undecided || !found.is_empty()), seen),
+            Ok((found, seen)) => (Ok(is_under_way || !found.is_empty()), seen),
             Err(error) => (Err(store_failed(&error)), Lsn::ZERO),
         };
         let reply = result.map(|is_any| Reply::Value(Bytes::from_static(if is_any { b"true" } else { b"false" })));

@@ -140,3 +140,32 @@ fn the_version_that_a_caller_waits_for_is_needed() {
     assert_eq!(rig.value(token), json!(1));
     assert!(!rig.core.shards[&ShardId(0)].needs_program(first));
 }
+
+fn has_entities(rig: &mut Rig, shard: u16) -> serde_json::Value {
+    let token = Token(1 << 60 | rig.replies.len() as u64);
+    rig.core.with(ShardId(shard), |shard, world| shard.has_entities(token, "records", "note", world));
+    rig.make_durable();
+    rig.value(token)
+}
+
+#[test]
+fn who_asks_for_records_hears_of_those_under_way() {
+    let mut rig = rig(2);
+    let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
+    assert_eq!(has_entities(&mut rig, 0), json!(false));
+    // It has written and waits, on its own shard or on another one.
+    for (id, shard) in [(&here, 0), (&there, 1)] {
+        let waits = s().record("write", "note", id, add()).hash().fail("in the end it writes nothing");
+        let token = rig.run("note", &here, waits);
+        rig.carry_peers();
+        assert_eq!(has_entities(&mut rig, shard), json!(true), "{id}");
+        rig.run_to_rest();
+        assert_eq!(rig.error(token), ErrorCode::FunctionFailed);
+        assert_eq!(has_entities(&mut rig, shard), json!(false), "{id}");
+    }
+    let token = rig.run("note", &here, s().record("write", "note", &there, add()));
+    rig.run_to_rest();
+    assert_eq!(rig.value(token), json!(1));
+    assert_eq!((has_entities(&mut rig, 0), has_entities(&mut rig, 1)), (json!(false), json!(true)));
+    rig.assert_at_rest();
+}

@@ -93,6 +93,8 @@ pub(crate) enum CoreMessage {
     Flushed { shard: ShardId, chunk: FlushChunk, result: Result<(), String> },
     /// Load an app, without sending requests to it yet.
     Prepare { deployment: u32, app: Arc<App>, done: oneshot::Sender<Result<(), Error>> },
+    /// Close the services that go with what a loaded app replaces. Answers which.
+    Close { deployment: u32, done: oneshot::Sender<Vec<Name>> },
     /// Send requests to a loaded app. Answers the services that have to be swept now.
     Activate { deployment: u32, done: oneshot::Sender<Vec<Name>> },
     /// Is anything under way that began before this was asked?

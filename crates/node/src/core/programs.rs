@@ -106,6 +106,12 @@ impl Core {
         services.iter().map(of_service).collect()
     }
 
+    /// Closes the services that go with what a loaded app replaces, and gives their names.
+    pub(crate) fn close(&mut self, deployment: u32) -> Vec<Name> {
+        let program = self.programs.by_deployment.get(&deployment);
+        program.map_or_else(Vec::new, |program| self.engine.close(*program))
+    }
+
     /// Sends new requests to a loaded app. Gives the services whose state has to be brought to another
     /// definition than the program before had.
     pub(crate) fn activate(&mut self, deployment: u32) -> Vec<Name> {
@@ -123,6 +129,7 @@ impl Core {
     /// Forgets an app that was loaded in vain.
     pub(crate) fn discard(&mut self, deployment: u32) {
         if let Some(program) = self.programs.by_deployment.get(&deployment).copied() {
+            self.engine.reopen(program);
             self.engine.unload(program);
             self.programs.forget(program);
         }

@@ -105,6 +105,9 @@ impl Core {
                 // Nobody waiting any more means that the node is stopping.
                 let _ = done.send(self.load(deployment, &app));
             }
+            CoreMessage::Close { deployment, done } => {
+                let _ = done.send(self.close(deployment));
+            }
             CoreMessage::Activate { deployment, done } => {
                 let _ = done.send(self.activate(deployment));
             }
