@@ -29,3 +29,7 @@ pub mod runner;
 pub mod script;
 pub mod workload;
 pub mod world;
+
+/// As in the server. A fifth of a run is spent in the allocator, even so.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
