@@ -20,7 +20,7 @@ use millrace_shard::{
 };
 use millrace_store::{Checkpoint, FlushChunk, MemoryCheckpoint, Store, StoreError};
 
-use crate::bugs::{BuggyDisk, PlantedBug};
+use crate::bugs::{BuggyDisk, Late, PlantedBug};
 use crate::core::{Core, Event, LoggedEntry};
 use crate::disk::SimDisk;
 use crate::engine::ScriptEngine;
@@ -104,6 +104,7 @@ struct Driver {
     messages: VecDeque<CoreMessage>,
     offloads: Vec<OffloadTicket>,
     chunks: BTreeMap<ShardId, VecDeque<FlushChunk>>,
+    late: Late,
 }
 
 /// What came out of a step.
@@ -158,6 +159,7 @@ impl Node {
                 messages: VecDeque::new(),
                 offloads: Vec::new(),
                 chunks: BTreeMap::new(),
+                late: Late::default(),
             });
         }
         let mut node = Self { machine: machine.clone(), drivers, segments, outcome: Outcome::default() };
@@ -228,12 +230,18 @@ impl Node {
     /// Takes what the shards of a core asked for.
     fn collect(&mut self, index: usize) {
         let bug = self.machine.bug;
+        let mut early = Vec::new();
         loop {
             let driver = &mut self.drivers[index];
             for entry in std::mem::take(&mut driver.core.collected.entries) {
-                driver.batch.push(&PlantedBug::log(bug, &entry).as_entry());
+                driver.batch.push(&driver.late.log(bug, &entry).as_entry());
+                early.extend(PlantedBug::early_commits(bug, &entry));
                 self.outcome.entries.push(entry);
             }
+            for (to, message) in early.drain(..) {
+                self.pass_on(self.index_of(to), CoreMessage::Peer(to, message));
+            }
+            let driver = &mut self.drivers[index];
             let Some(event) = driver.core.collected.events.pop_front() else {
                 return;
             };
