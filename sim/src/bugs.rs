@@ -1,13 +1,16 @@
 //! Bugs planted on purpose, to see the checkers find them.
 //!
-//! Every one of them lies in the simulator's own wrappers around the disk, the log and the
-//! checkpoint: shipped code has no switch for any of this.
+//! Every one of them lies in the simulator's own wrappers around the disk, the log, the checkpoint and
+//! the messages between shards: shipped code has no switch for any of this.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use millrace_format::Write;
+use millrace_base::{ShardId, TransactionId};
+use millrace_format::{Decision, Write};
 use millrace_io::{DirectoryEntry, Disk, DiskFile};
+use millrace_shard::{PeerBody, PeerMessage};
 
 use crate::core::LoggedEntry;
 
@@ -51,6 +54,9 @@ planted_bugs! {
     DropOutcome = "drop-outcome",
     /// What has arrived from another shard is not logged.
     DropReceived = "drop-received",
+    /// The reply kept under an idempotency key, which ends duplicates, is logged in the next entry and
+    /// not in that of the effect.
+    DedupAfterEffect = "dedup-after-effect",
     /// The end of a message's row in the inbox is not logged.
     KeepInboxRow = "keep-inbox-row",
     /// Chunks are flushed before the log that they reflect is durable.
@@ -65,6 +71,9 @@ planted_bugs! {
     AcknowledgeOnDelivery = "acknowledge-on-delivery",
     /// That a transaction over several shards is committed is not logged.
     ForgetDecision = "forget-decision",
+    /// Participants apply their parts and let go of their locks once the decision is made, and not once
+    /// it is durable.
+    ReleaseBeforeDurable = "release-before-durable",
     /// What a shard is prepared to commit is not logged.
     ForgetPrepared = "forget-prepared",
     /// A commit is confirmed and not applied.
@@ -132,6 +141,42 @@ impl PlantedBug {
             Some(PlantedBug::ForgetPrepared) => drop_internal(&mut logged, "prepared", false),
             Some(PlantedBug::KeepInboxRow) => drop_internal(&mut logged, "inbox", true),
             _ => {}
+        }
+        logged
+    }
+
+    /// What participants are told too early: when the entry with the decision is made.
+    #[must_use]
+    pub fn early_commits(bug: Option<PlantedBug>, entry: &LoggedEntry) -> Vec<(ShardId, PeerMessage)> {
+        let mut told = Vec::new();
+        if bug != Some(PlantedBug::ReleaseBeforeDurable) {
+            return told;
+        }
+        for write in entry.writes.iter().filter(|write| is_bookkeeping(write, "decision")) {
+            let id = TransactionId::from_bytes(&write.field);
+            let decision = write.value.as_ref().and_then(|value| Decision::decode(value.content()).ok());
+            if let (Some(transaction), Some(decision)) = (id, decision) {
+                let message = PeerMessage { from: entry.shard, transaction, body: PeerBody::Commit };
+                told.extend(decision.participants.into_iter().map(|participant| (participant, message.clone())));
+            }
+        }
+        told
+    }
+}
+
+/// Writes that are logged one entry too late.
+#[derive(Default)]
+pub struct Late(BTreeMap<ShardId, Vec<Write>>);
+
+impl Late {
+    /// What reaches the log of an entry.
+    #[must_use]
+    pub fn log(&mut self, bug: Option<PlantedBug>, entry: &LoggedEntry) -> LoggedEntry {
+        let mut logged = PlantedBug::log(bug, entry);
+        if bug == Some(PlantedBug::DedupAfterEffect) {
+            let is_kept = |write: &mut Write| is_bookkeeping(write, "outcome") && write.value.is_some();
+            let late = logged.writes.extract_if(.., is_kept).collect();
+            logged.writes.extend(self.0.insert(entry.shard, late).unwrap_or_default());
         }
         logged
     }

@@ -75,13 +75,15 @@ enum Unsynced {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
-    visible: Vec<u8>,
-    durable: Vec<u8>,
+    // Shared where they are the same, and with copies of the disk: most files change no more.
+    visible: Arc<Vec<u8>>,
+    durable: Arc<Vec<u8>>,
     unsynced: Vec<Unsynced>,
 }
 
 impl Inode {
-    fn write(bytes: &mut Vec<u8>, offset: usize, content: &[u8]) {
+    fn write(bytes: &mut Arc<Vec<u8>>, offset: usize, content: &[u8]) {
+        let bytes = Arc::make_mut(bytes);
         if bytes.len() < offset + content.len() {
             bytes.resize(offset + content.len(), 0);
         }
@@ -92,7 +94,7 @@ impl Inode {
         for change in std::mem::take(&mut self.unsynced) {
             match change {
                 Unsynced::Write { offset, bytes } => Self::write(&mut self.durable, offset, &bytes),
-                Unsynced::Length(length) => self.durable.resize(length, 0),
+                Unsynced::Length(length) => Arc::make_mut(&mut self.durable).resize(length, 0),
             }
         }
     }
@@ -101,7 +103,9 @@ impl Inode {
     fn sync_in_part(&mut self, keeps: u64, rng: &mut Rng) {
         for change in std::mem::take(&mut self.unsynced) {
             match change {
-                Unsynced::Length(length) if rng.chance(keeps, 4) => self.durable.resize(length, 0),
+                Unsynced::Length(length) if rng.chance(keeps, 4) => {
+                    Arc::make_mut(&mut self.durable).resize(length, 0);
+                }
                 Unsynced::Length(_) => {}
                 Unsynced::Write { offset, bytes } => {
                     let mut at = 0;
@@ -238,7 +242,7 @@ impl SimDisk {
         state.lose_names(keeps);
         for inode in &mut state.inodes {
             inode.sync_in_part(keeps, &mut state.rng);
-            inode.visible.clone_from(&inode.durable);
+            inode.visible = Arc::clone(&inode.durable);
         }
     }
 
@@ -281,7 +285,7 @@ impl SimDisk {
         };
         let inode = &mut state.inodes[inode];
         for bytes in [&mut inode.visible, &mut inode.durable] {
-            if let Some(byte) = bytes.get_mut(bit / 8) {
+            if let Some(byte) = Arc::make_mut(bytes).get_mut(bit / 8) {
                 *byte ^= 1 << (bit % 8);
             }
         }
@@ -297,7 +301,7 @@ impl SimDisk {
             to.inodes.clone_from(&from.inodes);
             for inode in &mut to.inodes {
                 inode.unsynced.clear();
-                inode.visible.clone_from(&inode.durable);
+                inode.visible = Arc::clone(&inode.durable);
             }
             to.durable.clone_from(&from.durable);
             to.visible.clone_from(&from.durable);
@@ -415,7 +419,7 @@ impl Disk for SimDisk {
         state.operate()?;
         let inode = match state.visible.get(path).copied() {
             Some(Node::File(inode)) => {
-                state.inodes[inode].visible.clear();
+                state.inodes[inode].visible = Arc::default();
                 state.inodes[inode].unsynced.push(Unsynced::Length(0));
                 inode
             }
@@ -502,7 +506,7 @@ impl SimFile {
         state.check_space(length.saturating_sub(now) as u64)?;
         state.operate()?;
         let inode = &mut state.inodes[self.inode];
-        inode.visible.resize(length, 0);
+        Arc::make_mut(&mut inode.visible).resize(length, 0);
         inode.unsynced.push(Unsynced::Length(length));
         state.answer(())
     }

@@ -55,6 +55,8 @@ pub(crate) struct Running {
     /// Operations that nobody cares about any more.
     dropped: BTreeSet<OperationId>,
     pub(crate) last: Json,
+    /// What the script has set aside.
+    kept: Vec<Json>,
     /// The id of the workflow that it started last.
     pub(crate) started_workflow: Json,
     is_route: bool,
@@ -220,6 +222,7 @@ impl Engine for ScriptEngine {
             started: BTreeSet::new(),
             dropped: BTreeSet::new(),
             last: Json::Null,
+            kept: Vec::new(),
             started_workflow: Json::Null,
             is_route,
             handler,
@@ -378,6 +381,15 @@ impl Running {
                 set(host, field, &after)?;
                 after
             }
+            "push" => {
+                let field = text(operation, 1)?;
+                let mut list =
+                    host.get(field.as_bytes())?.map_or(Json::Null, decode).as_array().cloned().unwrap_or_default();
+                list.push(operation.get(2).cloned().unwrap_or(Json::Null));
+                let list = Json::Array(list);
+                set(host, field, &list)?;
+                list
+            }
             "delete" => Json::Bool(host.delete(text(operation, 1)?.as_bytes())?),
             "scan" => {
                 let limit = usize::try_from(number(operation, 2)?).unwrap_or(0);
@@ -441,6 +453,12 @@ impl Running {
                 let begun = crate::records::ask(operation, host)?;
                 self.await_one(begun, false, false);
             }
+            "tag" => {
+                let tagged = (text(operation, 1)?.to_owned(), std::mem::take(&mut self.last));
+                self.last = Json::Object([tagged].into_iter().collect());
+            }
+            "keep" => self.kept.push(self.last.clone()),
+            "kept" => self.last = Json::Array(self.kept.clone()),
             "random" => self.last = Json::from(host.random()),
             "now" => self.last = Json::from(host.now().0),
             "log" => host.log(LogLevel::Info, text(operation, 1)?),
@@ -460,8 +478,34 @@ impl Running {
         }
     }
 
+    /// The same with what is computed filled in.
+    fn filled(&self, json: &Json) -> Json {
+        match json {
+            Json::Array(parts) => parts.iter().map(|part| self.filled(part)).collect(),
+            Json::Object(computed) => match (computed.get("kept"), computed.get("text")) {
+                (Some(path), _) => {
+                    let index = |index: &Json| index.as_u64().and_then(|index| usize::try_from(index).ok());
+                    let mut indices = path.as_array().into_iter().flatten().filter_map(index);
+                    let first = indices.next().and_then(|index| self.kept.get(index));
+                    let found = indices.fold(first, |found, index| found.and_then(|found| found.get(index)));
+                    found.cloned().unwrap_or(Json::Null)
+                }
+                (_, Some(parts)) => {
+                    let part = |part: &Json| match self.filled(part) {
+                        Json::String(text) => text,
+                        other => other.to_string(),
+                    };
+                    Json::String(parts.as_array().into_iter().flatten().map(part).collect())
+                }
+                _ => json.clone(),
+            },
+            other => other.clone(),
+        }
+    }
+
     pub(crate) fn callee(&self, callee: Option<&Json>) -> Result<NestedCall, Error> {
-        let callee = callee.and_then(Json::as_array).ok_or_else(|| thrown("an operation lacks a callee"))?;
+        let callee = self.filled(callee.ok_or_else(|| thrown("an operation lacks a callee"))?);
+        let callee = callee.as_array().ok_or_else(|| thrown("an operation lacks a callee"))?;
         let (service, key, handler) = (text(callee, 0)?, text(callee, 1)?, text(callee, 2)?);
         let service = ScriptEngine::SERVICES.iter().position(|name| *name == service);
         let handler = ["run", "read", "flow"].iter().position(|name| *name == handler);

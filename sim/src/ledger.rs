@@ -1,15 +1,16 @@
-//! What clients asked for, what they were told, and what must therefore be true.
+//! What clients asked for and what they were told, and when.
 //!
-//! Every operation leaves its own mark: a field `op<id>` of each entity it writes, counting how
-//! often it took effect there. So whatever happened, the state itself says which operations took
-//! effect, how often, and whether as a whole.
+//! Most operations leave a mark of their own: a field `op<id>` of each entity they write, counting how
+//! often they took effect there. So whatever happened, the state itself says which operations took
+//! effect, how often, and whether as a whole. Whether what clients were told fits together is
+//! for `judge` to say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
+use millrace_history::{Step, Time};
 use millrace_shard::{Reply, Token};
-use serde_json::Value as Json;
 
 use crate::script::{Callee, Script};
 
@@ -18,9 +19,9 @@ use crate::script::{Callee, Script};
 pub enum Kind {
     /// Adds to a counter.
     Add { key: String },
-    /// Moves money between two accounts of one bank, and notes it on a third one, if any; refuses
-    /// when the first has too little.
-    Transfer { from: String, to: String, amount: i64, via: Option<String> },
+    /// Moves money between two accounts of a bank, and notes it on a third one, if any; refuses
+    /// when the first has too little. Gives what the first has then.
+    Transfer { bank: String, from: String, to: String, amount: i64, via: Option<String> },
     /// Notes here and sends a message that notes there.
     Message { from: String, to: String, delay_ms: u64 },
     /// Has a call noted later.
@@ -30,8 +31,19 @@ pub enum Kind {
     Saga { from: String, to: String, amount: i64, via: String },
     /// Reads a counter.
     Read { key: String },
-    /// Sums up a bank.
+    /// Looks at every account of a bank.
     Audit { bank: String },
+    /// Looks at lists, registers or counters, or puts something into them. Leaves no mark. `is_bare`: the
+    /// entity it begins with only calls others, so a route can do the same.
+    Steps { root: String, is_bare: bool, is_query: bool, steps: Vec<Step> },
+}
+
+impl Kind {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_query(&self) -> bool {
+        matches!(self, Kind::Read { .. } | Kind::Audit { .. } | Kind::Steps { is_query: true, .. })
+    }
 }
 
 /// What a client knows of an operation.
@@ -61,8 +73,9 @@ pub struct Operation {
     pub open: usize,
     /// An attempt ended without an answer that tells whether it took effect.
     pub is_in_doubt: bool,
-    /// What the counter was known to be when it was first sent.
-    pub floor: i64,
+    /// When it was first sent, and when it was first answered that it took effect.
+    pub begin: Option<Time>,
+    pub end: Option<Time>,
 }
 
 impl Operation {
@@ -83,6 +96,8 @@ impl Operation {
             Kind::Saga { from, .. } => ("account", from, "flow"),
             Kind::Read { key } => ("counter", key, "read"),
             Kind::Audit { bank } => ("account", bank, "read"),
+            Kind::Steps { root, is_query: true, .. } => ("note", root, "read"),
+            Kind::Steps { root, .. } => ("note", root, "run"),
         }
     }
 
@@ -103,10 +118,10 @@ impl Operation {
         matches!(self.kind, Kind::Send { .. } | Kind::Saga { .. })
     }
 
-    /// Whether it changes nothing.
+    /// Whether it leaves a mark before it is answered.
     #[must_use]
-    pub fn is_query(&self) -> bool {
-        matches!(self.kind, Kind::Read { .. } | Kind::Audit { .. })
+    pub fn has_mark(&self) -> bool {
+        !self.kind.is_query() && !self.is_sent() && !matches!(self.kind, Kind::Steps { .. })
     }
 
     /// Whether it may be sent again without knowing what became of it.
@@ -121,10 +136,9 @@ impl Operation {
 pub struct Ledger {
     pub operations: Vec<Operation>,
     waiting: BTreeMap<Token, usize>,
-    /// The highest value of each counter that a client was told.
-    pub seen: BTreeMap<String, i64>,
-    added: BTreeMap<String, BTreeSet<i64>>,
     next_token: u64,
+    /// Sendings and replies so far: the time of the history.
+    moment: Time,
 }
 
 fn json_of(result: &Reply) -> Option<&Bytes> {
@@ -139,10 +153,6 @@ impl Ledger {
     /// Notes a new operation; its number.
     pub fn add(&mut self, kind: Kind, script: Script, idempotency_key: Option<String>, is_route: bool) -> usize {
         let id = self.operations.len();
-        let floor = match &kind {
-            Kind::Add { key } | Kind::Read { key } => self.seen.get(key).copied().unwrap_or(0),
-            _ => 0,
-        };
         self.operations.push(Operation {
             id,
             kind,
@@ -153,7 +163,8 @@ impl Ledger {
             attempts: 0,
             open: 0,
             is_in_doubt: false,
-            floor,
+            begin: None,
+            end: None,
         });
         id
     }
@@ -162,7 +173,9 @@ impl Ledger {
     pub fn sending(&mut self, id: usize) -> Token {
         self.next_token += 1;
         let token = Token(self.next_token);
+        self.moment += 1;
         let operation = &mut self.operations[id];
+        operation.begin.get_or_insert(self.moment);
         operation.attempts += 1;
         operation.open += 1;
         self.waiting.insert(token, id);
@@ -178,7 +191,7 @@ impl Ledger {
         }
     }
 
-    /// A reply has come. Checks what can be checked at once; the operation's number.
+    /// A reply has come. Checks that it is the first one, or agrees with it; the operation's number.
     ///
     /// # Errors
     /// What is wrong with the reply.
@@ -187,6 +200,7 @@ impl Ledger {
             return Err(format!("{token:?} was answered twice, or never asked"));
         };
         self.operations[id].open -= 1;
+        self.moment += 1;
         match result {
             Ok(Reply::Sent(invocation)) => self.done(id, Bytes::from(invocation.to_string()))?,
             Ok(reply) => {
@@ -203,48 +217,14 @@ impl Ledger {
     fn done(&mut self, id: usize, reply: Bytes) -> Result<(), String> {
         let operation = &mut self.operations[id];
         match &operation.known {
-            Known::Done(first) if *first != reply && !operation.is_query() => {
+            Known::Done(first) if *first != reply => {
                 return Err(format!("op{id} was answered {first:?} first and {reply:?} later"));
             }
             Known::Refused => return Err(format!("op{id} was refused for good, and took effect later")),
             _ => {}
         }
-        let is_first = !matches!(operation.known, Known::Done(_));
-        operation.known = Known::Done(reply.clone());
-        let operation = operation.clone();
-        let json: Json = serde_json::from_slice(&reply).unwrap_or(Json::Null);
-        match &operation.kind {
-            Kind::Add { key } if is_first => self.counted(key, &operation, json.as_i64().unwrap_or(0)),
-            Kind::Read { key } => {
-                let value = json.as_i64().unwrap_or(0);
-                if value < operation.floor {
-                    return Err(format!("op{id} read {key} as {value}, known to be at least {}", operation.floor));
-                }
-                self.see(key, value);
-                Ok(())
-            }
-            Kind::Audit { bank } => {
-                let total: i64 = json.as_array().into_iter().flatten().filter_map(Json::as_i64).sum();
-                if total == 0 { Ok(()) } else { Err(format!("op{id} saw bank {bank} sum up to {total}: {json}")) }
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn see(&mut self, key: &str, value: i64) {
-        let seen = self.seen.entry(key.to_owned()).or_default();
-        *seen = value.max(*seen);
-    }
-
-    fn counted(&mut self, key: &str, operation: &Operation, value: i64) -> Result<(), String> {
-        let id = operation.id;
-        if !self.added.entry(key.to_owned()).or_default().insert(value) {
-            return Err(format!("op{id} made counter {key} {value}, as another one did"));
-        }
-        if value <= operation.floor {
-            return Err(format!("op{id} made counter {key} {value}, known to be {} before it began", operation.floor));
-        }
-        self.see(key, value);
+        operation.known = Known::Done(reply);
+        operation.end.get_or_insert(self.moment);
         Ok(())
     }
 
@@ -278,13 +258,9 @@ impl Ledger {
         operation.is_repeatable() && matches!(operation.known, Known::Unknown | Known::Failed)
     }
 
-    /// How often an operation may have taken effect, at least and at most. `is_final`: nothing is
-    /// under way any more.
+    /// How often an operation may have taken effect, at least and at most.
     #[must_use]
     pub fn bounds(&self, operation: &Operation) -> (i64, i64) {
-        if operation.is_query() {
-            return (0, 0);
-        }
         match operation.known {
             Known::Done(_) => (1, 1),
             Known::Refused => (0, 0),

@@ -8,7 +8,7 @@
 //!
 //! Reading order: `script` and `engine` (what handlers do), `core` (a driver of shards), `rig`
 //! (shards by hand, for tests), `disk` (power cuts), `node` (a whole node), `world` (clients,
-//! faults and time), `checks`.
+//! faults and time), `judge` (what clients saw), `checks` (what the state is).
 
 #![allow(missing_docs, reason = "a test tool: its fields and script operations are named as what they are")]
 
@@ -19,7 +19,9 @@ pub mod core;
 pub mod disk;
 pub mod engine;
 mod flow;
+mod judge;
 pub mod ledger;
+mod lists;
 pub mod node;
 pub mod random;
 mod records;
@@ -29,3 +31,7 @@ pub mod runner;
 pub mod script;
 pub mod workload;
 pub mod world;
+
+/// As in the server. A fifth of a run is spent in the allocator, even so.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

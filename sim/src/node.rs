@@ -20,7 +20,7 @@ use millrace_shard::{
 };
 use millrace_store::{Checkpoint, FlushChunk, MemoryCheckpoint, Store, StoreError};
 
-use crate::bugs::{BuggyDisk, PlantedBug};
+use crate::bugs::{BuggyDisk, Late, PlantedBug};
 use crate::core::{Core, Event, LoggedEntry};
 use crate::disk::SimDisk;
 use crate::engine::ScriptEngine;
@@ -104,6 +104,7 @@ struct Driver {
     messages: VecDeque<CoreMessage>,
     offloads: Vec<OffloadTicket>,
     chunks: BTreeMap<ShardId, VecDeque<FlushChunk>>,
+    late: Late,
 }
 
 /// What came out of a step.
@@ -158,6 +159,7 @@ impl Node {
                 messages: VecDeque::new(),
                 offloads: Vec::new(),
                 chunks: BTreeMap::new(),
+                late: Late::default(),
             });
         }
         let mut node = Self { machine: machine.clone(), drivers, segments, outcome: Outcome::default() };
@@ -227,13 +229,19 @@ impl Node {
 
     /// Takes what the shards of a core asked for.
     fn collect(&mut self, index: usize) {
+        let bug = self.machine.bug;
+        let mut early = Vec::new();
         loop {
-            let bug = self.machine.bug;
             let driver = &mut self.drivers[index];
             for entry in std::mem::take(&mut driver.core.collected.entries) {
-                driver.batch.push(&PlantedBug::log(bug, &entry).as_entry());
+                driver.batch.push(&driver.late.log(bug, &entry).as_entry());
+                early.extend(PlantedBug::early_commits(bug, &entry));
                 self.outcome.entries.push(entry);
             }
+            for (to, message) in early.drain(..) {
+                self.pass_on(self.index_of(to), CoreMessage::Peer(to, message));
+            }
+            let driver = &mut self.drivers[index];
             let Some(event) = driver.core.collected.events.pop_front() else {
                 return;
             };
@@ -540,23 +548,21 @@ impl Node {
         })
     }
 
-    /// What should not be live when nothing is under way.
-    ///
-    /// # Errors
-    /// What is.
-    pub fn check_at_rest(&self) -> Result<(), String> {
-        for (index, driver) in self.drivers.iter().enumerate() {
-            let core = &driver.core;
-            if core.frames.live() != 0 || core.engine.waiting_frames() != 0 || core.unbound_routes() != 0 {
-                return Err(format!("core {index} at rest has live frames: {}", core.frames.live()));
-            }
-            for (shard, state) in &core.shards {
-                let left = (state.waiting(), state.locked_entities(), state.held_replies(), state.unfinished());
-                if left != (0, 0, 0, 0) {
-                    return Err(format!("shard {shard} at rest has (waiting, locked, held, unfinished) = {left:?}"));
-                }
-            }
-        }
-        Ok(())
+    /// What should not be there when nothing is under way, and how many there are of it.
+    #[must_use]
+    pub fn left_at_rest(&self) -> [(&'static str, usize); 5] {
+        let frames = |driver: &Driver| {
+            driver.core.frames.live() + driver.core.engine.waiting_frames() + driver.core.unbound_routes()
+        };
+        let sum = |count: fn(&Shard) -> usize| {
+            self.drivers.iter().flat_map(|driver| driver.core.shards.values()).map(count).sum()
+        };
+        [
+            ("live frames", self.drivers.iter().map(frames).sum()),
+            ("waiting transactions", sum(Shard::waiting)),
+            ("locked entities", sum(Shard::locked_entities)),
+            ("held replies", sum(Shard::held_replies)),
+            ("unfinished transactions", sum(Shard::unfinished)),
+        ]
     }
 }

@@ -18,6 +18,7 @@ pub struct Totals {
     pub seeds: u64,
     pub operations: usize,
     pub acknowledged: usize,
+    pub judged: usize,
     pub restarts: usize,
     pub disk_operations: u64,
 }
@@ -26,8 +27,8 @@ impl fmt::Display for Totals {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} seeds: {} operations, {} of them acknowledged, {} starts, {} disk operations",
-            self.seeds, self.operations, self.acknowledged, self.restarts, self.disk_operations
+            "{} seeds: {} operations, {} of them acknowledged, {} in histories judged sound, {} starts, {} disk operations",
+            self.seeds, self.operations, self.acknowledged, self.judged, self.restarts, self.disk_operations
         )
     }
 }
@@ -37,6 +38,7 @@ impl Totals {
         self.seeds += 1;
         self.operations += summary.operations;
         self.acknowledged += summary.acknowledged;
+        self.judged += summary.judged;
         self.restarts += summary.restarts;
         self.disk_operations += summary.disk_operations;
     }

@@ -5,6 +5,7 @@
 //! ```text
 //! ["get", field]                      ["set", field, value]        ["add", field, n]
 //! ["delete", field]                   ["scan", prefix, limit]      ["at_least", field, n]
+//! ["push", field, value]              ["tag", name]                ["keep"]  ["kept"]
 //! ["keys", service, prefix, after or null, limit]
 //! ["record", "read" or "write" or "find", type, id, script]
 //! ["call", callee]                    ["try", callee]              ["start", callee]
@@ -25,7 +26,11 @@
 //! `call` awaits its callee and fails with it; `try` goes on with `null`; `start` does not await.
 //! `all` awaits several that run at the same time and fails as soon as one does; `settle` awaits
 //! them all whatever they give. `hash` is work done outside the shard. `at_least` aborts when the
-//! field holds less. A script's output is the value of its last operation.
+//! field holds less. `push` appends to a list and gives it. A script's output is the value of its last operation.
+//!
+//! `keep` sets the value of the last operation aside, `kept` gives the array of all that was; `tag` makes it an object with that
+//! name. Keys and scripts of callees are computed where they hold `{"kept": [index, …]}`, a part of what is
+//! kept, or `{"text": [part, …]}`, the parts as one text. Both are filled in by the script that calls, at whatever depth they stand.
 //!
 //! `race` gives the number of the operation that ends first and forgets the others, `both` awaits
 //! them all whatever they give. `when` goes on with more operations if the last one gave the value;
@@ -59,6 +64,12 @@ impl Callee {
     #[must_use]
     pub fn flow(service: &str, key: &str, script: Script) -> Self {
         Self(json!([service, key, "flow", script.0]))
+    }
+
+    /// The handler that may write, of an entity whose key is computed.
+    #[must_use]
+    pub fn run_computed(service: &str, key: Value, script: Script) -> Self {
+        Self(json!([service, key, "run", script.0]))
     }
 
     /// A handler that no service has.
@@ -114,6 +125,26 @@ impl Script {
     #[must_use]
     pub fn record(self, what: &str, type_name: &str, id: &str, script: Script) -> Self {
         self.then(json!(["record", what, type_name, id, script.0]))
+    }
+
+    #[must_use]
+    pub fn push(self, field: &str, value: impl Into<Value>) -> Self {
+        self.then(json!(["push", field, value.into()]))
+    }
+
+    #[must_use]
+    pub fn tag(self, name: &str) -> Self {
+        self.then(json!(["tag", name]))
+    }
+
+    #[must_use]
+    pub fn keep(self) -> Self {
+        self.then(json!(["keep"]))
+    }
+
+    #[must_use]
+    pub fn kept(self) -> Self {
+        self.then(json!(["kept"]))
     }
 
     #[must_use]
@@ -276,6 +307,13 @@ impl Script {
     #[must_use]
     pub fn unless_again(self, text: &str, operations: Script) -> Self {
         self.then(json!(["unless_again", text, operations.0]))
+    }
+
+    /// This one, and then the other.
+    #[must_use]
+    pub fn join(mut self, then: Script) -> Self {
+        self.0.extend(then.0);
+        self
     }
 
     /// The JSON text.

@@ -1,5 +1,5 @@
-//! What clients ask for: counters, transfers within a bank, messages between shards, queries, and
-//! workflows that move money.
+//! What clients ask for: counters, transfers within a bank, messages between shards, queries, workflows
+//! that move money, and transactions over lists and registers (`lists`).
 
 use millrace_base::{ShardId, shard_of_key};
 
@@ -17,6 +17,13 @@ pub struct Drawn {
 
 const ACCOUNTS: usize = 3;
 
+/// How far below nothing an account may be for a transfer to begin, and how much one moves at most.
+const CREDIT: i64 = 100;
+const MOST: i64 = 50;
+
+/// No account is ever lower than this below nothing.
+pub const FLOOR: i64 = CREDIT + MOST;
+
 /// A tag whose keys live in `shard`.
 fn tag(shard: u64, shard_count: u16) -> String {
     let wanted = ShardId(u16::try_from(shard).expect("small"));
@@ -24,7 +31,7 @@ fn tag(shard: u64, shard_count: u16) -> String {
     tags.filter(|tag| shard_of_key(tag.as_bytes(), shard_count) == wanted).take(1).collect()
 }
 
-fn key(rng: &mut Rng, name: &str, count: usize, shard_count: u16) -> String {
+pub fn key(rng: &mut Rng, name: &str, count: usize, shard_count: u16) -> String {
     let shard = rng.below(u64::from(shard_count));
     format!("{}{name}{}", tag(shard, shard_count), rng.index(count))
 }
@@ -36,6 +43,21 @@ fn bank(rng: &mut Rng, shard_count: u16) -> String {
     if rng.chance(1, 2) { WIDE.to_owned() } else { tag(rng.below(u64::from(shard_count)), shard_count) }
 }
 
+/// The accounts of a bank.
+pub fn accounts(bank: &str, shard_count: u16) -> [String; ACCOUNTS] {
+    std::array::from_fn(|number| account(bank, number, shard_count))
+}
+
+/// A query of all of them.
+pub fn audit(bank: &str, slow: Option<usize>, shard_count: u16) -> (Kind, Script) {
+    let look = |(number, account): (usize, String)| {
+        let script = if slow == Some(number) { Script::new().hash() } else { Script::new() };
+        Callee::read("account", &account, script.get("balance"))
+    };
+    let looks = accounts(bank, shard_count).into_iter().enumerate().map(look);
+    (Kind::Audit { bank: bank.to_owned() }, Script::new().all(looks))
+}
+
 fn account(bank: &str, number: usize, shard_count: u16) -> String {
     match bank {
         WIDE => format!("{}{bank}{number}", tag(number as u64 % u64::from(shard_count), shard_count)),
@@ -43,14 +65,14 @@ fn account(bank: &str, number: usize, shard_count: u16) -> String {
     }
 }
 
-fn pause(rng: &mut Rng, script: Script) -> Script {
+pub fn pause(rng: &mut Rng, script: Script) -> Script {
     if rng.chance(1, 4) { script.hash() } else { script }
 }
 
 /// The next operation, number `id`.
 pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
     let mark = format!("op{id}");
-    let (kind, script) = match rng.below(14) {
+    let (kind, script) = match rng.below(19) {
         0..=3 => {
             let key = key(rng, "counter", 2, shard_count);
             let script = pause(rng, Script::new().get("n"));
@@ -69,21 +91,17 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
             (Kind::Send { to }, pause(rng, Script::new()).add(&format!("got{id}"), 1))
         }
         10 | 11 => saga(rng, shard_count, id),
-        12 => {
+        12..=16 => crate::lists::draw(rng, shard_count, id),
+        17 => {
             let key = key(rng, "counter", 2, shard_count);
             (Kind::Read { key }, pause(rng, Script::new()).get("n"))
         }
         _ => {
             let bank = bank(rng, shard_count);
-            let account = |number| account(&bank, number, shard_count);
-            let look = |number| Callee::read("account", &account(number), Script::new().get("balance"));
-            let slow = |number| Callee::read("account", &account(number), Script::new().hash().get("balance"));
-            let is_slow = rng.chance(1, 3);
-            let looks = (0..ACCOUNTS).map(|number| if is_slow && number == 1 { slow(number) } else { look(number) });
-            (Kind::Audit { bank: bank.clone() }, Script::new().all(looks))
+            audit(&bank, rng.chance(1, 3).then_some(1), shard_count)
         }
     };
-    let is_query = matches!(kind, Kind::Read { .. } | Kind::Audit { .. });
+    let is_query = kind.is_query();
     let is_saga = matches!(kind, Kind::Saga { .. });
     let is_keyed = is_saga || !is_query && rng.chance(2, 3);
     let is_route = !is_saga && !matches!(kind, Kind::Send { .. }) && rng.chance(1, 5);
@@ -165,8 +183,8 @@ fn transfer(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
     let other = (here + 1 + there) % ACCOUNTS;
     let (from, to) = (account(&bank, here, shard_count), account(&bank, other, shard_count));
     let third = account(&bank, ACCOUNTS - here - other, shard_count);
-    let amount = 1 + rng.below(50) as i64;
-    let mut script = pause(rng, Script::new()).at_least("balance", -100).add("balance", -amount).add(&mark, 1);
+    let amount = 1 + rng.below(MOST as u64) as i64;
+    let mut script = pause(rng, Script::new()).at_least("balance", -CREDIT).add("balance", -amount).add(&mark, 1);
     if rng.chance(1, 3) {
         let failing = pause(rng, Script::new().add(&format!("bad{id}"), 1).add("balance", 1_000)).fail("planned");
         script = script.try_call(Callee::run("account", &to, failing));
@@ -181,5 +199,6 @@ fn transfer(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
         2 => (script.start(note).call(Callee::run("account", &to, deposit)), Some(third)),
         _ => (script.call(Callee::run("account", &to, deposit)), None),
     };
-    (Kind::Transfer { from, to, amount, via }, script.returns(id))
+    // What is left tells a history where among the others it stands.
+    (Kind::Transfer { bank, from, to, amount, via }, script.get("balance"))
 }

@@ -2,21 +2,26 @@
 //!
 //! A run alternates between doing something at random and, after every restart, checking
 //! everything. It ends with the faults over, every repeatable operation repeated until its fate is
-//! known, every message delivered, and everything checked once more.
+//! known, every message delivered, everything checked once more and, after another restart, read once
+//! more by a client; then what clients saw is judged as a history.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
+use millrace_history::Step;
 use millrace_log::RecoverError;
 use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, Token};
 use millrace_store::MemoryCheckpoint;
 
 use crate::bugs::PlantedBug;
-use crate::checks::{self, History, View, check_all};
+use crate::checks::{self, Entries, View, check_all};
 use crate::clock::SimClock;
 use crate::disk::{Faults, SimDisk};
-use crate::ledger::{Kind, Known, Ledger};
+use crate::judge::{AtRest, judge};
+use crate::ledger::{Kind, Known, Ledger, Operation};
+use crate::lists;
 use crate::node::{Machine, Node, StartError};
 use crate::random::{Rng, SimRandom};
 use crate::rig::{APP, route_call};
@@ -36,13 +41,16 @@ pub struct Plan {
     pub is_traced: bool,
     /// No faults but a power cut at this operation of the disk, once.
     pub crash_at: Option<u64>,
+    /// Only what clients saw is judged, and nobody looks at the state: what would be noticed from
+    /// outside?
+    pub is_black_box: bool,
 }
 
 impl Plan {
     /// A usual run.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed, steps: 220, bug: None, is_traced: false, crash_at: None }
+        Self { seed, steps: 220, bug: None, is_traced: false, crash_at: None, is_black_box: false }
     }
 }
 
@@ -58,6 +66,8 @@ pub struct Failure {
 pub struct Summary {
     pub operations: usize,
     pub acknowledged: usize,
+    /// Acknowledged ones in histories that were judged.
+    pub judged: usize,
     pub restarts: usize,
     pub disk_operations: u64,
 }
@@ -69,7 +79,9 @@ pub struct World {
     clock: Arc<SimClock>,
     node: Option<Node>,
     ledger: Ledger,
-    history: History,
+    entries: Entries,
+    at_rest: AtRest,
+    judged: usize,
     starts: u64,
     disk_operations: u64,
     trace: Vec<String>,
@@ -101,7 +113,9 @@ impl World {
             clock,
             node: None,
             ledger: Ledger::default(),
-            history: History::default(),
+            entries: Entries::default(),
+            at_rest: AtRest::default(),
+            judged: 0,
             starts: 0,
             disk_operations: 0,
             trace: Vec::new(),
@@ -117,10 +131,11 @@ impl World {
         let result = world.live();
         let trace = std::mem::take(&mut world.trace);
         result.map_err(|what| Failure { what, trace })?;
-        let is_done = |operation: &&crate::ledger::Operation| matches!(operation.known, crate::ledger::Known::Done(_));
+        let is_done = |operation: &&Operation| matches!(operation.known, Known::Done(_));
         Ok(Summary {
             operations: world.ledger.operations.len(),
             acknowledged: world.ledger.operations.iter().filter(is_done).count(),
+            judged: world.judged,
             restarts: usize::try_from(world.starts).unwrap_or(usize::MAX),
             disk_operations: world.disk_operations + world.machine.disk.operations(),
         })
@@ -154,20 +169,23 @@ impl World {
         let core = self.rng.index(cores);
         let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.machine.shard_count))).expect("small"));
         match self.rng.below(100) {
-            0..=29 => self.issue(core),
-            30..=49 => {
+            0..=21 => self.issue(core),
+            22..=39 => {
                 self.on_node(core, "commit begins", |node, _| node.begin_commit(core));
                 if self.rng.chance(3, 4) {
                     self.on_node(core, "commit ends", |node, _| node.end_commit(core));
                 }
             }
-            50..=57 => self.on_node(core, "commit ends", |node, _| node.end_commit(core)),
-            58..=61 => self.on_node(core, "due messages start", |node, _| {
+            40..=47 => self.on_node(core, "commit ends", |node, _| node.end_commit(core)),
+            48..=51 => self.on_node(core, "due messages start", |node, _| {
                 node.run_due(core);
             }),
-            62..=70 => self.on_node(core, "a message is carried", |node, rng| {
-                let (is_lost, is_doubled) = (rng.chance(1, 12), rng.chance(1, 8));
-                node.carry(core, rng.index(3), is_lost, is_doubled);
+            // A transaction takes many messages: several at a time, or most would never get far.
+            52..=70 => self.on_node(core, "messages are carried", |node, rng| {
+                for _ in 0..=rng.index(4) {
+                    let (is_lost, is_doubled) = (rng.chance(1, 12), rng.chance(1, 8));
+                    node.carry(core, rng.index(3), is_lost, is_doubled);
+                }
             }),
             71..=75 => self.on_node(core, "work ends", |node, rng| {
                 node.finish_offload(core, rng.draw());
@@ -216,14 +234,16 @@ impl World {
         let Some(node) = self.node.as_mut() else { return Ok(()) };
         let outcome = std::mem::take(&mut node.outcome);
         for entry in outcome.entries {
-            self.history.made(entry)?;
+            if !self.plan.is_black_box {
+                self.entries.made(entry)?;
+            }
         }
         if self.machine.disk.has_crashed() {
             return Ok(());
         }
         for shard in (0..self.machine.shard_count).map(ShardId) {
             let lsn = node.durable_lsn(shard);
-            self.history.note_durable(shard, lsn);
+            self.entries.note_durable(shard, lsn);
         }
         for (token, result) in outcome.replies {
             if token >= ASIDE {
@@ -235,11 +255,14 @@ impl World {
     }
 
     fn replied(&mut self, token: Token, result: &Result<Reply, Error>) -> Checked {
-        let id = self.ledger.replied(token, result)?;
+        let id = match self.ledger.replied(token, result) {
+            Err(_) if self.plan.is_black_box => return Ok(()),
+            replied => replied?,
+        };
         self.note(|| format!("op{id} is answered {}", shown(result)));
         let operation = &self.ledger.operations[id];
-        let is_sent = operation.is_sent();
-        if result.is_ok() && !operation.is_query() && !is_sent && self.rng.chance(1, 8) {
+        let has_mark = operation.has_mark() && !self.plan.is_black_box;
+        if result.is_ok() && has_mark && self.rng.chance(1, 8) {
             return self.probe(id);
         }
         Ok(())
@@ -273,7 +296,7 @@ impl World {
 
     /// Signals a workflow, or has it cancelled.
     fn disturb_a_workflow(&mut self) {
-        let is_started = |operation: &&crate::ledger::Operation| matches!(operation.kind, Kind::Saga { .. });
+        let is_started = |operation: &&Operation| matches!(operation.kind, Kind::Saga { .. });
         let sagas = self.ledger.operations.iter().filter(is_started).filter_map(|operation| match &operation.known {
             Known::Done(id) => InvocationId::parse(&String::from_utf8_lossy(id)),
             _ => None,
@@ -314,7 +337,11 @@ impl World {
         let idempotency_key = operation.idempotency_key.as_deref().map(Into::into);
         if operation.is_route {
             let info = RequestInfo { token, time: now, nonce: node.core(core).take_nonce(), idempotency_key };
-            let call = route_call(info, node.core(core), &Script::new().call(operation.callee()));
+            let script = match operation.kind {
+                Kind::Steps { is_bare: true, .. } => operation.script.clone(),
+                _ => Script::new().call(operation.callee()),
+            };
+            let call = route_call(info, node.core(core), &script);
             node.route(core, call);
         } else {
             let owner = node.core_of(shard);
@@ -430,15 +457,65 @@ impl World {
 
     fn check_recovered(&mut self) -> Checked {
         let Some(node) = self.node.as_mut() else { return Ok(()) };
-        self.history.recovered_before_tick(node, self.machine.shard_count)?;
+        if !self.plan.is_black_box {
+            self.entries.recovered_before_tick(node, self.machine.shard_count)?;
+        }
         self.take_outcome()?;
         self.check(false)
     }
 
     fn check(&mut self, is_final: bool) -> Checked {
-        let Some(node) = self.node.as_mut() else { return Ok(()) };
+        let (Some(node), false) = (self.node.as_mut(), self.plan.is_black_box) else { return Ok(()) };
         let shard_count = self.machine.shard_count;
-        check_all(&mut View::new(&self.ledger, node, &self.history, shard_count, is_final))
+        check_all(&mut View::new(&self.ledger, node, &self.entries, shard_count, is_final))
+    }
+
+    /// Nothing is under way: what is still held?
+    fn look_for_leftovers(&mut self) {
+        if let Some(node) = self.node.as_ref() {
+            self.at_rest.left.extend(node.left_at_rest());
+        }
+    }
+
+    /// Reads everything as a client does, and judges what clients have seen.
+    fn judge(&mut self) -> Checked {
+        let (mut lists, mut registers, mut counters) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut banks = BTreeSet::new();
+        for operation in &self.ledger.operations {
+            match &operation.kind {
+                Kind::Add { key } | Kind::Read { key } => drop(counters.insert(key.clone())),
+                Kind::Transfer { bank, .. } | Kind::Audit { bank } => drop(banks.insert(bank.clone())),
+                Kind::Steps { steps, .. } => steps.iter().for_each(|step| match step {
+                    Step::Append(key, _) | Step::ReadList(key) => drop(lists.insert(key.clone())),
+                    Step::Read(key) | Step::Write(key, _) => drop(registers.insert(key.clone())),
+                    _ => {}
+                }),
+                _ => {}
+            }
+        }
+        let [lists, registers, counters] =
+            [lists, registers, counters].map(|keys| keys.into_iter().collect::<Vec<_>>());
+        let first = self.ledger.operations.len();
+        let mut looks: Vec<_> =
+            banks.iter().map(|bank| workload::audit(bank, None, self.machine.shard_count)).collect();
+        looks.push(lists::look_at_all(&lists, &registers, &counters));
+        for (kind, script) in looks {
+            let id = self.ledger.add(kind, script, None, false);
+            self.send(id, 0);
+        }
+        self.drain()?;
+        let is_answered = |operation: &Operation| matches!(operation.known, Known::Done(_));
+        if let Some(operation) = self.ledger.operations[first..].iter().find(|operation| !is_answered(operation)) {
+            return Err(format!("a last look at everything was not answered: {operation:?}"));
+        }
+        self.look_for_leftovers();
+        if let Some(node) = self.node.as_mut() {
+            let mut view = View::new(&self.ledger, node, &self.entries, self.machine.shard_count, true);
+            self.at_rest.counters =
+                counters.into_iter().map(|key| (key.clone(), view.number("counter", &key, "n"))).collect();
+        }
+        self.judged = judge(&self.ledger, &self.at_rest, self.machine.shard_count)?;
+        Ok(())
     }
 
     /// Ends the faults, and goes on until nothing is under way and nothing is unknown.
@@ -468,20 +545,22 @@ impl World {
             let is_settled = (0..self.ledger.operations.len()).all(|id| !self.ledger.is_unsettled(id));
             let is_at_rest = |node: &Node| node.is_idle() && node.workflows() == 0;
             if is_settled && round >= 6 && self.node.as_ref().is_some_and(is_at_rest) {
-                if let Some(node) = self.node.as_ref() {
-                    node.check_at_rest()?;
-                }
+                self.look_for_leftovers();
                 self.check(true)?;
                 self.die(self.plan.seed.is_multiple_of(2));
                 self.restart()?;
                 self.check(true)?;
+                self.judge()?;
+                if self.plan.is_black_box {
+                    return Ok(());
+                }
                 return checks::damage::check(&self.machine, &mut self.rng);
             }
         }
         let unsettled = (0..self.ledger.operations.len()).filter(|id| self.ledger.is_unsettled(*id)).count();
         let (is_idle, workflows) =
             self.node.as_ref().map_or((false, Vec::new()), |node| (node.is_idle(), node.waiting_workflows()));
-        let left = self.node.as_ref().map(Node::check_at_rest);
+        let left = self.node.as_ref().map(Node::left_at_rest);
         Err(format!(
             "it never comes to rest: {left:?}, idle {is_idle}, {unsettled} operations unsettled, workflows {workflows:?}"
         ))

@@ -5,11 +5,24 @@ use millrace_sim::bugs::PlantedBug;
 use millrace_sim::runner::{self, Totals};
 use millrace_sim::world::{Plan, trace};
 
-/// Seeds of one test run; `cargo run --release -p millrace-sim -- --seeds N` runs more.
-const SEEDS: u64 = 1_500;
+/// Seeds of one test run, less than a minute on one core; `cargo run --release -p millrace-sim -- --seeds N`
+/// runs more.
+const SEEDS: u64 = 8_000;
 
-/// Seeds within which each planted bug must be found.
+/// Seeds within which each planted bug must be found; those that clients can notice, also by what clients saw.
 const SEEDS_FOR_A_BUG: u64 = 500;
+
+/// Bugs that clients can notice, without anybody looking at the state.
+const NOTICED_BY_CLIENTS: [PlantedBug; 8] = [
+    PlantedBug::ReplyBeforeDurable,
+    PlantedBug::DropOutcome,
+    PlantedBug::DedupAfterEffect,
+    PlantedBug::ForgetDecision,
+    PlantedBug::ForgetPrepared,
+    PlantedBug::ReleaseBeforeDurable,
+    PlantedBug::ConfirmUnappliedCommit,
+    PlantedBug::AbortInDoubt,
+];
 
 #[test]
 fn no_seed_breaks_a_promise() {
@@ -17,7 +30,9 @@ fn no_seed_breaks_a_promise() {
     let found = runner::run(1, SEEDS, &Plan::new, &mut totals);
     assert!(found.is_none(), "{found:?}");
     // A simulator in which nothing happens finds nothing.
+    println!("{totals}");
     assert!(totals.acknowledged as u64 > 20 * SEEDS && totals.restarts as u64 > 2 * SEEDS, "{totals}");
+    assert!(totals.judged as u64 > 20 * SEEDS, "{totals}");
 }
 
 #[test]
@@ -31,6 +46,20 @@ fn every_planted_bug_is_found() {
     let missed: Vec<&str> = PlantedBug::ALL.iter().filter(is_missed).map(|bug| bug.name()).collect();
     let _ = std::panic::take_hook();
     assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn what_clients_saw_gives_bugs_away_by_itself() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let is_noticed = |bug: PlantedBug, seed| {
+        let plan = Plan { bug: Some(bug), is_black_box: true, ..Plan::new(seed) };
+        runner::run_one(plan).is_err_and(|failure| failure.what.starts_with("what clients saw"))
+    };
+    let first = |bug: &PlantedBug| (1..=SEEDS_FOR_A_BUG).find(|seed| is_noticed(*bug, *seed));
+    let found: Vec<_> = NOTICED_BY_CLIENTS.iter().map(|bug| (bug.name(), first(bug))).collect();
+    let _ = std::panic::take_hook();
+    println!("first seed of each: {found:?}");
+    assert!(found.iter().all(|(_, seed)| seed.is_some()), "not found: {found:?}");
 }
 
 #[test]

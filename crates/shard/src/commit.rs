@@ -61,7 +61,7 @@ impl Shard {
             return false;
         }
         let is_message = matches!(transaction.origin, Origin::Message { .. });
-        let is_recorded = transaction.origin.info().idempotency_key.is_some() && !transaction.is_query();
+        let is_recorded = transaction.origin.info().idempotency_key.is_some() && !transaction.is_always_query();
         let is_step = matches!(transaction.origin, Origin::Step { .. });
         let changes = transaction.has_effects() || is_message || is_step || is_recorded || decision.is_some();
         if changes && world.is_read_only {
@@ -76,7 +76,7 @@ impl Shard {
             writes.push(self.decision_write(id, participants));
         }
         // A keyed call that changed nothing is recorded only when others might have to be kept
-        // from taking effect under its key: a query never is.
+        // from taking effect under its key: a call of a query never is.
         self.add_outcome(&transaction, || output_outcome(&output), &mut writes, world);
         if let Origin::Message { field, .. } = &transaction.origin {
             self.message_done(field, &mut writes);
@@ -163,7 +163,7 @@ impl Shard {
         world: &World<'_>,
     ) {
         if let Some(key) = self.known_outcome_key(&transaction.origin, world) {
-            if transaction.is_query() && writes.is_empty() {
+            if transaction.is_always_query() && writes.is_empty() {
                 return;
             }
             let expires = world.now.plus(self.options.retention_ms);

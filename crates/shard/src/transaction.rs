@@ -447,6 +447,12 @@ impl Transaction {
         !self.writes_away && self.touched.iter().all(|touched| !touched.is_exclusive)
     }
 
+    /// Whether another run of the same request can change nothing either. A route that has only called
+    /// queries may do more after it has read something else.
+    pub(crate) fn is_always_query(&self) -> bool {
+        self.is_query() && !matches!(self.origin, Origin::Route(_))
+    }
+
     /// Whether it reads only what no suspended transaction is changing.
     pub(crate) fn needs_locks(&self) -> bool {
         self.takes_locks || !self.is_query()

@@ -6,7 +6,7 @@ use super::View;
 pub fn check(view: &mut View<'_>) -> Result<(), String> {
     for operation in &view.ledger.operations {
         // What was only sent runs later; `messages` looks after it.
-        if operation.is_query() || operation.is_sent() {
+        if !operation.has_mark() {
             continue;
         }
         let (least, most) = view.ledger.bounds(operation);

@@ -1,4 +1,4 @@
-//! The state of every shard is what its history makes: all entries up to its LSN, in order, and
+//! The state of every shard is what its entries make: all entries up to its LSN, in order, and
 //! nothing else; and that LSN is not before any that counted as durable.
 
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use crate::node::Node;
 
 /// Every entry that the shards made and a crash has not undone.
 #[derive(Default)]
-pub struct History {
+pub struct Entries {
     entries: BTreeMap<ShardId, Vec<LoggedEntry>>,
     durable: BTreeMap<ShardId, Lsn>,
 }
 
-impl History {
+impl Entries {
     /// A shard made an entry.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl History {
 
 pub fn check(view: &mut View<'_>) -> Result<(), String> {
     for shard in (0..view.shard_count).map(ShardId) {
-        let expected = view.history.state(shard);
+        let expected = view.entries.state(shard);
         let store = view.node.store(shard);
         let mut found = BTreeMap::new();
         let entities = store.scan_entities(b"", None, usize::MAX).map_err(|error| error.to_string())?;

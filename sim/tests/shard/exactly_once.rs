@@ -193,6 +193,31 @@ fn a_query_keeps_no_outcome() {
     assert!(rig.log.is_empty());
 }
 
+/// What a route calls may depend on what it reads: that it has only called queries this time does
+/// not keep another sending of the same request from taking effect.
+#[test]
+fn a_route_that_was_refused_after_queries_only_stays_refused() {
+    let look = || read("counter", "c", s().at_least("n", 1));
+    let add_there = || run("counter", "c", s().add("n", 1));
+    let thrown = s().call(look()).call(add_there());
+    // The same, with a refusal that is a reply like any other.
+    let caught = s().try_call(look()).when(1, s().call(add_there()));
+    for (route, shards) in [(&thrown, 1), (&thrown, 2), (&caught, 1), (&caught, 2)] {
+        let mut rig = Rig::new(shards);
+        let first = rig.route(route.clone(), Some("k"));
+        rig.settle();
+        let first = rig.reply(first).cloned().expect("answered");
+        assert!(first.as_ref().is_err_and(|error| error.code == ErrorCode::Aborted) || first.is_ok());
+        rig.run("counter", "c", s().set("n", 1));
+        rig.make_durable();
+        rig.crash();
+        let again = rig.route(route.clone(), Some("k"));
+        rig.settle();
+        assert_eq!(rig.reply(again), Some(&first));
+        assert_eq!(rig.field("counter", "c", "n"), json!(1), "nothing was added");
+    }
+}
+
 #[test]
 fn a_repeated_send_gets_the_first_id() {
     let mut rig = Rig::new(1);

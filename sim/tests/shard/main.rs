@@ -5,6 +5,7 @@ mod across;
 mod at_once;
 mod atomic;
 mod contained;
+mod cuts;
 mod dead_letters;
 mod deadlock;
 mod durable_before_visible;
