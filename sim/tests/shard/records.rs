@@ -1,5 +1,7 @@
 //! Operations on records: calls of the built-in app inside a transaction of another one.
 
+use millrace_shard::Token;
+
 use crate::*;
 
 /// A rig whose apps may use records of the type `note`, and none of the type `counter`.
