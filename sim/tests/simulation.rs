@@ -7,7 +7,7 @@ use millrace_sim::world::{Plan, trace};
 
 /// Seeds of one test run, less than a minute on one core; `cargo run --release -p millrace-sim -- --seeds N`
 /// runs more.
-const SEEDS: u64 = 8_000;
+const SEEDS: u64 = 10_000;
 
 /// Seeds within which each planted bug must be found; those that clients can notice, also by what clients saw.
 const SEEDS_FOR_A_BUG: u64 = 500;
