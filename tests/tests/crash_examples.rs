@@ -164,14 +164,17 @@ fn settle(server: &Server, recorder: &Recorder, kept: &[Kept]) {
         let reply = connection.request("POST", path, &[&header], body.as_bytes()).expect("a reply");
         assert_eq!((reply.status, &reply.text()), (*status, text), "{path} {key} got another reply when repeated");
     }
-    let waiting = || server.metric("millrace_waiting_transactions");
-    for _ in 0..200 {
-        if waiting() == 0.0 {
-            break;
+    // Gauges are set at a tick: what is held shows, at the latest, at the next one.
+    for what in ["waiting_transactions", "locked_entities", "unfinished_commits"] {
+        let count = || server.metric(&format!("millrace_{what}"));
+        for _ in 0..200 {
+            if count() == 0.0 {
+                break;
+            }
+            sleep(Duration::from_millis(10));
         }
-        sleep(Duration::from_millis(10));
+        recorder.note(Fact::AtRest { what: what.replace('_', " "), count: count() as i64 });
     }
-    recorder.note(Fact::AtRest { what: "transactions that wait".into(), count: waiting() as i64 });
 }
 
 fn judge(recorder: &Recorder, name: &str) {
