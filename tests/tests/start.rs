@@ -81,6 +81,7 @@ fn wrong_settings_are_named() {
         (&["--cores", "0"][..], "--cores"),
         (&["--shards", "0"], "--shards"),
         (&["--shards", "5000"], "--shards"),
+        (&["--retention-hours", "0"], "--retention-hours"),
         (&["--memory", "5 apples"], "--memory"),
         (&["--memory", "1KiB"], "--memory"),
         (&["--durability", "maybe"], "--durability"),
