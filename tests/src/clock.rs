@@ -6,9 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::ServerOptions;
+use crate::{Server, ServerOptions};
 
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
@@ -82,5 +83,24 @@ impl MovedClock {
         self.ahead += more;
         let file = File::options().write(true).open(self.folder.path().join("offset")).expect("the offset");
         file.write_all_at(&self.ahead.as_secs().to_ne_bytes(), 0).expect("written");
+    }
+
+    /// Moves it until so many messages of a server that has it are dead letters.
+    ///
+    /// # Panics
+    /// When they are not after what is long enough for any message.
+    pub fn wait_for_dead_letters(&mut self, server: &Server, count: usize) -> Vec<Value> {
+        for _ in 0..100 {
+            // As long as the longest wait between two attempts; asking wakes every shard.
+            self.forward(Duration::from_secs(60));
+            for _ in 0..4 {
+                let letters = server.dead_letters();
+                if letters.len() >= count {
+                    return letters;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        panic!("only {} dead letters after 100 minutes", server.dead_letters().len());
     }
 }

@@ -333,6 +333,17 @@ impl Server {
         }
     }
 
+    /// All messages that failed too often, of which there must be no more than a page.
+    ///
+    /// # Panics
+    /// When there are more.
+    #[must_use]
+    pub fn dead_letters(&self) -> Vec<serde_json::Value> {
+        let page = self.get("/dead-letters?limit=1000");
+        assert_eq!(page["next"], serde_json::Value::Null);
+        page["dead_letters"].as_array().expect("a list").clone()
+    }
+
     /// The sum of a metric's samples, over all labels; 0 when it has none.
     #[must_use]
     pub fn metric(&self, name: &str) -> f64 {

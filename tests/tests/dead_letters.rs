@@ -41,29 +41,15 @@ impl Post {
     }
 
     fn letters(&self) -> Vec<Value> {
-        let page = self.server.get("/dead-letters?limit=1000");
-        assert_eq!(page["next"], Value::Null);
-        page["dead_letters"].as_array().expect("a list").clone()
+        self.server.dead_letters()
     }
 
     fn got(&self, key: &str) -> Value {
         self.server.value(&format!("mail/{key}/got"), "")
     }
 
-    /// Moves the clock until so many messages are dead.
     fn wait_for_letters(&mut self, count: usize) -> Vec<Value> {
-        for _ in 0..100 {
-            // As long as the longest wait between two attempts; asking wakes every shard.
-            self.clock.forward(Duration::from_secs(60));
-            for _ in 0..4 {
-                let letters = self.letters();
-                if letters.len() >= count {
-                    return letters;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        panic!("only {} dead letters after 100 minutes", self.letters().len());
+        self.clock.wait_for_dead_letters(&self.server, count)
     }
 
     fn end(&self, method: &str, path: &str) -> u16 {

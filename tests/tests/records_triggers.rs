@@ -2,8 +2,6 @@
 //! the dead letters; those of triggers that are gone are over. A clock that the test moves makes the
 //! minutes between the attempts moments.
 
-use std::time::Duration;
-
 use millrace_tests::{MovedClock, Reply, Server, ServerOptions, assert_problem, wait_until};
 use serde_json::{Value, json};
 
@@ -46,23 +44,11 @@ impl Node {
     }
 
     fn letters(&self) -> Vec<Value> {
-        self.server.get("/dead-letters?limit=1000")["dead_letters"].as_array().expect("a list").clone()
+        self.server.dead_letters()
     }
 
-    /// Moves the clock until so many messages are dead.
     fn wait_for_letters(&mut self, count: usize) -> Vec<Value> {
-        for _ in 0..100 {
-            // As long as the longest wait between two attempts; asking wakes every shard.
-            self.clock.forward(Duration::from_secs(60));
-            for _ in 0..4 {
-                let letters = self.letters();
-                if letters.len() >= count {
-                    return letters;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        panic!("only {} dead letters after 100 minutes", self.letters().len());
+        self.clock.wait_for_dead_letters(&self.server, count)
     }
 
     fn retry(&self, letter: &Value) {

@@ -19,6 +19,7 @@ pub use millrace_base::{Error, ErrorCode};
 pub use principal::{Permission, Principal, Role, RoleError};
 pub use record::{
     Condition, Form, PathOperation, PathOperationKind, READ_HANDLER, RECORDS_APP, RecordChange, RecordOperation,
-    RecordQuery, RecordReply, RecordRequest, RecordWrite, Ttl, WRITE_HANDLER,
+    RecordQuery, RecordReply, RecordRequest, RecordWrite, SHARD_SERVICE, SWEEP_HANDLER, TRIGGERS_SERVICE, Ttl,
+    WRITE_HANDLER,
 };
 pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};

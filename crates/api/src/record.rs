@@ -15,6 +15,15 @@ use serde::{Deserialize, Serialize};
 /// The app whose services are the types of records. Users cannot deploy an app of this name.
 pub const RECORDS_APP: &str = "records";
 
+/// A type's triggers are the service that is the type with this; their handlers are their names behind a `_`.
+pub const TRIGGERS_SERVICE: &str = "--triggers";
+
+/// What belongs to a type in one shard is kept by the service that is the type with this.
+pub const SHARD_SERVICE: &str = "--shard";
+
+/// Its handler that brings records and index rows to the present settings, in the background.
+pub const SWEEP_HANDLER: &str = "_sweep";
+
 /// The handler of a type that runs operations which only read.
 pub const READ_HANDLER: &str = "_read";
 

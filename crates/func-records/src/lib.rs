@@ -39,4 +39,4 @@ mod wire;
 mod write;
 
 pub use engine::{RecordsEngine, shard_keys};
-pub use program::{SWEEP_HANDLER, shard_service};
+pub use program::shard_service;

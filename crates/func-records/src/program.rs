@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use millrace_api::{AppFile, Form, HandlerKind, READ_HANDLER, WRITE_HANDLER};
+use millrace_api::{AppFile, Form, HandlerKind, READ_HANDLER, SHARD_SERVICE, SWEEP_HANDLER, WRITE_HANDLER};
 use millrace_avpath::Path;
 use millrace_avro::{Resolution, Schema};
 use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
@@ -35,13 +35,8 @@ pub(crate) const PROGRESS: u16 = 4;
 /// The file that the registry is kept in: no version of the built-in app is without it, but an empty one.
 const REGISTRY: &str = "registry.json";
 
-/// The handler of `T--shard` that brings records and index rows to the present settings.
-pub const SWEEP_HANDLER: &str = "_sweep";
-
 /// The handler of a type that takes a record away when it expires.
 const EXPIRE_HANDLER: &str = "_expire";
-
-const SHARD_SERVICE: &str = "--shard";
 
 /// The service that keeps a type's index rows, changes and sweeps.
 #[must_use]

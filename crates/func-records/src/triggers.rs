@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
+use millrace_api::{RecordOperation, TRIGGERS_SERVICE};
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
     App, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, StepStart,
@@ -44,16 +44,14 @@ pub(crate) fn path(type_name: &str, trigger: &str) -> String {
     format!("triggers/{type_name}/{trigger}.js")
 }
 
-const SERVICE: &str = "--triggers";
-
 /// The name of a type's service of triggers.
 pub(crate) fn service_name(type_name: &str) -> String {
-    format!("{type_name}{SERVICE}")
+    format!("{type_name}{TRIGGERS_SERVICE}")
 }
 
 /// Whether a service is that of a type's triggers.
 pub(crate) fn is_service(name: &str) -> bool {
-    name.ends_with(SERVICE)
+    name.ends_with(TRIGGERS_SERVICE)
 }
 
 /// The name that the wrapped engine knows a trigger's handler by: a trigger's own name need not be one.

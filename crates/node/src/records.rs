@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, Permission, Principal, RECORDS_APP, RecordOperation, RecordReply, RecordRequest, SystemApp,
+    AppFile, Permission, Principal, RECORDS_APP, RecordOperation, RecordReply, RecordRequest, SHARD_SERVICE,
+    SWEEP_HANDLER, SystemApp,
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
 use millrace_func::{App, Base64Alphabet, HandlerId, base64_encode};
@@ -21,12 +22,6 @@ use crate::apps::{app_from_files, version_of};
 use crate::backend::{CoreHandle, authorise, info, start, unexpected};
 use crate::core::{Core, Job, Shared};
 use crate::deploy;
-
-/// The service that keeps what belongs to a type in one shard is the type with this.
-const SHARD_SERVICE: &str = "--shard";
-
-/// Its handler that goes over the records in the background.
-const SWEEP_HANDLER: &str = "_sweep";
 
 /// How long to wait before shards that could not take a sweep are asked again: twice as long each time, up
 /// to the longest.

@@ -53,7 +53,7 @@ impl<'a> AskedWrite<'a> {
             }
         };
         let id = if operation == Operation::ClassicPut { records.classic_id(request)? } else { request.id()? };
-        Ok(Self { type_name: request.type_name()?, id, write, idempotency_key: request.idempotency_key()? })
+        Ok(Self { type_name: records.type_name(request)?, id, write, idempotency_key: request.idempotency_key()? })
     }
 }
 

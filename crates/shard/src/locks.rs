@@ -252,6 +252,10 @@ mod tests {
         Waiter { nonce, age: (0, nonce), is_exclusive, holds_any: false }
     }
 
+    fn holding(nonce: u64) -> Waiter {
+        Waiter { holds_any: true, ..waiter(nonce, true) }
+    }
+
     #[test]
     fn sharers_go_together_and_a_writer_goes_alone() {
         let mut locks = Locks::default();
@@ -307,7 +311,6 @@ mod tests {
         for nonce in [4, 6, 8] {
             locks.queue(&entity(), waiter(nonce, true));
         }
-        let holding = |nonce| Waiter { holds_any: true, ..waiter(nonce, true) };
         assert_eq!(locks.check(&entity(), 3, (0, 3), true, true), Grant::Wait);
         locks.queue(&entity(), holding(3));
         locks.queue(&entity(), waiter(5, true));
@@ -330,7 +333,7 @@ mod tests {
         locks.queue(&entity(), waiter(1, true));
         for nonce in 3..3 + u64::from(OVERTAKEN) {
             assert_eq!(locks.check(&entity(), nonce, (0, nonce), true, true), Grant::Wait);
-            locks.queue(&entity(), Waiter { holds_any: true, ..waiter(nonce, true) });
+            locks.queue(&entity(), holding(nonce));
             locks.release(&entity(), nonce);
         }
         assert_eq!(locks.check(&entity(), 8, (0, 8), true, true), Grant::Die);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_api::{RECORDS_APP, RecordOperation};
+use millrace_api::{RECORDS_APP, RecordOperation, TRIGGERS_SERVICE};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name};
 use millrace_format::MessageRecord;
 use millrace_func::{HandlerId, NestedCall, Program, ScanRequest};
@@ -15,9 +15,6 @@ use crate::request::{Reply, Token};
 use crate::shard::Shard;
 use crate::transaction::Transaction;
 use crate::world::World;
-
-/// The service of a type's triggers is the type with this; their handlers are their names behind a `_`.
-const TRIGGERS_SERVICE: &str = "--triggers";
 
 /// An error as what became of a message. An abort is an answer, and nobody receives that of a trigger: the
 /// change is committed and cannot be refused any more. So it is a failure like any other, to be tried again

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_api::{
     AppFile, Form, PathOperation, PathOperationKind, RecordChange, RecordOperation, RecordQuery, RecordReply,
-    RecordWrite,
+    RecordWrite, SWEEP_HANDLER,
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
     App, Engine, FetchPolicy, FetchRequest, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel, Message, NestedCall,
     Offload, OperationId, Output, Program, RecordPolicy, ScanRequest, Service, Start, Step, StepStart,
 };
-use millrace_func_records::{RecordsEngine, SWEEP_HANDLER, shard_keys, shard_service};
+use millrace_func_records::{RecordsEngine, shard_keys, shard_service};
 use millrace_registry::{Registry, TypeChange};
 use serde_json::json;
 
