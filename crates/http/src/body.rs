@@ -18,12 +18,39 @@ use crate::events::Events;
 use crate::local::{BYTES_PER_SECOND, Reservation};
 use crate::metrics::Timeout;
 
+/// A request's body.
+pub(crate) enum RequestBody {
+    /// There already.
+    Whole(Bytes),
+    /// Read from the connection as it comes.
+    Arriving(Incoming),
+}
+
+impl RequestBody {
+    /// Whether nothing of it is left to be read from the connection.
+    pub(crate) fn has_arrived(&self) -> bool {
+        match self {
+            RequestBody::Whole(_) => true,
+            RequestBody::Arriving(body) => body.is_end_stream(),
+        }
+    }
+}
+
 /// Collects a request's body.
 ///
 /// # Errors
 /// `too-large` beyond `limit_bytes`, `request-timeout` for one that arrives too slowly, `overloaded`
 /// when slow bodies fill the core's share, `bad-request` for one that is cut short.
-pub(crate) async fn collect(body: &mut Incoming, state: &ConnectionState, limit_bytes: usize) -> Result<Bytes, Error> {
+pub(crate) async fn collect(
+    body: &mut RequestBody,
+    state: &ConnectionState,
+    limit_bytes: usize,
+) -> Result<Bytes, Error> {
+    let body = match body {
+        RequestBody::Whole(bytes) if bytes.len() > limit_bytes => return Err(too_large(limit_bytes)),
+        RequestBody::Whole(bytes) => return Ok(std::mem::take(bytes)),
+        RequestBody::Arriving(body) => body,
+    };
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
@@ -179,6 +206,12 @@ impl ReplyBody {
 
     pub(crate) fn len(&self) -> usize {
         self.rest.len()
+    }
+
+    /// All of it, where it has an end.
+    pub(crate) fn take_bytes(&mut self) -> Bytes {
+        debug_assert!(self.events.is_none(), "a stream has no length");
+        std::mem::take(&mut self.rest)
     }
 
     pub(crate) fn hold(&mut self, reservation: Reservation) {

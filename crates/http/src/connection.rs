@@ -16,14 +16,17 @@ use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::Service;
+use hyper::service::{Service, service_fn};
+use millrace_api::Backend;
 use millrace_base::{Error, ErrorCode};
 use tokio::io::ReadBuf;
 
-use crate::body::{self, ReplyBody, Unsent};
+use crate::body::{self, ReplyBody, RequestBody, Unsent};
+use crate::handle::{Session, handle};
 use crate::io::Io;
 use crate::local::Local;
 use crate::metrics::Timeout;
+use crate::plain;
 use crate::problem;
 
 /// What a connection is told from outside.
@@ -55,7 +58,7 @@ enum Phase {
 pub(crate) struct ConnectionState {
     pub(crate) local: Rc<Local>,
     is_http2: Cell<bool>,
-    is_parked: Cell<bool>,
+    pub(crate) is_parked: Cell<bool>,
     phase: Cell<Phase>,
     /// The tick at which the phase began.
     since: Cell<u32>,
@@ -123,7 +126,7 @@ impl ConnectionState {
         }
     }
 
-    fn obey(&self, context: &mut Context<'_>) -> Option<Order> {
+    pub(crate) fn obey(&self, context: &mut Context<'_>) -> Option<Order> {
         let mut waker = self.waker.borrow_mut();
         match &mut *waker {
             Some(waker) => waker.clone_from(context.waker()),
@@ -244,6 +247,19 @@ impl ConnectionState {
         }
     }
 
+    /// There are bytes of a request that nobody has looked at.
+    pub(crate) fn head_begins(&self) {
+        if self.phase.get() == Phase::Idle {
+            self.enter(Phase::Head);
+        }
+    }
+
+    /// A request's headers are there, its body is not, and nobody has been told (HTTP/1 only).
+    pub(crate) fn body_awaited(&self) {
+        self.phase.set(Phase::Busy);
+        self.body_begins();
+    }
+
     pub(crate) fn body_begins(&self) {
         if !self.is_http2() {
             self.body_since.set(Some(self.local.tick()));
@@ -305,7 +321,7 @@ impl ConnectionState {
     }
 
     /// Counts and prepares an end ordered by the sweep.
-    fn close(&self, timeout: Timeout) {
+    pub(crate) fn close(&self, timeout: Timeout) {
         self.local.metrics.count_timeout(timeout);
         self.discards_unsent.set(timeout == Timeout::Write);
     }
@@ -327,12 +343,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_READ_BYTES: usize = 256;
 
 /// Serves a connection until it ends. `is_http2` is what ALPN found, where there is TLS.
-pub(crate) async fn run<S>(mut io: Io, mut is_http2: Option<bool>, service: S)
-where
-    S: Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Infallible> + Clone + 'static,
-{
+pub(crate) async fn run<B: Backend>(mut io: Io, mut is_http2: Option<bool>, session: Session<B>) {
     loop {
-        if is_http2 != Some(true) && io.prefix.is_empty() && !read_first(&mut io).await {
+        if is_http2 != Some(true) && plain::run(&mut io, &session).await == plain::End::Closed {
             return;
         }
         if is_http2.is_none() {
@@ -343,15 +356,27 @@ where
             Some(true) => {
                 io.state.is_http2.set(true);
                 io.state.enter(Phase::Idle);
-                // Boxed, so that a parked connection does not carry the room for it.
-                return Box::pin(run_http2(io, service)).await;
+                // Boxed, so that other connections do not carry the room for it.
+                return Box::pin(run_http2(io, service(session))).await;
             }
-            Some(false) => match Box::pin(run_http1(io, service.clone())).await {
+            Some(false) => match Box::pin(run_http1(io, service(session.clone()))).await {
                 Some(parked) => io = parked,
                 None => return,
             },
         }
     }
+}
+
+/// What hyper hands requests to.
+fn service<B: Backend>(
+    session: Session<B>,
+) -> impl Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Infallible> + Clone {
+    service_fn(move |request: Request<Incoming>| {
+        let session = session.clone();
+        let mut request = request.map(RequestBody::Arriving);
+        // A block that only borrows what it owns: an `async fn` would hold its arguments twice.
+        async move { Ok(handle(&session, &mut request).await) }
+    })
 }
 
 /// Waits for bytes and appends them to the prefix; false when the connection ends instead.
@@ -455,22 +480,26 @@ where
             }
             return Some(io);
         }
-        Order::Close(timeout) => {
-            state.close(timeout);
-            if timeout == Timeout::Headers {
-                let error = Error::new(ErrorCode::RequestTimeout, "the request's headers did not arrive in time");
-                say(&mut io, &problem::raw_reply(&error)).await;
-            } else if timeout == Timeout::Idle {
-                say(&mut io, b"").await;
-            }
-        }
+        Order::Close(timeout) => close_late(&mut io, timeout).await,
         Order::Abort | Order::Drain | Order::Look => {}
     }
     None
 }
 
+/// Ends an HTTP/1 connection that took too long, and says so where somebody may listen.
+pub(crate) async fn close_late(io: &mut Io, timeout: Timeout) {
+    io.state.close(timeout);
+    let late = |what| problem::raw_reply(&Error::new(ErrorCode::RequestTimeout, what));
+    match timeout {
+        Timeout::Headers => say(io, &late("the request's headers did not arrive in time")).await,
+        Timeout::Body => say(io, &late("the request's body did not arrive in time")).await,
+        Timeout::Idle => say(io, b"").await,
+        _ => {}
+    }
+}
+
 /// Sends last words and the end mark, without waiting for a client that does not listen.
-async fn say(io: &mut Io, words: &[u8]) {
+pub(crate) async fn say(io: &mut Io, words: &[u8]) {
     poll_fn(|context| {
         if !words.is_empty() && !matches!(io.stream.poll_write(context, words), Poll::Ready(Ok(_))) {
             return Poll::Ready(());

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use hyper::body::{Body, Incoming};
 use millrace_api::{
     Backend, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest, StateRequest,
 };
@@ -14,7 +13,7 @@ use millrace_base::{Error, ErrorCode};
 use millrace_records::{Family, Seen};
 
 use crate::auth::{self, Caller, Otherwise};
-use crate::body::{self, LARGE_BYTES, ReplyBody};
+use crate::body::{self, LARGE_BYTES, ReplyBody, RequestBody};
 use crate::connection::ConnectionState;
 use crate::local::Local;
 use crate::operations::{Access, Kind, Operation, Parameter};
@@ -40,7 +39,7 @@ pub(crate) struct Input<'a> {
     pub(crate) uri: &'a Uri,
     pub(crate) captures: &'a Captures<'a>,
     /// Without its URI, which is borrowed above.
-    pub(crate) request: &'a mut Request<Incoming>,
+    pub(crate) request: &'a mut Request<RequestBody>,
     pub(crate) seen: Seen,
 }
 
@@ -86,7 +85,10 @@ static FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 static FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// Answers one request.
-pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Request<Incoming>) -> Response<ReplyBody> {
+pub(crate) async fn handle<B: Backend>(
+    session: &Session<B>,
+    request: &mut Request<RequestBody>,
+) -> Response<ReplyBody> {
     let began_ns = metrics::now_ns();
     let state = &session.state;
     let uri = std::mem::take(request.uri_mut());
@@ -99,7 +101,7 @@ pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Reque
         state.watch_reply(response.body_mut());
     }
     let is_refused = response.status().is_client_error() && !response.headers().contains_key(header::CONNECTION);
-    let is_unread = is_refused && !state.is_http2() && !request.body().is_end_stream();
+    let is_unread = is_refused && !state.is_http2() && !request.body().has_arrived();
     // Boxed, with the reply: this is rare, and must not make every request's future larger.
     let response = if is_unread { Box::pin(discard(response, request.body_mut(), state)).await } else { response };
     drop(in_flight);
@@ -109,7 +111,11 @@ pub(crate) async fn handle<B: Backend>(session: &Session<B>, request: &mut Reque
 
 /// Reads what is left of the body of a request that was refused before: no other request can follow
 /// without. If that is much, the reply says that the connection closes.
-async fn discard(mut reply: Response<ReplyBody>, body: &mut Incoming, state: &ConnectionState) -> Response<ReplyBody> {
+async fn discard(
+    mut reply: Response<ReplyBody>,
+    body: &mut RequestBody,
+    state: &ConnectionState,
+) -> Response<ReplyBody> {
     if body::collect(body, state, DISCARDED_BYTES).await.is_err() {
         reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -131,7 +137,7 @@ fn hold_room(state: &ConnectionState, kind: Kind, response: &mut Response<ReplyB
 async fn answer<B: Backend>(
     session: &Session<B>,
     uri: &Uri,
-    request: &mut Request<Incoming>,
+    request: &mut Request<RequestBody>,
 ) -> (Kind, Response<ReplyBody>) {
     match router::find(request.method(), uri.path()) {
         Found::Operation(row, captures) => {
@@ -593,7 +599,7 @@ mod tests {
         }
     }
 
-    fn output_size<'a, F: Future>(_: impl Fn(&'a Session<Nothing>, &'a mut Request<Incoming>) -> F) -> usize {
+    fn output_size<'a, F: Future>(_: impl Fn(&'a Session<Nothing>, &'a mut Request<RequestBody>) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -1,7 +1,8 @@
 //! The HTTP front: HTTP/1.1 and HTTP/2 over TCP or TLS, translated to `millrace_api` operations.
 //!
 //! One [`serve`] runs on each core, on a `current_thread` runtime inside a `LocalSet`; all of them
-//! share one [`Front`]. A request never leaves its core before it reaches the [`Backend`].
+//! share one [`Front`]. Usual HTTP/1.1 requests are read and answered by `plain`, all others through hyper; `handle` does
+//! not know which. A request never leaves its core before it reaches the [`Backend`].
 //!
 //! Promises:
 //! - One table ([`OPERATIONS`]) drives the router, `/openapi.json` and the guide's list.
@@ -22,6 +23,7 @@ mod error_pages;
 mod events;
 mod front;
 mod handle;
+
 mod io;
 pub mod keys;
 mod listen;
@@ -34,6 +36,7 @@ mod operations;
 mod options;
 mod origin;
 pub mod path;
+mod plain;
 mod problem;
 mod records;
 mod reply;
@@ -47,5 +50,7 @@ pub use front::{Front, check_listener};
 pub use listen::{bind, bind_all};
 pub use operations::{Access, Kind, OPERATIONS, Operation, Parameter, QueryParameter, Segment};
 pub use options::{Limits, Options, StartError, Timeouts, TlsFiles};
+#[doc(hidden)]
+pub use plain::head::check as check_plain;
 pub use problem::problem_json;
 pub use serve::serve;

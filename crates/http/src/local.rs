@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use millrace_records::Records;
 use slab::Slab;
@@ -18,6 +18,7 @@ use crate::front::Front;
 use crate::keys::KeySet;
 use crate::metrics::CoreMetrics;
 use crate::origin::Guard;
+use crate::plain::Buffers;
 use crate::shared::Cached;
 
 /// Bytes that buy a transfer another second: slower clients than 16 KiB/s are not worth what their
@@ -26,6 +27,15 @@ pub(crate) const BYTES_PER_SECOND: u64 = 16 << 10;
 
 /// Ticks without another connection being parked before memory is given back.
 const RELEASE_TICKS: u32 = 4;
+
+/// As long as every date in the format of RFC 9110, 5.6.7.
+const DATE_BYTES: usize = 29;
+
+fn date() -> [u8; DATE_BYTES] {
+    let text = httpdate::fmt_http_date(SystemTime::now());
+    // Of another length are only years that have other than four digits.
+    text.as_bytes().try_into().unwrap_or(*b"Thu, 01 Jan 1970 00:00:00 GMT")
+}
 
 /// Timeouts in ticks.
 pub(crate) struct Ticks {
@@ -74,6 +84,8 @@ pub(crate) struct Local {
     pub(crate) guard: Option<Guard>,
     pub(crate) ticks: Ticks,
     pub(crate) records: Records,
+    pub(crate) buffers: RefCell<Buffers>,
+    date: Cell<[u8; DATE_BYTES]>,
     tick: Cell<u32>,
     connections: RefCell<Slab<Rc<ConnectionState>>>,
     buffered_bytes: Cell<usize>,
@@ -91,6 +103,8 @@ impl Local {
             guard: front.keys.is_none().then(|| Guard::new(&front.options.allowed_hosts)),
             ticks: Ticks::new(&front),
             records: Records::new(front.turns.clone()),
+            buffers: Buffers::new(),
+            date: Cell::new(date()),
             tick: Cell::new(0),
             connections: RefCell::new(Slab::new()),
             buffered_bytes: Cell::new(0),
@@ -105,6 +119,12 @@ impl Local {
     #[inline]
     pub(crate) fn tick(&self) -> u32 {
         self.tick.get()
+    }
+
+    /// Now, as the header `Date` says it; as late as the last sweep.
+    #[inline]
+    pub(crate) fn date(&self) -> [u8; DATE_BYTES] {
+        self.date.get()
     }
 
     pub(crate) fn connection_count(&self) -> usize {
@@ -126,6 +146,7 @@ impl Local {
     pub(crate) fn sweep(&self) {
         let tick = self.tick.get().wrapping_add(1);
         self.tick.set(tick);
+        self.date.set(date());
         let mut is_parking = false;
         for (_, state) in self.connections.borrow().iter() {
             if let Some(order) = state.inspect(tick) {

@@ -1,6 +1,5 @@
 //! One core's listener: accepting, shedding, draining.
 
-use std::convert::Infallible;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
@@ -10,7 +9,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use hyper::service::service_fn;
 use millrace_api::Backend;
 use millrace_base::{Error, ErrorCode};
 use rustix::io::Errno;
@@ -20,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::connection::{self, Order};
 use crate::front::Front;
-use crate::handle::{Session, handle};
+use crate::handle::Session;
 use crate::io::{Io, Stream};
 use crate::local::{Local, Registration};
 use crate::metrics::Timeout;
@@ -221,12 +219,7 @@ impl<B: Backend> Acceptor<B> {
 
 async fn run<B: Backend>(registration: Registration, session: Session<B>, stream: Stream, is_http2: Option<bool>) {
     let io = Io::new(stream, Rc::clone(&registration.state));
-    let service = service_fn(move |mut request| {
-        let session = session.clone();
-        // A block that only borrows what it owns: an `async fn` would hold its arguments twice.
-        async move { Ok::<_, Infallible>(handle(&session, &mut request).await) }
-    });
-    connection::run(io, is_http2, service).await;
+    connection::run(io, is_http2, session).await;
 }
 
 async fn run_tls<B: Backend>(

@@ -1,0 +1,194 @@
+//! A request's bytes: whether they are plain, whole, and what they say.
+//!
+//! Pure. *Plain* is what can be read in one way only, by anybody: HTTP/1.1, a path as target, a body with one
+//! `Content-Length` or none, no word about the connection but `close` and `keep-alive`. What is not plain is left to
+//! hyper, whose parser (httparse) is the one used here, too: so the two do not differ in what they take for a request.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Uri};
+use httparse::Status;
+
+use crate::body::RequestBody;
+
+/// Headers of a plain request. Others may have more.
+const HEADERS: usize = 48;
+
+/// Bytes of a plain request, its body included: what a slow client may make us hold without a reservation.
+pub(crate) const PLAIN_BYTES: usize = 16 << 10;
+
+/// Bytes of a plain request's line and headers. Small, because they are read from the start whenever more come.
+const HEAD_BYTES: usize = 4 << 10;
+
+/// What bytes are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The beginning of a request's line and headers.
+    Beginning,
+    /// All of these, but not all of the body: so many bytes are wanted from the request's first on.
+    Head(usize),
+    /// A whole request of so many bytes, which [`look`] has written down.
+    Request { bytes: usize, closes: bool },
+    /// Not plain.
+    Other,
+}
+
+impl Seen {
+    /// How many bytes are done with.
+    pub(crate) fn done_bytes(&self) -> usize {
+        if let Seen::Request { bytes, .. } = self { *bytes } else { 0 }
+    }
+}
+
+/// Looks at the bytes that a request begins with. A whole one is written into `request`, its headers into the empty
+/// map that `map` gives.
+pub(crate) fn look(bytes: &[u8], request: &mut Request<RequestBody>, map: impl FnOnce() -> HeaderMap) -> Seen {
+    let mut headers = [const { MaybeUninit::uninit() }; HEADERS];
+    let mut head = httparse::Request::new(&mut []);
+    let head_bytes = match head.parse_with_uninit_headers(bytes, &mut headers) {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) if bytes.len() <= HEAD_BYTES => return Seen::Beginning,
+        Ok(Status::Partial) | Err(_) => return Seen::Other,
+    };
+    let (Some(1), Some(method), Some(target)) = (head.version, head.method.and_then(method), head.path) else {
+        return Seen::Other;
+    };
+    let Some(framing) = Framing::of(head.headers).filter(|_| target.starts_with('/')) else {
+        return Seen::Other;
+    };
+    let total = head_bytes + framing.body_bytes;
+    if total > PLAIN_BYTES {
+        return Seen::Other;
+    }
+    if bytes.len() < total {
+        return Seen::Head(total);
+    }
+    let whole = Bytes::copy_from_slice(&bytes[..total]);
+    // A header's text, which lies in `bytes`, as a part of `whole`.
+    let part = |text: &[u8]| {
+        let start = text.as_ptr() as usize - bytes.as_ptr() as usize;
+        whole.slice(start..start + text.len())
+    };
+    let Ok(uri) = Uri::from_maybe_shared(part(target.as_bytes())) else {
+        return Seen::Other;
+    };
+    let Some(map) = write_down(head.headers, part, map()) else {
+        return Seen::Other;
+    };
+    *request.headers_mut() = map;
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    *request.body_mut() = RequestBody::Whole(whole.slice(head_bytes..));
+    Seen::Request { bytes: total, closes: framing.closes }
+}
+
+/// The methods of a plain request. A HEAD is none: the reply to it is framed in a way of its own.
+fn method(name: &str) -> Option<Method> {
+    Some(match name {
+        "GET" => Method::GET,
+        "POST" => Method::POST,
+        "PUT" => Method::PUT,
+        "PATCH" => Method::PATCH,
+        "DELETE" => Method::DELETE,
+        "OPTIONS" => Method::OPTIONS,
+        _ => return None,
+    })
+}
+
+fn write_down(
+    headers: &[httparse::Header<'_>],
+    part: impl Fn(&[u8]) -> Bytes,
+    mut map: HeaderMap,
+) -> Option<HeaderMap> {
+    for one in headers {
+        let name = HeaderName::from_bytes(one.name.as_bytes()).ok()?;
+        let value = HeaderValue::from_maybe_shared(part(one.value)).ok()?;
+        map.append(name, value);
+    }
+    Some(map)
+}
+
+/// How a request's end is found, and whether it is the connection's last.
+struct Framing {
+    body_bytes: usize,
+    closes: bool,
+}
+
+impl Framing {
+    /// `None` for what is not plain.
+    fn of(headers: &[httparse::Header<'_>]) -> Option<Self> {
+        let mut body_bytes = None;
+        let mut closes = false;
+        for one in headers {
+            // By length first: of the headers of a usual request, few have one of these.
+            match one.name.len() {
+                14 if is(one, &header::CONTENT_LENGTH) => {
+                    // A second one is not plain, even where it says the same.
+                    body_bytes = Some(digits(one.value).filter(|_| body_bytes.is_none())?);
+                }
+                10 if is(one, &header::CONNECTION) => {
+                    if one.value.eq_ignore_ascii_case(b"close") {
+                        closes = true;
+                    } else if !one.value.eq_ignore_ascii_case(b"keep-alive") {
+                        return None;
+                    }
+                }
+                17 if is(one, &header::TRANSFER_ENCODING) => return None,
+                6 if is(one, &header::EXPECT) => return None,
+                7 if is(one, &header::UPGRADE) => return None,
+                // A stream of events has no length that could be announced.
+                6 if is(one, &header::ACCEPT)
+                    && one.value.windows(5).any(|word| word.eq_ignore_ascii_case(b"event")) =>
+                {
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        Some(Self { body_bytes: body_bytes.unwrap_or(0), closes })
+    }
+}
+
+fn is(header: &httparse::Header<'_>, name: &HeaderName) -> bool {
+    header.name.eq_ignore_ascii_case(name.as_str())
+}
+
+/// A length that no plain request exceeds.
+fn digits(value: &[u8]) -> Option<usize> {
+    if value.is_empty() || value.len() > 7 {
+        return None;
+    }
+    value.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + usize::from(byte - b'0')))
+}
+
+/// Checks what a look at any bytes promises.
+#[doc(hidden)]
+pub fn check(bytes: &[u8]) {
+    let look = |bytes: &[u8]| {
+        let mut request = Request::new(RequestBody::Whole(Bytes::new()));
+        (look(bytes, &mut request, HeaderMap::new), request)
+    };
+    let (seen, request) = look(bytes);
+    let done_bytes = seen.done_bytes();
+    assert!(done_bytes <= bytes.len().min(PLAIN_BYTES), "more than there is");
+    match seen {
+        Seen::Request { .. } => {
+            assert!(request.uri().path().starts_with('/'), "a path");
+            assert_eq!(look(&bytes[..done_bytes]).0, seen, "what comes behind does not matter");
+            for end in 0..done_bytes {
+                let (before, _) = look(&bytes[..end]);
+                let waits = matches!(before, Seen::Beginning) || before == Seen::Head(done_bytes);
+                assert!(waits, "{before:?} before the end");
+            }
+        }
+        Seen::Head(wanted_bytes) => assert!((bytes.len() + 1..=PLAIN_BYTES).contains(&wanted_bytes), "waits for more"),
+        Seen::Beginning => assert!(bytes.len() <= HEAD_BYTES, "a bounded wait"),
+        Seen::Other => {}
+    }
+}
+
+#[cfg(test)]
+#[path = "head_tests.rs"]
+mod tests;

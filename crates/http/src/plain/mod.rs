@@ -1,0 +1,411 @@
+//! HTTP/1.1 as nearly everybody speaks it: *plain* requests (see [`head`]) are read and answered here.
+//!
+//! A connection at rest holds a socket and the few hundred bytes of its task: it is read into a buffer that all
+//! connections of the core share, a request is copied out of it once, and its reply leaves through another. So what a
+//! request touches is memory that the one before it has just used.
+//!
+//! Promises: a request that is not plain goes to hyper, with every byte of it; so does the connection, until it has
+//! been idle for a while. Nothing but a plain request's own bytes decides where it ends. A client that is slow, or does
+//! not wait for replies, makes us hold [`head::PLAIN_BYTES`] and what is read at once, no more. Must not know what
+//! requests mean.
+
+mod encode;
+pub(crate) mod head;
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, Request, Response};
+use millrace_api::Backend;
+use tokio::io::ReadBuf;
+
+use crate::body::{ReplyBody, RequestBody};
+use crate::connection::{self, ConnectionState, Order};
+use crate::handle::{Session, handle};
+use crate::io::{Io, Stream};
+use crate::metrics::Timeout;
+use head::Seen;
+
+/// Bytes read at once. More than nearly every request has, so that what is read is a request.
+const READ_BYTES: usize = 16 << 10;
+
+/// A reply's body up to this size leaves in one write with its head; copying that much costs less than a second write.
+const JOINED_BYTES: usize = 16 << 10;
+
+/// Maps of headers kept for the next requests.
+const MAPS: usize = 64;
+
+/// What the connections of a core read, write and note headers with, one after the other.
+pub(crate) struct Buffers {
+    read: Box<[u8]>,
+    write: Vec<u8>,
+    maps: Vec<HeaderMap>,
+}
+
+impl Buffers {
+    pub(crate) fn new() -> RefCell<Self> {
+        let (read, write) = (vec![0; READ_BYTES].into(), Vec::with_capacity(READ_BYTES));
+        RefCell::new(Self { read, write, maps: Vec::new() })
+    }
+
+    fn put_back(&mut self, mut map: HeaderMap) {
+        if self.maps.len() < MAPS && map.capacity() > 0 {
+            map.clear();
+            self.maps.push(map);
+        }
+    }
+}
+
+/// How a connection leaves this module.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// For good.
+    Closed,
+    /// With bytes that are not for here, in [`Io::prefix`].
+    Other,
+}
+
+/// What a wait for a request ends with.
+enum Arrived {
+    Request {
+        closes: bool,
+    },
+    Other,
+    /// The connection took too long, and has to be told.
+    Late(Timeout),
+    Gone,
+}
+
+/// Serves a connection for as long as its requests are plain.
+pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>) -> End {
+    let mut line = Line::new(std::mem::take(&mut io.prefix));
+    io.state.is_parked.set(line.pending.is_empty());
+    let mut request = Request::new(RequestBody::Whole(Bytes::new()));
+    loop {
+        match poll_fn(|context| line.poll_request(io, &mut request, context)).await {
+            Arrived::Request { closes } => line.is_leaving |= closes,
+            Arrived::Other => {
+                line.hand_over(io);
+                return End::Other;
+            }
+            Arrived::Late(timeout) => {
+                connection::close_late(io, timeout).await;
+                return End::Closed;
+            }
+            Arrived::Gone => return End::Closed,
+        }
+        let Some(reply) = line.answer(io, session, &mut request).await else {
+            return End::Closed;
+        };
+        io.state.local.buffers.borrow_mut().put_back(std::mem::take(request.headers_mut()));
+        *request.body_mut() = RequestBody::Whole(Bytes::new());
+        match line.send(io, reply).await {
+            Some(false) => {}
+            Some(true) => {
+                connection::say(io, b"").await;
+                return End::Closed;
+            }
+            None => return End::Closed,
+        }
+    }
+}
+
+/// What is known of a connection between two of its polls.
+struct Line {
+    /// What has come and is not answered.
+    pending: BytesMut,
+    /// Whether `pending` has been looked at since it last grew.
+    is_seen: bool,
+    /// How long `pending` has to be before another look is worth it: a request whose head is there says so.
+    wanted_bytes: usize,
+    /// The next reply is the last.
+    is_leaving: bool,
+}
+
+impl Line {
+    fn new(prefix: Bytes) -> Self {
+        Self { pending: BytesMut::from(&prefix[..]), is_seen: false, wanted_bytes: 0, is_leaving: false }
+    }
+
+    /// Waits for a whole request, and writes it into `request`.
+    fn poll_request(
+        &mut self,
+        io: &mut Io,
+        request: &mut Request<RequestBody>,
+        context: &mut Context<'_>,
+    ) -> Poll<Arrived> {
+        match io.state.obey(context) {
+            Some(Order::Close(timeout)) => return Poll::Ready(Arrived::Late(timeout)),
+            Some(Order::Abort) => return Poll::Ready(Arrived::Gone),
+            Some(Order::Drain) => self.is_leaving = true,
+            Some(Order::Park) => io.state.is_parked.set(true),
+            Some(Order::Look) | None => {}
+        }
+        if !self.pending.is_empty() && !self.is_seen {
+            io.state.head_begins();
+            let seen = self.look_at_pending(&mut io.state.local.buffers.borrow_mut().maps, request);
+            if let Some(arrived) = self.arrived(io, &seen) {
+                return Poll::Ready(arrived);
+            }
+        }
+        loop {
+            let seen = match self.poll_read(io, request, context) {
+                Poll::Ready(Ok(Some(seen))) => seen,
+                Poll::Ready(Ok(None)) => {
+                    if !self.pending.is_empty() {
+                        io.state.local.metrics.connection_errors.increment();
+                    }
+                    return Poll::Ready(Arrived::Gone);
+                }
+                Poll::Ready(Err(_)) => {
+                    io.state.local.metrics.connection_errors.increment();
+                    return Poll::Ready(Arrived::Gone);
+                }
+                Poll::Pending if self.wanted_bytes > 0 => {
+                    return if io.state.is_body_late() {
+                        Poll::Ready(Arrived::Late(Timeout::Body))
+                    } else {
+                        Poll::Pending
+                    };
+                }
+                // A drain answers what has arrived whole.
+                Poll::Pending if self.is_leaving => return Poll::Ready(Arrived::Gone),
+                Poll::Pending => return Poll::Pending,
+            };
+            if let Some(arrived) = self.arrived(io, &seen) {
+                return Poll::Ready(arrived);
+            }
+        }
+    }
+
+    /// Reads once and looks at what there is then; `None` at the connection's end.
+    fn poll_read(
+        &mut self,
+        io: &mut Io,
+        request: &mut Request<RequestBody>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Seen>>> {
+        let buffers = &mut *io.state.local.buffers.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut buffers.read);
+        std::task::ready!(io.stream.poll_read(context, &mut buffer))?;
+        let bytes = buffer.filled();
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(None));
+        }
+        io.state.is_parked.set(false);
+        io.state.received(bytes.len());
+        if !self.pending.is_empty() {
+            self.pending.extend_from_slice(bytes);
+            return Poll::Ready(Ok(Some(self.look_at_pending(&mut buffers.maps, request))));
+        }
+        // Nearly always: a request that begins and ends with what was read.
+        let seen = head::look(bytes, request, || buffers.maps.pop().unwrap_or_default());
+        let done_bytes = seen.done_bytes();
+        if done_bytes < bytes.len() {
+            self.pending.extend_from_slice(&bytes[done_bytes..]);
+            self.is_seen = done_bytes == 0;
+        }
+        Poll::Ready(Ok(Some(seen)))
+    }
+
+    fn look_at_pending(&mut self, maps: &mut Vec<HeaderMap>, request: &mut Request<RequestBody>) -> Seen {
+        self.is_seen = true;
+        if self.pending.len() < self.wanted_bytes {
+            return Seen::Head(self.wanted_bytes);
+        }
+        let seen = head::look(&self.pending, request, || maps.pop().unwrap_or_default());
+        let done_bytes = seen.done_bytes();
+        if done_bytes == self.pending.len() {
+            // The memory goes, too: a connection at rest has none.
+            self.pending = BytesMut::new();
+        } else if done_bytes > 0 {
+            self.pending.advance(done_bytes);
+            self.is_seen = false;
+        }
+        seen
+    }
+
+    /// What follows from a look; `None` where more has to come.
+    fn arrived(&mut self, io: &Io, seen: &Seen) -> Option<Arrived> {
+        match *seen {
+            Seen::Beginning => None,
+            Seen::Head(bytes) => {
+                if self.wanted_bytes == 0 {
+                    io.state.body_awaited();
+                }
+                io.state.body_received(self.pending.len() as u64);
+                self.wanted_bytes = bytes;
+                None
+            }
+            Seen::Request { closes, .. } => {
+                if self.wanted_bytes > 0 {
+                    io.state.body_ends();
+                    self.wanted_bytes = 0;
+                }
+                Some(Arrived::Request { closes })
+            }
+            Seen::Other => Some(Arrived::Other),
+        }
+    }
+
+    /// Gives back what is not for here, and what the connection was told meanwhile.
+    fn hand_over(self, io: &mut Io) {
+        io.prefix = self.pending.freeze();
+        if self.is_leaving {
+            io.state.give(Order::Drain);
+        }
+    }
+
+    /// Lets the node answer; `None` where the connection ends instead.
+    async fn answer<B: Backend>(
+        &mut self,
+        io: &mut Io,
+        session: &Session<B>,
+        request: &mut Request<RequestBody>,
+    ) -> Option<Response<ReplyBody>> {
+        let mut answer = pin!(handle(session, request));
+        poll_fn(|context| {
+            match io.state.obey(context) {
+                Some(Order::Close(timeout)) => {
+                    io.state.close(timeout);
+                    return Poll::Ready(None);
+                }
+                Some(Order::Abort) => return Poll::Ready(None),
+                Some(Order::Drain) => self.is_leaving = true,
+                Some(Order::Park | Order::Look) | None => {}
+            }
+            if let Poll::Ready(reply) = answer.as_mut().poll(context) {
+                return Poll::Ready(Some(reply));
+            }
+            // Read ahead once, to see whether the client leaves: then nobody needs the answer.
+            if self.pending.is_empty() && self.poll_read_ahead(io, context) == Poll::Ready(false) {
+                return Poll::Ready(None);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Takes what comes before a request is answered; false when that is the end.
+    fn poll_read_ahead(&mut self, io: &mut Io, context: &mut Context<'_>) -> Poll<bool> {
+        let buffers = &mut *io.state.local.buffers.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut buffers.read);
+        let is_read = std::task::ready!(io.stream.poll_read(context, &mut buffer)).is_ok();
+        let bytes = buffer.filled();
+        io.state.received(bytes.len());
+        self.pending.extend_from_slice(bytes);
+        self.is_seen = false;
+        Poll::Ready(is_read && !bytes.is_empty())
+    }
+
+    /// Sends a reply and says whether it was the last; `None` where the connection ends before all of it has left.
+    async fn send(&mut self, io: &mut Io, reply: Response<ReplyBody>) -> Option<bool> {
+        let mut reply = Some(reply);
+        let mut unsent = Unsent::default();
+        poll_fn(|context| {
+            match io.state.obey(context) {
+                Some(Order::Close(timeout)) => {
+                    io.state.close(timeout);
+                    return Poll::Ready(None);
+                }
+                Some(Order::Abort) => return Poll::Ready(None),
+                Some(Order::Drain) => self.is_leaving = true,
+                Some(Order::Park | Order::Look) | None => {}
+            }
+            let sent = match reply.take() {
+                Some(reply) => self.begin(io, reply, &mut unsent, context),
+                None => Ok(()),
+            };
+            match sent.map(|()| unsent.poll_send(io, context)) {
+                Ok(Poll::Pending) => Poll::Pending,
+                Ok(Poll::Ready(Ok(()))) => Poll::Ready(Some(self.is_leaving)),
+                Ok(Poll::Ready(Err(_))) | Err(_) => {
+                    io.state.local.metrics.connection_errors.increment();
+                    Poll::Ready(None)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Writes what the client takes at once, and leaves the rest in `unsent`.
+    fn begin(
+        &mut self,
+        io: &mut Io,
+        reply: Response<ReplyBody>,
+        unsent: &mut Unsent,
+        context: &mut Context<'_>,
+    ) -> io::Result<()> {
+        let local = &io.state.local;
+        let buffers = &mut *local.buffers.borrow_mut();
+        let (parts, mut body) = reply.into_parts();
+        buffers.write.clear();
+        let (status, headers) = (parts.status, &parts.headers);
+        let written = encode::head(&mut buffers.write, status, headers, body.len(), &local.date(), self.is_leaving);
+        self.is_leaving = written.closes;
+        let bytes = if written.is_bodiless { Bytes::new() } else { body.take_bytes() };
+        if bytes.len() <= JOINED_BYTES {
+            buffers.write.extend_from_slice(&bytes);
+        } else {
+            unsent.body = bytes;
+        }
+        let sent = write(&mut io.stream, &io.state, &buffers.write, context)?;
+        if sent < buffers.write.len() {
+            unsent.head = Bytes::copy_from_slice(&buffers.write[sent..]);
+        }
+        unsent.held = Some(body);
+        buffers.put_back(parts.headers);
+        Ok(())
+    }
+}
+
+/// What of a reply has not left yet.
+#[derive(Default)]
+struct Unsent {
+    head: Bytes,
+    body: Bytes,
+    /// Its room in the core's share is given back when all of it has left.
+    held: Option<ReplyBody>,
+}
+
+impl Unsent {
+    fn poll_send(&mut self, io: &mut Io, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        for part in [&mut self.head, &mut self.body] {
+            let sent = write(&mut io.stream, &io.state, part, context)?;
+            part.advance(sent);
+            if !part.is_empty() {
+                return Poll::Pending;
+            }
+        }
+        if io.stream.poll_flush(context)?.is_pending() {
+            io.state.write_blocked();
+            return Poll::Pending;
+        }
+        io.state.write_finished();
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Writes what the client takes at once, and says how much that is; if it is not all, `context` is woken for more.
+fn write(stream: &mut Stream, state: &ConnectionState, bytes: &[u8], context: &mut Context<'_>) -> io::Result<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match stream.poll_write(context, &bytes[sent..]) {
+            Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+            Poll::Ready(Ok(length)) => {
+                state.sent(length);
+                sent += length;
+            }
+            Poll::Ready(Err(error)) => return Err(error),
+            Poll::Pending => {
+                state.write_blocked();
+                break;
+            }
+        }
+    }
+    Ok(sent)
+}

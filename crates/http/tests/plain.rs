@@ -1,0 +1,100 @@
+//! Plain requests are answered as hyper would: the same request is sent twice, once with a header that means nothing
+//! but makes it another's.
+
+mod support;
+
+use std::time::Duration;
+
+use millrace_http::Options;
+use support::{Client, Reply, Server, patient};
+
+/// Upgrades are hyper's, and this one is none that anybody knows.
+const NOT_PLAIN: &str = "\nupgrade: nothing";
+
+/// All of a reply but when it was sent. The order of headers means nothing.
+fn comparable(reply: Reply) -> (u16, Vec<(String, String)>, Vec<u8>) {
+    let mut headers = reply.headers;
+    let date = headers.iter().position(|(name, _)| name == "date").expect("a date");
+    headers.remove(date);
+    headers.sort();
+    (reply.status, headers, reply.body)
+}
+
+#[test]
+fn replies_are_those_of_hyper() {
+    let server = Server::start(Options::default());
+    for (head, body) in [
+        ("GET /healthz", ""),
+        ("GET /", ""),
+        ("GET /nothing/here", ""),
+        ("GET /call/c/k/echo", ""),
+        ("OPTIONS /call/c/k/echo", ""),
+        ("DELETE /apps/shop", ""),
+        ("POST /call/c/k/echo", "[1,2]"),
+        ("POST /call/c/k/echo\nconnection: close", "3"),
+        ("POST /call/c/k/echo\nconnection: keep-alive", "3"),
+        ("POST /call/c/k/echo\nhost: elsewhere.example", "3"),
+        ("POST /call/c/k/show\nidempotency-key: a-key", "{}"),
+        ("POST /call/c/k/show\nidempotency-key:", "{}"),
+        ("POST /call/c/k/abort", "1"),
+        ("POST /call/c/k/error-overloaded", "1"),
+        ("POST /call/c/k/error-too-large", "1"),
+        ("POST /call/c/k/large", "0"),
+        ("POST /call/c/k/large", "16384"),
+        ("POST /call/c/k/large", "16385"),
+        ("POST /call/c/k/large", "3000000"),
+        ("POST /call/c/%ff/echo", "1"),
+        ("GET /user/anything?a=b&c", ""),
+    ] {
+        let plain = server.connect().ask(head, body.as_bytes());
+        let other = server.connect().ask(&format!("{head}{NOT_PLAIN}"), body.as_bytes());
+        assert_eq!(comparable(plain), comparable(other), "{head} {body}");
+    }
+}
+
+/// A connection may go back and forth, and nothing is lost where it does.
+#[test]
+fn requests_of_both_kinds_share_a_connection() {
+    let mut options = patient();
+    options.timeouts.park = Duration::from_millis(10);
+    let server = Server::start(options);
+    let mut client = server.connect();
+    for round in 0..3 {
+        let mut burst = Vec::new();
+        for (index, more) in ["", NOT_PLAIN, "", ""].into_iter().enumerate() {
+            let head = format!("POST /call/c/k/echo{more}");
+            burst.extend(Client::request(&head, (10 * round + index).to_string().as_bytes()));
+        }
+        client.send(&burst);
+        for index in 0..4 {
+            assert_eq!(client.read_reply(true).body, (10 * round + index).to_string().as_bytes());
+        }
+        // Until hyper gives it back.
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    assert_eq!(server.metric("millrace_http_connections_total"), 1.0);
+}
+
+#[test]
+fn a_body_larger_than_is_plain_arrives_whole() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    for bytes in [16_000, 16_384, 17_000, 1_000_000, 5] {
+        let body = vec![b'7'; bytes];
+        assert_eq!(client.ask("POST /call/c/k/echo", &body).body, body, "{bytes}");
+    }
+}
+
+#[test]
+fn what_is_sent_ahead_is_answered_after_what_came_first() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    client.send(Client::request("POST /call/c/k/wait", b"1"));
+    server.wait_for_metric("millrace_http_received_bytes_total", 1.0);
+    let ahead = Client::request("POST /call/c/k/echo", b"[2]");
+    client.send(&ahead[..20]);
+    client.send(&ahead[20..]);
+    server.backend.shared.gate.notify_one();
+    assert_eq!(client.read_reply(true).body, b"\"waited\"");
+    assert_eq!(client.read_reply(true).body, b"[2]");
+}
