@@ -16,8 +16,9 @@ pub struct Surroundings {
     millrace: PathBuf,
     #[arg(long, default_value = "examples")]
     examples: PathBuf,
+    /// The folder of the rivals.
     #[arg(long, default_value = "bench/rivals")]
-    rivals_folder: PathBuf,
+    pub rivals_folder: PathBuf,
     /// Where servers keep their data: on the disk to be measured.
     #[arg(long, default_value = "target")]
     data: PathBuf,

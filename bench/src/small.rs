@@ -4,6 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use millrace_client::bench::mongo::{MESSAGE_BYTES, decode, message};
+use serde_json::Value;
+
 use crate::Outcome;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -68,4 +71,25 @@ pub fn resp(address: SocketAddr, words: &[&str]) -> Outcome<String> {
         Some(b'-') | None => Err(format!("{words:?} at {address}: {:?}", line.trim())),
         Some(_) => Ok(line.trim().to_owned()),
     }
+}
+
+/// The reply to a command of MongoDB's protocol, written as Extended JSON; one that is not `ok` is an error.
+///
+/// # Errors
+/// If there is no reply, or an error.
+pub fn mongo(address: SocketAddr, command: &str) -> Outcome<Value> {
+    let what: String = command.chars().take(80).collect();
+    let failed = |error: std::io::Error| format!("{what} at {address}: {error}");
+    let mut stream = connect(address)?;
+    stream.write_all(&message(command).map_err(|error| error.to_string())?).map_err(failed)?;
+    let mut reply = vec![0; 4];
+    stream.read_exact(&mut reply).map_err(failed)?;
+    let length = u32::from_le_bytes([reply[0], reply[1], reply[2], reply[3]]) as usize;
+    if !(4..=MESSAGE_BYTES).contains(&length) {
+        return Err(format!("{what} at {address}: a reply of {length} bytes"));
+    }
+    reply.resize(length, 0);
+    stream.read_exact(&mut reply[4..]).map_err(failed)?;
+    let reply = decode(&reply).map_err(|error| format!("{what} at {address}: {error}"))?;
+    if reply["ok"] == 1.0 { Ok(reply) } else { Err(format!("{what} at {address}: {reply}")) }
 }

@@ -1,10 +1,10 @@
-//! The load generator as a program of its own, with a RESP mode for comparisons with servers
-//! that speak the Redis protocol.
+//! The load generator as a program of its own, with modes for comparisons with servers that speak the
+//! protocols of Redis and of MongoDB.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use millrace_client::bench::{HttpArgs, LoadArgs, run_http, run_resp};
+use millrace_client::bench::{HttpArgs, LoadArgs, run_http, run_mongo, run_resp};
 
 #[derive(Parser)]
 #[command(about = "Send load and measure the replies")]
@@ -27,11 +27,21 @@ enum Protocol {
         #[command(flatten)]
         load: Box<LoadArgs>,
     },
+    /// Commands of MongoDB's protocol.
+    Mongo {
+        /// host:port
+        address: String,
+        /// The command as Extended JSON, such as '{"ping":1,"$db":"test"}'; may hold template parts.
+        command: String,
+        #[command(flatten)]
+        load: Box<LoadArgs>,
+    },
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().protocol {
         Protocol::Http(args) => run_http(&args),
         Protocol::Resp { address, words, load } => run_resp(&address, &words, &load),
+        Protocol::Mongo { address, command, load } => run_mongo(&address, &command, &load),
     }
 }

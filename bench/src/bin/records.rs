@@ -1,7 +1,7 @@
 //! Measures typed records beside the bare responder, the durable counter and rivals, by server threads,
 //! in memory and by themselves, and publishes the outcome, losing cells included.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn circumstances(arguments: &Arguments, part: &str, machine: &Machine, rounds: &
         machine: machine.clone(),
         rounds: if part == "memory" { 1 } else { count },
         seconds: if matches!(part, "memory" | "micro") { 0.0 } else { seconds },
-        rivals: if part == "table" { rivals() } else { Vec::new() },
+        rivals: if part == "table" { rivals(&arguments.surroundings.rivals_folder) } else { Vec::new() },
         load_before: load_average(),
     }
 }
@@ -142,7 +142,12 @@ fn measure_table(
     Ok(())
 }
 
-fn rivals() -> Vec<String> {
+fn rivals(folder: &Path) -> Vec<String> {
     let postgres = output("sh", &["-c", "/usr/lib/postgresql/*/bin/postgres --version"]);
-    vec![format!("{postgres} behind hyper 1 with tokio-postgres 0.7")]
+    let program = folder.join("mongodb-records/packages/fiftyone/db/bin/mongod");
+    // "db version v6.0.5"
+    let mongo = output(&program.to_string_lossy(), &["--version"]).replace("db version v", "MongoDB ");
+    let mut all = vec![format!("{postgres} behind hyper 1 with tokio-postgres 0.7")];
+    all.extend((!mongo.is_empty()).then_some(mongo));
+    all
 }

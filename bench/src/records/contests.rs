@@ -78,15 +78,24 @@ fn write() -> Contest {
 }
 
 fn rivals(work: Work) -> Contest {
-    let (id, title, request) = match work {
-        Work::Get => ("rival-get", "Reading a record beside PostgreSQL", "`GET /records/personinfo/{id}`"),
-        Work::Put => {
-            ("rival-put", "Putting a record beside PostgreSQL", "`PUT /records/personinfo/{id}` of a whole record")
-        }
+    let (id, title, request, command) = match work {
+        Work::Get => (
+            "rival-get",
+            "Reading a record beside PostgreSQL and MongoDB",
+            "`GET /records/personinfo/{id}`",
+            "`find` by `_id`",
+        ),
+        Work::Put => (
+            "rival-put",
+            "Putting a record beside PostgreSQL and MongoDB",
+            "`PUT /records/personinfo/{id}` of a whole record",
+            "`update` of the whole document, with `upsert`",
+        ),
         Work::Update => (
             "rival-update",
-            "Updating one path beside PostgreSQL",
+            "Updating one path beside PostgreSQL and MongoDB",
             "`PATCH /records/personinfo/{id}` with `[{\"op\":\"set\",\"path\":\".age\",\"value\":…}]`",
+            "`update` with `{\"$set\": {\"age\": …}}`",
         ),
     };
     let records = |target| Records { target, work, count: KEYS };
@@ -95,19 +104,22 @@ fn rivals(work: Work) -> Contest {
         Work::Put => "put",
         Work::Update => "update of one path",
     };
-    let title_of_aim = format!("{what}, throughput against PostgreSQL JSONB behind HTTP");
+    let against =
+        |rival: &str, second| aim(&format!("{what}, throughput against {rival}"), Figure::Rate, 5.0, (0, second));
     Contest {
         id: id.to_owned(),
         title: title.to_owned(),
         note: format!(
-            "{request}, the same requests to both, one of 100,000 records. Both have a write on disk (`fsync`) before they answer. Each has one CPU \
-             for all its processes. The rival is PostgreSQL with a `jsonb` column behind an HTTP front that does nothing but run one \
-             prepared, pipelined statement a request; see `bench/rivals/postgres-records`."
+            "{request}, one of 100,000 records. All have a write on disk (`fsync`) before they answer. Each has one CPU for all its \
+             processes. PostgreSQL has a `jsonb` column, and before it, with the same requests, an HTTP front that does nothing but run one \
+             prepared, pipelined statement a request; see `bench/rivals/postgres-records`. MongoDB is asked in its own protocol: {command}, \
+             writes with `j: true`, which has them in the journal on disk; see `bench/rivals/mongodb-records`."
         ),
         sides: vec![
             side("Millrace", NODE, records(Target::Native), RIVALS),
             side("PostgreSQL JSONB", Kind::Rival { folder: "postgres-records" }, records(Target::Postgres), RIVALS),
+            side("MongoDB", Kind::Rival { folder: "mongodb-records" }, records(Target::Mongo), RIVALS),
         ],
-        aims: vec![aim(&title_of_aim, Figure::Rate, 5.0, (0, 1))],
+        aims: vec![against("PostgreSQL JSONB behind HTTP", 1), against("MongoDB", 2)],
     }
 }

@@ -9,6 +9,7 @@ pub mod document;
 pub mod fill;
 pub mod memory;
 pub mod micro;
+pub mod mongo;
 pub mod page;
 pub mod scaling;
 pub mod workload;

@@ -6,11 +6,6 @@ use super::micro::Micro;
 use super::scaling::Scaling;
 use crate::table::{JUDGEMENTS, circumstances, judgement_row};
 
-/// Why a rival is missing that was to be there.
-const NO_MONGO: &str = "A server of MongoDB's protocol was to be compared, too, and is not measured yet. MongoDB itself was not to be \
-     had from Debian or the package registries. FerretDB 1.24 over PostgreSQL is: it builds from the Go module proxy in a minute. PoloDB \
-     5.3, which syncs every commit and can update, would be another. The load generator does not speak the protocol.";
-
 /// All of it.
 #[must_use]
 pub fn markdown(document: &Document) -> String {
@@ -25,7 +20,6 @@ pub fn markdown(document: &Document) -> String {
         Some(table) => table.lines(&mut lines),
         None => lines.push("\nThe comparisons were not measured yet.".to_owned()),
     }
-    lines.push(format!("\n{NO_MONGO}"));
     match &document.scaling {
         Some(scaling) => scaling_lines(scaling, &mut lines),
         None => lines.push("\nThroughput by server threads was not measured yet.".to_owned()),

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use millrace_client::bench::mongo::found;
 use millrace_client::bench::{Expectation, HttpRequest, Plan, RequestTemplate};
 use serde_json::Value;
 
 use super::fill::fill;
+use super::mongo;
 use crate::contest::Load;
 use crate::server::{Server, Setup};
 use crate::transactions::workload::get;
@@ -40,8 +42,10 @@ pub enum Target {
     Classic,
     /// The responder that ignores what it is sent.
     Limit,
-    /// The rival.
+    /// The rival of the same URLs.
     Postgres,
+    /// The rival with a protocol of its own.
+    Mongo,
 }
 
 /// What is asked.
@@ -78,17 +82,29 @@ pub fn make_type(address: SocketAddr) -> Outcome<()> {
 }
 
 impl Records {
+    /// Ids and ages as they are drawn.
+    fn drawn(&self) -> (String, String) {
+        (format!("{{{{uniform:1:{}}}}}", self.count + 1), format!("{{{{uniform:{}:{}}}}}", AGES.0, AGES.1))
+    }
+
+    /// The command of MongoDB's protocol.
+    fn command(&self) -> String {
+        let (id, age) = self.drawn();
+        let age = format!(r#"{{"$numberInt":"{age}"}}"#);
+        mongo::command(self.work, &id, &age, &record_with(&age))
+    }
+
+    /// Method, path and body over HTTP.
     fn request(&self) -> (&'static str, String, Option<String>) {
         let Self { target, work, count } = *self;
-        let id = format!("{{{{uniform:1:{}}}}}", count + 1);
+        let (id, age) = self.drawn();
         let native = format!("/records/personinfo/{id}");
-        let age = format!("{{{{uniform:{}:{}}}}}", AGES.0, AGES.1);
-        let record = RECORD.replace(&format!("\"age\":{AGE_AT_FIRST}"), &format!("\"age\":{age}"));
+        let record = record_with(&age);
         match (work, target) {
             (Work::Get, Target::Classic | Target::Limit) => {
                 ("GET", format!("/personinfo/get/1?benchmark_only={count}"), None)
             }
-            (Work::Get, Target::Native | Target::Postgres) => ("GET", native, None),
+            (Work::Get, _) => ("GET", native, None),
             (Work::Put, Target::Classic) => ("POST", format!("/personinfo/put/{id}"), Some(record)),
             (Work::Put, _) => ("PUT", native, Some(record)),
             (Work::Update, Target::Classic) => {
@@ -102,36 +118,61 @@ impl Records {
     }
 
     /// The whole body of a right reply.
-    fn reply(&self) -> &'static str {
-        match (self.target, self.work) {
+    fn reply(&self) -> Outcome<Vec<u8>> {
+        let text = match (self.target, self.work) {
+            (Target::Mongo, Work::Get) => return found(RECORD).map_err(|error| error.to_string()),
+            // One document was there to be changed.
+            (Target::Mongo, _) => return Ok(1i32.to_le_bytes().to_vec()),
             (Target::Limit, _) => "ok",
             (Target::Postgres, Work::Get) => RECORD_JSONB,
             (_, Work::Get) => RECORD,
             (Target::Classic, _) => "OK",
             _ => "",
+        };
+        Ok(text.as_bytes().to_vec())
+    }
+
+    fn template(&self, address: SocketAddr) -> Outcome<RequestTemplate> {
+        let template = if self.target == Target::Mongo {
+            RequestTemplate::mongo(&self.command())
+        } else {
+            let (method, path, body) = self.request();
+            let url = format!("http://{address}{path}");
+            let request = HttpRequest { method, url: &url, headers: &[], body: body.as_deref() };
+            RequestTemplate::http(&request).map(|parts| parts.0)
+        };
+        template.map_err(|error| error.to_string())
+    }
+
+    /// A record as it stands there.
+    fn read(&self, address: SocketAddr, id: u64) -> Outcome<Value> {
+        match self.target {
+            Target::Mongo => mongo::read(address, id),
+            _ => get(address, &format!("/records/personinfo/{id}")),
         }
     }
 }
 
+/// The record with another age.
+fn record_with(age: &str) -> String {
+    RECORD.replace(&format!("\"age\":{AGE_AT_FIRST}"), &format!("\"age\":{age}"))
+}
+
 impl Load for Records {
     fn prepare(&self, server: &Server, setup: &Setup) -> Outcome<()> {
-        if self.target == Target::Limit {
-            return Ok(());
+        let (address, ids) = (server.address, 1..self.count + 1);
+        match self.target {
+            Target::Limit => return Ok(()),
+            Target::Mongo => return mongo::fill(address, ids, RECORD),
+            Target::Postgres => {}
+            Target::Native | Target::Classic => make_type(address)?,
         }
-        if self.target != Target::Postgres {
-            make_type(server.address)?;
-        }
-        fill(server.address, 1..self.count + 1, &setup.load_cpus, |_| RECORD.to_owned())
+        fill(address, ids, &setup.load_cpus, |_| RECORD.to_owned())
     }
 
     fn plan(&self, name: &str, server: &Server) -> Outcome<Plan> {
-        let (method, path, body) = self.request();
-        let url = format!("http://{}{path}", server.address);
-        let request = HttpRequest { method, url: &url, headers: &[], body: body.as_deref() };
-        let (request, ..) = RequestTemplate::http(&request).map_err(|error| error.to_string())?;
-        let mut plan = Plan::new(name, server.address, request);
-        let body = Some(self.reply().as_bytes().to_vec());
-        plan.expectation = Expectation { statuses: vec![200], body, ..Expectation::default() };
+        let mut plan = Plan::new(name, server.address, self.template(server.address)?);
+        plan.expectation = Expectation { statuses: vec![200], body: Some(self.reply()?), ..Expectation::default() };
         plan.timeout = Duration::from_secs(30);
         plan.server_pids = server.pids();
         Ok(plan)
@@ -146,7 +187,7 @@ impl Load for Records {
         let mut changed = 0;
         for at in 0..AUDITED {
             let id = at * self.count / AUDITED + 1;
-            let mut record = get(address, &format!("/records/personinfo/{id}"))?;
+            let mut record = self.read(address, id)?;
             let age = record["age"].as_u64().filter(|age| *age <= AGE_AT_FIRST);
             changed += u64::from(age.is_some_and(|age| age != AGE_AT_FIRST));
             record["age"] = age.map_or(Value::Null, |_| AGE_AT_FIRST.into());
@@ -168,13 +209,11 @@ mod tests {
 
     #[test]
     fn every_request_is_a_template_and_its_body_json() {
-        for target in [Target::Native, Target::Classic, Target::Postgres] {
+        for target in [Target::Native, Target::Classic, Target::Postgres, Target::Mongo] {
             for work in [Work::Get, Work::Put, Work::Update] {
-                let (method, path, body) = Records { target, work, count: 10 }.request();
-                let url = format!("http://127.0.0.1:1{path}");
-                let request = HttpRequest { method, url: &url, headers: &[], body: body.as_deref() };
-                RequestTemplate::http(&request).unwrap();
-                if let Some(body) = body {
+                let records = Records { target, work, count: 10 };
+                records.template(SocketAddr::from(([127, 0, 0, 1], 1))).unwrap();
+                if let (_, _, Some(body)) = records.request() {
                     let filled = body.replace("{{uniform:0:60}}", "7");
                     let json = filled.strip_prefix(".age\n").unwrap_or(&filled);
                     serde_json::from_str::<Value>(json).unwrap_or_else(|error| panic!("{filled}: {error}"));

@@ -211,12 +211,23 @@ pub fn run_resp(address: &str, words: &[String], load: &LoadArgs) -> ExitCode {
     finish(resp_plan(address, words, load).and_then(|plan| run_and_print(&plan, load)))
 }
 
+/// As [`run_http`], with a command of MongoDB's protocol (see [`RequestTemplate::mongo`]) at `host:port`.
+#[must_use]
+pub fn run_mongo(address: &str, command: &str, load: &LoadArgs) -> ExitCode {
+    let plan = RequestTemplate::mongo(command).and_then(|request| plan_at(address, command, request, load));
+    finish(plan.and_then(|plan| run_and_print(&plan, load)))
+}
+
 fn resp_plan(address: &str, words: &[String], load: &LoadArgs) -> Result<Plan, BenchError> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    plan_at(address, &words.join(" "), RequestTemplate::resp(&words)?, load)
+}
+
+fn plan_at(address: &str, name: &str, request: RequestTemplate, load: &LoadArgs) -> Result<Plan, BenchError> {
     let refuse = || BenchError::Arguments(format!("{address:?} must look like host:port"));
     let (host, port) = address.rsplit_once(':').ok_or_else(refuse)?;
     let target = resolve(host, port.parse().map_err(|_| refuse())?)?;
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut plan = Plan::new(&words.join(" "), target, RequestTemplate::resp(&words)?);
+    let mut plan = Plan::new(name, target, request);
     load.apply(&mut plan)?;
     Ok(plan)
 }

@@ -1,5 +1,6 @@
 //! What the engine sees of a reply, whatever the protocol.
 
+use super::mongo::MongoParser;
 use super::resp::RespParser;
 use super::response::{HeadCache, ResponseParser};
 
@@ -22,6 +23,7 @@ pub(super) struct Reply<'a> {
 pub(super) enum Codec {
     Http(ResponseParser),
     Resp(RespParser),
+    Mongo(MongoParser),
 }
 
 impl Codec {
@@ -33,6 +35,7 @@ impl Codec {
         match self {
             Codec::Http(parser) => parser.feed(input, cache),
             Codec::Resp(parser) => parser.feed(input),
+            Codec::Mongo(parser) => parser.feed(input),
         }
     }
 
@@ -40,6 +43,7 @@ impl Codec {
         match self {
             Codec::Http(parser) => parser.is_inside_reply(),
             Codec::Resp(parser) => parser.is_inside_reply(),
+            Codec::Mongo(parser) => parser.is_inside_reply(),
         }
     }
 }

@@ -9,7 +9,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 
 use super::codec::Codec;
+use super::mongo::MongoParser;
 use super::plan::Plan;
+use super::request::Protocol;
 use super::resp::RespParser;
 use super::response::ResponseParser;
 
@@ -84,9 +86,9 @@ impl Connection {
 }
 
 fn new_codec(plan: &Plan) -> Codec {
-    if plan.request.is_resp() {
-        Codec::Resp(RespParser::default())
-    } else {
-        Codec::Http(ResponseParser::new(plan.request.is_bodyless(), plan.expectation.needs_body()))
+    match plan.request.protocol() {
+        Protocol::Http => Codec::Http(ResponseParser::new(plan.request.is_bodyless(), plan.expectation.needs_body())),
+        Protocol::Resp => Codec::Resp(RespParser::default()),
+        Protocol::Mongo => Codec::Mongo(MongoParser::default()),
     }
 }

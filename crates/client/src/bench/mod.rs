@@ -1,4 +1,4 @@
-//! The load generator: HTTP/1.1 (and RESP, for comparisons) from few threads over many
+//! The load generator: HTTP/1.1 (and, for comparisons, RESP and MongoDB's protocol) from few threads over many
 //! connections, checking every reply.
 //!
 //! It shares its machine with the server it measures, so its own cost per request decides what
@@ -10,15 +10,17 @@
 //! waiting (no coordinated omission); nothing a server answers makes it panic.
 //!
 //! Reading order: [`Plan`] (what to run), `template` and `request` (what to send), `engine`
-//! (the loop of one thread), `response` and `resp` (what comes back), `run` (all threads and the
+//! (the loop of one thread), `response`, `resp` and `mongo` (what comes back), `run` (all threads and the
 //! clock), `report` (what is told).
 
 mod args;
+mod bson;
 mod codec;
 mod connection;
 mod engine;
 mod expectation;
 mod measure;
+pub mod mongo;
 mod plan;
 pub mod process;
 mod random;
@@ -30,7 +32,7 @@ mod run;
 mod template;
 mod zipf;
 
-pub use args::{HttpArgs, LoadArgs, run_http, run_resp};
+pub use args::{HttpArgs, LoadArgs, run_http, run_mongo, run_resp};
 pub use expectation::Expectation;
 pub use plan::{BenchError, Plan, resolve};
 pub use random::Random;

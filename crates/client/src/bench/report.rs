@@ -24,7 +24,7 @@ pub struct ErrorCounts {
     pub closed: u64,
     /// Requests without a reply in time.
     pub timeout: u64,
-    /// Replies that are not HTTP (or RESP).
+    /// Replies that are not what the protocol allows.
     pub malformed: u64,
     /// Replies with a wrong status.
     pub status: u64,

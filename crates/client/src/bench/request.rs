@@ -3,6 +3,8 @@
 //! Promises: a request without changing parts is built once; whatever the parts become, the
 //! request is well formed (its length is counted, no part can hold a line break in the head).
 
+use super::bson::DocumentTemplate;
+use super::mongo;
 use super::plan::BenchError;
 use super::template::{Compiler, Scope, Template, push_decimal};
 
@@ -26,8 +28,16 @@ pub struct HttpRequest<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestTemplate {
     content: Content,
-    is_resp: bool,
+    protocol: Protocol,
     is_bodyless: bool,
+}
+
+/// What requests and replies are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http,
+    Resp,
+    Mongo,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +48,8 @@ enum Content {
     Measured { head: Template, body: Template },
     /// The words of a RESP command.
     Words(Vec<Template>),
+    /// A command of MongoDB's protocol.
+    Command(DocumentTemplate),
 }
 
 impl RequestTemplate {
@@ -76,7 +88,7 @@ impl RequestTemplate {
                 None => Content::Measured { head, body },
             },
         };
-        Ok((Self { content, is_resp: false, is_bodyless: method == "HEAD" }, host, port))
+        Ok((Self { content, protocol: Protocol::Http, is_bodyless: method == "HEAD" }, host, port))
     }
 
     /// Compiles a RESP command.
@@ -93,16 +105,28 @@ impl RequestTemplate {
         if let Content::Words(words) = &content
             && words.iter().all(|word| word.as_literal().is_some())
         {
-            let mut whole = Vec::new();
-            content.render(&mut Scope::new(0, 0, 1), &mut Vec::new(), &mut whole);
-            content = Content::Whole(Template::literal(&whole));
+            content = content.built();
         }
-        Ok(Self { content, is_resp: true, is_bodyless: false })
+        Ok(Self { content, protocol: Protocol::Resp, is_bodyless: false })
     }
 
-    /// Whether replies are RESP replies.
-    pub(super) fn is_resp(&self) -> bool {
-        self.is_resp
+    /// Compiles a command of MongoDB's protocol, written as relaxed Extended JSON, such as
+    /// `{"ping": 1, "$db": "test"}`. Its texts may hold template parts, and so may a number that is written
+    /// as `{"$numberInt": "{{uniform:0:60}}"}`.
+    ///
+    /// # Errors
+    /// Names what is wrong in it.
+    pub fn mongo(command: &str) -> Result<Self, BenchError> {
+        let command = DocumentTemplate::compile(command)?;
+        let is_literal = command.is_literal();
+        let content = Content::Command(command);
+        let content = if is_literal { content.built() } else { content };
+        Ok(Self { content, protocol: Protocol::Mongo, is_bodyless: false })
+    }
+
+    /// What replies are written in.
+    pub(super) fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// Whether replies have no body: the method is HEAD.
@@ -125,6 +149,13 @@ impl RequestTemplate {
 }
 
 impl Content {
+    /// The same, built once, for nothing in it changes.
+    fn built(&self) -> Self {
+        let mut whole = Vec::new();
+        self.render(&mut Scope::new(0, 0, 1), &mut Vec::new(), &mut whole);
+        Content::Whole(Template::literal(&whole))
+    }
+
     fn render(&self, scope: &mut Scope, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
         match self {
             Content::Whole(whole) => whole.render(scope, out),
@@ -151,6 +182,7 @@ impl Content {
                     out.extend_from_slice(b"\r\n");
                 }
             }
+            Content::Command(command) => mongo::render(command, scope, scratch, out),
         }
     }
 }

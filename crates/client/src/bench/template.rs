@@ -135,6 +135,16 @@ impl Template {
         }
     }
 
+    /// Whether it becomes digits and nothing else, whatever its parts become.
+    pub(super) fn is_decimal(&self) -> bool {
+        let is_decimal = |segment: &Segment| match segment {
+            Segment::Literal(bytes) => bytes.iter().all(u8::is_ascii_digit),
+            Segment::Uniform { .. } | Segment::Zipf(_) | Segment::Sequence { .. } => true,
+            _ => false,
+        };
+        !self.segments.is_empty() && self.segments.iter().all(is_decimal)
+    }
+
     /// Appends the text for the current request.
     pub fn render(&self, scope: &mut Scope, out: &mut Vec<u8>) {
         for segment in &self.segments {
