@@ -5,6 +5,7 @@
 mod app;
 mod clock;
 mod command;
+pub mod crash;
 mod events;
 mod http;
 mod load;
