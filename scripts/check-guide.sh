@@ -22,7 +22,7 @@
 #   -->                             `files_of GUIDE` makes the files that another guide makes
 . "$(dirname "$0")/../examples/lib.sh"
 
-PATIENCE_TENTHS=100
+PATIENCE_TENTHS=300
 trap 'stop_servers; stop_node' EXIT
 
 stop_servers() {

@@ -240,7 +240,8 @@ fn register_and_import(caller: &mut Caller<'_>) -> Vec<Registered> {
             _ => {
                 let salt = new_number(caller);
                 let body = json!({ "scheme": "sha1", "salt": salt.to_string(), "hash": "0".repeat(40) });
-                caller.post([Step::write(old, salt)], &format!("/call/user/{old}/import"), &body, |_| vec![Found::Done]);
+                caller
+                    .post([Step::write(old, salt)], &format!("/call/user/{old}/import"), &body, |_| vec![Found::Done]);
             }
         }
     }

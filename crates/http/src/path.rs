@@ -160,7 +160,10 @@ mod tests {
         assert_eq!(delay_ms(Some(&format!("delay_ms={most}"))), Ok(most));
         for bad in [(most + 1).to_string(), u64::MAX.to_string(), "99999999999999999999".to_owned()] {
             let error = delay_ms(Some(&format!("delay_ms={bad}"))).expect_err(&bad);
-            assert_eq!(error.message, "delay_ms must be a whole number from 0 to 315360000000 (ten years), such as delay_ms=1500");
+            assert_eq!(
+                error.message,
+                "delay_ms must be a whole number from 0 to 315360000000 (ten years), such as delay_ms=1500"
+            );
         }
     }
 
