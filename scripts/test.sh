@@ -32,8 +32,8 @@ examples() {
     [ "$failures" = 0 ]
 }
 
-guide() {
-    BINARY="$(realpath "$target")/release/millrace" scripts/check-guide.sh "$1"
+guides() {
+    BINARY="$(realpath "$target")/release/millrace" scripts/check-guide.sh
 }
 
 step tidy cargo xtask tidy
@@ -44,5 +44,5 @@ step clippy cargo clippy --quiet --release --locked --workspace --all-targets --
 step "types of the examples" scripts/check-types.sh
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
-step "guide of records" guide docs/guide/records.md
+step "guides" guides
 step "cargo test" cargo test --quiet --release --locked --workspace

@@ -21,6 +21,16 @@ call inventory "$north" order "{\"order\":\"o2\",\"lines\":[{\"sku\":\"$nut\",\"
 expect_like "a larger one is refused" 409 "\"aborted\".*|.*not enough of $bolt"
 http GET "/records/item/$nut"
 expect_like "and has taken nothing" 200 '"stock":2,"reserved":2'
+for lines in "[{\"sku\":\"$bolt\",\"count\":-7}]" "[{\"sku\":\"$bolt\",\"count\":1.5}]" "[{\"sku\":\"$bolt\"}]" '[{"count":1}]' '[]' null 5; do
+    call inventory "$north" order "{\"order\":\"wrong\",\"lines\":$lines}"
+    expect_like "an order of $lines" 409 '"aborted"'
+done
+call inventory "$north" order "{\"order\":\"\",\"lines\":[{\"sku\":\"$bolt\",\"count\":1}]}"
+expect_like "an order without a name" 409 '"aborted"'
+call inventory "$north" order null
+expect_like "an order of nothing" 409 '"aborted"'
+call inventory "$north" order "{\"order\":\"o3\",\"lines\":[{\"sku\":\"none-$unique\",\"count\":1}]}"
+expect_like "an item that is not there" 404 '"unknown-record"'
 call inventory "$north" orders null
 expect "the one order is kept" 200 "[[\"o1\",[{\"sku\":\"$bolt\",\"count\":7},{\"sku\":\"$nut\",\"count\":2}]]]"
 http PATCH "/records/item/$bolt" --data-binary '[{"op":"increment","path":".stock","value":-4}]'

@@ -5,6 +5,7 @@
 mod app;
 mod clock;
 mod command;
+pub mod crash;
 mod events;
 mod http;
 mod load;
@@ -19,5 +20,5 @@ pub use events::{Event, EventStream};
 pub use http::{Connection, Reply, assert_problem, basic};
 pub use load::{Client, Load, Random, Shared};
 pub use measure::{Latencies, number_from_env};
-pub use outside::{Asked, Outside};
+pub use outside::{Answer, Asked, Outside};
 pub use server::{Server, ServerOptions, binary, free_address, repository, wait_until};

@@ -1,4 +1,5 @@
-//! A server outside, for functions to fetch from: it does what the path says and notes what it was asked.
+//! A server outside, for functions to fetch from: it does what the path says, or what a test says, and notes what
+//! it was asked.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -46,14 +47,26 @@ impl Outside {
     /// When that is taken.
     #[must_use]
     pub fn start_at(address: SocketAddr) -> Self {
+        Self::answering(address, as_the_path_says)
+    }
+
+    /// Starts one at an address that answers in a way of its own.
+    ///
+    /// # Panics
+    /// When that is taken.
+    #[must_use]
+    pub fn answering(
+        address: SocketAddr,
+        answers: impl Fn(&Asked, usize) -> Option<Answer> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind(address).expect("the port is free");
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let shared = Arc::clone(&asked);
+        let shared = (Arc::clone(&asked), Arc::new(answers));
         spawn(move || {
             for stream in listener.incoming().flatten() {
-                let asked = Arc::clone(&shared);
+                let (asked, answers) = shared.clone();
                 spawn(move || {
-                    let _ = serve(stream, &asked);
+                    let _ = serve(stream, &asked, &*answers);
                 });
             }
         });
@@ -99,10 +112,28 @@ fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Asked>> {
     Ok(Some(Asked { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
 }
 
-/// `/hang…` is never answered, `/fail/N/…` only after the connection was closed N times, `/slow/MS/…` after a
-/// while, `/status/N` with that status, `/large/N` with N bytes, `/redirect` with a 302; anything else
-/// with what was asked, as JSON.
-fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>) -> io::Result<()> {
+/// What a server answers to a request: a status, more headers, each with its line's end, and a body.
+pub struct Answer {
+    /// The status code.
+    pub status: usize,
+    /// Lines that each end with CR LF.
+    pub headers: String,
+    /// The body.
+    pub body: String,
+}
+
+impl Answer {
+    /// JSON with this status.
+    #[must_use]
+    pub fn json(status: usize, body: String) -> Self {
+        Self { status, headers: "content-type: application/json\r\n".into(), body }
+    }
+}
+
+/// What answers a request, of whose path so many were asked before; `None` closes the connection.
+type Answers = dyn Fn(&Asked, usize) -> Option<Answer> + Send + Sync;
+
+fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answers: &Answers) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
     while let Some(request) = read(&mut stream)? {
@@ -112,33 +143,41 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>) -> io::Result<()> {
             all.push(request.clone());
             before
         };
-        let mut parts = request.path.trim_start_matches('/').split('/');
-        let (kind, number) = (parts.next().unwrap_or_default(), parts.next().and_then(|part| part.parse().ok()));
-        let number: usize = number.unwrap_or(0);
-        let (mut status, mut headers) = (200, "content-type: application/json\r\nx-outside: Yes\r\n".to_owned());
-        let mut body = serde_json::json!({
-            "method": request.method, "path": request.path, "headers": request.headers, "body": request.body,
-            "before": before,
-        })
-        .to_string();
-        match kind {
-            "hang" => {
-                sleep(Duration::from_secs(600));
-                return Ok(());
-            }
-            "fail" if before < number => return Ok(()),
-            "slow" => sleep(Duration::from_millis(number as u64)),
-            "status" => status = number,
-            "large" => body = "x".repeat(number),
-            "redirect" => {
-                status = 302;
-                headers.push_str("location: /elsewhere\r\n");
-            }
-            _ => {}
-        }
+        let Some(Answer { status, headers, body }) = answers(&request, before) else { break };
         let head = format!("HTTP/1.1 {status} Said\r\n{headers}content-length: {}\r\n\r\n", body.len());
         stream.get_mut().write_all(head.as_bytes())?;
         stream.get_mut().write_all(body.as_bytes())?;
     }
     Ok(())
+}
+
+/// `/hang…` is never answered, `/fail/N/…` only after the connection was closed N times, `/slow/MS/…` after a
+/// while, `/status/N` with that status, `/large/N` with N bytes, `/redirect` with a 302; anything else
+/// with what was asked, as JSON.
+fn as_the_path_says(request: &Asked, before: usize) -> Option<Answer> {
+    let mut parts = request.path.trim_start_matches('/').split('/');
+    let (kind, number) = (parts.next().unwrap_or_default(), parts.next().and_then(|part| part.parse().ok()));
+    let number: usize = number.unwrap_or(0);
+    let body = serde_json::json!({
+        "method": request.method, "path": request.path, "headers": request.headers, "body": request.body,
+        "before": before,
+    });
+    let mut answer = Answer::json(200, body.to_string());
+    answer.headers.push_str("x-outside: Yes\r\n");
+    match kind {
+        "hang" => {
+            sleep(Duration::from_secs(600));
+            return None;
+        }
+        "fail" if before < number => return None,
+        "slow" => sleep(Duration::from_millis(number as u64)),
+        "status" => answer.status = number,
+        "large" => answer.body = "x".repeat(number),
+        "redirect" => {
+            answer.status = 302;
+            answer.headers.push_str("location: /elsewhere\r\n");
+        }
+        _ => {}
+    }
+    Some(answer)
 }

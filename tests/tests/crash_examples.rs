@@ -5,194 +5,19 @@
 //! `MILLRACE_TEST_KILLS` is how often in each test (4 in a normal run), `MILLRACE_TEST_SEED` chooses the moments.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use millrace_history::{Fact, Found, Recorder, Step, Value as Element, verdict};
-use millrace_tests::{
-    Client, Load, Random, Reply, Server, ServerOptions, Shared, TestApp, number_from_env, wait_until,
-};
+use millrace_history::{Fact, Found, Recorder, Step, Value as Element};
+use millrace_tests::crash::{self, CLIENTS, Caller, is_free, kills, list, number, run, run_through, settle, start};
+use millrace_tests::{Server, ServerOptions, TestApp, wait_until};
 use serde_json::{Value, json};
-
-const CLIENTS: u64 = 8;
 
 /// Clients that transfer: what the checker of banks decides for certain.
 const BANK_CLIENTS: u64 = 10;
 
-fn kills() -> u64 {
-    number_from_env("MILLRACE_TEST_KILLS", 4) as u64
-}
-
-fn start(example: &str) -> Server {
-    Server::start(ServerOptions::examples(&[example]))
-}
-
-fn other_cores(server: &mut Server, life: u64) {
-    server.options().set("--cores", ["1", "3", "2", "4"][life as usize % 4]);
-}
-
-/// A call with a key, and what became of it.
-struct Kept {
-    path: String,
-    key: String,
-    body: String,
-    status: u16,
-    text: String,
-}
-
-/// One client, whose calls are recorded. Most send keys, and ask until they are answered; the others
-/// leave unknown what was not answered.
-struct Caller<'a> {
-    /// Clients whose number this divides send no keys.
-    without_key: u64,
-    client: Client<'a>,
-    history: millrace_history::Client,
-    random: Random,
-    number: u64,
-    calls: u64,
-    kept: Vec<Kept>,
-}
-
-impl<'a> Caller<'a> {
-    fn new(number: u64, shared: &'a Shared, recorder: &Recorder) -> Self {
-        let (client, history) = (Client::new(shared), recorder.client());
-        Self { without_key: 2, client, history, random: Random::of(number), number, calls: 0, kept: Vec::new() }
-    }
-
-    fn stops(&self) -> bool {
-        self.client.stops()
-    }
-
-    fn pick<'n>(&mut self, names: &[&'n str]) -> &'n str {
-        names[self.random.below(names.len() as u64) as usize]
-    }
-
-    /// Posts; the reply's JSON if it is 200.
-    fn post(
-        &mut self,
-        steps: impl IntoIterator<Item = Step>,
-        path: &str,
-        body: &Value,
-        found: impl FnOnce(&Value) -> Vec<Found>,
-    ) -> Option<Value> {
-        self.calls += 1;
-        let call = self.history.invoke(steps);
-        let (key, body) = (format!("{}-{}", self.number, self.calls), body.to_string());
-        let reply = if !self.number.is_multiple_of(self.without_key) {
-            let header = format!("Idempotency-Key: {key}");
-            let reply = self.client.until_answered("POST", path, &[&header], &body);
-            let (status, text) = (reply.status, reply.text());
-            self.kept.push(Kept { path: path.to_owned(), key, body, status, text });
-            Some(reply)
-        } else {
-            self.client.once("POST", path, &[], &body)
-        };
-        match reply {
-            Some(reply) if reply.status == 200 => {
-                call.ok(found(&reply.json()));
-                self.client.acknowledged();
-                return Some(reply.json());
-            }
-            // Both promise that nothing has happened.
-            Some(reply) if [409, 503].contains(&reply.status) => call.fail(reply.code()),
-            // A limit on waiting cannot be passed here, unless a lock is never given back.
-            Some(reply) => panic!("{path} {}: {}", reply.status, reply.text()),
-            None => call.unknown("no answer"),
-        }
-        None
-    }
-
-    /// Reads what must be there.
-    fn get(&mut self, steps: impl IntoIterator<Item = Step>, path: &str, found: impl FnOnce(&Value) -> Vec<Found>) {
-        let call = self.history.invoke(steps);
-        match self.client.once("GET", path, &[], "") {
-            Some(reply) if reply.status == 200 => call.ok(found(&reply.json())),
-            Some(reply) if reply.status == 503 => call.fail(reply.code()),
-            Some(reply) => panic!("{path} {}: {}", reply.status, reply.text()),
-            // Whoever reads has no effect, answered or not.
-            None => call.fail("no answer"),
-        }
-    }
-}
-
-fn number(value: &Value) -> Found {
-    Found::Number(value.as_i64().unwrap_or_else(|| panic!("{value} is not a number")))
-}
-
-fn list(value: &Value) -> Found {
-    Found::list(value.as_array().unwrap_or_else(|| panic!("{value} is not a list")))
-}
-
-/// Runs clients through all kills; what they kept, in the order of their numbers.
-fn run<T: Send + 'static>(
-    server: &mut Server,
-    recorder: &Recorder,
-    clients: u64,
-    client: impl Fn(&mut Caller<'_>) -> T + Send + Sync + 'static,
-) -> (Vec<Kept>, Vec<T>) {
-    run_through(kills(), server, recorder, clients, client)
-}
-
-fn run_through<T: Send + 'static>(
-    kills: u64,
-    server: &mut Server,
-    recorder: &Recorder,
-    clients: u64,
-    client: impl Fn(&mut Caller<'_>) -> T + Send + Sync + 'static,
-) -> (Vec<Kept>, Vec<T>) {
-    let shared = recorder.clone();
-    let load = Load::start(server, clients, move |number, stops| {
-        let mut caller = Caller::new(number, stops, &shared);
-        let told = client(&mut caller);
-        (caller.kept, told)
-    });
-    load.kill_at_random(server, kills, &mut Random::new(), other_cores);
-    let (kept, told): (Vec<_>, Vec<_>) = load.finish().into_iter().unzip();
-    // One more, so that what is checked at rest is what a start makes of it.
-    server.kill();
-    server.restart();
-    (kept.into_iter().flatten().collect(), told)
-}
-
-/// Repeated calls get the reply they got before; nothing is held at rest.
-fn settle(server: &Server, recorder: &Recorder, kept: &[Kept]) {
-    let mut connection = server.connect();
-    let step = kept.len().div_ceil(200).max(1);
-    for Kept { path, key, body, status, text } in kept.iter().rev().step_by(step) {
-        let header = format!("Idempotency-Key: {key}");
-        let reply = connection.request("POST", path, &[&header], body.as_bytes()).expect("a reply");
-        assert_eq!((reply.status, &reply.text()), (*status, text), "{path} {key} got another reply when repeated");
-    }
-    // Gauges are set at a tick: what is held shows, at the latest, at the next one.
-    for what in ["waiting_transactions", "locked_entities", "unfinished_commits"] {
-        let count = || server.metric(&format!("millrace_{what}"));
-        for _ in 0..200 {
-            if count() == 0.0 {
-                break;
-            }
-            sleep(Duration::from_millis(10));
-        }
-        recorder.note(Fact::AtRest { what: what.replace('_', " "), count: count() as i64 });
-    }
-}
-
 fn judge(recorder: &Recorder, name: &str) {
-    let history = recorder.history();
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
-    if let Err(anomalies) = history.check_or_keep(&path) {
-        panic!("{name}: {anomalies}");
-    }
-    let (ok, _, _) = history.outcomes();
-    println!("{name}: {}", verdict(&history));
-    assert!(ok > 40, "too few calls to prove anything");
-}
-
-/// Every entity can be written at once: nobody has left a lock on it.
-fn is_free(server: &Server, path: &str, body: &Value) -> Reply {
-    let reply = server.request("POST", path, &[], body.to_string().as_bytes());
-    assert!([200, 409].contains(&reply.status), "{path} {body}: {}", reply.text());
-    reply
+    crash::judge(recorder, name, env!("CARGO_TARGET_TMPDIR"));
 }
 
 const KEYS: [&str; 3] = ["a", "b", "c"];

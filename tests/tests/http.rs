@@ -108,6 +108,7 @@ fn bad_requests_are_told_what_is_wrong_and_change_nothing() {
         "/call/counter/k/%ff".to_owned(),
         "/send/counter/k/add?delay_ms=-1".to_owned(),
         "/send/counter/k/add?delay_ms=1&delay_ms=2".to_owned(),
+        "/send/counter/k/add?delay_ms=315360000001".to_owned(),
         "/send/counter/k/add?delay_ms=99999999999999999999".to_owned(),
     ] {
         assert_problem(&server.request("POST", &path, &[], b"1"), 400, "bad-request");

@@ -32,7 +32,7 @@ pub struct CallRequest<'a> {
 pub struct SendRequest<'a> {
     /// What to run.
     pub call: CallRequest<'a>,
-    /// How long to wait before it runs.
+    /// How long to wait before it runs, at most [`millrace_base::limits::DELAY_MS`].
     pub delay_ms: u64,
 }
 

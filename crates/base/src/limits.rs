@@ -129,6 +129,11 @@ pub const WORKFLOWS_PER_INPUT: usize = 16;
 /// result at once would keep the core.
 pub const WORKFLOW_TURNS: usize = 64;
 
+/// Milliseconds for which a message, a workflow's sleep or its wait for a signal may be put off: ten years. Who
+/// asks for more has mistaken the unit, or given a date; and times stay far from their type's end and exact
+/// in JSON.
+pub const DELAY_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
+
 /// Signals that wait for one workflow.
 pub const SIGNALS_PER_WORKFLOW: usize = 1_000;
 

@@ -30,9 +30,6 @@ pub(crate) const ENTRIES: &[Entry] = &[
     (Place::ContextGetter, "keyBytes", 0, key_bytes),
 ];
 
-/// The longest delay of a message: ten years, so that times stay far from their type's end.
-pub(crate) const DELAY_MS: f64 = 10.0 * 365.0 * 24.0 * 3600.0 * 1000.0;
-
 impl Isolate {
     /// A `ctx` for the running frame.
     #[inline]
@@ -341,7 +338,7 @@ fn send(call: &Call<'_>) -> Result<Value, Thrown> {
 }
 
 fn delay(isolate: &Isolate, options: Raw) -> Result<u64, Thrown> {
-    if is_nullish(options) {
+    if !isolate.check_options(options, &[(isolate.atoms.delay_ms, "delay_ms")], "ctx.send")? {
         return Ok(0);
     }
     let value = isolate.context.get(options, isolate.atoms.delay_ms)?;

@@ -160,7 +160,7 @@ declare module "millrace" {
   }
 
   export interface SendOptions {
-    /** How long to wait after the commit. Survives restarts. */
+    /** How long to wait after the commit, at most ten years. Survives restarts. */
     delay_ms?: number;
   }
 

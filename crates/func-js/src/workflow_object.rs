@@ -3,7 +3,6 @@
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::StepStart;
 
-use crate::context_object::DELAY_MS;
 use crate::isolate::Isolate;
 use crate::js::{Atom, Kind, Raw, Thrown, UNDEFINED, Value, is_nullish, kind};
 use crate::native::{Call, Entry, Place};
@@ -23,14 +22,15 @@ pub(crate) const ENTRIES: &[Entry] = &[
 const ID_BYTES: usize = 256;
 
 impl Isolate {
-    /// Milliseconds, from 0 to ten years.
+    /// Milliseconds, from 0 to [`limits::DELAY_MS`].
     pub(crate) fn milliseconds(&self, raw: Raw, what: &str) -> Result<u64, Thrown> {
         match kind(raw) {
             Kind::Int(delay) if delay >= 0 => Ok(delay as u64),
             // The range makes the conversion exact but for the fraction.
-            Kind::Float(delay) if (0.0..=DELAY_MS).contains(&delay) => Ok(delay as u64),
+            Kind::Float(delay) if (0.0..=limits::DELAY_MS as f64).contains(&delay) => Ok(delay as u64),
             _ => {
-                let message = format!("{what} must be a number of milliseconds from 0 to ten years");
+                let most = limits::DELAY_MS;
+                let message = format!("{what} must be a number of milliseconds from 0 to {most} (ten years)");
                 Err(self.context.throw_type(&message))
             }
         }

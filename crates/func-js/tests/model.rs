@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Request, handlers, refusal, service, world};
-use millrace_base::ErrorCode;
+use millrace_base::{ErrorCode, limits};
 use millrace_func::{Engine, HandlerKind, Limits, LogLevel};
 
 const BANK: &str = r#"
@@ -271,13 +271,27 @@ fn the_globals() {
 fn messages_are_sent_with_their_delay() {
     let mut world = handlers(
         "go(ctx) { ctx.send('s', 'other', 'go', { a: 1 }, { delay_ms: 1500 }); ctx.send('s', new Uint8Array([0, 255]), 'go'); },
-         bad(ctx) { ctx.send('s', 'k', 'go', 1, { delay_ms: -1 }); }",
+         late(ctx, options) { ctx.send('s', 'k', 'go', 1, options); }",
     );
     world.call("go", "").expect("runs");
     let sent = &world.state.sent;
     assert_eq!((&sent[0].key[..], &sent[0].input[..], sent[0].delay_ms), (&b"other"[..], &br#"{"a":1}"#[..], 1500));
     assert_eq!((&sent[1].key[..], &sent[1].input[..], sent[1].delay_ms), (&[0u8, 255][..], &b"null"[..], 0));
-    world.fails("bad", "", ErrorCode::FunctionFailed);
+    let most = limits::DELAY_MS;
+    for (options, why) in [
+        (r#"{"delay_ms":-1}"#.to_owned(), "a number of milliseconds"),
+        (format!(r#"{{"delay_ms":{}}}"#, most + 1), "from 0 to 315360000000 (ten years)"),
+        (r#"{"delay_ms":1e300}"#.to_owned(), "from 0 to 315360000000 (ten years)"),
+        (r#"{"delayMs":5}"#.to_owned(), "ctx.send has only the options delay_ms"),
+        ("5".to_owned(), "{ delay_ms }"),
+    ] {
+        let error = world.fails("late", &options, ErrorCode::FunctionFailed);
+        assert!(error.contains(why), "{options}: {error}");
+    }
+    for options in [format!(r#"{{"delay_ms":{most}}}"#), "{}".to_owned(), "null".to_owned()] {
+        world.call("late", &options).expect(&options);
+    }
+    assert_eq!(world.state.sent[2].delay_ms, most);
 }
 
 #[test]

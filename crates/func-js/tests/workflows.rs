@@ -247,6 +247,8 @@ fn wrong_arguments_say_why() {
         ("await ctx.sleep(-1);", "milliseconds"),
         ("await ctx.sleep('1');", "milliseconds"),
         ("await ctx.sleep(1e15);", "ten years"),
+        ("await ctx.sleep(315360000001);", "from 0 to 315360000000 (ten years)"),
+        ("await ctx.wait('a', { timeoutMs: 315360000001 });", "from 0 to 315360000000 (ten years)"),
         ("await ctx.wait();", "a signal's name must be a string"),
         ("await ctx.wait('');", "1 to 256 bytes"),
         ("await ctx.wait('x'.repeat(257));", "1 to 256 bytes, not 257"),

@@ -44,13 +44,16 @@ pub fn query_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<
 /// The delay of `/send/…?delay_ms=`: 0 when it is not there.
 ///
 /// # Errors
-/// `bad-request` for anything but a whole number of milliseconds.
+/// `bad-request` for anything but a whole number of milliseconds up to [`limits::DELAY_MS`].
 pub fn delay_ms(query: Option<&str>) -> Result<u64, Error> {
-    match query_parameter(query, "delay_ms")? {
-        None => Ok(0),
-        Some(text) if is_digits(&text) => text.parse().map_err(|_| refused("delay_ms is too large")),
-        Some(_) => Err(refused("delay_ms must be a whole number of milliseconds, such as delay_ms=1500")),
-    }
+    let Some(text) = query_parameter(query, "delay_ms")? else {
+        return Ok(0);
+    };
+    let delay = if is_digits(&text) { text.parse().ok() } else { None };
+    delay.filter(|delay| *delay <= limits::DELAY_MS).ok_or_else(|| {
+        let most = limits::DELAY_MS;
+        refused(format!("delay_ms must be a whole number from 0 to {most} (ten years), such as delay_ms=1500"))
+    })
 }
 
 /// How many items a page may hold: [`limits::PAGE_ITEMS`] when the query does not say.
@@ -153,7 +156,15 @@ mod tests {
         for bad in ["delay_ms=", "delay_ms", "delay_ms=-1", "delay_ms=1.5", "delay_ms=1&delay_ms=2"] {
             assert!(delay_ms(Some(bad)).is_err(), "{bad}");
         }
-        assert!(delay_ms(Some("delay_ms=99999999999999999999")).is_err());
+        let most = limits::DELAY_MS;
+        assert_eq!(delay_ms(Some(&format!("delay_ms={most}"))), Ok(most));
+        for bad in [(most + 1).to_string(), u64::MAX.to_string(), "99999999999999999999".to_owned()] {
+            let error = delay_ms(Some(&format!("delay_ms={bad}"))).expect_err(&bad);
+            assert_eq!(
+                error.message,
+                "delay_ms must be a whole number from 0 to 315360000000 (ten years), such as delay_ms=1500"
+            );
+        }
     }
 
     #[test]

@@ -46,8 +46,8 @@ const SEND: Operation = Operation {
     summary: "Enqueue a call: answered once it is durable, run afterwards exactly once",
     query: &[QueryParameter {
         name: "delay_ms",
-        description: "How many milliseconds to wait before the call runs; 0 when absent.",
-        schema: r#"{"type":"integer","minimum":0}"#,
+        description: "How many milliseconds to wait before the call runs, at most ten years; 0 when absent.",
+        schema: r#"{"type":"integer","minimum":0,"maximum":315360000000}"#,
     }],
     answers: &[Answer {
         status: 202,
