@@ -1,8 +1,8 @@
 //! A slab that grows by pages: an index stays valid until it is removed, and growing neither
 //! copies what is there (a pause of many milliseconds at a million entities) nor doubles it.
 
-/// Slots a page holds. 4,096 entities are some 300 KiB: a page is cheap to hold half empty.
-const PAGE: usize = 4096;
+/// Slots a page holds. 1,024 entities are some 72 KiB: a page is cheap to hold half empty, in each shard.
+const PAGE: usize = 1024;
 
 /// The pages and their free list.
 pub(crate) struct Arena<T> {

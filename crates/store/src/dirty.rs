@@ -2,61 +2,46 @@
 //!
 //! A tree of pointers to keys would miss the cache at every comparison: at a million entities that
 //! is most of the cost of a replay. So entities are grouped by app and service, which all keys of
-//! a group share, and each entry holds the first bytes of what distinguishes it.
+//! a group share, and each is found by the first bytes of what distinguishes it, its *head*. Few share
+//! one: those, and only those, are kept by their whole keys. All other keys stay where the entities
+//! are; who calls says how to get them.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
 
-/// Bytes an entry keeps of its key beside the pointer.
+/// Bytes of a head.
 const HEAD_BYTES: usize = 16;
+
+/// What stands for a head that several entities have had. No entity has this index: see [`crate::arena`].
+const SHARED: u32 = u32::MAX;
+
+/// The first bytes after the group, filled up with zeros, as a big-endian number in two parts: one of
+/// 128 bits would be aligned to 16. Of two keys, the smaller one's head is not the larger one.
+type Head = [u64; 2];
 
 /// Dirty entities: key to index.
 #[derive(Default)]
 pub(crate) struct DirtyIndex {
     /// By `app 00 service 00`. No such group is a prefix of another.
-    groups: BTreeMap<Box<[u8]>, BTreeMap<Entry, u32>>,
+    groups: BTreeMap<Box<[u8]>, Group>,
     count: usize,
 }
 
-struct Entry {
-    /// The bytes after the group, filled up with zeros, as a big-endian number in two parts: one
-    /// of 128 bits would be aligned to 16.
-    head: [u64; 2],
-    key: Arc<[u8]>,
+#[derive(Default)]
+struct Group {
+    /// The entity with this head, or [`SHARED`].
+    by_head: BTreeMap<Head, u32>,
+    /// The entities whose heads are shared, by their keys without the group.
+    by_key: BTreeMap<Box<[u8]>, u32>,
 }
 
-impl Entry {
-    fn new(key: Arc<[u8]>, group: usize) -> Self {
-        let rest = &key[group..];
-        let mut head = [0; HEAD_BYTES];
-        let length = rest.len().min(HEAD_BYTES);
-        head[..length].copy_from_slice(&rest[..length]);
-        let number = u128::from_be_bytes(head);
-        Self { head: [(number >> 64) as u64, number as u64], key }
-    }
+fn head_of(rest: &[u8]) -> Head {
+    let mut head = [0; HEAD_BYTES];
+    let length = rest.len().min(HEAD_BYTES);
+    head[..length].copy_from_slice(&rest[..length]);
+    let number = u128::from_be_bytes(head);
+    [(number >> 64) as u64, number as u64]
 }
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.head.cmp(&other.head).then_with(|| self.key.cmp(&other.key))
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Entry {}
 
 /// Where the group ends in `key`; zero when it holds no whole group, as the start of a scan may.
 fn group_end(key: &[u8]) -> usize {
@@ -65,40 +50,102 @@ fn group_end(key: &[u8]) -> usize {
     nuls.next().map_or(0, |at| at + 1)
 }
 
+impl Group {
+    /// Adds an entity that is not here; `rest_of` gives the rest of another's key.
+    fn insert<'a>(&mut self, rest: &[u8], index: u32, rest_of: impl Fn(u32) -> &'a [u8]) {
+        let Some(found) = self.by_head.get_mut(&head_of(rest)) else {
+            self.by_head.insert(head_of(rest), index);
+            return;
+        };
+        let other = std::mem::replace(found, SHARED);
+        if other != SHARED {
+            self.by_key.insert(rest_of(other).into(), other);
+        }
+        self.by_key.insert(rest.into(), index);
+    }
+
+    fn remove(&mut self, rest: &[u8]) -> bool {
+        let head = head_of(rest);
+        match self.by_head.get(&head) {
+            None => false,
+            Some(&SHARED) => {
+                let is_removed = self.by_key.remove(rest).is_some();
+                // The least of those that share the head comes first at or after the head without its zeros.
+                if self.sharing(head, &[]).next().is_none() {
+                    self.by_head.remove(&head);
+                }
+                is_removed
+            }
+            Some(_) => self.by_head.remove(&head).is_some(),
+        }
+    }
+
+    /// The entities that share `head`, from the rest `low` on.
+    fn sharing<'a>(&'a self, head: Head, low: &'a [u8]) -> impl Iterator<Item = u32> + use<'a> {
+        let bytes = (u128::from(head[0]) << 64 | u128::from(head[1])).to_be_bytes();
+        // A key shorter than its head has lost its last zeros, if it had any, to those it is filled up with.
+        let filled = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        let from = low.max(&bytes[..filled]).to_vec();
+        let range = self.by_key.range::<[u8], _>((Bound::Included(from.as_slice()), Bound::Unbounded));
+        range.take_while(move |(rest, _)| head_of(rest) == head).map(|(_, index)| *index)
+    }
+
+    /// The entities from the rest `low` on, in order.
+    fn from<'a>(&'a self, low: &'a [u8], rest_of: impl Fn(u32) -> &'a [u8] + 'a) -> impl Iterator<Item = u32> + 'a {
+        let first = head_of(low);
+        self.by_head.range(first..).flat_map(move |(head, index)| {
+            let is_shared = *index == SHARED;
+            // Of those with the first head, some may come before `low`.
+            let is_alone = !is_shared && (*head > first || rest_of(*index) >= low);
+            let low = if *head > first { &[] } else { low };
+            let sharing = is_shared.then(|| self.sharing(*head, low));
+            is_alone.then_some(*index).into_iter().chain(sharing.into_iter().flatten())
+        })
+    }
+}
+
 impl DirtyIndex {
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    pub(crate) fn insert(&mut self, key: &Arc<[u8]>, index: u32) {
-        let group = group_end(key);
-        let entry = Entry::new(Arc::clone(key), group);
-        let old = match self.groups.get_mut(&key[..group]) {
-            Some(entries) => entries.insert(entry, index),
-            None => self.groups.entry(key[..group].into()).or_default().insert(entry, index),
-        };
-        self.count += usize::from(old.is_none());
+    /// Adds an entity that is not here; `key_of` gives the key of one that is.
+    pub(crate) fn insert<'a>(&mut self, key: &[u8], index: u32, key_of: impl Fn(u32) -> &'a [u8]) {
+        let (group, rest) = key.split_at(group_end(key));
+        let rest_of = |index| &key_of(index)[group.len()..];
+        match self.groups.get_mut(group) {
+            Some(entities) => entities.insert(rest, index, rest_of),
+            None => self.groups.entry(group.into()).or_default().insert(rest, index, rest_of),
+        }
+        self.count += 1;
     }
 
-    pub(crate) fn remove(&mut self, key: &Arc<[u8]>) {
-        let group = group_end(key);
-        let Some(entries) = self.groups.get_mut(&key[..group]) else { return };
-        self.count -= usize::from(entries.remove(&Entry::new(Arc::clone(key), group)).is_some());
-        if entries.is_empty() {
-            self.groups.remove(&key[..group]);
+    pub(crate) fn remove(&mut self, key: &[u8]) {
+        let (group, rest) = key.split_at(group_end(key));
+        let Some(entities) = self.groups.get_mut(group) else { return };
+        self.count -= usize::from(entities.remove(rest));
+        if entities.by_head.is_empty() {
+            self.groups.remove(group);
         }
     }
 
     /// The entities with keys from `low` on, in order.
-    pub(crate) fn from(&self, low: &[u8]) -> impl Iterator<Item = (&Arc<[u8]>, u32)> {
-        let group = group_end(low);
-        let first = self.groups.get(&low[..group]).into_iter();
-        let first = first
-            .flat_map(move |entries| entries.range((Bound::Included(Entry::new(low.into(), group)), Bound::Unbounded)));
+    pub(crate) fn from<'a>(
+        &'a self,
+        low: &'a [u8],
+        key_of: impl Fn(u32) -> &'a [u8] + Copy + 'a,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let (group, rest) = low.split_at(group_end(low));
+        let first = self.groups.get(group).into_iter();
+        let first = first.flat_map(move |entities| entities.from(rest, move |index| &key_of(index)[group.len()..]));
         // Without a whole group, `low` may lie before, at or after groups, never inside one.
-        let next_group = if group == 0 { Bound::Included(low) } else { Bound::Excluded(&low[..group]) };
-        let others = self.groups.range::<[u8], _>((next_group, Bound::Unbounded)).flat_map(|(_, entries)| entries);
-        first.chain(others).map(|(entry, index)| (&entry.key, *index))
+        let next_group = if group.is_empty() { Bound::Included(low) } else { Bound::Excluded(group) };
+        let others = self.groups.range::<[u8], _>((next_group, Bound::Unbounded));
+        let others = others.flat_map(move |(group, entities)| {
+            let length = group.len();
+            entities.from(&[], move |index| &key_of(index)[length..])
+        });
+        first.chain(others)
     }
 }
 
@@ -108,8 +155,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn key() -> impl Strategy<Value = Vec<u8>> {
-        let name = || "[a-b]{0,2}";
-        let rest = proptest::collection::vec(prop_oneof![Just(0xFFu8), Just(b'a')], 0..20);
+        let name = || "[a-b]{0,1}";
+        let byte = || prop_oneof![Just(0xFFu8), Just(b'a'), Just(0u8)];
+        // Most are longer than a head, and begin alike.
+        let rest = (0..20usize, proptest::collection::vec(byte(), 0..4))
+            .prop_map(|(length, end)| [vec![b'a'; length], end].concat());
         (name(), name(), rest).prop_map(|(app, service, rest)| {
             [app.as_bytes(), b"\0", service.as_bytes(), b"\0", &rest, b"\0\x01"].concat()
         })
@@ -117,22 +167,37 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_an_ordered_map(keys in proptest::collection::vec(key(), 0..60), low in key(), cut in 0..30usize, gone in 0..30usize) {
+        fn it_is_an_ordered_map(
+            keys in proptest::collection::btree_set(key(), 0..60).prop_map(|keys| keys.into_iter().collect::<Vec<_>>()).prop_shuffle(),
+            low in key(),
+            near in 0..120usize,
+            cut in 0..30usize,
+            gone in proptest::collection::vec(0..60usize, 0..60),
+        ) {
             let mut model = BTreeMap::new();
             let mut dirty = DirtyIndex::default();
+            let key_of = |index: u32| keys[index as usize].as_slice();
             for (index, key) in keys.iter().enumerate() {
-                dirty.insert(&key.as_slice().into(), index as u32);
+                dirty.insert(key, index as u32, key_of);
                 model.insert(key.clone(), index as u32);
             }
-            for key in keys.iter().take(gone) {
-                dirty.remove(&key.as_slice().into());
+            for key in gone.iter().filter_map(|at| keys.get(*at)) {
+                dirty.remove(key);
                 model.remove(key);
             }
             prop_assert_eq!(dirty.len(), model.len());
-            let low = &low[..cut.min(low.len())];
-            let found: Vec<_> = dirty.from(low).map(|(key, index)| (key.to_vec(), index)).collect();
-            let expected: Vec<_> = model.range(low.to_vec()..).map(|(key, index)| (key.clone(), *index)).collect();
+            // Right behind a key, or anywhere.
+            let low = match keys.get(near) {
+                Some(key) => [key.as_slice(), b"a"].concat(),
+                None => low[..cut.min(low.len())].to_vec(),
+            };
+            let found: Vec<_> = dirty.from(&low, key_of).collect();
+            let expected: Vec<_> = model.range(low..).map(|(_, index)| *index).collect();
             prop_assert_eq!(found, expected);
+            for key in &keys {
+                dirty.remove(key);
+            }
+            prop_assert!(dirty.len() == 0 && dirty.groups.is_empty());
         }
     }
 }

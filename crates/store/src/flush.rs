@@ -7,7 +7,6 @@
 //! over. Why rows newer than that LSN do no harm is told in `docs/internals/store.md`.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use millrace_base::Lsn;
 
@@ -23,7 +22,7 @@ pub(crate) struct Flush {
     /// The applied LSN when it began.
     began_at: Lsn,
     /// The last entity looked up.
-    cursor: Option<Arc<[u8]>>,
+    cursor: Option<Box<[u8]>>,
     /// Entities looked up and not taken yet. They are dirty, so they stay where they are.
     next: VecDeque<u32>,
     looked_up_all: bool,
@@ -171,11 +170,9 @@ impl Store {
             return false;
         }
         let low = flush.cursor.as_ref().map_or(Vec::new(), |cursor| successor(cursor));
-        for (key, index) in self.dirty.from(&low).take(LOOK_UP) {
-            flush.next.push_back(index);
-            if flush.next.len() == LOOK_UP {
-                flush.cursor = Some(Arc::clone(key));
-            }
+        flush.next.extend(self.dirty.from(&low, |index| &self.entities[index].key).take(LOOK_UP));
+        if let Some(last) = flush.next.back() {
+            flush.cursor = Some(self.entities[*last].key.clone());
         }
         // What becomes dirty behind the end from now on is for the next flush.
         flush.looked_up_all = flush.next.len() < LOOK_UP;

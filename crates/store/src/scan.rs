@@ -234,8 +234,9 @@ impl Store {
         let mut written: Vec<(EntityKey, Lsn, bool)> = Vec::new();
         let mut live = 0;
         let below_high = |key: &[u8]| high.as_deref().is_none_or(|high| key < high);
-        for (key, index) in self.dirty.from(&low).take_while(|(key, _)| below_high(key)) {
-            let Some((key, _)) = EntityKey::split_from(key) else { continue };
+        let key_of = |index: u32| &*self.entities[index].key;
+        for index in self.dirty.from(&low, key_of).take_while(|index| below_high(key_of(*index))) {
+            let Some((key, _)) = EntityKey::split_from(key_of(index)) else { continue };
             let is_live = self.is_live(index)?;
             live += usize::from(is_live);
             written.push((key, self.entities[index].last_write, is_live));

@@ -39,7 +39,7 @@ pub(crate) enum Residency {
 
 /// An entity in memory.
 pub(crate) struct Entity {
-    pub(crate) key: Arc<[u8]>,
+    pub(crate) key: Box<[u8]>,
     /// The LSN of the last write to it; zero when the checkpoint holds all of it.
     pub(crate) last_write: Lsn,
     pub(crate) fields: Fields,
@@ -48,16 +48,15 @@ pub(crate) struct Entity {
     pub(crate) referenced: bool,
 }
 
-/// What an entity costs beside its fields: itself, its key's counts, its slot in the hash table
-/// (9 bytes at a load between 7/16 and 7/8).
+/// What an entity costs beside its fields: itself, its key, its slot in the hash table (9 bytes at a
+/// load between 7/16 and 7/8).
 pub(crate) fn entity_bytes(key: &[u8]) -> usize {
     const INDEX_BYTES: usize = 16;
-    const COUNT_BYTES: usize = 16;
-    std::mem::size_of::<Entity>() + INDEX_BYTES + COUNT_BYTES + key.len()
+    std::mem::size_of::<Entity>() + INDEX_BYTES + key.len()
 }
 
-/// What being dirty adds: 36 bytes in the ordered index, whose nodes are two thirds full.
-pub(crate) const DIRTY_INDEX_BYTES: usize = 56;
+/// What being dirty adds: 20 bytes in the ordered index, whose nodes are two thirds full.
+pub(crate) const DIRTY_INDEX_BYTES: usize = 32;
 
 /// Where a key is: part of its hash, so that neither growing nor most misses touch the entity.
 #[derive(Clone, Copy)]
@@ -281,13 +280,14 @@ impl Store {
     /// Writes to the entity `key`, which is at `index` if it is in memory.
     fn write(&mut self, index: Option<u32>, key: &[u8], field: impl FieldName, value: Option<Value>) {
         let index = index.unwrap_or_else(|| self.insert(key));
-        let entity = &mut self.entities[index];
-        entity.referenced = true;
-        if entity.last_write == Lsn::ZERO {
-            self.dirty.insert(&entity.key, index);
+        let entities = &self.entities;
+        if entities[index].last_write == Lsn::ZERO {
+            self.dirty.insert(&entities[index].key, index, |index| &entities[index].key);
             self.sizes.resident += DIRTY_INDEX_BYTES;
             self.sizes.dirty += DIRTY_INDEX_BYTES;
         }
+        let entity = &mut self.entities[index];
+        entity.referenced = true;
         entity.last_write = self.lsn;
         entity.fields.write(field, value, entity.residency == Residency::Complete, &mut self.sizes);
     }
