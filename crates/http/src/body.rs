@@ -180,7 +180,7 @@ impl Drop for BodyReader<'_> {
     }
 }
 
-/// Bytes handed to hyper at once. It stops asking while more than its own bound is unsent, so a
+/// Bytes handed to hyper at once, where a reply goes through it. It stops asking while more than its own bound is unsent, so a
 /// client that does not read leaves the rest here.
 const CHUNK_BYTES: usize = 32 << 10;
 

@@ -26,6 +26,7 @@ use crate::handle::{Session, handle};
 use crate::io::Io;
 use crate::local::Local;
 use crate::metrics::Timeout;
+use crate::operations::Kind;
 use crate::plain;
 use crate::problem;
 
@@ -44,6 +45,19 @@ pub(crate) enum Order {
     Look,
 }
 
+impl Order {
+    /// The more an order changes, the higher.
+    fn rank(self) -> u8 {
+        match self {
+            Order::Look => 0,
+            Order::Park => 1,
+            Order::Drain => 2,
+            Order::Close(_) => 3,
+            Order::Abort => 4,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// No request is being read, run or answered.
@@ -58,7 +72,7 @@ enum Phase {
 pub(crate) struct ConnectionState {
     pub(crate) local: Rc<Local>,
     is_http2: Cell<bool>,
-    pub(crate) is_parked: Cell<bool>,
+    is_parked: Cell<bool>,
     phase: Cell<Phase>,
     /// The tick at which the phase began.
     since: Cell<u32>,
@@ -117,8 +131,8 @@ impl ConnectionState {
 
     /// Gives an order; the connection's task obeys at its next poll, which this causes.
     pub(crate) fn give(&self, order: Order) {
-        // Ending must not be overtaken by something milder.
-        if !matches!(self.order.get(), Some(Order::Close(_) | Order::Abort)) || order == Order::Abort {
+        // What was not obeyed yet must not be overtaken by something milder.
+        if self.order.get().is_none_or(|earlier| earlier.rank() <= order.rank()) {
             self.order.set(Some(order));
         }
         if let Some(waker) = &*self.waker.borrow() {
@@ -179,7 +193,7 @@ impl ConnectionState {
         self.phase.get() == Phase::Busy && !self.is_http2()
     }
 
-    fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.phase.get() == Phase::Idle && !self.is_blocked.get()
     }
 
@@ -345,8 +359,16 @@ const FIRST_READ_BYTES: usize = 256;
 /// Serves a connection until it ends. `is_http2` is what ALPN found, where there is TLS.
 pub(crate) async fn run<B: Backend>(mut io: Io, mut is_http2: Option<bool>, session: Session<B>) {
     loop {
-        if is_http2 != Some(true) && plain::run(&mut io, &session).await == plain::End::Closed {
-            return;
+        if is_http2 != Some(true) {
+            if io.prefix.is_empty() && !read_first(&mut io).await {
+                return;
+            }
+            // Boxed, as all that follows, so that a parked connection does not carry the room for it.
+            match Box::pin(plain::run(&mut io, &session, &mut is_http2)).await {
+                plain::End::Closed => return,
+                plain::End::Idle => continue,
+                plain::End::Other => {}
+            }
         }
         if is_http2.is_none() {
             is_http2 = begins_http2(&mut io).await;
@@ -356,7 +378,6 @@ pub(crate) async fn run<B: Backend>(mut io: Io, mut is_http2: Option<bool>, sess
             Some(true) => {
                 io.state.is_http2.set(true);
                 io.state.enter(Phase::Idle);
-                // Boxed, so that other connections do not carry the room for it.
                 return Box::pin(run_http2(io, service(session))).await;
             }
             Some(false) => match Box::pin(run_http1(io, service(session.clone()))).await {
@@ -492,7 +513,10 @@ pub(crate) async fn close_late(io: &mut Io, timeout: Timeout) {
     let late = |what| problem::raw_reply(&Error::new(ErrorCode::RequestTimeout, what));
     match timeout {
         Timeout::Headers => say(io, &late("the request's headers did not arrive in time")).await,
-        Timeout::Body => say(io, &late("the request's body did not arrive in time")).await,
+        Timeout::Body => {
+            io.state.local.metrics.count_request(Kind::None, ErrorCode::RequestTimeout.status(), 0);
+            say(io, &late("the request's body did not arrive in time")).await;
+        }
         Timeout::Idle => say(io, b"").await,
         _ => {}
     }
@@ -561,5 +585,29 @@ struct LocalExecutor;
 impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for LocalExecutor {
     fn execute(&self, future: F) {
         tokio::task::spawn_local(future);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Front, Options};
+    use prometheus_client::registry::Registry;
+
+    /// A connection that is to be parked and hears of the drain in one turn, in either order, drains.
+    #[test]
+    fn an_order_is_not_overtaken_by_a_milder_one() {
+        let front = Front::new(Options::default(), Registry::default()).expect("no files to read");
+        let state = ConnectionState::new(Local::new(front));
+        let orders = [Order::Look, Order::Park, Order::Drain, Order::Close(Timeout::Idle), Order::Abort];
+        for (index, milder) in orders.into_iter().enumerate() {
+            for stronger in &orders[index..] {
+                for (first, second) in [(milder, *stronger), (*stronger, milder)] {
+                    state.give(first);
+                    state.give(second);
+                    assert_eq!(state.order.take(), Some(*stronger), "{first:?}, then {second:?}");
+                }
+            }
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::origin::Source;
 use crate::router::{self, Captures, Found};
 use crate::{Limits, archive, manage, metrics, path, problem, records, reply};
 
-/// One connection's way to the node. Cheap to clone: each request has its own.
+/// One connection's way to the node. Cheap to clone, as each request that comes through hyper has its own.
 pub(crate) struct Session<B> {
     pub(crate) backend: Rc<B>,
     pub(crate) state: Rc<ConnectionState>,
@@ -391,7 +391,7 @@ async fn state<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inp
     Ok(reply::state(input.take_headers(), found))
 }
 
-/// A request's headers, where hyper put them.
+/// A request's headers, where they were put first.
 struct RequestHeaders(HeaderMap);
 
 impl HeaderSource for RequestHeaders {

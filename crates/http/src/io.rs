@@ -65,7 +65,7 @@ impl Stream {
     }
 
     /// Whether the client sends no more; if it may, `context` is woken when that changes.
-    fn has_left(&self, context: &mut Context<'_>) -> bool {
+    pub(crate) fn has_left(&self, context: &mut Context<'_>) -> bool {
         let Stream::Plain(stream) = self else { return false };
         let mut byte = [0];
         matches!(stream.poll_peek(context, &mut ReadBuf::new(&mut byte)), Poll::Ready(Ok(0) | Err(_)))
@@ -82,7 +82,7 @@ impl Stream {
 /// A [`Stream`] as hyper wants it.
 pub(crate) struct Io {
     pub(crate) stream: Stream,
-    /// Bytes read before hyper took over; it gets them first.
+    /// Bytes read and not looked at; whoever serves the connection next gets them first.
     pub(crate) prefix: Bytes,
     /// What is left of the reply that is sent instead of one of hyper's own.
     pub(crate) instead: Bytes,

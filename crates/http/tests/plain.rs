@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::net::Shutdown;
 use std::time::Duration;
 
 use millrace_http::Options;
@@ -97,4 +98,81 @@ fn what_is_sent_ahead_is_answered_after_what_came_first() {
     server.backend.shared.gate.notify_one();
     assert_eq!(client.read_reply(true).body, b"\"waited\"");
     assert_eq!(client.read_reply(true).body, b"[2]");
+}
+
+#[test]
+fn a_client_that_sent_ahead_and_leaves_takes_its_request_along() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    client.send(Client::request("POST /call/c/k/wait", b"1"));
+    client.send(b"\r\n");
+    server.wait_for_metric("millrace_http_connections_open", 1.0);
+    drop(client);
+    let open = || server.metric("millrace_http_connections_open");
+    support::wait_until(|| open() == 0.0, || "the request goes on".to_owned());
+    server.wait_for_metric("millrace_http_connection_errors_total", 1.0);
+}
+
+/// Else whatever stands between would take the second protocol for the first one's bytes.
+#[test]
+fn a_connection_speaks_one_protocol() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    client.send(b"GET /healthz HTTP/1.1\r\nhost: test\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    assert_eq!(client.read_reply(true).body, b"ok\n");
+    let rest = String::from_utf8(client.read_to_end()).expect("no HTTP/2");
+    assert!(rest.is_empty() || rest.starts_with("HTTP/1.1 400 "), "{rest}");
+}
+
+#[test]
+fn a_refusal_does_not_depend_on_how_a_request_came() {
+    let server = Server::start(patient());
+    let bytes = b"POST /<> HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\n\r\nabc";
+    for cut in [bytes.len() - 3, bytes.len() - 1, bytes.len()] {
+        let mut client = server.connect();
+        client.stream.get_ref().set_nodelay(true).expect("settable");
+        client.send(&bytes[..cut]);
+        std::thread::sleep(Duration::from_millis(20));
+        client.send(&bytes[cut..]);
+        let reply = client.read_reply(true);
+        assert_eq!(reply.status, 400);
+        reply.assert_problem("bad-request");
+    }
+}
+
+#[test]
+fn a_body_that_ends_early_is_told_so() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    client.send(b"POST /call/c/k/echo HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\n[1,");
+    client.stream.get_ref().shutdown(Shutdown::Write).expect("connected");
+    client.read_reply(true).assert_problem("bad-request");
+    assert!(client.read_to_end().is_empty());
+}
+
+#[test]
+fn a_body_that_is_late_is_told_so_and_counted() {
+    let mut options = patient();
+    options.timeouts.body = Duration::from_millis(40);
+    let server = Server::start(options);
+    let mut client = server.connect();
+    client.send(b"POST /call/c/k/echo HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\n[1,");
+    client.read_reply(true).assert_problem("request-timeout");
+    assert!(client.read_to_end().is_empty());
+    assert_eq!(server.metric("millrace_http_requests_total{operation=\"none\",status=\"4xx\"}"), 1.0);
+}
+
+/// The kernel takes back what a client has not read once we close with something unread of it.
+#[test]
+fn a_last_reply_arrives_whole_whatever_the_client_goes_on_sending() {
+    let server = Server::start(patient());
+    for _ in 0..5 {
+        let mut client = server.connect();
+        client.send(Client::request("POST /call/c/k/large\nconnection: close", b"1500000"));
+        std::thread::sleep(Duration::from_millis(2));
+        client.send(b"\r\n");
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(client.read_reply(true).body.len(), 1_500_000);
+        assert!(client.read_to_end().is_empty());
+    }
 }

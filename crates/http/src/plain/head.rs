@@ -1,8 +1,8 @@
 //! A request's bytes: whether they are plain, whole, and what they say.
 //!
-//! Pure. *Plain* is what can be read in one way only, by anybody: HTTP/1.1, a path as target, a body with one
-//! `Content-Length` or none, no word about the connection but `close` and `keep-alive`. What is not plain is left to
-//! hyper, whose parser (httparse) is the one used here, too: so the two do not differ in what they take for a request.
+//! Pure. *Plain* is what leaves no doubt about where it ends: HTTP/1.1, a path as target, a body with one decimal
+//! `Content-Length` or none, no word about the connection but `close` or `keep-alive`. What is not plain is left to
+//! hyper, whose parser (httparse) is the one used here, too: so the two do not differ in what they take for a head.
 
 use std::mem::MaybeUninit;
 
@@ -19,12 +19,12 @@ const HEADERS: usize = 48;
 /// Bytes of a plain request, its body included: what a slow client may make us hold without a reservation.
 pub(crate) const PLAIN_BYTES: usize = 16 << 10;
 
-/// Bytes of a plain request's line and headers. Small, because they are read from the start whenever more come.
+/// Bytes of a plain request's line and headers. Few, because they are read from the start whenever more come.
 const HEAD_BYTES: usize = 4 << 10;
 
 /// What bytes are.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum Look {
     /// The beginning of a request's line and headers.
     Beginning,
     /// All of these, but not all of the body: so many bytes are wanted from the request's first on.
@@ -35,35 +35,36 @@ pub(crate) enum Seen {
     Other,
 }
 
-impl Seen {
+impl Look {
     /// How many bytes are done with.
     pub(crate) fn done_bytes(&self) -> usize {
-        if let Seen::Request { bytes, .. } = self { *bytes } else { 0 }
+        if let Look::Request { bytes, .. } = self { *bytes } else { 0 }
     }
 }
 
 /// Looks at the bytes that a request begins with. A whole one is written into `request`, its headers into the empty
 /// map that `map` gives.
-pub(crate) fn look(bytes: &[u8], request: &mut Request<RequestBody>, map: impl FnOnce() -> HeaderMap) -> Seen {
+pub(crate) fn look(bytes: &[u8], request: &mut Request<RequestBody>, map: impl FnOnce() -> HeaderMap) -> Look {
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS];
     let mut head = httparse::Request::new(&mut []);
     let head_bytes = match head.parse_with_uninit_headers(bytes, &mut headers) {
-        Ok(Status::Complete(length)) => length,
-        Ok(Status::Partial) if bytes.len() <= HEAD_BYTES => return Seen::Beginning,
-        Ok(Status::Partial) | Err(_) => return Seen::Other,
+        Ok(Status::Complete(length)) if length <= HEAD_BYTES => length,
+        Ok(Status::Partial) if bytes.len() <= HEAD_BYTES => return Look::Beginning,
+        Ok(_) | Err(_) => return Look::Other,
     };
     let (Some(1), Some(method), Some(target)) = (head.version, head.method.and_then(method), head.path) else {
-        return Seen::Other;
+        return Look::Other;
     };
     let Some(framing) = Framing::of(head.headers).filter(|_| target.starts_with('/')) else {
-        return Seen::Other;
+        return Look::Other;
     };
     let total = head_bytes + framing.body_bytes;
     if total > PLAIN_BYTES {
-        return Seen::Other;
+        return Look::Other;
     }
     if bytes.len() < total {
-        return Seen::Head(total);
+        // Whoever waits for the rest has been told what it is the rest of.
+        return if Uri::try_from(target).is_ok() { Look::Head(total) } else { Look::Other };
     }
     let whole = Bytes::copy_from_slice(&bytes[..total]);
     // A header's text, which lies in `bytes`, as a part of `whole`.
@@ -72,16 +73,16 @@ pub(crate) fn look(bytes: &[u8], request: &mut Request<RequestBody>, map: impl F
         whole.slice(start..start + text.len())
     };
     let Ok(uri) = Uri::from_maybe_shared(part(target.as_bytes())) else {
-        return Seen::Other;
+        return Look::Other;
     };
     let Some(map) = write_down(head.headers, part, map()) else {
-        return Seen::Other;
+        return Look::Other;
     };
     *request.headers_mut() = map;
     *request.method_mut() = method;
     *request.uri_mut() = uri;
     *request.body_mut() = RequestBody::Whole(whole.slice(head_bytes..));
-    Seen::Request { bytes: total, closes: framing.closes }
+    Look::Request { bytes: total, closes: framing.closes }
 }
 
 /// The methods of a plain request. A HEAD is none: the reply to it is framed in a way of its own.
@@ -119,8 +120,7 @@ struct Framing {
 impl Framing {
     /// `None` for what is not plain.
     fn of(headers: &[httparse::Header<'_>]) -> Option<Self> {
-        let mut body_bytes = None;
-        let mut closes = false;
+        let (mut body_bytes, mut closes) = (None, None);
         for one in headers {
             // By length first: of the headers of a usual request, few have one of these.
             match one.name.len() {
@@ -129,11 +129,10 @@ impl Framing {
                     body_bytes = Some(digits(one.value).filter(|_| body_bytes.is_none())?);
                 }
                 10 if is(one, &header::CONNECTION) => {
-                    if one.value.eq_ignore_ascii_case(b"close") {
-                        closes = true;
-                    } else if !one.value.eq_ignore_ascii_case(b"keep-alive") {
-                        return None;
-                    }
+                    let is_close = one.value.eq_ignore_ascii_case(b"close");
+                    let is_known = is_close || one.value.eq_ignore_ascii_case(b"keep-alive");
+                    closes = Some(is_close).filter(|_| is_known && closes.is_none());
+                    closes?;
                 }
                 17 if is(one, &header::TRANSFER_ENCODING) => return None,
                 6 if is(one, &header::EXPECT) => return None,
@@ -147,7 +146,7 @@ impl Framing {
                 _ => {}
             }
         }
-        Some(Self { body_bytes: body_bytes.unwrap_or(0), closes })
+        Some(Self { body_bytes: body_bytes.unwrap_or(0), closes: closes.unwrap_or(false) })
     }
 }
 
@@ -170,22 +169,25 @@ pub fn check(bytes: &[u8]) {
         let mut request = Request::new(RequestBody::Whole(Bytes::new()));
         (look(bytes, &mut request, HeaderMap::new), request)
     };
-    let (seen, request) = look(bytes);
-    let done_bytes = seen.done_bytes();
+    let (found, request) = look(bytes);
+    let done_bytes = found.done_bytes();
     assert!(done_bytes <= bytes.len().min(PLAIN_BYTES), "more than there is");
-    match seen {
-        Seen::Request { .. } => {
+    match found {
+        Look::Request { .. } => {
             assert!(request.uri().path().starts_with('/'), "a path");
-            assert_eq!(look(&bytes[..done_bytes]).0, seen, "what comes behind does not matter");
+            assert_eq!(look(&bytes[..done_bytes]).0, found, "what comes behind does not matter");
             for end in 0..done_bytes {
                 let (before, _) = look(&bytes[..end]);
-                let waits = matches!(before, Seen::Beginning) || before == Seen::Head(done_bytes);
-                assert!(waits, "{before:?} before the end");
+                assert!(before == Look::Beginning || before == Look::Head(done_bytes), "{before:?} before the end");
             }
         }
-        Seen::Head(wanted_bytes) => assert!((bytes.len() + 1..=PLAIN_BYTES).contains(&wanted_bytes), "waits for more"),
-        Seen::Beginning => assert!(bytes.len() <= HEAD_BYTES, "a bounded wait"),
-        Seen::Other => {}
+        Look::Head(wanted_bytes) => {
+            assert!((bytes.len() + 1..=PLAIN_BYTES).contains(&wanted_bytes), "waits for more");
+            let whole = [bytes, &vec![b'x'; wanted_bytes - bytes.len()]].concat();
+            assert_eq!(look(&whole).0.done_bytes(), wanted_bytes, "and takes what it waited for");
+        }
+        Look::Beginning => assert!(bytes.len() <= HEAD_BYTES, "a bounded wait"),
+        Look::Other => {}
     }
 }
 

@@ -1,13 +1,12 @@
 //! HTTP/1.1 as nearly everybody speaks it: *plain* requests (see [`head`]) are read and answered here.
 //!
-//! A connection at rest holds a socket and the few hundred bytes of its task: it is read into a buffer that all
-//! connections of the core share, a request is copied out of it once, and its reply leaves through another. So what a
-//! request touches is memory that the one before it has just used.
+//! All connections of the core are read into one buffer, a request is copied out of it once, and its reply leaves through
+//! another. So what a request touches is memory that the one before it has just used.
 //!
 //! Promises: a request that is not plain goes to hyper, with every byte of it; so does the connection, until it has
-//! been idle for a while. Nothing but a plain request's own bytes decides where it ends. A client that is slow, or does
-//! not wait for replies, makes us hold [`head::PLAIN_BYTES`] and what is read at once, no more. Must not know what
-//! requests mean.
+//! been idle for a while. Nothing but a plain request's own bytes decides where it ends. Of a client that is slow or sends
+//! ahead, no more is held than [`head::PLAIN_BYTES`] and what is read at once; of one that does not read, one reply, which
+//! counts against the core's room where it is large. Must not know what requests mean.
 
 mod encode;
 pub(crate) mod head;
@@ -21,6 +20,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Request, Response};
 use millrace_api::Backend;
+use millrace_base::{Error, ErrorCode};
 use tokio::io::ReadBuf;
 
 use crate::body::{ReplyBody, RequestBody};
@@ -28,13 +28,17 @@ use crate::connection::{self, ConnectionState, Order};
 use crate::handle::{Session, handle};
 use crate::io::{Io, Stream};
 use crate::metrics::Timeout;
-use head::Seen;
+use crate::problem::raw_reply;
+use head::Look;
 
 /// Bytes read at once. More than nearly every request has, so that what is read is a request.
 const READ_BYTES: usize = 16 << 10;
 
 /// A reply's body up to this size leaves in one write with its head; copying that much costs less than a second write.
 const JOINED_BYTES: usize = 16 << 10;
+
+/// Bytes passed over after a connection's last reply.
+const LINGER_BYTES: usize = 1 << 20;
 
 /// Maps of headers kept for the next requests.
 const MAPS: usize = 64;
@@ -65,6 +69,8 @@ impl Buffers {
 pub(crate) enum End {
     /// For good.
     Closed,
+    /// Idle for a while, and to be parked.
+    Idle,
     /// With bytes that are not for here, in [`Io::prefix`].
     Other,
 }
@@ -75,15 +81,19 @@ enum Arrived {
         closes: bool,
     },
     Other,
+    /// For a while.
+    Nothing,
     /// The connection took too long, and has to be told.
     Late(Timeout),
-    Gone,
+    /// The client sends no more.
+    End,
+    Broken,
 }
 
-/// Serves a connection for as long as its requests are plain.
-pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>) -> End {
+/// Serves a connection for as long as its requests are plain. `is_http2` becomes false with the first: a connection
+/// speaks one protocol.
+pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2: &mut Option<bool>) -> End {
     let mut line = Line::new(std::mem::take(&mut io.prefix));
-    io.state.is_parked.set(line.pending.is_empty());
     let mut request = Request::new(RequestBody::Whole(Bytes::new()));
     loop {
         match poll_fn(|context| line.poll_request(io, &mut request, context)).await {
@@ -92,12 +102,18 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>) -> End {
                 line.hand_over(io);
                 return End::Other;
             }
+            Arrived::Nothing => return End::Idle,
             Arrived::Late(timeout) => {
                 connection::close_late(io, timeout).await;
                 return End::Closed;
             }
-            Arrived::Gone => return End::Closed,
+            Arrived::End => {
+                connection::say(io, &line.last_words()).await;
+                return End::Closed;
+            }
+            Arrived::Broken => return End::Closed,
         }
+        *is_http2 = Some(false);
         let Some(reply) = line.answer(io, session, &mut request).await else {
             return End::Closed;
         };
@@ -107,6 +123,7 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>) -> End {
             Some(false) => {}
             Some(true) => {
                 connection::say(io, b"").await;
+                linger(io).await;
                 return End::Closed;
             }
             None => return End::Closed,
@@ -114,12 +131,37 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>) -> End {
     }
 }
 
+/// Passes over what a client goes on sending after its last reply: with that unread, the kernel would take back what the
+/// client has not read of the reply. Ends with the client, or when it has been told long enough.
+async fn linger(io: &mut Io) {
+    let mut left_bytes = LINGER_BYTES;
+    poll_fn(|context| {
+        // Of the orders, all but to look end this; the first that is sure to come is to park.
+        if !matches!(io.state.obey(context), None | Some(Order::Look | Order::Drain)) {
+            return Poll::Ready(());
+        }
+        while left_bytes > 0 {
+            let buffers = &mut *io.state.local.buffers.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut buffers.read);
+            match io.stream.poll_read(context, &mut buffer) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    left_bytes = left_bytes.saturating_sub(buffer.filled().len());
+                }
+                Poll::Ready(_) => break,
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// What is known of a connection between two of its polls.
 struct Line {
     /// What has come and is not answered.
     pending: BytesMut,
     /// Whether `pending` has been looked at since it last grew.
-    is_seen: bool,
+    is_looked_at: bool,
     /// How long `pending` has to be before another look is worth it: a request whose head is there says so.
     wanted_bytes: usize,
     /// The next reply is the last.
@@ -128,7 +170,7 @@ struct Line {
 
 impl Line {
     fn new(prefix: Bytes) -> Self {
-        Self { pending: BytesMut::from(&prefix[..]), is_seen: false, wanted_bytes: 0, is_leaving: false }
+        Self { pending: BytesMut::from(&prefix[..]), is_looked_at: false, wanted_bytes: 0, is_leaving: false }
     }
 
     /// Waits for a whole request, and writes it into `request`.
@@ -140,30 +182,30 @@ impl Line {
     ) -> Poll<Arrived> {
         match io.state.obey(context) {
             Some(Order::Close(timeout)) => return Poll::Ready(Arrived::Late(timeout)),
-            Some(Order::Abort) => return Poll::Ready(Arrived::Gone),
+            Some(Order::Abort) => return Poll::Ready(Arrived::Broken),
             Some(Order::Drain) => self.is_leaving = true,
-            Some(Order::Park) => io.state.is_parked.set(true),
-            Some(Order::Look) | None => {}
+            Some(Order::Park) if io.state.is_idle() => return Poll::Ready(Arrived::Nothing),
+            Some(Order::Park | Order::Look) | None => {}
         }
-        if !self.pending.is_empty() && !self.is_seen {
+        if !self.pending.is_empty() && !self.is_looked_at {
             io.state.head_begins();
-            let seen = self.look_at_pending(&mut io.state.local.buffers.borrow_mut().maps, request);
-            if let Some(arrived) = self.arrived(io, &seen) {
+            let look = self.look_at_pending(&mut io.state.local.buffers.borrow_mut().maps, request);
+            if let Some(arrived) = self.arrived(io, &look) {
                 return Poll::Ready(arrived);
             }
         }
         loop {
-            let seen = match self.poll_read(io, request, context) {
-                Poll::Ready(Ok(Some(seen))) => seen,
+            let look = match self.poll_read(io, request, context) {
+                Poll::Ready(Ok(Some(look))) => look,
                 Poll::Ready(Ok(None)) => {
                     if !self.pending.is_empty() {
                         io.state.local.metrics.connection_errors.increment();
                     }
-                    return Poll::Ready(Arrived::Gone);
+                    return Poll::Ready(Arrived::End);
                 }
                 Poll::Ready(Err(_)) => {
                     io.state.local.metrics.connection_errors.increment();
-                    return Poll::Ready(Arrived::Gone);
+                    return Poll::Ready(Arrived::Broken);
                 }
                 Poll::Pending if self.wanted_bytes > 0 => {
                     return if io.state.is_body_late() {
@@ -173,10 +215,10 @@ impl Line {
                     };
                 }
                 // A drain answers what has arrived whole.
-                Poll::Pending if self.is_leaving => return Poll::Ready(Arrived::Gone),
+                Poll::Pending if self.is_leaving => return Poll::Ready(Arrived::End),
                 Poll::Pending => return Poll::Pending,
             };
-            if let Some(arrived) = self.arrived(io, &seen) {
+            if let Some(arrived) = self.arrived(io, &look) {
                 return Poll::Ready(arrived);
             }
         }
@@ -188,52 +230,48 @@ impl Line {
         io: &mut Io,
         request: &mut Request<RequestBody>,
         context: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<Seen>>> {
+    ) -> Poll<io::Result<Option<Look>>> {
         let buffers = &mut *io.state.local.buffers.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut buffers.read);
-        std::task::ready!(io.stream.poll_read(context, &mut buffer))?;
-        let bytes = buffer.filled();
+        let bytes = std::task::ready!(read(&mut io.stream, &io.state, &mut buffers.read, context))?;
         if bytes.is_empty() {
             return Poll::Ready(Ok(None));
         }
-        io.state.is_parked.set(false);
-        io.state.received(bytes.len());
         if !self.pending.is_empty() {
             self.pending.extend_from_slice(bytes);
             return Poll::Ready(Ok(Some(self.look_at_pending(&mut buffers.maps, request))));
         }
         // Nearly always: a request that begins and ends with what was read.
-        let seen = head::look(bytes, request, || buffers.maps.pop().unwrap_or_default());
-        let done_bytes = seen.done_bytes();
+        let look = head::look(bytes, request, || buffers.maps.pop().unwrap_or_default());
+        let done_bytes = look.done_bytes();
         if done_bytes < bytes.len() {
             self.pending.extend_from_slice(&bytes[done_bytes..]);
-            self.is_seen = done_bytes == 0;
+            self.is_looked_at = done_bytes == 0;
         }
-        Poll::Ready(Ok(Some(seen)))
+        Poll::Ready(Ok(Some(look)))
     }
 
-    fn look_at_pending(&mut self, maps: &mut Vec<HeaderMap>, request: &mut Request<RequestBody>) -> Seen {
-        self.is_seen = true;
+    fn look_at_pending(&mut self, maps: &mut Vec<HeaderMap>, request: &mut Request<RequestBody>) -> Look {
+        self.is_looked_at = true;
         if self.pending.len() < self.wanted_bytes {
-            return Seen::Head(self.wanted_bytes);
+            return Look::Head(self.wanted_bytes);
         }
-        let seen = head::look(&self.pending, request, || maps.pop().unwrap_or_default());
-        let done_bytes = seen.done_bytes();
+        let look = head::look(&self.pending, request, || maps.pop().unwrap_or_default());
+        let done_bytes = look.done_bytes();
         if done_bytes == self.pending.len() {
             // The memory goes, too: a connection at rest has none.
             self.pending = BytesMut::new();
         } else if done_bytes > 0 {
             self.pending.advance(done_bytes);
-            self.is_seen = false;
+            self.is_looked_at = false;
         }
-        seen
+        look
     }
 
     /// What follows from a look; `None` where more has to come.
-    fn arrived(&mut self, io: &Io, seen: &Seen) -> Option<Arrived> {
-        match *seen {
-            Seen::Beginning => None,
-            Seen::Head(bytes) => {
+    fn arrived(&mut self, io: &Io, look: &Look) -> Option<Arrived> {
+        match *look {
+            Look::Beginning => None,
+            Look::Head(bytes) => {
                 if self.wanted_bytes == 0 {
                     io.state.body_awaited();
                 }
@@ -241,15 +279,37 @@ impl Line {
                 self.wanted_bytes = bytes;
                 None
             }
-            Seen::Request { closes, .. } => {
+            Look::Request { closes, .. } => {
                 if self.wanted_bytes > 0 {
                     io.state.body_ends();
                     self.wanted_bytes = 0;
                 }
                 Some(Arrived::Request { closes })
             }
-            Seen::Other => Some(Arrived::Other),
+            Look::Other => Some(Arrived::Other),
         }
+    }
+
+    /// What a client hears that sends no more: something only if a body was promised.
+    fn last_words(&self) -> Vec<u8> {
+        match self.wanted_bytes {
+            0 => Vec::new(),
+            _ => raw_reply(&Error::new(ErrorCode::BadRequest, "the request's body ends before its announced length")),
+        }
+    }
+
+    /// Notes what the connection is told while it has a request; true where it has to end at once.
+    fn must_end(&mut self, io: &Io, context: &mut Context<'_>) -> bool {
+        match io.state.obey(context) {
+            Some(Order::Close(timeout)) => {
+                io.state.close(timeout);
+                return true;
+            }
+            Some(Order::Abort) => return true,
+            Some(Order::Drain) => self.is_leaving = true,
+            Some(Order::Park | Order::Look) | None => {}
+        }
+        false
     }
 
     /// Gives back what is not for here, and what the connection was told meanwhile.
@@ -269,20 +329,20 @@ impl Line {
     ) -> Option<Response<ReplyBody>> {
         let mut answer = pin!(handle(session, request));
         poll_fn(|context| {
-            match io.state.obey(context) {
-                Some(Order::Close(timeout)) => {
-                    io.state.close(timeout);
-                    return Poll::Ready(None);
-                }
-                Some(Order::Abort) => return Poll::Ready(None),
-                Some(Order::Drain) => self.is_leaving = true,
-                Some(Order::Park | Order::Look) | None => {}
+            if self.must_end(io, context) {
+                return Poll::Ready(None);
             }
             if let Poll::Ready(reply) = answer.as_mut().poll(context) {
                 return Poll::Ready(Some(reply));
             }
-            // Read ahead once, to see whether the client leaves: then nobody needs the answer.
-            if self.pending.is_empty() && self.poll_read_ahead(io, context) == Poll::Ready(false) {
+            // Nobody needs the answer once the client has left. To see that, what it sends ahead is read, once.
+            let has_left = if self.pending.is_empty() {
+                self.poll_read_ahead(io, context) == Poll::Ready(false)
+            } else {
+                io.stream.has_left(context)
+            };
+            if has_left {
+                io.state.local.metrics.connection_errors.increment();
                 return Poll::Ready(None);
             }
             Poll::Pending
@@ -293,34 +353,25 @@ impl Line {
     /// Takes what comes before a request is answered; false when that is the end.
     fn poll_read_ahead(&mut self, io: &mut Io, context: &mut Context<'_>) -> Poll<bool> {
         let buffers = &mut *io.state.local.buffers.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut buffers.read);
-        let is_read = std::task::ready!(io.stream.poll_read(context, &mut buffer)).is_ok();
-        let bytes = buffer.filled();
-        io.state.received(bytes.len());
+        let bytes = std::task::ready!(read(&mut io.stream, &io.state, &mut buffers.read, context)).unwrap_or_default();
         self.pending.extend_from_slice(bytes);
-        self.is_seen = false;
-        Poll::Ready(is_read && !bytes.is_empty())
+        self.is_looked_at = false;
+        Poll::Ready(!bytes.is_empty())
     }
 
     /// Sends a reply and says whether it was the last; `None` where the connection ends before all of it has left.
     async fn send(&mut self, io: &mut Io, reply: Response<ReplyBody>) -> Option<bool> {
         let mut reply = Some(reply);
-        let mut unsent = Unsent::default();
+        let mut rest = Rest::default();
         poll_fn(|context| {
-            match io.state.obey(context) {
-                Some(Order::Close(timeout)) => {
-                    io.state.close(timeout);
-                    return Poll::Ready(None);
-                }
-                Some(Order::Abort) => return Poll::Ready(None),
-                Some(Order::Drain) => self.is_leaving = true,
-                Some(Order::Park | Order::Look) | None => {}
+            if self.must_end(io, context) {
+                return Poll::Ready(None);
             }
             let sent = match reply.take() {
-                Some(reply) => self.begin(io, reply, &mut unsent, context),
+                Some(reply) => self.begin(io, reply, &mut rest, context),
                 None => Ok(()),
             };
-            match sent.map(|()| unsent.poll_send(io, context)) {
+            match sent.map(|()| rest.poll_send(io, context)) {
                 Ok(Poll::Pending) => Poll::Pending,
                 Ok(Poll::Ready(Ok(()))) => Poll::Ready(Some(self.is_leaving)),
                 Ok(Poll::Ready(Err(_))) | Err(_) => {
@@ -332,12 +383,12 @@ impl Line {
         .await
     }
 
-    /// Writes what the client takes at once, and leaves the rest in `unsent`.
+    /// Writes what the client takes at once, and leaves the rest in `rest`.
     fn begin(
         &mut self,
         io: &mut Io,
         reply: Response<ReplyBody>,
-        unsent: &mut Unsent,
+        rest: &mut Rest,
         context: &mut Context<'_>,
     ) -> io::Result<()> {
         let local = &io.state.local;
@@ -351,13 +402,13 @@ impl Line {
         if bytes.len() <= JOINED_BYTES {
             buffers.write.extend_from_slice(&bytes);
         } else {
-            unsent.body = bytes;
+            rest.body = bytes;
         }
         let sent = write(&mut io.stream, &io.state, &buffers.write, context)?;
         if sent < buffers.write.len() {
-            unsent.head = Bytes::copy_from_slice(&buffers.write[sent..]);
+            rest.head = Bytes::copy_from_slice(&buffers.write[sent..]);
         }
-        unsent.held = Some(body);
+        rest.held = Some(body);
         buffers.put_back(parts.headers);
         Ok(())
     }
@@ -365,14 +416,14 @@ impl Line {
 
 /// What of a reply has not left yet.
 #[derive(Default)]
-struct Unsent {
+struct Rest {
     head: Bytes,
     body: Bytes,
     /// Its room in the core's share is given back when all of it has left.
     held: Option<ReplyBody>,
 }
 
-impl Unsent {
+impl Rest {
     fn poll_send(&mut self, io: &mut Io, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         for part in [&mut self.head, &mut self.body] {
             let sent = write(&mut io.stream, &io.state, part, context)?;
@@ -388,6 +439,22 @@ impl Unsent {
         io.state.write_finished();
         Poll::Ready(Ok(()))
     }
+}
+
+/// Reads what there is; nothing at the connection's end.
+fn read<'a>(
+    stream: &mut Stream,
+    state: &ConnectionState,
+    room: &'a mut [u8],
+    context: &mut Context<'_>,
+) -> Poll<io::Result<&'a [u8]>> {
+    let mut buffer = ReadBuf::new(room);
+    std::task::ready!(stream.poll_read(context, &mut buffer))?;
+    let length = buffer.filled().len();
+    if length > 0 {
+        state.received(length);
+    }
+    Poll::Ready(Ok(&room[..length]))
 }
 
 /// Writes what the client takes at once, and says how much that is; if it is not all, `context` is woken for more.
