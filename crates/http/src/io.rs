@@ -51,6 +51,31 @@ impl Stream {
         }
     }
 
+    /// Writes what the client takes at once, and says how much that is; if it is not all, `context` is woken for more.
+    pub(crate) fn write(
+        &mut self,
+        state: &ConnectionState,
+        bytes: &[u8],
+        context: &mut Context<'_>,
+    ) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.poll_write(context, &bytes[sent..]) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(length)) => {
+                    state.sent(length);
+                    sent += length;
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => {
+                    state.write_blocked();
+                    break;
+                }
+            }
+        }
+        Ok(sent)
+    }
+
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             // A TCP stream has nothing of its own to flush.
@@ -96,21 +121,9 @@ impl Io {
 
     /// Sends what is left of `instead`. Gives `length` once nothing is: hyper's own bytes are done with.
     fn poll_instead(&mut self, context: &mut Context<'_>, length: usize) -> Poll<io::Result<usize>> {
-        while !self.instead.is_empty() {
-            match self.stream.poll_write(context, &self.instead) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(sent)) => {
-                    self.state.sent(sent);
-                    self.instead.advance(sent);
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    self.state.write_blocked();
-                    return Poll::Pending;
-                }
-            }
-        }
-        Poll::Ready(Ok(length))
+        let sent = self.stream.write(&self.state, &self.instead, context)?;
+        self.instead.advance(sent);
+        if self.instead.is_empty() { Poll::Ready(Ok(length)) } else { Poll::Pending }
     }
 }
 

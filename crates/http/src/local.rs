@@ -103,7 +103,7 @@ impl Local {
             guard: front.keys.is_none().then(|| Guard::new(&front.options.allowed_hosts)),
             ticks: Ticks::new(&front),
             records: Records::new(front.turns.clone()),
-            buffers: Buffers::new(),
+            buffers: RefCell::new(Buffers::new()),
             date: Cell::new(date()),
             tick: Cell::new(0),
             connections: RefCell::new(Slab::new()),

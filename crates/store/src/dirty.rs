@@ -7,6 +7,7 @@
 //! are; who calls says how to get them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
 /// Bytes of a head.
@@ -53,41 +54,32 @@ fn group_end(key: &[u8]) -> usize {
 impl Group {
     /// Adds an entity that is not here; `rest_of` gives the rest of another's key.
     fn insert<'a>(&mut self, rest: &[u8], index: u32, rest_of: impl Fn(u32) -> &'a [u8]) {
-        let Some(found) = self.by_head.get_mut(&head_of(rest)) else {
-            self.by_head.insert(head_of(rest), index);
-            return;
-        };
-        let other = std::mem::replace(found, SHARED);
-        if other != SHARED {
-            self.by_key.insert(rest_of(other).into(), other);
+        match self.by_head.entry(head_of(rest)) {
+            Entry::Vacant(free) => {
+                free.insert(index);
+            }
+            Entry::Occupied(mut found) => {
+                let other = found.insert(SHARED);
+                if other != SHARED {
+                    self.by_key.insert(rest_of(other).into(), other);
+                }
+                self.by_key.insert(rest.into(), index);
+            }
         }
-        self.by_key.insert(rest.into(), index);
     }
 
     fn remove(&mut self, rest: &[u8]) -> bool {
         let head = head_of(rest);
-        match self.by_head.get(&head) {
-            None => false,
-            Some(&SHARED) => {
-                let is_removed = self.by_key.remove(rest).is_some();
-                // The least of those that share the head comes first at or after the head without its zeros.
-                if self.sharing(head, &[]).next().is_none() {
-                    self.by_head.remove(&head);
-                }
-                is_removed
-            }
-            Some(_) => self.by_head.remove(&head).is_some(),
+        let Entry::Occupied(found) = self.by_head.entry(head) else { return false };
+        if *found.get() != SHARED {
+            found.remove();
+            return true;
         }
-    }
-
-    /// The entities that share `head`, from the rest `low` on.
-    fn sharing<'a>(&'a self, head: Head, low: &'a [u8]) -> impl Iterator<Item = u32> + use<'a> {
-        let bytes = (u128::from(head[0]) << 64 | u128::from(head[1])).to_be_bytes();
-        // A key shorter than its head has lost its last zeros, if it had any, to those it is filled up with.
-        let filled = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
-        let from = low.max(&bytes[..filled]).to_vec();
-        let range = self.by_key.range::<[u8], _>((Bound::Included(from.as_slice()), Bound::Unbounded));
-        range.take_while(move |(rest, _)| head_of(rest) == head).map(|(_, index)| *index)
+        let is_removed = self.by_key.remove(rest).is_some();
+        if sharing(&self.by_key, head, &[]).next().is_none() {
+            found.remove();
+        }
+        is_removed
     }
 
     /// The entities from the rest `low` on, in order.
@@ -98,10 +90,20 @@ impl Group {
             // Of those with the first head, some may come before `low`.
             let is_alone = !is_shared && (*head > first || rest_of(*index) >= low);
             let low = if *head > first { &[] } else { low };
-            let sharing = is_shared.then(|| self.sharing(*head, low));
+            let sharing = is_shared.then(|| sharing(&self.by_key, *head, low));
             is_alone.then_some(*index).into_iter().chain(sharing.into_iter().flatten())
         })
     }
+}
+
+/// The entities of those kept by key that share `head`, from the rest `low` on.
+fn sharing<'a>(by_key: &'a BTreeMap<Box<[u8]>, u32>, head: Head, low: &[u8]) -> impl Iterator<Item = u32> + use<'a> {
+    let bytes = (u128::from(head[0]) << 64 | u128::from(head[1])).to_be_bytes();
+    // The least key with a head is the head without the zeros that it may have been filled up with.
+    let filled = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+    let from = low.max(&bytes[..filled]);
+    let range = by_key.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+    range.take_while(move |(rest, _)| head_of(rest) == head).map(|(_, index)| *index)
 }
 
 impl DirtyIndex {

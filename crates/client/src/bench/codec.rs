@@ -18,6 +18,13 @@ pub(super) struct Reply<'a> {
     pub body: &'a [u8],
 }
 
+#[cfg(test)]
+impl Reply<'_> {
+    pub(super) fn told(&self) -> (u16, Vec<u8>) {
+        (self.status, self.body.to_vec())
+    }
+}
+
 /// The reply parser of one connection.
 #[derive(Debug)]
 pub(super) enum Codec {
@@ -46,4 +53,23 @@ impl Codec {
             Codec::Mongo(parser) => parser.is_inside_reply(),
         }
     }
+}
+
+/// For tests of parsers: status and body of all replies in bytes that arrive in pieces.
+#[cfg(test)]
+pub(super) fn replies_in_pieces(
+    bytes: &[u8],
+    piece: usize,
+    mut feed: impl FnMut(&[u8]) -> Result<(usize, Option<(u16, Vec<u8>)>), ParseError>,
+) -> Result<Vec<(u16, Vec<u8>)>, ParseError> {
+    let mut replies = Vec::new();
+    for part in bytes.chunks(piece) {
+        let mut rest = part;
+        while !rest.is_empty() {
+            let (used, reply) = feed(rest)?;
+            replies.extend(reply);
+            rest = &rest[used..];
+        }
+    }
+    Ok(replies)
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::bench::RequestTemplate;
+use crate::bench::codec::replies_in_pieces;
 
 /// The reply with this document.
 fn answer(document: &str) -> Vec<u8> {
@@ -15,16 +16,12 @@ fn answer(document: &str) -> Vec<u8> {
 
 fn parse(bytes: &[u8], piece: usize) -> Result<Vec<(u16, Vec<u8>)>, ParseError> {
     let mut parser = MongoParser::default();
-    let mut replies = Vec::new();
-    for part in bytes.chunks(piece) {
-        let mut rest = part;
-        while !rest.is_empty() {
-            let (used, reply) = parser.feed(rest)?;
-            replies.extend(reply.map(|reply| (reply.status, reply.body.to_vec())));
-            rest = &rest[used..];
-        }
+    let replies = replies_in_pieces(bytes, piece, |rest| {
+        let (used, reply) = parser.feed(rest)?;
+        let reply = reply.map(|reply| reply.told());
         assert!(parser.partial.len() < MESSAGE_BYTES + piece);
-    }
+        Ok((used, reply))
+    })?;
     assert!(!parser.is_inside_reply());
     Ok(replies)
 }

@@ -119,19 +119,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::bench::codec::replies_in_pieces;
 
     fn parse(bytes: &[u8], piece: usize) -> Result<Vec<(u16, Vec<u8>)>, ParseError> {
         let mut parser = RespParser::default();
-        let mut replies = Vec::new();
-        for part in bytes.chunks(piece) {
-            let mut rest = part;
-            while !rest.is_empty() {
-                let (used, reply) = parser.feed(rest)?;
-                replies.extend(reply.map(|reply| (reply.status, reply.body.to_vec())));
-                rest = &rest[used..];
-            }
-        }
-        Ok(replies)
+        replies_in_pieces(bytes, piece, |rest| parser.feed(rest).map(|(used, reply)| (used, reply.map(|it| it.told()))))
     }
 
     const MIXED: &[u8] =

@@ -11,7 +11,6 @@
 mod encode;
 pub(crate) mod head;
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -51,9 +50,8 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new() -> RefCell<Self> {
-        let (read, write) = (vec![0; READ_BYTES].into(), Vec::with_capacity(READ_BYTES));
-        RefCell::new(Self { read, write, maps: Vec::new() })
+    pub(crate) fn new() -> Self {
+        Self { read: vec![0; READ_BYTES].into(), write: Vec::with_capacity(READ_BYTES), maps: Vec::new() }
     }
 
     fn put_back(&mut self, mut map: HeaderMap) {
@@ -404,7 +402,7 @@ impl Line {
         } else {
             rest.body = bytes;
         }
-        let sent = write(&mut io.stream, &io.state, &buffers.write, context)?;
+        let sent = io.stream.write(&io.state, &buffers.write, context)?;
         if sent < buffers.write.len() {
             rest.head = Bytes::copy_from_slice(&buffers.write[sent..]);
         }
@@ -426,7 +424,7 @@ struct Rest {
 impl Rest {
     fn poll_send(&mut self, io: &mut Io, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         for part in [&mut self.head, &mut self.body] {
-            let sent = write(&mut io.stream, &io.state, part, context)?;
+            let sent = io.stream.write(&io.state, part, context)?;
             part.advance(sent);
             if !part.is_empty() {
                 return Poll::Pending;
@@ -455,24 +453,4 @@ fn read<'a>(
         state.received(length);
     }
     Poll::Ready(Ok(&room[..length]))
-}
-
-/// Writes what the client takes at once, and says how much that is; if it is not all, `context` is woken for more.
-fn write(stream: &mut Stream, state: &ConnectionState, bytes: &[u8], context: &mut Context<'_>) -> io::Result<usize> {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match stream.poll_write(context, &bytes[sent..]) {
-            Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
-            Poll::Ready(Ok(length)) => {
-                state.sent(length);
-                sent += length;
-            }
-            Poll::Ready(Err(error)) => return Err(error),
-            Poll::Pending => {
-                state.write_blocked();
-                break;
-            }
-        }
-    }
-    Ok(sent)
 }
