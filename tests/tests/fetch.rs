@@ -274,25 +274,27 @@ fn measure(server: &Server, requests: usize) -> [Latencies; 2] {
     all
 }
 
+/// A core that waited for one of them would delay the others by what is left of its timeout, so they
+/// are told apart from a busy machine by a bound far over its delays and far under the timeout.
 #[test]
 fn fetches_that_hang_delay_nobody_on_a_node_of_one_core() {
     const HANGING: usize = 64;
+    const TIMEOUT: Duration = Duration::from_secs(6);
     let outside = Outside::start();
     let mut options = ServerOptions::examples(&[]);
     options.set("--cores", "1");
     let server = start_with(&outside, options);
-    let _ = measure(&server, 20);
-    let alone = measure(&server, 200);
-    let body = json!({ "url": format!("{}/hang", outside.url()), "options": { "timeoutMs": 3000 } });
+    let body =
+        json!({ "url": format!("{}/hang", outside.url()), "options": { "timeoutMs": TIMEOUT.as_millis() as u64 } });
     scope(|threads| {
         let hanging: Vec<_> = (0..HANGING).map(|_| threads.spawn(|| post(&server, "/web/ask", &body))).collect();
         wait_until("all hang", || outside.asked().len() >= HANGING);
-        let beside = measure(&server, 200);
+        let beside = measure(&server, 100);
         assert!(hanging.iter().all(|one| !one.is_finished()), "they did not hang as long as others were measured");
-        for (what, (alone, beside)) in ["a route", "a durable call"].into_iter().zip(alone.iter().zip(&beside)) {
-            let (before, after) = (alone.quantile(0.99), beside.quantile(0.99));
-            println!("{what}: p99 {before:.1?} alone, {after:.1?} beside {HANGING} fetches that hang");
-            assert!(after < before * 3 + Duration::from_millis(50), "{what} was delayed");
+        for (what, latencies) in ["a route", "a durable call"].into_iter().zip(&beside) {
+            let p99 = latencies.quantile(0.99);
+            println!("{what}: p99 {p99:.1?} beside {HANGING} fetches that hang");
+            assert!(p99 < TIMEOUT / 4, "{what} was delayed");
         }
         for one in hanging {
             assert_problem(&one.join().expect("a reply"), 502, "fetch-failed");
