@@ -105,8 +105,11 @@ fn a_client_that_sent_ahead_and_leaves_takes_its_request_along() {
     let server = Server::start(patient());
     let mut client = server.connect();
     client.send(Client::request("POST /call/c/k/wait", b"1"));
+    let received = || server.metric("millrace_http_received_bytes_total");
+    support::wait_until(|| received() > 0.0, || "nothing is read".to_owned());
+    let first = received();
     client.send(b"\r\n");
-    server.wait_for_metric("millrace_http_connections_open", 1.0);
+    support::wait_until(|| received() == first + 2.0, || "what is sent ahead is not read".to_owned());
     drop(client);
     let open = || server.metric("millrace_http_connections_open");
     support::wait_until(|| open() == 0.0, || "the request goes on".to_owned());

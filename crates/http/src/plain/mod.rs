@@ -334,10 +334,11 @@ impl Line {
                 return Poll::Ready(Some(reply));
             }
             // Nobody needs the answer once the client has left. To see that, what it sends ahead is read, once.
-            let has_left = if self.pending.is_empty() {
-                self.poll_read_ahead(io, context) == Poll::Ready(false)
-            } else {
-                io.stream.has_left(context)
+            let ahead = if self.pending.is_empty() { self.poll_read_ahead(io, context) } else { Poll::Ready(true) };
+            let has_left = match ahead {
+                Poll::Pending => false,
+                Poll::Ready(true) => io.stream.has_left(context),
+                Poll::Ready(false) => true,
             };
             if has_left {
                 io.state.local.metrics.connection_errors.increment();
