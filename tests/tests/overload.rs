@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use millrace_tests::{Connection, Server, ServerOptions, assert_problem, binary};
+use millrace_tests::{Connection, Server, ServerOptions, assert_problem, binary, wait_until};
 use serde_json::Value;
 
 /// Held by each test: they measure.
@@ -36,12 +36,17 @@ struct Measured {
     stretch: f64,
 }
 
-/// Runs `millrace bench http`, which counts latency from when a request should have been sent.
+/// Calls that take their time, of different keys, so that all cores have work.
 fn load(server: &Server, json: &Path, arguments: &[&str]) -> Measured {
-    // Different keys, so that all cores have work.
-    let url = format!("{}/call/synthetic/k{{{{uniform:0:1000}}}}/spin", server.url());
+    let spin = ["--body", &SPIN_MS.to_string()];
+    bench(server, json, "synthetic/k{{uniform:0:1000}}/spin", &[&spin, arguments].concat())
+}
+
+/// Runs `millrace bench http`, which counts latency from when a request should have been sent.
+fn bench(server: &Server, json: &Path, call: &str, arguments: &[&str]) -> Measured {
+    let url = format!("{}/call/{call}", server.url());
     let status = Command::new(binary())
-        .args(["bench", "http", &url, "--body", &SPIN_MS.to_string(), "--allow-status", "503", "--quiet"])
+        .args(["bench", "http", &url, "--allow-status", "503", "--quiet"])
         .args(["--duration", "4s", "--warm-up", "1s", "--server-pid", &server.pid().to_string()])
         .args(arguments)
         .arg("--json")
@@ -150,4 +155,34 @@ fn the_more_is_offered_the_more_is_refused_and_the_rest_waits_no_longer() {
         }
     }
     assert!(keeps_promise, "accepted requests wait longer the more are refused");
+}
+
+/// More connections than a core reads ahead of: most of what they ask waits unread, for its turn among all others.
+#[test]
+fn what_waits_unread_is_served_in_its_turn_beside_what_waits_read() {
+    let _quiet = QUIET.lock();
+    let mut options = ServerOptions::examples(&["counter"]).with(&["--queue-ms", "60000"]);
+    options.set("--cores", "1");
+    let server = Server::start(options);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, json) = (&server, &folder.path().join("report.json"));
+    let (crowd, queued) = scope(|threads| {
+        let arguments = ["--body", "1", "--connections", "2000"];
+        let crowd = threads.spawn(move || bench(server, json, "counter/{{uniform:1:100}}/add", &arguments));
+        let mut queued = 0.0_f64;
+        let mut others = 0;
+        while !crowd.is_finished() {
+            queued = queued.max(server.metric("millrace_queued_requests"));
+            // Read by another part of the front, which does not ask.
+            let reply = server.request("POST", "/call/counter/other/add", &["upgrade: nothing"], b"1");
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            others += 1;
+        }
+        assert_eq!(server.value("counter/other/value", "null"), others);
+        (crowd.join().expect("measured"), queued)
+    });
+    print("2,000 connections", &crowd);
+    assert_eq!((crowd.errors, crowd.shed), (0, 0));
+    assert!(queued > 1000.0, "only {queued} waited: the test does not test what it says");
+    wait_until("nobody waits", || server.metric("millrace_queued_requests") == 0.0);
 }

@@ -1,6 +1,7 @@
 //! The operations themselves, as one trait that the node implements and every front uses.
 
 use std::future::Future;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -176,6 +177,15 @@ pub enum StateReply {
     Binary(Bytes),
 }
 
+/// Of a request that waits to be read; see [`Backend::poll_admission`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// Counts up.
+    pub number: u64,
+    /// The monotonic nanosecond since which it waits.
+    pub since_ns: u64,
+}
+
 /// Whether the node serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
@@ -304,6 +314,19 @@ pub trait Backend: Clone + 'static {
     fn is_record_type(&self, _name: &str) -> bool {
         false
     }
+
+    /// Waits until the node has time for a request that has come and is not read. A front that reads what it cannot hand
+    /// over yet has it lie in memory, which those that run meanwhile could use.
+    ///
+    /// Where it has to wait, a request is given an `admission`, with which it asks again as soon as it is woken; or
+    /// [`Backend::withdraw`] gives that back. Once this is ready there is none any more, and the request is to be read and
+    /// handed over in the same poll.
+    fn poll_admission(&self, _admission: &mut Option<Admission>, _context: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    /// The request that this admission is for will not come, or does not wait.
+    fn withdraw(&self, _admission: Admission) {}
 
     /// Whether the node serves.
     fn health(&self) -> Health;

@@ -12,8 +12,8 @@ mod route;
 
 pub use app::{AppFile, AppInfo, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp};
 pub use backend::{
-    Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page,
-    SendRequest, StateReply, StateRequest, Target, WorkflowState,
+    Admission, Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep,
+    Page, SendRequest, StateReply, StateRequest, Target, WorkflowState,
 };
 pub use millrace_base::{Error, ErrorCode};
 pub use principal::{Permission, Principal, Role, RoleError};

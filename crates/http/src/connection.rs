@@ -181,6 +181,11 @@ impl ConnectionState {
         self.since.set(self.local.tick());
     }
 
+    /// From now on it is the client's time that passes.
+    pub(crate) fn time_begins(&self) {
+        self.since.set(self.local.tick());
+    }
+
     /// Whether a request has begun that nobody has seen yet (HTTP/1 only).
     #[inline]
     pub(crate) fn is_reading_head(&self) -> bool {

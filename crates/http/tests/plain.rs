@@ -179,3 +179,84 @@ fn a_last_reply_arrives_whole_whatever_the_client_goes_on_sending() {
         assert!(client.read_to_end().is_empty());
     }
 }
+
+/// A server, and a connection of it with a request that the node has no time for.
+fn one_that_waits(options: Options, handler: &str) -> (Server, Client) {
+    let server = Server::start(options);
+    let mut client = server.connect();
+    assert_eq!(client.ask("POST /call/c/k/echo", b"1").status, 200);
+    server.backend.shared.admissions.lock().expect("no panic").is_busy = true;
+    client.send(Client::request(&format!("POST /call/c/k/{handler}"), b"2"));
+    wait_until_held(&server, 1);
+    (server, client)
+}
+
+fn wait_until_held(server: &Server, count: u64) {
+    let held = || server.backend.shared.admissions.lock().expect("no panic").held;
+    support::wait_until(|| held() == count, || format!("{} wait, not {count}", held()));
+}
+
+#[test]
+fn what_the_node_has_no_time_for_stays_unread() {
+    let (server, mut client) = one_that_waits(patient(), "echo");
+    let received = || server.metric("millrace_http_received_bytes_total");
+    let before = received();
+    assert_eq!(before, Client::request("POST /call/c/k/echo", b"1").len() as f64);
+    server.backend.shared.admissions.lock().expect("no panic").call_all();
+    assert_eq!(client.read_reply(true).body, b"2");
+    assert_eq!(received(), 2.0 * before);
+    wait_until_held(&server, 0);
+}
+
+/// Nor does the sweep take its connection for one at rest.
+#[test]
+fn a_request_that_waits_unread_is_none_of_an_idle_client() {
+    let mut options = patient();
+    (options.timeouts.park, options.timeouts.idle) = (Duration::from_millis(50), Duration::from_millis(200));
+    let (server, mut client) = one_that_waits(options, "echo");
+    let received = || server.metric("millrace_http_received_bytes_total");
+    let before = received();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(received(), before);
+    server.backend.shared.admissions.lock().expect("no panic").call_all();
+    assert_eq!(client.read_reply(true).body, b"2");
+}
+
+#[test]
+fn a_client_that_leaves_gives_its_admission_back() {
+    let (server, client) = one_that_waits(patient(), "echo");
+    drop(client);
+    server.backend.shared.admissions.lock().expect("no panic").call_all();
+    wait_until_held(&server, 0);
+    let open = || server.metric("millrace_http_connections_open");
+    support::wait_until(|| open() == 0.0, || "the connection stays".to_owned());
+}
+
+/// And it waits no more: others that are called would otherwise be fewer until it is answered.
+#[test]
+fn a_drain_answers_what_waits_unread() {
+    let (mut server, mut client) = one_that_waits(patient(), "wait");
+    server.stop();
+    wait_until_held(&server, 0);
+    server.backend.shared.gate.notify_one();
+    let reply = client.read_reply(true);
+    assert_eq!((reply.body.as_slice(), reply.header("connection")), (b"\"waited\"".as_slice(), Some("close")));
+    assert!(client.read_to_end().is_empty());
+    server.join();
+}
+
+#[test]
+fn who_asks_nothing_waits_for_nothing() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    client.send(Client::request("POST /call/c/k/wait", b"1"));
+    server.wait_for_metric("millrace_http_received_bytes_total", 1.0);
+    server.backend.shared.admissions.lock().expect("no panic").is_busy = true;
+    server.backend.shared.gate.notify_one();
+    assert_eq!(client.read_reply(true).status, 200);
+    let mut other = server.connect();
+    other.send(Client::request("POST /call/c/k/echo", b"2"));
+    wait_until_held(&server, 1);
+    server.backend.shared.admissions.lock().expect("no panic").call_all();
+    assert_eq!(other.read_reply(true).body, b"2");
+}

@@ -4,13 +4,14 @@ use std::io::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Health, Invocation, InvocationsRequest, Page,
-    Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest, SendRequest, StateReply,
-    StateRequest, SystemApp,
+    Admission, AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Health, Invocation, InvocationsRequest,
+    Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest, SendRequest,
+    StateReply, StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_func::{Answer, HandlerId, HandlerKind, Program};
@@ -430,6 +431,14 @@ impl Backend for CoreHandle {
 
     fn is_record_type(&self, name: &str) -> bool {
         self.core.borrow().programs.catalog.is_record_type(name)
+    }
+
+    fn poll_admission(&self, admission: &mut Option<Admission>, context: &mut Context<'_>) -> Poll<()> {
+        self.core.borrow_mut().poll_admission(admission, context)
+    }
+
+    fn withdraw(&self, admission: Admission) {
+        self.core.borrow_mut().queue.withdraw(&admission);
     }
 
     fn health(&self) -> Health {

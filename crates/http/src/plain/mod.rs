@@ -9,12 +9,13 @@
 //! counts against the core's room where it is large. Must not know what requests mean.
 
 mod encode;
+mod gate;
 pub(crate) mod head;
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Request, Response};
@@ -28,6 +29,7 @@ use crate::handle::{Session, handle};
 use crate::io::{Io, Stream};
 use crate::metrics::Timeout;
 use crate::problem::raw_reply;
+use gate::Gate;
 use head::Look;
 
 /// Bytes read at once. More than nearly every request has, so that what is read is a request.
@@ -92,9 +94,12 @@ enum Arrived {
 /// speaks one protocol.
 pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2: &mut Option<bool>) -> End {
     let mut line = Line::new(std::mem::take(&mut io.prefix));
+    let mut gate = Gate::new(&*session.backend);
     let mut request = Request::new(RequestBody::Whole(Bytes::new()));
     loop {
-        match poll_fn(|context| line.poll_request(io, &mut request, context)).await {
+        let arrived = poll_fn(|context| line.poll_request(io, &mut request, &mut gate, context)).await;
+        gate.leave();
+        match arrived {
             Arrived::Request { closes } => line.is_leaving |= closes,
             Arrived::Other => {
                 line.hand_over(io);
@@ -172,20 +177,29 @@ impl Line {
     }
 
     /// Waits for a whole request, and writes it into `request`.
-    fn poll_request(
+    fn poll_request<B: Backend>(
         &mut self,
         io: &mut Io,
         request: &mut Request<RequestBody>,
+        gate: &mut Gate<'_, B>,
         context: &mut Context<'_>,
     ) -> Poll<Arrived> {
         match io.state.obey(context) {
+            // It is not the client that takes its time.
+            Some(Order::Close(Timeout::Idle | Timeout::Headers) | Order::Park) if gate.is_waiting() => {}
             Some(Order::Close(timeout)) => return Poll::Ready(Arrived::Late(timeout)),
             Some(Order::Abort) => return Poll::Ready(Arrived::Broken),
             Some(Order::Drain) => self.is_leaving = true,
             Some(Order::Park) if io.state.is_idle() => return Poll::Ready(Arrived::Nothing),
             Some(Order::Park | Order::Look) | None => {}
         }
-        if !self.pending.is_empty() && !self.is_looked_at {
+        let has_next = !self.pending.is_empty() && !self.is_looked_at;
+        let is_between = self.wanted_bytes == 0 && (self.pending.is_empty() || has_next);
+        // A drain answers what has arrived: there is no later.
+        if is_between && !self.is_leaving {
+            ready!(gate.poll(io, has_next, context));
+        }
+        if has_next {
             io.state.head_begins();
             let look = self.look_at_pending(&mut io.state.local.buffers.borrow_mut().maps, request);
             if let Some(arrived) = self.arrived(io, &look) {
@@ -230,7 +244,7 @@ impl Line {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Look>>> {
         let buffers = &mut *io.state.local.buffers.borrow_mut();
-        let bytes = std::task::ready!(read(&mut io.stream, &io.state, &mut buffers.read, context))?;
+        let bytes = ready!(read(&mut io.stream, &io.state, &mut buffers.read, context))?;
         if bytes.is_empty() {
             return Poll::Ready(Ok(None));
         }
@@ -352,7 +366,7 @@ impl Line {
     /// Takes what comes before a request is answered; false when that is the end.
     fn poll_read_ahead(&mut self, io: &mut Io, context: &mut Context<'_>) -> Poll<bool> {
         let buffers = &mut *io.state.local.buffers.borrow_mut();
-        let bytes = std::task::ready!(read(&mut io.stream, &io.state, &mut buffers.read, context)).unwrap_or_default();
+        let bytes = ready!(read(&mut io.stream, &io.state, &mut buffers.read, context)).unwrap_or_default();
         self.pending.extend_from_slice(bytes);
         self.is_looked_at = false;
         Poll::Ready(!bytes.is_empty())
@@ -448,7 +462,7 @@ fn read<'a>(
     context: &mut Context<'_>,
 ) -> Poll<io::Result<&'a [u8]>> {
     let mut buffer = ReadBuf::new(room);
-    std::task::ready!(stream.poll_read(context, &mut buffer))?;
+    ready!(stream.poll_read(context, &mut buffer))?;
     let length = buffer.filled().len();
     if length > 0 {
         state.received(length);

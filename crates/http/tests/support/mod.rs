@@ -8,11 +8,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Error, ErrorCode, Health, Invocation,
+    Admission, AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Error, ErrorCode, Health, Invocation,
     InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest,
     RouteReply, RouteRequest, SendRequest, StateReply, StateRequest, SystemApp, Target, WorkflowState,
 };
@@ -43,6 +44,23 @@ pub struct MockShared {
     /// What the operations on workflows and dead letters were asked, one line each.
     pub asked: Mutex<Vec<String>>,
     pub records: records::MockRecords,
+    pub admissions: Mutex<MockAdmissions>,
+}
+
+/// Has no time for what comes while it is busy.
+#[derive(Default)]
+pub struct MockAdmissions {
+    pub is_busy: bool,
+    /// How many wait.
+    pub held: u64,
+    wakers: Vec<Waker>,
+}
+
+impl MockAdmissions {
+    pub fn call_all(&mut self) {
+        self.is_busy = false;
+        self.wakers.drain(..).for_each(Waker::wake);
+    }
 }
 
 impl MockShared {
@@ -335,6 +353,24 @@ impl Backend for MockBackend {
 
     fn is_record_type(&self, name: &str) -> bool {
         ["personinfo", "account", "none"].contains(&name)
+    }
+
+    fn poll_admission(&self, admission: &mut Option<Admission>, context: &mut Context<'_>) -> Poll<()> {
+        let mut admissions = self.shared.admissions.lock().expect("no panic");
+        if admissions.is_busy {
+            if admission.is_none() {
+                *admission = Some(Admission { number: 0, since_ns: 0 });
+                admissions.held += 1;
+            }
+            admissions.wakers.push(context.waker().clone());
+            return Poll::Pending;
+        }
+        admissions.held -= u64::from(admission.take().is_some());
+        Poll::Ready(())
+    }
+
+    fn withdraw(&self, _: Admission) {
+        self.shared.admissions.lock().expect("no panic").held -= 1;
     }
 
     fn health(&self) -> Health {

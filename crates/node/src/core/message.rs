@@ -75,8 +75,8 @@ impl Job {
 
 /// One message to a core.
 pub(crate) enum CoreMessage {
-    /// Another core's request for one of this core's shards.
-    Request { from: usize, token: Token, job: Job },
+    /// Another core's request for one of this core's shards; since which monotonic nanosecond it waits.
+    Request { from: usize, token: Token, job: Job, since_ns: u64 },
     /// The reply to a request that this core had passed on.
     Reply { token: Token, result: Result<Reply, Error> },
     /// A message for one of this core's shards.

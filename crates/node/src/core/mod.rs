@@ -3,10 +3,12 @@
 //! Everything here belongs to one thread and is reached through one `RefCell`, borrowed for the
 //! length of one input. Other threads talk to a core by messages only.
 
+mod admissions;
 mod message;
 mod outputs;
 mod programs;
 mod pump;
+mod queue;
 mod requests;
 mod slots;
 mod upkeep;
@@ -38,7 +40,7 @@ pub(crate) use message::{CoreMessage, Job, Question};
 use outputs::{CoreOutputs, Event};
 pub(crate) use programs::Programs;
 pub(crate) use pump::{run_messages, run_pump, run_ticks};
-use requests::Queue;
+use queue::Queue;
 pub(crate) use slots::ReplyFuture;
 use slots::Slots;
 use upkeep::Upkeep;
@@ -164,7 +166,7 @@ impl Core {
         let CoreParts { index, shared, shards, engine, entropy, committer } = parts;
         let metrics = Arc::clone(&shared.metrics[index]);
         let now = UnixMillis(shared.clock.now());
-        let shard_count = shared.shard_count;
+        let (shard_count, queue_ms) = (shared.shard_count, shared.options.queue_ms);
         Self {
             index,
             metrics,
@@ -185,7 +187,7 @@ impl Core {
             is_committing: false,
             is_read_only: false,
             is_memory_low: false,
-            queue: Queue::default(),
+            queue: Queue::new(queue_ms),
             upkeep: Upkeep::new(shard_count),
             pump: Rc::new(Notify::new()),
             now,
@@ -212,7 +214,7 @@ impl Core {
     /// that has not ended where it began.
     pub(crate) fn is_quiet(&self) -> bool {
         let is_idle = |shard: &Shard| shard.waiting() + shard.locked_entities() + shard.unfinished() == 0;
-        self.queue.len() + self.slots.len() + self.unbound.len() + self.events.len() == 0
+        self.queue.read_count() + self.slots.len() + self.unbound.len() + self.events.len() == 0
             && self.shards.iter().flatten().all(is_idle)
     }
 

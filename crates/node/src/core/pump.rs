@@ -6,7 +6,7 @@ use millrace_log::{Committed, Space};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::MissedTickBehavior;
 
-use crate::core::requests::ROUND_NS;
+use crate::core::queue::ROUND_NS;
 use crate::core::{Core, CoreMessage, SharedCore};
 
 /// How often timers, memory and the checkpoint are looked after.
@@ -84,7 +84,7 @@ impl Core {
 
     fn handle(&mut self, message: CoreMessage) {
         match message {
-            CoreMessage::Request { from, token, job } => self.accept(from, token, job),
+            CoreMessage::Request { from, token, job, since_ns } => self.accept(from, token, job, since_ns),
             CoreMessage::Reply { token, result } => {
                 if let Some(forward) = self.slots.reply(token, result) {
                     let reply = CoreMessage::Reply { token: forward.token, result: forward.result };

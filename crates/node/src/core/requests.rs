@@ -3,56 +3,49 @@
 //!
 //! The runtime polls every connection that has something to read, then looks for new input. Such
 //! a round is kept short: once it has lasted [`ROUND_NS`], further requests queue, and the pump
-//! runs them in slices of the same length between which the runtime reads new input. A request's
-//! wait is thus known when the next one comes, and whoever would wait longer than `queue_ms` is
-//! refused at the cost of parsing it.
+//! runs them in slices of the same length between which the runtime looks for new input. When many
+//! queue, connections that ask first leave what comes unread, and are called when it can run. A
+//! request's wait is thus known when the next one comes, and whoever would wait longer than
+//! `queue_ms` is refused at the cost of parsing it.
 
-use std::collections::VecDeque;
+use std::task::{Context, Poll};
 
+use millrace_api::Admission;
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_func::{Answer, HandlerKind, Program};
 use millrace_shard::{PeerMessage, RouteCall, Token, Unbound, UnboundStep};
 
 use crate::core::outputs::{Event, too_much_work};
+use crate::core::queue::{Queued, ROUND_NS};
 use crate::core::{Core, CoreMessage, Job, broke};
 use crate::records::Operation;
-
-/// How long the core works before it looks for new input.
-pub(crate) const ROUND_NS: u64 = 2_000_000;
 
 /// How far what a request leads to in other shards of the core is followed at once. A transaction
 /// over three shards takes 10; one that has come to its end before the next request begins keeps
 /// nobody waiting, and nobody has to give way to it.
 const FOLLOWED: usize = 64;
 
-#[derive(Default)]
-pub(crate) struct Queue {
-    waiting: VecDeque<(u64, Job, Token)>,
-    /// When the present round began; `None` before its first request.
-    round_began_ns: Option<u64>,
-}
-
-impl Queue {
-    pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    pub(crate) fn end_round(&mut self) {
-        self.round_began_ns = None;
-    }
-}
-
 impl Core {
     /// Starts a request that [`Core::enter`] was called for; its reply will be under the token.
     pub(crate) fn submit(&mut self, job: Job, now_ns: u64) -> Token {
         let token = self.slots.local();
         let owner = job.shard().map_or(self.index, |shard| self.shared.core_of(shard));
+        let called_since_ns = self.queue.take_called_since_ns();
         if owner == self.index {
-            self.admit(job, token, now_ns);
+            self.admit(job, token, called_since_ns, now_ns);
         } else {
-            self.pass_on(owner, token, job);
+            self.pass_on(owner, token, job, called_since_ns.unwrap_or(now_ns));
         }
         token
+    }
+
+    /// Waits until a request that has come should be read.
+    pub(crate) fn poll_admission(&mut self, admission: &mut Option<Admission>, context: &Context<'_>) -> Poll<()> {
+        let polled = self.queue.poll_admission(admission, context, || self.shared.clock.monotonic_ns());
+        if polled.is_pending() {
+            self.pump.notify_one();
+        }
+        polled
     }
 
     /// Answers a query without an idempotency key at once, where its shard is of this core, can do so,
@@ -63,8 +56,7 @@ impl Core {
         now_ns: u64,
     ) -> Option<Result<Answer, Error>> {
         let shard = *shard;
-        let began_ns = self.queue.round_began_ns.unwrap_or(now_ns);
-        let has_turn = self.queue.waiting.is_empty() && now_ns - began_ns < ROUND_NS;
+        let has_turn = self.queue.has_turn(self.queue.is_called(), now_ns);
         if !has_turn || self.shared.core_of(shard) != self.index {
             return None;
         }
@@ -82,8 +74,8 @@ impl Core {
         Some(result)
     }
 
-    /// Passes a request to the core that owns its shard.
-    pub(crate) fn pass_on(&mut self, owner: usize, token: Token, mut job: Job) {
+    /// Passes a request to the core that owns its shard. It keeps its age.
+    pub(crate) fn pass_on(&mut self, owner: usize, token: Token, mut job: Job, since_ns: u64) {
         if let Some(program) = job.program() {
             match self.programs.deployment_of(*program) {
                 Some(deployment) => *program = deployment,
@@ -91,13 +83,13 @@ impl Core {
             }
         }
         self.metrics.passed_on.increment();
-        if !self.shared.send(owner, CoreMessage::Request { from: self.index, token, job }) {
+        if !self.shared.send(owner, CoreMessage::Request { from: self.index, token, job, since_ns }) {
             self.answer(token, Err(Error::new(ErrorCode::ShuttingDown, "the node is stopping")));
         }
     }
 
-    /// Takes a request that another core has passed on.
-    pub(crate) fn accept(&mut self, from: usize, remote: Token, mut job: Job) {
+    /// Takes a request that another core has passed on, as one that it has called itself.
+    pub(crate) fn accept(&mut self, from: usize, remote: Token, mut job: Job, since_ns: u64) {
         let token = self.slots.remote(from, remote);
         if let Some(program) = job.program() {
             match self.programs.program_of(*program) {
@@ -106,40 +98,36 @@ impl Core {
             }
         }
         let now_ns = self.enter();
-        self.admit(job, token, now_ns);
+        self.admit(job, token, Some(since_ns), now_ns);
     }
 
     /// Reads the clock for a request; the first of a round begins it. The wall clock is read once
     /// a round: a request's time is at most a round old.
     pub(crate) fn enter(&mut self) -> u64 {
         let now_ns = self.shared.clock.monotonic_ns();
-        if self.queue.round_began_ns.is_none() {
-            self.queue.round_began_ns = Some(now_ns);
+        if self.queue.begin_round(now_ns) {
             self.read_clock();
             self.pump.notify_one();
         }
         now_ns
     }
 
-    fn admit(&mut self, mut job: Job, token: Token, now_ns: u64) {
+    fn admit(&mut self, mut job: Job, token: Token, called_since_ns: Option<u64>, now_ns: u64) {
         job.set_token(token);
-        let began_ns = self.queue.round_began_ns.unwrap_or(now_ns);
         let is_log_behind = self.batch.payload_bytes() > limits::BATCH_BYTES;
         if (self.is_memory_low || is_log_behind) && self.may_write(&job) {
             self.metrics.shed.increment();
             let message = "changes come faster than the disk takes them: try again after the time in Retry-After";
             return self.answer(token, Err(Error::new(ErrorCode::Overloaded, message)));
         }
-        if self.queue.waiting.is_empty() && now_ns - began_ns < ROUND_NS {
-            self.run(job, token);
-            return;
-        }
-        let waited_ns = self.queue.waiting.front().map_or(0, |(since_ns, _, _)| now_ns - since_ns);
-        let is_late = waited_ns > self.shared.options.queue_ms * 1_000_000;
-        if is_late || self.queue.waiting.len() >= limits::QUEUE_REQUESTS {
+        let since_ns = called_since_ns.unwrap_or(now_ns);
+        if self.queue.is_late(self.queue.oldest_ns(since_ns), now_ns) || self.queue.is_full() {
             return self.shed(token);
         }
-        self.queue.waiting.push_back((now_ns, job, token));
+        if self.queue.has_turn(called_since_ns.is_some(), now_ns) {
+            return self.run(job, token);
+        }
+        self.queue.push(Queued { since_ns, job, token });
         self.pump.notify_one();
     }
 
@@ -159,15 +147,14 @@ impl Core {
 
     /// Runs queued requests for one slice. Says whether some are left.
     pub(crate) fn run_queue(&mut self) -> bool {
-        if self.queue.waiting.is_empty() {
+        if self.queue.is_empty() {
             return false;
         }
         self.read_clock();
         let began_ns = self.shared.clock.monotonic_ns();
-        let longest_ns = self.shared.options.queue_ms * 1_000_000;
-        while let Some((since_ns, job, token)) = self.queue.waiting.pop_front() {
+        while let Some(Queued { since_ns, job, token }) = self.queue.pop() {
             // Those that came when the queue was shorter but whose turn came too late.
-            if began_ns.saturating_sub(since_ns) > longest_ns {
+            if self.queue.is_late(since_ns, began_ns) {
                 self.shed(token);
                 continue;
             }
@@ -181,7 +168,7 @@ impl Core {
                 break;
             }
         }
-        !self.queue.waiting.is_empty()
+        !self.queue.is_empty()
     }
 
     fn run(&mut self, job: Job, token: Token) {
@@ -252,7 +239,8 @@ impl Core {
                 if let Ok(Some(call)) = call {
                     // A request that was itself passed on to here keeps its way back: its slot
                     // forwards the reply.
-                    self.pass_on(owner, call.info.token, Job::Route(call));
+                    let now_ns = self.shared.clock.monotonic_ns();
+                    self.pass_on(owner, call.info.token, Job::Route(call), now_ns);
                 }
             }
         }
