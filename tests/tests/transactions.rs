@@ -467,3 +467,41 @@ fn messages_arrive_once_and_in_order_for_each_pair_through_every_crash() {
         assert!(wrong.is_empty(), "{receiver} got messages out of order: {wrong:?}");
     }
 }
+
+const BURSTS: &str = r#"
+import { service, query } from "millrace";
+export default service({
+  burst(ctx, to) {
+    for (let number = 0; number < 60; number++) ctx.send("bursts", to, "receive", number);
+  },
+  async receive(ctx, number) {
+    await ctx.call("bursts", "first", "count");
+    await ctx.call("bursts", "second", "count");
+    ctx.set("received", [...(ctx.get("received") ?? []), number]);
+  },
+  count(ctx) {
+    ctx.set("count", (ctx.get("count") ?? 0) + 1);
+  },
+  received: query((ctx) => ctx.get("received") ?? []),
+});
+"#;
+
+/// What a message does may meet what others do: its transaction gives way then, and lets go of its receiver.
+#[test]
+fn messages_of_a_pair_run_in_order_though_their_transactions_give_way() {
+    let server = deployed(&TestApp::with("bursts.ts", BURSTS));
+    let in_order: Vec<u64> = (0..60).collect();
+    for round in 0..6 {
+        let pairs: Vec<_> =
+            (0..3).map(|pair| (format!("sender{round}-{pair}"), format!("receiver{round}-{pair}"))).collect();
+        let burst = |(sender, receiver): &(String, String)| {
+            assert_eq!(server.call(&format!("bursts/{sender}/burst"), &json!(receiver).to_string()).status, 200);
+        };
+        scope(|threads| pairs.iter().for_each(|pair| drop(threads.spawn(|| burst(pair)))));
+        for (_, receiver) in &pairs {
+            let received = || server.value(&format!("bursts/{receiver}/received"), "null");
+            wait_until("all have arrived", || received().as_array().is_some_and(|all| all.len() == 60));
+            assert_eq!(received(), json!(in_order), "{receiver}");
+        }
+    }
+}

@@ -7,7 +7,7 @@
 //! the entry that runs it also deletes it. Every step is thus one entry, and repeating any of
 //! them after a crash changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, Value, ValueKind, limits};
@@ -33,7 +33,13 @@ pub(crate) struct Inbox {
     /// The earliest fields, in order; all of them if `is_complete`.
     waiting: BTreeSet<Box<[u8]>>,
     is_complete: bool,
-    running: BTreeSet<Box<[u8]>>,
+    /// What was started and has not ended, each with its receiver where that is known.
+    running: BTreeMap<Box<[u8]>, Option<EntityKey>>,
+    /// The running messages of each receiver, in their order: the first one runs, the others wait for its end. A
+    /// transaction that gives way lets go of its entities, so the locks would let the next one pass.
+    receivers: BTreeMap<EntityKey, VecDeque<Box<[u8]>>>,
+    /// Those whose turn has come.
+    next: VecDeque<Box<[u8]>>,
     /// Nothing could be started when it was last tried, whatever is due.
     is_paused: bool,
     acknowledgements: BTreeMap<ShardId, (Sequence, Lsn)>,
@@ -41,6 +47,9 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn next_due(&self) -> Option<UnixMillis> {
+        if !self.is_paused && !self.next.is_empty() {
+            return Some(UnixMillis(0));
+        }
         if self.is_paused || self.running.len() >= limits::RUNNING_MESSAGES {
             return None;
         }
@@ -64,7 +73,36 @@ impl Inbox {
     /// A message that does not run is not to be started. Says whether it does not run.
     pub(crate) fn forget(&mut self, field: &[u8]) -> bool {
         self.waiting.remove(field);
-        !self.running.contains(field)
+        !self.running.contains_key(field)
+    }
+
+    /// Says whether a message that was started may run, and has it wait for its turn if not.
+    fn has_turn(&mut self, field: &[u8], receiver: &EntityKey) -> bool {
+        if let Some(known @ None) = self.running.get_mut(field) {
+            *known = Some(receiver.clone());
+            self.receivers.entry(receiver.clone()).or_default().push_back(field.into());
+        }
+        self.receivers.get(receiver).and_then(VecDeque::front).is_some_and(|first| **first == *field)
+    }
+
+    /// A running message has ended, or is to be started again: then those behind it wait for that.
+    fn ended(&mut self, field: &[u8], is_over: bool) {
+        let Some(Some(receiver)) = self.running.remove(field) else {
+            return;
+        };
+        let Some(mut line) = self.receivers.remove(&receiver) else {
+            return;
+        };
+        line.retain(|other| **other != *field);
+        if !is_over {
+            for field in line {
+                self.running.remove(&field);
+                self.waiting.insert(field);
+            }
+        } else if let Some(next) = line.front() {
+            self.next.push_back(next.clone());
+            self.receivers.insert(receiver, line);
+        }
     }
 }
 
@@ -138,7 +176,15 @@ impl Shard {
     /// Starts the first message that is due, if `budget` allows. Says whether it did.
     pub(crate) fn start_due_message(&mut self, budget: &mut usize, world: &mut World<'_>) -> bool {
         self.inbox.is_paused = world.is_read_only || self.is_stopped();
-        if self.inbox.is_paused || *budget == 0 || self.inbox.running.len() >= limits::RUNNING_MESSAGES {
+        if self.inbox.is_paused || *budget == 0 {
+            return false;
+        }
+        if let Some(field) = self.inbox.next.pop_front() {
+            *budget -= 1;
+            self.start_message(field, world);
+            return true;
+        }
+        if self.inbox.running.len() >= limits::RUNNING_MESSAGES {
             return false;
         }
         self.load_inbox();
@@ -152,7 +198,7 @@ impl Shard {
             return false;
         };
         *budget -= 1;
-        self.inbox.running.insert(field.clone());
+        self.inbox.running.insert(field.clone(), None);
         self.start_message(field, world);
         true
     }
@@ -167,7 +213,9 @@ impl Shard {
         };
         self.inbox.is_complete = rows.len() < WINDOW_ROWS;
         let running = &self.inbox.running;
-        self.inbox.waiting.extend(rows.into_iter().map(|(field, _)| field).filter(|field| !running.contains(field)));
+        self.inbox
+            .waiting
+            .extend(rows.into_iter().map(|(field, _)| field).filter(|field| !running.contains_key(field)));
     }
 
     fn start_message(&mut self, field: Box<[u8]>, world: &mut World<'_>) {
@@ -181,6 +229,9 @@ impl Shard {
             Ok(root) => root,
             Err(error) => return self.message_failed(&field, error, world),
         };
+        if !self.inbox.has_turn(&field, &entity) {
+            return;
+        }
         let nonce = world.take_nonce();
         let info = RequestInfo { token: Token(u64::MAX), time: world.now, nonce, idempotency_key: None };
         let origin = Origin::Message { field, info };
@@ -213,7 +264,7 @@ impl Shard {
 
     /// A message's effects are being committed: its row goes in the same entry.
     pub(crate) fn message_done(&mut self, field: &[u8], writes: &mut Vec<Write>) {
-        self.inbox.running.remove(field);
+        self.inbox.ended(field, true);
         if !self.waiting.is_none_pending()
             && let Ok(message) = self.message(field)
         {
@@ -254,7 +305,7 @@ impl Shard {
     /// A message did not take effect: an abort is final, and so is what the engine drops; what nests too deeply
     /// goes to the dead letters, anything else is tried again later, and after too many attempts goes there too.
     pub(crate) fn message_failed(&mut self, field: &[u8], error: Error, world: &mut World<'_>) {
-        self.inbox.running.remove(field);
+        self.inbox.ended(field, !world.is_read_only);
         if world.is_read_only {
             // Nothing can be noted now; it stays as it is and runs when writing is possible.
             self.inbox.waiting.insert(field.into());
