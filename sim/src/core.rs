@@ -175,6 +175,8 @@ impl Core {
             outputs: &mut self.collected,
             now: self.now,
             is_read_only: self.is_read_only,
+            is_behind: false,
+            written_bytes: 0,
         };
         input(self.shards.get_mut(&shard).expect("the shard is on this core"), &mut world)
     }
@@ -189,6 +191,8 @@ impl Core {
             outputs: &mut self.collected,
             now: self.now,
             is_read_only: self.is_read_only,
+            is_behind: false,
+            written_bytes: 0,
         })
     }
 

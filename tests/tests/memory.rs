@@ -97,3 +97,36 @@ fn state_larger_than_memory_is_read_back_before_and_after_a_crash_and_memory_doe
     println!("peak {restarted_mib} MiB after a restart and reading");
     assert!(restarted_mib < MEMORY_MIB + REST_MIB, "the server took {restarted_mib} MiB after a restart");
 }
+
+const JOURNAL: &str = r#"
+import { service, query, workflow } from "millrace";
+export default service({
+  fill: workflow(async (ctx, steps: number) => {
+    for (let n = 0; n < steps; n += 1) await ctx.step("large", () => "x".repeat(4 * 1024 * 1024 - 10));
+    await ctx.call("large", "end", "note");
+  }),
+  note(ctx) {
+    ctx.set("isNoted", true);
+  },
+  isNoted: query((ctx) => ctx.get("isNoted") ?? false),
+});
+"#;
+
+/// A workflow that always has its next result at once could log all its journal before anything else goes on.
+#[test]
+fn a_workflow_with_a_large_journal_takes_neither_the_memory_nor_the_core() {
+    const STEPS: u64 = 60;
+    let mut options = ServerOptions::examples(&[]).with(&["--memory", &format!("{MEMORY_MIB}MiB")]);
+    options.set("--cores", "1");
+    let server = Server::start(options);
+    assert_eq!(TestApp::with("large.ts", JOURNAL).deploy(&server, "large").status, 201);
+    let _ = server.send("large/a/fill", &STEPS.to_string());
+    let mut queries = 0;
+    wait_until("the workflow has ended", || {
+        queries += 1;
+        server.value("large/end/isNoted", "null") == true
+    });
+    let peak = peak_mib(&server);
+    println!("{STEPS} steps of 4 MiB: peak {peak} MiB, {queries} queries meanwhile");
+    assert!(peak < MEMORY_MIB + 2 * REST_MIB, "the server took {peak} MiB");
+}

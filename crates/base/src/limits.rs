@@ -160,7 +160,10 @@ pub const LOG_LINE_BYTES: usize = 16 << 10;
 /// Messages a shard starts within one input: the core must soon look at other input.
 pub const MESSAGES_PER_INPUT: usize = 1;
 
-/// Bytes of entries that may wait for the log on one core before writes are refused: the disk is
+/// Bytes that one input may have logged before workflows of its shard wait for the next one: some milliseconds of copying.
+pub const WORKFLOW_BYTES_PER_INPUT: usize = 8 << 20;
+
+/// Bytes of entries that may wait for the log on one core before writes are refused, and workflows and messages wait: the disk is
 /// full or far too slow, and what waits is in memory.
 pub const BATCH_BYTES: usize = 64 << 20;
 

@@ -266,6 +266,8 @@ impl Shard {
     pub(crate) fn append(&mut self, writes: Vec<Write>, world: &mut World<'_>) -> Lsn {
         let lsn = self.store.lsn().next();
         let entry = Entry { shard: self.options.shard, lsn, time: world.now, writes: &writes };
+        let written = |write: &Write| write.field.len() + write.value.as_ref().map_or(0, |value| value.content().len());
+        world.written_bytes += writes.iter().map(written).sum::<usize>();
         world.outputs.append(&entry);
         self.store.apply(lsn, writes).expect("the store applies what the log has taken");
         if self.options.is_durable_at_once {

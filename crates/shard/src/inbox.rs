@@ -176,7 +176,7 @@ impl Shard {
     /// Starts the first message that is due, if `budget` allows. Says whether it did.
     pub(crate) fn start_due_message(&mut self, budget: &mut usize, world: &mut World<'_>) -> bool {
         self.inbox.is_paused = world.is_read_only || self.is_stopped();
-        if self.inbox.is_paused || *budget == 0 {
+        if self.inbox.is_paused || world.is_behind || *budget == 0 {
             return false;
         }
         if let Some(field) = self.inbox.next.pop_front() {

@@ -147,7 +147,7 @@ impl Shard {
     /// always given its next result at once would keep the core for ever.
     pub(crate) fn run_workflows(&mut self, budget: &mut usize, world: &mut World<'_>) -> bool {
         self.workflows.is_paused = world.is_read_only;
-        if world.is_read_only {
+        if world.is_read_only || world.is_behind {
             return false;
         }
         if !self.workflows.has_taken_up_all {
@@ -155,6 +155,7 @@ impl Shard {
         }
         let had = *budget;
         while *budget > 0
+            && !world.is_input_large()
             && let Some(id) = self.workflows.runnable.pop_front()
         {
             *budget -= 1;
@@ -258,6 +259,9 @@ impl Shard {
             };
             workflow.passes(&row);
             self.give_row(&mut workflow, row, world);
+            if world.is_input_large() {
+                break;
+            }
         }
         self.settle_turn(&mut workflow, world);
         if workflow.is_over() {

@@ -1,6 +1,6 @@
 //! What a shard is handed on every input: the engine, the catalog, the time, and where outputs go.
 
-use millrace_base::{Error, ShardId, UnixMillis};
+use millrace_base::{Error, ShardId, UnixMillis, limits};
 use millrace_format::Entry;
 use millrace_func::{Catalog, Engine, FetchRequest, Frame, Limits, LogLevel, Offload, Program};
 use slab::Slab;
@@ -93,6 +93,10 @@ pub struct World<'a> {
     pub now: UnixMillis,
     /// Whether the disk is full: nothing may be written then.
     pub is_read_only: bool,
+    /// Whether too much of what was written waits for the disk: messages and workflows wait, too, which keeps nobody waiting.
+    pub is_behind: bool,
+    /// What this input has written, names of fields and values; 0 at first.
+    pub written_bytes: usize,
 }
 
 impl World<'_> {
@@ -101,6 +105,11 @@ impl World<'_> {
         let nonce = *self.next_nonce;
         *self.next_nonce += 1;
         nonce
+    }
+
+    /// Whether this input has written so much that what is not part of it should wait for the next.
+    pub(crate) fn is_input_large(&self) -> bool {
+        self.written_bytes >= limits::WORKFLOW_BYTES_PER_INPUT
     }
 
     /// The limits of a program's app.

@@ -244,6 +244,7 @@ impl Core {
         id: Option<ShardId>,
         input: impl FnOnce(Option<&mut Shard>, &mut World<'_>) -> T,
     ) -> Result<T, String> {
+        let is_behind = self.is_behind();
         let shard = id.and_then(|id| self.shards.get_mut(usize::from(id.0))).and_then(Option::as_mut);
         let mut outputs = CoreOutputs {
             batch: self.committer.is_some().then_some(&mut self.batch),
@@ -261,6 +262,8 @@ impl Core {
             outputs: &mut outputs,
             now: self.now,
             is_read_only: self.is_read_only,
+            is_behind,
+            written_bytes: 0,
         };
         catch_unwind(AssertUnwindSafe(|| input(shard, &mut world))).map_err(|panic| panic_text(&*panic))
     }

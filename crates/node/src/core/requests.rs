@@ -114,8 +114,7 @@ impl Core {
 
     fn admit(&mut self, mut job: Job, token: Token, called_since_ns: Option<u64>, now_ns: u64) {
         job.set_token(token);
-        let is_log_behind = self.batch.payload_bytes() > limits::BATCH_BYTES;
-        if (self.is_memory_low || is_log_behind) && self.may_write(&job) {
+        if self.is_behind() && self.may_write(&job) {
             self.metrics.shed.increment();
             let message = "changes come faster than the disk takes them: try again after the time in Retry-After";
             return self.answer(token, Err(Error::new(ErrorCode::Overloaded, message)));
@@ -129,6 +128,11 @@ impl Core {
         }
         self.queue.push(Queued { since_ns, job, token });
         self.pump.notify_one();
+    }
+
+    /// Whether what was written waits in memory, too much of it: for the log, or for the checkpoint.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_memory_low || self.batch.payload_bytes() > limits::BATCH_BYTES
     }
 
     fn shed(&mut self, token: Token) {

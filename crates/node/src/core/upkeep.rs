@@ -116,7 +116,8 @@ impl Core {
             self.handle_events();
             let now = self.now();
             let next = self.shards[index].as_ref().and_then(Shard::next_due);
-            if !self.is_read_only && next.is_some_and(|due| due <= now) {
+            // Else there is nothing that it may do; the next tick looks again.
+            if !self.is_read_only && !self.is_behind() && next.is_some_and(|due| due <= now) {
                 self.upkeep.due.push_back(id);
             }
             if self.shared.clock.monotonic_ns() >= until_ns {
