@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::RECORDS_APP;
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, shard_of_key};
-use millrace_format::EntryRef;
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, fingerprint, shard_of_key};
+use millrace_format::{EntryRef, Outcome, OutcomeResult, Write};
 use millrace_func::{Answer, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
@@ -38,17 +38,22 @@ impl HeaderSource for NoHeaders {
 /// A route's request with a script as its body.
 #[must_use]
 pub fn route_call(info: RequestInfo, core: &Core, script: &Script) -> RouteCall {
-    let (program, service) = core.catalog.service(Some(APP), "account").expect("every app has it");
+    route_call_of("account", info, core, script)
+}
+
+fn route_call_of(service: &str, info: RequestInfo, core: &Core, script: &Script) -> RouteCall {
+    let (program, service) = core.catalog.service(Some(APP), service).expect("every app has it");
     let route: RouteMatch = core.catalog.route(program, service, "POST", "/run").expect("every service has it");
     RouteCall {
         info,
         route,
         method: "POST".into(),
-        path: "/account/run".into(),
+        path: "/run".into(),
         query: "".into(),
         headers: Arc::new(NoHeaders),
         body: script.json().into(),
         known: Vec::new(),
+        scope: None,
     }
 }
 
@@ -288,12 +293,38 @@ impl Rig {
 
     /// Runs a route.
     pub fn route(&mut self, script: Script, idempotency_key: Option<&str>) -> Token {
+        self.route_of("account", script, idempotency_key)
+    }
+
+    /// Runs a route of another service.
+    pub fn route_of(&mut self, service: &str, script: Script, idempotency_key: Option<&str>) -> Token {
         let info = self.info(idempotency_key);
         let token = info.token;
-        let call = route_call(info, &self.core, &script);
+        let call = route_call_of(service, info, &self.core, &script);
         self.core.run_route(call);
         self.collect();
         token
+    }
+
+    /// Leaves what versions kept of a route when its key belonged to its service, in the shard of its first call.
+    ///
+    /// # Panics
+    /// When the shard has no such number.
+    pub fn write_old_route_outcome(&mut self, shard: ShardId, script: &Script, idempotency_key: &str, reply: &Json) {
+        let reply = OutcomeResult::Reply { status: 200, headers: Vec::new(), body: reply.to_string().into() };
+        let outcome = Outcome {
+            expires: self.core.now.plus(self.options.retention_ms),
+            fingerprint: fingerprint(&[b"POST", b"/run", b"", script.json().as_bytes(), b"", b""]),
+            result: reply,
+        };
+        let field = [b"r", APP.as_bytes(), b"\0account\0", idempotency_key.as_bytes()].concat();
+        let entity = EntityKey::internal("outcome", b"");
+        let writes = vec![Write { entity, field: field.into(), value: Some(outcome.to_value()) }];
+        let store = self.core.shards.get_mut(&shard).expect("there").store();
+        let entry = LoggedEntry { shard, lsn: store.lsn().next(), time: self.core.now, writes };
+        store.apply(entry.lsn, entry.writes.clone()).expect("it is the next one");
+        self.log.push(entry);
+        self.make_durable();
     }
 
     /// Sends a call to be run later.

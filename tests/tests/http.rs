@@ -119,6 +119,10 @@ fn bad_requests_are_told_what_is_wrong_and_change_nothing() {
         assert_problem(&server.request("POST", "/send/counter/k/add", &[header], b"1"), 400, "bad-request");
         assert_problem(&server.request("GET", "/user/login", &[header], b""), 400, "bad-request");
     }
+    // One of two would be passed over in silence.
+    let two = ["Idempotency-Key: a", "idempotency-key: b"];
+    assert_problem(&server.request("POST", "/call/counter/k/add", &two, b"1"), 400, "bad-request");
+    assert_problem(&server.request("POST", "/user/register", &two, b"{}"), 400, "bad-request");
     let body = vec![b' '; (4 << 20) + 1];
     assert_problem(&server.request("POST", "/call/counter/k/add", &[], &body), 413, "too-large");
     let header = format!("X-Long: {}", "x".repeat(17 << 10));

@@ -385,6 +385,129 @@ fn a_key_that_was_used_for_another_request_is_refused() {
     assert_eq!(server.value("counter/c/value", ""), 1);
 }
 
+const WALLET: &str = r#"
+import { service, query, type Routes } from "millrace";
+export default service({
+  add(ctx, n) { const v = (ctx.get("v") ?? 0) + n; ctx.set("v", v); return v; },
+  value: query((ctx) => ctx.get("v") ?? 0),
+});
+export const routes: Routes = {
+  "POST /add/:id"(ctx, r) { return ctx.call("w", r.params.id, "add", r.json()); },
+  "POST /addx/:id"(ctx, r) { return ctx.call("x", r.params.id, "add", r.json()); },
+  "POST /late/:id": async (ctx, r) => {
+    await ctx.call("w", r.params.id, "value");
+    const half = r.json() / 2;
+    await Promise.all([ctx.call("x", `${r.params.id}/x`, "add", half), ctx.call("w", `${r.params.id}/w`, "add", half)]);
+    return ctx.call("w", r.params.id, "add", r.json());
+  },
+  "POST /tell/:id"(ctx, r) { ctx.send("w", r.params.id, "add", r.json()); return 0; },
+  "POST /nothing"(ctx, r) { return ctx.uuid(); },
+};
+"#;
+
+fn wallets() -> Server {
+    deployed(&TestApp::with("w.ts", WALLET).and("x.ts", WALLET))
+}
+
+/// A client that hears no reply may try another way: whichever it takes, it pays once.
+#[test]
+fn calls_sends_and_routes_share_the_keys_of_an_entity() {
+    let mut server = wallets();
+    let ways = ["/w/add/KEY", "/x/add/KEY", "/call/w/KEY/add", "/send/w/KEY/add", "/w/late/KEY", "/x/tell/KEY"];
+    let post = |server: &Server, way: &str, key: &str| {
+        server.request("POST", &way.replace("KEY", key), &["Idempotency-Key: m"], b"2")
+    };
+    let key = |one: usize, other: usize| format!("k{one}-{other}");
+    let pairs = || (0..ways.len()).flat_map(|one| (0..ways.len()).map(move |other| (one, other)));
+    let mut replies = Vec::new();
+    for (one, other) in pairs() {
+        let reply = post(&server, ways[one], &key(one, other));
+        assert!(reply.status < 300, "{}: {}", ways[one], reply.text());
+        replies.push(reply.text());
+    }
+    for is_restarted in [false, true] {
+        if is_restarted {
+            server.kill();
+            server.restart();
+        }
+        for ((one, other), first) in pairs().zip(&replies) {
+            let reply = post(&server, ways[other], &key(one, other));
+            if one == other {
+                assert_eq!(reply.text(), *first, "{}", ways[one]);
+            } else {
+                assert_eq!(reply.status, 422, "{} after {}: {}", ways[other], ways[one], reply.text());
+                assert_problem(&reply, 422, "idempotency-mismatch");
+            }
+        }
+    }
+    for (one, other) in pairs() {
+        let path = format!("w/{}/value", key(one, other));
+        wait_until("it is added", || server.value(&path, "") != 0);
+        assert_eq!(server.value(&path, ""), 2, "{} and {}", ways[one], ways[other]);
+    }
+}
+
+/// The same at once: one takes effect, and the others wait for it and are refused.
+#[test]
+fn of_requests_of_every_kind_under_one_key_one_takes_effect() {
+    const ROUNDS: usize = 40;
+    let server = wallets();
+    let ways = ["/x/add/KEY", "/call/w/KEY/add", "/send/w/KEY/add", "/w/late/KEY"];
+    let barrier = Barrier::new(ways.len());
+    let counts: Vec<Vec<bool>> = scope(|threads| {
+        let clients: Vec<_> = ways
+            .iter()
+            .map(|way| {
+                let (mut connection, barrier) = (server.connect(), &barrier);
+                threads.spawn(move || {
+                    let once = |round: usize| {
+                        barrier.wait();
+                        let path = way.replace("KEY", &format!("k{round}"));
+                        let reply = connection.request("POST", &path, &["Idempotency-Key: m"], b"2").expect("a reply");
+                        assert!([200, 202, 422].contains(&reply.status), "{path}: {}", reply.text());
+                        reply.status != 422
+                    };
+                    (0..ROUNDS).map(once).collect()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("saw nothing wrong")).collect()
+    });
+    for round in 0..ROUNDS {
+        let taken = counts.iter().filter(|client| client[round]).count();
+        assert_eq!(taken, 1, "round {round}");
+        wait_until("it is added", || server.value(&format!("w/k{round}/value"), "") != 0);
+        assert_eq!(server.value(&format!("w/k{round}/value"), ""), 2, "round {round}");
+    }
+}
+
+#[test]
+fn a_key_of_a_route_belongs_to_the_first_entity_it_calls() {
+    let server = Server::start(ServerOptions::examples(&["transfer"]));
+    let app = TestApp::with("w.ts", WALLET).and("x.ts", WALLET);
+    assert_eq!(app.deploy(&server, "app").status, 201);
+    let post = |path: &str, body: &str| server.request("POST", path, &["Idempotency-Key: m"], body.as_bytes());
+    // Two services; and two entities that share a shard, by their tag.
+    for path in ["/w/add/k", "/w/addx/k", "/w/add/%7Bk%7D1", "/w/add/%7Bk%7D2"] {
+        for _ in 0..2 {
+            assert_eq!(post(path, "1").text(), "1", "{path}");
+        }
+    }
+    for id in ["ann", "bob"] {
+        let body = json!({ "id": id, "balance": 10 }).to_string();
+        assert_eq!(server.request("POST", "/transfer/open", &[], body.as_bytes()).status, 200);
+    }
+    let body = r#"{"from":"ann","to":"bob","amount":2}"#;
+    for path in ["/transfer/saga", "/transfer/transaction"] {
+        let (first, again) = (post(path, body), post(path, body));
+        assert_eq!((first.status, again.status, first.text()), (200, 200, again.text()), "{path}");
+    }
+    wait_until("both are done", || server.get("/transfer/balance?id=bob") == json!(14));
+    assert_eq!(server.get("/transfer/balance?id=ann"), json!(6));
+    // What calls nothing has no entity to keep its reply, and nothing to keep it from.
+    assert_ne!(post("/w/nothing", "1").text(), "");
+}
+
 const TELLER: &str = r#"
 import { service } from "millrace";
 export default service({

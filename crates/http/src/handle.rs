@@ -10,7 +10,7 @@ use millrace_api::{
     Backend, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
-use millrace_records::{Family, Seen};
+use millrace_records::{Family, Seen, idempotency_key};
 
 use crate::auth::{self, Caller, Otherwise};
 use crate::body::{self, LARGE_BYTES, ReplyBody, RequestBody};
@@ -342,10 +342,6 @@ fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Resul
         return Err(Error::new(ErrorCode::HeadersTooLarge, message));
     }
     Ok(noted)
-}
-
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
-    headers.get(&IDEMPOTENCY_KEY).map(|value| path::idempotency_key(value.as_bytes())).transpose()
 }
 
 async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {

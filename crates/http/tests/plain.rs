@@ -37,6 +37,7 @@ fn replies_are_those_of_hyper() {
         ("POST /call/c/k/echo\nhost: elsewhere.example", "3"),
         ("POST /call/c/k/show\nidempotency-key: a-key", "{}"),
         ("POST /call/c/k/show\nidempotency-key:", "{}"),
+        ("POST /call/c/k/show\nidempotency-key: a\nidempotency-key: b", "{}"),
         ("POST /call/c/k/abort", "1"),
         ("POST /call/c/k/error-overloaded", "1"),
         ("POST /call/c/k/error-too-large", "1"),

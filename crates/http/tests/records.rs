@@ -112,6 +112,7 @@ fn a_put_that_is_wrong_says_what_is_wrong() {
         "\nif-match: *\nif-none-match: *",
         "\nif-match: abc",
         "\nidempotency-key: a b",
+        "\nidempotency-key: a\nidempotency-key: a",
     ] {
         client.ask(&format!("PUT /records/personinfo/1{bad}"), b"{}").assert_problem("bad-request");
     }

@@ -316,6 +316,7 @@ impl Backend for CoreHandle {
                 headers: request.headers,
                 body: request.body,
                 known: Vec::new(),
+                scope: None,
             };
             (watch, shown, start(&mut core, Job::Route(call), began_ns))
         };

@@ -78,16 +78,26 @@ impl<'a> Request<'a> {
     }
 
     pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Error> {
-        if !self.seen.idempotency_key {
-            return Ok(None);
-        }
-        self.headers.get(&IDEMPOTENCY_KEY).map(|value| url::idempotency_key(value.as_bytes())).transpose()
+        if self.seen.idempotency_key { idempotency_key(&self.headers) } else { Ok(None) }
     }
 
     /// The body as text.
     pub(crate) fn text(&self) -> Result<&str, Error> {
         std::str::from_utf8(&self.body).map_err(|_| refused("the body is not UTF-8"))
     }
+}
+
+/// The `Idempotency-Key` of a request, if it has one.
+///
+/// # Errors
+/// `bad-request` when there are two, of which one would be passed over, or as [`url::idempotency_key`].
+pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+    let mut values = headers.get_all(&IDEMPOTENCY_KEY).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        return Err(refused("Idempotency-Key came more than once: a request has one"));
+    }
+    first.map(|value| url::idempotency_key(value.as_bytes())).transpose()
 }
 
 /// Decodes the name of a type.

@@ -57,7 +57,7 @@ impl Shard {
     ) -> bool {
         // Nothing keeps two sendings of a route from running side by side, as its entity does for
         // a call: whoever comes second did nothing, and answers what the first did.
-        if matches!(transaction.origin, Origin::Route(_)) && self.answers_from_outcome(&transaction.origin, world) {
+        if self.is_answered_meanwhile(&transaction, world) {
             return false;
         }
         let is_message = matches!(transaction.origin, Origin::Message { .. });
@@ -107,7 +107,7 @@ impl Shard {
         // message is noted where its row is deleted.
         let is_answer = error.code == ErrorCode::Aborted && !matches!(transaction.origin, Origin::Message { .. });
         if is_answer {
-            if matches!(transaction.origin, Origin::Route(_)) && self.answers_from_outcome(&transaction.origin, world) {
+            if self.is_answered_meanwhile(&transaction, world) {
                 return;
             }
             let mut writes = Vec::new();

@@ -328,6 +328,7 @@ impl Shard {
             }
             Err(error) => {
                 home.ending = Some(Ending::Fail(error));
+                transaction.takes_locks = true;
                 self.end_frames(&mut transaction, world);
                 let deadline = Self::deadline(&transaction.origin, world);
                 self.suspended.insert(transaction.nonce(), Suspended { transaction, deadline });

@@ -14,15 +14,24 @@ use std::ops::ControlFlow;
 
 use millrace_base::{EntityKey, Error, ErrorCode, UnixMillis, fingerprint, limits};
 use millrace_format::{Outcome, OutcomeResult, Write};
+use millrace_store::StoreError;
 
 use crate::commit::decode_failed;
 use crate::host::store_failed;
+use crate::outgoing::Outgoing;
 use crate::request::{InvocationId, Origin, Reply, RouteCall, Sequence};
 use crate::shard::Shard;
+use crate::transaction::Transaction;
 use crate::world::World;
 
 /// Outcomes looked at in one tick when none were added.
 const SWEEP_ROWS: usize = 256;
+
+/// What a [`call_key`] begins with, and that of a route.
+const ENTITY: &[u8] = b"k";
+
+/// What an [`old_route_key`] begins with, and no other.
+const OLD_ROUTE: &[u8] = b"r";
 
 /// Where a request's outcome is kept, and what tells it from another request under that key.
 pub(crate) struct OutcomeKey {
@@ -41,6 +50,8 @@ pub(crate) struct Outcomes {
     /// Found expired, and left over because an entry was full.
     left_over: Vec<Box<[u8]>>,
     sweep: Sweep,
+    /// There may be some of [`old_route_key`]; no more are made.
+    has_old_routes: bool,
 }
 
 /// How far the sweep over the checkpoint's rows has come.
@@ -66,35 +77,85 @@ pub fn service_fingerprint(app: &str, service: &str) -> u64 {
     fingerprint(&[app.as_bytes(), service.as_bytes()])
 }
 
-/// A call's key is scoped to its entity, so that no key of one entity can hide another's.
+/// What the fields of keys of an entity begin with. No key of one entity can hide another's, as no
+/// [`EntityKey`] is the beginning of another.
+fn entity_scope(entity: &EntityKey) -> Box<[u8]> {
+    [ENTITY, entity.as_bytes()].concat().into()
+}
+
+/// The same of a workflow that is signalled.
+fn workflow_scope(id: Sequence) -> Box<[u8]> {
+    [&b"g"[..], &id.encode()].concat().into()
+}
+
+fn scoped(scope: &[u8], key: &str) -> Box<[u8]> {
+    [scope, key.as_bytes()].concat().into()
+}
+
+/// Calls and sends, and routes that begin with the entity, share its keys; what is asked is in the fingerprint.
 pub(crate) fn call_key(entity: &EntityKey, handler: &str, input: &[u8], key: &str, verb: &[u8]) -> OutcomeKey {
     OutcomeKey {
-        field: [b"k", entity.as_bytes(), key.as_bytes()].concat().into(),
+        field: [ENTITY, entity.as_bytes(), key.as_bytes()].concat().into(),
         fingerprint: fingerprint(&[verb, handler.as_bytes(), input]),
     }
 }
 
 /// A signal's key is scoped to its workflow.
 pub(crate) fn signal_key(id: Sequence, name: &str, payload: &[u8], key: &str) -> OutcomeKey {
-    OutcomeKey {
-        field: [&b"g"[..], &id.encode(), key.as_bytes()].concat().into(),
-        fingerprint: fingerprint(&[name.as_bytes(), payload]),
-    }
+    OutcomeKey { field: scoped(&workflow_scope(id), key), fingerprint: fingerprint(&[name.as_bytes(), payload]) }
 }
 
-fn route_fingerprint(call: &RouteCall) -> u64 {
+/// Whose a route's key is: what it calls first, or sends to first if it calls nothing.
+pub(crate) fn route_scope(transaction: &Transaction, world: &World<'_>) -> Option<Box<[u8]>> {
+    let entity = match (transaction.first_call(), transaction.messages.first()) {
+        (Some(call), _) => world.catalog.entity(call.handler, &call.key),
+        (None, Some(Outgoing::Message(message, _))) => world.catalog.entity(message.handler, &message.key),
+        (None, Some(Outgoing::Signal { to, .. })) => return Some(workflow_scope(to.sequence)),
+        (None, None) => None,
+    };
+    entity.map(|entity| entity_scope(&entity))
+}
+
+/// The number of parts keeps it apart from those of calls and signals. The path begins behind the service.
+fn route_fingerprint(app: &str, service: &str, call: &RouteCall) -> u64 {
     let [query, body, authorization, cookie] = call.content();
-    fingerprint(&[call.method.as_bytes(), call.path.as_bytes(), query, body, authorization, cookie])
+    let (method, path) = (call.method.as_bytes(), call.path.as_bytes());
+    fingerprint(&[b"route", app.as_bytes(), service.as_bytes(), method, path, query, body, authorization, cookie])
 }
 
-fn route_key(app: &str, service: &str, call: &RouteCall, key: &str) -> OutcomeKey {
+/// Where the outcome of a route was kept when keys of routes belonged to their service, in the shard of the
+/// first call.
+fn old_route_key(app: &str, service: &str, call: &RouteCall, key: &str) -> OutcomeKey {
+    let [query, body, authorization, cookie] = call.content();
     OutcomeKey {
-        field: [b"r", app.as_bytes(), b"\0", service.as_bytes(), b"\0", key.as_bytes()].concat().into(),
-        fingerprint: route_fingerprint(call),
+        field: [OLD_ROUTE, app.as_bytes(), b"\0", service.as_bytes(), b"\0", key.as_bytes()].concat().into(),
+        fingerprint: fingerprint(&[call.method.as_bytes(), call.path.as_bytes(), query, body, authorization, cookie]),
     }
+}
+
+/// App and service of a route.
+fn route_names<'w>(call: &RouteCall, world: &World<'w>) -> Option<(&'w str, &'w str)> {
+    let loaded = world.catalog.program(call.route.id.program)?;
+    let service = loaded.services.get(usize::from(call.route.id.service))?;
+    Some((loaded.app.as_str(), service.name.as_str()))
 }
 
 impl Shard {
+    /// Looks whether outcomes are left of versions that kept them elsewhere.
+    pub(crate) fn find_old_outcomes(&mut self) -> Result<(), StoreError> {
+        self.outcomes.has_old_routes = self.store.ledger_has(&self.bookkeeping.outcomes, OLD_ROUTE)?;
+        Ok(())
+    }
+
+    /// Answers a transaction that has run from what another request has left under its key since it was looked
+    /// up. Says whether it did: then nothing of it may take effect. One that was never suspended has been alone
+    /// since then. The lock of its entity keeps no other away that was sent, or whose first call was a query or
+    /// has yet to come.
+    pub(crate) fn is_answered_meanwhile(&mut self, transaction: &Transaction, world: &mut World<'_>) -> bool {
+        let may_be = transaction.takes_locks && !transaction.is_always_query();
+        may_be && self.answers_from_outcome(&transaction.origin, world)
+    }
+
     /// As [`Shard::outcome_key`], for a transaction that was most likely looked up before it ran.
     pub(crate) fn known_outcome_key(&mut self, origin: &Origin, world: &World<'_>) -> Option<OutcomeKey> {
         match self.outcomes.last_key.take() {
@@ -120,7 +181,8 @@ impl Shard {
     }
 
     fn answers_under(&mut self, key: OutcomeKey, origin: &Origin, world: &mut World<'_>) -> bool {
-        let Some(result) = self.kept_reply(&key, world.now) else {
+        let kept = self.kept_by_old_version(origin, world).or_else(|| self.kept_reply(&key, world.now));
+        let Some(result) = kept else {
             self.outcomes.last_key = Some((origin.info().nonce, key));
             return false;
         };
@@ -140,12 +202,24 @@ impl Shard {
                 Some(call_key(&entity, handler.as_str(), &invoke.input, key, b"call"))
             }
             Origin::Route(call) => {
-                let loaded = world.catalog.program(call.route.id.program)?;
-                let service = loaded.services.get(usize::from(call.route.id.service))?;
-                Some(route_key(loaded.app.as_str(), service.name.as_str(), call, key))
+                let (app, service) = route_names(call, world)?;
+                let field = scoped(call.scope.as_deref()?, key);
+                Some(OutcomeKey { field, fingerprint: route_fingerprint(app, service, call) })
             }
             Origin::Message { .. } | Origin::Step { .. } | Origin::Branch { .. } | Origin::Read { .. } => None,
         }
+    }
+
+    /// The reply to a route that an earlier version has kept. Its key was the service's: another request to it
+    /// is refused, as it was then, whatever it calls first. That may be needless, but does nothing twice.
+    fn kept_by_old_version(&mut self, origin: &Origin, world: &World<'_>) -> Option<Result<Reply, Error>> {
+        let Origin::Route(call) = origin else { return None };
+        if !self.outcomes.has_old_routes {
+            return None;
+        }
+        let (app, service) = route_names(call, world)?;
+        let key = old_route_key(app, service, call, call.info.idempotency_key.as_deref()?);
+        self.kept_reply(&key, world.now)
     }
 
     /// The reply kept under `key`, if this request took effect before.
@@ -159,7 +233,7 @@ impl Shard {
         }
         if outcome.fingerprint != key.fingerprint {
             let message =
-                "this Idempotency-Key came before with another handler or body: use a new key for a new request";
+                "this Idempotency-Key came before with another handler, path or body: use a new key for a new request";
             return Some(Err(Error::new(ErrorCode::IdempotencyMismatch, message)));
         }
         Some(match outcome.result {
@@ -291,5 +365,27 @@ enum Expiry {
 impl Expiry {
     fn of(encoded: &[u8]) -> Self {
         Outcome::expiry(encoded).ok().flatten().map_or(Expiry::Unknown, Expiry::At)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_base::{Lsn, Name};
+
+    /// As docs/internals/format.md has them: an outcome that is not found again is an effect that comes twice.
+    #[test]
+    fn the_fields_are_the_documented_ones() {
+        let (app, service) = (Name::new("shop").expect("a name"), Name::new("cart").expect("a name"));
+        let entity = EntityKey::new(&app, &service, b"k");
+        let golden = b"kshop\0cart\0k\0\x01once";
+        assert_eq!(*call_key(&entity, "add", b"1", "once", b"call").field, golden[..]);
+        assert_eq!(*call_key(&entity, "add", b"1", "once", b"send").field, golden[..]);
+        assert_eq!(*scoped(&entity_scope(&entity), "once"), golden[..], "a route's");
+        let id = Sequence { lsn: Lsn(1), index: 2 };
+        let golden = b"g\0\0\0\0\0\0\0\x01\0\x02once";
+        assert_eq!(*signal_key(id, "go", b"1", "once").field, golden[..]);
+        assert_eq!(*scoped(&workflow_scope(id), "once"), golden[..], "a route's");
+        assert_eq!(*invocation_field(id), b"i\0\0\0\0\0\0\0\x01\0\x02"[..]);
     }
 }

@@ -52,7 +52,7 @@ pub struct RouteCall {
     pub route: RouteMatch,
     /// Upper-case method.
     pub method: Box<str>,
-    /// The whole path, percent-encoded.
+    /// The path behind the service, percent-encoded.
     pub path: Box<str>,
     /// What follows `?`, percent-encoded.
     pub query: Box<str>,
@@ -62,6 +62,9 @@ pub struct RouteCall {
     pub body: Bytes,
     /// What work outside has given it when it ran before, in order: it is not done twice.
     pub known: Vec<Result<Bytes, Error>>,
+    /// Whose idempotency key it is: set by the shard that adopts it, from its first call. A run that comes
+    /// after that one keeps it. `None` wherever a route comes from.
+    pub scope: Option<Box<[u8]>>,
 }
 
 impl RouteCall {

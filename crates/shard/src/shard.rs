@@ -126,6 +126,7 @@ impl Shard {
         shard.homes.recover(decisions)?;
         shard.recover_pending()?;
         shard.count_dead_letters()?;
+        shard.find_old_outcomes()?;
         Ok(shard)
     }
 

@@ -426,6 +426,14 @@ impl Transaction {
             || self.ready.iter().any(is_next)
     }
 
+    /// The first of the calls that have yet to start.
+    pub(crate) fn first_call(&self) -> Option<&NestedCall> {
+        self.ready.iter().find_map(|action| match action {
+            Action::Call(call) => Some(&call.call),
+            Action::Resume { .. } | Action::Answer(..) | Action::End(_) => None,
+        })
+    }
+
     /// Whether committing would change anything.
     pub(crate) fn has_effects(&self) -> bool {
         !self.messages.is_empty() || self.touched.iter().any(|touched| !touched.writes.is_empty())

@@ -10,9 +10,10 @@ use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
 use millrace_func::{Frame, HandlerKind, OperationId, Output, Program, Start};
 
 use crate::host::{TurnHost, check_idempotency_key};
+use crate::outcomes::route_scope;
 use crate::request::{OffloadTicket, Origin, Reply, RouteCall, Token};
 use crate::shard::Shard;
-use crate::transaction::{Action, Transaction};
+use crate::transaction::Transaction;
 use crate::world::World;
 
 /// A route that runs, or waits, and has called no entity yet.
@@ -87,13 +88,10 @@ impl Unbound {
             let token = self.transaction.origin.info().token;
             return UnboundStep::Done(token, Err(error));
         }
-        let called = self.transaction.ready.iter().find_map(|action| match action {
-            Action::Call(call) => Some(&call.call.key),
-            Action::Resume { .. } | Action::Answer(..) | Action::End(_) => None,
-        });
+        let called = self.transaction.first_call();
         let sent = self.transaction.messages.first().map(|outgoing| outgoing.shard(self.shard_count));
         let has_ended = self.transaction.result.is_some();
-        let called = called.map(|key| shard_of_key(key, self.shard_count));
+        let called = called.map(|call| shard_of_key(&call.key, self.shard_count));
         if let Some(home) = called.or(sent.filter(|_| has_ended)) {
             return UnboundStep::Home(self, home);
         }
@@ -146,6 +144,20 @@ impl Unbound {
     }
 }
 
+/// Finds out whose the route's idempotency key is. Said once: a run that comes after this one could only find the
+/// same, unless its code does not do the same twice, and then the first reply is to be found all the same.
+fn find_scope(transaction: &mut Transaction, world: &World<'_>) -> Result<(), Error> {
+    if transaction.origin.info().idempotency_key.is_none() {
+        return Ok(());
+    }
+    let gone = || Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone");
+    let scope = route_scope(transaction, world).ok_or_else(gone)?;
+    if let Origin::Route(call) = &mut transaction.origin {
+        call.scope = Some(scope);
+    }
+    Ok(())
+}
+
 fn as_reply(output: Output) -> Reply {
     match output {
         Output::Value(json) => Reply::Value(json),
@@ -156,14 +168,18 @@ fn as_reply(output: Output) -> Reply {
 impl Shard {
     /// Takes over a route whose first call is for an entity of this shard.
     pub fn adopt(&mut self, unbound: Unbound, world: &mut World<'_>) {
-        let transaction = unbound.transaction;
-        let is_answered = if self.is_stopped() {
-            let token = transaction.origin.info().token;
-            let error = Error::new(ErrorCode::ShardStopped, "the shard has stopped; restart the node");
-            world.outputs.reply(token, Err(error));
-            true
+        let mut transaction = unbound.transaction;
+        let refused = if self.is_stopped() {
+            Some(Error::new(ErrorCode::ShardStopped, "the shard has stopped; restart the node"))
         } else {
-            self.answers_from_outcome(&transaction.origin, world)
+            find_scope(&mut transaction, world).err()
+        };
+        let is_answered = match refused {
+            Some(error) => {
+                world.outputs.reply(transaction.origin.info().token, Err(error));
+                true
+            }
+            None => self.answers_from_outcome(&transaction.origin, world),
         };
         if is_answered {
             self.drop_frames(&transaction, world);

@@ -1,5 +1,7 @@
 //! A call with an idempotency key takes effect once, and later sendings get the first reply.
 
+use millrace_shard::Token;
+
 use crate::*;
 
 fn add() -> Script {
@@ -29,6 +31,166 @@ fn a_key_belongs_to_its_entity() {
     let other = rig.run_keyed("counter", "d", add().get("n"), "k");
     rig.make_durable();
     assert!(rig.reply(one).is_some_and(Result::is_ok) && rig.reply(other).is_some_and(Result::is_ok));
+}
+
+type Asked = fn(&mut Rig) -> Token;
+
+/// One request of each kind that all begin with `counter`/`c` and would each add one.
+fn of_every_kind() -> [(&'static str, Asked); 5] {
+    [
+        ("call", |rig| rig.run_keyed("counter", "c", add(), "k")),
+        ("send", |rig| rig.send(("counter", "c", "run"), add(), 0, Some("k"))),
+        ("route", |rig| rig.route(s().call(run("counter", "c", add())), Some("k"))),
+        ("route of another service", |rig| rig.route_of("note", s().call(run("counter", "c", add())), Some("k"))),
+        ("route that sends", |rig| rig.route(s().send(run("counter", "c", add()), 0), Some("k"))),
+    ]
+}
+
+#[test]
+fn calls_sends_and_routes_share_the_keys_of_an_entity() {
+    for shards in [1, 2] {
+        for (one, first) in of_every_kind() {
+            for (other, second) in of_every_kind().into_iter().filter(|(other, _)| *other != one) {
+                let mut rig = Rig::new(shards);
+                let first_token = first(&mut rig);
+                rig.run_to_rest();
+                let reply = rig.reply(first_token).cloned().expect("answered");
+                for crashes in [false, true] {
+                    if crashes {
+                        rig.crash();
+                    }
+                    let refused = second(&mut rig);
+                    rig.run_to_rest();
+                    assert_eq!(rig.error(refused), ErrorCode::IdempotencyMismatch, "{one}, then {other}");
+                    let again = first(&mut rig);
+                    rig.run_to_rest();
+                    assert_eq!(rig.reply(again), Some(&reply), "{one}, again after {other}");
+                }
+                assert_eq!(rig.field("counter", "c", "n"), json!(1), "{one}, then {other}");
+                rig.assert_at_rest();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_of_a_route_belongs_to_the_first_entity_it_calls() {
+    // On one shard and on two: where entities lie decides nothing.
+    for shards in [1, 2] {
+        let mut rig = Rig::new(shards);
+        let beginning = |key: &str| s().call(run("counter", key, add())).call(run("note", "all", add()));
+        for key in ["c", "d", "e"] {
+            for _ in 0..2 {
+                let token = rig.route(beginning(key), Some("k"));
+                rig.run_to_rest();
+                assert!(rig.reply(token).is_some_and(Result::is_ok), "{key}: {:?}", rig.reply(token));
+            }
+        }
+        // Of what it sends the first counts if it calls nothing, whatever it sends before it calls.
+        let sending = s().send(run("note", "f", add()), 0).send(run("note", "g", add()), 0);
+        let calling = s().send(run("note", "f", add()), 0).call(run("note", "g", add()));
+        for (script, key) in [(&sending, "k"), (&calling, "k")] {
+            let token = rig.route(script.clone(), Some(key));
+            rig.run_to_rest();
+            assert!(rig.reply(token).is_some_and(Result::is_ok), "{:?}", rig.reply(token));
+        }
+        let of_both = ["f", "g"].map(|key| rig.run_keyed("note", key, add(), "k"));
+        rig.run_to_rest();
+        assert_eq!(of_both.map(|token| rig.error(token)), [ErrorCode::IdempotencyMismatch; 2]);
+        assert_eq!(rig.field("note", "all", "n"), json!(3));
+        assert_eq!((rig.field("note", "f", "n"), rig.field("note", "g", "n")), (json!(2), json!(2)));
+        rig.assert_at_rest();
+    }
+}
+
+/// Whoever ends first has the key; the other one takes no effect, though nothing kept them apart.
+#[test]
+fn requests_of_different_kinds_that_run_at_once_take_effect_once() {
+    let waiting: [Asked; 3] = [
+        |rig| rig.run_keyed("counter", "c", s().hash().add("n", 1), "k"),
+        |rig| rig.route(s().call(run("counter", "c", s().hash().add("n", 1))), Some("k")),
+        |rig| {
+            rig.route(s().call(read("counter", "c", s().get("n"))).hash().call(run("counter", "c", add())), Some("k"))
+        },
+    ];
+    for shards in [1, 2] {
+        for (index, first) in waiting.iter().enumerate() {
+            for (kind, second) in of_every_kind() {
+                let mut rig = Rig::new(shards);
+                let tokens = [first(&mut rig), second(&mut rig)];
+                rig.run_to_rest();
+                let refused = tokens.map(|token| match rig.reply(token) {
+                    Some(Ok(_)) => false,
+                    Some(Err(error)) => {
+                        assert_eq!(error.code, ErrorCode::IdempotencyMismatch);
+                        true
+                    }
+                    None => panic!("unanswered"),
+                });
+                assert!(refused == [true, false] || refused == [false, true], "{index}, {kind}: {refused:?}");
+                assert_eq!(rig.field("counter", "c", "n"), json!(1), "{index}, {kind}");
+                rig.assert_at_rest();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_route_that_dies_keeps_its_key() {
+    let mut rig = Rig::new(1);
+    rig.run("note", "b", s().hash());
+    let script = s().call(run("note", "a", s().add("n", 1).hash().call(run("note", "b", s().add("n", 1)))));
+    let first = rig.route(script.clone(), Some("k"));
+    let second = rig.offloads.pop_back().expect("the callee waits");
+    rig.finish(second, Ok("null".into()));
+    assert!(rig.reply(first).is_none(), "it has died for `b`");
+    rig.run_to_rest();
+    let again = rig.route(script, Some("k"));
+    let called = rig.run_keyed("note", "a", s().add("n", 1), "k");
+    rig.run_to_rest();
+    assert!(rig.reply(first).is_some_and(Result::is_ok));
+    assert_eq!(rig.reply(again), rig.reply(first));
+    assert_eq!(rig.error(called), ErrorCode::IdempotencyMismatch);
+    assert_eq!((rig.field("note", "a", "n"), rig.field("note", "b", "n")), (json!(1), json!(1)));
+    rig.assert_at_rest();
+}
+
+/// They were kept by service and shard once.
+#[test]
+fn outcomes_of_routes_from_before_keys_were_the_entitys_still_count() {
+    for (is_flushed, shards) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
+        let mut rig = Rig::new(shards);
+        let script = s().call(run("counter", "c", add()));
+        rig.write_old_route_outcome(rig.shard_of("c"), &script, "k", &json!("first"));
+        if is_flushed {
+            rig.checkpoint();
+        }
+        rig.crash();
+        let again = rig.route(script.clone(), Some("k"));
+        rig.run_to_rest();
+        assert_eq!(rig.value(again), json!("first"), "flushed: {is_flushed}");
+        // That of another service could not know, and does not hide it.
+        let unaware = rig.route_of("note", s().call(run("counter", "c", add())), Some("k"));
+        let again = rig.route(script.clone(), Some("k"));
+        rig.run_to_rest();
+        assert_eq!((rig.value(unaware), rig.value(again)), (json!(1), json!("first")));
+        // Refused as it would have been, rather than done twice.
+        let different = rig.route(s().call(run("counter", "c", add().add("n", 1))), Some("k"));
+        let other_key = rig.route(script.clone(), Some("k2"));
+        rig.run_to_rest();
+        assert_eq!(rig.error(different), ErrorCode::IdempotencyMismatch);
+        assert_eq!(rig.value(other_key), json!(2));
+        // Collected in its time like any other, and forgotten then.
+        for _ in 0..100 {
+            rig.tick(1_000);
+        }
+        rig.make_durable();
+        assert_eq!(rig.bookkeeping_rows("outcome"), 0);
+        let expired = rig.route(script, Some("k"));
+        rig.run_to_rest();
+        assert_eq!(rig.value(expired), json!(3));
+        rig.assert_at_rest();
+    }
 }
 
 #[test]

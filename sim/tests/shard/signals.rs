@@ -43,6 +43,23 @@ fn a_signal_under_a_key_counts_once() {
 }
 
 #[test]
+fn a_route_that_only_signals_shares_the_keys_of_the_workflow() {
+    for shards in [1, 2] {
+        let mut rig = Rig::new(shards);
+        let id = rig.flow("a", taker(3));
+        let script = s().signal(Some(&id.to_string()), "go", Json::Null);
+        let first = rig.route(script.clone(), Some("k"));
+        rig.run_to_rest();
+        let signalled = rig.signal(id, "go", "null", Some("k"));
+        let again = rig.route(script, Some("k"));
+        rig.run_to_rest();
+        assert_eq!(rig.error(signalled), ErrorCode::IdempotencyMismatch);
+        assert_eq!(rig.reply(again), rig.reply(first));
+        assert_eq!(rig.field("counter", "taken", "n"), json!(1));
+    }
+}
+
+#[test]
 fn a_signal_to_what_has_ended_does_nothing_and_to_the_unknown_is_refused() {
     let mut rig = Rig::new(1);
     let id = rig.flow("a", s().returns(1));
