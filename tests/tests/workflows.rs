@@ -113,6 +113,14 @@ export default service({
     ctx.send("work", second, "note", "second");
   }),
 
+  /** Awaits nothing of what it starts. */
+  starts: workflow(async (ctx) => {
+    const note = (text) => ctx.call("work", ctx.key, "note", text);
+    note("a").then(() => ctx.step("b", () => "b")).then(note).then(() => ctx.call("work", ctx.key, "refuse"));
+    ctx.sleep(1e9).then(() => note("c"));
+    return "returned";
+  }),
+
   /** What no workflow may do: its way depends on how many have begun before it. */
   strays: workflow(async (ctx) => {
     begun += 1;
@@ -385,6 +393,17 @@ fn a_step_may_call_and_is_known_after_a_restart() {
     let ended = server.ended(&id);
     assert_eq!((&ended["status"], &ended["output"]), (&json!("succeeded"), &json!("noted")), "{ended}");
     assert_eq!(notes(&server, "nested"), json!(["within", "behind"]));
+}
+
+#[test]
+fn what_nobody_awaits_is_done_before_the_end() {
+    let server = start();
+    let ended = server.ended(&server.send("steps/k/starts", "null"));
+    assert_eq!((&ended["status"], &ended["output"]), (&json!("succeeded"), &json!("returned")), "{ended}");
+    assert_eq!(notes(&server, "k"), json!(["a", "b"]));
+    let journal = ended["journal"].as_array().expect("a journal");
+    assert_eq!(journal.len(), 4, "{ended}");
+    assert_eq!(journal[3]["error"]["code"], "aborted", "what fails is told there, and only there");
 }
 
 #[test]

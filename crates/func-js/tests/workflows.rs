@@ -296,12 +296,87 @@ fn what_a_step_leaves_behind_can_start_nothing() {
     assert!(result.contains("a step that has ended"), "{result}");
 }
 
+/// A workflow with this body, and what it may start.
+fn starter(function: &str) -> World {
+    let source = format!(
+        "add(ctx, n) {{ ctx.set('n', (ctx.get('n') ?? 0) + n); }},
+         n(ctx) {{ return ctx.get('n') ?? 0; }},
+         refuse(ctx) {{ throw new Abort('no'); }},
+         flow: workflow({function}),"
+    );
+    let mut world = limited(&source, Limits::default());
+    world.state.outside = Some(answer);
+    world
+}
+
 #[test]
-fn steps_nobody_waits_for_do_not_run_after_the_end() {
-    let mut world = flow("ctx.step('a', () => { ctx.log('ran'); }); return 1;");
-    assert_eq!(world.workflow("flow", "", &mut Journal::default(), 0, None), Some(Ok("1".into())));
+fn a_workflow_ends_when_all_that_it_started_has_ended() {
+    let fetch = "ctx.fetch('https://outside.test/x', { method: 'POST' })";
+    let add = "ctx.call('s', 'k', 'add', 1)";
+    for (function, fetched, added) in [
+        (format!("async (ctx) => {{ {fetch}; return 1; }}"), 1, 0),
+        (format!("(ctx) => {{ {fetch}; {add}; return 1; }}"), 1, 1),
+        (format!("(ctx) => {{ Promise.resolve().then(() => {add}); return 1; }}"), 0, 1),
+        (format!("async (ctx) => {{ {fetch}.then(() => {add}); await ctx.sleep(1); return 1; }}"), 1, 1),
+        (format!("async (ctx) => {{ {fetch}; await {add}; return 1; }}"), 1, 1),
+        (format!("async (ctx) => {{ ctx.step('s', async () => {{ await {add}; }}); return 1; }}"), 0, 1),
+        (format!("async (ctx) => {{ ctx.step('s', () => 1).then(() => {add}); return 1; }}"), 0, 1),
+        (
+            format!("async (ctx) => {{ (async () => {{ for (let i = 0; i < 3; i++) await {add}; }})(); return 1; }}"),
+            0,
+            3,
+        ),
+        (format!("async (ctx) => {{ crypto.argon2id.hash('x').then(() => {add}); return 1; }}"), 0, 1),
+        // What only lets time pass is waited for while anything else goes on.
+        (
+            format!(
+                "async (ctx) => {{ ctx.step('s', async () => {{ await ctx.sleep(1); await {add}; }}); return 1; }}"
+            ),
+            0,
+            1,
+        ),
+    ] {
+        for order in 0..3 {
+            let (result, mut world) = every_cut(|| starter(&function), "flow", "", order);
+            assert_eq!(result, Ok("1".into()), "{function}");
+            assert_eq!(
+                (world.state.fetched.len(), world.call("n", "")),
+                (fetched, Ok(added.to_string())),
+                "{function}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_sleep_or_wait_that_nobody_awaits_keeps_no_workflow() {
+    for body in [
+        "ctx.sleep(1000); ctx.wait('never'); return 1;",
+        "ctx.sleep(1000).then(() => ctx.call('s', 'k', 'add', 1)); return 1;",
+        "return await Promise.race([ctx.wait('never'), ctx.step('s', () => 1)]);",
+    ] {
+        let mut journal = Journal::default();
+        let result = starter(&format!("async (ctx) => {{ {body} }}")).workflow("flow", "", &mut journal, 0, None);
+        assert_eq!((result, journal.resumes.len() <= 1), (Some(Ok("1".into())), true), "{body}");
+    }
+}
+
+#[test]
+fn what_nobody_awaits_fails_unheard() {
+    let body = "ctx.call('s', 'k', 'refuse'); ctx.step('s', () => { throw new Error('a'); });
+        ctx.fetch('https://outside.test/x').then(() => { throw new Error('b'); }); return 1;";
+    let (result, _) = every_cut(|| starter(&format!("async (ctx) => {{ {body} }}")), "flow", "", 0);
+    assert_eq!(result, Ok("1".into()));
+}
+
+#[test]
+fn a_workflow_that_has_thrown_goes_on_with_nothing() {
+    let body = "ctx.step('s', () => { ctx.log('ran'); }); ctx.call('s', 'k', 'add', 1).then(() => ctx.log('ran')); throw new Abort('no');";
+    let mut world = starter(&format!("async (ctx) => {{ {body} }}"));
+    let result = world.workflow("flow", "", &mut Journal::default(), 0, None).expect("ends");
+    assert_eq!(result.expect_err("throws").code, ErrorCode::Aborted);
     assert!(world.state.logged.is_empty());
-    assert_eq!(world.call("one", ""), Ok("1".into()));
+    assert_eq!(world.call("n", ""), Ok("0".into()));
 }
 
 #[test]
