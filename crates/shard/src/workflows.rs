@@ -733,6 +733,7 @@ impl Shard {
             }
             None => return,
         };
+        self.tell_of_end(id, &workflow.record, &result, world);
         let fingerprint = service_fingerprint(&workflow.record.app, &workflow.record.service);
         let expires = world.now.plus(self.options.retention_ms);
         workflow.record.has_ended = true;
