@@ -255,6 +255,12 @@ fn wrong_arguments_say_why() {
         ("await ctx.wait('a', 5);", "{ timeoutMs }"),
         ("await ctx.wait('a', { timeout: 5 });", "only the options timeoutMs"),
         ("await ctx.wait('a', { timeoutMs: -5 });", "timeoutMs must be"),
+        ("await ctx.fetch('http://a/', { retries: 101 });", "retries must be a whole number from 0 to 100"),
+        ("await ctx.fetch('http://a/', { retries: -1 });", "from 0 to 100"),
+        (
+            "await ctx.fetch('http://a/', { retry: 1 });",
+            "ctx.fetch has only the options method, headers, body, timeoutMs, retries",
+        ),
         ("await ctx.step('a');", "a name and a function"),
         ("await ctx.step(() => 1);", "a step's name must be a string"),
         ("ctx.signal('', 'a');", "an invocation's id has 1 to"),
@@ -284,6 +290,16 @@ fn a_step_that_can_never_end_is_stalled() {
     let body = "let go; const gate = new Promise((r) => { go = r; });
         return await Promise.all([ctx.step('a', () => gate), ctx.step('b', () => { go(5); return 6; })]);";
     assert_eq!(run(body), Ok("[5,6]".into()));
+}
+
+#[test]
+fn a_steps_result_is_what_json_makes_of_it_in_every_run() {
+    let body =
+        "return await ctx.step('a', () => ({ m: new Map([[1, 2]]), n: NaN, d: new Date(5), b: new Uint8Array([7]) }));";
+    let (result, _) = every_cut(|| flow(body), "flow", "", 0);
+    assert_eq!(result, Ok(r#"{"m":{},"n":null,"d":"1970-01-01T00:00:00.005Z","b":{"0":7}}"#.into()));
+    let error = run("return await ctx.step('a', () => new Uint8Array([7]));").expect_err("bytes");
+    assert!(error.message.contains("base64"), "{error}");
 }
 
 #[test]
