@@ -21,6 +21,9 @@ use millrace_func::{
 };
 use serde_json::Value as Json;
 
+/// The workflow's place among the handlers of a service.
+const FLOW: usize = 2;
+
 /// What a frame awaits.
 pub(crate) enum Awaits {
     Nothing,
@@ -50,8 +53,13 @@ pub(crate) struct Running {
     pub(crate) script: Vec<Json>,
     pub(crate) at: usize,
     pub(crate) awaits: Awaits,
-    /// Operations that were started and are not awaited. Their errors are thrown when they come.
-    started: BTreeSet<OperationId>,
+    /// Operations that were started and are not awaited, and what to call when they have ended. Their
+    /// errors are thrown when they come, but in workflows.
+    pub(crate) started: BTreeMap<OperationId, Option<Json>>,
+    /// Operations that only let time pass.
+    pub(crate) pauses: BTreeSet<OperationId>,
+    /// What a workflow has returned that has yet to end.
+    returned: Option<Json>,
     /// Operations that nobody cares about any more.
     dropped: BTreeSet<OperationId>,
     pub(crate) last: Json,
@@ -150,6 +158,11 @@ impl ScriptEngine {
                 self.frames.borrow_mut().insert(frame, running);
                 Step::Waiting
             }
+            Ok(Turn::Ends(json)) if running.goes_on() => {
+                running.returned = Some(json);
+                self.frames.borrow_mut().insert(frame, running);
+                Step::Waiting
+            }
             Ok(Turn::Ends(json)) => Step::Done(running.output(&json)),
             Err(error) => Step::Done(Err(error)),
         }
@@ -219,7 +232,9 @@ impl Engine for ScriptEngine {
             script,
             at: 0,
             awaits: Awaits::Nothing,
-            started: BTreeSet::new(),
+            started: BTreeMap::new(),
+            pauses: BTreeSet::new(),
+            returned: None,
             dropped: BTreeSet::new(),
             last: Json::Null,
             kept: Vec::new(),
@@ -236,6 +251,10 @@ impl Engine for ScriptEngine {
         let mut running = self.frames.borrow_mut().remove(&frame).expect("only waiting frames are resumed");
         match running.take_result(operation, result, host) {
             Ok(true) => self.run(frame, running, None, host),
+            Ok(false) if running.returned.is_some() && !running.goes_on() => {
+                let returned = running.returned.take().unwrap_or(Json::Null);
+                Step::Done(running.output(&returned))
+            }
             Ok(false) => {
                 self.frames.borrow_mut().insert(frame, running);
                 Step::Waiting
@@ -291,8 +310,12 @@ impl Running {
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
     ) -> Result<bool, Error> {
-        if self.started.remove(&operation) {
-            return result.map(|_| false);
+        if let Some(then) = self.started.remove(&operation) {
+            if let (Ok(_), Some(callee)) = (&result, then) {
+                let begun = host.call(self.callee(Some(&callee))?)?;
+                self.started.insert(begun, None);
+            }
+            return if self.is_workflow() { Ok(false) } else { result.map(|_| false) };
         }
         if self.dropped.remove(&operation) {
             return Ok(false);
@@ -328,6 +351,16 @@ impl Running {
         }
         self.awaits = Awaits::Nothing;
         Ok(true)
+    }
+
+    fn is_workflow(&self) -> bool {
+        !self.is_route && usize::from(self.handler.handler) == FLOW
+    }
+
+    /// Whether it is a workflow that has started what has not ended and does more than let time pass.
+    fn goes_on(&self) -> bool {
+        let mut open = self.started.keys().chain(&self.dropped);
+        self.is_workflow() && open.any(|operation| !self.pauses.contains(operation))
     }
 
     fn open_operations(&self) -> usize {
@@ -471,7 +504,7 @@ impl Running {
 
     pub(crate) fn await_one(&mut self, operation: OperationId, catches: bool, is_started_only: bool) {
         if is_started_only {
-            self.started.insert(operation);
+            self.started.insert(operation, None);
             self.last = Json::Null;
         } else {
             self.awaits = Awaits::One { operation, catches };

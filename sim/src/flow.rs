@@ -20,6 +20,13 @@ impl Running {
                 let begun = self.begin(operation, host)?;
                 self.await_one(begun, name.starts_with("try"), false);
             }
+            "beside" => {
+                let one =
+                    operation.get(1).and_then(Json::as_array).ok_or_else(|| thrown("an operation is no array"))?;
+                let begun = self.begin(one, host)?;
+                self.started.insert(begun, operation.get(2).filter(|callee| !callee.is_null()).cloned());
+                self.last = Json::Null;
+            }
             "race" | "both" => {
                 let mut open = BTreeMap::new();
                 for (index, one) in operation.get(1).and_then(Json::as_array).into_iter().flatten().enumerate() {
@@ -95,13 +102,19 @@ impl Running {
         Ok(())
     }
 
+    fn pause(&mut self, begun: Result<OperationId, Error>) -> Result<OperationId, Error> {
+        begun.inspect(|operation| {
+            self.pauses.insert(*operation);
+        })
+    }
+
     fn begin(&mut self, operation: &[Json], host: &mut dyn Host) -> Result<OperationId, Error> {
         match text(operation, 0)? {
             "call" | "try" => host.call(self.callee(operation.get(1))?),
-            "sleep" => host.sleep(milliseconds(operation, 1)?),
+            "sleep" => self.pause(host.sleep(milliseconds(operation, 1)?)),
             "wait" | "try_wait" => {
                 let timeout_ms = operation.get(2).and_then(Json::as_u64);
-                host.wait(text(operation, 1)?, timeout_ms)
+                self.pause(host.wait(text(operation, 1)?, timeout_ms))
             }
             "fetch" | "try_fetch" => host.fetch(FetchRequest {
                 method: "POST".into(),

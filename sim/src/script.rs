@@ -20,6 +20,7 @@
 //! ["fetch", path]                     ["try_fetch", path]          ["compensate", callee]
 //! ["signal", id or null, name, value] ["id"]  ["program"]  ["program_here"]
 //! ["race", [operation, …]]            ["both", [operation, …]]     ["when", value, [operation, …]]
+//! ["beside", operation, callee or null]
 //! ["unless_again", text, [operation, …]]
 //! ```
 //!
@@ -33,7 +34,7 @@
 //! kept, or `{"text": [part, …]}`, the parts as one text. Both are filled in by the script that calls, at whatever depth they stand.
 //!
 //! `race` gives the number of the operation that ends first and forgets the others, `both` awaits
-//! them all whatever they give. `when` goes on with more operations if the last one gave the value;
+//! them all whatever they give; `beside` awaits nothing, and calls when the operation has ended well. `when` goes on with more operations if the last one gave the value;
 //! `unless_again` with those instead of the rest if the program has come by it before. A `signal`
 //! without an id is for the workflow that the script sent last.
 
@@ -292,6 +293,13 @@ impl Script {
     #[must_use]
     pub fn race(self, operations: Script) -> Self {
         self.then(json!(["race", operations.0]))
+    }
+
+    /// Begins the one operation of a script; when it has ended, calls.
+    #[must_use]
+    pub fn beside(self, mut operation: Script, then: Option<Callee>) -> Self {
+        let operation = operation.0.pop();
+        self.then(json!(["beside", operation, then.map(|callee| callee.0)]))
     }
 
     #[must_use]

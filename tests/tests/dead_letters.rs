@@ -73,6 +73,9 @@ fn a_message_that_always_fails_is_kept_and_holds_up_nobody() {
     let ended = post.server.ended(&refused);
     assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("aborted")), "{ended}");
     assert!(post.letters().is_empty(), "{:?}", post.letters());
+    wait_until("the others are counted", || post.server.metric("millrace_failed_attempts_total") > 0.0);
+    let told = post.server.errors();
+    assert!(!told.contains("no thanks"), "an answer is no failure: {told}");
 
     post.server.kill();
     post.server.restart();
@@ -95,7 +98,18 @@ fn a_message_that_always_fails_is_kept_and_holds_up_nobody() {
     assert_eq!(post.got("ann"), json!(["good"]));
     let told = || post.server.errors().matches("an attempt to run a message failed").count();
     assert!((1..=32).contains(&told()), "{} lines for 32 attempts at most", told());
-    assert!(post.server.errors().contains("no address for"), "{}", post.server.errors());
+    let errors = post.server.errors();
+    assert!(errors.contains("no address for") && !errors.contains("no thanks"), "{errors}");
+    let lines = |what: &str| errors.lines().filter(|line| line.contains(what)).map(str::to_owned).collect::<Vec<_>>();
+    let told = lines("an attempt to run a message failed");
+    assert!(
+        told.iter().all(|line| line.contains("ann")) && told.iter().any(|line| line.contains(&invocation)),
+        "{told:?}"
+    );
+    let told = lines("went to the dead letters");
+    for letter in &letters {
+        assert!(told.iter().any(|line| line.contains(id(letter)) && line.contains("ann")), "{letter}: {told:?}");
+    }
     wait_until("they are counted", || post.server.metric("millrace_dead_letters") == 2.0);
     // The attempts before the restart are not counted any more.
     assert!((10.0..=32.0).contains(&post.server.metric("millrace_failed_attempts_total")));

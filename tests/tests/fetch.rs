@@ -23,6 +23,10 @@ export default service({
     const all = await Promise.all([ctx.fetch(first, { method: "POST" }), ctx.fetch(second, { method: "POST" })]);
     return all.map((response) => response.json().headers["idempotency-key"]);
   }),
+  tells: workflow((ctx, url) => {
+    ctx.fetch(url, { method: "POST" });
+    return "told";
+  }),
   count(ctx) {
     ctx.set("count", (ctx.get("count") ?? 0) + 1);
     return ctx.get("count");
@@ -107,6 +111,15 @@ fn an_app_without_a_list_reaches_nothing() {
     assert_problem(&reply, 500, "fetch-refused");
     assert!(reply.text().contains(&format!("\\\"{}\\\"", outside.url())), "it names no remedy: {}", reply.text());
     assert!(outside.asked().is_empty());
+}
+
+#[test]
+fn a_request_that_a_workflow_does_not_await_is_sent() {
+    let outside = Outside::start();
+    let server = start(&outside);
+    let ended = server.ended(&server.send("web/k/tells", &json!(outside.url()).to_string()));
+    assert_eq!((&ended["output"], &ended["journal"][0]["kind"]), (&json!("told"), &json!("fetch")), "{ended}");
+    assert_eq!(outside.asked().len(), 1);
 }
 
 #[test]

@@ -113,6 +113,14 @@ export default service({
     ctx.send("work", second, "note", "second");
   }),
 
+  /** Awaits nothing of what it starts. */
+  starts: workflow(async (ctx) => {
+    const note = (text) => ctx.call("work", ctx.key, "note", text);
+    note("a").then(() => ctx.step("b", () => "b")).then(note).then(() => ctx.call("work", ctx.key, "refuse"));
+    ctx.sleep(1e9).then(() => note("c"));
+    return "returned";
+  }),
+
   /** What no workflow may do: its way depends on how many have begun before it. */
   strays: workflow(async (ctx) => {
     begun += 1;
@@ -367,6 +375,10 @@ fn signals_are_taken_once_and_in_order_before_the_wait_and_after_it() {
     server.restart();
     assert_eq!(server.ended(&after)["output"], json!([[1], null, "wait-limit"]));
     assert_eq!(server.ended(&before)["output"], json!([{ "n": 1 }, "two", "wait-limit"]));
+    let late =
+        |headers: &[&str]| server.request("POST", &format!("/invocations/{after}/signal"), headers, body.as_bytes());
+    assert_problem(&late(&[]), 409, "workflow-ended");
+    assert_eq!(late(&["Idempotency-Key: once"]).status, 202, "it was accepted when it came first");
     let unknown = "inv_0000000000000000deadffff";
     for what in ["signal", "cancel"] {
         let reply = server.request("POST", &format!("/invocations/{unknown}/{what}"), &[], &body.clone().into_bytes());
@@ -385,6 +397,17 @@ fn a_step_may_call_and_is_known_after_a_restart() {
     let ended = server.ended(&id);
     assert_eq!((&ended["status"], &ended["output"]), (&json!("succeeded"), &json!("noted")), "{ended}");
     assert_eq!(notes(&server, "nested"), json!(["within", "behind"]));
+}
+
+#[test]
+fn what_nobody_awaits_is_done_before_the_end() {
+    let server = start();
+    let ended = server.ended(&server.send("steps/k/starts", "null"));
+    assert_eq!((&ended["status"], &ended["output"]), (&json!("succeeded"), &json!("returned")), "{ended}");
+    assert_eq!(notes(&server, "k"), json!(["a", "b"]));
+    let journal = ended["journal"].as_array().expect("a journal");
+    assert_eq!(journal.len(), 4, "{ended}");
+    assert_eq!(journal[3]["error"]["code"], "aborted", "what fails is told there, and only there");
 }
 
 #[test]
@@ -556,6 +579,39 @@ fn a_workflow_that_strays_from_its_journal_fails_and_says_where() {
     let detail = ended["error"]["detail"].as_str().expect("a detail");
     println!("{detail}");
     assert!(detail.contains("sleep") && detail.contains("wait"), "{detail}");
+    let told = server.errors();
+    let told = told.lines().find(|line| line.contains("strayed from its journal")).expect("it is told");
+    assert!(told.contains("ERROR") && told.contains(&second) && told.contains("diverged"), "{told}");
+    wait_until("it is counted", || ended_workflows(&server, "diverged") == 1);
+}
+
+fn ended_workflows(server: &Server, status: &str) -> u64 {
+    let text = server.request("GET", "/metrics", &[], b"").text();
+    let sample = format!("millrace_workflows_ended_total{{status=\"{status}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&sample)).and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn how_workflows_end_is_counted_and_failures_are_told() {
+    let server = start();
+    let failed = server.send("steps/ann/undoes", "\"refuse\"");
+    assert_eq!(server.ended(&failed)["status"], "failed");
+    let [cancelled, pending] =
+        ["steps/bob/undoes", "steps/bob/undoes?delay_ms=60000"].map(|to| server.send(to, "\"wait\""));
+    waits(&server, &cancelled);
+    assert_eq!((cancel(&server, &cancelled), cancel(&server, &pending)), (202, 202));
+    assert_eq!(server.ended(&cancelled)["status"], "cancelled");
+    let succeeded = server.send("steps/eve/sleeps", "1");
+    assert_eq!(server.ended(&succeeded)["status"], "succeeded");
+    wait_until("they are counted", || ended_workflows(&server, "succeeded") == 1);
+    let counted = ["failed", "diverged", "cancelled"].map(|status| ended_workflows(&server, status));
+    assert_eq!(counted, [1, 0, 2]);
+    let told = server.errors();
+    let told: Vec<&str> = told.lines().filter(|line| line.contains("a workflow failed")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in ["WARN", &failed, "steps", "undoes", "ann", "aborted: refused"] {
+        assert!(told[0].contains(part), "{part} is not in {told:?}");
+    }
 }
 
 #[test]

@@ -58,16 +58,17 @@ pub enum ErrorCode {
     UnknownType,
     UnsupportedMediaType,
     WaitLimit,
+    WorkflowEnded,
     WrongType,
 }
 
 /// One row of the table of codes: code, text, HTTP status, title.
 type Row = (ErrorCode, &'static str, u16, &'static str);
 
-const TABLE: [Row; 51] = {
+const TABLE: [Row; 52] = {
     use ErrorCode::*;
     [
-        (Aborted, "aborted", 409, "The function refused the call and rolled everything back"),
+        (Aborted, "aborted", 409, "The function refused the call"),
         (AmbiguousService, "ambiguous-service", 409, "Several apps have a service of this name"),
         (AppRefused, "app-refused", 422, "The app cannot be deployed as it is"),
         (BadRequest, "bad-request", 400, "The request is malformed"),
@@ -78,7 +79,7 @@ const TABLE: [Row; 51] = {
         (FetchFailed, "fetch-failed", 502, "The server outside gave no usable response"),
         (FetchRefused, "fetch-refused", 500, "The app may not make this request to the outside"),
         (Forbidden, "forbidden", 403, "This is not allowed"),
-        (FunctionFailed, "function-failed", 500, "The function threw an error and was rolled back"),
+        (FunctionFailed, "function-failed", 500, "The function threw an error"),
         (HeadersTooLarge, "headers-too-large", 431, "The request's headers are too large"),
         (IdempotencyMismatch, "idempotency-mismatch", 422, "This idempotency key was used for another request"),
         (IncompatibleSchema, "incompatible-schema", 409, "The schema breaks the subject's compatibility rule"),
@@ -117,6 +118,7 @@ const TABLE: [Row; 51] = {
         (UnknownType, "unknown-type", 404, "There is no such type of records"),
         (UnsupportedMediaType, "unsupported-media-type", 415, "The body is in a form that is not taken here"),
         (WaitLimit, "wait-limit", 504, "The call waited too long"),
+        (WorkflowEnded, "workflow-ended", 409, "The workflow has ended"),
         (WrongType, "wrong-type", 422, "The value does not fit the schema"),
     ]
 };

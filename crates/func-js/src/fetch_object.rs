@@ -11,6 +11,7 @@ use crate::js::{Kind, Raw, Thrown, UNDEFINED, Value, int, is_nullish, kind};
 use crate::native::{Call, Entry, Place};
 use crate::natives::utf8;
 use crate::operations::Answer;
+use crate::subject::Subject;
 
 pub(crate) const ENTRIES: &[Entry] = &[(Place::Context, "fetch", 2, fetch)];
 
@@ -71,7 +72,10 @@ impl Isolate {
             (atoms.timeout_ms, "timeoutMs"),
             (atoms.retries, "retries"),
         ];
-        if !self.check_options(options, &known, "ctx.fetch")? {
+        // A route's request is sent once.
+        let is_route = self.host.with_subject(|subject| matches!(subject, Subject::Request(_))).unwrap_or(false);
+        let known = if is_route { &known[..known.len() - 1] } else { &known };
+        if !self.check_options(options, known, if is_route { "a route's ctx.fetch" } else { "ctx.fetch" })? {
             return Ok(request);
         }
         let option = |name| self.context.get(options, name);

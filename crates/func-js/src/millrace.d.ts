@@ -217,7 +217,7 @@ declare module "millrace" {
     body?: unknown;
     /** How long the whole exchange may take, each time: 1 to 60,000; 10,000 by default. */
     timeoutMs?: number;
-    /** How often a workflow asks again after a failure, each time later: 0 to 100; 5 by default. */
+    /** How often a workflow asks again after a failure, each time later: 0 to 100; 5 by default. A route's request is sent once, and has no such option. */
     retries?: number;
   }
 
@@ -278,7 +278,7 @@ declare module "millrace" {
     wait<Payload = any>(name: string, options?: WaitOptions): Promise<Payload>;
 
     /**
-     * Runs a piece of code and notes its result, which must be JSON: for what must not be
+     * Runs a piece of code and notes its result as JSON, which is what every run gets: for what must not be
      * computed again, or not be seen to change. Code whose result is noted never runs again; code
      * that a crash interrupted does. It may await what `ctx` gives, but must await all it starts,
      * and should hand its result out with `return` only.

@@ -17,6 +17,8 @@ pub(crate) struct Operation {
     pub(crate) answer: Answer,
     /// The step whose code began it.
     pub(crate) step: Option<OperationId>,
+    /// It only lets time pass, and does nothing: a workflow that has returned does not go on for it.
+    pub(crate) is_pause: bool,
 }
 
 /// What an operation's result means.
@@ -60,6 +62,20 @@ impl Isolate {
         self.await_operation_as(Answer::Json, begin)
     }
 
+    /// The same for an operation that only lets time pass.
+    pub(crate) fn await_pause(&self, begin: impl FnOnce() -> Result<OperationId, Thrown>) -> Result<Value, Thrown> {
+        let promise = self.await_operation(begin)?;
+        if let Some(operation) = self.operations.borrow_mut().last_mut() {
+            operation.is_pause = true;
+        }
+        Ok(promise)
+    }
+
+    /// Whether the frame has started what has not ended.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        self.operations.borrow().iter().any(|operation| !operation.is_pause)
+    }
+
     /// The same for an operation whose result means `answer`.
     #[inline]
     pub(crate) fn await_operation_as(
@@ -70,7 +86,7 @@ impl Isolate {
         let (promise, [resolve, reject]) = self.context.promise()?;
         let id = begin()?;
         let (resolve, reject) = (resolve.into_raw(), reject.into_raw());
-        let operation = Operation { id, resolve, reject, answer, step: self.step.get() };
+        let operation = Operation { id, resolve, reject, answer, step: self.step.get(), is_pause: false };
         self.operations.borrow_mut().push(operation);
         Ok(promise)
     }

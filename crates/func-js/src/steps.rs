@@ -80,16 +80,16 @@ impl Isolate {
     }
 
     /// Runs the steps' code as far as it goes and reports what has ended. Nothing more is started
-    /// once the frame's own promise is settled: then nobody waits for it.
+    /// once the frame's own promise is rejected: then the workflow undoes what it has done.
     ///
     /// # Errors
     /// What the host refused; the frame ends with it.
     #[cold]
-    pub(crate) fn run_steps(&self, frame_promise: Raw) -> Result<(), Error> {
+    pub(crate) fn run_steps(&self, returned: Raw) -> Result<(), Error> {
         loop {
             self.end_steps()?;
-            let is_settled = !matches!(self.context.promise_state(frame_promise), PromiseState::Pending);
-            if is_settled || self.budget.breach().is_some() || !self.start_step()? {
+            let has_failed = matches!(self.returned(returned), PromiseState::Rejected(_));
+            if has_failed || self.budget.breach().is_some() || !self.start_step()? {
                 break;
             }
             self.run_jobs();

@@ -29,7 +29,8 @@ pub(crate) enum FrameKind {
 pub(crate) struct Waiting {
     serial: usize,
     kind: FrameKind,
-    promise: Raw,
+    /// What the code returned: a promise, or a workflow's result.
+    returned: Raw,
     operations: Vec<Operation>,
     steps: Vec<RunningStep>,
     subject: Subject<'static>,
@@ -45,7 +46,7 @@ pub(crate) enum TurnEnd {
 /// How the code of a turn ended.
 enum Ended {
     Done(Result<Output, Error>),
-    /// With the frame's promise, and what the turn used.
+    /// With what the code returned, mostly a promise, and what the turn used.
     Waits(Value, u64),
 }
 
@@ -65,7 +66,7 @@ impl Drop for Turn<'_> {
 impl Waiting {
     /// Gives up the frame's values.
     pub(crate) fn release(self, isolate: &Isolate) {
-        isolate.context.free(self.promise);
+        isolate.context.free(self.returned);
         for operation in self.operations {
             operation.release(isolate);
         }
@@ -165,14 +166,14 @@ impl Isolate {
         if self.has_steps() {
             self.forget_step(operation.id);
         }
-        let promise = self.context.own(frame.promise);
+        let returned = self.context.own(frame.returned);
         let ended = {
             let _turn = self.begin_turn(frame.serial, frame.used_ns, host, &frame.subject);
             if operation.step.is_some() {
                 self.enter_step(operation.step);
             }
             let settled = self.settle(operation, result);
-            self.conclude(frame.kind, settled.map(|()| promise))
+            self.conclude(frame.kind, settled.map(|()| returned))
         };
         self.leave(frame.kind, frame.serial, frame.used_ns, frame.subject, ended)
     }
@@ -215,14 +216,17 @@ impl Isolate {
     #[inline]
     fn conclude(&self, frame: FrameKind, outcome: Result<Value, Thrown>) -> Ended {
         let result = match outcome {
-            Ok(value) if kind(value.raw()) == Kind::Object && self.context.is_promise(value.raw()) => {
+            // What a workflow has started goes on also when it has returned at once.
+            Ok(value) if frame == FrameKind::Workflow || self.is_promise(value.raw()) => {
                 self.run_jobs();
                 let steps = if self.has_steps() { self.run_steps(value.raw()) } else { Ok(()) };
-                match (steps, self.context.promise_state(value.raw())) {
+                match (steps, self.returned(value.raw())) {
                     (Err(error), _) => Err(error),
-                    (Ok(()), PromiseState::Fulfilled(value)) => self.output(frame, value.raw()),
+                    (Ok(()), PromiseState::Fulfilled(result)) if !self.goes_on(frame) => {
+                        self.output(frame, result.raw())
+                    }
                     (Ok(()), PromiseState::Rejected(reason)) => Err(self.error_of(reason.raw())),
-                    (Ok(()), PromiseState::Pending) => match self.waiting_error() {
+                    (Ok(()), PromiseState::Pending | PromiseState::Fulfilled(_)) => match self.waiting_error() {
                         None => return Ended::Waits(value, self.budget.turn_ns()),
                         Some(error) => Err(error),
                     },
@@ -242,7 +246,28 @@ impl Isolate {
         })
     }
 
-    /// Why a frame whose promise is pending cannot wait; `None` when it can.
+    #[inline]
+    fn is_promise(&self, raw: Raw) -> bool {
+        kind(raw) == Kind::Object && self.context.is_promise(raw)
+    }
+
+    /// How what the code returned stands; anything but a promise is a result.
+    pub(crate) fn returned(&self, raw: Raw) -> PromiseState {
+        if self.is_promise(raw) {
+            self.context.promise_state(raw)
+        } else {
+            PromiseState::Fulfilled(self.context.dup(raw))
+        }
+    }
+
+    /// Whether a frame that has returned has yet to end. A transaction's calls end with it; what a
+    /// workflow has started is done first, and what follows from that.
+    #[inline]
+    fn goes_on(&self, frame: FrameKind) -> bool {
+        frame == FrameKind::Workflow && self.has_unfinished()
+    }
+
+    /// Why a frame that has not ended cannot wait; `None` when it can.
     fn waiting_error(&self) -> Option<Error> {
         self.check_memory();
         if let Some(error) = self.breach_error() {
@@ -310,10 +335,10 @@ impl Isolate {
                 }
                 TurnEnd::Done(result)
             }
-            Ended::Waits(promise, turn_ns) => TurnEnd::Waits(Box::new(Waiting {
+            Ended::Waits(returned, turn_ns) => TurnEnd::Waits(Box::new(Waiting {
                 serial,
                 kind: frame,
-                promise: promise.into_raw(),
+                returned: returned.into_raw(),
                 operations: self.operations.take(),
                 steps: self.steps.take(),
                 subject: subject.into_owned(),

@@ -80,7 +80,7 @@ fn sleep(call: &Call<'_>) -> Result<Value, Thrown> {
     isolate.check_context(call.this)?;
     let delay_ms = isolate.milliseconds(call.argument(0), "the time to sleep")?;
     isolate.check_operations()?;
-    isolate.await_operation(|| isolate.with_host(|host| host.sleep(delay_ms)))
+    isolate.await_pause(|| isolate.with_host(|host| host.sleep(delay_ms)))
 }
 
 fn wait(call: &Call<'_>) -> Result<Value, Thrown> {
@@ -96,7 +96,7 @@ fn wait(call: &Call<'_>) -> Result<Value, Thrown> {
         }
     }
     isolate.check_operations()?;
-    isolate.await_operation(|| isolate.with_host(|host| host.wait(&name, timeout_ms)))
+    isolate.await_pause(|| isolate.with_host(|host| host.wait(&name, timeout_ms)))
 }
 
 fn signal(call: &Call<'_>) -> Result<Value, Thrown> {
@@ -129,6 +129,7 @@ fn step(call: &Call<'_>) -> Result<Value, Thrown> {
         reject: reject.into_raw(),
         answer: Answer::Json,
         step: isolate.step.get(),
+        is_pause: false,
     });
     if matches!(start, StepStart::Run(_)) {
         let code = Code::Queued(call.context.dup(function).into_raw());

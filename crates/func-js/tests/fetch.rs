@@ -50,9 +50,7 @@ fn a_plain_fetch_has_the_defaults() {
     assert_eq!(asked("await ctx.fetch('http://a/');"), expected);
     assert_eq!(asked("await ctx.fetch('http://a/', {});"), expected);
     assert_eq!(
-        asked(
-            "await ctx.fetch('http://a/', { method: undefined, headers: null, body: null, timeoutMs: undefined, retries: null });"
-        ),
+        asked("await ctx.fetch('http://a/', { method: undefined, headers: null, body: null, timeoutMs: undefined });"),
         expected
     );
 }
@@ -60,11 +58,11 @@ fn a_plain_fetch_has_the_defaults() {
 #[test]
 fn every_option_arrives() {
     let request = asked(
-        "await ctx.fetch('HTTPS://user@host:1/p?q=%20#f', { method: 'patch', timeoutMs: 60000, retries: 0,
+        "await ctx.fetch('HTTPS://user@host:1/p?q=%20#f', { method: 'patch', timeoutMs: 60000,
            headers: { Accept: 'a/b', 'X-N': 5, 'X-L': ['1', '2'] }, body: { a: [1, 'ä'] } });",
     );
     assert_eq!((request.method.as_str(), request.url.as_str()), ("PATCH", "HTTPS://user@host:1/p?q=%20#f"));
-    assert_eq!((request.timeout_ms, request.retries), (60_000, 0));
+    assert_eq!(request.timeout_ms, 60_000);
     let headers: Vec<(&str, &str)> = request.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
     let expected = [("accept", "a/b"), ("x-n", "5"), ("x-l", "1"), ("x-l", "2"), ("content-type", "application/json")];
     assert_eq!(headers, expected);
@@ -138,7 +136,7 @@ fn wrong_requests_say_why() {
         ("'http://a/ä'", "encodeURIComponent"),
         ("'http://a/\\r\\nx: y'", "encodeURIComponent"),
         ("'http://a/' + 'x'.repeat(8192)", "at most 8192 bytes"),
-        ("'http://a/', 5", "the options of ctx.fetch are an object: { method, headers, body, timeoutMs, retries }"),
+        ("'http://a/', 5", "the options of a route's ctx.fetch are an object: { method, headers, body, timeoutMs }"),
         ("'http://a/', { timeout: 5 }", "only the options method"),
         ("'http://a/', { signal: null }", "only the options method"),
         ("'http://a/', { method: 5 }", "method must be"),
@@ -155,8 +153,8 @@ fn wrong_requests_say_why() {
         ("'http://a/', { timeoutMs: 60001 }", "from 1 to 60000"),
         ("'http://a/', { timeoutMs: 1.5 }", "whole number"),
         ("'http://a/', { timeoutMs: '5' }", "whole number"),
-        ("'http://a/', { retries: 101 }", "retries must be a whole number from 0 to 100"),
-        ("'http://a/', { retries: -1 }", "from 0 to 100"),
+        // It is not sent again.
+        ("'http://a/', { retries: 3 }", "a route's ctx.fetch has only the options method, headers, body, timeoutMs"),
         ("'http://a/', { body: 'x' }", "a GET request has no body"),
         ("'http://a/', { method: 'HEAD', body: 'x' }", "a HEAD request has no body"),
         ("'http://a/', { method: 'POST', body: new DataView(new ArrayBuffer(1)) }", "Uint8Array"),

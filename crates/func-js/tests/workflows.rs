@@ -255,6 +255,12 @@ fn wrong_arguments_say_why() {
         ("await ctx.wait('a', 5);", "{ timeoutMs }"),
         ("await ctx.wait('a', { timeout: 5 });", "only the options timeoutMs"),
         ("await ctx.wait('a', { timeoutMs: -5 });", "timeoutMs must be"),
+        ("await ctx.fetch('http://a/', { retries: 101 });", "retries must be a whole number from 0 to 100"),
+        ("await ctx.fetch('http://a/', { retries: -1 });", "from 0 to 100"),
+        (
+            "await ctx.fetch('http://a/', { retry: 1 });",
+            "ctx.fetch has only the options method, headers, body, timeoutMs, retries",
+        ),
         ("await ctx.step('a');", "a name and a function"),
         ("await ctx.step(() => 1);", "a step's name must be a string"),
         ("ctx.signal('', 'a');", "an invocation's id has 1 to"),
@@ -287,6 +293,16 @@ fn a_step_that_can_never_end_is_stalled() {
 }
 
 #[test]
+fn a_steps_result_is_what_json_makes_of_it_in_every_run() {
+    let body =
+        "return await ctx.step('a', () => ({ m: new Map([[1, 2]]), n: NaN, d: new Date(5), b: new Uint8Array([7]) }));";
+    let (result, _) = every_cut(|| flow(body), "flow", "", 0);
+    assert_eq!(result, Ok(r#"{"m":{},"n":null,"d":"1970-01-01T00:00:00.005Z","b":{"0":7}}"#.into()));
+    let error = run("return await ctx.step('a', () => new Uint8Array([7]));").expect_err("bytes");
+    assert!(error.message.contains("base64"), "{error}");
+}
+
+#[test]
 fn what_a_step_leaves_behind_can_start_nothing() {
     let body = "let late; let left;
         await ctx.step('a', () => { left = ctx.call('s', 'k', 'one').then(async () => { try { await ctx.call('s', 'k', 'one'); } catch (e) { late = e.message; } }); return 1; });
@@ -296,12 +312,87 @@ fn what_a_step_leaves_behind_can_start_nothing() {
     assert!(result.contains("a step that has ended"), "{result}");
 }
 
+/// A workflow with this body, and what it may start.
+fn starter(function: &str) -> World {
+    let source = format!(
+        "add(ctx, n) {{ ctx.set('n', (ctx.get('n') ?? 0) + n); }},
+         n(ctx) {{ return ctx.get('n') ?? 0; }},
+         refuse(ctx) {{ throw new Abort('no'); }},
+         flow: workflow({function}),"
+    );
+    let mut world = limited(&source, Limits::default());
+    world.state.outside = Some(answer);
+    world
+}
+
 #[test]
-fn steps_nobody_waits_for_do_not_run_after_the_end() {
-    let mut world = flow("ctx.step('a', () => { ctx.log('ran'); }); return 1;");
-    assert_eq!(world.workflow("flow", "", &mut Journal::default(), 0, None), Some(Ok("1".into())));
+fn a_workflow_ends_when_all_that_it_started_has_ended() {
+    let fetch = "ctx.fetch('https://outside.test/x', { method: 'POST' })";
+    let add = "ctx.call('s', 'k', 'add', 1)";
+    for (function, fetched, added) in [
+        (format!("async (ctx) => {{ {fetch}; return 1; }}"), 1, 0),
+        (format!("(ctx) => {{ {fetch}; {add}; return 1; }}"), 1, 1),
+        (format!("(ctx) => {{ Promise.resolve().then(() => {add}); return 1; }}"), 0, 1),
+        (format!("async (ctx) => {{ {fetch}.then(() => {add}); await ctx.sleep(1); return 1; }}"), 1, 1),
+        (format!("async (ctx) => {{ {fetch}; await {add}; return 1; }}"), 1, 1),
+        (format!("async (ctx) => {{ ctx.step('s', async () => {{ await {add}; }}); return 1; }}"), 0, 1),
+        (format!("async (ctx) => {{ ctx.step('s', () => 1).then(() => {add}); return 1; }}"), 0, 1),
+        (
+            format!("async (ctx) => {{ (async () => {{ for (let i = 0; i < 3; i++) await {add}; }})(); return 1; }}"),
+            0,
+            3,
+        ),
+        (format!("async (ctx) => {{ crypto.argon2id.hash('x').then(() => {add}); return 1; }}"), 0, 1),
+        // What only lets time pass is waited for while anything else goes on.
+        (
+            format!(
+                "async (ctx) => {{ ctx.step('s', async () => {{ await ctx.sleep(1); await {add}; }}); return 1; }}"
+            ),
+            0,
+            1,
+        ),
+    ] {
+        for order in 0..3 {
+            let (result, mut world) = every_cut(|| starter(&function), "flow", "", order);
+            assert_eq!(result, Ok("1".into()), "{function}");
+            assert_eq!(
+                (world.state.fetched.len(), world.call("n", "")),
+                (fetched, Ok(added.to_string())),
+                "{function}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_sleep_or_wait_that_nobody_awaits_keeps_no_workflow() {
+    for body in [
+        "ctx.sleep(1000); ctx.wait('never'); return 1;",
+        "ctx.sleep(1000).then(() => ctx.call('s', 'k', 'add', 1)); return 1;",
+        "return await Promise.race([ctx.wait('never'), ctx.step('s', () => 1)]);",
+    ] {
+        let mut journal = Journal::default();
+        let result = starter(&format!("async (ctx) => {{ {body} }}")).workflow("flow", "", &mut journal, 0, None);
+        assert_eq!((result, journal.resumes.len() <= 1), (Some(Ok("1".into())), true), "{body}");
+    }
+}
+
+#[test]
+fn what_nobody_awaits_fails_unheard() {
+    let body = "ctx.call('s', 'k', 'refuse'); ctx.step('s', () => { throw new Error('a'); });
+        ctx.fetch('https://outside.test/x').then(() => { throw new Error('b'); }); return 1;";
+    let (result, _) = every_cut(|| starter(&format!("async (ctx) => {{ {body} }}")), "flow", "", 0);
+    assert_eq!(result, Ok("1".into()));
+}
+
+#[test]
+fn a_workflow_that_has_thrown_goes_on_with_nothing() {
+    let body = "ctx.step('s', () => { ctx.log('ran'); }); ctx.call('s', 'k', 'add', 1).then(() => ctx.log('ran')); throw new Abort('no');";
+    let mut world = starter(&format!("async (ctx) => {{ {body} }}"));
+    let result = world.workflow("flow", "", &mut Journal::default(), 0, None).expect("ends");
+    assert_eq!(result.expect_err("throws").code, ErrorCode::Aborted);
     assert!(world.state.logged.is_empty());
-    assert_eq!(world.call("one", ""), Ok("1".into()));
+    assert_eq!(world.call("n", ""), Ok("0".into()));
 }
 
 #[test]

@@ -108,7 +108,9 @@ impl Answer {
 pub enum Step {
     /// It ended. The engine has forgotten the frame.
     Done(Result<Output, Error>),
-    /// It awaits at least one operation it got from the [`Host`] and has not been resumed for.
+    /// It awaits at least one operation it got from the [`Host`] and has not been resumed for; or
+    /// it is a workflow that has returned, and such an operation has not ended that does more than
+    /// to let time pass.
     Waiting,
 }
 

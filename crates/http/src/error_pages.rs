@@ -64,6 +64,7 @@ pub fn error_page(code: ErrorCode) -> &'static str {
         ErrorCode::UnknownType => page!("unknown-type"),
         ErrorCode::UnsupportedMediaType => page!("unsupported-media-type"),
         ErrorCode::WaitLimit => page!("wait-limit"),
+        ErrorCode::WorkflowEnded => page!("workflow-ended"),
         ErrorCode::WrongType => page!("wrong-type"),
     }
 }

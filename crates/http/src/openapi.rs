@@ -342,7 +342,7 @@ fn journal_step_schema() -> Value {
         "type": "object",
         "required": ["operation", "kind", "name", "ended_ms"],
         "properties": {
-            "operation": { "type": "integer", "minimum": 1, "description": "Its number, in the order in which the workflow asked." },
+            "operation": { "type": "integer", "minimum": 0, "description": "Its number, in the order in which the workflow asked; 0 for a cancel." },
             "kind": { "type": "string", "description": "call, step, sleep, fetch, wait, hash, send, signal, cancel or compensation." },
             "name": { "type": "string", "description": "Which one: a call's target, a step's or signal's name, a fetch's URL." },
             "ended_ms": milliseconds("When it ended, Unix milliseconds."),

@@ -29,7 +29,7 @@ fn a_workflow_is_shown_with_its_journal() {
         "began_ms": 1_700_000_000_000_u64, "input": {"room": 7}, "waits_for": ["signal confirmed"],
         "journal": [
             {"operation": 1, "kind": "call", "name": "room/7/hold", "ended_ms": 1_700_000_000_001_u64, "error": {
-                "type": "/errors/aborted", "title": "The function refused the call and rolled everything back",
+                "type": "/errors/aborted", "title": "The function refused the call",
                 "status": 409, "detail": "no room", "code": "aborted", "payload": {"left": 0},
             }},
             {"operation": 3, "kind": "step", "name": "choose", "ended_ms": 1_700_000_000_003_u64, "output": [8]},

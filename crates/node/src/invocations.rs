@@ -10,7 +10,10 @@ use millrace_api::{
 };
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
 use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
-use millrace_shard::{InvocationId, ListedWorkflow, Reply, Sequence, WorkflowView, service_fingerprint};
+use millrace_shard::{
+    DEAD_LETTER_PREFIX, InvocationId, ListedWorkflow, Reply, Sequence, WorkflowView, dead_letter_id,
+    service_fingerprint,
+};
 
 use crate::backend::{CoreHandle, unexpected};
 use crate::records::{input_as_json, reply_as_json};
@@ -276,12 +279,10 @@ pub(crate) async fn end_dead_letter(
     )
 }
 
-const DEAD_LETTER_PREFIX: &str = "dl_";
-
 fn dead_letter(shard: ShardId, field: &[u8], letter: DeadLetterRecord) -> DeadLetter {
     let MessageRecord { app, service, handler, key, input, attempts, .. } = letter.message;
     let target = Target { app, service, key, handler };
-    let id = format!("{DEAD_LETTER_PREFIX}{:04x}{}", shard.0, hex(field));
+    let id = dead_letter_id(shard, field);
     let input = if target.app == RECORDS_APP { input_as_json(input) } else { input };
     DeadLetter { id, target, input, attempts, error: letter.error }
 }

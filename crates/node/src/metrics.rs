@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use millrace_base::ErrorCode;
 use millrace_base::metric::{Counter, Gauge, Histogram, HistogramSnapshot};
 use millrace_log::AppendReport;
+use millrace_shard::WORKFLOW_ENDS;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -40,6 +41,8 @@ pub(crate) struct CoreMetrics {
     pub pending_workflows: Gauge,
     pub dead_letters: Gauge,
     pub failed_attempts: Counter,
+    /// By [`WORKFLOW_ENDS`].
+    pub workflows_ended: [Counter; WORKFLOW_ENDS.len()],
 }
 
 impl CoreMetrics {
@@ -211,6 +214,12 @@ impl Collector for NodeMetrics {
             let sum: u64 = self.cores.iter().map(|core| of(core).get()).sum();
             let metric = ConstCounter::new(sum);
             metric.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        let (name, help) = ("millrace_workflows_ended", "Workflows that have ended, by how");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (index, status) in WORKFLOW_ENDS.into_iter().enumerate() {
+            let sum: u64 = self.cores.iter().map(|core| core.workflows_ended[index].get()).sum();
+            ConstCounter::new(sum).encode(family.encode_family(&[("status", status)])?)?;
         }
         for (name, help, of) in GAUGES {
             let sum: u64 = self.cores.iter().map(|core| of(core).get()).sum();

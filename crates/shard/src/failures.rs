@@ -1,9 +1,14 @@
 //! What a shard says of messages that fail: a line for each attempt, but a bounded number of lines.
 //!
 //! A handler that always fails is tried sixteen times for each of its messages. Whoever reads the
-//! log wants to see that and why, and not have it full of that.
+//! log wants to see that and why, and not have it full of that. The same holds for workflows that fail.
 
-use millrace_base::UnixMillis;
+use millrace_base::{Error, ErrorCode, UnixMillis};
+use millrace_format::{OutcomeResult, WorkflowRecord};
+
+use crate::request::Sequence;
+use crate::shard::Shard;
+use crate::world::World;
 
 /// Lines in one [`WINDOW_MS`] at most; a node has many shards.
 const LINES: u32 = 10;
@@ -38,6 +43,67 @@ impl Failures {
         }
         self.said += 1;
         Some(std::mem::take(&mut self.unsaid))
+    }
+}
+
+/// How workflows end, in the order of [`Shard::ended_workflows`].
+pub const WORKFLOW_ENDS: [&str; 4] = ["succeeded", "failed", "diverged", "cancelled"];
+
+/// The workflows that have ended since the start.
+#[derive(Default)]
+pub(crate) struct Ends {
+    counts: [u64; WORKFLOW_ENDS.len()],
+    failed: Failures,
+    diverged: Failures,
+}
+
+impl Shard {
+    /// How many workflows have ended since the start, by [`WORKFLOW_ENDS`].
+    #[must_use]
+    pub fn ended_workflows(&self) -> [u64; WORKFLOW_ENDS.len()] {
+        self.ends.counts
+    }
+
+    /// Counts a workflow that has ended.
+    pub(crate) fn count_end(&mut self, error: Option<&Error>) {
+        let index = match error.map(|error| error.code) {
+            None => 0,
+            Some(ErrorCode::Diverged) => 2,
+            Some(ErrorCode::Cancelled) => 3,
+            Some(_) => 1,
+        };
+        self.ends.counts[index] += 1;
+    }
+
+    /// A workflow has ended: counts it, and says so if somebody may have to look at it.
+    pub(crate) fn tell_of_end(
+        &mut self,
+        id: Sequence,
+        record: &WorkflowRecord,
+        result: &OutcomeResult,
+        world: &World<'_>,
+    ) {
+        let error = if let OutcomeResult::Error(error) = result { Some(error) } else { None };
+        self.count_end(error);
+        let Some(error) = error.filter(|error| error.code != ErrorCode::Cancelled) else {
+            return;
+        };
+        let is_diverged = error.code == ErrorCode::Diverged;
+        let lines = if is_diverged { &mut self.ends.diverged } else { &mut self.ends.failed };
+        let Some(not_told_of) = lines.note(world.now) else {
+            return;
+        };
+        let WorkflowRecord { app, service, handler, .. } = record;
+        let (invocation, key) = (self.invocation_id(id), String::from_utf8_lossy(&record.key));
+        let key = &*key;
+        if is_diverged {
+            tracing::error!(
+                %invocation, app, service, key, handler, %error, not_told_of,
+                "a workflow strayed from its journal and was given up with nothing undone: somebody has to look at it"
+            );
+        } else {
+            tracing::warn!(%invocation, app, service, key, handler, %error, not_told_of, "a workflow failed");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, Value, ValueKind, limits};
-use millrace_format::{DeadLetterRecord, MessageRecord, Outcome, OutcomeResult, Write};
+use millrace_format::{MessageRecord, Outcome, OutcomeResult, Write};
 use millrace_func::{HandlerKind, NestedCall};
 
 use crate::commit::{decode_failed, input_or_null};
@@ -166,6 +166,17 @@ fn is_gone(message: &MessageRecord, error: &Error, world: &World<'_>) -> bool {
             .is_some_and(|program| world.engine.drops(program, &message.service, &message.handler))
 }
 
+/// Whether a message that failed would fail each time.
+fn is_hopeless(message: &MessageRecord, id: Sequence, error: &Error) -> bool {
+    match error.code {
+        // Calls that nest too deeply do so each time.
+        ErrorCode::Aborted | ErrorCode::DepthLimit => true,
+        // A workflow whose id its sender did not choose was known from the moment it had it.
+        ErrorCode::UnknownInvocation => message.is_signal && !id.is_drawn(),
+        _ => false,
+    }
+}
+
 impl Shard {
     pub(crate) fn inbox_write(&mut self, field: &[u8], record: &MessageRecord) -> Write {
         self.inbox.add(field);
@@ -318,20 +329,20 @@ impl Shard {
         message.attempts += 1;
         let error = failure_of(&message, error);
         let mut writes = vec![Write { entity: self.bookkeeping.inbox.clone(), field: field.into(), value: None }];
-        // Calls that nest too deeply do so each time.
-        let is_hopeless = matches!(error.code, ErrorCode::Aborted | ErrorCode::DepthLimit);
         // It may have been sent in a version that this core does not serve yet, but will in a moment.
         let is_gone = is_gone(&message, &error, world);
         let is_dropped = is_gone && message.attempts > 1;
-        let is_final = is_hopeless || is_dropped || message.attempts >= limits::MESSAGE_ATTEMPTS;
         let sequence = sequence_of(field).unwrap_or_default();
         let id = self.invocation_of(field, &message);
+        let is_final = is_hopeless(&message, id, &error) || is_dropped || message.attempts >= limits::MESSAGE_ATTEMPTS;
+        // An abort is the receiver's answer; but who had a dead letter tried again still needs it.
+        let is_answer = error.code == ErrorCode::Aborted && !message.was_set_aside;
         let is_pending = self.waiting.is_pending(id, field);
         if is_dropped {
             let MessageRecord { app, service, handler, .. } = &message;
             tracing::debug!(app, service, handler, "a message was dropped: what it was for is gone");
-        } else if !is_gone {
-            self.tell_of_failure(&message, &error, world);
+        } else if !is_gone && !is_answer {
+            self.tell_of_failure(id, &message, &error, world);
         }
         if is_final {
             if is_pending {
@@ -340,15 +351,8 @@ impl Shard {
             } else {
                 self.add_invocation_outcome(field, OutcomeResult::Error(error.clone()), &mut writes, world);
             }
-            // An abort is the receiver's answer; but who had a dead letter tried again still needs it.
-            let is_answer = error.code == ErrorCode::Aborted && !message.was_set_aside;
             if !is_answer && !is_dropped {
-                tracing::warn!(
-                    app = message.app, service = message.service, handler = message.handler, attempts = message.attempts,
-                    %error, "a message failed too often and went to the dead letters"
-                );
-                let letter = DeadLetterRecord::encode(&error, &message);
-                writes.push(self.dead_letter_write(&sequence.encode(), &letter));
+                writes.push(self.set_aside((id, sequence), &message, &error, "a message"));
             }
         } else {
             message.due = world.now.plus(retry_wait_ms(message.attempts));

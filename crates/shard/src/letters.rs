@@ -11,7 +11,7 @@ use crate::commit::{decode_failed, read_only};
 use crate::host::store_failed;
 use crate::inbox::inbox_field;
 use crate::outcomes::{invocation_field, service_fingerprint};
-use crate::request::{Bookkeeping, ListedWorkflow, Reply, Sequence, Token, WorkflowView};
+use crate::request::{Bookkeeping, InvocationId, ListedWorkflow, Reply, Sequence, Token, WorkflowView, dead_letter_id};
 use crate::shard::Shard;
 use crate::waiting::stranded_for;
 use crate::workflow::JOURNAL_ROWS;
@@ -181,14 +181,42 @@ impl Shard {
     }
 
     /// A line for an attempt that failed, unless there were many of late.
-    pub(crate) fn tell_of_failure(&mut self, message: &MessageRecord, error: &Error, world: &World<'_>) {
+    pub(crate) fn tell_of_failure(&mut self, id: Sequence, message: &MessageRecord, error: &Error, world: &World<'_>) {
         if let Some(not_told_of) = self.failures.note(world.now) {
             let MessageRecord { app, service, handler, attempts, .. } = message;
-            tracing::warn!(app, service, handler, attempts, %error, not_told_of, "an attempt to run a message failed");
+            let (invocation, key) = (self.invocation_id(id), String::from_utf8_lossy(&message.key));
+            let key = &*key;
+            tracing::warn!(
+                %invocation, app, service, key, handler, attempts, %error, not_told_of,
+                "an attempt to run a message failed"
+            );
         }
     }
 
-    /// Sets a message aside. The write must be made.
+    /// Sets a message aside that failed for good, and says so. `what` it is, and of which invocation;
+    /// its place is the dead letter's. The write must be made.
+    pub(crate) fn set_aside(
+        &mut self,
+        (id, place): (Sequence, Sequence),
+        message: &MessageRecord,
+        error: &Error,
+        what: &'static str,
+    ) -> Write {
+        let MessageRecord { app, service, handler, attempts, .. } = message;
+        let (invocation, key) = (self.invocation_id(id), String::from_utf8_lossy(&message.key));
+        let (key, dead_letter) = (&*key, dead_letter_id(self.options.shard, &place.encode()));
+        tracing::error!(
+            dead_letter, %invocation, app, service, key, handler, attempts, %error,
+            "{what} failed for good and went to the dead letters"
+        );
+        self.dead_letter_write(&place.encode(), &DeadLetterRecord::encode(error, message))
+    }
+
+    pub(crate) fn invocation_id(&self, sequence: Sequence) -> InvocationId {
+        InvocationId { shard: self.options.shard, sequence }
+    }
+
+    /// The write of a dead letter. It must be made.
     pub(crate) fn dead_letter_write(&mut self, field: &[u8], letter: &[u8]) -> Write {
         self.dead_letters += 1;
         let value = Some(Value::new(ValueKind::Bytes, letter));

@@ -45,12 +45,13 @@ mod workflow;
 mod workflows;
 mod world;
 
+pub use failures::WORKFLOW_ENDS;
 pub use letters::workflow_versions;
 pub use outcomes::service_fingerprint;
 pub use peer::{Begin, CallNumber, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
 pub use request::{
-    Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall, Sequence, Token,
-    WorkflowView,
+    DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,
+    Sequence, Token, WorkflowView, dead_letter_id,
 };
 pub use shard::{Shard, ShardOptions};
 pub use unbound::{Unbound, UnboundStep};

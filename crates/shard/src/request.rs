@@ -148,6 +148,15 @@ pub struct InvocationId {
 
 const INVOCATION_PREFIX: &str = "inv_";
 
+/// How ids of dead letters begin.
+pub const DEAD_LETTER_PREFIX: &str = "dl_";
+
+/// The id of what is at `field` of a shard's dead letters.
+#[must_use]
+pub fn dead_letter_id(shard: ShardId, field: &[u8]) -> String {
+    format!("{DEAD_LETTER_PREFIX}{:04x}{}", shard.0, millrace_func::hex_encode(field))
+}
+
 impl fmt::Display for InvocationId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Sequence { lsn, index } = self.sequence;

@@ -11,7 +11,7 @@ use millrace_store::{Store, StoreError};
 
 use crate::branch::Branches;
 use crate::coordinator::{Coordination, Homes};
-use crate::failures::Failures;
+use crate::failures::{Ends, Failures};
 use crate::held::Held;
 use crate::host::{check_idempotency_key, check_key, store_failed};
 use crate::inbox::{Inbox, Outbox};
@@ -82,6 +82,7 @@ pub struct Shard {
     pub(crate) restarts: u64,
     pub(crate) inbox: Inbox,
     pub(crate) failures: Failures,
+    pub(crate) ends: Ends,
     pub(crate) dead_letters: usize,
     pub(crate) outbox: Outbox,
     pub(crate) outcomes: Outcomes,
@@ -115,6 +116,7 @@ impl Shard {
             restarts: 0,
             inbox: Inbox::default(),
             failures: Failures::default(),
+            ends: Ends::default(),
             dead_letters: 0,
             outbox: Outbox::default(),
             outcomes: Outcomes::default(),

@@ -6,7 +6,7 @@ use millrace_format::{MessageRecord, SignalRecord, Write};
 
 use crate::host::store_failed;
 use crate::outcomes::signal_key;
-use crate::request::{Sequence, Token};
+use crate::request::{Reply, Sequence, Token};
 use crate::shard::Shard;
 use crate::workflow::Work;
 use crate::workflows::{Standing, not_begun, unknown_workflow};
@@ -27,8 +27,9 @@ impl Shard {
                 self.append(writes, world);
                 self.look_for_signal(id, world);
             }
-            // It has overtaken what starts the workflow: tried again.
-            Ok(Standing::Unknown | Standing::Called) => self.message_failed(field, unknown_workflow(), world),
+            // It has overtaken what starts the workflow: tried again, if that may be.
+            Ok(Standing::Unknown) => self.message_failed(field, unknown_workflow(), world),
+            Ok(Standing::Called) => self.message_failed(field, not_begun(), world),
             Ok(_) => {
                 self.append(writes, world);
             }
@@ -56,7 +57,7 @@ impl Shard {
     ///
     /// # Errors
     /// `unknown-invocation`, `read-only`, `overloaded` (also for a call that was sent and has
-    /// not ended), `idempotency-mismatch`; for a workflow that has ended nothing happens.
+    /// not ended), `idempotency-mismatch`, `workflow-ended`.
     pub(crate) fn accept_signal(
         &mut self,
         id: Sequence,
@@ -74,8 +75,10 @@ impl Shard {
         match self.standing(id)? {
             Standing::Live | Standing::Stored(_) | Standing::Pending(_) => {}
             Standing::Called => return Err(not_begun()),
-            // That it has ended may not be durable yet.
-            Standing::Ended => return Ok(self.store.entity_lsn(&self.bookkeeping.outcomes)),
+            Standing::Ended => {
+                let message = "the workflow has ended: it takes no more signals";
+                return Err(Error::new(ErrorCode::WorkflowEnded, message));
+            }
             Standing::Unknown => return Err(unknown_workflow()),
         }
         if world.is_read_only {
@@ -167,7 +170,13 @@ impl Shard {
             return;
         }
         let accepted = self.accept_signal(id, name, payload, idempotency_key, world);
-        self.answer_done(token, accepted, world);
+        let depends_on = match &accepted {
+            Ok(lsn) => *lsn,
+            // That it has ended may not be durable yet.
+            Err(error) if error.code == ErrorCode::WorkflowEnded => self.store.entity_lsn(&self.bookkeeping.outcomes),
+            Err(_) => Lsn::ZERO,
+        };
+        self.reply_when_durable(token, accepted.map(|_| Reply::Done), depends_on, world);
         self.settle(world);
     }
 

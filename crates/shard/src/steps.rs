@@ -7,13 +7,13 @@
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, TransactionId, limits, shard_of_key};
-use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, StepKind, Write};
+use millrace_format::{JournalRow, MessageRecord, StepKind, Write};
 use millrace_func::{HandlerKind, NestedCall, Output};
 
 use crate::held::Leaving;
 use crate::host::refused;
 use crate::peer::PeerBody;
-use crate::request::{InvocationId, Origin, RequestInfo, Sequence, Token, once_field};
+use crate::request::{Origin, RequestInfo, Sequence, Token, once_field};
 use crate::retry::retry_wait_ms;
 use crate::shard::Shard;
 use crate::transaction::{Parent, PendingCall, Role, Transaction};
@@ -168,7 +168,7 @@ impl Shard {
         let call = if let (true, Work::Call(call)) = (is_compensation, &open.work) { Some(call.clone()) } else { None };
         let message = call.and_then(|call| as_message(call, attempts, world));
         if let Some(message) = &message {
-            self.tell_of_failure(message, &error, world);
+            self.tell_of_failure(id, message, &error, world);
         }
         let is_tried = is_compensation && attempts < limits::MESSAGE_ATTEMPTS;
         if is_passing(error.code) || (is_tried && error.code != ErrorCode::Aborted) {
@@ -188,14 +188,8 @@ impl Shard {
     /// A compensation that failed for good waits among the dead letters, where somebody can have
     /// it made again.
     fn compensation_letter(&mut self, id: Sequence, message: &MessageRecord, error: &Error) -> Write {
-        let invocation = InvocationId { shard: self.options.shard, sequence: id };
-        let MessageRecord { app, service, handler, attempts, .. } = message;
-        tracing::error!(
-            %invocation, app, service, handler, attempts, %error,
-            "a compensation failed too often and went to the dead letters"
-        );
         let place = Sequence { lsn: self.store.lsn().next(), index: 0 };
-        self.dead_letter_write(&place.encode(), &DeadLetterRecord::encode(error, message))
+        self.set_aside((id, place), message, error, "a compensation")
     }
 }
 

@@ -203,6 +203,7 @@ impl Shard {
         writes: &mut Vec<Write>,
         world: &World<'_>,
     ) {
+        self.count_end(Some(&error));
         let fingerprint = service_fingerprint(&message.app, &message.service);
         let expires = world.now.plus(self.options.retention_ms);
         let outcome = Outcome { expires, fingerprint, result: OutcomeResult::Error(error) };

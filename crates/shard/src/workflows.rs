@@ -317,13 +317,14 @@ impl Shard {
     fn drop_workflow_frame(&mut self, workflow: &mut Workflow, world: &mut World<'_>) {
         if let Some(frame) = workflow.frame.take() {
             world.engine.cancel(frame);
-            self.forget_frame(workflow, frame, world);
+            self.workflows.by_nonce.remove(&workflow.nonce);
+            self.forget_frame(frame, world);
         }
     }
 
-    fn forget_frame(&mut self, workflow: &Workflow, frame: millrace_func::Frame, world: &mut World<'_>) {
+    /// What a workflow whose code has ended waits for outside still finds it.
+    fn forget_frame(&mut self, frame: millrace_func::Frame, world: &mut World<'_>) {
         world.frames.give_back(frame);
-        self.workflows.by_nonce.remove(&workflow.nonce);
         self.workflows.awake -= 1;
     }
 
@@ -343,7 +344,7 @@ impl Shard {
             return diverged.into_iter().for_each(|error| self.diverges(workflow, error, world));
         };
         if let Some(frame) = workflow.frame.take() {
-            self.forget_frame(workflow, frame, world);
+            self.forget_frame(frame, world);
         }
         if let Some(error) = diverged {
             return self.diverges(workflow, error, world);
@@ -352,9 +353,9 @@ impl Shard {
             Output::Value(json) => Ok(json),
             Output::Response(_) => Err(Error::new(ErrorCode::Internal, "a workflow answered as a route")),
         });
-        // Calls that it made and did not wait for are made all the same: whether they were could
-        // not be told after a crash, and what compensates them must come after them.
-        self.clear_open(workflow, |open| matches!(open.work, Work::Call(_)));
+        // Calls and fetches that it has begun are made all the same, also when it has thrown: whether they
+        // were could not be told after a crash, and what compensates them must come after them.
+        self.clear_open(workflow, |open| matches!(open.work, Work::Call(_) | Work::Fetch(_)));
         self.begin_ending(workflow, result, world);
     }
 
@@ -449,6 +450,12 @@ impl Shard {
             self.clear_open(workflow, |_| false);
             let error = Error::new(ErrorCode::Cancelled, "the workflow was cancelled");
             return self.begin_ending(workflow, Err(error), world);
+        }
+        let is_compensation = row.kind == StepKind::Compensation && workflow.ending.is_some();
+        if is_compensation && !workflow.open.contains_key(&row.operation) {
+            // It was noted when fetches were not waited for.
+            self.clear_open(workflow, |open| !matches!(open.work, Work::Fetch(_)));
+            self.next_compensation(workflow, world);
         }
         let Some(open) = workflow.open.remove(&row.operation) else {
             let is_left = workflow.ending.is_some() && workflow.has_asked(row.operation);
@@ -715,6 +722,7 @@ impl Shard {
     /// A workflow has ended, compensated as far as it could be.
     fn end_workflow(&mut self, mut workflow: Workflow, world: &mut World<'_>) {
         let id = workflow.id.sequence;
+        self.workflows.by_nonce.remove(&workflow.nonce);
         let result = match workflow.ending.take() {
             Some(Ok(output)) => OutcomeResult::Value(output),
             Some(Err(mut error)) => {
@@ -729,6 +737,7 @@ impl Shard {
             }
             None => return,
         };
+        self.tell_of_end(id, &workflow.record, &result, world);
         let fingerprint = service_fingerprint(&workflow.record.app, &workflow.record.service);
         let expires = world.now.plus(self.options.retention_ms);
         workflow.record.has_ended = true;

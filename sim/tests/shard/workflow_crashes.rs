@@ -179,6 +179,15 @@ fn a_workflow_that_starts_and_signals_another_one() {
     every_crash_ends_as_undisturbed(&Scene { script, fields: counters(), signals: Vec::new() });
 }
 
+#[test]
+fn what_nobody_awaits() {
+    let script = s().call(add(0)).beside(s().fetch("x"), Some(add(1))).step("pick", 7).returns(3);
+    every_crash_ends_as_undisturbed(&Scene { script, fields: counters(), signals: Vec::new() });
+    let undo = run("counter", &key(2), s().add("n", 1));
+    let script = s().compensate(undo).call(add(0)).beside(s().fetch("x"), Some(add(1))).abort("no");
+    every_crash_ends_as_undisturbed(&Scene { script, fields: counters(), signals: Vec::new() });
+}
+
 /// Whose end comes first is not the same in every run; what the journal says is what happened.
 #[test]
 fn what_ran_in_parallel_happened_once_and_as_the_journal_says() {

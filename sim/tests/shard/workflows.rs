@@ -268,6 +268,87 @@ fn what_nobody_waits_for_happens_before_the_end() {
 }
 
 #[test]
+fn what_was_started_is_done_before_the_end_and_what_follows_from_it() {
+    for is_crashed in [false, true] {
+        let mut rig = Rig::new(2);
+        let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
+        let id = rig.flow(&here, s().beside(s().fetch("x"), Some(add(&there))).returns(1));
+        assert!(is_pending(&mut rig, id));
+        rig.make_durable();
+        assert_eq!(rig.fetches.len(), 1, "it is sent though nobody awaits it");
+        if is_crashed {
+            rig.crash();
+        }
+        rig.run_to_rest();
+        assert_eq!((rig.output(id), count(&mut rig, &there)), (json!(1), 1));
+        let kinds: Vec<_> = rig.noted(id).into_iter().map(|row| row.0).collect();
+        assert_eq!(kinds, [StepKind::Fetch, StepKind::Call]);
+        rig.assert_no_leftovers();
+    }
+}
+
+#[test]
+fn a_sleep_that_nobody_awaits_keeps_nothing() {
+    let mut rig = Rig::new(1);
+    let id = rig.flow("a", s().beside(s().sleep(1_000), Some(add("c"))).race(s().sleep(1).wait("x", None)).returns(1));
+    rig.tick(1);
+    rig.make_durable();
+    assert_eq!((rig.output(id), rig.noted(id).len()), (json!(1), 1));
+    rig.assert_no_leftovers();
+}
+
+#[test]
+fn one_that_only_waits_for_what_it_started_can_be_cancelled() {
+    let mut rig = Rig::new(1);
+    let undo = run("counter", "c", s().add("undone", 1));
+    let id = rig.flow("a", s().compensate(undo).beside(s().fetch("x"), Some(add("c"))).returns(1));
+    rig.make_durable();
+    rig.cancel(id);
+    rig.make_durable();
+    assert_eq!(error_of(&mut rig, id).code, ErrorCode::Cancelled);
+    rig.run_to_rest();
+    assert_eq!((rig.field("counter", "c", "undone"), rig.field("counter", "c", "n")), (json!(1), Json::Null));
+    rig.assert_no_leftovers();
+}
+
+#[test]
+fn a_compensation_comes_after_the_requests_that_are_under_way() {
+    let mut rig = Rig::new(1);
+    let undo = run("counter", "c", s().add("undone", 1));
+    let id = rig.flow("a", s().compensate(undo).beside(s().fetch("x"), Some(add("c"))).abort("no"));
+    rig.make_durable();
+    rig.tick(1_000);
+    assert!(is_pending(&mut rig, id));
+    assert_eq!((rig.fetches.len(), rig.field("counter", "c", "undone")), (1, Json::Null));
+    rig.run_to_rest();
+    assert_eq!(error_of(&mut rig, id).code, ErrorCode::Aborted);
+    let kinds: Vec<_> = rig.noted(id).into_iter().map(|row| row.0).collect();
+    assert_eq!(kinds, [StepKind::Fetch, StepKind::Compensation], "and its code does not go on");
+    rig.assert_no_leftovers();
+}
+
+#[test]
+fn a_journal_of_when_requests_were_not_waited_for_is_followed() {
+    // The first run leaves the journal that there was then: the number of the request is not in it.
+    let mut rig = Rig::new(1);
+    let undo = |script: Script| run("counter", "c", script.add("undone", 1));
+    let script = s()
+        .compensate(undo(s().hash()))
+        .compensate(undo(s()))
+        .unless_again("then", s().beside(s().fetch("x"), None).abort("no"))
+        .beside(s().wait("never", None), None)
+        .abort("no");
+    let id = rig.flow("a", script);
+    rig.make_durable();
+    assert_eq!(rig.field("counter", "c", "undone"), json!(1));
+    rig.crash();
+    rig.run_to_rest();
+    assert_eq!(error_of(&mut rig, id).code, ErrorCode::Aborted);
+    assert_eq!((rig.field("counter", "c", "undone"), rig.fetches.len()), (json!(2), 0));
+    rig.assert_no_leftovers();
+}
+
+#[test]
 fn a_compensation_that_fails_is_tried_again_and_then_told_of() {
     let mut rig = Rig::new(1);
     rig.options.retention_ms = 24 * 3_600_000;

@@ -179,6 +179,10 @@ impl Core {
         counted.add(restarts.saturating_sub(counted.get()));
         let counted = &self.metrics.failed_attempts;
         counted.add(failed_attempts.saturating_sub(counted.get()));
+        for (index, counted) in self.metrics.workflows_ended.iter().enumerate() {
+            let ended: u64 = self.shards.iter().flatten().map(|shard| shard.ended_workflows()[index]).sum();
+            counted.add(ended.saturating_sub(counted.get()));
+        }
         self.metrics.queued_requests.set(self.queue.len() as u64);
         self.metrics.open_requests.set(self.slots.len() as u64);
         self.is_memory_low = dirty > self.memory_bytes() / 4 * 3;
