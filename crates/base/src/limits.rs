@@ -137,6 +137,9 @@ pub const DELAY_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 /// Signals that wait for one workflow.
 pub const SIGNALS_PER_WORKFLOW: usize = 1_000;
 
+/// Bytes of payloads of these: a new one, and a workflow that waits, looks through all of them.
+pub const SIGNAL_BYTES_PER_WORKFLOW: usize = 16 << 20;
+
 /// Messages of one shard that may run at the same time.
 pub const RUNNING_MESSAGES: usize = 64;
 

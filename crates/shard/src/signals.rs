@@ -50,7 +50,9 @@ impl Shard {
     fn has_many_signals(&mut self, id: Sequence) -> Result<bool, Error> {
         let most = limits::SIGNALS_PER_WORKFLOW;
         let waiting = self.store.scan_fields(&self.bookkeeping.signals, &id.encode(), None, most);
-        Ok(waiting.map_err(|error| store_failed(&error))?.len() >= most)
+        let waiting = waiting.map_err(|error| store_failed(&error))?;
+        let waiting_bytes: usize = waiting.iter().map(|(_, value)| value.content().len()).sum();
+        Ok(waiting.len() >= most || waiting_bytes >= limits::SIGNAL_BYTES_PER_WORKFLOW)
     }
 
     /// Somebody outside sends a signal.

@@ -230,3 +230,20 @@ fn what_a_workflow_that_sleeps_is_sent_wakes_it_once() {
     assert_eq!(rig.field("counter", "c", "n"), json!(count));
     rig.assert_no_leftovers();
 }
+
+/// A new signal, and a workflow that waits, looks through all that wait.
+#[test]
+fn signals_that_wait_have_a_bounded_size_together() {
+    let mut rig = Rig::new(1);
+    let id = rig.flow("a", s().sleep(1_000).wait("go", None));
+    let payload = format!("\"{}\"", "x".repeat(4 << 20));
+    let room = millrace_base::limits::SIGNAL_BYTES_PER_WORKFLOW / payload.len() + 1;
+    for _ in 0..room {
+        let token = rig.signal(id, "go", &payload, None);
+        rig.make_durable();
+        assert!(matches!(rig.reply(token), Some(Ok(_))));
+    }
+    let refused = rig.signal(id, "go", "1", None);
+    rig.make_durable();
+    assert_eq!(rig.error(refused), ErrorCode::Overloaded);
+}
