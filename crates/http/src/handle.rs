@@ -10,7 +10,7 @@ use millrace_api::{
     Backend, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
-use millrace_records::{Family, Seen, idempotency_key};
+use millrace_records::{Family, IDEMPOTENCY_KEY, Seen, idempotency_key};
 
 use crate::auth::{self, Caller, Otherwise};
 use crate::body::{self, LARGE_BYTES, ReplyBody, RequestBody};
@@ -77,7 +77,6 @@ impl<'a> Input<'a> {
 
 pub(crate) type Reply = Result<Response<ReplyBody>, Error>;
 
-static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// What a client may have sent before it sees that it was refused.
 const DISCARDED_BYTES: usize = 64 << 10;
 

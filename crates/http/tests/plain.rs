@@ -4,10 +4,11 @@
 mod support;
 
 use std::net::Shutdown;
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use millrace_http::Options;
-use support::{Client, Reply, Server, patient};
+use support::{Client, MockAdmissions, Reply, Server, patient};
 
 /// Upgrades are hyper's, and this one is none that anybody knows.
 const NOT_PLAIN: &str = "\nupgrade: nothing";
@@ -87,12 +88,18 @@ fn a_body_larger_than_is_plain_arrives_whole() {
     }
 }
 
-#[test]
-fn what_is_sent_ahead_is_answered_after_what_came_first() {
+/// A server, and a connection of it whose request the node has and does not answer yet.
+fn one_that_is_answered() -> (Server, Client) {
     let server = Server::start(patient());
     let mut client = server.connect();
     client.send(Client::request("POST /call/c/k/wait", b"1"));
     server.wait_for_metric("millrace_http_received_bytes_total", 1.0);
+    (server, client)
+}
+
+#[test]
+fn what_is_sent_ahead_is_answered_after_what_came_first() {
+    let (server, mut client) = one_that_is_answered();
     let ahead = Client::request("POST /call/c/k/echo", b"[2]");
     client.send(&ahead[..20]);
     client.send(&ahead[20..]);
@@ -103,11 +110,8 @@ fn what_is_sent_ahead_is_answered_after_what_came_first() {
 
 #[test]
 fn a_client_that_sent_ahead_and_leaves_takes_its_request_along() {
-    let server = Server::start(patient());
-    let mut client = server.connect();
-    client.send(Client::request("POST /call/c/k/wait", b"1"));
+    let (server, mut client) = one_that_is_answered();
     let received = || server.metric("millrace_http_received_bytes_total");
-    support::wait_until(|| received() > 0.0, || "nothing is read".to_owned());
     let first = received();
     client.send(b"\r\n");
     support::wait_until(|| received() == first + 2.0, || "what is sent ahead is not read".to_owned());
@@ -186,14 +190,18 @@ fn one_that_waits(options: Options, handler: &str) -> (Server, Client) {
     let server = Server::start(options);
     let mut client = server.connect();
     assert_eq!(client.ask("POST /call/c/k/echo", b"1").status, 200);
-    server.backend.shared.admissions.lock().expect("no panic").is_busy = true;
+    admissions(&server).is_busy = true;
     client.send(Client::request(&format!("POST /call/c/k/{handler}"), b"2"));
     wait_until_held(&server, 1);
     (server, client)
 }
 
+fn admissions(server: &Server) -> MutexGuard<'_, MockAdmissions> {
+    server.backend.shared.admissions.lock().expect("no panic")
+}
+
 fn wait_until_held(server: &Server, count: u64) {
-    let held = || server.backend.shared.admissions.lock().expect("no panic").held;
+    let held = || admissions(server).held;
     support::wait_until(|| held() == count, || format!("{} wait, not {count}", held()));
 }
 
@@ -203,7 +211,7 @@ fn what_the_node_has_no_time_for_stays_unread() {
     let received = || server.metric("millrace_http_received_bytes_total");
     let before = received();
     assert_eq!(before, Client::request("POST /call/c/k/echo", b"1").len() as f64);
-    server.backend.shared.admissions.lock().expect("no panic").call_all();
+    admissions(&server).call_all();
     assert_eq!(client.read_reply(true).body, b"2");
     assert_eq!(received(), 2.0 * before);
     wait_until_held(&server, 0);
@@ -219,7 +227,7 @@ fn a_request_that_waits_unread_is_none_of_an_idle_client() {
     let before = received();
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(received(), before);
-    server.backend.shared.admissions.lock().expect("no panic").call_all();
+    admissions(&server).call_all();
     assert_eq!(client.read_reply(true).body, b"2");
 }
 
@@ -227,7 +235,7 @@ fn a_request_that_waits_unread_is_none_of_an_idle_client() {
 fn a_client_that_leaves_gives_its_admission_back() {
     let (server, client) = one_that_waits(patient(), "echo");
     drop(client);
-    server.backend.shared.admissions.lock().expect("no panic").call_all();
+    admissions(&server).call_all();
     wait_until_held(&server, 0);
     let open = || server.metric("millrace_http_connections_open");
     support::wait_until(|| open() == 0.0, || "the connection stays".to_owned());
@@ -248,16 +256,13 @@ fn a_drain_answers_what_waits_unread() {
 
 #[test]
 fn who_asks_nothing_waits_for_nothing() {
-    let server = Server::start(patient());
-    let mut client = server.connect();
-    client.send(Client::request("POST /call/c/k/wait", b"1"));
-    server.wait_for_metric("millrace_http_received_bytes_total", 1.0);
-    server.backend.shared.admissions.lock().expect("no panic").is_busy = true;
+    let (server, mut client) = one_that_is_answered();
+    admissions(&server).is_busy = true;
     server.backend.shared.gate.notify_one();
     assert_eq!(client.read_reply(true).status, 200);
     let mut other = server.connect();
     other.send(Client::request("POST /call/c/k/echo", b"2"));
     wait_until_held(&server, 1);
-    server.backend.shared.admissions.lock().expect("no panic").call_all();
+    admissions(&server).call_all();
     assert_eq!(other.read_reply(true).body, b"2");
 }

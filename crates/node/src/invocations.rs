@@ -10,6 +10,7 @@ use millrace_api::{
 };
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
 use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
+use millrace_func::hex_encode as hex;
 use millrace_shard::{
     DEAD_LETTER_PREFIX, InvocationId, ListedWorkflow, Reply, Sequence, WorkflowView, dead_letter_id,
     service_fingerprint,
@@ -142,10 +143,6 @@ impl<'a> Place<'a> {
             None => format!("{:04x}", shard.0),
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    millrace_func::hex_encode(bytes)
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

@@ -38,7 +38,7 @@ pub use local::{Records, Turn, Turns};
 pub use media::{REGISTRY as REGISTRY_MEDIA, wants_events};
 pub use operation::{Family, Operation};
 pub use registry::{is_registry_path, registry_constant, registry_error};
-pub use request::{Reply, Request, Seen, idempotency_key};
+pub use request::{IDEMPOTENCY_KEY, Reply, Request, Seen, idempotency_key};
 
 impl Records {
     /// Answers any operation; one for which [`Operation::is_read`] or [`Operation::is_write`] holds is cheaper

@@ -57,7 +57,8 @@ pub(crate) static EXPIRES: HeaderName = HeaderName::from_static("millrace-expire
 pub(crate) static SCHEMA_ID: HeaderName = HeaderName::from_static("millrace-schema-id");
 /// When the record is to vanish.
 pub(crate) static TTL: HeaderName = HeaderName::from_static("millrace-ttl");
-pub(crate) static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The key under which a request takes effect once.
+pub static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) static PREFER: HeaderName = HeaderName::from_static("prefer");
 pub(crate) static PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
