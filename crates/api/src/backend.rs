@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AppFile, AppInfo, Deployed, Error, ErrorCode, Principal, RecordReply, RecordRequest, RouteReply, RouteRequest,
-    SystemApp,
+    AppFile, AppInfo, Begun, Deployed, Error, ErrorCode, Principal, RecordReply, RecordRequest, RouteReply,
+    RouteRequest, SystemApp,
 };
 
 /// `POST /call/{service}/{key}/{handler}`.
@@ -201,7 +201,7 @@ pub struct Health {
 /// not say so.
 pub trait Backend: Clone + 'static {
     /// Runs a handler as one transaction; the output is JSON text.
-    fn call(&self, principal: &Principal, request: CallRequest<'_>) -> impl Future<Output = Result<Bytes, Error>>;
+    fn call(&self, principal: &Principal, request: CallRequest<'_>) -> Begun<Bytes>;
 
     /// Enqueues a call; answers its invocation id once that is durable.
     fn send(&self, principal: &Principal, request: SendRequest<'_>) -> impl Future<Output = Result<String, Error>>;
@@ -244,7 +244,7 @@ pub trait Backend: Clone + 'static {
     fn drop_dead_letter(&self, principal: &Principal, id: &str) -> impl Future<Output = Result<(), Error>>;
 
     /// Runs a route.
-    fn route(&self, principal: &Principal, request: RouteRequest) -> impl Future<Output = Result<RouteReply, Error>>;
+    fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply>;
 
     /// Reads committed, durable state.
     fn state(
@@ -268,13 +268,8 @@ pub trait Backend: Clone + 'static {
     fn apps(&self, principal: &Principal) -> impl Future<Output = Result<Vec<AppInfo>, Error>>;
 
     /// Runs an operation on a record as one transaction.
-    fn record(
-        &self,
-        _principal: &Principal,
-        request: RecordRequest<'_>,
-    ) -> impl Future<Output = Result<RecordReply, Error>> {
-        let error = unknown_type(request.type_name);
-        async move { Err(error) }
+    fn record(&self, _principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
+        Begun::Ended(Err(unknown_type(request.type_name)))
     }
 
     /// A built-in app's files, for whoever may call something of it or deploy apps.

@@ -6,6 +6,7 @@
 
 mod app;
 mod backend;
+mod begun;
 mod principal;
 mod record;
 mod route;
@@ -15,6 +16,7 @@ pub use backend::{
     Admission, Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep,
     Page, SendRequest, StateReply, StateRequest, Target, WorkflowState,
 };
+pub use begun::{Begun, Waiting};
 pub use millrace_base::{Error, ErrorCode};
 pub use principal::{Permission, Principal, Role, RoleError};
 pub use record::{

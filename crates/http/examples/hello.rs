@@ -14,8 +14,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use millrace_api::{
-    AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Error, Health, Invocation, InvocationsRequest, Page,
-    Principal, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
+    AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Error, Health, Invocation, InvocationsRequest,
+    Page, Principal, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
 };
 use millrace_base::ErrorCode;
 use millrace_http::{Front, Options, bind, serve};
@@ -42,8 +42,8 @@ fn refused<T>() -> Result<T, Error> {
 }
 
 impl Backend for Hello {
-    async fn call(&self, _: &Principal, _: CallRequest<'_>) -> Result<Bytes, Error> {
-        Ok(Bytes::from_static(b"\"ok\""))
+    fn call(&self, _: &Principal, _: CallRequest<'_>) -> Begun<Bytes> {
+        Ok(Bytes::from_static(b"\"ok\"")).into()
     }
 
     async fn send(&self, _: &Principal, _: SendRequest<'_>) -> Result<String, Error> {
@@ -78,9 +78,9 @@ impl Backend for Hello {
         refused()
     }
 
-    async fn route(&self, _: &Principal, _: RouteRequest) -> Result<RouteReply, Error> {
+    fn route(&self, _: &Principal, _: RouteRequest) -> Begun<RouteReply> {
         let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
-        Ok(RouteReply { status: 200, headers, body: Bytes::from_static(b"ok") })
+        Ok(RouteReply { status: 200, headers, body: Bytes::from_static(b"ok") }).into()
     }
 
     async fn state(&self, _: &Principal, _: StateRequest<'_>) -> Result<StateReply, Error> {

@@ -78,6 +78,16 @@ fn credentials<'a>(value: &'a [u8], wanted: &str) -> Option<&'a str> {
     scheme.eq_ignore_ascii_case(wanted).then(|| credentials.trim())
 }
 
+/// The error for a caller who brought no key.
+pub(crate) fn no_key() -> Error {
+    unauthorized("this needs an API key: send Authorization: Bearer mr_…")
+}
+
+/// Who brought no key is told to bring one, rather than that nobody is not enough.
+pub(crate) fn ask_for_key(error: Error, is_anonymous: bool) -> Error {
+    if is_anonymous && error.code == ErrorCode::Forbidden { no_key() } else { error }
+}
+
 /// The error for a caller who has to bring a (better) key.
 pub(crate) fn unauthorized(message: &str) -> Error {
     Error::new(ErrorCode::Unauthorized, message)

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use millrace_api::{
-    Backend, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest, StateRequest,
+    Backend, Begun, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest,
+    StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_records::{Family, IDEMPOTENCY_KEY, Seen, idempotency_key};
 
-use crate::auth::{self, Caller, Otherwise};
+use crate::auth::{self, Otherwise};
 use crate::body::{self, LARGE_BYTES, ReplyBody, RequestBody};
 use crate::connection::ConnectionState;
 use crate::local::Local;
 use crate::operations::{Access, Kind, Operation, Parameter};
 use crate::origin::Source;
 use crate::router::{self, Captures, Found};
+use crate::waits::{Step, Waits};
 use crate::{Limits, archive, manage, metrics, path, problem, records, reply};
 
 /// One connection's way to the node. Cheap to clone, as each request that comes through hyper has its own.
@@ -90,9 +92,8 @@ pub(crate) async fn handle<B: Backend>(
 ) -> Response<ReplyBody> {
     let began_ns = metrics::now_ns();
     let state = &session.state;
-    let uri = std::mem::take(request.uri_mut());
     let in_flight = state.request_begins();
-    let (kind, mut response) = answer(session, &uri, request).await;
+    let (kind, mut response) = answer(session, request).await;
     if response.body().len() > LARGE_BYTES {
         hold_room(state, kind, &mut response);
     }
@@ -133,25 +134,48 @@ fn hold_room(state: &ConnectionState, kind: Kind, response: &mut Response<ReplyB
     }
 }
 
-async fn answer<B: Backend>(
-    session: &Session<B>,
-    uri: &Uri,
-    request: &mut Request<RequestBody>,
-) -> (Kind, Response<ReplyBody>) {
+async fn answer<B: Backend>(session: &Session<B>, request: &mut Request<RequestBody>) -> (Kind, Response<ReplyBody>) {
+    let uri = std::mem::take(request.uri_mut());
+    let Begin { kind, is_anonymous, step } = begin(session, &uri, request).await;
+    match step {
+        Step::Done(response) => (kind, response),
+        Step::Waits(waits) => {
+            drop(uri);
+            let local = &session.state.local;
+            local.put_back(std::mem::take(request.headers_mut()));
+            (kind, waits.reply(local, kind, is_anonymous).await)
+        }
+    }
+}
+
+/// How an operation began.
+struct Begin {
+    kind: Kind,
+    is_anonymous: bool,
+    step: Step,
+}
+
+async fn begin<B: Backend>(session: &Session<B>, uri: &Uri, request: &mut Request<RequestBody>) -> Begin {
+    let mut is_anonymous = false;
     match router::find(request.method(), uri.path()) {
         Found::Operation(row, captures) => {
             let is_route = records::is_route(&*session.backend, row.kind, &row.path[0], &captures);
             let row = if is_route { router::ROUTE } else { row };
             let is_registrys = records::is_registrys(row.kind, uri, request.headers());
             let input = Input { uri, captures: &captures, request: &mut *request, seen: Seen::default() };
-            let reply = operate(session, row, input, is_registrys).await;
-            let response = reply.unwrap_or_else(|error| match row.kind {
-                Kind::Route => refuse_route(session, &captures, request.method(), uri.path(), &error),
-                kind => records::refuse(kind, &error, is_registrys),
+            let step = operate(session, row, input, is_registrys, &mut is_anonymous).await;
+            let step = step.unwrap_or_else(|error| {
+                Step::Done(match row.kind {
+                    Kind::Route => refuse_route(session, &captures, request.method(), uri.path(), &error),
+                    kind => records::refuse(kind, &error, is_registrys),
+                })
             });
-            (row.kind, response)
+            Begin { kind: row.kind, is_anonymous, step }
         }
-        found => (Kind::None, answer_nothing(&found, uri.path(), request.method())),
+        found => {
+            let step = Step::Done(answer_nothing(&found, uri.path(), request.method()));
+            Begin { kind: Kind::None, is_anonymous, step }
+        }
     }
 }
 
@@ -236,11 +260,12 @@ async fn operate<B: Backend>(
     row: &'static Operation,
     mut input: Input<'_>,
     is_registrys: bool,
-) -> Reply {
+    is_anonymous: &mut bool,
+) -> Result<Step, Error> {
     let local = &session.state.local;
     input.seen = look_at_headers(local, row, &input)?;
     if row.access == Access::Public {
-        return public(session, row.kind, &input);
+        return public(session, row.kind, &input).map(Step::Done);
     }
     let otherwise = match row.kind {
         Kind::Route => Otherwise::Ignored,
@@ -248,12 +273,13 @@ async fn operate<B: Backend>(
         _ => Otherwise::Refused,
     };
     let caller = auth::caller(local.keys.as_ref(), input.request.headers(), otherwise)?;
+    *is_anonymous = caller.is_anonymous;
     if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_read_something_of(RECORDS_APP) {
-        return Err(auth::unauthorized(NO_KEY));
+        return Err(auth::no_key());
     }
     // Lists show what may be seen; to who may do nothing at all, an empty one would be a riddle.
     if caller.is_anonymous && is_list(row.kind) && !caller.principal.may_something() {
-        return Err(auth::unauthorized(NO_KEY));
+        return Err(auth::no_key());
     }
     // Passed over, a misspelt parameter would do what nobody asked for. Routes have their own,
     // and records look at theirs themselves.
@@ -261,16 +287,18 @@ async fn operate<B: Backend>(
         path::check_query(input.query(), |name| row.query.iter().any(|known| known.name == name))?;
     }
     let who = &caller.principal;
-    let reply = match row.kind {
+    let step = match row.kind {
         Kind::Call => call(session, who, input).await,
         Kind::Route => route(session, who, input).await,
-        Kind::State => state(session, who, input).await,
-        Kind::Records(operation) if operation.is_read() => records::read(session, who, operation, input).await,
+        Kind::State => state(session, who, input).await.map(Step::Done),
+        Kind::Records(operation) if operation.is_read() => {
+            records::read(session, who, operation, input).await.map(Step::Done)
+        }
         Kind::Records(operation) if operation.is_write() => records::write(session, who, operation, input).await,
         // Boxed: rare operations must not make every request's future larger.
-        _ => Box::pin(operate_rarely(session, who, row, input)).await,
+        _ => Box::pin(operate_rarely(session, who, row, input)).await.map(Step::Done),
     };
-    reply.map_err(|error| ask_for_key(error, &caller))
+    step.map_err(|error| auth::ask_for_key(error, caller.is_anonymous))
 }
 
 /// Whether a request is let in for what its headers say, and which of those that mean something it has.
@@ -295,16 +323,6 @@ fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<
 
 fn is_list(kind: Kind) -> bool {
     matches!(kind, Kind::Invocations | Kind::DeadLetters)
-}
-
-const NO_KEY: &str = "this needs an API key: send Authorization: Bearer mr_…";
-
-/// Who brought no key is told to bring one, rather than that nobody is not enough.
-fn ask_for_key(error: Error, caller: &Caller) -> Error {
-    if caller.is_anonymous && error.code == ErrorCode::Forbidden {
-        return auth::unauthorized(NO_KEY);
-    }
-    error
 }
 
 /// What one pass over the headers finds; looking up each of them would cost more.
@@ -343,7 +361,7 @@ fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Resul
     Ok(noted)
 }
 
-async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Step, Error> {
     let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
     let body = input.body(&session.state).await?;
@@ -356,8 +374,10 @@ async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inpu
         input: body,
         idempotency_key,
     };
-    let output = session.backend.call(who, request).await?;
-    Ok(reply::json(input.take_headers(), output))
+    Ok(match session.backend.call(who, request) {
+        Begun::Ended(output) => Step::Done(reply::json(input.take_headers(), output?)),
+        Begun::Waits(waiting) => Step::Waits(Waits::Call(waiting)),
+    })
 }
 
 async fn send<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
@@ -403,13 +423,20 @@ impl HeaderSource for RequestHeaders {
     }
 }
 
-async fn route<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+async fn route<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Step, Error> {
     let body = input.body(&session.state).await?;
     let headers = Arc::new(RequestHeaders(input.take_headers()));
     let request = route_request(&input, body, &headers)?;
-    let answer = session.backend.route(who, request).await?;
+    let begun = session.backend.route(who, request);
+    // Free again, unless the route still has it.
     let map = Arc::into_inner(headers).map(|headers| headers.0).unwrap_or_default();
-    reply::route(map, answer)
+    Ok(match begun {
+        Begun::Ended(answer) => Step::Done(reply::route(map, answer?)?),
+        Begun::Waits(waiting) => {
+            *input.request.headers_mut() = map;
+            Step::Waits(Waits::Route(waiting))
+        }
+    })
 }
 
 fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) -> Result<RouteRequest, Error> {
@@ -533,8 +560,8 @@ mod tests {
     }
 
     impl Backend for Nothing {
-        async fn call(&self, _: &Principal, _: CallRequest<'_>) -> Result<Bytes, Error> {
-            nothing()
+        fn call(&self, _: &Principal, _: CallRequest<'_>) -> Begun<Bytes> {
+            nothing().into()
         }
 
         async fn send(&self, _: &Principal, _: SendRequest<'_>) -> Result<String, Error> {
@@ -569,8 +596,8 @@ mod tests {
             nothing()
         }
 
-        async fn route(&self, _: &Principal, _: RouteRequest) -> Result<RouteReply, Error> {
-            nothing()
+        fn route(&self, _: &Principal, _: RouteRequest) -> Begun<RouteReply> {
+            nothing().into()
         }
 
         async fn state(&self, _: &Principal, _: StateRequest<'_>) -> Result<StateReply, Error> {

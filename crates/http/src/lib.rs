@@ -44,6 +44,7 @@ pub mod router;
 mod serve;
 mod shared;
 mod tls;
+mod waits;
 
 pub use error_pages::error_page;
 pub use front::{Front, check_listener};

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::HeaderMap;
 use millrace_records::Records;
 use slab::Slab;
 use tokio::sync::Notify;
@@ -119,6 +120,16 @@ impl Local {
     #[inline]
     pub(crate) fn tick(&self) -> u32 {
         self.tick.get()
+    }
+
+    /// An empty map of headers that was used a moment ago, if there is one.
+    pub(crate) fn take_map(&self) -> HeaderMap {
+        self.buffers.borrow_mut().take_map()
+    }
+
+    /// A map of headers that is done with.
+    pub(crate) fn put_back(&self, map: HeaderMap) {
+        self.buffers.borrow_mut().put_back(map);
     }
 
     /// Now, as the header `Date` says it; as late as the last sweep.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
-use millrace_api::{Backend, Principal};
+use millrace_api::{Backend, Begun, Principal};
 use millrace_base::Error;
 use millrace_records::{ChangeStream, Family, Operation, Request};
 
@@ -10,9 +10,10 @@ use crate::body::ReplyBody;
 use crate::handle::{Input, Reply, Session};
 use crate::operations::{Kind, Parameter, Segment};
 use crate::router::{self, Captures};
+use crate::waits::{Step, Waits};
 use crate::{events, path, problem, reply};
 
-fn respond(reply: millrace_records::Reply) -> Response<ReplyBody> {
+pub(crate) fn respond(reply: millrace_records::Reply) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::new(reply.body));
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
@@ -45,9 +46,18 @@ pub(crate) async fn read<B: Backend>(
     operation: Operation,
     mut input: Input<'_>,
 ) -> Reply {
-    let mut request = request(&mut input, Bytes::new());
-    let is_classic = operation.family() == Family::Classic;
-    session.state.local.records.read(&*session.backend, who, is_classic, &mut request).await.map(respond)
+    let records = &session.state.local.records;
+    let (begun, read, seen, headers) = {
+        let request = request(&mut input, Bytes::new());
+        let (begun, read) = records.begin_read(&*session.backend, who, operation, &request)?;
+        (begun, read, request.seen, request.headers)
+    };
+    // Nearly always at once. Its headers may hold conditions, so they stay.
+    let answer = match begun {
+        Begun::Ended(answer) => answer?,
+        Begun::Waits(waiting) => waiting.await?,
+    };
+    records.end_read(read, (seen, headers), answer).map(respond)
 }
 
 /// One record is changed: as short.
@@ -56,10 +66,18 @@ pub(crate) async fn write<B: Backend>(
     who: &Principal,
     operation: Operation,
     mut input: Input<'_>,
-) -> Reply {
+) -> Result<Step, Error> {
     let body = input.body(&session.state).await?;
-    let mut request = request(&mut input, body);
-    session.state.local.records.write(&*session.backend, who, operation, &mut request).await.map(respond)
+    let request = request(&mut input, body);
+    let local = &session.state.local;
+    let (begun, write) = local.records.begin_write(&*session.backend, who, operation, &request)?;
+    Ok(match begun {
+        Begun::Ended(answer) => Step::Done(respond(local.records.end_write(write, request.headers, answer?))),
+        Begun::Waits(waiting) => {
+            *input.request.headers_mut() = request.headers;
+            Step::Waits(Waits::Write(waiting, write))
+        }
+    })
 }
 
 /// Everything else.

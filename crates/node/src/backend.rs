@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Health, Invocation, InvocationsRequest,
-    Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest, SendRequest,
-    StateReply, StateRequest, SystemApp,
+    Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Health, Invocation,
+    InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest,
+    SendRequest, StateReply, StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_func::{Answer, HandlerId, HandlerKind, Program};
@@ -109,8 +109,29 @@ impl CoreHandle {
         }
     }
 
-    fn ended<T>(&self, watch: &CallWatch, result: &Result<T, Error>, what: impl FnOnce() -> String) {
-        ended(&self.core.borrow(), (watch.metric.as_deref(), watch.began_ns), result, what);
+    /// What becomes of a request that was started: its reply, as `read` has it, counted and shown.
+    fn watched<T: 'static>(
+        &self,
+        core: &Core,
+        started: Result<Result<Reply, Error>, Token>,
+        watch: CallWatch,
+        read: fn(Reply) -> Result<T, Error>,
+    ) -> Begun<T> {
+        let token = match started {
+            Ok(result) => {
+                let result = result.and_then(read);
+                watch.ended(core, &result);
+                return Begun::Ended(result);
+            }
+            Err(token) => token,
+        };
+        let reply = ReplyFuture::new(Rc::clone(&self.core), token);
+        let core = Rc::clone(&self.core);
+        Begun::waits(async move {
+            let result = reply.await.and_then(read);
+            watch.ended(&core.borrow(), &result);
+            result
+        })
     }
 }
 
@@ -143,6 +164,14 @@ fn ended<T>(
 struct CallWatch {
     metric: Option<Arc<HandlerMetric>>,
     began_ns: u64,
+    /// What it is called where calls are shown.
+    shown: Option<String>,
+}
+
+impl CallWatch {
+    fn ended<T>(self, core: &Core, result: &Result<T, Error>) {
+        ended(core, (self.metric.as_deref(), self.began_ns), result, || self.shown.unwrap_or_default());
+    }
 }
 
 /// Starts a request: its reply if it ended at once, or the token to wait under.
@@ -168,6 +197,36 @@ fn invoke(
     let info = info(core, request.idempotency_key)?;
     let shard = shard_of_key(request.key, core.shared.shard_count);
     Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
+}
+
+/// Finds the route a request names, checks that the principal may call it, and makes the call.
+fn route_call(
+    core: &mut Core,
+    principal: &Principal,
+    request: RouteRequest,
+    began_ns: u64,
+) -> Result<(CallWatch, RouteCall), Error> {
+    refuse_records(request.app.as_deref())?;
+    let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
+    authorise(principal, (app_of(core, program), &request.service), false)?;
+    let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
+    let watch = CallWatch {
+        metric: core.programs.route_metric(route.id).cloned(),
+        began_ns,
+        shown: core.shared.options.prints_calls.then(|| format!("{} {}", request.method, request.path)),
+    };
+    let call = RouteCall {
+        info: info(core, request.idempotency_key.as_deref())?,
+        route,
+        method: request.method.into(),
+        path: request.path.into(),
+        query: request.query.unwrap_or_default().into(),
+        headers: request.headers,
+        body: request.body,
+        known: Vec::new(),
+        scope: None,
+    };
+    Ok((watch, call))
 }
 
 fn app_of(core: &Core, program: Program) -> &str {
@@ -213,23 +272,26 @@ pub(crate) fn unexpected() -> Error {
 }
 
 impl Backend for CoreHandle {
-    async fn call(&self, principal: &Principal, request: CallRequest<'_>) -> Result<Bytes, Error> {
-        let (watch, started) = {
-            let mut core = self.core.borrow_mut();
-            let began_ns = core.enter();
-            let (shard, invoke) = invoke(&mut core, principal, &request, false)?;
-            let watch = CallWatch { metric: core.programs.handler_metric(invoke.handler).cloned(), began_ns };
-            (watch, start(&mut core, Job::Invoke(shard, invoke), began_ns))
+    fn call(&self, principal: &Principal, request: CallRequest<'_>) -> Begun<Bytes> {
+        let mut core = self.core.borrow_mut();
+        let began_ns = core.enter();
+        let (shard, invoke) = match invoke(&mut core, principal, &request, false) {
+            Ok(found) => found,
+            Err(error) => return Begun::Ended(Err(error)),
         };
-        let result = match self.finish(started).await {
-            Ok(Reply::Value(output)) => Ok(output),
-            Ok(_) => Err(unexpected()),
-            Err(error) => Err(error),
-        };
-        self.ended(&watch, &result, || {
-            format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)
-        });
-        result
+        let watch =
+            CallWatch {
+                metric: core.programs.handler_metric(invoke.handler).cloned(),
+                began_ns,
+                shown: core.shared.options.prints_calls.then(|| {
+                    format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)
+                }),
+            };
+        let started = start(&mut core, Job::Invoke(shard, invoke), began_ns);
+        self.watched(&core, started, watch, |reply| match reply {
+            Reply::Value(output) => Ok(output),
+            _ => Err(unexpected()),
+        })
     }
 
     async fn send(&self, principal: &Principal, request: SendRequest<'_>) -> Result<String, Error> {
@@ -297,36 +359,18 @@ impl Backend for CoreHandle {
         invocations::end_dead_letter(self, principal, id, false).await
     }
 
-    async fn route(&self, principal: &Principal, request: RouteRequest) -> Result<RouteReply, Error> {
-        let (watch, shown, started) = {
-            let mut core = self.core.borrow_mut();
-            let began_ns = core.enter();
-            refuse_records(request.app.as_deref())?;
-            let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
-            authorise(principal, (app_of(&core, program), &request.service), false)?;
-            let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
-            let watch = CallWatch { metric: core.programs.route_metric(route.id).cloned(), began_ns };
-            let shown = core.shared.options.prints_calls.then(|| format!("{} {}", request.method, request.path));
-            let call = RouteCall {
-                info: info(&mut core, request.idempotency_key.as_deref())?,
-                route,
-                method: request.method.into(),
-                path: request.path.into(),
-                query: request.query.unwrap_or_default().into(),
-                headers: request.headers,
-                body: request.body,
-                known: Vec::new(),
-                scope: None,
-            };
-            (watch, shown, start(&mut core, Job::Route(call), began_ns))
+    fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply> {
+        let mut core = self.core.borrow_mut();
+        let began_ns = core.enter();
+        let (watch, call) = match route_call(&mut core, principal, request, began_ns) {
+            Ok(found) => found,
+            Err(error) => return Begun::Ended(Err(error)),
         };
-        let result = match self.finish(started).await {
-            Ok(Reply::Route(reply)) => Ok(reply),
-            Ok(_) => Err(unexpected()),
-            Err(error) => Err(error),
-        };
-        self.ended(&watch, &result, || shown.unwrap_or_default());
-        result
+        let started = start(&mut core, Job::Route(call), began_ns);
+        self.watched(&core, started, watch, |reply| match reply {
+            Reply::Route(reply) => Ok(reply),
+            _ => Err(unexpected()),
+        })
     }
 
     async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
@@ -375,32 +419,36 @@ impl Backend for CoreHandle {
         Ok(loaded.map(|loaded| deploy::describe(loaded, loaded.version)).collect())
     }
 
-    async fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Result<RecordReply, Error> {
-        let (watch, started) = {
-            let mut core = self.core.borrow_mut();
-            let began_ns = core.enter();
-            let operation = records::find(&core, principal, &request)?;
-            if request.idempotency_key.is_none()
-                && let Some(answer) = core.read_at_once(&operation, began_ns)
-            {
-                let metric = core.programs.handler_metric(operation.handler).map(Arc::as_ref);
-                let result = answer.and_then(|answer| match answer {
-                    Answer::Record(reply) => Ok(reply),
-                    Answer::Value(output) => RecordReply::from_bytes(output),
-                });
-                ended(&core, (metric, began_ns), &result, || records::shown(&request));
-                return result;
-            }
-            let watch = CallWatch { metric: core.programs.handler_metric(operation.handler).cloned(), began_ns };
-            (watch, records::begin(&mut core, operation, request.idempotency_key, began_ns)?)
+    fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
+        let mut core = self.core.borrow_mut();
+        let began_ns = core.enter();
+        let operation = match records::find(&core, principal, &request) {
+            Ok(operation) => operation,
+            Err(error) => return Begun::Ended(Err(error)),
         };
-        let result = match self.finish(started).await {
-            Ok(Reply::Value(output)) => RecordReply::from_bytes(output),
-            Ok(_) => Err(unexpected()),
-            Err(error) => Err(error),
+        if request.idempotency_key.is_none()
+            && let Some(answer) = core.read_at_once(&operation, began_ns)
+        {
+            let metric = core.programs.handler_metric(operation.handler).map(Arc::as_ref);
+            let result = answer.and_then(|answer| match answer {
+                Answer::Record(reply) => Ok(reply),
+                Answer::Value(output) => RecordReply::from_bytes(output),
+            });
+            ended(&core, (metric, began_ns), &result, || records::shown(&request));
+            return Begun::Ended(result);
+        }
+        let watch = CallWatch {
+            metric: core.programs.handler_metric(operation.handler).cloned(),
+            began_ns,
+            shown: core.shared.options.prints_calls.then(|| records::shown(&request)),
         };
-        self.ended(&watch, &result, || records::shown(&request));
-        result
+        match records::begin(&mut core, operation, request.idempotency_key, began_ns) {
+            Ok(started) => self.watched(&core, started, watch, |reply| match reply {
+                Reply::Value(output) => RecordReply::from_bytes(output),
+                _ => Err(unexpected()),
+            }),
+            Err(error) => Begun::Ended(Err(error)),
+        }
     }
 
     async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {

@@ -37,12 +37,14 @@ pub use condition::tag_value;
 pub use local::{Records, Turn, Turns};
 pub use media::{REGISTRY as REGISTRY_MEDIA, wants_events};
 pub use operation::{Family, Operation};
+pub use read::Read;
 pub use registry::{is_registry_path, registry_constant, registry_error};
 pub use request::{IDEMPOTENCY_KEY, Reply, Request, Seen, idempotency_key};
+pub use write::Write;
 
 impl Records {
     /// Answers any operation; one for which [`Operation::is_read`] or [`Operation::is_write`] holds is cheaper
-    /// through [`Records::read`] or [`Records::write`].
+    /// through [`Records::begin_read`] or [`Records::begin_write`].
     ///
     /// # Errors
     /// Those of the operation.
@@ -51,12 +53,17 @@ impl Records {
         backend: &B,
         who: &Principal,
         operation: Operation,
-        mut request: Request<'_>,
+        request: Request<'_>,
     ) -> Result<Reply, Error> {
         match operation {
-            Operation::GetRecord => self.read(backend, who, false, &mut request).await,
-            Operation::ClassicGet => self.read(backend, who, true, &mut request).await,
-            _ if operation.is_write() => self.write(backend, who, operation, &mut request).await,
+            _ if operation.is_read() => {
+                let (begun, read) = self.begin_read(backend, who, operation, &request)?;
+                self.end_read(read, (request.seen, request.headers), begun.ended().await?)
+            }
+            _ if operation.is_write() => {
+                let (begun, write) = self.begin_write(backend, who, operation, &request)?;
+                Ok(self.end_write(write, request.headers, begun.ended().await?))
+            }
             Operation::FindRecords => self.find(backend, who, request).await,
             Operation::GetRecords => self.get_many(backend, who, request).await,
             Operation::RecordChanges => self.changes(backend, who, request).await,

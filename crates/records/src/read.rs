@@ -7,16 +7,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use millrace_api::{Backend, Form, Principal, RecordOperation, RecordQuery, RecordReply, RecordRequest};
+use millrace_api::{Backend, Begun, Form, Principal, RecordOperation, RecordQuery, RecordReply, RecordRequest};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::Operation;
 use crate::classic;
 use crate::condition;
 use crate::local::Records;
 use crate::media;
-use crate::request::{EXPIRES, MATCHED, Reply, Request, SCHEMA_ID};
+use crate::request::{EXPIRES, MATCHED, Reply, Request, SCHEMA_ID, Seen};
 use crate::url::{self, refused};
 
 /// The values of `$name` in a path, gathered from `?p.name=JSON`: a JSON object, or empty.
@@ -53,7 +54,7 @@ impl Parameters {
     }
 }
 
-/// What one record is asked for. Small: it stays in memory while the node answers.
+/// What one record is asked for.
 struct One<'a> {
     type_name: Cow<'a, str>,
     id: Id<'a>,
@@ -65,6 +66,14 @@ struct One<'a> {
 struct Selection<'a> {
     path: Cow<'a, str>,
     parameters: String,
+}
+
+/// A read that has begun: how its reply is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    is_classic: bool,
+    form: Form,
+    is_selection: bool,
 }
 
 /// A record's id: the one in the path, or one that was drawn.
@@ -95,48 +104,46 @@ impl One<'_> {
 }
 
 impl Records {
-    /// Answers one of the operations for which [`crate::Operation::is_read`] holds. Takes the
-    /// request by reference, because whatever a future holds by value is copied.
+    /// Begins one of the operations for which [`Operation::is_read`] holds. Of `request`, no more is needed then than
+    /// its headers.
     ///
     /// # Errors
-    /// Those of the operation.
-    pub async fn read<B: Backend>(
+    /// Those of the operation that are known before it begins.
+    pub fn begin_read<B: Backend>(
         &self,
         backend: &B,
         who: &Principal,
-        is_classic: bool,
-        request: &mut Request<'_>,
-    ) -> Result<Reply, Error> {
+        operation: Operation,
+        request: &Request<'_>,
+    ) -> Result<(Begun<RecordReply>, Read), Error> {
+        let is_classic = operation == Operation::ClassicGet;
         let one = if is_classic { self.classic_one(request)? } else { self.native_one(request)? };
-        let reply = backend
-            .record(
-                who,
-                RecordRequest {
-                    type_name: &one.type_name,
-                    id: Some(one.id.bytes()),
-                    operation: one.operation(),
-                    idempotency_key: None,
-                },
-            )
-            .await?;
-        if is_classic {
-            let headers = std::mem::take(&mut request.headers);
-            return Ok(Reply::new(headers, StatusCode::OK, media::JSON, reply.body));
-        }
-        self.answer_one(&one, reply, request)
+        let asked = RecordRequest {
+            type_name: &one.type_name,
+            id: Some(one.id.bytes()),
+            operation: one.operation(),
+            idempotency_key: None,
+        };
+        let read = Read { is_classic, form: one.form, is_selection: one.selection.is_some() };
+        Ok((backend.record(who, asked), read))
     }
 
-    fn answer_one(&self, one: &One<'_>, reply: RecordReply, request: &mut Request<'_>) -> Result<Reply, Error> {
-        let is_same = request.seen.condition && condition::is_not_modified(&request.headers, reply.tag)?;
-        let headers = std::mem::take(&mut request.headers);
-        if is_same {
+    /// The reply to what [`Records::begin_read`] began; the map of the request's headers is emptied and reused.
+    ///
+    /// # Errors
+    /// If the request's headers set a condition that makes no sense.
+    pub fn end_read(&self, read: Read, (seen, headers): (Seen, HeaderMap), reply: RecordReply) -> Result<Reply, Error> {
+        if read.is_classic {
+            return Ok(Reply::new(headers, StatusCode::OK, media::JSON, reply.body));
+        }
+        if seen.condition && condition::is_not_modified(&headers, reply.tag)? {
             let mut answer = Reply::empty(headers, StatusCode::NOT_MODIFIED);
             self.describe(&reply, &mut answer.headers);
             return Ok(answer);
         }
-        let mut answer = Reply::new(headers, StatusCode::OK, media::value(one.form), Bytes::new());
+        let mut answer = Reply::new(headers, StatusCode::OK, media::value(read.form), Bytes::new());
         self.describe(&reply, &mut answer.headers);
-        if one.selection.is_some() {
+        if read.is_selection {
             answer.headers.insert(MATCHED.clone(), self.number(reply.matched.into()));
         }
         answer.body = reply.body;
@@ -251,7 +258,8 @@ impl Records {
         operation: RecordOperation<'_>,
     ) -> Result<RecordReply, Error> {
         let type_name = request.type_name()?;
-        backend.record(who, RecordRequest { type_name: &type_name, id: None, operation, idempotency_key: None }).await
+        let request = RecordRequest { type_name: &type_name, id: None, operation, idempotency_key: None };
+        backend.record(who, request).ended().await
     }
 }
 

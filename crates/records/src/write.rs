@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use millrace_api::{
-    Backend, Condition, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation, RecordReply,
-    RecordRequest, RecordWrite, Ttl,
+    Backend, Begun, Condition, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation,
+    RecordReply, RecordRequest, RecordWrite, Ttl,
 };
 use millrace_base::{Error, limits};
 use serde::{Deserialize, Deserializer};
@@ -175,32 +175,42 @@ impl<'a> Patch<'a> {
     }
 }
 
+/// A change that has begun: how its reply is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Write {
+    operation: Operation,
+    answer: Option<Form>,
+}
+
 impl Records {
-    /// Answers one of the operations for which [`Operation::is_write`] holds. Takes the request by reference,
-    /// because whatever a future holds by value is copied.
+    /// Begins one of the operations for which [`Operation::is_write`] holds. `request` is not needed any more then,
+    /// but for its headers' map, in which the reply's can be made.
     ///
     /// # Errors
-    /// Those of the operation.
-    pub async fn write<B: Backend>(
+    /// Those of the operation that are known before it begins.
+    pub fn begin_write<B: Backend>(
         &self,
         backend: &B,
         who: &Principal,
         operation: Operation,
-        request: &mut Request<'_>,
-    ) -> Result<Reply, Error> {
-        let (answer, reply) = {
-            let asked = AskedWrite::read(self, operation, request)?;
-            let answer = asked.write.answer;
-            let request = RecordRequest {
-                type_name: &asked.type_name,
-                id: Some(&asked.id),
-                operation: RecordOperation::Write(asked.write),
-                idempotency_key: asked.idempotency_key,
-            };
-            (answer, backend.record(who, request).await?)
+        request: &Request<'_>,
+    ) -> Result<(Begun<RecordReply>, Write), Error> {
+        let asked = AskedWrite::read(self, operation, request)?;
+        let write = Write { operation, answer: asked.write.answer };
+        let request = RecordRequest {
+            type_name: &asked.type_name,
+            id: Some(&asked.id),
+            operation: RecordOperation::Write(asked.write),
+            idempotency_key: asked.idempotency_key,
         };
-        let headers = std::mem::take(&mut request.headers);
-        Ok(match operation {
+        Ok((backend.record(who, request), write))
+    }
+
+    /// The reply to what [`Records::begin_write`] began; `headers` is emptied and reused.
+    #[must_use]
+    pub fn end_write(&self, write: Write, headers: HeaderMap, reply: RecordReply) -> Reply {
+        let Write { operation, answer } = write;
+        match operation {
             Operation::PutRecord | Operation::PatchRecord => self.written(headers, operation, reply, answer),
             Operation::DeleteRecord => Reply::empty(headers, StatusCode::NO_CONTENT),
             Operation::ClassicPut => Reply::ok(headers),
@@ -209,7 +219,7 @@ impl Records {
                 patched.headers.insert(MATCHED.clone(), self.number(reply.matched.into()));
                 patched
             }
-        })
+        }
     }
 
     fn written(&self, headers: HeaderMap, operation: Operation, reply: RecordReply, answer: Option<Form>) -> Reply {

@@ -56,7 +56,11 @@ impl Buffers {
         Self { read: vec![0; READ_BYTES].into(), write: Vec::with_capacity(READ_BYTES), maps: Vec::new() }
     }
 
-    fn put_back(&mut self, mut map: HeaderMap) {
+    pub(crate) fn take_map(&mut self) -> HeaderMap {
+        self.maps.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn put_back(&mut self, mut map: HeaderMap) {
         if self.maps.len() < MAPS && map.capacity() > 0 {
             map.clear();
             self.maps.push(map);
@@ -120,7 +124,7 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2:
         let Some(reply) = line.answer(io, session, &mut request).await else {
             return End::Closed;
         };
-        io.state.local.buffers.borrow_mut().put_back(std::mem::take(request.headers_mut()));
+        io.state.local.put_back(std::mem::take(request.headers_mut()));
         *request.body_mut() = RequestBody::Whole(Bytes::new());
         match line.send(io, reply).await {
             Some(false) => {}

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Backend, CallRequest, DeadLetter, Deployed, Error, ErrorCode, Health, Invocation,
-    InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply, RecordRequest,
-    RouteReply, RouteRequest, SendRequest, StateReply, StateRequest, SystemApp, Target, WorkflowState,
+    Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Error, ErrorCode, Health,
+    Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply,
+    RecordRequest, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest, SystemApp, Target, WorkflowState,
 };
 use millrace_http::{Front, Options, Timeouts, serve};
 use prometheus_client::registry::Registry;
@@ -123,8 +123,8 @@ fn text(value: &Value) -> Bytes {
     Bytes::from(value.to_string())
 }
 
-impl Backend for MockBackend {
-    async fn call(&self, who: &Principal, request: CallRequest<'_>) -> Result<Bytes, Error> {
+impl MockBackend {
+    fn answer(&self, who: &Principal, request: CallRequest<'_>) -> Result<Bytes, Error> {
         authorize(who, request.app, request.service)?;
         self.shared.calls.fetch_add(1, Ordering::SeqCst);
         if let Some(code) = request.handler.strip_prefix("error-") {
@@ -137,11 +137,6 @@ impl Backend for MockBackend {
                 message: "insufficient funds".to_owned(),
                 detail: Some(r#"{"balance":3}"#.to_owned()),
             }),
-            "wait" => {
-                self.shared.began.notify_one();
-                self.shared.gate.notified().await;
-                Ok(Bytes::from_static(b"\"waited\""))
-            }
             "large" => {
                 let bytes: usize = std::str::from_utf8(&request.input).expect("a number").parse().expect("a number");
                 Ok(Bytes::from(vec![b'1'; bytes]))
@@ -155,6 +150,64 @@ impl Backend for MockBackend {
             }))),
             other => Err(Error::new(ErrorCode::UnknownHandler, format!("no handler {other}"))),
         }
+    }
+}
+
+fn answer_route(who: &Principal, request: &RouteRequest) -> Result<RouteReply, Error> {
+    authorize(who, request.app.as_deref(), &request.service)?;
+    if request.service == "personinfo" {
+        return Err(Error::new(ErrorCode::UnknownService, "no app has it"));
+    }
+    let reply = |status, headers: &[(&str, &str)], body: Bytes| {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Ok(RouteReply { status, headers, body })
+    };
+    match request.path.as_str() {
+        "/bad-header" => reply(200, &[("bad header", "x")], Bytes::new()),
+        "/bad-value" => reply(200, &[("x-bad", "a\r\nset-cookie: b")], Bytes::new()),
+        "/bad-status" => reply(99, &[], Bytes::new()),
+        "/many-headers" => reply(200, &vec![("x-many", "v"); 100], Bytes::new()),
+        "/own-framing" => {
+            reply(200, &[("content-length", "99"), ("connection", "close"), ("x-a", "1"), ("x-a", "2")], "hi".into())
+        }
+        "/only-get" => Err(Error {
+            code: ErrorCode::MethodNotAllowed,
+            message: "only GET".to_owned(),
+            detail: Some(r#"["GET"]"#.to_owned()),
+        }),
+        "/missing" => Err(Error::new(ErrorCode::UnknownRoute, "no such route")),
+        _ => {
+            let mut count = 0;
+            request.headers.each(&mut |_, _| count += 1);
+            let shown = json!({
+                "app": request.app,
+                "service": request.service,
+                "method": request.method,
+                "path": request.path,
+                "query": request.query,
+                "x-test": request.headers.get("x-test"),
+                "authorization": request.headers.get("authorization"),
+                "headers": count,
+                "body": String::from_utf8_lossy(&request.body),
+                "idempotency_key": request.idempotency_key,
+            });
+            reply(200, &[("content-type", "application/json"), ("x-route", "yes")], text(&shown))
+        }
+    }
+}
+
+impl Backend for MockBackend {
+    fn call(&self, who: &Principal, request: CallRequest<'_>) -> Begun<Bytes> {
+        if request.handler == "wait" && authorize(who, request.app, request.service).is_ok() {
+            self.shared.calls.fetch_add(1, Ordering::SeqCst);
+            let shared = Arc::clone(&self.shared);
+            return Begun::waits(async move {
+                shared.began.notify_one();
+                shared.gate.notified().await;
+                Ok(Bytes::from_static(b"\"waited\""))
+            });
+        }
+        self.answer(who, request).into()
     }
 
     async fn send(&self, who: &Principal, request: SendRequest<'_>) -> Result<String, Error> {
@@ -242,49 +295,8 @@ impl Backend for MockBackend {
         if id == "other" { Err(unknown(id)) } else { Ok(()) }
     }
 
-    async fn route(&self, who: &Principal, request: RouteRequest) -> Result<RouteReply, Error> {
-        authorize(who, request.app.as_deref(), &request.service)?;
-        if request.service == "personinfo" {
-            return Err(Error::new(ErrorCode::UnknownService, "no app has it"));
-        }
-        let reply = |status, headers: &[(&str, &str)], body: Bytes| {
-            let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            Ok(RouteReply { status, headers, body })
-        };
-        match request.path.as_str() {
-            "/bad-header" => reply(200, &[("bad header", "x")], Bytes::new()),
-            "/bad-value" => reply(200, &[("x-bad", "a\r\nset-cookie: b")], Bytes::new()),
-            "/bad-status" => reply(99, &[], Bytes::new()),
-            "/many-headers" => reply(200, &vec![("x-many", "v"); 100], Bytes::new()),
-            "/own-framing" => reply(
-                200,
-                &[("content-length", "99"), ("connection", "close"), ("x-a", "1"), ("x-a", "2")],
-                "hi".into(),
-            ),
-            "/only-get" => Err(Error {
-                code: ErrorCode::MethodNotAllowed,
-                message: "only GET".to_owned(),
-                detail: Some(r#"["GET"]"#.to_owned()),
-            }),
-            "/missing" => Err(Error::new(ErrorCode::UnknownRoute, "no such route")),
-            _ => {
-                let mut count = 0;
-                request.headers.each(&mut |_, _| count += 1);
-                let shown = json!({
-                    "app": request.app,
-                    "service": request.service,
-                    "method": request.method,
-                    "path": request.path,
-                    "query": request.query,
-                    "x-test": request.headers.get("x-test"),
-                    "authorization": request.headers.get("authorization"),
-                    "headers": count,
-                    "body": String::from_utf8_lossy(&request.body),
-                    "idempotency_key": request.idempotency_key,
-                });
-                reply(200, &[("content-type", "application/json"), ("x-route", "yes")], text(&shown))
-            }
-        }
+    fn route(&self, who: &Principal, request: RouteRequest) -> Begun<RouteReply> {
+        answer_route(who, &request).into()
     }
 
     async fn state(&self, who: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
@@ -321,9 +333,9 @@ impl Backend for MockBackend {
         Ok(vec![AppInfo { name: "main".to_owned(), version: 3, services: Vec::new() }])
     }
 
-    async fn record(&self, who: &Principal, request: RecordRequest<'_>) -> Result<RecordReply, Error> {
+    fn record(&self, who: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
         self.shared.note(records::line(&request));
-        self.shared.records.record(who, request)
+        self.shared.records.record(who, request).into()
     }
 
     async fn system_app(&self, _: &Principal, app: &str) -> Result<SystemApp, Error> {

@@ -1,0 +1,44 @@
+//! Requests that wait for the node: what is left of one, and its reply.
+//!
+//! A request that changes something waits for the disk, and thousands wait together. So whatever it came with is let go
+//! before (its URL, its headers, the map they were noted in), and the reply is made in what the request before it has
+//! just used. Must not hold anything of the request.
+
+use bytes::Bytes;
+use http::Response;
+use millrace_api::{RecordReply, RouteReply, Waiting};
+
+use crate::auth;
+use crate::body::ReplyBody;
+use crate::local::Local;
+use crate::operations::Kind;
+use crate::{records, reply};
+
+/// How far an operation has come.
+pub(crate) enum Step {
+    /// To its reply.
+    Done(Response<ReplyBody>),
+    /// It waits, and needs nothing of its request any more.
+    Waits(Waits),
+}
+
+/// What is left of a request that waits.
+pub(crate) enum Waits {
+    Call(Waiting<Bytes>),
+    Route(Waiting<RouteReply>),
+    Write(Waiting<RecordReply>, millrace_records::Write),
+}
+
+impl Waits {
+    pub(crate) async fn reply(self, local: &Local, kind: Kind, is_anonymous: bool) -> Response<ReplyBody> {
+        let reply = match self {
+            Waits::Call(waiting) => waiting.await.map(|output| reply::json(local.take_map(), output)),
+            Waits::Route(waiting) => waiting.await.and_then(|answer| reply::route(local.take_map(), answer)),
+            Waits::Write(waiting, write) => {
+                let end = |answer| records::respond(local.records.end_write(write, local.take_map(), answer));
+                waiting.await.map(end)
+            }
+        };
+        reply.unwrap_or_else(|error| records::refuse(kind, &auth::ask_for_key(error, is_anonymous), false))
+    }
+}
