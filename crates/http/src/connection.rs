@@ -94,6 +94,8 @@ pub(crate) struct ConnectionState {
     body_received_at: Cell<u32>,
     /// Replies the client has not taken (HTTP/2 only).
     unsent: RefCell<Vec<Arc<Unsent>>>,
+    /// What the client did not take of replies that left.
+    owed: RefCell<Bytes>,
     order: Cell<Option<Order>>,
     waker: RefCell<Option<Waker>>,
     /// Whether closing drops what the kernel still holds for the client.
@@ -119,6 +121,7 @@ impl ConnectionState {
             body_received: Cell::new(0),
             body_received_at: Cell::new(tick),
             unsent: RefCell::new(Vec::new()),
+            owed: RefCell::new(Bytes::new()),
             order: Cell::new(None),
             waker: RefCell::new(None),
             discards_unsent: Cell::new(false),
@@ -226,9 +229,32 @@ impl ConnectionState {
 
     #[inline]
     pub(crate) fn write_finished(&self) {
-        if self.is_blocked.replace(false) && self.phase.get() == Phase::Idle {
+        if !self.is_owing() && self.is_blocked.replace(false) && self.phase.get() == Phase::Idle {
             self.since.set(self.local.tick());
         }
+    }
+
+    /// Whether the client has not taken all of what it was answered.
+    #[inline]
+    pub(crate) fn is_owing(&self) -> bool {
+        !self.owed.borrow().is_empty()
+    }
+
+    /// Keeps what the client does not take, for the connection's task to send.
+    pub(crate) fn owe(&self, reply: &[u8]) {
+        let mut owed = BytesMut::from(self.owed.take());
+        owed.extend_from_slice(reply);
+        *self.owed.borrow_mut() = owed.freeze();
+        self.write_blocked();
+        self.give(Order::Look);
+    }
+
+    pub(crate) fn take_owed(&self) -> Bytes {
+        self.owed.take()
+    }
+
+    pub(crate) fn put_back_owed(&self, owed: Bytes) {
+        *self.owed.borrow_mut() = owed;
     }
 
     /// Whether there may be something to write before the last request is answered.

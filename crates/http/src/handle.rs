@@ -105,7 +105,9 @@ pub(crate) async fn handle<B: Backend>(
     // Boxed, with the reply: this is rare, and must not make every request's future larger.
     let response = if is_unread { Box::pin(discard(response, request.body_mut(), state)).await } else { response };
     drop(in_flight);
-    state.local.metrics.count_request(kind, response.status().as_u16(), metrics::now_ns() - began_ns);
+    let ended_ns = metrics::now_ns();
+    state.local.answered(ended_ns);
+    state.local.metrics.count_request(kind, response.status().as_u16(), ended_ns - began_ns);
     response
 }
 

@@ -1,6 +1,7 @@
 //! A connection's bytes: plain or TLS, counted, and watched for clients that do not read.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -119,6 +120,31 @@ impl Io {
         Self { stream, prefix: Bytes::new(), instead: Bytes::new(), state }
     }
 
+    /// Has a small reply leave with those of its round; false where it has to be written here.
+    pub(crate) fn depart(&self, reply: &[u8]) -> bool {
+        let Stream::Plain(stream) = &self.stream else { return false };
+        if self.state.is_owing() {
+            return false;
+        }
+        // SAFETY: the socket is closed with this, and before that all that waits leaves: see `drop`.
+        unsafe { self.state.local.depart_later(stream.as_raw_fd(), &self.state, reply) };
+        true
+    }
+
+    /// Sends what waits, and what the client did not take of it.
+    pub(crate) fn poll_owed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.state.local.depart();
+        let mut owed = self.state.take_owed();
+        let sent = self.stream.write(&self.state, &owed, context)?;
+        owed.advance(sent);
+        if owed.is_empty() {
+            self.state.write_finished();
+            return Poll::Ready(Ok(()));
+        }
+        self.state.put_back_owed(owed);
+        Poll::Pending
+    }
+
     /// Sends what is left of `instead`. Gives `length` once nothing is: hyper's own bytes are done with.
     fn poll_instead(&mut self, context: &mut Context<'_>, length: usize) -> Poll<io::Result<usize>> {
         let sent = self.stream.write(&self.state, &self.instead, context)?;
@@ -223,6 +249,8 @@ impl Write for Io {
 
 impl Drop for Io {
     fn drop(&mut self) {
+        // A reply of this connection may be among them.
+        self.state.local.depart();
         if self.state.discards_unsent.get() {
             self.stream.discard_unsent();
         }

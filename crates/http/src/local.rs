@@ -5,6 +5,7 @@
 //! request arms a timer.
 
 use std::cell::{Cell, RefCell};
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +20,7 @@ use crate::front::Front;
 use crate::keys::KeySet;
 use crate::metrics::CoreMetrics;
 use crate::origin::Guard;
-use crate::plain::Buffers;
+use crate::plain::{Buffers, Departures};
 use crate::shared::Cached;
 
 /// Bytes that buy a transfer another second: slower clients than 16 KiB/s are not worth what their
@@ -86,6 +87,10 @@ pub(crate) struct Local {
     pub(crate) ticks: Ticks,
     pub(crate) records: Records,
     pub(crate) buffers: RefCell<Buffers>,
+    departures: RefCell<Departures>,
+    departure: Notify,
+    /// When the last request was answered, in nanoseconds.
+    answered_ns: Cell<u64>,
     date: Cell<[u8; DATE_BYTES]>,
     tick: Cell<u32>,
     connections: RefCell<Slab<Rc<ConnectionState>>>,
@@ -105,6 +110,9 @@ impl Local {
             ticks: Ticks::new(&front),
             records: Records::new(front.turns.clone()),
             buffers: RefCell::new(Buffers::new()),
+            departures: RefCell::default(),
+            departure: Notify::new(),
+            answered_ns: Cell::new(0),
             date: Cell::new(date()),
             tick: Cell::new(0),
             connections: RefCell::new(Slab::new()),
@@ -130,6 +138,36 @@ impl Local {
     /// A map of headers that is done with.
     pub(crate) fn put_back(&self, map: HeaderMap) {
         self.buffers.borrow_mut().put_back(map);
+    }
+
+    /// A request was answered now.
+    pub(crate) fn answered(&self, now_ns: u64) {
+        self.answered_ns.set(now_ns);
+    }
+
+    /// Has a reply leave at the end of the round.
+    ///
+    /// # Safety
+    /// `socket` is open until [`Local::depart`] has been called.
+    pub(crate) unsafe fn depart_later(&self, socket: RawFd, state: &Rc<ConnectionState>, reply: &[u8]) {
+        // SAFETY: by contract.
+        let is_first = unsafe { self.departures.borrow_mut().add(socket, state, reply, self.answered_ns.get()) };
+        if is_first {
+            self.departure.notify_one();
+        }
+    }
+
+    /// Sends the replies that wait for the end of the round.
+    pub(crate) fn depart(&self) {
+        self.departures.borrow_mut().leave();
+    }
+
+    /// Has replies leave at the end of each round: this is visited after all that were ready when the first was made.
+    pub(crate) async fn depart_each_round(&self) {
+        loop {
+            self.departure.notified().await;
+            self.depart();
+        }
     }
 
     /// Now, as the header `Date` says it; as late as the last sweep.

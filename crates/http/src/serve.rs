@@ -50,6 +50,10 @@ pub async fn serve<B: Backend>(
     let listener = TcpListener::from_std(listener)?;
     let local = Local::new(Arc::clone(&front));
     let sweep = spawn_local(sweep(Rc::clone(&local)));
+    let departing = {
+        let local = Rc::clone(&local);
+        spawn_local(async move { local.depart_each_round().await })
+    };
     let watch = front.claim_watch().then(|| spawn_local(watch(Arc::clone(&front))));
     let mut acceptor = Acceptor {
         backend: Rc::new(backend),
@@ -75,6 +79,7 @@ pub async fn serve<B: Backend>(
     drop(listener);
     drain(&local).await;
     sweep.abort();
+    departing.abort();
     if let Some(watch) = watch {
         watch.abort();
     }

@@ -1,13 +1,15 @@
 //! HTTP/1.1 as nearly everybody speaks it: *plain* requests (see [`head`]) are read and answered here.
 //!
 //! All connections of the core are read into one buffer, a request is copied out of it once, and its reply leaves through
-//! another. So what a request touches is memory that the one before it has just used.
+//! another, with those of its round (see [`departures`]). So what a request touches is memory that the one before it has
+//! just used.
 //!
 //! Promises: a request that is not plain goes to hyper, with every byte of it; so does the connection, until it has
 //! been idle for a while. Nothing but a plain request's own bytes decides where it ends. Of a client that is slow or sends
 //! ahead, no more is held than [`head::PLAIN_BYTES`] and what is read at once; of one that does not read, one reply, which
 //! counts against the core's room where it is large. Must not know what requests mean.
 
+mod departures;
 mod encode;
 mod gate;
 pub(crate) mod head;
@@ -29,6 +31,8 @@ use crate::handle::{Session, handle};
 use crate::io::{Io, Stream};
 use crate::metrics::Timeout;
 use crate::problem::raw_reply;
+pub(crate) use departures::Departures;
+use departures::REPLY_BYTES;
 use gate::Gate;
 use head::Look;
 
@@ -106,6 +110,9 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2:
         match arrived {
             Arrived::Request { closes } => line.is_leaving |= closes,
             Arrived::Other => {
+                if settle(io).await.is_err() {
+                    return End::Closed;
+                }
                 line.hand_over(io);
                 return End::Other;
             }
@@ -115,7 +122,9 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2:
                 return End::Closed;
             }
             Arrived::End => {
-                connection::say(io, &line.last_words()).await;
+                if settle(io).await.is_ok() {
+                    connection::say(io, &line.last_words()).await;
+                }
                 return End::Closed;
             }
             Arrived::Broken => return End::Closed,
@@ -136,6 +145,20 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2:
             None => return End::Closed,
         }
     }
+}
+
+/// Waits until everything the client was answered so far has left.
+async fn settle(io: &mut Io) -> io::Result<()> {
+    poll_fn(|context| match io.state.obey(context) {
+        Some(Order::Close(_) | Order::Abort) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        order => {
+            if order == Some(Order::Drain) {
+                io.state.give(Order::Drain);
+            }
+            io.poll_owed(context)
+        }
+    })
+    .await
 }
 
 /// Passes over what a client goes on sending after its last reply: with that unread, the kernel would take back what the
@@ -196,6 +219,10 @@ impl Line {
             Some(Order::Drain) => self.is_leaving = true,
             Some(Order::Park) if io.state.is_idle() => return Poll::Ready(Arrived::Nothing),
             Some(Order::Park | Order::Look) | None => {}
+        }
+        if io.state.is_owing() && ready!(io.poll_owed(context)).is_err() {
+            io.state.local.metrics.connection_errors.increment();
+            return Poll::Ready(Arrived::Broken);
         }
         let has_next = !self.pending.is_empty() && !self.is_looked_at;
         let is_between = self.wanted_bytes == 0 && (self.pending.is_empty() || has_next);
@@ -421,9 +448,19 @@ impl Line {
         } else {
             rest.body = bytes;
         }
-        let sent = io.stream.write(&io.state, &buffers.write, context)?;
-        if sent < buffers.write.len() {
-            rest.head = Bytes::copy_from_slice(&buffers.write[sent..]);
+        if rest.body.is_empty() && !self.is_leaving && buffers.write.len() <= REPLY_BYTES && io.depart(&buffers.write) {
+            buffers.put_back(parts.headers);
+            return Ok(());
+        }
+        io.state.local.depart();
+        if io.state.is_owing() {
+            io.state.owe(&buffers.write);
+            rest.head = io.state.take_owed();
+        } else {
+            let sent = io.stream.write(&io.state, &buffers.write, context)?;
+            if sent < buffers.write.len() {
+                rest.head = Bytes::copy_from_slice(&buffers.write[sent..]);
+            }
         }
         rest.held = Some(body);
         buffers.put_back(parts.headers);
