@@ -25,11 +25,11 @@ impl<T> Begun<T> {
         Begun::Waits(Box::pin(waiting))
     }
 
-    /// Waits, if it has to.
+    /// Its reply; waits, if it has to.
     ///
     /// # Errors
     /// Those of the request.
-    pub async fn ended(self) -> Result<T, Error> {
+    pub async fn reply(self) -> Result<T, Error> {
         match self {
             Begun::Ended(result) => result,
             Begun::Waits(waiting) => waiting.await,

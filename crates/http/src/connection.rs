@@ -41,7 +41,7 @@ pub(crate) enum Order {
     Drain,
     /// Give the buffers back.
     Park,
-    /// Only be polled: a body is late.
+    /// Only be polled: a body is late, or the client did not take a reply.
     Look,
 }
 
@@ -94,7 +94,9 @@ pub(crate) struct ConnectionState {
     body_received_at: Cell<u32>,
     /// Replies the client has not taken (HTTP/2 only).
     unsent: RefCell<Vec<Arc<Unsent>>>,
-    /// What the client did not take of replies that left.
+    /// A reply waits for the end of the round.
+    is_departing: Cell<bool>,
+    /// What the client did not take of it when it was sent.
     owed: RefCell<Bytes>,
     order: Cell<Option<Order>>,
     waker: RefCell<Option<Waker>>,
@@ -121,6 +123,7 @@ impl ConnectionState {
             body_received: Cell::new(0),
             body_received_at: Cell::new(tick),
             unsent: RefCell::new(Vec::new()),
+            is_departing: Cell::new(false),
             owed: RefCell::new(Bytes::new()),
             order: Cell::new(None),
             waker: RefCell::new(None),
@@ -202,7 +205,7 @@ impl ConnectionState {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.phase.get() == Phase::Idle && !self.is_blocked.get()
+        self.phase.get() == Phase::Idle && !self.is_blocked.get() && !self.is_departing.get()
     }
 
     #[inline]
@@ -234,17 +237,25 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the client has not taken all of what it was answered.
+    #[inline]
+    pub(crate) fn is_departing(&self) -> bool {
+        self.is_departing.get()
+    }
+
+    #[inline]
+    pub(crate) fn departs(&self, is_departing: bool) {
+        self.is_departing.set(is_departing);
+    }
+
+    /// Whether the client has not taken all of a reply that was sent.
     #[inline]
     pub(crate) fn is_owing(&self) -> bool {
         !self.owed.borrow().is_empty()
     }
 
     /// Keeps what the client does not take, for the connection's task to send.
-    pub(crate) fn owe(&self, reply: &[u8]) {
-        let mut owed = BytesMut::from(self.owed.take());
-        owed.extend_from_slice(reply);
-        *self.owed.borrow_mut() = owed.freeze();
+    pub(crate) fn owe(&self, rest: &[u8]) {
+        self.put_back_owed(Bytes::copy_from_slice(rest));
         self.write_blocked();
         self.give(Order::Look);
     }

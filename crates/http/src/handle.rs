@@ -92,6 +92,7 @@ pub(crate) async fn handle<B: Backend>(
 ) -> Response<ReplyBody> {
     let began_ns = metrics::now_ns();
     let state = &session.state;
+    state.local.begins(began_ns);
     let in_flight = state.request_begins();
     let (kind, mut response) = answer(session, request).await;
     if response.body().len() > LARGE_BYTES {

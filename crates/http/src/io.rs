@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -121,19 +121,26 @@ impl Io {
     }
 
     /// Has a small reply leave with those of its round; false where it has to be written here.
-    pub(crate) fn depart(&self, reply: &[u8]) -> bool {
+    pub(crate) fn depart_later(&self, reply: &[u8]) -> bool {
         let Stream::Plain(stream) = &self.stream else { return false };
-        if self.state.is_owing() {
-            return false;
-        }
         // SAFETY: the socket is closed with this, and before that all that waits leaves: see `drop`.
         unsafe { self.state.local.depart_later(stream.as_raw_fd(), &self.state, reply) };
         true
     }
 
-    /// Sends what waits, and what the client did not take of it.
-    pub(crate) fn poll_owed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.state.local.depart();
+    /// Waits until the connection may read on: where its reply waits for the end of the round, until the client has sent
+    /// more (`has_more` says that it has), and then until it has taken all of the reply.
+    pub(crate) fn poll_departed(&mut self, has_more: bool, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.state.is_departing() {
+            if !has_more && let Stream::Plain(stream) = &self.stream {
+                // What is wrong with the socket, reading tells.
+                drop(ready!(stream.poll_read_ready(context)));
+            }
+            self.state.local.depart();
+        }
+        if !self.state.is_owing() {
+            return Poll::Ready(Ok(()));
+        }
         let mut owed = self.state.take_owed();
         let sent = self.stream.write(&self.state, &owed, context)?;
         owed.advance(sent);
@@ -249,8 +256,9 @@ impl Write for Io {
 
 impl Drop for Io {
     fn drop(&mut self) {
-        // A reply of this connection may be among them.
-        self.state.local.depart();
+        if self.state.is_departing() {
+            self.state.local.depart();
+        }
         if self.state.discards_unsent.get() {
             self.stream.discard_unsent();
         }

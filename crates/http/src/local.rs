@@ -88,7 +88,7 @@ pub(crate) struct Local {
     pub(crate) records: Records,
     pub(crate) buffers: RefCell<Buffers>,
     departures: RefCell<Departures>,
-    departure: Notify,
+    has_departures: Notify,
     /// When the last request was answered, in nanoseconds.
     answered_ns: Cell<u64>,
     date: Cell<[u8; DATE_BYTES]>,
@@ -111,7 +111,7 @@ impl Local {
             records: Records::new(front.turns.clone()),
             buffers: RefCell::new(Buffers::new()),
             departures: RefCell::default(),
-            departure: Notify::new(),
+            has_departures: Notify::new(),
             answered_ns: Cell::new(0),
             date: Cell::new(date()),
             tick: Cell::new(0),
@@ -140,6 +140,11 @@ impl Local {
         self.buffers.borrow_mut().put_back(map);
     }
 
+    /// A request begins now. Replies that have waited long enough leave before.
+    pub(crate) fn begins(&self, now_ns: u64) {
+        self.departures.borrow_mut().leave_in_time(now_ns);
+    }
+
     /// A request was answered now.
     pub(crate) fn answered(&self, now_ns: u64) {
         self.answered_ns.set(now_ns);
@@ -153,7 +158,7 @@ impl Local {
         // SAFETY: by contract.
         let is_first = unsafe { self.departures.borrow_mut().add(socket, state, reply, self.answered_ns.get()) };
         if is_first {
-            self.departure.notify_one();
+            self.has_departures.notify_one();
         }
     }
 
@@ -165,7 +170,7 @@ impl Local {
     /// Has replies leave at the end of each round: this is visited after all that were ready when the first was made.
     pub(crate) async fn depart_each_round(&self) {
         loop {
-            self.departure.notified().await;
+            self.has_departures.notified().await;
             self.depart();
         }
     }

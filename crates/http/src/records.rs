@@ -53,10 +53,7 @@ pub(crate) async fn read<B: Backend>(
         (begun, read, request.seen, request.headers)
     };
     // Nearly always at once. Its headers may hold conditions, so they stay.
-    let answer = match begun {
-        Begun::Ended(answer) => answer?,
-        Begun::Waits(waiting) => waiting.await?,
-    };
+    let answer = begun.reply().await?;
     records.end_read(read, (seen, headers), answer).map(respond)
 }
 

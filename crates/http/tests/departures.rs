@@ -84,6 +84,19 @@ fn what_is_owed_has_left_before_the_connection_changes_hands() {
     }
 }
 
+/// What comes behind a reply in one packet may wait for what the client does once it has the reply.
+#[test]
+fn a_reply_does_not_wait_for_the_request_behind_it() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    let mut both = Client::request("POST /call/c/k/echo", b"1");
+    both.extend(Client::request("POST /call/c/k/wait", b"2"));
+    client.send(both);
+    assert_eq!(client.read_reply(true).body, b"1");
+    server.backend.shared.gate.notify_one();
+    assert_eq!(client.read_reply(true).body, b"\"waited\"");
+}
+
 #[test]
 fn a_client_that_takes_nothing_is_given_up() {
     let mut options = patient();

@@ -109,6 +109,63 @@ impl CoreHandle {
         }
     }
 
+    fn begin_call(&self, principal: &Principal, request: &CallRequest<'_>) -> Result<Begun<Bytes>, Error> {
+        let mut core = self.core.borrow_mut();
+        let began_ns = core.enter();
+        let (shard, invoke) = invoke(&mut core, principal, request, false)?;
+        let watch =
+            CallWatch {
+                metric: core.programs.handler_metric(invoke.handler).cloned(),
+                began_ns,
+                shown: core.shared.options.prints_calls.then(|| {
+                    format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)
+                }),
+            };
+        let started = start(&mut core, Job::Invoke(shard, invoke), began_ns);
+        Ok(self.watched(&core, started, watch, |reply| match reply {
+            Reply::Value(output) => Ok(output),
+            _ => Err(unexpected()),
+        }))
+    }
+
+    fn begin_route(&self, principal: &Principal, request: RouteRequest) -> Result<Begun<RouteReply>, Error> {
+        let mut core = self.core.borrow_mut();
+        let began_ns = core.enter();
+        let (watch, call) = route_call(&mut core, principal, request, began_ns)?;
+        let started = start(&mut core, Job::Route(call), began_ns);
+        Ok(self.watched(&core, started, watch, |reply| match reply {
+            Reply::Route(reply) => Ok(reply),
+            _ => Err(unexpected()),
+        }))
+    }
+
+    fn begin_record(&self, principal: &Principal, request: &RecordRequest<'_>) -> Result<Begun<RecordReply>, Error> {
+        let mut core = self.core.borrow_mut();
+        let began_ns = core.enter();
+        let operation = records::find(&core, principal, request)?;
+        if request.idempotency_key.is_none()
+            && let Some(answer) = core.read_at_once(&operation, began_ns)
+        {
+            let metric = core.programs.handler_metric(operation.handler).map(Arc::as_ref);
+            let result = answer.and_then(|answer| match answer {
+                Answer::Record(reply) => Ok(reply),
+                Answer::Value(output) => RecordReply::from_bytes(output),
+            });
+            ended(&core, (metric, began_ns), &result, || records::shown(request));
+            return Ok(Begun::Ended(result));
+        }
+        let watch = CallWatch {
+            metric: core.programs.handler_metric(operation.handler).cloned(),
+            began_ns,
+            shown: core.shared.options.prints_calls.then(|| records::shown(request)),
+        };
+        let started = records::begin(&mut core, operation, request.idempotency_key, began_ns)?;
+        Ok(self.watched(&core, started, watch, |reply| match reply {
+            Reply::Value(output) => RecordReply::from_bytes(output),
+            _ => Err(unexpected()),
+        }))
+    }
+
     /// What becomes of a request that was started: its reply, as `read` has it, counted and shown.
     fn watched<T: 'static>(
         &self,
@@ -273,25 +330,7 @@ pub(crate) fn unexpected() -> Error {
 
 impl Backend for CoreHandle {
     fn call(&self, principal: &Principal, request: CallRequest<'_>) -> Begun<Bytes> {
-        let mut core = self.core.borrow_mut();
-        let began_ns = core.enter();
-        let (shard, invoke) = match invoke(&mut core, principal, &request, false) {
-            Ok(found) => found,
-            Err(error) => return Begun::Ended(Err(error)),
-        };
-        let watch =
-            CallWatch {
-                metric: core.programs.handler_metric(invoke.handler).cloned(),
-                began_ns,
-                shown: core.shared.options.prints_calls.then(|| {
-                    format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)
-                }),
-            };
-        let started = start(&mut core, Job::Invoke(shard, invoke), began_ns);
-        self.watched(&core, started, watch, |reply| match reply {
-            Reply::Value(output) => Ok(output),
-            _ => Err(unexpected()),
-        })
+        self.begin_call(principal, &request).unwrap_or_else(|error| Begun::Ended(Err(error)))
     }
 
     async fn send(&self, principal: &Principal, request: SendRequest<'_>) -> Result<String, Error> {
@@ -360,17 +399,7 @@ impl Backend for CoreHandle {
     }
 
     fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply> {
-        let mut core = self.core.borrow_mut();
-        let began_ns = core.enter();
-        let (watch, call) = match route_call(&mut core, principal, request, began_ns) {
-            Ok(found) => found,
-            Err(error) => return Begun::Ended(Err(error)),
-        };
-        let started = start(&mut core, Job::Route(call), began_ns);
-        self.watched(&core, started, watch, |reply| match reply {
-            Reply::Route(reply) => Ok(reply),
-            _ => Err(unexpected()),
-        })
+        self.begin_route(principal, request).unwrap_or_else(|error| Begun::Ended(Err(error)))
     }
 
     async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
@@ -420,35 +449,7 @@ impl Backend for CoreHandle {
     }
 
     fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
-        let mut core = self.core.borrow_mut();
-        let began_ns = core.enter();
-        let operation = match records::find(&core, principal, &request) {
-            Ok(operation) => operation,
-            Err(error) => return Begun::Ended(Err(error)),
-        };
-        if request.idempotency_key.is_none()
-            && let Some(answer) = core.read_at_once(&operation, began_ns)
-        {
-            let metric = core.programs.handler_metric(operation.handler).map(Arc::as_ref);
-            let result = answer.and_then(|answer| match answer {
-                Answer::Record(reply) => Ok(reply),
-                Answer::Value(output) => RecordReply::from_bytes(output),
-            });
-            ended(&core, (metric, began_ns), &result, || records::shown(&request));
-            return Begun::Ended(result);
-        }
-        let watch = CallWatch {
-            metric: core.programs.handler_metric(operation.handler).cloned(),
-            began_ns,
-            shown: core.shared.options.prints_calls.then(|| records::shown(&request)),
-        };
-        match records::begin(&mut core, operation, request.idempotency_key, began_ns) {
-            Ok(started) => self.watched(&core, started, watch, |reply| match reply {
-                Reply::Value(output) => RecordReply::from_bytes(output),
-                _ => Err(unexpected()),
-            }),
-            Err(error) => Begun::Ended(Err(error)),
-        }
+        self.begin_record(principal, &request).unwrap_or_else(|error| Begun::Ended(Err(error)))
     }
 
     async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {

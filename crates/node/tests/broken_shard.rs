@@ -89,7 +89,7 @@ async fn call(node: &CoreHandle, key: &[u8], handler: &str) -> Result<Bytes, Err
     let input = Bytes::from_static(b"7");
     let request = CallRequest { app: None, service: "toy", key, handler, input, idempotency_key: None };
     let anybody = Principal::unrestricted();
-    let answered = tokio::time::timeout(Duration::from_secs(20), node.call(&anybody, request).ended());
+    let answered = tokio::time::timeout(Duration::from_secs(20), node.call(&anybody, request).reply());
     answered.await.expect("the call is answered").map_err(|error| error.code)
 }
 
@@ -112,7 +112,7 @@ async fn route(node: &CoreHandle, key: &[u8]) -> Result<RouteReply, ErrorCode> {
         idempotency_key: None,
     };
     let anybody = Principal::unrestricted();
-    let answered = tokio::time::timeout(Duration::from_secs(20), node.route(&anybody, request).ended());
+    let answered = tokio::time::timeout(Duration::from_secs(20), node.route(&anybody, request).reply());
     answered.await.expect("the route is answered").map_err(|error| error.code)
 }
 

@@ -166,7 +166,7 @@ fn with_role(role: &str) -> Principal {
 
 async fn record(node: &CoreHandle, id: &str, operation: RecordOperation<'_>) -> Result<RecordReply, Error> {
     let request = RecordRequest { type_name: "note", id: Some(id.as_bytes()), operation, idempotency_key: None };
-    node.record(&anybody(), request).ended().await
+    node.record(&anybody(), request).reply().await
 }
 
 fn put(value: &str) -> RecordOperation<'_> {
@@ -201,10 +201,10 @@ fn records_are_written_read_and_found_again_after_a_restart() {
         assert_eq!(code(record(&node, "x", GET).await), ErrorCode::UnknownRecord);
         let find = RecordOperation::Find(RecordQuery::default());
         let request = RecordRequest { type_name: "note", id: None, operation: find, idempotency_key: None };
-        let found = node.record(&all, request).ended().await.expect("found").matched;
+        let found = node.record(&all, request).reply().await.expect("found").matched;
         assert!(found > 0 && found < 20, "{found}: one shard answers");
         let request = RecordRequest { type_name: "note", id: None, operation: GET, idempotency_key: None };
-        assert_eq!(code(node.record(&all, request).ended().await), ErrorCode::BadRequest);
+        assert_eq!(code(node.record(&all, request).reply().await), ErrorCode::BadRequest);
     })
     .expect("runs");
     with_node(data.path(), |node| async move {
@@ -349,7 +349,7 @@ fn it_is_no_users_app() {
                 input: input.clone(),
                 idempotency_key: None,
             };
-            assert!(node.call(&all, call("_read")).ended().await.is_err(), "{app:?}");
+            assert!(node.call(&all, call("_read")).reply().await.is_err(), "{app:?}");
             let state = StateRequest { app, service: "note", key: b"7", field: None };
             assert!(matches!(code(node.state(&all, state).await), ErrorCode::UnknownService | ErrorCode::UnknownApp));
         }
@@ -357,16 +357,16 @@ fn it_is_no_users_app() {
         assert!(mine.may(Permission::Call { app: "records", service: "note" }));
         let request =
             |type_name| RecordRequest { type_name, id: Some(b"7"), operation: put("1"), idempotency_key: None };
-        assert!(node.record(&mine, request("note")).ended().await.is_ok());
-        assert_eq!(code(node.record(&mine, request("metrics")).ended().await), ErrorCode::Forbidden);
+        assert!(node.record(&mine, request("note")).reply().await.is_ok());
+        assert_eq!(code(node.record(&mine, request("metrics")).reply().await), ErrorCode::Forbidden);
         let reader = with_role("read:records/note");
         let read = |type_name| RecordRequest { type_name, id: Some(b"7"), operation: GET, idempotency_key: None };
-        assert!(node.record(&reader, read("note")).ended().await.is_ok());
-        assert_eq!(code(node.record(&reader, request("note")).ended().await), ErrorCode::Forbidden);
-        assert_eq!(code(node.record(&reader, read("metrics")).ended().await), ErrorCode::Forbidden);
+        assert!(node.record(&reader, read("note")).reply().await.is_ok());
+        assert_eq!(code(node.record(&reader, request("note")).reply().await), ErrorCode::Forbidden);
+        assert_eq!(code(node.record(&reader, read("metrics")).reply().await), ErrorCode::Forbidden);
         assert!(node.system_app(&reader, "records").await.is_ok());
         for hidden in ["note--shard", "nothing", "a b", ""] {
-            assert_eq!(code(node.record(&all, request(hidden)).ended().await), ErrorCode::UnknownType, "{hidden}");
+            assert_eq!(code(node.record(&all, request(hidden)).reply().await), ErrorCode::UnknownType, "{hidden}");
         }
         assert!(node.system_app(&mine, "records").await.is_ok());
         assert_eq!(code(node.replace_system_app(&mine, "records", 0, files(&[])).await), ErrorCode::Forbidden);

@@ -74,7 +74,7 @@ impl<B: Backend> ChangeStream<B> {
         loop {
             let operation = RecordOperation::Changes { cursor: &self.cursor, limit: self.limit };
             let request = RecordRequest { type_name: &self.type_name, id: None, operation, idempotency_key: None };
-            let reply = self.backend.record(&self.who, request).ended().await?;
+            let reply = self.backend.record(&self.who, request).reply().await?;
             let page = Page::read(&reply.body)?;
             let Some(text) = page.events() else {
                 // The changes do not say where they are: one at a time, the page says it.

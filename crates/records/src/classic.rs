@@ -124,7 +124,7 @@ impl Records {
         let operation = RecordOperation::Select { path, parameters: "", form: Form::Json };
         let reply = backend
             .record(who, RecordRequest { type_name: &type_name, id: Some(&id), operation, idempotency_key: None })
-            .ended()
+            .reply()
             .await?;
         Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, reply.body))
     }

@@ -58,11 +58,11 @@ impl Records {
         match operation {
             _ if operation.is_read() => {
                 let (begun, read) = self.begin_read(backend, who, operation, &request)?;
-                self.end_read(read, (request.seen, request.headers), begun.ended().await?)
+                self.end_read(read, (request.seen, request.headers), begun.reply().await?)
             }
             _ if operation.is_write() => {
                 let (begun, write) = self.begin_write(backend, who, operation, &request)?;
-                Ok(self.end_write(write, request.headers, begun.ended().await?))
+                Ok(self.end_write(write, request.headers, begun.reply().await?))
             }
             Operation::FindRecords => self.find(backend, who, request).await,
             Operation::GetRecords => self.get_many(backend, who, request).await,

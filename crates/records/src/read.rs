@@ -259,7 +259,7 @@ impl Records {
     ) -> Result<RecordReply, Error> {
         let type_name = request.type_name()?;
         let request = RecordRequest { type_name: &type_name, id: None, operation, idempotency_key: None };
-        backend.record(who, request).ended().await
+        backend.record(who, request).reply().await
     }
 }
 

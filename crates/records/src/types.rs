@@ -303,7 +303,7 @@ type Progress = BTreeMap<String, Box<RawValue>>;
 async fn progress<B: Backend>(backend: &B, type_name: &str) -> Option<Progress> {
     let request = RecordRequest { type_name, id: None, operation: RecordOperation::Indexes, idempotency_key: None };
     // Who may see a type may know that, and needs no other role for it.
-    let reply = backend.record(&Principal::unrestricted(), request).ended().await.ok()?;
+    let reply = backend.record(&Principal::unrestricted(), request).reply().await.ok()?;
     serde_json::from_slice(&reply.body).ok()
 }
 

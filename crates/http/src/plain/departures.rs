@@ -4,17 +4,18 @@
 //! that were visited. Running requests and sending replies are much code each, more than fits the core's first cache, so
 //! changing between them once a round is cheaper than once a request; and a client with many connections is woken once.
 //!
-//! Promises: replies of a connection leave in their order; none waits for longer than the round, or behind a request that
-//! took long; what a client does not take at once is *owed* to it, and its connection sends that before anything else.
-//! Must not hold what is large, or a connection's last reply: those are sent where they were made.
+//! Promises: none waits for longer than the round, and when the first of them is [`WAIT_NS`] old, no further request is begun
+//! before they have left. A connection has one at most, and reads nothing more before it has left; what the client does not
+//! take at once is *owed* to it, and sent by its connection. So nothing is held of a client that does not read but one
+//! small reply. Must not hold what is large, or a connection's last reply: those are sent where they were made.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::rc::Rc;
 
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::retry_on_intr;
 use rustix::net::{SendFlags, send};
 
-use crate::connection::{ConnectionState, Order};
+use crate::connection::ConnectionState;
 
 /// A larger reply leaves by itself: sending it costs so much that the way there does not matter.
 pub(crate) const REPLY_BYTES: usize = 4 << 10;
@@ -22,7 +23,7 @@ pub(crate) const REPLY_BYTES: usize = 4 << 10;
 /// Replies that make others wait no longer. More of them do not leave cheaper.
 const REPLIES: usize = 32;
 
-/// The same for requests that ran for so long since the first of them.
+/// How old the first of them may be when another request begins.
 const WAIT_NS: u64 = 500_000;
 
 struct Departure {
@@ -41,7 +42,7 @@ pub(crate) struct Departures {
 
 impl Departures {
     /// Adds a reply made at `now_ns`. Says whether it is the first, so that somebody has to see to its leaving; sends all
-    /// where the first has waited long enough.
+    /// where they are many.
     ///
     /// # Safety
     /// `socket` is open until [`Departures::leave`] has been called.
@@ -51,12 +52,20 @@ impl Departures {
             self.since_ns = now_ns;
         }
         self.bytes.extend_from_slice(reply);
+        state.departs(true);
         self.replies.push(Departure { socket, state: Rc::clone(state), length: reply.len() });
-        if self.replies.len() >= REPLIES || now_ns.saturating_sub(self.since_ns) >= WAIT_NS {
+        if self.replies.len() >= REPLIES {
             self.leave();
-            return false;
         }
         is_first
+    }
+
+    /// Sends them if they have waited long enough at `now_ns`.
+    #[inline]
+    pub(crate) fn leave_in_time(&mut self, now_ns: u64) {
+        if !self.replies.is_empty() && now_ns.saturating_sub(self.since_ns) >= WAIT_NS {
+            self.leave();
+        }
     }
 
     /// Sends them.
@@ -74,9 +83,7 @@ impl Departures {
 impl Departure {
     fn leave(&self, bytes: &[u8]) {
         let state = &self.state;
-        if state.is_owing() {
-            return state.owe(bytes);
-        }
+        state.departs(false);
         // SAFETY: whoever added it has promised that it is open.
         let socket = unsafe { BorrowedFd::borrow_raw(self.socket) };
         match retry_on_intr(|| send(socket, bytes, SendFlags::NOSIGNAL)) {
@@ -86,11 +93,8 @@ impl Departure {
                     state.owe(&bytes[sent..]);
                 }
             }
-            Err(Errno::AGAIN) => state.owe(bytes),
-            Err(_) => {
-                state.local.metrics.connection_errors.increment();
-                state.give(Order::Abort);
-            }
+            // Where the client is gone, its connection finds out when it tries.
+            Err(_) => state.owe(bytes),
         }
     }
 }
@@ -122,32 +126,34 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_waits_for_the_round_but_not_for_long_nor_for_many() {
+    fn replies_wait_for_the_round_but_not_for_long_nor_for_many() {
         let (ours, mut theirs, state) = parts();
         let mut departures = Departures::default();
         // SAFETY: the socket outlives the departures.
-        let mut add =
-            |reply: &str, now_ns| unsafe { departures.add(ours.as_raw_fd(), &state, reply.as_bytes(), now_ns) };
-        assert!(add("a", 0), "somebody has to see to it");
-        assert!(!add("b", WAIT_NS - 1));
+        let add =
+            |departures: &mut Departures, now_ns| unsafe { departures.add(ours.as_raw_fd(), &state, b"a", now_ns) };
+        assert!(add(&mut departures, 1), "somebody has to see to it");
+        assert!(!add(&mut departures, 2) && state.is_departing());
+        departures.leave_in_time(WAIT_NS);
         assert_eq!(read(&mut theirs), "");
-        assert!(!add("c", WAIT_NS));
-        assert_eq!(read(&mut theirs), "abc");
+        departures.leave_in_time(1 + WAIT_NS);
+        assert_eq!((read(&mut theirs).as_str(), state.is_departing()), ("aa", false));
         for index in 0..REPLIES {
             assert_eq!(read(&mut theirs), "", "after {index}");
-            assert_eq!(add("d", WAIT_NS), index == 0);
+            assert_eq!(add(&mut departures, 3), index == 0);
         }
-        assert_eq!(read(&mut theirs), "d".repeat(REPLIES));
+        assert_eq!(read(&mut theirs), "a".repeat(REPLIES));
     }
 
     #[test]
-    fn nothing_overtakes_what_is_owed() {
-        let (ours, mut theirs, state) = parts();
-        state.owe(b"a");
+    fn what_is_not_taken_is_owed() {
+        let (ours, theirs, state) = parts();
+        drop(theirs);
         let mut departures = Departures::default();
         // SAFETY: as above.
-        unsafe { departures.add(ours.as_raw_fd(), &state, b"b", 0) };
+        unsafe { departures.add(ours.as_raw_fd(), &state, b"a", 0) };
         departures.leave();
-        assert_eq!((read(&mut theirs).as_str(), &state.take_owed()[..]), ("", &b"ab"[..]));
+        assert!(state.is_owing() && !state.is_departing());
+        assert_eq!(&state.take_owed()[..], b"a");
     }
 }

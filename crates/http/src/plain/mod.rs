@@ -110,9 +110,6 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2:
         match arrived {
             Arrived::Request { closes } => line.is_leaving |= closes,
             Arrived::Other => {
-                if settle(io).await.is_err() {
-                    return End::Closed;
-                }
                 line.hand_over(io);
                 return End::Other;
             }
@@ -122,9 +119,7 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2:
                 return End::Closed;
             }
             Arrived::End => {
-                if settle(io).await.is_ok() {
-                    connection::say(io, &line.last_words()).await;
-                }
+                connection::say(io, &line.last_words()).await;
                 return End::Closed;
             }
             Arrived::Broken => return End::Closed,
@@ -145,20 +140,6 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2:
             None => return End::Closed,
         }
     }
-}
-
-/// Waits until everything the client was answered so far has left.
-async fn settle(io: &mut Io) -> io::Result<()> {
-    poll_fn(|context| match io.state.obey(context) {
-        Some(Order::Close(_) | Order::Abort) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-        order => {
-            if order == Some(Order::Drain) {
-                io.state.give(Order::Drain);
-            }
-            io.poll_owed(context)
-        }
-    })
-    .await
 }
 
 /// Passes over what a client goes on sending after its last reply: with that unread, the kernel would take back what the
@@ -220,11 +201,15 @@ impl Line {
             Some(Order::Park) if io.state.is_idle() => return Poll::Ready(Arrived::Nothing),
             Some(Order::Park | Order::Look) | None => {}
         }
-        if io.state.is_owing() && ready!(io.poll_owed(context)).is_err() {
+        let has_next = !self.pending.is_empty() && !self.is_looked_at;
+        if has_next {
+            // What came with an earlier request costs no reading, which would make it give way to others.
+            ready!(tokio::task::coop::poll_proceed(context)).made_progress();
+        }
+        if ready!(io.poll_departed(has_next || self.is_leaving, context)).is_err() {
             io.state.local.metrics.connection_errors.increment();
             return Poll::Ready(Arrived::Broken);
         }
-        let has_next = !self.pending.is_empty() && !self.is_looked_at;
         let is_between = self.wanted_bytes == 0 && (self.pending.is_empty() || has_next);
         // A drain answers what has arrived: there is no later.
         if is_between && !self.is_leaving {
@@ -448,19 +433,17 @@ impl Line {
         } else {
             rest.body = bytes;
         }
-        if rest.body.is_empty() && !self.is_leaving && buffers.write.len() <= REPLY_BYTES && io.depart(&buffers.write) {
+        if rest.body.is_empty()
+            && !self.is_leaving
+            && buffers.write.len() <= REPLY_BYTES
+            && io.depart_later(&buffers.write)
+        {
             buffers.put_back(parts.headers);
             return Ok(());
         }
-        io.state.local.depart();
-        if io.state.is_owing() {
-            io.state.owe(&buffers.write);
-            rest.head = io.state.take_owed();
-        } else {
-            let sent = io.stream.write(&io.state, &buffers.write, context)?;
-            if sent < buffers.write.len() {
-                rest.head = Bytes::copy_from_slice(&buffers.write[sent..]);
-            }
+        let sent = io.stream.write(&io.state, &buffers.write, context)?;
+        if sent < buffers.write.len() {
+            rest.head = Bytes::copy_from_slice(&buffers.write[sent..]);
         }
         rest.held = Some(body);
         buffers.put_back(parts.headers);
