@@ -49,7 +49,7 @@ impl CoreHandle {
         question: impl FnOnce(&mut Shard, Token, &mut World<'_>) + Send + 'static,
     ) -> Result<Reply, Error> {
         let question: Question = Box::new(question);
-        self.run(Job::Ask { shard, token: Token(u64::MAX), may_write, question }).await
+        self.begin(Job::Ask { shard, token: Token(u64::MAX), may_write, question }).reply().await
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {
@@ -60,21 +60,18 @@ impl CoreHandle {
         &self.core
     }
 
-    /// Begins a job at once, not when the future is first looked at. It ends once what the job did is durable.
-    pub(crate) fn begin(&self, job: Job) -> impl Future<Output = Result<Reply, Error>> + use<> {
-        let started = {
-            let mut core = self.core.borrow_mut();
-            let now_ns = core.enter();
-            start(&mut core, job, now_ns)
-        };
-        let core = Rc::clone(&self.core);
-        // Waits from now on, not from when it is first looked at.
-        let reply = started.map_err(|token| ReplyFuture::new(core, token));
-        async move {
-            match reply {
-                Ok(result) => result,
-                Err(reply) => reply.await,
-            }
+    /// Begins a job. It ends once what the job did is durable.
+    pub(crate) fn begin(&self, job: Job) -> Begun<Reply> {
+        let mut core = self.core.borrow_mut();
+        let now_ns = core.enter();
+        self.begun(start(&mut core, job, now_ns))
+    }
+
+    /// Most requests end at once; only what waits pays for a future.
+    fn begun(&self, started: Result<Result<Reply, Error>, Token>) -> Begun<Reply> {
+        match started {
+            Ok(result) => Begun::Ended(result),
+            Err(token) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), token)),
         }
     }
 
@@ -90,23 +87,6 @@ impl CoreHandle {
             .apps()
             .filter_map(|(_, program)| catalog.program(program))
             .any(|loaded| loaded.services.iter().any(|service| is_it(loaded.app.as_str(), service.name.as_str())))
-    }
-
-    async fn run(&self, job: Job) -> Result<Reply, Error> {
-        let started = {
-            let mut core = self.core.borrow_mut();
-            let now_ns = core.enter();
-            start(&mut core, job, now_ns)
-        };
-        self.finish(started).await
-    }
-
-    /// Most requests end at once; only what waits pays for a future.
-    async fn finish(&self, started: Result<Result<Reply, Error>, Token>) -> Result<Reply, Error> {
-        match started {
-            Ok(result) => result,
-            Err(token) => ReplyFuture::new(Rc::clone(&self.core), token).await,
-        }
     }
 
     fn begin_call(&self, principal: &Principal, request: &CallRequest<'_>) -> Result<Begun<Bytes>, Error> {
@@ -347,7 +327,7 @@ impl Backend for CoreHandle {
             let (shard, invoke) = invoke(&mut core, principal, &request.call, true)?;
             start(&mut core, Job::Send { shard, invoke, delay_ms: request.delay_ms }, now_ns)
         };
-        match self.finish(started).await? {
+        match self.begun(started).reply().await? {
             Reply::Sent(id) => Ok(id.to_string()),
             _ => Err(unexpected()),
         }

@@ -205,7 +205,7 @@ async fn sweep_service(
     job: impl Fn(ShardId, Invoke) -> Job,
     input: &'static [u8],
 ) -> Result<(), Error> {
-    let mut replies = Vec::new();
+    let mut begun = Vec::new();
     for (shard, key) in (0u16..).map(ShardId).zip(node.shared().shard_keys.iter()) {
         let invoke = {
             let handler = find_sweep(node, service)?;
@@ -213,12 +213,12 @@ async fn sweep_service(
             let info = info(&mut core, None)?;
             Invoke { info, handler, key: key.as_slice().into(), input: Bytes::from_static(input) }
         };
-        replies.push(node.begin(job(shard, invoke)));
+        begun.push(node.begin(job(shard, invoke)));
     }
     let mut result = Ok(());
-    for reply in replies {
+    for begun in begun {
         // What one shard cannot do is no reason to keep the others from it.
-        result = match reply.await {
+        result = match begun.reply().await {
             Ok(_) => result,
             Err(error) => result.and(Err(error)),
         };
