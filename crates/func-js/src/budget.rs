@@ -35,8 +35,9 @@ const PACE_NS: u64 = 20_000;
 /// app's limit; QuickJS's own check, at the end of this reserve, should never be the first.
 pub(crate) const STACK_RESERVE_BYTES: usize = 128 << 10;
 
-/// After this time in one turn its CPU time is measured, not just its time: a thread that was
-/// preempted must not end an innocent frame. Reading a thread's CPU clock is a system call.
+/// A turn that took longer is told by the CPU time of its thread, not by the time that passed: the thread may have been
+/// preempted, for longer than any limit where a container's share of a CPU is used up. Reading a thread's CPU clock is a
+/// system call, so it is read beforehand no more often than this, and a turn may be told as much too long.
 const MEASURE_AFTER_NS: u64 = 1_000_000;
 
 /// Which limit a frame broke.
@@ -59,8 +60,9 @@ pub(crate) struct Budget {
     started_ns: Cell<u64>,
     deadline_ns: Cell<u64>,
     allowed_ns: Cell<u64>,
-    /// Time and CPU time at the first look after [`MEASURE_AFTER_NS`].
-    measured: Cell<Option<(u64, u64)>>,
+    /// When the thread's CPU time was read last before the turn, and what it was then.
+    reference_ns: Cell<u64>,
+    reference_cpu_ns: Cell<u64>,
     lowest_stack: Cell<usize>,
     breach: Cell<Option<Breach>>,
 }
@@ -76,7 +78,8 @@ impl Budget {
             started_ns: Cell::new(0),
             deadline_ns: Cell::new(0),
             allowed_ns: Cell::new(0),
-            measured: Cell::new(None),
+            reference_ns: Cell::new(0),
+            reference_cpu_ns: Cell::new(0),
             lowest_stack: Cell::new(0),
             breach: Cell::new(None),
         }
@@ -90,7 +93,10 @@ impl Budget {
         self.last_look_ns.set(now);
         self.deadline_ns.set(now.saturating_add(allowed_ns));
         self.allowed_ns.set(allowed_ns);
-        self.measured.set(None);
+        if now.saturating_sub(self.reference_ns.get()) >= MEASURE_AFTER_NS {
+            self.reference_ns.set(now);
+            self.reference_cpu_ns.set((self.clocks.thread_cpu_ns)());
+        }
         self.breach.set(None);
         self.lowest_stack.set(stack_pointer().saturating_sub(self.stack_bytes));
         self.set_polls(FIRST_POLLS);
@@ -139,10 +145,6 @@ impl Budget {
             _ if since > PACE_NS => (polls / 2).max(1),
             _ => (polls * 2).min(MOST_POLLS),
         });
-        let elapsed = now.saturating_sub(self.started_ns.get());
-        if elapsed > MEASURE_AFTER_NS && self.measured.get().is_none() {
-            self.measured.set(Some((elapsed, (self.clocks.thread_cpu_ns)())));
-        }
         if now >= self.deadline_ns.get() {
             let used = self.used_ns(now);
             if used >= self.allowed_ns.get() {
@@ -153,12 +155,13 @@ impl Budget {
         }
     }
 
-    /// CPU time of the turn so far: exact after [`MEASURE_AFTER_NS`], an upper bound before.
+    /// CPU time of the turn so far, at most [`MEASURE_AFTER_NS`] too long.
     fn used_ns(&self, now: u64) -> u64 {
-        match self.measured.get() {
-            Some((elapsed, cpu)) => elapsed + (self.clocks.thread_cpu_ns)().saturating_sub(cpu),
-            None => now.saturating_sub(self.started_ns.get()),
+        let elapsed = now.saturating_sub(self.started_ns.get());
+        if elapsed <= MEASURE_AFTER_NS {
+            return elapsed;
         }
+        elapsed.min((self.clocks.thread_cpu_ns)().saturating_sub(self.reference_cpu_ns.get()))
     }
 
     /// Ends a turn of a frame that waits: what the turn used.
@@ -221,4 +224,45 @@ pub(crate) fn find_counter(heap: &Heap, context: js::Context, idle: js::Raw) -> 
     }
     // SAFETY: inside the block.
     NonNull::new(unsafe { start.add(index) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    thread_local! {
+        static NOW_NS: Cell<u64> = const { Cell::new(0) };
+        static CPU_NS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// `cpu_ns` of the thread's own work, and then others have its CPU.
+    fn pass(cpu_ns: u64, preempted_ns: u64) {
+        NOW_NS.set(NOW_NS.get() + cpu_ns + preempted_ns);
+        CPU_NS.set(CPU_NS.get() + cpu_ns);
+    }
+
+    #[test]
+    fn a_turn_pays_for_its_own_work_and_not_for_having_been_preempted() {
+        const ALLOWED_NS: u64 = 100_000_000;
+        let mut counter = 0;
+        let clocks = Clocks { monotonic_ns: || NOW_NS.get(), thread_cpu_ns: || CPU_NS.get() };
+        let budget = Budget::new(clocks, NonNull::from(&mut counter), 1 << 20);
+        let heap = Heap::new(1 << 20);
+        let must_end = || budget.look(&heap, || {});
+        // The first of a thread, and one that begins right after another.
+        for _ in 0..2 {
+            budget.begin(ALLOWED_NS);
+            pass(10_000, 0);
+            assert_eq!(budget.turn_ns(), 10_000);
+            pass(10_000, 5 * ALLOWED_NS);
+            assert!(!must_end(), "preempted before its first look");
+            pass(10_000, 5 * ALLOWED_NS);
+            assert!(!must_end() && budget.turn_ns() <= 2 * MEASURE_AFTER_NS);
+            pass(ALLOWED_NS - 2 * MEASURE_AFTER_NS, 0);
+            assert!(!must_end());
+            pass(2 * MEASURE_AFTER_NS, 0);
+            assert!(must_end());
+            assert_eq!(budget.breach(), Some(Breach::Cpu));
+        }
+    }
 }
