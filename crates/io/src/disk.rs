@@ -88,6 +88,15 @@ pub trait DiskFile: Send + Sync {
     /// What the file system answers; see [`is_out_of_space`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// As [`DiskFile::write_at`], and past the kernel's page cache where the file system has a way and `bytes` are whole
+    /// blocks of 4 KiB at a block's place. For what is synced right after and not read soon: it waits for the device.
+    ///
+    /// # Errors
+    /// What the file system answers; see [`is_out_of_space`].
+    fn write_blocks_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(bytes, offset)
+    }
+
     /// Makes everything written so far durable, with the length. After an error nothing is
     /// known about what is durable, and calling it again must not be taken as an answer.
     ///

@@ -8,6 +8,7 @@
 //! Must not know keys, entries or what any file is for.
 
 mod clock;
+mod direct;
 mod disk;
 mod random;
 mod real_disk;

@@ -4,11 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
+use crate::direct::Direct;
 use crate::{DirectoryEntry, Disk, DiskFile};
 
 /// Where a file system cannot allocate, zeros are written in pieces of this size.
@@ -63,13 +64,13 @@ impl Disk for RealDisk {
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = OpenOptions::new().read(true).write(true).open(self.resolve(path)?)?;
-        Ok(Arc::new(RealFile { file }))
+        Ok(Arc::new(RealFile::new(file)))
     }
 
     fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(true).open(self.resolve(path)?)?;
-        Ok(Arc::new(RealFile { file }))
+        Ok(Arc::new(RealFile::new(file)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -97,6 +98,7 @@ impl Disk for RealDisk {
 
 struct RealFile {
     file: File,
+    direct: Mutex<Direct>,
 }
 
 impl DiskFile for RealFile {
@@ -115,6 +117,13 @@ impl DiskFile for RealFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
+    }
+
+    fn write_blocks_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        // After a panic in its middle the memory of a write holds whatever it holds, and the next one fills it anew.
+        let is_written =
+            self.direct.lock().unwrap_or_else(PoisonError::into_inner).write_at(&self.file, bytes, offset)?;
+        if is_written { Ok(()) } else { self.write_at(bytes, offset) }
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -142,6 +151,10 @@ impl DiskFile for RealFile {
 }
 
 impl RealFile {
+    fn new(file: File) -> Self {
+        Self { file, direct: Mutex::default() }
+    }
+
     /// Stands in for allocation: bytes past the file's end are written, those before it are
     /// there already (nothing here makes holes).
     fn write_zeros_where_missing(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -187,11 +200,39 @@ mod tests {
     }
 
     #[test]
+    fn blocks_written_past_the_cache_are_read_with_what_went_through_it() -> io::Result<()> {
+        let (_directory, disk) = disk();
+        let file = disk.create("a")?;
+        let mut expected = vec![0; 3 << 20];
+        file.allocate(0, expected.len() as u64)?;
+        let mut byte = 0;
+        for (offset, length) in
+            [(0, 2 << 20), (4096, 4096), (100, 5000), (8192, (1 << 20) + 4096), (12_000, 4096), (4096, 10)]
+        {
+            byte += 1;
+            expected[offset..offset + length].fill(byte);
+            // Read before, so that the cache holds what is now changed.
+            let mut bytes = vec![0; expected.len()];
+            read_exactly_at(&*file, &mut bytes, 0)?;
+            file.write_blocks_at(&expected[offset..offset + length], offset as u64)?;
+            read_exactly_at(&*file, &mut bytes, 0)?;
+            assert!(bytes == expected, "after {length} bytes at {offset}");
+        }
+        disk.rename("a", "b")?;
+        file.write_blocks_at(&[9; 4096], 0)?;
+        file.sync_data()?;
+        let mut bytes = [0; 5000];
+        disk.open("b")?.read_at(&mut bytes, 0)?;
+        assert!(bytes[..4096] == [9; 4096] && bytes[4096..] == expected[4096..5000]);
+        Ok(())
+    }
+
+    #[test]
     fn allocated_bytes_read_as_zero_and_keep_what_was_written() -> io::Result<()> {
         let (_directory, disk) = disk();
         disk.create_directory("")?;
         for by_writing in [false, true] {
-            let file = RealFile { file: tempfile::tempfile()? };
+            let file = RealFile::new(tempfile::tempfile()?);
             file.write_at(b"kept", 0)?;
             if by_writing {
                 file.write_zeros_where_missing(0, 3 << 20)?;

@@ -219,7 +219,7 @@ fn fill(file: &dyn DiskFile, length: u64, is_urgent: &AtomicBool) -> io::Result<
     while at < length && !is_urgent.load(Ordering::Relaxed) {
         let count = (length - at).min(FILL_BYTES as u64);
         // At most FILL_BYTES, so it fits.
-        file.write_at(&zeros[..count as usize], at)?;
+        file.write_blocks_at(&zeros[..count as usize], at)?;
         at += count;
         if at % FILL_SYNC_BYTES == 0 {
             file.sync_data()?;

@@ -311,7 +311,11 @@ impl Writer {
         };
         let clock = &self.environment.clock;
         let begin_ns = clock.monotonic_ns();
-        let written = batch.with_image(&header, |image| current.file.write_at(image, current.offset));
+        let is_synced = is_closing || self.options.durability == Durability::Fsync;
+        let written = batch.with_image(&header, |image| match is_synced {
+            true => current.file.write_blocks_at(image, current.offset),
+            false => current.file.write_at(image, current.offset),
+        });
         let written_ns = clock.monotonic_ns();
         if let Err(error) = written {
             // Allocated space cannot run out, but some file systems copy on write. Nothing was
@@ -323,7 +327,6 @@ impl Writer {
             let path = current.path.clone();
             return Err(self.fail(&path, &error));
         }
-        let is_synced = is_closing || self.options.durability == Durability::Fsync;
         if is_synced && let Err(error) = current.file.sync_data() {
             let path = current.path.clone();
             return Err(self.fail(&path, &error));
