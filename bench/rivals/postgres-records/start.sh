@@ -19,45 +19,8 @@ count=$(taskset -c "$cpus" nproc)
 
 front=$here/target/release/millrace-rival-postgres-records
 [ -x "$front" ] || { echo "the front is not built; run bench/rivals/postgres-records/install.sh" >&2; exit 1; }
-programs=$(for folder in /usr/lib/postgresql/*/bin; do echo "$folder"; done | sort -V | tail -1)
-[ -x "$programs/postgres" ] || { echo "PostgreSQL is not installed; run bench/rivals/postgres-records/install.sh" >&2; exit 1; }
-
-# PostgreSQL refuses to run as root; its package brings a user, who must reach the folder.
-as_user=(env)
-postgres=$data/postgres
-if [ "$(id -u)" = 0 ]; then
-    as_user=(setpriv --reuid postgres --regid postgres --clear-groups)
-    chmod o+x "$data"
-fi
-mkdir -p "$postgres"
-sockets=$(mktemp -d)
-# A copy, for that user may not be able to read the checkout.
-install -m 644 "$here/postgresql.conf" "$data/postgresql.conf"
-if [ "$(id -u)" = 0 ]; then chown postgres: "$postgres" "$sockets"; fi
-"${as_user[@]}" test -w "$postgres" || { echo "the user postgres cannot reach $postgres" >&2; exit 1; }
-printf '%s\n' "$sockets" >"$data/sockets"
-
-bound=(taskset -c "$cpus")
-if [ "${WAIT:-}" = 1 ]; then bound=(setpriv --pdeathsig KILL "${bound[@]}"); fi
-
-is_new=0
-if [ ! -e "$postgres/PG_VERSION" ]; then
-    is_new=1
-    "${as_user[@]}" "$programs/initdb" -D "$postgres" -U records -A trust -E UTF8 --locale=C >"$data/initdb.log"
-fi
-# pdeathsig comes after the change of user, which would clear it.
-(cd / && exec "${as_user[@]}" "${bound[@]}" "$programs/postgres" -D "$postgres" -k "$sockets" \
-    -c config_file="$data/postgresql.conf" -c hba_file="$postgres/pg_hba.conf") >"$data/postgres.log" 2>&1 &
-echo $! >"$data/postgres.pid"
-database=$!
-for ((tenths = 0; tenths < 600; tenths++)); do
-    "$programs/pg_isready" -q -h "$sockets" -U records -d postgres && break
-    kill -0 "$database" 2>/dev/null || { cat "$data/postgres.log" >&2; exit 1; }
-    sleep 0.1
-done
-if [ "$is_new" = 1 ]; then
-    "$programs/psql" -qX -v ON_ERROR_STOP=1 -h "$sockets" -U records -d postgres -f "$here/schema.sql" >/dev/null
-fi
+. "$here/database.sh"
+start_postgres "$here/schema.sql"
 
 PORT=$port THREADS=${THREADS:-$count} POOL=${POOL:-16} PGHOST=$sockets PGUSER=records PGDATABASE=postgres \
     "${bound[@]}" "$front" >"$data/front.log" 2>&1 &

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# start.sh: starts PostgreSQL and pREST before it, waits until both answer, prints the ids of all
+# their processes, one a line, and returns; stop.sh ends them.
+#
+#   PORT        where pREST listens, on 127.0.0.1 (8081)
+#   DATA        an empty or earlier folder for all data; on the disk to be measured (required)
+#   CPUS        the CPUs of all processes, as taskset takes them (all)
+#   POOL        database connections (8)
+#   WAIT        1: do not return; end everything on SIGTERM, and when this script is killed
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+data=${DATA:?a folder for the data}
+port=${PORT:-8081}
+pool=${POOL:-8}
+mkdir -p "$data"
+data=$(cd "$data" && pwd)
+cpus=${CPUS:-$(taskset -cp $$ | sed 's/.*: *//')}
+
+front=$here/prestd
+[ -x "$front" ] || { echo "pREST is not built; run bench/rivals/prest-records/install.sh" >&2; exit 1; }
+. "$here/../postgres-records/database.sh"
+start_postgres "$here/../postgres-records/schema.sql" "$here/schema.sql"
+
+# It writes a line for each request, which no setting turns off; so they go nowhere. What it keeps as idle
+# is 0 by default: a new connection for each request.
+PREST_CONF=$here/prest.toml PREST_HTTP_PORT=$port PREST_PG_HOST=$sockets PREST_QUERIES_LOCATION=$here/queries \
+    PREST_PG_MAXOPENCONN=$pool PREST_PG_MAXIDLECONN=$pool GOGC=400 \
+    PREST_CACHE_STORAGEPATH=$data "${bound[@]}" "$front" >/dev/null 2>"$data/front.log" &
+echo $! >"$data/front.pid"
+served=$!
+base=http://127.0.0.1:$port
+for ((tenths = 0; tenths < 600; tenths++)); do
+    curl -sf -o /dev/null "$base/_health" 2>/dev/null && break
+    kill -0 "$served" 2>/dev/null || { cat "$data/front.log" >&2; DATA=$data "$here/stop.sh"; exit 1; }
+    sleep 0.1
+done
+
+# It opens connections as it needs them. All have to be there before their processes are told, for
+# their CPU time belongs to the server.
+backends() { pgrep -f "^postgres: records postgres " -P "$database" | wc -l; }
+for ((tries = 0; tries < 20 && $(backends) < pool; tries++)); do
+    curl -s --parallel --parallel-immediate --parallel-max "$pool" -o /dev/null \
+        "$base/_QUERIES/ready/wait?request=[1-$pool]" 2>/dev/null || true
+done
+[ "$(backends)" -ge "$pool" ] || echo "only $(backends) of $pool database connections are open" >&2
+
+printf '%s\n' "$database" "$served"
+pgrep -P "$database,$served" || true
+if [ "${WAIT:-}" = 1 ]; then
+    exec >/dev/null
+    trap 'trap - TERM; DATA=$data "$here/stop.sh"; exit 0' TERM INT
+    wait "$served"
+    DATA=$data "$here/stop.sh"
+fi
