@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 bench/rivals/postgres-records/install.sh >&2
-# It is not to be had everywhere; the outcome tells that it was not measured.
+# These are not to be had everywhere; the outcome tells that they were not measured.
+bench/rivals/prest-records/install.sh >&2 || echo "pREST is missing; the others are measured without it" >&2
 bench/rivals/mongodb-records/install.sh >&2 || echo "MongoDB is missing; the others are measured without it" >&2
 exec "$target/release/records" --millrace "$target/release/millrace" --data "$target" "$@"

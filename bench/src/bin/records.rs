@@ -147,7 +147,12 @@ fn rivals(folder: &Path) -> Vec<String> {
     let program = folder.join("mongodb-records/packages/fiftyone/db/bin/mongod");
     // "db version v6.0.5"
     let mongo = output(&program.to_string_lossy(), &["--version"]).replace("db version v", "MongoDB ");
-    let mut all = vec![format!("{postgres} behind hyper 1 with tokio-postgres 0.7")];
+    // "github.com/prest/prest v1.5.5" in the file that pins it
+    let modules = std::fs::read_to_string(folder.join("prest-records/go.mod")).unwrap_or_default();
+    let prest = modules.lines().find_map(|line| line.strip_prefix("require github.com/prest/prest v"));
+    let prest = prest.filter(|_| folder.join("prest-records/prestd").exists());
+    let mut all: Vec<String> = prest.map(|version| format!("{postgres} behind pREST {version}")).into_iter().collect();
+    all.push(format!("{postgres} behind hyper 1 with tokio-postgres 0.7"));
     all.extend((!mongo.is_empty()).then_some(mongo));
     all
 }

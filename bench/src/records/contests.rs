@@ -20,6 +20,10 @@ fn side(name: &str, kind: Kind, workload: Records, connections: usize) -> Contes
     Contestant { name: name.to_owned(), kind, workload: Rc::new(workload), connections, cpus: None }
 }
 
+fn rival(folder: &'static str) -> Kind {
+    Kind::Rival { folder }
+}
+
 /// All contests, in the order they are published.
 #[must_use]
 pub fn contests() -> Vec<Contest> {
@@ -78,23 +82,26 @@ fn write() -> Contest {
 }
 
 fn rivals(work: Work) -> Contest {
-    let (id, title, request, command) = match work {
+    let (id, title, request, rest, command) = match work {
         Work::Get => (
             "rival-get",
             "Reading a record beside PostgreSQL and MongoDB",
             "`GET /records/personinfo/{id}`",
+            "`GET` of the row by its `id`",
             "`find` by `_id`",
         ),
         Work::Put => (
             "rival-put",
             "Putting a record beside PostgreSQL and MongoDB",
             "`PUT /records/personinfo/{id}` of a whole record",
+            "`PUT` of the whole column of a row that is there",
             "`update` of the whole document, with `upsert`",
         ),
         Work::Update => (
             "rival-update",
             "Updating one path beside PostgreSQL and MongoDB",
             "`PATCH /records/personinfo/{id}` with `[{\"op\":\"set\",\"path\":\".age\",\"value\":…}]`",
+            "`PATCH` of a view of the one field, which sets its path",
             "`update` with `{\"$set\": {\"age\": …}}`",
         ),
     };
@@ -111,15 +118,26 @@ fn rivals(work: Work) -> Contest {
         title: title.to_owned(),
         note: format!(
             "{request}, one of 100,000 records. All have a write on disk (`fsync`) before they answer. Each has one CPU for all its \
-             processes. PostgreSQL has a `jsonb` column, and before it, with the same requests, an HTTP front that does nothing but run one \
-             prepared, pipelined statement a request; see `bench/rivals/postgres-records`. MongoDB is asked in its own protocol: {command}, \
-             writes with `j: true`, which has them in the journal on disk; see `bench/rivals/mongodb-records`."
+             processes. PostgreSQL has a `jsonb` column, and before it two fronts in turn. pREST is one that anybody can install: {rest}; see \
+             `bench/rivals/prest-records`. The other was written for this comparison and does nothing but run one prepared, pipelined \
+             statement a request, with the same requests as Millrace; see `bench/rivals/postgres-records`. MongoDB is asked in its own \
+             protocol: {command}, writes with `j: true`, which has them in the journal on disk; see `bench/rivals/mongodb-records`."
         ),
         sides: vec![
             side("Millrace", NODE, records(Target::Native), RIVALS),
-            side("PostgreSQL JSONB", Kind::Rival { folder: "postgres-records" }, records(Target::Postgres), RIVALS),
-            side("MongoDB", Kind::Rival { folder: "mongodb-records" }, records(Target::Mongo), RIVALS),
+            side("PostgreSQL JSONB behind pREST", rival("prest-records"), records(Target::Prest), RIVALS),
+            side(
+                "PostgreSQL JSONB behind a front of our own",
+                rival("postgres-records"),
+                records(Target::Postgres),
+                RIVALS,
+            ),
+            side("MongoDB", rival("mongodb-records"), records(Target::Mongo), RIVALS),
         ],
-        aims: vec![against("PostgreSQL JSONB behind HTTP", 1), against("MongoDB", 2)],
+        aims: vec![
+            against("PostgreSQL JSONB behind pREST", 1),
+            against("PostgreSQL JSONB behind a front written for this comparison", 2),
+            against("MongoDB", 3),
+        ],
     }
 }

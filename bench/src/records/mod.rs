@@ -11,5 +11,6 @@ pub mod memory;
 pub mod micro;
 pub mod mongo;
 pub mod page;
+pub mod prest;
 pub mod scaling;
 pub mod workload;

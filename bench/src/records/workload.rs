@@ -8,7 +8,7 @@ use millrace_client::bench::{Expectation, HttpRequest, Plan, RequestTemplate};
 use serde_json::Value;
 
 use super::fill::fill;
-use super::mongo;
+use super::{mongo, prest};
 use crate::contest::Load;
 use crate::server::{Server, Setup};
 use crate::transactions::workload::get;
@@ -44,6 +44,8 @@ pub enum Target {
     Limit,
     /// The rival of the same URLs.
     Postgres,
+    /// PostgreSQL behind a front with URLs of its own.
+    Prest,
     /// The rival with a protocol of its own.
     Mongo,
 }
@@ -101,6 +103,7 @@ impl Records {
         let native = format!("/records/personinfo/{id}");
         let record = record_with(&age);
         match (work, target) {
+            (_, Target::Prest) => prest::request(work, &id, &age, &record),
             (Work::Get, Target::Classic | Target::Limit) => {
                 ("GET", format!("/personinfo/get/1?benchmark_only={count}"), None)
             }
@@ -123,6 +126,8 @@ impl Records {
             (Target::Mongo, Work::Get) => return found(RECORD).map_err(|error| error.to_string()),
             // One document was there to be changed.
             (Target::Mongo, _) => return Ok(1i32.to_le_bytes().to_vec()),
+            (Target::Prest, Work::Get) => return Ok(prest::found(RECORD_JSONB).into_bytes()),
+            (Target::Prest, _) => prest::CHANGED,
             (Target::Limit, _) => "ok",
             (Target::Postgres, Work::Get) => RECORD_JSONB,
             (_, Work::Get) => RECORD,
@@ -148,6 +153,7 @@ impl Records {
     fn read(&self, address: SocketAddr, id: u64) -> Outcome<Value> {
         match self.target {
             Target::Mongo => mongo::read(address, id),
+            Target::Prest => prest::read(address, id),
             _ => get(address, &format!("/records/personinfo/{id}")),
         }
     }
@@ -164,6 +170,7 @@ impl Load for Records {
         match self.target {
             Target::Limit => return Ok(()),
             Target::Mongo => return mongo::fill(address, ids, RECORD),
+            Target::Prest => return prest::fill(address, ids, RECORD),
             Target::Postgres => {}
             Target::Native | Target::Classic => make_type(address)?,
         }
@@ -209,7 +216,7 @@ mod tests {
 
     #[test]
     fn every_request_is_a_template_and_its_body_json() {
-        for target in [Target::Native, Target::Classic, Target::Postgres, Target::Mongo] {
+        for target in [Target::Native, Target::Classic, Target::Postgres, Target::Prest, Target::Mongo] {
             for work in [Work::Get, Work::Put, Work::Update] {
                 let records = Records { target, work, count: 10 };
                 records.template(SocketAddr::from(([127, 0, 0, 1], 1))).unwrap();
