@@ -27,6 +27,7 @@ pub mod random;
 mod records;
 pub mod rig;
 pub mod rig_flows;
+pub mod rig_logs;
 pub mod runner;
 pub mod script;
 pub mod workload;

@@ -1,7 +1,7 @@
 //! A few shards on one core without a disk, driven by hand: for tests of the shard itself.
 //!
 //! The log is a list in memory; [`Rig::make_durable`] says how much of it is durable, and
-//! [`Rig::crash`] starts again from that part.
+//! [`Rig::crash`] starts again from that part (`rig_logs.rs`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -75,13 +75,15 @@ pub struct Rig {
     pub is_unstarted: bool,
     /// A start finds no app, until [`Rig::deploy`].
     pub is_appless: bool,
+    /// Of each shard, which log it writes.
+    pub(crate) logs: Vec<u16>,
     checkpoints: BTreeMap<ShardId, Arc<MemoryCheckpoint>>,
     next_token: u64,
     limits: Limits,
 }
 
 impl Rig {
-    /// `shard_count` shards with nothing in them.
+    /// `shard_count` shards with nothing in them, each with a log of its own.
     #[must_use]
     pub fn new(shard_count: u16) -> Self {
         Self::with_limits(shard_count, Limits::default())
@@ -90,6 +92,17 @@ impl Rig {
     /// As [`Rig::new`], for an app with its own limits.
     #[must_use]
     pub fn with_limits(shard_count: u16, limits: Limits) -> Self {
+        Self::build((0..shard_count).collect(), limits)
+    }
+
+    /// As [`Rig::new`], but shards share logs: `logs` says of each shard which one it writes, from 0.
+    #[must_use]
+    pub fn with_logs(logs: &[u16]) -> Self {
+        Self::build(logs.to_vec(), Limits::default())
+    }
+
+    fn build(logs: Vec<u16>, limits: Limits) -> Self {
+        let shard_count = u16::try_from(logs.len()).expect("few shards");
         let options = ShardOptions {
             shard: ShardId(0),
             shard_count,
@@ -111,6 +124,7 @@ impl Rig {
             options,
             is_unstarted: false,
             is_appless: false,
+            logs,
             checkpoints: BTreeMap::new(),
             next_token: 1,
             limits,
@@ -129,7 +143,8 @@ impl Rig {
                 entry.as_entry().encode(&mut bytes);
                 store.replay(&EntryRef::decode(&bytes).expect("just encoded")).expect("entries replay");
             }
-            let options = ShardOptions { shard, ..self.options.clone() };
+            let log_mates = Arc::new(self.log_mates(shard).collect());
+            let options = ShardOptions { shard, log_mates, ..self.options.clone() };
             self.core.shards.insert(shard, Shard::new(options, store).expect("rows can be read"));
         }
         if !self.is_unstarted {
@@ -157,19 +172,11 @@ impl Rig {
         }
     }
 
-    /// The process dies; entries that are not durable are lost, and so is everything in memory.
-    pub fn crash(&mut self) {
-        self.crash_keeping(|_| false);
-    }
-
-    /// As [`Rig::crash`], but the shards that `keeps_tail` names lose nothing: what was written and
-    /// not yet known to be durable may be there afterwards or not, in each shard by itself.
-    pub fn crash_keeping(&mut self, keeps_tail: impl Fn(ShardId) -> bool) {
+    /// The process dies; of the entries only `survivors` are there when it starts again, and nothing
+    /// is left that was in memory or on its way.
+    pub(crate) fn restart_from(&mut self, survivors: Vec<LoggedEntry>) {
         self.options.incarnation += 1;
-        let durable: BTreeMap<ShardId, Lsn> =
-            self.core.shards.iter().map(|(id, shard)| (*id, shard.durable_lsn())).collect();
-        let mut log = std::mem::take(&mut self.log);
-        log.retain(|entry| keeps_tail(entry.shard) || entry.lsn <= durable[&entry.shard]);
+        self.log.clear();
         let (engine, catalog) = ScriptEngine::with_app(APP, self.limits.clone());
         engine.remember(&self.core.engine);
         let catalog = if self.is_appless { Catalog::default() } else { catalog };
@@ -181,8 +188,8 @@ impl Rig {
         self.acknowledgements.clear();
         self.offloads.clear();
         self.peers.clear();
-        self.start_shards(&log);
-        self.log.splice(0..0, log);
+        self.start_shards(&survivors);
+        self.log.splice(0..0, survivors);
     }
 
     /// Deploys the app.
@@ -381,34 +388,6 @@ impl Rig {
             self.collect();
         }
         panic!("messages never come to an end");
-    }
-
-    /// Runs what is due, and gives every shard's log to the disk.
-    pub fn make_durable(&mut self) {
-        self.run_due();
-        let shards: Vec<ShardId> = self.core.shards.keys().copied().collect();
-        for shard in shards {
-            self.core.with(shard, |shard, world| {
-                let lsn = shard.store().lsn();
-                shard.durable(lsn, world);
-            });
-        }
-        self.collect();
-    }
-
-    /// Gives one shard's log to the disk.
-    pub fn make_durable_in(&mut self, shard: ShardId) {
-        self.core.with(shard, |shard, world| {
-            let lsn = shard.store().lsn();
-            shard.durable(lsn, world);
-        });
-        self.collect();
-    }
-
-    /// A shard's log has failed.
-    pub fn stop(&mut self, shard: ShardId) {
-        self.core.with(shard, |shard, world| shard.stop("the disk failed", world));
-        self.collect();
     }
 
     /// Lets time pass.

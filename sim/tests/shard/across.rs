@@ -3,6 +3,7 @@
 
 use millrace_sim::random::Rng;
 
+use crate::layouts::LAYOUTS;
 use crate::*;
 
 fn add() -> Script {
@@ -83,9 +84,10 @@ fn an_entity_reached_again_through_another_shard_is_the_same() {
 
 #[test]
 fn sendings_under_one_key_take_effect_once_however_they_meet() {
-    for seed in 0..300 {
+    let mut amid_tails = 0;
+    for seed in 0..1_200 {
         let mut rng = Rng::new(seed);
-        let mut rig = Rig::new(3);
+        let mut rig = Rig::with_logs(LAYOUTS[rng.index(LAYOUTS.len())]);
         let [a, b, c] = keys(&rig);
         let is_route = seed % 2 == 0;
         let script = || add().all([run("note", &b, add().hash()), run("note", &c, add())]);
@@ -94,15 +96,19 @@ fn sendings_under_one_key_take_effect_once_however_they_meet() {
             false => rig.run_keyed("note", &a, script(), "k"),
         };
         let mut tokens = vec![send(&mut rig)];
+        let crash_at = rng.index(120);
         for step in 0..400 {
+            if step == crash_at {
+                let tails = rig.tails();
+                let kept: Vec<usize> = tails.iter().map(|tail| rng.index(tail + 1)).collect();
+                amid_tails += usize::from(tails.iter().zip(&kept).any(|(tail, kept)| (1..*tail).contains(kept)));
+                rig.crash_keeping_entries(&kept);
+                tokens = vec![send(&mut rig)];
+            }
             match rng.below(7) {
-                0 if step < 60 => tokens.push(send(&mut rig)),
+                0 if step < 160 => tokens.push(send(&mut rig)),
                 1 => drop(rig.run("note", [&a, &b, &c][rng.index(3)], s().add("other", 1).hash())),
                 2 if !rig.offloads.is_empty() => rig.finish_offload(),
-                3 if step == 100 && rng.chance(1, 2) => {
-                    rig.crash_keeping(|shard| (seed >> 3) & (1 << shard.0) != 0);
-                    tokens = vec![send(&mut rig)];
-                }
                 4 => rig.make_durable_in(ShardId(u16::try_from(rng.below(3)).expect("small"))),
                 _ if !rig.peers.is_empty() => {
                     let (to, message) = rig.peers.remove(rng.index(rig.peers.len())).expect("within");
@@ -120,6 +126,7 @@ fn sendings_under_one_key_take_effect_once_however_they_meet() {
         }
         rig.assert_at_rest();
     }
+    assert!(amid_tails > 50, "only {amid_tails} crashes amid a tail");
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! Transactions over several shards happen as a whole or not at all and once, wherever they are
-//! cut off: every message and every append of each is a point at which everything dies, or one log fails.
+//! cut off: every message and every append of each is a point at which everything dies, or one log fails; and
+//! every first part of what was written and not known to be durable is what may be left of a log.
 //!
 //! `hotel` and `media` do what the examples of these names do. After every cut: as many successes as
-//! orders, rooms and seats taken; a review in each of three places or in none; nothing held; and the same key is
-//! answered as the first time, a refusal too, also when its reason has gone meanwhile.
+//! orders, rooms and seats taken; a review in each of three places or in none; nothing held; what it came
+//! after is there; and the same key is answered as the first time, a refusal too, also when its reason has
+//! gone meanwhile. All of it with each shard writing a log of its own, with all of them writing one, and with both
+//! kinds beside each other; and with the messages of the life before coming once more after the restart.
 
 use millrace_shard::{Reply, Token};
+use millrace_sim::rig_logs::OnItsWay;
 
+use crate::layouts::{EACH_ITS_OWN, LAYOUTS, ORDERS, Order, advance, every_choice};
 use crate::*;
 
 fn add() -> Script {
@@ -31,6 +36,8 @@ struct Case {
     script: fn(&Keys) -> Script,
     /// The root has no state of its own: the same script is a route's.
     is_bare: bool,
+    /// Entities that it has touched if it took effect.
+    touched: &'static [(&'static str, usize)],
     /// Fields that it counts up, where that is all it does.
     looks: &'static [(usize, &'static str)],
     /// How often it took effect, by all that tells.
@@ -41,8 +48,11 @@ struct Case {
 
 /// Counts up these fields.
 const fn counting(name: &'static str, script: fn(&Keys) -> Script, looks: &'static [(usize, &'static str)]) -> Case {
-    Case { name, prepare: |_, _| (), script, is_bare: false, looks, counts: count_fields, relieve: None }
+    let touched = if looks.len() > 2 { NOTES } else { NOTES.split_at(2).0 };
+    Case { name, prepare: |_, _| (), script, is_bare: false, touched, looks, counts: count_fields, relieve: None }
 }
+
+const NOTES: &[(&str, usize)] = &[("note", 0), ("note", 1), ("note", 2)];
 
 fn count_fields(rig: &mut Rig, case: &Case, keys: &Keys) -> Vec<i64> {
     let count = |(index, field): &(usize, &str)| rig.field("note", &keys[*index], field).as_i64().unwrap_or(0);
@@ -54,6 +64,7 @@ const HOTEL: Case = Case {
     prepare: |rig, keys| stock(rig, keys, CAPACITY),
     script: |[orders, hotel, flight]| reserve(orders, place(take, hotel, flight)),
     is_bare: true,
+    touched: &[("note", 0), ("account", 1), ("counter", 2)],
     looks: &[],
     counts: |rig, _, [orders, hotel, flight]| audit_hotel(rig, orders, hotel, flight),
     relieve: None,
@@ -64,14 +75,16 @@ const MEDIA: Case = Case {
     prepare: |rig, keys| register(rig, keys, RIGHT),
     script: compose,
     is_bare: true,
+    touched: &[("account", 0), ("counter", 1)],
     looks: &[],
     counts: |rig, _, keys| audit_media(rig, keys),
     relieve: None,
 };
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     counting("transfer", |[_, b, _]| add().call(run("note", b, add())).get("n"), &[(0, "n"), (1, "n")]),
     counting("delegated", |[_, b, _]| s().call(run("note", b, add())), &[(1, "n")]),
+    counting("delegated after a read", |[_, b, _]| s().get("before").call(run("note", b, add())), &[(1, "n")]),
     counting(
         "tree",
         |[_, b, c]| add().all([run("note", b, add()), run("note", c, add())]),
@@ -91,6 +104,7 @@ const CASES: [Case; 10] = [
         name: "hotel, orders beside the flight",
         prepare: |rig, [a, b, _]| stock(rig, &[a.clone(), b.clone(), a.clone()], CAPACITY),
         script: |[flight, hotel, _]| reserve(flight, place(take, hotel, flight)),
+        touched: &[("note", 0), ("account", 1), ("counter", 0)],
         counts: |rig, _, [flight, hotel, _]| audit_hotel(rig, flight, hotel, flight),
         ..HOTEL
     },
@@ -204,58 +218,105 @@ fn audit_media(rig: &mut Rig, [user, ..]: &Keys) -> Vec<i64> {
     [reviews.len(), by_user.len(), of_movie.len(), everywhere].map(|count| i64::try_from(count).expect("few")).to_vec()
 }
 
+/// How a transaction is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Call,
+    Route,
+    /// Nothing of it is kept; its home may leave the decision to the other shard.
+    WithoutKey,
+}
+
 impl Case {
-    fn begin(&self, rig: &mut Rig, keys: &Keys, is_route: bool) -> Token {
+    fn begin(&self, rig: &mut Rig, keys: &Keys, way: Way) -> Token {
         let script = (self.script)(keys);
-        match (is_route, self.is_bare) {
-            (true, true) => rig.route(script, Some("k")),
-            (true, false) => rig.route(s().call(run("note", &keys[0], script)), Some("k")),
-            (false, true) => rig.run_keyed("note", &rig.key_in(2, "asker"), script, "k"),
-            (false, false) => rig.run_keyed("note", &keys[0], script, "k"),
+        let asker = if self.is_bare { rig.key_in(2, "asker") } else { keys[0].clone() };
+        match way {
+            Way::Call => rig.run_keyed("note", &asker, script, "k"),
+            Way::Route if self.is_bare => rig.route(script, Some("k")),
+            Way::Route => rig.route(s().call(run("note", &asker, script)), Some("k")),
+            Way::WithoutKey => rig.run("note", &asker, script),
         }
     }
 }
 
-/// Who comes first when both could go on.
-#[derive(Clone, Copy, Debug)]
-enum Order {
-    Messages,
-    NewestMessages,
-    Disks,
+/// One kind of way through a transaction.
+#[derive(Clone, Copy)]
+struct Course {
+    case: &'static Case,
+    /// Which log each shard writes.
+    logs: &'static [u16],
+    order: Order,
+    way: Way,
+    /// What it touches has been written twice just before, and that is not durable yet.
+    is_behind: bool,
+    /// An older one holds what it touches last, until it is let go.
+    is_held: bool,
 }
 
-/// One message is carried, or one shard's log gets to the disk. Says whether anything was left.
-fn advance(rig: &mut Rig, order: Order) -> bool {
-    let shards: Vec<ShardId> = rig.core.shards.keys().copied().collect();
-    let is_behind = |rig: &mut Rig, shard: &ShardId| {
-        let shard = rig.core.shards.get_mut(shard).expect("there");
-        shard.durable_lsn() < shard.store().lsn()
-    };
-    let behind = shards.iter().find(|shard| is_behind(rig, shard)).copied();
-    let message = match order {
-        Order::Disks if behind.is_some() => None,
-        Order::NewestMessages => rig.peers.pop_back(),
-        _ => rig.peers.pop_front(),
-    };
-    match (message, behind) {
-        (Some((to, message)), _) => rig.peer(to, message),
-        (None, Some(shard)) => rig.make_durable_in(shard),
-        (None, None) => return false,
+/// A transaction on its way.
+struct Running {
+    rig: Rig,
+    keys: Keys,
+    token: Token,
+    /// The writes just before it.
+    before: Vec<Token>,
+    carried: Vec<OnItsWay>,
+    has_more: bool,
+}
+
+impl Course {
+    fn run(&self, steps: usize) -> Running {
+        let mut rig = Rig::with_logs(self.logs);
+        let keys = keys(&rig);
+        (self.case.prepare)(&mut rig, &keys);
+        let touched = || self.case.touched.iter().filter(|_| self.is_behind);
+        let twice = touched().flat_map(|place| [(place, 1), (place, 2)]);
+        let before = twice.map(|((service, key), n)| rig.run(service, &keys[*key], s().set("before", n))).collect();
+        if let Some((service, key)) = self.case.touched.last().filter(|_| self.is_held) {
+            rig.run(service, &keys[*key], s().hash());
+        }
+        let token = self.case.begin(&mut rig, &keys, self.way);
+        let (mut has_more, mut carried) = (true, Vec::new());
+        for step in 0..steps {
+            has_more = advance(&mut rig, self.order, step, &mut carried);
+        }
+        Running { rig, keys, token, before, carried, has_more }
     }
-    true
+
+    /// How often it took effect: as often in every place.
+    fn count(&self, rig: &mut Rig, keys: &Keys, context: &dyn Fn() -> String) -> i64 {
+        let counts = (self.case.counts)(rig, self.case, keys);
+        assert!(counts.iter().all(|count| *count == counts[0]), "{}: a part of it is left: {counts:?}", context());
+        counts[0]
+    }
+
+    /// The writes just before it that are there still.
+    fn before(&self, rig: &mut Rig, keys: &Keys) -> Vec<bool> {
+        let touched = self.case.touched.iter().filter(|_| self.is_behind);
+        let there = touched.map(|(service, key)| rig.field(service, &keys[*key], "before").as_i64().unwrap_or(0));
+        there.flat_map(|newest| [newest >= 1, newest >= 2]).collect()
+    }
 }
 
 /// What goes wrong after some steps.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// Everything dies; these shards keep what was written and not yet known to be durable.
-    Crash { keeps: u8 },
-    /// One shard's log fails; the others go on; then everything is started again.
+    /// Everything dies.
+    Crash(Restart),
+    /// One log fails; the others go on; then everything is started again.
     Stop(u16),
 }
 
-fn faults() -> Vec<Fault> {
-    (0..8).map(|keeps| Fault::Crash { keeps }).chain((0..3).map(Fault::Stop)).collect()
+/// What comes after a crash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Restart {
+    /// The shards come to rest, and then the same is asked for again.
+    Quiet,
+    /// As above, and all that was said in the life before is said once more as soon as they run.
+    Echoes,
+    /// The same is asked for again at once, and what was said in the life before comes in between.
+    EchoesMeetRetry,
 }
 
 /// Whether an answer says that it took effect. A refusal is an abort, or a reply of null.
@@ -275,98 +336,278 @@ fn is_final(answer: &Answer) -> bool {
 /// What came of a cut.
 #[derive(Default)]
 struct Cut {
-    has_more: bool,
     /// It was refused before the cut.
     was_refused: bool,
     /// It was refused, or not answered, before; and took effect when it was sent again.
     is_done_later: bool,
+    /// It left a log with some of its tail, and without some.
+    is_amid_tail: bool,
+    /// Messages of the life before that came after it.
+    echoes: usize,
 }
 
-/// Cuts a keyed transaction off after so many steps, and sends it again.
-fn cut_off(case: &Case, order: Order, is_route: bool, steps: usize, fault: Fault) -> Cut {
-    let context = format!("{} in order {order:?}, route {is_route}, {fault:?} after {steps} steps", case.name);
-    let mut rig = Rig::new(3);
-    let keys = keys(&rig);
-    (case.prepare)(&mut rig, &keys);
-    let token = case.begin(&mut rig, &keys, is_route);
-    let mut has_more = true;
-    for _ in 0..steps {
-        has_more = advance(&mut rig, order);
+/// What was to be seen of a transaction before it was cut off.
+struct Seen {
+    /// Its answer, if it is one for good.
+    first: Option<Answer>,
+    /// Which of the writes just before it were answered.
+    before: Vec<bool>,
+}
+
+impl Seen {
+    fn was_done(&self) -> bool {
+        self.first.as_ref().is_some_and(says_done)
     }
-    if let Fault::Stop(shard) = fault {
-        rig.stop(ShardId(shard));
-        rig.settle();
-        rig.tick(20_000);
-        rig.settle();
-        assert!(rig.reply(token).is_some(), "{context}: nobody is answered");
+}
+
+/// Looks at what is left when everything has come to rest after a cut. How often it took effect.
+fn audit(course: &Course, rig: &mut Rig, keys: &Keys, seen: &Seen, context: &dyn Fn() -> String) -> i64 {
+    let count = course.count(rig, keys, context);
+    rig.assert_at_rest();
+    if let Some(first) = &seen.first {
+        assert_eq!(count, i64::from(seen.was_done()), "{}: answered {first:?}", context());
+    }
+    let there = course.before(rig, keys);
+    assert!(count == 0 || there.iter().all(|is_there| *is_there), "{}: it came after {there:?}", context());
+    count
+}
+
+/// Cuts a transaction off after so many steps, when so much of each log's tail is on disk, and asks for it again.
+fn cut_off(course: &Course, steps: usize, fault: Fault, kept: &[usize]) -> Cut {
+    let Course { case, logs, order, way, is_behind, .. } = *course;
+    let context = || {
+        let head = format!("{} with logs {logs:?}, behind {is_behind}, in order {order:?}, {way:?}", case.name);
+        format!("{head}, {fault:?} after {steps} steps, kept {kept:?}")
+    };
+    let Running { mut rig, keys, token, before, mut carried, .. } = course.run(steps);
+    let is_amid_tail = rig.tails().iter().zip(kept).any(|(tail, kept)| (1..*tail).contains(kept));
+    if let Fault::Stop(log) = fault {
+        stop(&mut rig, logs, log);
+        assert!(rig.reply(token).is_some(), "{}: nobody is answered", context());
     }
     let first = rig.reply(token).filter(|answer| is_final(answer)).cloned();
-    match fault {
-        Fault::Crash { keeps } => rig.crash_keeping(|shard| keeps & (1 << shard.0) != 0),
-        Fault::Stop(_) => rig.crash(),
+    let before = before.iter().map(|token| rig.reply(*token).is_some_and(Result::is_ok)).collect();
+    let seen = Seen { first, before };
+    carried.append(&mut rig.on_their_way());
+    rig.crash_keeping_entries(kept);
+    let mut echoes = match fault {
+        Fault::Crash(Restart::Echoes | Restart::EchoesMeetRetry) => carried,
+        _ => Vec::new(),
+    };
+    let echo_count = echoes.len();
+    let mut left = None;
+    if !matches!(fault, Fault::Crash(Restart::EchoesMeetRetry)) {
+        echoes.drain(..).for_each(|message| rig.hand_over(message));
+        rig.settle();
+        left = Some(audit(course, &mut rig, &keys, &seen, &context));
+        if let Some(relieve) = case.relieve {
+            relieve(&mut rig, &keys);
+        }
+    }
+    let again = case.begin(&mut rig, &keys, way);
+    for (step, message) in echoes.into_iter().enumerate() {
+        rig.hand_over(message);
+        advance(&mut rig, order, step, &mut Vec::new());
     }
     rig.settle();
-    let left = (case.counts)(&mut rig, case, &keys);
-    assert!(left.iter().all(|count| *count == left[0]), "{context}: a part of it is left: {left:?}");
-    rig.assert_at_rest();
-    if let Some(first) = &first {
-        assert_eq!(left[0], i64::from(says_done(first)), "{context}: answered {first:?}");
-    }
-    if let Some(relieve) = case.relieve {
-        relieve(&mut rig, &keys);
-    }
-    let again = case.begin(&mut rig, &keys, is_route);
-    rig.settle();
-    let second = rig.reply(again).cloned().unwrap_or_else(|| panic!("{context}: not answered again"));
-    assert!(is_final(&second), "{context}: {second:?}");
-    assert!(first.as_ref().is_none_or(|first| *first == second), "{context}: {first:?} first, {second:?} later");
-    let is_done = says_done(&second);
-    assert!(is_done || case.relieve.is_some(), "{context}: refused without a reason: {second:?}");
-    let left = (case.counts)(&mut rig, case, &keys);
-    assert!(left.iter().all(|count| *count == i64::from(is_done)), "{context}: {second:?}, and {left:?}");
-    assert_eq!(rig.bookkeeping_rows("prepared") + rig.bookkeeping_rows("decision"), 0, "{context}");
-    rig.assert_at_rest();
-    let was_refused = first.is_some_and(|first| !says_done(&first));
-    Cut { has_more, was_refused, is_done_later: is_done }
+    let second = rig.reply(again).cloned().unwrap_or_else(|| panic!("{}: not answered again", context()));
+    audit_retry(course, &mut rig, &keys, (&seen, left, &second), &context);
+    let was_refused = seen.first.is_some_and(|first| !says_done(&first));
+    Cut { was_refused, is_done_later: says_done(&second), is_amid_tail, echoes: echo_count }
 }
 
-#[test]
-fn a_cut_at_any_message_or_append_leaves_all_or_nothing_and_a_retry_makes_it_all() {
-    for case in &CASES {
-        let (mut points, mut refused, mut done_later) = (0, 0, 0);
-        for order in [Order::Messages, Order::NewestMessages, Order::Disks] {
-            for is_route in [false, true] {
-                for fault in faults() {
-                    for steps in 0.. {
-                        assert!(steps < 200);
-                        let cut = cut_off(case, order, is_route, steps, fault);
-                        points += 1;
-                        refused += usize::from(cut.was_refused);
-                        done_later += usize::from(cut.is_done_later);
-                        if !cut.has_more {
-                            break;
-                        }
-                    }
-                }
+/// One log fails; the shards of the others go on.
+fn stop(rig: &mut Rig, logs: &[u16], log: u16) {
+    let shard = logs.iter().position(|other| *other == log).expect("every log has a shard");
+    rig.stop(ShardId(shard.try_into().expect("few")));
+    rig.settle();
+    rig.tick(20_000);
+    rig.settle();
+}
+
+/// Looks at what is left when the same has been asked for again. `left` is how often it had taken effect, if
+/// that has been looked at.
+fn audit_retry(
+    course: &Course,
+    rig: &mut Rig,
+    keys: &Keys,
+    (seen, left, second): (&Seen, Option<i64>, &Answer),
+    context: &dyn Fn() -> String,
+) {
+    let there = course.before(rig, keys);
+    let is_lost = |(answered, is_there): (&bool, &bool)| (*answered || seen.was_done()) && !is_there;
+    assert!(!seen.before.iter().zip(&there).any(is_lost), "{}: {:?}, and {there:?}", context(), seen.before);
+    assert!(is_final(second), "{}: {second:?}", context());
+    let is_done = says_done(second);
+    assert!(is_done || course.case.relieve.is_some(), "{}: refused without a reason: {second:?}", context());
+    let count = course.count(rig, keys, context);
+    let first = &seen.first;
+    if course.way == Way::WithoutKey {
+        let earlier = left.unwrap_or_else(|| i64::from(seen.was_done()).max(count - 1).min(1));
+        assert_eq!(count, earlier + i64::from(is_done), "{}: {first:?} first, {second:?} later", context());
+    } else {
+        assert!(first.as_ref().is_none_or(|first| first == second), "{}: {first:?}, {second:?} later", context());
+        assert_eq!(count, i64::from(is_done), "{}: {second:?}", context());
+    }
+    assert_eq!(rig.bookkeeping_rows("prepared") + rig.bookkeeping_rows("decision"), 0, "{}", context());
+    rig.assert_at_rest();
+}
+
+/// What came of many cuts.
+#[derive(Debug, Default)]
+struct Total {
+    points: usize,
+    refused: usize,
+    done_later: usize,
+    amid_tails: usize,
+    echoes: usize,
+}
+
+impl Total {
+    fn add(&mut self, cut: &Cut) {
+        self.points += 1;
+        self.refused += usize::from(cut.was_refused);
+        self.done_later += usize::from(cut.is_done_later);
+        self.amid_tails += usize::from(cut.is_amid_tail);
+        self.echoes += cut.echoes;
+    }
+}
+
+/// Cuts at every step, each with everything that may be left of the logs.
+fn cut_everywhere(course: &Course, restarts: &[Restart], total: &mut Total) {
+    for steps in 0.. {
+        assert!(steps < 200);
+        let running = course.run(steps);
+        let tails = running.rig.tails();
+        for kept in every_choice(&tails) {
+            for restart in restarts {
+                total.add(&cut_off(course, steps, Fault::Crash(*restart), &kept));
             }
         }
-        println!("{}: {points} points, {refused} refused before the cut, {done_later} done in the end", case.name);
-        assert!(points > 400 && done_later > 0, "{}: {points} points, {done_later} done", case.name);
+        for log in (0..running.rig.log_count()).filter(|_| restarts.contains(&Restart::Quiet)) {
+            for count in 0..=tails[usize::from(log)] {
+                // The others have come to rest by then, and have no tail.
+                let kept = vec![count; tails.len()];
+                total.add(&cut_off(course, steps, Fault::Stop(log), &kept));
+            }
+        }
+        if !running.has_more {
+            return;
+        }
+    }
+}
+
+/// All courses through a case with these logs.
+fn every_course(case: &'static Case, logs: &'static [u16], mut visit: impl FnMut(&Course)) {
+    for order in ORDERS {
+        for way in [Way::Call, Way::Route, Way::WithoutKey] {
+            // Ticks are of no more interest when something else was written before.
+            for is_behind in [false, true].into_iter().filter(|is_it| !is_it || order != Order::MessagesAndTicks) {
+                visit(&Course { case, logs, order, way, is_behind, is_held: false });
+            }
+        }
+    }
+}
+
+fn a_cut_anywhere_leaves_all_or_nothing(logs: &'static [u16]) {
+    for case in &CASES {
+        let mut total = Total::default();
+        every_course(case, logs, |course| cut_everywhere(course, &[Restart::Quiet], &mut total));
+        println!("{} with logs {logs:?}: {total:?}", case.name);
+        let Total { points, refused, done_later, amid_tails, .. } = total;
+        assert!(points > 400 && done_later > 0 && amid_tails > 200, "{}: {total:?}", case.name);
         assert_eq!(refused > 0, case.relieve.is_some(), "{}: {refused} refused", case.name);
     }
 }
 
 #[test]
-fn a_query_at_any_moment_sees_all_or_nothing_and_after_the_reply_all() {
-    for case in CASES.iter().filter(|case| case.looks.len() > 1) {
-        for order in [Order::Messages, Order::NewestMessages, Order::Disks] {
-            for steps in 0..40 {
-                let mut rig = Rig::new(3);
-                let keys = keys(&rig);
-                let token = case.begin(&mut rig, &keys, false);
-                for _ in 0..steps {
-                    advance(&mut rig, order);
+fn a_cut_at_any_message_or_append_leaves_all_or_nothing_and_a_retry_makes_it_all() {
+    a_cut_anywhere_leaves_all_or_nothing(EACH_ITS_OWN);
+}
+
+#[test]
+fn a_cut_anywhere_of_one_log_that_all_share_leaves_all_or_nothing() {
+    a_cut_anywhere_leaves_all_or_nothing(&[0, 0, 0]);
+}
+
+#[test]
+fn a_cut_anywhere_of_two_logs_leaves_all_or_nothing() {
+    a_cut_anywhere_leaves_all_or_nothing(&[0, 0, 1]);
+    a_cut_anywhere_leaves_all_or_nothing(&[0, 1, 1]);
+}
+
+#[test]
+fn what_was_said_in_an_earlier_life_takes_no_effect_in_this_one() {
+    for logs in [EACH_ITS_OWN, &[0, 1, 1]] {
+        let mut all = Total::default();
+        for case in &CASES {
+            let mut total = Total::default();
+            let restarts = [Restart::Echoes, Restart::EchoesMeetRetry];
+            every_course(case, logs, |course| cut_everywhere(course, &restarts, &mut total));
+            println!("{} with logs {logs:?}: {total:?}", case.name);
+            all.echoes += total.echoes;
+        }
+        assert!(all.echoes > 50_000, "{logs:?}: {all:?}");
+    }
+}
+
+/// A second copy of a message comes after so many steps, and nothing else goes wrong. Who held something lets
+/// it go just before; and what comes of the copy is heard before what was said earlier.
+fn say_again(course: &Course, steps: usize, which: usize) {
+    let Course { case, logs, order, way, is_behind, is_held } = *course;
+    let context = || {
+        let head = format!("{} with logs {logs:?}, behind {is_behind}, in order {order:?}, {way:?}", case.name);
+        format!("{head}, held {is_held}, message {which} again after {steps} steps")
+    };
+    let Running { mut rig, keys, token, carried, .. } = course.run(steps);
+    if !rig.offloads.is_empty() {
+        rig.finish_offload();
+    }
+    rig.hand_over(carried[which].clone());
+    if let Some((to, message)) = rig.peers.pop_back() {
+        rig.peer(to, message);
+    }
+    rig.settle();
+    let answer = rig.reply(token).cloned().unwrap_or_else(|| panic!("{}: not answered", context()));
+    assert!(is_final(&answer), "{}: {answer:?}", context());
+    assert!(says_done(&answer) == case.relieve.is_none(), "{}: {answer:?}", context());
+    assert_eq!(course.count(&mut rig, &keys, &context), i64::from(says_done(&answer)), "{}: {answer:?}", context());
+    assert_eq!(rig.bookkeeping_rows("prepared") + rig.bookkeeping_rows("decision"), 0, "{}", context());
+    rig.assert_at_rest();
+}
+
+#[test]
+fn any_message_that_comes_again_at_any_later_step_takes_no_effect() {
+    for logs in [EACH_ITS_OWN, &[0, 0, 1]] {
+        let mut points = 0;
+        let mut again = |course: &Course| {
+            for steps in 0.. {
+                let Running { carried, has_more, .. } = course.run(steps);
+                (0..carried.len()).for_each(|which| say_again(course, steps, which));
+                points += carried.len();
+                if !has_more {
+                    return;
                 }
+            }
+        };
+        CASES.iter().for_each(|case| {
+            every_course(case, logs, |course| {
+                again(course);
+                again(&Course { is_held: true, ..*course });
+            });
+        });
+        println!("logs {logs:?}: {points} messages came again");
+        assert!(points > 10_000, "{logs:?}: {points}");
+    }
+}
+
+#[test]
+fn a_query_at_any_moment_sees_all_or_nothing_and_after_the_reply_all() {
+    for (case, logs) in CASES.iter().flat_map(|case| LAYOUTS.map(|logs| (case, logs))) {
+        for order in ORDERS.into_iter().filter(|_| case.looks.len() > 1) {
+            for steps in 0..40 {
+                let course = Course { case, logs, order, way: Way::Call, is_behind: false, is_held: false };
+                let Running { mut rig, keys, token, .. } = course.run(steps);
                 let is_answered = rig.reply(token).is_some();
                 let looks = || case.looks.iter().map(|(index, field)| read("note", &keys[*index], s().get(field)));
                 let query = rig.read("note", &rig.key_in(1, "reader"), s().all(looks()));
@@ -374,7 +615,7 @@ fn a_query_at_any_moment_sees_all_or_nothing_and_after_the_reply_all() {
                 rig.settle();
                 let seen: Vec<i64> =
                     rig.value(query).as_array().expect("a list").iter().map(|n| n.as_i64().unwrap_or(0)).collect();
-                let context = format!("{} {order:?} {steps}: {seen:?}", case.name);
+                let context = format!("{} with logs {logs:?} {order:?} {steps}: {seen:?}", case.name);
                 assert!(seen.iter().all(|n| *n == seen[0]), "{context}");
                 if is_answered {
                     assert_eq!((seen[0], rig.value(single)), (1, json!(1)), "{context}");

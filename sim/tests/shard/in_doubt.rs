@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use millrace_shard::{PeerBody, PeerMessage, ToBranch, ToHome, Token};
 
+use crate::layouts::LAYOUTS;
 use crate::*;
 
 /// Keys in three shards.
@@ -37,14 +38,17 @@ fn withhold(rig: &mut Rig, is_it: impl Fn(ShardId, &PeerMessage) -> bool) -> Vec
     taken
 }
 
+/// Two shards, each with a log of its own or with one for both.
+const PAIRS: [[u16; 2]; 2] = [[0, 1], [0, 0]];
+
 fn is_prepare(message: &PeerMessage) -> bool {
     matches!(message.body, PeerBody::ToBranch(_, ToBranch::Prepare { .. }))
 }
 
 #[test]
 fn messages_that_come_again_after_the_end_take_no_effect() {
-    for is_home_writing in [false, true] {
-        let mut rig = Rig::new(2);
+    for (is_home_writing, logs) in [false, true].into_iter().flat_map(|is_it| PAIRS.map(|logs| (is_it, logs))) {
+        let mut rig = Rig::with_logs(&logs);
         let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
         let script = s().call(run("note", &there, add()));
         let token = rig.run("note", &here, if is_home_writing { script.add("n", 1) } else { script });
@@ -65,7 +69,11 @@ fn messages_that_come_again_after_the_end_take_no_effect() {
 
 #[test]
 fn messages_that_come_again_before_everybody_has_confirmed_take_no_effect() {
-    let mut rig = Rig::new(3);
+    LAYOUTS.into_iter().for_each(messages_come_again_before_everybody_has_confirmed);
+}
+
+fn messages_come_again_before_everybody_has_confirmed(logs: &[u16]) {
+    let mut rig = Rig::with_logs(logs);
     let [a, b, c] = keys(&rig);
     rig.run("note", &a, add().all([run("note", &b, add()), run("note", &c, add())]));
     let mut carried = Vec::new();
@@ -178,8 +186,8 @@ fn a_query_after_a_write_never_sees_what_came_before_its_readers() {
 fn who_waits_for_a_shard_that_stops_is_answered() {
     // At every stage of three kinds of transactions.
     for (kind, stopping) in (0..3).flat_map(|kind| [0, 1].map(|shard| (kind, ShardId(shard)))) {
-        for step in 0..24 {
-            let mut rig = Rig::new(2);
+        for (step, logs) in (0..24).flat_map(|step| PAIRS.map(|logs| (step, logs))) {
+            let mut rig = Rig::with_logs(&logs);
             let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
             let script = match kind {
                 0 => s().call(run("note", &there, add())),
@@ -262,8 +270,8 @@ fn a_stopped_home_still_says_what_it_has_not_decided() {
 #[test]
 fn a_full_disk_at_any_stage_leaves_nothing_half_done() {
     for is_home_writing in [false, true] {
-        for step in 0..24 {
-            let mut rig = Rig::new(2);
+        for (step, logs) in (0..24).flat_map(|step| PAIRS.map(|logs| (step, logs))) {
+            let mut rig = Rig::with_logs(&logs);
             let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
             let script = s().call(run("note", &there, add()));
             let token = rig.run("note", &here, if is_home_writing { script.add("n", 1) } else { script });
@@ -295,8 +303,8 @@ fn a_full_disk_at_any_stage_leaves_nothing_half_done() {
 
 #[test]
 fn a_wait_limit_at_any_stage_leaves_nothing_half_done() {
-    for step in 0..24 {
-        let mut rig = Rig::new(3);
+    for (step, logs) in (0..24).flat_map(|step| LAYOUTS.map(|logs| (step, logs))) {
+        let mut rig = Rig::with_logs(logs);
         let [a, b, c] = keys(&rig);
         let token = rig.run("note", &a, add().all([run("note", &b, add()), run("note", &c, add())]));
         for step in 0..step {
@@ -319,7 +327,11 @@ fn a_wait_limit_at_any_stage_leaves_nothing_half_done() {
 
 #[test]
 fn a_read_of_state_waits_for_what_may_have_been_committed() {
-    let mut rig = Rig::new(2);
+    PAIRS.into_iter().for_each(reads_wait_for_what_may_have_been_committed);
+}
+
+fn reads_wait_for_what_may_have_been_committed(logs: [u16; 2]) {
+    let mut rig = Rig::with_logs(&logs);
     let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
     let token = rig.run("note", &here, add().call(run("note", &there, add())));
     let mut commits = VecDeque::new();

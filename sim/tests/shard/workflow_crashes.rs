@@ -1,14 +1,19 @@
-//! Workflows crash at every entry, with every combination of shards having lost what was not known
-//! to be durable, and end as if nothing had been.
+//! Workflows crash at every entry, with every first part left of what was written and not known to be
+//! durable, whichever shards share a log; what was said before comes once more; and they end as if nothing had been.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use millrace_sim::random::Rng;
 use millrace_sim::rig_flows::Noted;
+use millrace_sim::rig_logs::OnItsWay;
 
+use crate::layouts::{LAYOUTS, every_choice};
 use crate::*;
 
 const SHARDS: u16 = 3;
+
+/// Orders of what happens.
+const SEEDS: u64 = 12;
 
 /// What is left of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,53 +43,78 @@ fn counters() -> Vec<(&'static str, String, &'static str)> {
 }
 
 /// One thing happens. What needs no disk comes first, so that as little as possible is durable;
-/// `rng` says whose disk is the next to catch up. Says whether anything was left to do.
-fn step(rig: &mut Rig, rng: &mut Rng) -> bool {
+/// `rng` says which log is the next to get to the disk, and how much of it. Says whether anything was left to do.
+fn step(rig: &mut Rig, rng: &mut Rng, said: &mut Vec<OnItsWay>) -> bool {
     rig.run_due();
     if !rig.peers.is_empty() && rng.chance(7, 8) {
         let index = rng.index(rig.peers.len());
         let (to, message) = rig.peers.remove(index).expect("within");
+        if rig.outlives_a_core(to, &message) {
+            said.push(OnItsWay::Peer(to, message.clone()));
+        }
         rig.peer(to, message);
     } else if let Some((to, delivery)) = rig.deliveries.pop_front() {
+        said.push(OnItsWay::Delivery(to, delivery.clone()));
         rig.deliver(to, delivery);
-    } else if let Some(acknowledgement) = rig.acknowledgements.pop_front() {
-        rig.acknowledge(acknowledgement);
+    } else if let Some((to, from, last)) = rig.acknowledgements.pop_front() {
+        said.push(OnItsWay::Acknowledgement(to, from, last));
+        rig.acknowledge((to, from, last));
     } else if !rig.offloads.is_empty() {
         rig.finish_offload();
     } else {
-        let behind: Vec<ShardId> = rig
-            .core
-            .shards
-            .iter_mut()
-            .filter_map(|(id, shard)| (shard.durable_lsn() < shard.store().lsn()).then_some(*id))
-            .collect();
+        let tails = rig.tails();
+        let behind: Vec<usize> = (0..tails.len()).filter(|log| tails[*log] > 0).collect();
         if behind.is_empty() {
             return false;
         }
-        rig.make_durable_in(behind[rng.index(behind.len())]);
+        let log = behind[rng.index(behind.len())];
+        rig.make_entries_durable(u16::try_from(log).expect("few"), 1 + rng.index(tails[log]));
     }
     true
 }
 
-/// Runs a scene; the power goes after `crash_at` things, and the shards of `kept` lose nothing.
-/// How it ended, and how many things happened.
-fn play(scene: &Scene, seed: u64, crash_at: Option<usize>, kept: u16) -> (End, usize) {
-    let mut rig = Rig::new(SHARDS);
+/// The power goes.
+#[derive(Clone, Debug)]
+struct Crash {
+    /// After so many things.
+    at: usize,
+    /// So many entries of each log's tail are there afterwards.
+    kept: Vec<usize>,
+    /// What was said before comes once more, while the next life goes on.
+    has_echoes: bool,
+}
+
+/// How a run ended, and the tails of the logs before each thing that happened.
+struct Played {
+    end: End,
+    tails: Vec<Vec<usize>>,
+    echoes: usize,
+}
+
+fn play(scene: &Scene, logs: &[u16], seed: u64, crash: Option<&Crash>) -> Played {
+    let mut rig = Rig::with_logs(logs);
     rig.options.retention_ms = 3_600_000;
     rig.crash();
     let mut rng = Rng::new(seed);
-    let mut happened = 0;
+    let (mut tails, mut said, mut echoes, mut echo_count) = (Vec::new(), Vec::new(), VecDeque::new(), 0);
     let mut token = rig.send(("note", &key(0), "flow"), scene.script.clone(), 0, Some("start"));
     let (mut id, mut signalled, mut quiet) = (None, 0, 0);
     while quiet < 12 {
-        happened += 1;
-        if crash_at == Some(happened) {
-            rig.crash_keeping(|shard| kept & (1 << shard.0) != 0);
+        tails.push(rig.tails());
+        if let Some(crash) = crash.filter(|crash| crash.at == tails.len()) {
+            said.append(&mut rig.on_their_way());
+            rig.crash_keeping_entries(&crash.kept);
+            echoes.extend(said.drain(..).filter(|_| crash.has_echoes));
+            echo_count = echoes.len();
             // Whoever is not answered asks again.
             signalled = 0;
             token = rig.send(("note", &key(0), "flow"), scene.script.clone(), 0, Some("start"));
         }
-        if step(&mut rig, &mut rng) {
+        if let Some(message) = echoes.pop_front() {
+            rig.hand_over(message);
+            quiet = 0;
+        }
+        if step(&mut rig, &mut rng, &mut said) {
             quiet = 0;
             continue;
         }
@@ -104,28 +134,39 @@ fn play(scene: &Scene, seed: u64, crash_at: Option<usize>, kept: u16) -> (End, u
         journal: rig.noted(id),
         fields: scene.fields.iter().map(|(service, key, field)| rig.field(service, key, field)).collect(),
     };
-    assert_ne!(end.outcome, OutcomeResult::Pending, "crash at {crash_at:?}, kept {kept:b}");
+    assert_ne!(end.outcome, OutcomeResult::Pending, "logs {logs:?}, seed {seed}, {crash:?}");
     for entity in ["workflow", "signal", "inbox", "outbox", "prepared", "decision"] {
-        assert_eq!(rig.bookkeeping_rows(entity), 0, "{entity}: crash at {crash_at:?}, kept {kept:b}");
+        assert_eq!(rig.bookkeeping_rows(entity), 0, "{entity}: logs {logs:?}, seed {seed}, {crash:?}");
     }
-    if crash_at.is_none() {
+    if crash.is_none() {
         assert_eq!(rig.kept_results(), 0);
     }
     rig.assert_at_rest();
-    (end, happened)
+    Played { end, tails, echoes: echo_count }
 }
 
-/// Every crash of a scene, for a few orders of what happens.
+/// Every crash of a scene, for each way of sharing logs and a few orders of what happens.
 fn every_crash(scene: &Scene, mut check: impl FnMut(&End, &End, &str)) {
-    for seed in 0..3 {
-        let (undisturbed, happened) = play(scene, seed, None, 0);
-        for crash_at in 1..=happened {
-            for kept in 0..1 << SHARDS {
-                let (end, _) = play(scene, seed, Some(crash_at), kept);
-                check(&end, &undisturbed, &format!("seed {seed}, crash at {crash_at}, kept {kept:b}"));
+    let mut all_echoes = 0;
+    for logs in LAYOUTS {
+        let (mut points, mut amid_tails, mut echoes) = (0, 0, 0);
+        for seed in 0..SEEDS {
+            let Played { end: undisturbed, tails, .. } = play(scene, logs, seed, None);
+            for (at, tails) in (1..).zip(&tails) {
+                for (index, kept) in every_choice(tails).into_iter().enumerate() {
+                    amid_tails += usize::from(tails.iter().zip(&kept).any(|(tail, kept)| (1..*tail).contains(kept)));
+                    let crash = Crash { at, kept, has_echoes: (at + index) % 2 == 1 };
+                    let played = play(scene, logs, seed, Some(&crash));
+                    check(&played.end, &undisturbed, &format!("logs {logs:?}, seed {seed}, {crash:?}"));
+                    (points, echoes) = (points + 1, echoes + played.echoes);
+                }
             }
         }
+        println!("logs {logs:?}: {points} points, {amid_tails} amid a tail, {echoes} messages of an earlier life");
+        assert!(amid_tails > 30, "{logs:?}: only {amid_tails} amid a tail");
+        all_echoes += echoes;
     }
+    assert!(all_echoes > 1_000, "only {all_echoes} messages of an earlier life");
 }
 
 fn every_crash_ends_as_undisturbed(scene: &Scene) {

@@ -1,0 +1,103 @@
+//! What was said in one run of a transaction, or in one life of its home, means nothing in another: a run is
+//! named by its home, by the life of that, drawn at random, and by a number, which begins anew with each life.
+
+use millrace_shard::{PeerBody, PeerMessage, ToBranch, Token};
+
+use crate::*;
+
+fn add() -> Script {
+    s().add("n", 1)
+}
+
+fn keys(rig: &Rig) -> [String; 2] {
+    [rig.key_in(0, "a"), rig.key_in(1, "b")]
+}
+
+/// A transfer, whose first message, a call, is on its way.
+fn begin(rig: &mut Rig) -> Token {
+    let [here, there] = keys(rig);
+    rig.run("note", &here, add().call(run("note", &there, add())))
+}
+
+/// A run that comes as far as `until` says of a message that its home sends, and whose time is up then. Gives
+/// the home's abort; it has been heard.
+fn give_up(rig: &mut Rig, until: impl Fn(&PeerMessage) -> bool) -> PeerMessage {
+    let token = begin(rig);
+    while !rig.peers.iter().any(|(to, message)| *to == ShardId(1) && until(message)) {
+        assert!(rig.carry_peer(), "it never comes so far");
+    }
+    rig.carry_peer();
+    rig.tick(20_000);
+    let is_abort = |message: &PeerMessage| matches!(message.body, PeerBody::Abort { .. });
+    let abort = rig.peers.iter().find(|(_, message)| is_abort(message)).expect("it is given up").1.clone();
+    rig.settle();
+    assert_eq!(rig.error(token), ErrorCode::WaitLimit);
+    rig.assert_at_rest();
+    abort
+}
+
+fn is_call(message: &PeerMessage) -> bool {
+    matches!(message.body, PeerBody::ToBranch(_, ToBranch::Call(..)))
+}
+
+fn is_prepare(message: &PeerMessage) -> bool {
+    matches!(message.body, PeerBody::ToBranch(_, ToBranch::Prepare { .. }))
+}
+
+/// How far the later run has come when the abort of the earlier one comes again.
+const STAGES: [&str; 5] = ["call", "result", "prepare", "prepared, durably", "vote"];
+
+fn an_abort_comes_again(is_another_life: bool, until: fn(&PeerMessage) -> bool, stage: usize, is_answered: bool) {
+    let place = format!("another life: {is_another_life}, after {}, answered: {is_answered}", STAGES[stage]);
+    let mut rig = Rig::new(2);
+    let [here, there] = keys(&rig);
+    let abort = give_up(&mut rig, until);
+    if is_another_life {
+        rig.crash();
+        rig.settle();
+    }
+    let token = begin(&mut rig);
+    let run = rig.peers.front().expect("the call").1.transaction;
+    assert_eq!(run.number == abort.transaction.number, is_another_life, "numbers begin anew with each life");
+    for step in 0..=stage {
+        if step == 3 {
+            rig.make_durable_in(ShardId(1));
+        } else {
+            assert!(rig.carry_peer(), "{place}");
+        }
+    }
+    rig.peer(ShardId(1), PeerMessage { body: PeerBody::Abort { is_answered }, ..abort });
+    rig.settle();
+    assert!(rig.reply(token).is_some_and(Result::is_ok), "{place}: {:?}", rig.reply(token));
+    assert_eq!([&here, &there].map(|key| rig.field("note", key, "n")), [json!(1), json!(1)], "{place}");
+    rig.assert_at_rest();
+}
+
+#[test]
+fn an_abort_of_an_earlier_run_that_comes_again_does_not_end_a_later_one() {
+    for is_another_life in [false, true] {
+        for until in [is_call, is_prepare] {
+            for (stage, is_answered) in (0..STAGES.len()).flat_map(|stage| [false, true].map(|is_it| (stage, is_it))) {
+                an_abort_comes_again(is_another_life, until, stage, is_answered);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_part_that_outlives_its_home_is_not_taken_for_one_of_the_homes_next_life() {
+    // The row of the first life's run is there still when the second life's first run comes.
+    let mut rig = Rig::new(2);
+    let [here, there] = keys(&rig);
+    begin(&mut rig);
+    (0..3).for_each(|_| assert!(rig.carry_peer()));
+    rig.make_durable_in(ShardId(1));
+    rig.is_unstarted = true;
+    rig.crash();
+    assert_eq!(rig.bookkeeping_rows("prepared"), 1);
+    let token = begin(&mut rig);
+    rig.settle();
+    assert!(rig.reply(token).is_some_and(Result::is_ok), "{:?}", rig.reply(token));
+    assert_eq!([&here, &there].map(|key| rig.field("note", key, "n")), [json!(1), json!(1)]);
+    rig.assert_at_rest();
+}
