@@ -20,6 +20,7 @@ mod serializable;
 mod signals;
 mod stopped;
 mod take_back;
+mod transaction_states;
 mod transactions;
 mod waiting;
 mod workflow_crashes;
