@@ -16,6 +16,7 @@ mod messages;
 mod read_only;
 mod records;
 mod routes;
+mod schedules;
 mod serializable;
 mod signals;
 mod stopped;
