@@ -208,7 +208,7 @@ impl Participant {
     }
 
     /// Whether it has written anything shows in its vote.
-    fn is_reading(mut self) -> bool {
+    fn would_only_read(&mut self) -> bool {
         let before = self.told.len();
         self.is_durable = true;
         self.hear("Prepare");
@@ -230,7 +230,7 @@ impl Participant {
         participant.told.extend(later.clone());
         let key = participant.key.clone();
         let is_applied = state != "stopped" && !participant.rig.field("note", &key, "n").is_null();
-        let state = if state == "running" && participant.is_reading() { "reading" } else { state };
+        let state = if state == "running" && participant.would_only_read() { "reading" } else { state };
         format!("{state}{}{}", tells(&at_once, &later), if is_applied { "; applied" } else { "" })
     }
 }
