@@ -88,6 +88,10 @@ planted_bugs! {
     NoteAfterEffect = "note-after-effect",
     /// A shard does not log the result that it keeps of a workflow's call.
     ForgetKeptResult = "forget-kept-result",
+    /// The replies kept under idempotency keys are kept for an hour, and not for a day.
+    ForgetKeysTooEarly = "forget-keys-too-early",
+    /// They are kept for weeks: who uses a key again is refused.
+    KeepKeysTooLong = "keep-keys-too-long",
     /// A damaged log is taken for empty from the damage on.
     IgnoreDamage = "ignore-damage",
 }

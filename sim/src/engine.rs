@@ -16,8 +16,8 @@ use millrace_api::{READ_HANDLER, WRITE_HANDLER};
 use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
     Answer, App, AppSettings, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Output, Program, Reader, Route, RouteReply, ScanRequest, Service, Start,
-    Step,
+    Message, NestedCall, Offload, OperationId, Output, Program, Reader, Route, RouteReply, ScanRequest, Schedule,
+    Service, Start, Step,
 };
 use serde_json::Value as Json;
 
@@ -86,6 +86,8 @@ pub struct ScriptEngine {
     frames: RefCell<BTreeMap<Frame, Running>>,
     programs: RefCell<BTreeMap<Program, Limits>>,
     marks: Rc<RefCell<BTreeSet<String>>>,
+    /// Of the service `note`, in whatever is loaded from now on.
+    pub schedules: RefCell<Vec<Schedule>>,
     is_running: Cell<bool>,
     turns: Cell<u64>,
 }
@@ -97,7 +99,13 @@ impl ScriptEngine {
     /// An engine with one app, and the catalog that names it.
     #[must_use]
     pub fn with_app(app: &str, limits: Limits) -> (Self, Catalog) {
-        let engine = Self::default();
+        Self::with_schedules(app, limits, Vec::new())
+    }
+
+    /// The same of an app with schedules.
+    #[must_use]
+    pub fn with_schedules(app: &str, limits: Limits, schedules: Vec<Schedule>) -> (Self, Catalog) {
+        let engine = Self { schedules: RefCell::new(schedules), ..Self::default() };
         let mut catalog = Catalog::default();
         engine.add_app(&mut catalog, app, limits);
         (engine, catalog)
@@ -193,7 +201,7 @@ impl Engine for ScriptEngine {
                 name: name(text),
                 handlers: handlers.clone(),
                 routes: routes.clone(),
-                schedules: Vec::new(),
+                schedules: if *text == "note" { self.schedules.borrow().clone() } else { Vec::new() },
             })
             .collect()
     }

@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{Error, ErrorCode, UnixMillis};
 use millrace_history::{Step, Time};
 use millrace_shard::{Reply, Token};
 
+use crate::node::RETENTION_MS;
 use crate::script::{Callee, Script};
 
 /// What an operation does.
@@ -76,6 +77,14 @@ pub struct Operation {
     /// When it was first sent, and when it was first answered that it took effect.
     pub begin: Option<Time>,
     pub end: Option<Time>,
+    /// What the clock has shown since it was first sent: its key is kept from no earlier on, and, while an
+    /// attempt was open, from no later on.
+    earliest: UnixMillis,
+    latest: UnixMillis,
+    /// Its key may have been forgotten, so it is never sent again.
+    pub is_expired: bool,
+    /// Another operation has come under its key.
+    pub is_key_used_again: bool,
 }
 
 impl Operation {
@@ -124,10 +133,25 @@ impl Operation {
         !self.kind.is_query() && !self.is_sent() && !matches!(self.kind, Kind::Steps { .. })
     }
 
-    /// Whether it may be sent again without knowing what became of it.
+    /// Whether it may be sent again without knowing what became of it: not once its key may have been
+    /// forgotten, since it would run again.
     #[must_use]
     pub fn is_repeatable(&self) -> bool {
-        self.idempotency_key.is_some()
+        self.idempotency_key.is_some() && !self.is_expired
+    }
+
+    fn note_time(&mut self, now: UnixMillis) {
+        self.earliest = self.earliest.min(now);
+        if self.open > 0 {
+            self.latest = self.latest.max(now);
+        }
+    }
+
+    /// Whether its key is kept at `now`, however late its outcome was written. Half a day more, since the clock may be
+    /// set back.
+    #[must_use]
+    pub fn keeps_key(&self, now: UnixMillis) -> bool {
+        self.open > 0 || now <= self.latest.plus(RETENTION_MS + RETENTION_MS / 2)
     }
 }
 
@@ -165,12 +189,16 @@ impl Ledger {
             is_in_doubt: false,
             begin: None,
             end: None,
+            earliest: UnixMillis(u64::MAX),
+            latest: UnixMillis(0),
+            is_expired: false,
+            is_key_used_again: false,
         });
         id
     }
 
     /// It is being sent; the token its reply will come with.
-    pub fn sending(&mut self, id: usize) -> Token {
+    pub fn sending(&mut self, id: usize, now: UnixMillis) -> Token {
         self.next_token += 1;
         let token = Token(self.next_token);
         self.moment += 1;
@@ -178,8 +206,33 @@ impl Ledger {
         operation.begin.get_or_insert(self.moment);
         operation.attempts += 1;
         operation.open += 1;
+        operation.note_time(now);
         self.waiting.insert(token, id);
         token
+    }
+
+    /// The clock shows `now`, perhaps not in the way that time passes. Gives how many keys are too old from
+    /// now on.
+    pub fn clock_shows(&mut self, now: UnixMillis) -> u64 {
+        let mut expired = 0;
+        for operation in self.operations.iter_mut().filter(|operation| operation.attempts > 0) {
+            operation.note_time(now);
+            if operation.is_repeatable() && operation.earliest.plus(RETENTION_MS) <= now {
+                operation.is_expired = true;
+                expired += 1;
+            }
+        }
+        expired
+    }
+
+    /// The latest time that the clock may jump to without that the key of a request expires which is
+    /// under way, and so long before that: clients may not assume anything of a request that is on
+    /// its way for a day.
+    #[must_use]
+    pub fn latest_jump(&self, before_ms: u64) -> UnixMillis {
+        let is_open = |operation: &&Operation| operation.open > 0 && operation.idempotency_key.is_some();
+        let expires = |operation: &Operation| operation.earliest.plus(RETENTION_MS - before_ms);
+        self.operations.iter().filter(is_open).map(expires).min().unwrap_or(UnixMillis(u64::MAX))
     }
 
     /// The server is gone: nobody who waits will be answered.
@@ -233,7 +286,7 @@ impl Ledger {
         let is_known_done = matches!(operation.known, Known::Done(_));
         match error.code {
             ErrorCode::Aborted if is_known_done => Err(format!("op{id} took effect, and was refused later")),
-            ErrorCode::Aborted if operation.is_repeatable() => {
+            ErrorCode::Aborted if operation.idempotency_key.is_some() => {
                 operation.known = Known::Refused;
                 Ok(())
             }

@@ -8,7 +8,7 @@
 //!
 //! Reading order: `script` and `engine` (what handlers do), `core` (a driver of shards), `rig`
 //! (shards by hand, for tests), `disk` (power cuts), `node` (a whole node), `world` (clients,
-//! faults and time), `judge` (what clients saw), `checks` (what the state is).
+//! faults and time), `happened` (what a run is about), `judge` (what clients saw), `checks` (what the state is).
 
 #![allow(missing_docs, reason = "a test tool: its fields and script operations are named as what they are")]
 
@@ -19,6 +19,7 @@ pub mod core;
 pub mod disk;
 pub mod engine;
 mod flow;
+pub mod happened;
 mod judge;
 pub mod ledger;
 mod lists;

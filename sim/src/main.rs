@@ -50,6 +50,7 @@ fn main() -> ExitCode {
     let found = runner::run(arguments.seed, arguments.seeds, &plan, &mut totals);
     let elapsed_ms = ((clock.monotonic_ns() - begin_ns) / 1_000_000).max(1);
     println!("{totals}; {} seeds a minute", totals.seeds * 60_000 / elapsed_ms);
+    println!("{}", totals.happened);
     let Some(failing) = found else {
         if arguments.seeds == 1 {
             println!("{}", runner::trace(plan(arguments.seed)));

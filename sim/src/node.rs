@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId, UnixMillis};
+use millrace_format::Write;
 use millrace_func::Limits;
 use millrace_io::{Clock, Disk, Random};
 use millrace_log::{
     Batch, Durability, Environment, LogError, RecoverError, Segments, Space, Writer, WriterOptions, recover,
 };
 use millrace_shard::{
-    Delivery, Invoke, OffloadTicket, PeerBody, PeerMessage, Reply, RouteCall, Sequence, Shard, ShardOptions, Token,
+    Delivery, Invoke, OffloadTicket, PeerBody, PeerMessage, Reply, RouteCall, Sequence, Shard, ShardOptions, ToHome,
+    Token,
 };
 use millrace_store::{Checkpoint, FlushChunk, MemoryCheckpoint, Store, StoreError};
 
@@ -24,11 +26,26 @@ use crate::bugs::{BuggyDisk, Late, PlantedBug};
 use crate::core::{Core, Event, LoggedEntry};
 use crate::disk::SimDisk;
 use crate::engine::ScriptEngine;
+use crate::happened::{Happened, Thing};
 use crate::rig::APP;
+use crate::workload;
 
 /// Log segments are small, so that they fill, roll and go within a short run.
 const FIRST_SEGMENT_BYTES: u64 = 16 << 10;
 const SEGMENT_BYTES: u64 = 32 << 10;
+
+/// How long the reply to a request with an idempotency key is kept.
+pub const RETENTION_MS: u64 = 24 * HOUR_MS;
+
+pub const HOUR_MS: u64 = 60 * 60 * 1_000;
+
+fn retention_ms(bug: Option<PlantedBug>) -> u64 {
+    match bug {
+        Some(PlantedBug::ForgetKeysTooEarly) => RETENTION_MS / 24,
+        Some(PlantedBug::KeepKeysTooLong) => RETENTION_MS * 24,
+        _ => RETENTION_MS,
+    }
+}
 
 /// The world below a node: what outlives it.
 #[derive(Clone)]
@@ -107,11 +124,23 @@ struct Driver {
     late: Late,
 }
 
+fn is_decision(write: &Write) -> bool {
+    write.value.is_some() && write.entity.is_internal() && write.entity.parts().service == "decision"
+}
+
+fn said(message: &PeerMessage) -> Option<&ToHome> {
+    match &message.body {
+        PeerBody::ToHome(_, said) => Some(&said.message),
+        _ => None,
+    }
+}
+
 /// What came out of a step.
 #[derive(Default)]
 pub struct Outcome {
     pub replies: Vec<(Token, Result<Reply, Error>)>,
     pub entries: Vec<LoggedEntry>,
+    pub happened: Happened,
 }
 
 /// The node.
@@ -145,7 +174,8 @@ impl Node {
                 reserve_bytes: 0,
             };
             let mut writer = Writer::open(environment, segments.clone(), options).map_err(StartError::Writer)?;
-            let (engine, catalog) = ScriptEngine::with_app(APP, Limits::default());
+            let schedules = workload::schedules(machine.shard_count);
+            let (engine, catalog) = ScriptEngine::with_schedules(APP, Limits::default(), schedules);
             let nonce = first_nonce + ((index as u64) << 40);
             let mut core = Core::new(engine, catalog, machine.shard_count, nonce);
             core.now = now;
@@ -170,7 +200,7 @@ impl Node {
                 log_mates: Arc::new(mates.collect()),
                 shard,
                 shard_count: machine.shard_count,
-                retention_ms: 24 * 60 * 60 * 1_000,
+                retention_ms: retention_ms(machine.bug),
                 is_durable_at_once: false,
                 incarnation: machine.random.next_u64(),
             };
@@ -236,6 +266,8 @@ impl Node {
             for entry in std::mem::take(&mut driver.core.collected.entries) {
                 driver.batch.push(&driver.late.log(bug, &entry).as_entry());
                 early.extend(PlantedBug::early_commits(bug, &entry));
+                let decisions = entry.writes.iter().filter(|write| is_decision(write)).count();
+                self.outcome.happened.note_many(Thing::Decided, decisions as u64);
                 self.outcome.entries.push(entry);
             }
             for (to, message) in early.drain(..) {
@@ -253,7 +285,11 @@ impl Node {
                     self.pass_on(self.index_of(to), CoreMessage::Acknowledge { to, from, sequence });
                 }
                 Event::Route(shard, call) => self.pass_on(self.index_of(shard), CoreMessage::Route(call)),
-                Event::Peer(to, message) => self.pass_on(self.index_of(to), CoreMessage::Peer(to, message)),
+                Event::Peer(to, message) => {
+                    let is_committed_alone = said(&message) == Some(&ToHome::Committed);
+                    self.outcome.happened.note_many(Thing::Delegated, u64::from(is_committed_alone));
+                    self.pass_on(self.index_of(to), CoreMessage::Peer(to, message));
+                }
             }
         }
     }
@@ -292,6 +328,12 @@ impl Node {
         self.drivers.iter().flat_map(|driver| driver.core.shards.values()).map(Shard::workflows).sum()
     }
 
+    /// How often transactions had to start again because an older one held what they wanted.
+    #[must_use]
+    pub fn started_again(&self) -> u64 {
+        self.drivers.iter().flat_map(|driver| driver.core.shards.values()).map(Shard::restarts).sum()
+    }
+
     /// What each of them waits for, for people.
     #[must_use]
     pub fn waiting_workflows(&self) -> Vec<String> {
@@ -313,15 +355,15 @@ impl Node {
         }
     }
 
-    /// Hands over the oldest message to a core, or one about a transaction that came up to
-    /// `skipped` later; lost or doubled on the way if so asked. Says whether there was one.
+    /// Hands over the oldest message to a core, or the one that came `skipped` later; lost or doubled
+    /// on the way if so asked. Says whether there was one.
     pub fn carry(&mut self, index: usize, skipped: usize, is_lost: bool, is_doubled: bool) -> bool {
         let messages = &mut self.drivers[index].messages;
-        // Only what is numbered, or may come at any time, may overtake.
-        let is_early = messages.get(skipped).is_some_and(|message| matches!(message, CoreMessage::Peer(..)));
-        let Some(message) = messages.remove(if is_early { skipped } else { 0 }) else {
+        let at = if skipped < messages.len() { skipped } else { 0 };
+        let Some(message) = messages.remove(at) else {
             return false;
         };
+        self.note_way(&message, at > 0, is_lost, is_doubled);
         match message {
             CoreMessage::Peer(to, message) => self.carry_peer(index, to, &message, is_doubled),
             CoreMessage::Route(call) => self.drivers[index].core.run_route(call),
@@ -343,6 +385,21 @@ impl Node {
         }
         self.finish_step(index);
         true
+    }
+
+    fn note_way(&mut self, message: &CoreMessage, is_early: bool, is_lost: bool, is_doubled: bool) {
+        let things = match message {
+            CoreMessage::Peer(..) => [(Thing::PeerOvertakes, is_early), (Thing::PeerDoubled, is_doubled)],
+            CoreMessage::Deliver(..) if is_lost => [(Thing::DeliveryLost, true), (Thing::DeliveryDoubled, false)],
+            CoreMessage::Deliver(..) => [(Thing::DeliveryOvertakes, is_early), (Thing::DeliveryDoubled, is_doubled)],
+            CoreMessage::Acknowledge { .. } => {
+                [(Thing::AcknowledgementOvertakes, is_early && !is_lost), (Thing::AcknowledgementLost, is_lost)]
+            }
+            CoreMessage::Route(_) => return,
+        };
+        for (thing, has_happened) in things {
+            self.outcome.happened.note_many(thing, u64::from(has_happened));
+        }
     }
 
     fn carry_peer(&mut self, index: usize, to: ShardId, message: &PeerMessage, is_doubled: bool) {
@@ -436,6 +493,7 @@ impl Node {
                 }
             }
             Err(LogError::OutOfSpace) => {
+                self.outcome.happened.note(Thing::DiskFull);
                 driver.is_full = true;
                 driver.core.is_read_only = true;
                 if bug == Some(PlantedBug::ForgetBatchWhenFull) {
@@ -449,6 +507,7 @@ impl Node {
             // After a power cut nobody is left to be told.
             Err(LogError::Failed(_)) if self.machine.disk.has_crashed() => return,
             Err(LogError::Failed(reason)) => {
+                self.outcome.happened.note(Thing::LogFailed);
                 driver.in_flight = Some(batch);
                 let shards: Vec<ShardId> = driver.core.shards.keys().copied().collect();
                 for shard in shards {

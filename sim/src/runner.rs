@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::happened::Happened;
 use crate::world::{Failure, Plan, Summary, World};
 
 /// A seed that found something.
@@ -21,6 +22,7 @@ pub struct Totals {
     pub judged: usize,
     pub restarts: usize,
     pub disk_operations: u64,
+    pub happened: Happened,
 }
 
 impl fmt::Display for Totals {
@@ -41,6 +43,7 @@ impl Totals {
         self.judged += summary.judged;
         self.restarts += summary.restarts;
         self.disk_operations += summary.disk_operations;
+        self.happened.add(&summary.happened);
     }
 }
 

@@ -1,7 +1,8 @@
 //! What clients ask for: counters, transfers within a bank, messages between shards, queries, workflows
 //! that move money, and transactions over lists and registers (`lists`).
 
-use millrace_base::{ShardId, shard_of_key};
+use millrace_base::{Name, ShardId, shard_of_key};
+use millrace_func::Schedule;
 
 use crate::ledger::Kind;
 use crate::random::Rng;
@@ -69,14 +70,50 @@ pub fn pause(rng: &mut Rng, script: Script) -> Script {
     if rng.chance(1, 4) { script.hash() } else { script }
 }
 
+/// A schedule of the app, its times by another way than crontab's.
+pub struct Recurring {
+    pub name: &'static str,
+    pub cron: &'static str,
+    pub period_ms: u64,
+    pub key: String,
+    script: Script,
+}
+
+/// The service that has schedules, and the field that counts the calls of each.
+pub const SCHEDULED_SERVICE: &str = "note";
+pub const FIRED: &str = "fired";
+
+/// All schedules, each in another shard. The second one calls into the first one's.
+pub fn recurring(shard_count: u16) -> [Recurring; 2] {
+    let key = |shard: u64| format!("{}clock", tag(shard, shard_count));
+    let count = Script::new().add(FIRED, 1);
+    let beside = Callee::run(SCHEDULED_SERVICE, &key(0), Script::new().add("hours", 1));
+    [
+        Recurring { name: "minutely", cron: "* * * * *", period_ms: 60_000, key: key(0), script: count.clone() },
+        Recurring { name: "hourly", cron: "0 * * * *", period_ms: 3_600_000, key: key(1), script: count.call(beside) },
+    ]
+}
+
+/// The same as the service declares them.
+pub fn schedules(shard_count: u16) -> Vec<Schedule> {
+    let name = |text: &str| Name::new(text).expect("a name");
+    let declared = |one: Recurring| Schedule {
+        name: name(one.name),
+        cron: one.cron.to_owned(),
+        key: one.key.into_bytes(),
+        handler: name("run"),
+        input: one.script.json().into(),
+    };
+    recurring(shard_count).into_iter().map(declared).collect()
+}
+
 /// The next operation, number `id`.
 pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
     let mark = format!("op{id}");
     let (kind, script) = match rng.below(19) {
         0..=3 => {
             let key = key(rng, "counter", 2, shard_count);
-            let script = pause(rng, Script::new().get("n"));
-            (Kind::Add { key }, pause(rng, script.add(&mark, 1)).add("n", 1))
+            (Kind::Add { key }, count(rng, id))
         }
         4..=6 => transfer(rng, shard_count, id),
         7..=8 => {
@@ -106,6 +143,12 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> Drawn {
     let is_keyed = is_saga || !is_query && rng.chance(2, 3);
     let is_route = !is_saga && !matches!(kind, Kind::Send { .. }) && rng.chance(1, 5);
     Drawn { kind, script, idempotency_key: is_keyed.then(|| format!("key{id}")), is_route }
+}
+
+/// Counts one up.
+pub fn count(rng: &mut Rng, id: usize) -> Script {
+    let script = pause(rng, Script::new().get("n"));
+    pause(rng, script.add(&format!("op{id}"), 1)).add("n", 1)
 }
 
 /// Something between two steps of a workflow.

@@ -19,10 +19,11 @@ use crate::bugs::PlantedBug;
 use crate::checks::{self, Entries, View, check_all};
 use crate::clock::SimClock;
 use crate::disk::{Faults, SimDisk};
+use crate::happened::{Happened, Thing};
 use crate::judge::{AtRest, judge};
 use crate::ledger::{Kind, Known, Ledger, Operation};
 use crate::lists;
-use crate::node::{Machine, Node, StartError};
+use crate::node::{HOUR_MS, Machine, Node, StartError};
 use crate::random::{Rng, SimRandom};
 use crate::rig::{APP, route_call};
 use crate::script::Script;
@@ -70,6 +71,7 @@ pub struct Summary {
     pub judged: usize,
     pub restarts: usize,
     pub disk_operations: u64,
+    pub happened: Happened,
 }
 
 pub struct World {
@@ -84,6 +86,9 @@ pub struct World {
     judged: usize,
     starts: u64,
     disk_operations: u64,
+    happened: Happened,
+    /// How far the clock has been set back by hours: it is put right again.
+    behind_ms: u64,
     trace: Vec<String>,
     is_calm: bool,
 }
@@ -118,6 +123,8 @@ impl World {
             judged: 0,
             starts: 0,
             disk_operations: 0,
+            happened: Happened::default(),
+            behind_ms: 0,
             trace: Vec::new(),
         }
     }
@@ -138,6 +145,7 @@ impl World {
             judged: world.judged,
             restarts: usize::try_from(world.starts).unwrap_or(usize::MAX),
             disk_operations: world.disk_operations + world.machine.disk.operations(),
+            happened: world.happened,
         })
     }
 
@@ -233,6 +241,7 @@ impl World {
     fn take_outcome(&mut self) -> Checked {
         let Some(node) = self.node.as_mut() else { return Ok(()) };
         let outcome = std::mem::take(&mut node.outcome);
+        self.happened.add(&outcome.happened);
         for entry in outcome.entries {
             if !self.plan.is_black_box {
                 self.entries.made(entry)?;
@@ -289,9 +298,27 @@ impl World {
     }
 
     fn issue(&mut self, core: usize) {
-        let drawn = workload::draw(&mut self.rng, self.machine.shard_count, self.ledger.operations.len());
+        let drawn = self
+            .draw_under_an_old_key()
+            .unwrap_or_else(|| workload::draw(&mut self.rng, self.machine.shard_count, self.ledger.operations.len()));
         let id = self.ledger.add(drawn.kind, drawn.script, drawn.idempotency_key, drawn.is_route);
         self.send(id, core);
+    }
+
+    /// Now and then a request under a key that was used long ago: it is a new one.
+    fn draw_under_an_old_key(&mut self) -> Option<workload::Drawn> {
+        let now = self.now();
+        let is_free = |operation: &&mut Operation| {
+            let is_counted = matches!(operation.kind, Kind::Add { .. });
+            is_counted && operation.is_expired && !operation.is_key_used_again && !operation.keeps_key(now)
+        };
+        let id = self.ledger.operations.len();
+        let earlier = self.ledger.operations.iter_mut().find(is_free)?;
+        let (kind, idempotency_key) = (earlier.kind.clone(), earlier.idempotency_key.clone());
+        earlier.is_key_used_again = true;
+        self.happened.note(Thing::KeyUsedAgain);
+        let script = workload::count(&mut self.rng, id);
+        Some(workload::Drawn { kind, script, idempotency_key, is_route: self.rng.chance(1, 5) })
     }
 
     /// Signals a workflow, or has it cancelled.
@@ -330,7 +357,7 @@ impl World {
     fn send(&mut self, id: usize, core: usize) {
         let now = self.now();
         let Some(node) = self.node.as_mut() else { return };
-        let token = self.ledger.sending(id);
+        let token = self.ledger.sending(id, now);
         let operation = &self.ledger.operations[id];
         let (service, key, handler) = operation.target();
         let shard = shard_of_key(key.as_bytes(), self.machine.shard_count);
@@ -366,15 +393,56 @@ impl World {
     fn tick(&mut self) {
         let milliseconds = 1 << self.rng.below(11);
         self.clock.advance(milliseconds);
-        // Somebody sets the clock.
-        if !self.is_calm && self.rng.chance(1, 24) {
-            match self.rng.below(2) {
-                0 => self.clock.set_back(1 + self.rng.below(5_000)),
-                _ => self.clock.advance(self.rng.below(20_000)),
-            }
+        if !self.is_calm && self.rng.chance(1, 16) {
+            self.set_clock();
         }
+        self.tick_node();
+    }
+
+    fn tick_node(&mut self) {
         let now = self.now();
+        self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now));
         self.on_node(0, "tick", |node, _| node.tick(now));
+    }
+
+    /// Somebody sets the clock.
+    fn set_clock(&mut self) {
+        match self.rng.below(8) {
+            0..=2 => {
+                self.clock.set_back(1 + self.rng.below(5_000));
+                self.happened.note(Thing::ClockBack);
+            }
+            3..=5 => {
+                let at_most_ms = if self.rng.chance(1, 2) { 20_000 } else { 120_000 };
+                self.clock.advance(self.rng.below(at_most_ms));
+                self.happened.note(Thing::ClockForward);
+            }
+            6 if self.behind_ms == 0 => {
+                self.behind_ms = 1 + self.rng.below(6 * HOUR_MS);
+                self.clock.set_back(self.behind_ms);
+                self.happened.note(Thing::HoursBack);
+            }
+            6 => self.put_clock_right(),
+            _ => self.pass_hours(),
+        }
+    }
+
+    fn put_clock_right(&mut self) {
+        if self.now().plus(self.behind_ms) <= self.ledger.latest_jump(HOUR_MS / 2) {
+            self.clock.advance(std::mem::take(&mut self.behind_ms));
+        }
+    }
+
+    /// Up to two days pass in which nobody hears of anything. They leave room for the clock to be put
+    /// right, and for the time that passes otherwise.
+    fn pass_hours(&mut self) {
+        let jump_ms = self.rng.below(48 * HOUR_MS);
+        let at_most = self.ledger.latest_jump(HOUR_MS);
+        let at_most_ms = at_most.0.saturating_sub(self.now().plus(self.behind_ms).0);
+        if at_most_ms > 0 {
+            self.clock.advance(jump_ms.min(at_most_ms));
+            self.happened.note(Thing::HoursForward);
+        }
     }
 
     fn new_faults(&mut self) {
@@ -404,8 +472,10 @@ impl World {
         }
         if self.rng.chance(1, 3) {
             self.note(|| "the node is stopped cleanly".to_owned());
+            self.happened.note(Thing::Stopped);
             // Its last replies are lost on the way.
             if let Some(node) = self.node.take() {
+                self.happened.note_many(Thing::StartedAgain, node.started_again());
                 node.close();
             }
         }
@@ -416,9 +486,12 @@ impl World {
     }
 
     fn die(&mut self, is_power_cut: bool) {
-        self.node = None;
+        if let Some(node) = self.node.take() {
+            self.happened.note_many(Thing::StartedAgain, node.started_again());
+        }
         self.ledger.server_died();
         self.disk_operations += self.machine.disk.operations();
+        self.happened.note(if is_power_cut { Thing::PowerCut } else { Thing::Killed });
         if is_power_cut {
             self.machine.disk.power_cut();
         } else {
@@ -433,9 +506,13 @@ impl World {
                 let crash_at = Some(1 + self.rng.below(12));
                 self.machine.disk.set_faults(Faults { crash_at, ..Faults::default() });
             }
+            if self.starts > 0 && !self.is_calm && self.rng.chance(1, 16) {
+                self.pass_hours();
+            }
             self.starts += 1;
             let cores = 1 + self.rng.index(usize::from(self.machine.shard_count));
             let now = self.now();
+            self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now));
             match Node::start(&self.machine, cores, now, self.starts << 48) {
                 Ok(node) if !self.machine.disk.has_crashed() => {
                     self.node = Some(node);
@@ -448,6 +525,7 @@ impl World {
                 Err(error) if !self.machine.disk.has_crashed() => return Err(format!("no start: {error:?}")),
                 _ => {
                     self.note(|| "the power went during the start".to_owned());
+                    self.happened.note(Thing::PowerCutAtStart);
                     self.die(true);
                 }
             }
@@ -468,6 +546,16 @@ impl World {
         let (Some(node), false) = (self.node.as_mut(), self.plan.is_black_box) else { return Ok(()) };
         let shard_count = self.machine.shard_count;
         check_all(&mut View::new(&self.ledger, node, &self.entries, shard_count, is_final))
+    }
+
+    fn count_schedules(&mut self) -> Checked {
+        for schedule in workload::recurring(self.machine.shard_count) {
+            let shard = shard_of_key(schedule.key.as_bytes(), self.machine.shard_count);
+            let fired = checks::schedules::fired(&self.entries, &schedule, shard)?;
+            self.happened.note_many(Thing::ScheduleCalled, fired.times);
+            self.happened.note_many(Thing::ScheduleFolded, fired.folded);
+        }
+        Ok(())
     }
 
     /// Nothing is under way: what is still held?
@@ -526,6 +614,7 @@ impl World {
             self.machine.disk.set_faults(Faults::default());
         }
         self.note(|| "the faults are over".to_owned());
+        self.count_schedules()?;
         if self.node.as_ref().is_some_and(Node::needs_restart) {
             self.die(false);
             self.restart()?;
@@ -539,9 +628,11 @@ impl World {
             }
             self.drain()?;
             self.clock.advance(if round < 4 { 1_000 } else { 61_000 });
-            let now = self.now();
-            self.on_node(0, "tick", |node, _| node.tick(now));
+            self.put_clock_right();
+            self.tick_node();
             self.after_step()?;
+            // A schedule may have been due.
+            self.drain()?;
             let is_settled = (0..self.ledger.operations.len()).all(|id| !self.ledger.is_unsettled(id));
             let is_at_rest = |node: &Node| node.is_idle() && node.workflows() == 0;
             if is_settled && round >= 6 && self.node.as_ref().is_some_and(is_at_rest) {

@@ -8,6 +8,7 @@ mod counters;
 pub mod damage;
 mod messages;
 mod replay;
+pub mod schedules;
 mod workflows;
 
 pub use replay::Entries;
@@ -81,13 +82,14 @@ type Check = fn(&mut View<'_>) -> Result<(), String>;
 /// # Errors
 /// The property that does not hold, and where.
 pub fn check_all(view: &mut View<'_>) -> Result<(), String> {
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("the state is what its entries make", replay::check),
         ("acknowledged effects are all there, refused ones are not", acknowledged::check),
         ("operations take effect as a whole", atomic::check),
         ("counters are the sum of their increments", counters::check),
         ("no money is made or lost", bank::check),
         ("messages arrive exactly once", messages::check),
+        ("schedules are called at their times, and once", schedules::check),
         ("workflows do each step once, and end", workflows::check),
     ];
     for (property, check) in checks {

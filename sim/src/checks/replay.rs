@@ -57,9 +57,14 @@ impl Entries {
         Ok(())
     }
 
+    /// Those of a shard, in order.
+    pub fn of(&self, shard: ShardId) -> impl Iterator<Item = &LoggedEntry> {
+        self.entries.get(&shard).into_iter().flatten()
+    }
+
     fn state(&self, shard: ShardId) -> BTreeMap<(EntityKey, Box<[u8]>), Value> {
         let mut state = BTreeMap::new();
-        for write in self.entries.get(&shard).into_iter().flatten().flat_map(|entry| &entry.writes) {
+        for write in self.of(shard).flat_map(|entry| &entry.writes) {
             let row = (write.entity.clone(), write.field.clone());
             match &write.value {
                 Some(value) => drop(state.insert(row, value.clone())),

@@ -1,0 +1,76 @@
+//! A schedule is called once at each of its times: never before it, and as soon as the node can after it.
+//! Times that pass while the node is down, or while the clock jumps over them, are made up for by one call.
+
+use millrace_base::{EntityKey, ShardId, UnixMillis, shard_of_key};
+use millrace_format::{ScheduleRecord, Write};
+
+use super::{Entries, View};
+use crate::core::LoggedEntry;
+use crate::rig::APP;
+use crate::workload::{FIRED, Recurring, SCHEDULED_SERVICE, recurring};
+
+/// What the entries of a schedule's shard say of it.
+#[derive(Default)]
+pub struct Fired {
+    pub times: u64,
+    /// Those that made up for more than one time.
+    pub folded: u64,
+    /// When it is due next, once it is known.
+    due: Option<UnixMillis>,
+}
+
+/// What became of a schedule, by the entries of its shard.
+///
+/// # Errors
+/// When it was called too early, or its next time is not the first one after now.
+pub fn fired(entries: &Entries, schedule: &Recurring, shard: ShardId) -> Result<Fired, String> {
+    let mut fired = Fired::default();
+    for entry in entries.of(shard) {
+        for write in entry.writes.iter().filter(|write| is_of(write, schedule)) {
+            note(&mut fired, entry, write, schedule)?;
+        }
+    }
+    Ok(fired)
+}
+
+fn is_of(write: &Write, schedule: &Recurring) -> bool {
+    let field = [APP, SCHEDULED_SERVICE, schedule.name].join("\0");
+    write.entity == EntityKey::internal("schedule", b"") && *write.field == *field.as_bytes()
+}
+
+fn note(fired: &mut Fired, entry: &LoggedEntry, write: &Write, schedule: &Recurring) -> Result<(), String> {
+    let (name, time, period_ms) = (schedule.name, entry.time, schedule.period_ms);
+    let value = write.value.as_ref().ok_or_else(|| format!("{name} was forgotten at {time:?}"))?;
+    let record = ScheduleRecord::decode(value.content()).map_err(|error| error.to_string())?;
+    if let Some(due) = fired.due {
+        if time < due {
+            return Err(format!("{name} was due at {due:?} and called at {time:?}"));
+        }
+        fired.times += 1;
+        fired.folded += u64::from(due.plus(period_ms) <= time);
+    }
+    let next = UnixMillis((time.0 / period_ms + 1) * period_ms);
+    if record.due != next {
+        return Err(format!("{name} was called at {time:?} and is due at {:?}, not at {next:?}", record.due));
+    }
+    fired.due = Some(record.due);
+    Ok(())
+}
+
+pub fn check(view: &mut View<'_>) -> Result<(), String> {
+    for schedule in recurring(view.shard_count) {
+        let shard = shard_of_key(schedule.key.as_bytes(), view.shard_count);
+        let fired = fired(view.entries, &schedule, shard)?;
+        let core = view.node.core_of(shard);
+        let is_late = fired.due.is_none_or(|due| due <= core.now);
+        if is_late && !core.is_read_only && !core.shards[&shard].is_stopped() {
+            return Err(format!("{} is due at {:?}, and now is {:?}", schedule.name, fired.due, core.now));
+        }
+        let noted = view.number(SCHEDULED_SERVICE, &schedule.key, FIRED).cast_unsigned();
+        let is_right = if view.is_final { noted == fired.times } else { noted <= fired.times };
+        if !is_right {
+            return Err(format!("{} was called {} times, of which {noted} took effect", schedule.name, fired.times));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The tables of states in `docs/internals/transactions.md`, as the shard really behaves: each state of a
+//! participant and of a home, and in each whatever can be heard there.
+//!
+//! A message that is added does not compile before it has a word in [`messages`], and is missed by a
+//! test before it has a row in a table.
+
+mod home;
+mod participant;
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, Error, Name, TransactionId, UnixMillis};
+use millrace_func::NestedCall;
+use millrace_shard::{Begin, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+
+use crate::*;
+
+const HOME: ShardId = ShardId(0);
+const PARTICIPANT: ShardId = ShardId(1);
+
+/// A restart loses what is not durable, or finds everything that was written.
+const RESTARTS: [&str; 2] = ["restart", "restart, nothing lost"];
+
+fn add() -> Script {
+    s().add("n", 1)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hears {
+    Branch,
+    Home,
+}
+
+/// Names every message, and who hears it. There is no arm for the rest, and no flag goes unnamed.
+macro_rules! messages {
+    ($($hears:ident $word:literal: $message:pat,)*) => {
+        fn word(body: &PeerBody) -> &'static str {
+            match body {
+                $($message => $word,)*
+            }
+        }
+
+        const MESSAGES: &[(Hears, &str)] = &[$((Hears::$hears, $word)),*];
+    };
+}
+
+messages! {
+    Branch "Reserve": PeerBody::ToBranch(_, ToBranch::Reserve { begin: _, entity: _, is_exclusive: _ }),
+    Branch "Call": PeerBody::ToBranch(_, ToBranch::Call(_, _)),
+    Branch "Result": PeerBody::ToBranch(_, ToBranch::Result(_, _)),
+    Branch "TakeBack": PeerBody::ToBranch(_, ToBranch::TakeBack(_)),
+    Branch "TakenBack": PeerBody::ToBranch(_, ToBranch::TakenBack),
+    Branch "Prepare": PeerBody::ToBranch(_, ToBranch::Prepare { life: _, is_delegated: false, is_query: false }),
+    Branch "Prepare (query)": PeerBody::ToBranch(_, ToBranch::Prepare { life: _, is_delegated: false, is_query: true }),
+    Branch "Prepare (alone)": PeerBody::ToBranch(_, ToBranch::Prepare { life: _, is_delegated: true, is_query: _ }),
+    Branch "Commit": PeerBody::Commit,
+    Branch "Abort?": PeerBody::Abort { is_answered: true },
+    Branch "Abort": PeerBody::Abort { is_answered: false },
+    Branch "Forget": PeerBody::Forget(_),
+    Home "Reserved": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Reserved }),
+    Home "Call": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Call(_) }),
+    Home "Lingers": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Lingers(_) }),
+    Home "Over": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Over(_) }),
+    Home "Result": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Result(_, _) }),
+    Home "TakeBack": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::TakeBack(_) }),
+    Home "TakenBack": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::TakenBack }),
+    Home "Died": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Died { entity: _, is_exclusive: _ } }),
+    Home "Failed": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Failed(_) }),
+    Home "Prepared": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Prepared }),
+    Home "ReadOnly": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::ReadOnly { has_let_go: false } }),
+    Home "ReadOnly (let go)": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::ReadOnly { has_let_go: true } }),
+    Home "Committed": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Committed }),
+    Home "Ended": PeerBody::Ended,
+    Home "Inquire": PeerBody::Inquire,
+    Home "Lost": PeerBody::Lost(_),
+}
+
+/// What one shard says in these messages, in few words.
+fn said(messages: &[PeerMessage]) -> String {
+    messages.iter().map(|message| word(&message.body)).collect::<Vec<_>>().join(", ")
+}
+
+fn has_said(told: &[PeerMessage], wanted: &str) -> bool {
+    told.iter().any(|message| word(&message.body) == wanted)
+}
+
+/// What is said at once, and what when everything that is written is durable.
+fn tells(at_once: &[PeerMessage], later: &[PeerMessage]) -> String {
+    let at_once = if at_once.is_empty() { String::new() } else { format!(": {}", said(at_once)) };
+    let later = if later.is_empty() { String::new() } else { format!(" … {}", said(later)) };
+    at_once + &later
+}
+
+fn take_said(rig: &mut Rig, by: ShardId, is_durable: bool) -> Vec<PeerMessage> {
+    if is_durable {
+        rig.make_durable();
+    }
+    let taken = std::mem::take(&mut rig.peers).into_iter().map(|(_, message)| message);
+    taken.filter(|message| message.from == by).collect()
+}
+
+fn begin(rig: &Rig) -> Begin {
+    let program = rig.core.catalog.service(Some(millrace_sim::rig::APP), "note").expect("known").0;
+    Begin { program, time: rig.core.now, age: (UnixMillis(0).0, 9), seed: 1 }
+}
+
+fn call_of(rig: &Rig, number: u64, handler: &str, key: &str, script: &Script) -> PeerCall {
+    let (program, service) = rig.core.catalog.service(Some(millrace_sim::rig::APP), "note").expect("known");
+    let (handler, _) = rig.core.catalog.handler(program, service, handler).expect("known");
+    let input = Bytes::from(script.json());
+    PeerCall { number, depth: 1, call: NestedCall { handler, key: key.as_bytes().to_vec(), input }, once: None }
+}
+
+fn entity_of(key: &str) -> EntityKey {
+    let name = |text: &str| Name::new(text).expect("a name");
+    EntityKey::new(&name(millrace_sim::rig::APP), &name("note"), key.as_bytes())
+}
+
+fn restart(rig: &mut Rig, input: &str) {
+    rig.crash_keeping(|_| input == "restart, nothing lost");
+}
+
+fn rows(states: &[&str], inputs: &[&str], cell: impl Fn(&str, &str) -> String) -> Vec<String> {
+    let row = |input: &&str| {
+        let cells: Vec<String> = states.iter().map(|state| cell(state, input)).collect();
+        format!("| {input} | {} |", cells.join(" | "))
+    };
+    let head = format!("| heard | {} |", states.join(" | "));
+    std::iter::once(head).chain(inputs.iter().map(row)).collect()
+}
+
+fn assert_documented(rows: &[String]) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/internals/transactions.md");
+    let document = std::fs::read_to_string(path).expect("the document is there");
+    let lines: Vec<&str> = document.lines().collect();
+    let begin = lines.iter().position(|line| *line == rows[0]);
+    let found = begin.map(|begin| {
+        let table = lines[begin + 2..].iter().take_while(|line| line.starts_with('|'));
+        std::iter::once(lines[begin]).chain(table.copied()).collect::<Vec<&str>>()
+    });
+    assert!(
+        found.as_deref() == Some(&rows.iter().map(String::as_str).collect::<Vec<_>>()[..]),
+        "the document has another table than\n{}",
+        rows.join("\n")
+    );
+}
+
+#[test]
+fn every_message_has_a_row_in_the_table_of_who_hears_it() {
+    for (hears, word) in MESSAGES {
+        let inputs = match hears {
+            Hears::Branch => &participant::INPUTS[..],
+            Hears::Home => &home::INPUTS[..],
+        };
+        assert!(inputs.contains(word), "{word} is heard and not in the table: {hears:?}");
+    }
+}
