@@ -57,25 +57,25 @@ fn are_followers(edges: &Value) -> Vec<Found> {
     fans().iter().map(|fan| Found::value(i64::from(followers.contains(&json!(fan))))).collect()
 }
 
-/// Follows and unfollows a star, and looks at the edges from both ends.
-fn follow_or_look(caller: &mut Caller<'_>, fan: &str) {
-    match caller.random.below(4) {
-        0 => {
-            let fan = format!("fan{}", caller.random.below(CLIENTS));
-            let path = format!("/social/edges?user={fan}");
-            caller.get([Step::read(edge(&fan))], &path, |edges| vec![is_followee(edges)]);
-        }
-        1 => {
-            let steps: Vec<Step> = fans().iter().map(|fan| Step::read(edge(fan))).collect();
-            caller.get(steps, "/social/edges?user=star", are_followers);
-        }
-        _ => {
-            let follows = caller.random.below(2);
-            let path = ["/social/unfollow", "/social/follow"][follows as usize];
-            let step = Step::write(edge(fan), i64::try_from(follows).expect("0 or 1"));
-            caller.post([step], path, &follow(fan, "star"), |_| vec![Found::Done]);
-        }
+/// Looks at the edges from one end.
+fn look(caller: &mut Caller<'_>) {
+    if caller.random.below(2) == 0 {
+        let fan = format!("fan{}", caller.random.below(CLIENTS));
+        let path = format!("/social/edges?user={fan}");
+        return caller.get([Step::read(edge(&fan))], &path, |edges| vec![is_followee(edges)]);
     }
+    let steps: Vec<Step> = fans().iter().map(|fan| Step::read(edge(fan))).collect();
+    caller.get(steps, "/social/edges?user=star", are_followers);
+}
+
+/// Follows or unfollows the star, and looks at once whether both ends say so.
+fn follow_and_look(caller: &mut Caller<'_>, fan: &str) {
+    let follows = caller.random.below(2);
+    let path = ["/social/unfollow", "/social/follow"][follows as usize];
+    let step = Step::write(edge(fan), i64::try_from(follows).expect("0 or 1"));
+    caller.post([step], path, &follow(fan, "star"), |_| vec![Found::Done]);
+    look(caller);
+    look(caller);
 }
 
 /// Composes, and follows and unfollows a star; the ids of the posts that were acknowledged.
@@ -84,11 +84,11 @@ fn compose(caller: &mut Caller<'_>) -> Vec<String> {
     let mut ids = Vec::new();
     let mut tries = 0;
     while !caller.stops() {
-        sleep(Duration::from_millis(8));
-        if tries >= POSTS || caller.random.below(4) == 0 {
-            follow_or_look(caller, &fan);
+        if tries >= POSTS || caller.random.below(2) == 0 {
+            follow_and_look(caller, &fan);
             continue;
         }
+        sleep(Duration::from_millis(8));
         tries += 1;
         let text = format!("{}-{}", caller.number, caller.calls);
         let step = Step::append(user.as_str(), text.as_str());
