@@ -19,7 +19,7 @@ pub const CLIENTS: u64 = 8;
 const CALLS_PER_LIFE: u64 = 50;
 
 /// How many of those are in the history, on the average of all lives: some clients do what its checkers have no word for.
-const RECORDED_PER_LIFE: u64 = 25;
+const RECORDED_PER_LIFE: u64 = 20;
 
 /// How often a server is killed in one test.
 #[must_use]

@@ -10,7 +10,7 @@ use millrace_tests::{Connection, Server, ServerOptions, TestApp, wait_until};
 const OTHERS: usize = 24;
 
 /// Turns of the one client that comes in between.
-const TURNS: usize = 60;
+const TURNS: usize = 30;
 
 /// How often each of the others may be done while one waits for its turn. Fair queues let those pass who came
 /// before; whoever has to begin anew comes before those who have begun since.
