@@ -21,7 +21,7 @@ const TEXT_BYTES: usize = 32 << 10;
 const HOURS: u64 = 6;
 
 const APP: &str = r#"
-import { service, query, workflow } from "millrace";
+import { service, workflow } from "millrace";
 export default service({
   answer(ctx, text) {
     ctx.set("answered", (ctx.get("answered") ?? 0) + 1);
@@ -31,7 +31,6 @@ export default service({
     await ctx.call("work", ctx.key, "answer", "");
     return text;
   }),
-  answered: query((ctx) => ctx.get("answered") ?? 0),
 });
 "#;
 
