@@ -44,5 +44,6 @@ step clippy cargo clippy --quiet --release --locked --workspace --all-targets --
 step "types of the examples" scripts/check-types.sh
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
+step "login of outside users" scripts/check-outside.sh
 step "guides" guides
 step "cargo test" cargo test --quiet --release --locked --workspace

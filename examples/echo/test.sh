@@ -18,4 +18,6 @@ for _ in 1 2; do
     http POST /echo/req -d 7 -H "Idempotency-Key: echo-$unique"
     expect "with a key" 200 7
 done
+http POST /echo/req -d 8 -H "Idempotency-Key: echo-$unique"
+expect "the same key with another body" 200 8
 finish

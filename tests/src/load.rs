@@ -74,23 +74,24 @@ impl<T: Send + 'static> Load<T> {
         });
     }
 
-    /// Kills and restarts the server so often, each time at a random moment after some calls.
-    /// `before_restart` may change its options.
+    /// Kills and restarts the server so often, each time at a random moment after so many acknowledged calls, as
+    /// many as there are after the last time, too. `before_restart` may change its options.
     pub fn kill_at_random(
         &self,
         server: &mut Server,
         times: u64,
+        calls: u64,
         random: &mut Random,
         before_restart: impl Fn(&mut Server, u64),
     ) {
         for life in 0..times {
-            self.wait_for(20);
+            self.wait_for(calls);
             sleep(Duration::from_micros(random.below(120_000)));
             server.kill();
             before_restart(server, life);
             server.restart();
         }
-        self.wait_for(20);
+        self.wait_for(calls);
     }
 
     /// Tells the clients to stop, and waits for what they have to tell.

@@ -42,6 +42,33 @@ fn single_counts_each_call_once() {
 }
 
 #[test]
+fn counter_counts_each_call_once() {
+    let mut server = start("counter");
+    let recorder = Recorder::new();
+    let (kept, _) = run(&mut server, &recorder, CLIENTS, |caller| {
+        while !caller.stops() {
+            let key = caller.pick(&KEYS);
+            if caller.random.below(4) == 0 {
+                let path = format!("/call/counter/{key}/value");
+                caller.query([Step::count(key)], &path, |reply| vec![number(reply)]);
+                continue;
+            }
+            // The reply is the count with this one.
+            caller.post([Step::increment(key)], &format!("/call/counter/{key}/add"), &json!(1), |reply| {
+                vec![Found::Number(reply.as_i64().expect("a whole number") - 1)]
+            });
+        }
+    });
+    settle(&server, &recorder, &kept);
+    let value = |key: &&str| server.value(&format!("counter/{key}/value"), "").as_i64().expect("a number");
+    recorder.note(Fact::Counters(KEYS.iter().map(|key| ((*key).to_owned(), value(key))).collect()));
+    for key in KEYS {
+        assert_eq!(is_free(&server, &format!("/call/counter/{key}/add"), &json!(1)).status, 200);
+    }
+    judge(&recorder, "counter");
+}
+
+#[test]
 fn chain_counts_each_call_once_on_one_shard_and_on_three() {
     let mut server = start("chain");
     let recorder = Recorder::new();
@@ -99,6 +126,20 @@ fn tree_counts_in_both_services_or_in_none() {
 
 const LISTS: [&str; 3] = ["front end", "service1", "service2"];
 
+fn append_and_read(item: i64) -> impl Iterator<Item = Step> {
+    LISTS.into_iter().map(move |name| Step::append(name, item)).chain(LISTS.map(Step::read_list))
+}
+
+fn lists_of(reply: &Value) -> Vec<Found> {
+    (0..3).map(|index| list(&reply[index])).collect()
+}
+
+fn assert_refused(caller: &mut Caller<'_>, how: &str, item: i64) {
+    let path = format!("/compose/append-{how}");
+    let reply = caller.post_or_be_refused(append_and_read(item), &path, &json!(item), |_| Vec::new());
+    assert_eq!(reply, None, "{item} should have been refused by {path}");
+}
+
 #[test]
 fn compose_appends_to_all_lists_or_to_none_in_one_order() {
     let mut server = start("compose");
@@ -108,19 +149,16 @@ fn compose_appends_to_all_lists_or_to_none_in_one_order() {
             // Each reply holds the whole lists.
             sleep(Duration::from_millis(10));
             let item = 1000 + i64::try_from(caller.calls * CLIENTS + caller.number).expect("small");
-            let appends = LISTS.map(|name| Step::append(name, item));
-            let steps = appends.into_iter().chain(LISTS.map(Step::read_list));
-            let lists = |reply: &Value| (0..3).map(|index| list(&reply[index])).collect::<Vec<_>>();
             match caller.random.below(8) {
-                0 | 1 => caller.get(LISTS.map(Step::read_list), "/compose/lists", lists),
+                0 | 1 => caller.get(LISTS.map(Step::read_list), "/compose/lists", lists_of),
                 // Refused after service2 has appended: this item must never be seen.
-                2 => {
-                    let reply = caller.post(steps, "/compose/append-callee-throws", &json!(item), |_| Vec::new());
-                    assert_eq!(reply, None, "it should have been refused");
-                }
-                _ => {
-                    caller.post(steps, "/compose/append", &json!(item), |reply| {
-                        [vec![Found::Done; 3], lists(reply)].concat()
+                2 => assert_refused(caller, "callee-throws", item),
+                // The front end throws, for up to 10, when all three have appended; nor must this one.
+                3 => assert_refused(caller, "user-abort", -item),
+                choice => {
+                    let path = ["/compose/append", "/compose/append-user-abort"][usize::from(choice == 4)];
+                    caller.post(append_and_read(item), path, &json!(item), |reply| {
+                        [vec![Found::Done; 3], lists_of(reply)].concat()
                     });
                 }
             }
@@ -128,9 +166,7 @@ fn compose_appends_to_all_lists_or_to_none_in_one_order() {
     });
     settle(&server, &recorder, &kept);
     let lists = server.get("/compose/lists");
-    let call = recorder.client();
-    let mut call = call;
-    call.invoke(LISTS.map(Step::read_list)).ok((0..3).map(|index| list(&lists[index])));
+    recorder.client().invoke(LISTS.map(Step::read_list)).ok(lists_of(&lists));
     println!("{} items", lists[0].as_array().expect("a list").len());
     assert_eq!(lists[0], lists[1]);
     assert_eq!(lists[0], lists[2]);
@@ -255,31 +291,37 @@ fn media_stores_each_review_in_three_places_or_in_none() {
 const ACCOUNTS: [&str; 6] = ["ann", "bob", "cat", "dan", "eve", "fay"];
 const OPENED_WITH: i64 = 1000;
 
-/// Beside the example's own services: all balances at one moment.
+/// Beside an example's own services: all balances at one moment.
 const AUDIT: &str = r#"
 import { type Routes } from "millrace";
 export const routes: Routes = {
   async "GET /all"(ctx, request) {
     const ids = request.query.get("ids").split(",");
-    const balances = await Promise.all(ids.map((id) => ctx.call("transfer_account", id, "balance")));
+    const balances = await Promise.all(ids.map((id) => ctx.call("SERVICE", id, "balance")));
     return Object.fromEntries(ids.map((id, index) => [id, balances[index]]));
   },
 };
 "#;
 
-fn bank() -> Server {
+/// Serves an example, and a service that reads the accounts of `service`.
+fn start_with_audit(example: &str, service: &str) -> Server {
     let server = Server::start(ServerOptions::examples(&[]));
-    let app = TestApp::example("transfer").and("transfer_audit.ts", AUDIT);
-    let reply = app.deploy(&server, "transfer");
+    let app = TestApp::example(example).and(&format!("{example}_audit.ts"), &AUDIT.replace("SERVICE", service));
+    let reply = app.deploy(&server, example);
     assert_eq!(reply.status, 201, "{}", reply.text());
+    server
+}
+
+fn bank() -> Server {
+    let server = start_with_audit("transfer", "transfer_account");
     for id in ACCOUNTS {
         assert_eq!(is_free(&server, "/transfer/open", &json!({ "id": id, "balance": OPENED_WITH })).status, 200);
     }
     server
 }
 
-fn all_balances() -> String {
-    format!("/transfer_audit/all?ids={}", ACCOUNTS.join(","))
+fn all_balances(example: &str, ids: &[&str]) -> String {
+    format!("/{example}_audit/all?ids={}", escape(&ids.join(",")))
 }
 
 fn balances(reply: &Value) -> BTreeMap<String, i64> {
@@ -288,53 +330,109 @@ fn balances(reply: &Value) -> BTreeMap<String, i64> {
 }
 
 /// Two accounts and an amount, chosen at random.
-fn transfer(caller: &mut Caller<'_>) -> (&'static str, &'static str, i64) {
-    let from = caller.pick(&ACCOUNTS);
-    let others: Vec<_> = ACCOUNTS.into_iter().filter(|id| *id != from).collect();
+fn parties(caller: &mut Caller<'_>, accounts: &[&'static str]) -> (&'static str, &'static str, i64) {
+    let from = caller.pick(accounts);
+    let others: Vec<_> = accounts.iter().copied().filter(|id| *id != from).collect();
     (from, caller.pick(&others), 1 + caller.random.below(400) as i64)
 }
 
 /// Kills in one history of a bank: beyond a few unknown transfers its checker cannot decide any more.
 const BANK_KILLS: u64 = 2;
 
-#[test]
-fn transfers_as_transactions_keep_the_sum_and_are_serializable() {
-    let mut server = bank();
-    let mut accounts: BTreeMap<String, i64> = ACCOUNTS.iter().map(|id| ((*id).to_owned(), OPENED_WITH)).collect();
+/// Clients transfer through all kills, and what they saw is judged in parts.
+fn transfer_in_parts(server: &mut Server, name: &str, accounts: &[&str], all: &str, client: fn(&mut Caller<'_>)) {
+    let mut balance: BTreeMap<String, i64> = accounts.iter().map(|id| ((*id).to_owned(), OPENED_WITH)).collect();
     for part in 0..kills().div_ceil(BANK_KILLS) {
         let recorder = Recorder::new();
-        recorder.note(Fact::Accounts(accounts));
-        let (kept, _) = run_through(BANK_KILLS.min(kills()), &mut server, &recorder, BANK_CLIENTS, move |caller| {
+        recorder.note(Fact::Accounts(balance));
+        let (kept, _) = run_through(BANK_KILLS.min(kills()), server, &recorder, BANK_CLIENTS, move |caller| {
             caller.without_key = 5;
             // Keys are not used twice.
             caller.calls = part * 1_000_000;
-            transfer_and_look(caller);
+            client(caller);
         });
-        settle(&server, &recorder, &kept);
-        accounts = balances(&server.get(&all_balances()));
-        println!("{accounts:?}");
-        recorder.client().invoke([Step::Balances]).ok([Found::Balances(accounts.clone())]);
-        assert_eq!(accounts.values().sum::<i64>(), OPENED_WITH * ACCOUNTS.len() as i64);
-        judge(&recorder, "transfer");
+        settle(server, &recorder, &kept);
+        balance = balances(&server.get(all));
+        println!("{balance:?}");
+        recorder.client().invoke([Step::Balances]).ok([Found::Balances(balance.clone())]);
+        assert_eq!(balance.values().sum::<i64>(), OPENED_WITH * accounts.len() as i64);
+        judge(&recorder, name);
     }
+}
+
+#[test]
+fn transfers_as_transactions_keep_the_sum_and_are_serializable() {
+    let mut server = bank();
+    transfer_in_parts(&mut server, "transfer", &ACCOUNTS, &all_balances("transfer", &ACCOUNTS), |caller| {
+        while !caller.stops() {
+            if caller.random.below(4) == 0 {
+                caller.get([Step::Balances], &all_balances("transfer", &ACCOUNTS), |reply| {
+                    vec![Found::Balances(balances(reply))]
+                });
+                continue;
+            }
+            let (from, to, amount) = parties(caller, &ACCOUNTS);
+            let body = json!({ "from": from, "to": to, "amount": amount });
+            caller.post_or_be_refused([Step::transfer(from, to, amount)], "/transfer/transaction", &body, |reply| {
+                let balance = |of: &str| reply[of].as_i64().expect("a balance");
+                vec![Found::balances([(from, balance("from")), (to, balance("to"))])]
+            });
+        }
+    });
     for id in ACCOUNTS {
         let other = if id == "ann" { "bob" } else { "ann" };
         is_free(&server, "/transfer/transaction", &json!({ "from": id, "to": other, "amount": 1 }));
     }
 }
 
+/// Accounts of `examples/bank`: three of a branch, which share a shard by their tag, and three that do not.
+const BRANCH_ACCOUNTS: [&str; 6] = ["{north}ann", "{north}bob", "{north}cat", "dan", "eve", "fay"];
+
+fn escape(id: &str) -> String {
+    id.replace('{', "%7B").replace('}', "%7D")
+}
+
+/// Transfers between accounts, and reads all of them, or one.
 fn transfer_and_look(caller: &mut Caller<'_>) {
+    let all = all_balances("bank", &BRANCH_ACCOUNTS);
     while !caller.stops() {
-        if caller.random.below(4) == 0 {
-            caller.get([Step::Balances], &all_balances(), |reply| vec![Found::Balances(balances(reply))]);
-            continue;
+        let (from, to, amount) = parties(caller, &BRANCH_ACCOUNTS);
+        let path = format!("/call/account/{}", escape(from));
+        match caller.random.below(8) {
+            0 | 1 => caller.get([Step::Balances], &all, |reply| vec![Found::Balances(balances(reply))]),
+            2 => caller.query([Step::Balance(from.into())], &format!("{path}/balance"), |reply| vec![number(reply)]),
+            _ => {
+                let (path, body) = (format!("{path}/transfer"), json!({ "to": to, "amount": amount }));
+                caller.post_or_be_refused([Step::transfer(from, to, amount)], &path, &body, |_| vec![Found::Done]);
+            }
         }
-        let (from, to, amount) = transfer(caller);
-        let body = json!({ "from": from, "to": to, "amount": amount });
-        caller.post([Step::transfer(from, to, amount)], "/transfer/transaction", &body, |reply| {
-            let balance = |of: &str| reply[of].as_i64().expect("a balance");
-            vec![Found::balances([(from, balance("from")), (to, balance("to"))])]
-        });
+    }
+}
+
+#[test]
+fn bank_keeps_the_sum_and_books_each_transfer_on_both_accounts() {
+    let mut server = start_with_audit("bank", "account");
+    let path_of = |id: &str, handler: &str| format!("account/{}/{handler}", escape(id));
+    for id in BRANCH_ACCOUNTS {
+        assert_eq!(server.value(&path_of(id, "deposit"), &OPENED_WITH.to_string()), OPENED_WITH);
+    }
+    let all = all_balances("bank", &BRANCH_ACCOUNTS);
+    transfer_in_parts(&mut server, "bank", &BRANCH_ACCOUNTS, &all, transfer_and_look);
+    let found = balances(&server.get(&all));
+    for id in BRANCH_ACCOUNTS {
+        let rows = server.value(&path_of(id, "history"), r#"{"limit":1000}"#);
+        let rows = rows.as_array().expect("bookings");
+        assert!(rows.len() < 1000, "more than an account keeps");
+        let mut balance = 0;
+        for row in rows {
+            balance += row["change"].as_i64().expect("a number");
+            assert_eq!(row["balance"], balance, "{id}: {row}");
+        }
+        assert_eq!(balance, found[id], "{id}: what is booked");
+    }
+    for id in BRANCH_ACCOUNTS {
+        let other = if id == "dan" { "eve" } else { "dan" };
+        is_free(&server, &format!("/call/{}", path_of(id, "transfer")), &json!({ "to": other, "amount": 1 }));
     }
 }
 
@@ -342,7 +440,7 @@ fn transfer_and_look(caller: &mut Caller<'_>) {
 fn start_sagas(caller: &mut Caller<'_>) -> (Vec<String>, usize) {
     let (mut ids, mut unanswered) = (Vec::new(), 0);
     while !caller.stops() {
-        let (from, mut to, amount) = transfer(caller);
+        let (from, mut to, amount) = parties(caller, &ACCOUNTS);
         if caller.random.below(5) == 0 {
             to = "nobody";
         }
@@ -416,7 +514,7 @@ fn transfers_as_sagas_all_end_and_keep_the_sum() {
     }
     println!("{succeeded} succeeded, {} undone", ids.len() - succeeded);
     assert!(succeeded > 0 && succeeded < ids.len());
-    let found = balances(&server.get(&all_balances()));
+    let found = balances(&server.get(&all_balances("transfer", &ACCOUNTS)));
     assert_eq!(found, expected);
     assert_eq!(found.values().sum::<i64>(), OPENED_WITH * ACCOUNTS.len() as i64);
     assert_no_note(&server);

@@ -34,18 +34,61 @@ fn follow(user: &str, followee: &str) -> Value {
     json!({ "user": user, "followee": followee })
 }
 
+fn fans() -> Vec<String> {
+    (0..CLIENTS).map(|number| format!("fan{number}")).collect()
+}
+
+/// A register that holds whether a fan follows the star: both ends of the edge are the same one, as they
+/// change in one transaction.
+fn edge(fan: &str) -> String {
+    format!("{fan}→star")
+}
+
+/// Whether the star is among those whom a fan follows.
+fn is_followee(edges: &Value) -> Found {
+    Found::value(i64::from(edges["followees"] == json!(["star"])))
+}
+
+/// Which fans follow the star, by the other end of the edges.
+fn are_followers(edges: &Value) -> Vec<Found> {
+    let followers = edges["followers"].as_array().expect("names");
+    let unknown: Vec<_> = followers.iter().filter(|name| !fans().iter().any(|fan| *name == fan)).collect();
+    assert!(unknown.is_empty(), "{unknown:?} never followed");
+    fans().iter().map(|fan| Found::value(i64::from(followers.contains(&json!(fan))))).collect()
+}
+
+/// Looks at the edges from one end.
+fn look(caller: &mut Caller<'_>) {
+    if caller.random.below(2) == 0 {
+        let fan = format!("fan{}", caller.random.below(CLIENTS));
+        let path = format!("/social/edges?user={fan}");
+        return caller.get([Step::read(edge(&fan))], &path, |edges| vec![is_followee(edges)]);
+    }
+    let steps: Vec<Step> = fans().iter().map(|fan| Step::read(edge(fan))).collect();
+    caller.get(steps, "/social/edges?user=star", are_followers);
+}
+
+/// Follows or unfollows the star, and looks at once whether both ends say so.
+fn follow_and_look(caller: &mut Caller<'_>, fan: &str) {
+    let follows = caller.random.below(2);
+    let path = ["/social/unfollow", "/social/follow"][follows as usize];
+    let step = Step::write(edge(fan), i64::try_from(follows).expect("0 or 1"));
+    caller.post([step], path, &follow(fan, "star"), |_| vec![Found::Done]);
+    look(caller);
+    look(caller);
+}
+
 /// Composes, and follows and unfollows a star; the ids of the posts that were acknowledged.
 fn compose(caller: &mut Caller<'_>) -> Vec<String> {
     let (user, fan) = (author(caller.number), format!("fan{}", caller.number));
     let mut ids = Vec::new();
     let mut tries = 0;
     while !caller.stops() {
-        sleep(Duration::from_millis(8));
-        if tries >= POSTS || caller.random.below(4) == 0 {
-            let path = ["/social/follow", "/social/unfollow"][caller.random.below(2) as usize];
-            caller.post([], path, &follow(&fan, "star"), |_| Vec::new());
+        if tries >= POSTS || caller.random.below(2) == 0 {
+            follow_and_look(caller, &fan);
             continue;
         }
+        sleep(Duration::from_millis(8));
         tries += 1;
         let text = format!("{}-{}", caller.number, caller.calls);
         let step = Step::append(user.as_str(), text.as_str());
@@ -74,10 +117,8 @@ fn posts(server: &Server, which: &str, user: &str) -> Vec<Value> {
 #[test]
 fn social_has_each_post_once_on_the_authors_timeline_and_on_each_followers_home() {
     let mut server = start("social");
-    let fans = (0..CLIENTS).map(|number| format!("fan{number}"));
-    let fans: Vec<String> = fans.collect();
     let authors: Vec<String> = (0..AUTHORS).map(author).collect();
-    for user in authors.iter().chain(&fans).chain([&"star".to_owned()]) {
+    for user in authors.iter().chain(&fans()).chain([&"star".to_owned()]) {
         assert_eq!(is_free(&server, "/social/register", &json!({ "user": user })).status, 200);
     }
     for number in 0..AUTHORS {
@@ -86,6 +127,7 @@ fn social_has_each_post_once_on_the_authors_timeline_and_on_each_followers_home(
         }
     }
     let recorder = Recorder::new();
+    recorder.note(Fact::Registers(fans().iter().map(|fan| (edge(fan), 0.into())).collect()));
     let (kept, told) = run(&mut server, &recorder, CLIENTS, compose);
     settle(&server, &recorder, &kept);
 
@@ -114,10 +156,13 @@ fn social_has_each_post_once_on_the_authors_timeline_and_on_each_followers_home(
         }
     }
 
+    let mut connection = recorder.client();
     let edges = |user: &str| server.get(&format!("/social/edges?user={user}"));
-    let follows = |fan: &&String| edges(fan)["followees"] == json!(["star"]);
-    let followers: Vec<&String> = fans.iter().filter(follows).collect();
-    assert_eq!(edges("star")["followers"], json!(followers), "the ends of edges differ");
+    let steps: Vec<Step> = fans().iter().map(|fan| Step::read(edge(fan))).collect();
+    connection.invoke(steps).ok(are_followers(&edges("star")));
+    for fan in fans() {
+        connection.invoke([Step::read(edge(&fan))]).ok([is_followee(&edges(&fan))]);
+    }
     assert_eq!(is_free(&server, "/social/compose", &json!({ "user": "star", "text": "last" })).status, 200);
     judge(&recorder, "social");
 }
@@ -235,7 +280,7 @@ fn order_and_ship(caller: &mut Caller<'_>) -> Vec<String> {
         let warehouse = caller.pick(&WAREHOUSES);
         let path = format!("/call/inventory/{warehouse}/order");
         let body = json!({ "order": order, "lines": lines });
-        let placed = caller.post([Step::reserve(skus)], &path, &body, |reply| {
+        let placed = caller.post_or_be_refused([Step::reserve(skus)], &path, &body, |reply| {
             assert_eq!(*reply, json!(order));
             vec![Found::Accepted(true)]
         });

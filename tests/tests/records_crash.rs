@@ -154,7 +154,7 @@ fn update_index_triggers_and_change_happen_together_through_every_kill() {
     let mut random = Random::new();
     let readers = Load::start(&server, 1, |_, shared| reader(shared));
     let writers = Load::start(&server, CLIENTS, client);
-    writers.kill_at_random(&mut server, kills, &mut random, |_, _| {});
+    writers.kill_at_random(&mut server, kills, 20, &mut random, |_, _| {});
     let known = writers.finish();
     wait_until_all_are_told(&server, &known);
     let changes = readers.finish().into_iter().next().expect("one reader");

@@ -1,10 +1,15 @@
 //! Starting and stopping: what is wrong with the settings is said in one sentence that names the
 //! setting, and a stop finishes what has begun.
 
+use std::io;
 use std::net::TcpListener;
 use std::thread::scope;
+use std::time::{Duration, Instant};
 
-use millrace_tests::{Server, ServerOptions, assert_problem, basic, millrace, wait_until};
+use millrace_tests::{
+    Connection, Load, Reply, Server, ServerOptions, Shared, TestApp, assert_problem, basic, millrace, wait_until,
+};
+use serde_json::json;
 
 fn plain() -> ServerOptions {
     ServerOptions::examples(&["counter"])
@@ -199,4 +204,118 @@ fn a_stop_under_load_loses_nothing_and_answers_clearly() {
     println!("{acknowledged} acknowledged, {found} found");
     // A request that was never answered may have been taken in the last moment, one a client.
     assert!((acknowledged..=acknowledged + 4).contains(&found));
+}
+
+/// Entities on many shards, changed one after the other, each held until the last is.
+const RING: &str = r#"
+import { service, query } from "millrace";
+export default service({
+  async around(ctx, [next, ...others]) {
+    ctx.set("count", (ctx.get("count") ?? 0) + 1);
+    // Others come meanwhile, and wait for what is held here.
+    if (next === "hash") await crypto.argon2id.hash("a password");
+    else if (next !== undefined) await ctx.call("ring", next, "around", others);
+  },
+  count: query((ctx) => ctx.get("count") ?? 0),
+});
+"#;
+
+/// Each waits for the next, and the last for the first; pairs in both directions; and some that hold what they
+/// have for as long as a hash takes.
+const ROUNDS: [&[&str]; 8] = [
+    &["a", "b", "c"],
+    &["b", "c", "a"],
+    &["c", "a", "b"],
+    &["a", "b"],
+    &["b", "a"],
+    &["c", "b", "a"],
+    &["a", "c", "hash"],
+    &["c", "b", "hash"],
+];
+
+const RING_CLIENTS: u64 = 24;
+
+/// Shorter than any limit on a drain or on waiting: whoever comes to one has waited in a circle.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// One client's calls.
+struct Around {
+    acknowledged: u64,
+    /// When the last of them was.
+    last: Instant,
+    /// Whether one more was never answered.
+    is_unanswered: bool,
+}
+
+fn round_of(client: u64) -> &'static [&'static str] {
+    ROUNDS[client as usize % ROUNDS.len()]
+}
+
+/// One call, under the key of its number.
+fn go_around(connection: &mut Connection, client: u64, number: u64) -> io::Result<Reply> {
+    let (round, header) = (round_of(client), format!("Idempotency-Key: {client}-{number}"));
+    let path = format!("/call/ring/{}/around", round[0]);
+    connection.request("POST", &path, &[&header], json!(round[1..]).to_string().as_bytes())
+}
+
+fn go_around_until_the_stop(client: u64, shared: &Shared) -> Around {
+    let mut connection = Connection::open(shared.address()).expect("the server accepts");
+    let mut told = Around { acknowledged: 0, last: Instant::now(), is_unanswered: false };
+    loop {
+        let Ok(reply) = go_around(&mut connection, client, told.acknowledged) else {
+            told.is_unanswered = true;
+            return told;
+        };
+        if reply.status == 503 {
+            assert_problem(&reply, 503, "shutting-down");
+            return told;
+        }
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        told.acknowledged += 1;
+        told.last = Instant::now();
+        shared.acknowledge();
+        if reply.header("connection") == Some("close") {
+            return told;
+        }
+    }
+}
+
+/// What waits for each other when SIGTERM comes, over the shards of all cores, comes to its end all the same.
+#[test]
+fn a_stop_ends_in_the_middle_of_transactions_that_wait_for_each_other() {
+    let mut options = ServerOptions::examples(&[]);
+    options.set("--cores", "3");
+    let mut server = Server::start(options);
+    assert_eq!(TestApp::with("ring.ts", RING).deploy(&server, "ring").status, 201);
+    let load = Load::start(&server, RING_CLIENTS, go_around_until_the_stop);
+    load.wait_for(RING_CLIENTS * 4);
+    wait_until("they are in each other's way", || server.metric("millrace_transaction_restarts_total") > 0.0);
+    let began = Instant::now();
+    assert!(server.stop(), "{}", server.errors());
+    let took = began.elapsed();
+    let told = load.finish();
+    let late = told.iter().filter(|told| told.last > began).count();
+    let unanswered: Vec<u64> =
+        (0..).zip(&told).filter(|(_, told)| told.is_unanswered).map(|(client, _)| client).collect();
+    println!("stopped in {took:.1?}; {late} clients were answered meanwhile, {} never", unanswered.len());
+    assert!(took < SHORT, "{took:?}");
+    assert!(late > 0, "nothing was under way");
+
+    server.restart();
+    // Whoever was not answered asks again: it takes effect now, or has done so.
+    for client in unanswered {
+        let reply = go_around(&mut server.connect(), client, told[client as usize].acknowledged).expect("a reply");
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    for entity in ["a", "b", "c"] {
+        let calls = |(client, told): (u64, &Around)| {
+            let count = round_of(client).iter().filter(|name| **name == entity).count() as u64;
+            count * (told.acknowledged + u64::from(told.is_unanswered))
+        };
+        let expected: u64 = (0..).zip(&told).map(calls).sum();
+        assert_eq!(server.value(&format!("ring/{entity}/count"), ""), expected, "{entity}");
+    }
+    for what in ["locked_entities", "unfinished_commits"] {
+        wait_until(&format!("there are no {what}"), || server.metric(&format!("millrace_{what}")) == 0.0);
+    }
 }

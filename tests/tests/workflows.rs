@@ -210,7 +210,7 @@ fn each_step_takes_effect_once_however_often_the_server_is_killed() {
     let mut server = start();
     let load = Load::start(&server, 4, start_workflows);
     let kills = number_from_env("MILLRACE_TEST_WORKFLOW_KILLS", 20) as u64;
-    load.kill_at_random(&mut server, kills, &mut Random::new(), |server, life| {
+    load.kill_at_random(&mut server, kills, 20, &mut Random::new(), |server, life| {
         server.options().set("--cores", ["2", "1", "3"][life as usize % 3]);
     });
     let told = load.finish();

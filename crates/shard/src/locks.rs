@@ -64,6 +64,13 @@ impl Lock {
         self.queue.len() - self.queue.iter().rev().take_while(goes_behind).count()
     }
 
+    /// Notes that one of this age comes before all of the queue but the first so many.
+    fn overtake(&mut self, ahead: usize, age: Age) {
+        for older in self.queue.iter_mut().skip(ahead).filter(|queued| queued.waiter.age < age) {
+            older.overtaken = older.overtaken.saturating_add(1);
+        }
+    }
+
     fn leave(&mut self, nonce: u64) {
         if self.queued.remove(&nonce) {
             self.queue.retain(|queued| queued.waiter.nonce != nonce);
@@ -133,6 +140,11 @@ impl Locks {
     pub(crate) fn hold(&mut self, entity: &EntityKey, nonce: u64, age: Age, is_exclusive: bool) {
         let lock = self.locks.entry(entity.clone()).or_default();
         if !lock.holders.iter().any(|holder| holder.nonce == nonce) {
+            // Who shares it with its holders has not been in the queue, and comes before it all the same: without a
+            // count, a stream of those who read would keep who wants it alone waiting for ever.
+            if !lock.queued.contains(&nonce) {
+                lock.overtake(0, age);
+            }
             lock.holders.push(Holder { nonce, age, wants_nothing: false });
         }
         lock.is_exclusive |= is_exclusive;
@@ -159,9 +171,7 @@ impl Locks {
         let is_holder = lock.holders.iter().any(|holder| holder.nonce == waiter.nonce);
         let ahead = if is_holder { 0 } else { lock.ahead(waiter.nonce, waiter.age, waiter.holds_any) };
         lock.queued.insert(waiter.nonce);
-        for older in lock.queue.iter_mut().skip(ahead).filter(|queued| queued.waiter.age < waiter.age) {
-            older.overtaken = older.overtaken.saturating_add(1);
-        }
+        lock.overtake(ahead, waiter.age);
         lock.queue.insert(ahead, Queued { waiter, overtaken: 0 });
     }
 
@@ -339,6 +349,23 @@ mod tests {
         assert_eq!(locks.check(&entity(), 8, (0, 8), true, true), Grant::Die);
         locks.queue(&entity(), waiter(8, true));
         locks.release(&entity(), 9);
+        assert_eq!(locks.runnable(&entity()), Some(1));
+    }
+
+    #[test]
+    fn who_shares_with_the_holders_comes_before_an_older_one_no_more_often() {
+        let mut locks = Locks::default();
+        locks.hold(&entity(), 5, (0, 5), false);
+        locks.queue(&entity(), waiter(1, true));
+        for nonce in 6..6 + u64::from(OVERTAKEN) {
+            assert_eq!(locks.check(&entity(), nonce, (0, nonce), false, true), Grant::Free);
+            locks.hold(&entity(), nonce, (0, nonce), false);
+            locks.hold(&entity(), nonce, (0, nonce), false);
+            locks.release(&entity(), nonce - 1);
+        }
+        let last = 5 + u64::from(OVERTAKEN);
+        assert_eq!(locks.check(&entity(), last + 1, (0, last + 1), false, true), Grant::Die);
+        locks.release(&entity(), last);
         assert_eq!(locks.runnable(&entity()), Some(1));
     }
 
