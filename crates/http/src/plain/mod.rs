@@ -16,7 +16,7 @@ pub(crate) mod head;
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -27,10 +27,11 @@ use tokio::io::ReadBuf;
 
 use crate::body::{ReplyBody, RequestBody};
 use crate::connection::{self, ConnectionState, Order};
-use crate::handle::{Session, handle};
+use crate::handle::{self, Session};
 use crate::io::{Io, Stream};
 use crate::metrics::Timeout;
 use crate::problem::raw_reply;
+use crate::waits::Step;
 pub(crate) use departures::Departures;
 use departures::REPLY_BYTES;
 use gate::Gate;
@@ -355,28 +356,44 @@ impl Line {
         session: &Session<B>,
         request: &mut Request<RequestBody>,
     ) -> Option<Response<ReplyBody>> {
-        let mut answer = pin!(handle(session, request));
-        poll_fn(|context| {
-            if self.must_end(io, context) {
-                return Poll::Ready(None);
+        let mut begin = handle::begin(session, request);
+        let (asked, step) = poll_fn(|context| self.poll_while_there(io, begin.as_mut(), context)).await?;
+        drop(begin);
+        let response = match step {
+            Step::Done(response) => response,
+            Step::Waits(waits) => {
+                let mut reply = pin!(asked.reply(&session.state.local, waits));
+                poll_fn(|context| self.poll_while_there(io, reply.as_mut(), context)).await?
             }
-            if let Poll::Ready(reply) = answer.as_mut().poll(context) {
-                return Poll::Ready(Some(reply));
-            }
-            // Nobody needs the answer once the client has left. To see that, what it sends ahead is read, once.
-            let ahead = if self.pending.is_empty() { self.poll_read_ahead(io, context) } else { Poll::Ready(true) };
-            let has_left = match ahead {
-                Poll::Pending => false,
-                Poll::Ready(true) => io.stream.has_left(context),
-                Poll::Ready(false) => true,
-            };
-            if has_left {
-                io.state.local.metrics.connection_errors.increment();
-                return Poll::Ready(None);
-            }
-            Poll::Pending
-        })
-        .await
+        };
+        Some(asked.end(&session.state, response))
+    }
+
+    /// What `answer` gives; `None` where the connection ends before.
+    fn poll_while_there<T>(
+        &mut self,
+        io: &mut Io,
+        answer: Pin<&mut impl Future<Output = T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<T>> {
+        if self.must_end(io, context) {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(answer) = answer.poll(context) {
+            return Poll::Ready(Some(answer));
+        }
+        // Nobody needs the answer once the client has left. To see that, what it sends ahead is read, once.
+        let ahead = if self.pending.is_empty() { self.poll_read_ahead(io, context) } else { Poll::Ready(true) };
+        let has_left = match ahead {
+            Poll::Pending => false,
+            Poll::Ready(true) => io.stream.has_left(context),
+            Poll::Ready(false) => true,
+        };
+        if has_left {
+            io.state.local.metrics.connection_errors.increment();
+            return Poll::Ready(None);
+        }
+        Poll::Pending
     }
 
     /// Takes what comes before a request is answered; false when that is the end.
