@@ -46,6 +46,9 @@ fn steps() {
         (".counts('b c')", json!([2])),
         (r#".counts("b c"|"a")"#, json!([1, 2])),
         (r#".(~"na.e"|"on")"#, json!(["Straße", false])),
+        (r#".counts(~"b.*")"#, json!([2])),
+        (r#".counts(~"b")"#, json!([])),
+        (r#".."b c""#, json!([2])),
         ("..a", json!([7, 1])),
         (".next..name", json!(["inner"])),
         (".counts..", json!([{"a":1,"b c":2}, 1, 2])),
@@ -178,6 +181,8 @@ fn errors_name_the_column_and_what_was_expected() {
         (".a{.b == '\\ud800'}", 11, "no character"),
         (".a{1e999}", 4, "too large"),
         (".a.5", 3, "found `.5`"),
+        (".a^.b", 3, "found `^`"),
+        (".a[:]", 5, "an index after `:`"),
     ] {
         let error = Path::parse(text).expect_err(text);
         assert_eq!(error.position, column, "{text}: {error}");

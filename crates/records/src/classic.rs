@@ -146,7 +146,7 @@ impl Records {
         }
         let text = request.text()?;
         self.change(backend, who, |registry| {
-            registry.put_classic_schema(&type_name, text, full_name.as_deref(), None).map(drop)
+            registry.put_classic_schema(&type_name, text, full_name.as_deref()).map(drop)
         })
         .await?;
         Ok(Reply::ok(request.headers))

@@ -152,13 +152,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the schema is not valid, or breaks a level that was set.
-    pub fn put_classic_schema(
-        &mut self,
-        name: &str,
-        text: &str,
-        full_name: Option<&str>,
-        ttl_ms: Option<u64>,
-    ) -> Result<PutType, Refusal> {
+    pub fn put_classic_schema(&mut self, name: &str, text: &str, full_name: Option<&str>) -> Result<PutType, Refusal> {
         let picked = full_name.map_or(Ok(None), |full_name| pick(text, full_name))?;
         let schema = NewSchema::avro(picked.as_deref().unwrap_or(text));
         self.change(|next| {
@@ -170,7 +164,6 @@ impl Registry {
                 if !is_type {
                     settings.create = Create::Touch;
                 }
-                settings.ttl_ms = ttl_ms.or(settings.ttl_ms);
             })
         })
     }

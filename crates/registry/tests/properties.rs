@@ -113,7 +113,7 @@ fn run(registry: &mut Registry, step: &Step) -> Result<(), Refusal> {
             registry.put_type(SUBJECTS[subject], &put).map(drop)
         }
         Step::PutClassic { subject, schema } => {
-            registry.put_classic_schema(SUBJECTS[subject], &schema_text(schema), None, Some(5)).map(drop)
+            registry.put_classic_schema(SUBJECTS[subject], &schema_text(schema), None).map(drop)
         }
         Step::PutTrigger { subject, name, path } => {
             let path = [".", ".x", ".y", ".none"][path].to_owned();

@@ -428,45 +428,45 @@ const CLASSIC: &str = r#"[{"type":"enum","name":"Gender","namespace":"chat","sym
 fn the_classic_front_puts_schemas() {
     let mut registry = Registry::default();
     let r = &mut registry;
-    assert_eq!(refused(r, |r| r.put_classic_schema("p", CLASSIC, None, None)), RefusalKind::InvalidSchema);
-    assert_eq!(refused(r, |r| r.put_classic_schema("p", CLASSIC, Some("No"), None)), RefusalKind::InvalidSchema);
-    assert_eq!(refused(r, |r| r.put_classic_schema("p--q", "{}", None, None)), RefusalKind::Invalid);
-    let put = r.put_classic_schema("p", CLASSIC, Some("chat.PersonInfo"), Some(60_000)).expect("a type");
+    assert_eq!(refused(r, |r| r.put_classic_schema("p", CLASSIC, None)), RefusalKind::InvalidSchema);
+    assert_eq!(refused(r, |r| r.put_classic_schema("p", CLASSIC, Some("No"))), RefusalKind::InvalidSchema);
+    assert_eq!(refused(r, |r| r.put_classic_schema("p--q", "{}", None)), RefusalKind::Invalid);
+    let put = r.put_classic_schema("p", CLASSIC, Some("chat.PersonInfo")).expect("a type");
     assert!(put.is_new && put.schema.is_new);
     let found = r.record_type("p").expect("a type");
-    assert_eq!((found.settings.create, found.settings.ttl_ms), (Create::Touch, Some(60_000)));
+    assert_eq!((found.settings.create, found.settings.ttl_ms), (Create::Touch, None));
     let alone = millrace_avro::Schema::parse(found.schema.text(), &[]).expect("stands alone");
     assert_eq!(alone, **found.schema.schema());
     // Again: nothing new.
-    let again = r.put_classic_schema("p", CLASSIC, Some("chat.PersonInfo"), None).expect("a type");
+    let again = r.put_classic_schema("p", CLASSIC, Some("chat.PersonInfo")).expect("a type");
     assert!(!again.is_new && !again.schema.is_new);
     // Anything replaces it; what was set besides stays.
     r.put_trigger("p", trigger("a", ".")).expect("a trigger");
-    r.put_classic_schema("p", &record("x:string"), None, None).expect("replaced");
+    r.put_classic_schema("p", &record("x:string"), None).expect("replaced");
     let found = r.record_type("p").expect("a type");
-    assert_eq!((found.version, found.settings.ttl_ms, found.settings.triggers.len()), (2, Some(60_000), 1));
-    r.put_classic_schema("p", CLASSIC, Some("chat.PersonInfo"), Some(7)).expect("back");
+    assert_eq!((found.version, found.settings.ttl_ms, found.settings.triggers.len()), (2, None, 1));
+    r.put_classic_schema("p", CLASSIC, Some("chat.PersonInfo")).expect("back");
     let found = r.record_type("p").expect("a type");
-    assert_eq!((found.version, found.schema_id(), found.settings.ttl_ms), (3, 1, Some(7)));
+    assert_eq!((found.version, found.schema_id(), found.settings.ttl_ms), (3, 1, None));
 }
 
 #[test]
 fn the_classic_front_heeds_levels_that_were_set() {
     for global in [true, false] {
         let mut registry = Registry::default();
-        registry.put_classic_schema("p", &record("x:int"), None, None).expect("a type");
+        registry.put_classic_schema("p", &record("x:int"), None).expect("a type");
         registry.set_compatibility(if global { None } else { Some("p") }, Some(Level::Backward)).expect("a level");
-        let kind = refused(&mut registry, |r| r.put_classic_schema("p", &record("x:string"), None, None));
+        let kind = refused(&mut registry, |r| r.put_classic_schema("p", &record("x:string"), None));
         assert_eq!(kind, RefusalKind::Incompatible);
     }
     let mut registry = Registry::default();
-    registry.put_classic_schema("p", &record("x:int"), None, None).expect("a type");
+    registry.put_classic_schema("p", &record("x:int"), None).expect("a type");
     assert_eq!(
         refused(&mut registry, |r| r.register("p", &avro("x:string"))),
         RefusalKind::Incompatible,
         "the default level holds for all others"
     );
     let mut native = typed("x:int");
-    native.put_classic_schema("t", &record("x:int y:int=0"), None, None).expect("replaced");
+    native.put_classic_schema("t", &record("x:int y:int=0"), None).expect("replaced");
     assert_eq!(native.record_type("t").expect("a type").settings.create, Create::Explicit);
 }
