@@ -76,20 +76,28 @@ fn the_example_of_the_old_server_works_as_it_did() {
 #[test]
 fn every_row_of_the_table_of_urls() {
     let server = server();
-    ok(&post(&server, "/personinfo/put/2", r#"{"name":"Ann","age":7,"gender":"Female","emails":["a@x"]}"#));
-    ok(&post(&server, "/personinfo/put/2/age", "8"));
-    assert_eq!(server.get("/personinfo/get/2/age"), json!(8));
-    assert_eq!(post(&server, "/personinfo/select/2", ".emails[0]").text(), r#"["a@x"]"#);
-    ok(&post(&server, "/personinfo/update/2", ".age\r\n9"));
-    ok(&post(&server, "/personinfo/update/2/", ".age\r10"));
-    assert_eq!(server.get("/personinfo/get/2/age"), json!(10));
-    ok(&post(&server, "/personinfo/insert/2", ".emails\n\"b@x\""));
-    ok(&post(&server, "/personinfo/insertall/2", ".emails\n[\"c@x\",\"d@x\"]"));
-    assert_eq!(server.get("/personinfo/get/2/emails"), json!(["a@x", "b@x", "c@x", "d@x"]));
-    ok(&post(&server, "/personinfo/delete/2", ".emails[1]"));
-    assert_eq!(server.get("/personinfo/get/2/emails"), json!(["a@x", "c@x", "d@x"]));
-    ok(&post(&server, "/personinfo/clear/2", ".emails"));
-    assert_eq!(server.get("/personinfo/get/2/emails"), json!([]));
+    // Each with a slash behind it, too.
+    for (id, end) in [(2, ""), (7, "/")] {
+        let url = |operation: &str| format!("/personinfo/{operation}/{id}{end}");
+        ok(&post(&server, &url("put"), r#"{"name":"Ann","age":7,"gender":"Female","emails":["a@x"]}"#));
+        ok(&post(&server, &format!("/personinfo/put/{id}/age{end}"), "8"));
+        assert_eq!(server.get(&format!("/personinfo/get/{id}/age{end}")), json!(8));
+        assert_eq!(post(&server, &url("select"), ".emails[0]").text(), r#"["a@x"]"#);
+        ok(&post(&server, &url("update"), ".age\r\n9"));
+        ok(&post(&server, &url("update"), ".age\r10"));
+        assert_eq!(server.get(&url("get"))["age"], json!(10));
+        ok(&post(&server, &url("insert"), ".emails\n\"b@x\""));
+        ok(&post(&server, &url("insertall"), ".emails\n[\"c@x\",\"d@x\"]"));
+        assert_eq!(server.get(&format!("/personinfo/get/{id}/emails")), json!(["a@x", "b@x", "c@x", "d@x"]));
+        ok(&post(&server, &url("delete"), ".emails[1]"));
+        assert_eq!(server.get(&format!("/personinfo/get/{id}/emails")), json!(["a@x", "c@x", "d@x"]));
+        ok(&post(&server, &url("clear"), ".emails"));
+        assert_eq!(server.get(&format!("/personinfo/get/{id}/emails")), json!([]));
+        ok(&post(&server, &format!("/personinfo/putscript/age/watch{end}"), "ctx.log('changed')"));
+        ok(&server.request("GET", &format!("/personinfo/delscript/age/watch{end}"), &[], b""));
+        ok(&post(&server, &format!("/putschema/other{id}{end}"), PERSON_INFO));
+        ok(&server.request("GET", &format!("/delschema/other{id}{end}"), &[], b""));
+    }
     // N: a uniform random id 1..N instead of the one in the path.
     for _ in 0..20 {
         ok(&post(
@@ -107,9 +115,19 @@ fn every_row_of_the_table_of_urls() {
 #[test]
 fn what_failed_silently_there_is_an_error_here() {
     let server = server();
-    let missed = post(&server, "/personinfo/update/3", ".emails[4]\n\"x\"");
-    assert_eq!((missed.status, missed.header("millrace-matched")), (404, Some("0")), "{}", missed.text());
-    assert_eq!(server.request("GET", "/personinfo/get/3/nothing", &[], b"").status, 404);
+    let missed = |reply: &Reply| {
+        assert_eq!((reply.status, reply.header("millrace-matched")), (404, Some("0")), "{}", reply.text());
+    };
+    for (operation, body) in [
+        ("update", ".emails[4]\n\"x\""),
+        ("insert", ".nothing\n\"x\""),
+        ("insertall", ".nothing\n[\"x\"]"),
+        ("delete", ".emails[4]"),
+        ("clear", ".nothing"),
+    ] {
+        missed(&post(&server, &format!("/personinfo/{operation}/3"), body));
+    }
+    missed(&server.request("GET", "/personinfo/get/3/nothing", &[], b""));
     assert_eq!(server.request("GET", "/nosuchtype/get/3", &[], b"").status, 404);
     for (path, body, status) in [
         ("/personinfo/update/3", ".age\n\"old\"", 422),
