@@ -2,7 +2,7 @@
 //! the dead letters; those of triggers that are gone are over. A clock that the test moves makes the
 //! minutes between the attempts moments.
 
-use millrace_tests::{MovedClock, Reply, Server, ServerOptions, assert_problem, wait_until};
+use millrace_tests::{MovedClock, Reply, Server, ServerOptions, TestApp, assert_problem, wait_until};
 use serde_json::{Value, json};
 
 struct Node {
@@ -179,4 +179,52 @@ fn errors_of_limits_name_the_trigger() {
         let detail = reply.json()["detail"].as_str().expect("a detail").to_owned();
         assert!(detail.starts_with(&format!("trigger \"guard\" of the type {name:?}: ")), "{detail}");
     }
+}
+
+#[test]
+fn what_a_trigger_calls_goes_with_a_veto_and_is_told_every_change() {
+    let server = Server::start(ServerOptions::examples(&[]));
+    let book = "import { service, query } from 'millrace';
+        export default service({
+          note(ctx, changes) { ctx.set('notes', [...(ctx.get('notes') ?? []), changes]); },
+          notes: query((ctx) => ctx.get('notes') ?? []),
+        });";
+    assert_eq!(TestApp::with("book.ts", book).deploy(&server, "books").status, 201);
+    let before = "import { Abort } from 'millrace';
+        export default async (ctx, { record, changes }) => {
+          await ctx.call('books/book', 'before', 'note', changes);
+          if (record?.count > 10) throw new Abort('too many');
+        };";
+    let after = "export default (ctx, { changes }) => ctx.call('books/book', 'after', 'note', changes);";
+    let schema = json!({ "type": "record", "name": "Item", "fields": [
+        { "name": "count", "type": "long", "default": 0 },
+        { "name": "tags", "type": { "type": "array", "items": "string" }, "default": [] },
+    ]});
+    let triggers = json!([
+        { "name": "first", "path": ".", "when": "before", "source": before },
+        { "name": "last", "path": ".", "when": "after", "source": after },
+    ]);
+    let send = |method: &str, path: &str, body: &Value| server.request(method, path, &[], body.to_string().as_bytes());
+    let settings = json!({ "schema": schema, "create": "explicit", "triggers": triggers });
+    assert_eq!(send("PUT", "/schemas/item", &settings).status, 201);
+    let notes = |key: &str| server.value(&format!("book/{key}/notes"), "");
+
+    assert_eq!(send("PUT", "/records/item/a", &json!({ "count": 1, "tags": ["x", "y"] })).status, 201);
+    let several = json!([
+        { "op": "set", "path": ".count", "value": 2 },
+        { "op": "insert", "path": ".tags", "value": "z" },
+    ]);
+    assert_eq!(send("PATCH", "/records/item/a", &several).status, 200);
+    assert_eq!(send("PATCH", "/records/item/a", &json!([{ "op": "delete", "path": ".tags[0]" }])).status, 200);
+    let veto = json!([{ "op": "set", "path": ".count", "value": 11 }]);
+    assert_problem(&send("PATCH", "/records/item/a", &veto), 409, "aborted");
+    assert_eq!(server.get("/records/item/a"), json!({ "count": 2, "tags": ["y", "z"] }));
+    // What the vetoed one called is gone with it.
+    let told = json!([
+        [{ "path": ".", "kind": "insert", "value": { "count": 1, "tags": ["x", "y"] } }],
+        [{ "path": ".count", "kind": "set", "value": 2 }, { "path": ".tags[2]", "kind": "insert", "value": "z" }],
+        [{ "path": ".tags[0]", "kind": "delete", "value": null }],
+    ]);
+    assert_eq!(notes("before"), told);
+    wait_until("each change was told once after it", || notes("after") == told);
 }
