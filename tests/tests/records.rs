@@ -426,6 +426,11 @@ fn functions_touch_records_in_their_own_transaction() {
             ctx.set('moved', (ctx.get('moved') ?? 0) + count);
             return left.count;
           },
+          async reset(ctx, count) {
+            const places = await ctx.record('item', ctx.key).update('.count', count);
+            if (count < 0) throw new Abort('less than nothing');
+            return places;
+          },
           look: query(async (ctx) => (await ctx.record('item', ctx.key).select('.count'))[0]),
         });";
     let toml = "[records]\ntypes = [\"item\"]\n";
@@ -438,6 +443,12 @@ fn functions_touch_records_in_their_own_transaction() {
     assert_eq!(
         (server.get("/records/item/a")["count"].clone(), server.get("/records/item/c")["count"].clone()),
         (json!(2), json!(0))
+    );
+    assert_problem(&server.call("mover/c/reset", "-1"), 409, "aborted");
+    assert_eq!(server.value("mover/c/look", ""), json!(0));
+    assert_eq!(
+        (server.value("mover/c/reset", "9"), server.get("/records/item/c")["count"].clone()),
+        (json!(1), json!(9))
     );
     let unnamed = TestApp::with("mover.ts", source);
     assert_eq!(unnamed.deploy(&server, "mover").status, 200);
