@@ -3,17 +3,8 @@
 # (http://127.0.0.1:$PORT); needs curl. SAGA=1: reservations are not isolated from each other, so
 # in a rush one may be refused a room that another gives back later.
 set -uo pipefail
+. "$(dirname "$0")/../lib.sh"
 base=${1:-http://127.0.0.1:${PORT:-8081}}
-failed=0
-passed=0
-
-# expect NAME EXTENDED-REGEX REPLY
-expect() {
-    if [[ $3 =~ $2 ]]; then passed=$((passed + 1)); else
-        failed=$((failed + 1))
-        printf 'FAILED: %s: wanted /%s/, got: %s\n' "$1" "$2" "$3"
-    fi
-}
 post() { curl -sS -m 60 -w ' %{http_code}' -H 'content-type: application/json' --data-binary "$2" "$base$1"; }
 reserve() { post /hotel/reserve "{\"user\":\"$1\",\"flight\":\"$2\",\"hotel\":\"$3\"}"; }
 audit() { curl -sS -m 60 "$base/hotel/audit"; }
@@ -54,5 +45,4 @@ expect "no seat left after the rush" '"bustling":0[,}]' "$reply"
 expect "28 orders" '"orders":28[,}]' "$reply"
 expect "no lock after the rush" '"locks":0[,}]' "$reply"
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+finish

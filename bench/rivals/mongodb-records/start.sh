@@ -8,6 +8,7 @@
 #   WAIT        1: do not return; end everything on SIGTERM, and when this script is killed
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib.sh"
 data=${DATA:?a folder for the data}
 port=${PORT:-8081}
 mkdir -p "$data/mongodb"
@@ -17,8 +18,7 @@ cpus=${CPUS:-$(taskset -cp $$ | sed 's/.*: *//')}
 program=$here/packages/fiftyone/db/bin/mongod
 [ -x "$program" ] || { echo "MongoDB is not installed; run bench/rivals/mongodb-records/install.sh" >&2; exit 1; }
 
-bound=(taskset -c "$cpus")
-if [ "${WAIT:-}" = 1 ]; then bound=(setpriv --pdeathsig KILL "${bound[@]}"); fi
+bind_to_cpus
 "${bound[@]}" "$program" --config "$here/mongod.conf" --dbpath "$data/mongodb" --port "$port" >"$data/mongod.log" 2>&1 &
 echo $! >"$data/mongod.pid"
 served=$!
@@ -32,9 +32,4 @@ done
 is_open || { echo "MongoDB was not ready in time" >&2; DATA=$data "$here/stop.sh"; exit 1; }
 
 echo "$served"
-if [ "${WAIT:-}" = 1 ]; then
-    exec >/dev/null
-    trap 'trap - TERM; DATA=$data "$here/stop.sh"; exit 0' TERM INT
-    wait "$served"
-    DATA=$data "$here/stop.sh"
-fi
+stay "$served"

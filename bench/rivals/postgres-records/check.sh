@@ -2,17 +2,8 @@
 # check.sh [BASE]: checks the contract of records on a fresh server at BASE
 # (http://127.0.0.1:$PORT); needs curl.
 set -uo pipefail
+. "$(dirname "$0")/../lib.sh"
 base=${1:-http://127.0.0.1:${PORT:-8081}}/records/personinfo
-failed=0
-passed=0
-
-# expect NAME EXTENDED-REGEX REPLY
-expect() {
-    if [[ $3 =~ $2 ]]; then passed=$((passed + 1)); else
-        failed=$((failed + 1))
-        printf 'FAILED: %s: wanted /%s/, got: %s\n' "$1" "$2" "$3"
-    fi
-}
 # ask METHOD ID [BODY]
 ask() { curl -sS -m 60 -w ' %{http_code}' -X "$1" ${3:+--data-binary "$3"} "$base/$2"; }
 
@@ -29,5 +20,4 @@ expect "the name is not" '"name": ?"James Bond".* 200$' "$(ask GET new)"
 expect "no JSON" ' [45][0-9][0-9]$' "$(ask PUT new '{"name":')"
 expect "nothing changed" '"age": ?61.* 200$' "$(ask GET new)"
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+finish

@@ -3,15 +3,7 @@
 # here and whose libraries come from crates.io. Needs cargo.
 set -euo pipefail
 cd "$(dirname "$0")"
-if [ "$(id -u)" = 0 ]; then sudo=(); else sudo=(sudo); fi
+. ../lib.sh
 
-missing=()
-command -v taskset >/dev/null || missing+=(util-linux)
-command -v curl >/dev/null || missing+=(curl)
-command -v pgrep >/dev/null || missing+=(procps)
-[ -n "$(ls /usr/lib/postgresql/*/bin/postgres 2>/dev/null)" ] || missing+=(postgresql)
-if [ ${#missing[@]} -gt 0 ]; then
-    "${sudo[@]}" apt-get update -qq
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}"
-fi
+install_postgres
 cargo build --quiet --release --locked --target-dir target

@@ -10,6 +10,7 @@
 #   WAIT        1: do not return; end everything on SIGTERM, and when this script is killed
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib.sh"
 data=${DATA:?a folder for the data}
 port=${PORT:-8081}
 mkdir -p "$data"
@@ -19,24 +20,15 @@ count=$(taskset -c "$cpus" nproc)
 
 front=$here/target/release/millrace-rival-postgres-records
 [ -x "$front" ] || { echo "the front is not built; run bench/rivals/postgres-records/install.sh" >&2; exit 1; }
-. "$here/database.sh"
-start_postgres "$here/schema.sql"
+bind_to_cpus
+start_postgres records "$here/postgresql.conf" "$here/schema.sql"
 
 PORT=$port THREADS=${THREADS:-$count} POOL=${POOL:-16} PGHOST=$sockets PGUSER=records PGDATABASE=postgres \
     "${bound[@]}" "$front" >"$data/front.log" 2>&1 &
 echo $! >"$data/front.pid"
 served=$!
-for ((tenths = 0; tenths < 600; tenths++)); do
-    curl -sf -o /dev/null "http://127.0.0.1:$port/healthz" 2>/dev/null && break
-    kill -0 "$served" 2>/dev/null || { cat "$data/front.log" >&2; DATA=$data "$here/stop.sh"; exit 1; }
-    sleep 0.1
-done
+until_healthy "$served" "http://127.0.0.1:$port/healthz" "$data/front.log"
 
 printf '%s\n' "$database" "$served"
 pgrep -P "$database,$served" || true
-if [ "${WAIT:-}" = 1 ]; then
-    exec >/dev/null
-    trap 'trap - TERM; DATA=$data "$here/stop.sh"; exit 0' TERM INT
-    wait "$served"
-    DATA=$data "$here/stop.sh"
-fi
+stay "$served"

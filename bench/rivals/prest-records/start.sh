@@ -9,6 +9,7 @@
 #   WAIT        1: do not return; end everything on SIGTERM, and when this script is killed
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib.sh"
 data=${DATA:?a folder for the data}
 port=${PORT:-8081}
 pool=${POOL:-8}
@@ -18,8 +19,8 @@ cpus=${CPUS:-$(taskset -cp $$ | sed 's/.*: *//')}
 
 front=$here/prestd
 [ -x "$front" ] || { echo "pREST is not built; run bench/rivals/prest-records/install.sh" >&2; exit 1; }
-. "$here/../postgres-records/database.sh"
-start_postgres "$here/../postgres-records/schema.sql" "$here/schema.sql"
+bind_to_cpus
+start_postgres records "$here/../postgres-records/postgresql.conf" "$here/../postgres-records/schema.sql" "$here/schema.sql"
 
 # It writes a line for each request, which no setting turns off; so they go nowhere. What it keeps as idle
 # is 0 by default: a new connection for each request.
@@ -29,11 +30,7 @@ PREST_CONF=$here/prest.toml PREST_HTTP_PORT=$port PREST_PG_HOST=$sockets PREST_Q
 echo $! >"$data/front.pid"
 served=$!
 base=http://127.0.0.1:$port
-for ((tenths = 0; tenths < 600; tenths++)); do
-    curl -sf -o /dev/null "$base/_health" 2>/dev/null && break
-    kill -0 "$served" 2>/dev/null || { cat "$data/front.log" >&2; DATA=$data "$here/stop.sh"; exit 1; }
-    sleep 0.1
-done
+until_healthy "$served" "$base/_health" "$data/front.log"
 
 # It opens connections as it needs them. All have to be there before their processes are told, for
 # their CPU time belongs to the server.
@@ -46,9 +43,4 @@ done
 
 printf '%s\n' "$database" "$served"
 pgrep -P "$database,$served" || true
-if [ "${WAIT:-}" = 1 ]; then
-    exec >/dev/null
-    trap 'trap - TERM; DATA=$data "$here/stop.sh"; exit 0' TERM INT
-    wait "$served"
-    DATA=$data "$here/stop.sh"
-fi
+stay "$served"

@@ -11,6 +11,7 @@
 #   WAIT        1: do not return; end everything on SIGTERM, and when this script is killed
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib.sh"
 data=${DATA:?a folder for the data}
 port=${PORT:-8080}
 mkdir -p "$data"
@@ -30,8 +31,7 @@ if [ -z "$node" ] || [ -z "$server" ]; then
     exit 1
 fi
 
-bound=(taskset -c "$cpus")
-if [ "${WAIT:-}" = 1 ]; then bound=(setpriv --pdeathsig KILL "${bound[@]}"); fi
+bind_to_cpus
 
 # Three more ports, free at this moment and none of them PORT.
 # shellcheck disable=SC2016 # JavaScript
@@ -85,9 +85,4 @@ until_true curl -sf "${json[@]}" "http://127.0.0.1:$port/hotel/reserve" -d '{"us
 
 printf '%s\n' "$restate" "$services"
 pgrep -P "$services" || true
-if [ "${WAIT:-}" = 1 ]; then
-    exec >/dev/null
-    trap 'trap - TERM; DATA=$data "$here/stop.sh"; exit 0' TERM INT
-    wait -n "$restate" "$services"
-    DATA=$data "$here/stop.sh"
-fi
+stay "$restate" "$services"
