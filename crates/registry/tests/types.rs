@@ -442,12 +442,13 @@ fn the_classic_front_puts_schemas() {
     assert!(!again.is_new && !again.schema.is_new);
     // Anything replaces it; what was set besides stays.
     r.put_trigger("p", trigger("a", ".")).expect("a trigger");
+    r.put_type("p", &change(r#"{"ttl_ms":60000}"#)).expect("an expiry");
     r.put_classic_schema("p", &record("x:string"), None).expect("replaced");
     let found = r.record_type("p").expect("a type");
-    assert_eq!((found.version, found.settings.ttl_ms, found.settings.triggers.len()), (2, None, 1));
+    assert_eq!((found.version, found.settings.ttl_ms, found.settings.triggers.len()), (2, Some(60_000), 1));
     r.put_classic_schema("p", CLASSIC, Some("chat.PersonInfo")).expect("back");
     let found = r.record_type("p").expect("a type");
-    assert_eq!((found.version, found.schema_id(), found.settings.ttl_ms), (3, 1, None));
+    assert_eq!((found.version, found.schema_id(), found.settings.ttl_ms), (3, 1, Some(60_000)));
 }
 
 #[test]
