@@ -13,87 +13,68 @@ use millrace_io::{DirectoryEntry, Disk, DiskFile};
 use millrace_shard::{PeerBody, PeerMessage};
 
 use crate::core::LoggedEntry;
+use crate::named::named;
 
-macro_rules! planted_bugs {
-    ($($(#[doc = $what:literal])* $bug:ident = $name:literal,)*) => {
-        /// A bug to plant.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum PlantedBug {
-            $($(#[doc = $what])* $bug,)*
-        }
-
-        impl PlantedBug {
-            /// All of them.
-            pub const ALL: &'static [PlantedBug] = &[$(PlantedBug::$bug,)*];
-
-            /// Its name on the command line.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(PlantedBug::$bug => $name,)*
-                }
-            }
-        }
-    };
-}
-
-planted_bugs! {
-    /// The log's fsync does nothing and succeeds.
-    AcknowledgeBeforeFsync = "acknowledge-before-fsync",
-    /// A failed fsync is tried again, and the second one succeeds.
-    RetryFailedFsync = "retry-failed-fsync",
-    /// Names of log files are never synced.
-    SkipDirectorySync = "skip-directory-sync",
-    /// Replies leave when their entry is made.
-    ReplyBeforeDurable = "reply-before-durable",
-    /// Replies leave one batch too early.
-    ReplyAtWrongLsn = "reply-at-wrong-lsn",
-    /// Only the first half of a transaction's writes reaches the log.
-    ApplyHalfAnEntry = "apply-half-an-entry",
-    /// The reply kept under an idempotency key is not logged.
-    DropOutcome = "drop-outcome",
-    /// What has arrived from another shard is not logged.
-    DropReceived = "drop-received",
-    /// The reply kept under an idempotency key, which ends duplicates, is logged in the next entry and
-    /// not in that of the effect.
-    DedupAfterEffect = "dedup-after-effect",
-    /// The end of a message's row in the inbox is not logged.
-    KeepInboxRow = "keep-inbox-row",
-    /// Chunks are flushed before the log that they reflect is durable.
-    FlushBeforeDurable = "flush-before-durable",
-    /// A chunk is confirmed and never written.
-    ConfirmUnwrittenChunk = "confirm-unwritten-chunk",
-    /// Segments are deleted that no checkpoint covers.
-    DeleteTooEarly = "delete-too-early",
-    /// A batch that found the disk full is given up, and counts as written.
-    ForgetBatchWhenFull = "forget-batch-when-full",
-    /// A message is acknowledged to its sender when it is handed over.
-    AcknowledgeOnDelivery = "acknowledge-on-delivery",
-    /// That a transaction over several shards is committed is not logged.
-    ForgetDecision = "forget-decision",
-    /// Participants apply their parts and let go of their locks once the decision is made, and not once
-    /// it is durable.
-    ReleaseBeforeDurable = "release-before-durable",
-    /// What a shard is prepared to commit is not logged.
-    ForgetPrepared = "forget-prepared",
-    /// A commit is confirmed and not applied.
-    ConfirmUnappliedCommit = "confirm-unapplied-commit",
-    /// Who asks about an undecided transaction is told that it is aborted.
-    AbortInDoubt = "abort-in-doubt",
-    /// A row of a workflow's journal is logged in another one's place.
-    JournalOutOfOrder = "journal-out-of-order",
-    /// That a workflow has done something is logged without what it did.
-    NoteBeforeEffect = "note-before-effect",
-    /// What a workflow does is logged without that it was done.
-    NoteAfterEffect = "note-after-effect",
-    /// A shard does not log the result that it keeps of a workflow's call.
-    ForgetKeptResult = "forget-kept-result",
-    /// The replies kept under idempotency keys are kept for an hour, and not for a day.
-    ForgetKeysTooEarly = "forget-keys-too-early",
-    /// They are kept for weeks: who uses a key again is refused.
-    KeepKeysTooLong = "keep-keys-too-long",
-    /// A damaged log is taken for empty from the damage on.
-    IgnoreDamage = "ignore-damage",
+named! {
+    /// A bug to plant.
+    pub enum PlantedBug {
+        /// The log's fsync does nothing and succeeds.
+        AcknowledgeBeforeFsync = "acknowledge-before-fsync",
+        /// A failed fsync is tried again, and the second one succeeds.
+        RetryFailedFsync = "retry-failed-fsync",
+        /// Names of log files are never synced.
+        SkipDirectorySync = "skip-directory-sync",
+        /// Replies leave when their entry is made.
+        ReplyBeforeDurable = "reply-before-durable",
+        /// Replies leave one batch too early.
+        ReplyAtWrongLsn = "reply-at-wrong-lsn",
+        /// Only the first half of a transaction's writes reaches the log.
+        ApplyHalfAnEntry = "apply-half-an-entry",
+        /// The reply kept under an idempotency key is not logged.
+        DropOutcome = "drop-outcome",
+        /// What has arrived from another shard is not logged.
+        DropReceived = "drop-received",
+        /// The reply kept under an idempotency key, which ends duplicates, is logged in the next entry and
+        /// not in that of the effect.
+        DedupAfterEffect = "dedup-after-effect",
+        /// The end of a message's row in the inbox is not logged.
+        KeepInboxRow = "keep-inbox-row",
+        /// Chunks are flushed before the log that they reflect is durable.
+        FlushBeforeDurable = "flush-before-durable",
+        /// A chunk is confirmed and never written.
+        ConfirmUnwrittenChunk = "confirm-unwritten-chunk",
+        /// Segments are deleted that no checkpoint covers.
+        DeleteTooEarly = "delete-too-early",
+        /// A batch that found the disk full is given up, and counts as written.
+        ForgetBatchWhenFull = "forget-batch-when-full",
+        /// A message is acknowledged to its sender when it is handed over.
+        AcknowledgeOnDelivery = "acknowledge-on-delivery",
+        /// That a transaction over several shards is committed is not logged.
+        ForgetDecision = "forget-decision",
+        /// Participants apply their parts and let go of their locks once the decision is made, and not once
+        /// it is durable.
+        ReleaseBeforeDurable = "release-before-durable",
+        /// What a shard is prepared to commit is not logged.
+        ForgetPrepared = "forget-prepared",
+        /// A commit is confirmed and not applied.
+        ConfirmUnappliedCommit = "confirm-unapplied-commit",
+        /// Who asks about an undecided transaction is told that it is aborted.
+        AbortInDoubt = "abort-in-doubt",
+        /// A row of a workflow's journal is logged in another one's place.
+        JournalOutOfOrder = "journal-out-of-order",
+        /// That a workflow has done something is logged without what it did.
+        NoteBeforeEffect = "note-before-effect",
+        /// What a workflow does is logged without that it was done.
+        NoteAfterEffect = "note-after-effect",
+        /// A shard does not log the result that it keeps of a workflow's call.
+        ForgetKeptResult = "forget-kept-result",
+        /// The replies kept under idempotency keys are kept for an hour, and not for a day.
+        ForgetKeysTooEarly = "forget-keys-too-early",
+        /// They are kept for weeks: who uses a key again is refused.
+        KeepKeysTooLong = "keep-keys-too-long",
+        /// A damaged log is taken for empty from the damage on.
+        IgnoreDamage = "ignore-damage",
+    }
 }
 
 impl PlantedBug {

@@ -3,78 +3,60 @@
 
 use std::fmt;
 
-macro_rules! things {
-    ($($(#[doc = $what:literal])* $thing:ident = $name:literal,)*) => {
-        /// Something that may happen in a run.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Thing {
-            $($(#[doc = $what])* $thing,)*
-        }
+use crate::named::named;
 
-        impl Thing {
-            /// All of them, in the order of their numbers.
-            pub const ALL: &'static [Thing] = &[$(Thing::$thing,)*];
-
-            /// Its name, for people.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Thing::$thing => $name,)*
-                }
-            }
-        }
-    };
-}
-
-things! {
-    /// The clock is set forward by seconds.
-    ClockForward = "clock set forward",
-    /// The clock is set back by seconds.
-    ClockBack = "clock set back",
-    /// The clock jumps forward by hours.
-    HoursForward = "clock hours forward",
-    /// The clock is set back by hours.
-    HoursBack = "clock hours back",
-    /// A message about a transaction comes before one that was sent earlier.
-    PeerOvertakes = "peer message overtakes",
-    /// A message about a transaction comes twice.
-    PeerDoubled = "peer message doubled",
-    /// A message comes before what was sent earlier.
-    DeliveryOvertakes = "delivery overtakes",
-    /// A message comes twice.
-    DeliveryDoubled = "delivery doubled",
-    /// A message is lost on the way.
-    DeliveryLost = "delivery lost",
-    /// That messages have arrived comes before what was sent earlier.
-    AcknowledgementOvertakes = "acknowledgement overtakes",
-    /// That messages have arrived is lost on the way.
-    AcknowledgementLost = "acknowledgement lost",
-    /// A transaction over several shards is decided by its home, in two phases.
-    Decided = "decided in two phases",
-    /// A transaction over several shards is committed by its only participant.
-    Delegated = "committed by the participant",
-    /// A transaction starts again because an older one holds what it wants.
-    StartedAgain = "started again for an older one",
-    /// The power goes.
-    PowerCut = "power cut",
-    /// The power goes while the node starts.
-    PowerCutAtStart = "power cut at a start",
-    /// The process is killed.
-    Killed = "killed",
-    /// The node is stopped cleanly.
-    Stopped = "stopped cleanly",
-    /// A shard has stopped because its log failed.
-    LogFailed = "log failed",
-    /// A batch finds the disk full.
-    DiskFull = "disk full",
-    /// An idempotency key is too old to be sent again.
-    KeyExpired = "key expired",
-    /// Another request comes under a key that was used before its retention.
-    KeyUsedAgain = "key used again",
-    /// A schedule is called.
-    ScheduleCalled = "schedule called",
-    /// A schedule is called once for several times that have passed.
-    ScheduleFolded = "schedule called once for several times",
+named! {
+    /// Something that may happen in a run.
+    pub enum Thing {
+        /// The clock is set forward by seconds.
+        ClockForward = "clock set forward",
+        /// The clock is set back by seconds.
+        ClockBack = "clock set back",
+        /// The clock jumps forward by hours.
+        HoursForward = "clock hours forward",
+        /// The clock is set back by hours.
+        HoursBack = "clock hours back",
+        /// A message about a transaction comes before one that was sent earlier.
+        PeerOvertakes = "peer message overtakes",
+        /// A message about a transaction comes twice.
+        PeerDoubled = "peer message doubled",
+        /// A message comes before what was sent earlier.
+        DeliveryOvertakes = "delivery overtakes",
+        /// A message comes twice.
+        DeliveryDoubled = "delivery doubled",
+        /// A message is lost on the way.
+        DeliveryLost = "delivery lost",
+        /// That messages have arrived comes before what was sent earlier.
+        AcknowledgementOvertakes = "acknowledgement overtakes",
+        /// That messages have arrived is lost on the way.
+        AcknowledgementLost = "acknowledgement lost",
+        /// A transaction over several shards is decided by its home, in two phases.
+        Decided = "decided in two phases",
+        /// A transaction over several shards is committed by its only participant.
+        Delegated = "committed by the participant",
+        /// A transaction starts again because an older one holds what it wants.
+        StartedAgain = "started again for an older one",
+        /// The power goes.
+        PowerCut = "power cut",
+        /// The power goes while the node starts.
+        PowerCutAtStart = "power cut at a start",
+        /// The process is killed.
+        Killed = "killed",
+        /// The node is stopped cleanly.
+        Stopped = "stopped cleanly",
+        /// A shard has stopped because its log failed.
+        LogFailed = "log failed",
+        /// A batch finds the disk full.
+        DiskFull = "disk full",
+        /// An idempotency key is too old to be sent again.
+        KeyExpired = "key expired",
+        /// Another request comes under a key that was used before its retention.
+        KeyUsedAgain = "key used again",
+        /// A schedule is called.
+        ScheduleCalled = "schedule called",
+        /// A schedule is called once for several times that have passed.
+        ScheduleFolded = "schedule called once for several times",
+    }
 }
 
 /// How often each happened.

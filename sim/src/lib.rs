@@ -23,6 +23,7 @@ pub mod happened;
 mod judge;
 pub mod ledger;
 mod lists;
+mod named;
 pub mod node;
 pub mod random;
 mod records;
