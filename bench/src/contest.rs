@@ -94,18 +94,30 @@ impl Contestant {
     /// # Errors
     /// If any of it fails, a wrong reply included.
     pub fn measure(&self, setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Measured> {
-        let named = |error: String| format!("{}: {error}", self.name);
+        let server = self.open(setup).map_err(|error| self.named(&error))?;
+        let measured = self.load(&server, setup, rounds, round)?;
+        self.close(server)?;
+        Ok(measured)
+    }
+
+    fn named(&self, error: &str) -> String {
+        format!("{}: {error}", self.name)
+    }
+
+    fn load(&self, server: &Server, setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Measured> {
         let fsync_us = fsync::cost_us(&setup.data)?;
-        let server = self.open(setup).map_err(named)?;
-        let plan = self.plan(&server, setup, rounds.duration, rounds.warm_up).map_err(named)?;
-        let report = run(&plan, &mut |_| {}).map_err(|error| named(error.to_string()))?;
+        let plan = self.plan(server, setup, rounds.duration, rounds.warm_up).map_err(|error| self.named(&error))?;
+        let report = run(&plan, &mut |_| {}).map_err(|error| self.named(&error.to_string()))?;
         if !report.is_clean() {
             let first = report.first_error.clone().unwrap_or_else(|| "no replies".to_owned());
-            return Err(named(format!("{} errors, the first: {first}", report.errors.total())));
+            return Err(self.named(&format!("{} errors, the first: {first}", report.errors.total())));
         }
-        self.workload.audit(server.address).map_err(|error| named(format!("the audit failed: {error}")))?;
-        server.stop().map_err(named)?;
         Ok(Measured { side: self.name.clone(), round, fsync_us, report })
+    }
+
+    fn close(&self, server: Server) -> Outcome<()> {
+        let audited = self.workload.audit(server.address).map_err(|error| format!("the audit failed: {error}"));
+        audited.and_then(|()| server.stop()).map_err(|error| self.named(&error))
     }
 }
 
@@ -143,7 +155,23 @@ pub struct Contest {
     pub sides: Vec<Contestant>,
     /// What is aimed at.
     pub aims: Vec<Aim>,
+    /// How the sides of a round follow each other.
+    pub order: Order,
 }
+
+/// How the sides of a round follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Each has the machine to itself from start to stop.
+    Alone,
+    /// All stand at the same time and are loaded in turns, [`TURNS`] times in a round. What the machine gives or
+    /// takes within seconds then reaches all sides, so a smaller difference shows. For sides that do nothing
+    /// while nobody asks them.
+    Turns,
+}
+
+/// Turns of a side in a round of [`Order::Turns`], each of as much of the round's time.
+const TURNS: usize = 4;
 
 /// What came of one aim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -264,39 +292,17 @@ impl Aim {
 }
 
 impl Contest {
-    /// All rounds, the sides in turn; a side that goes first in one round goes last in the next. A side
-    /// that fails is tried once more, and that is told; one that fails again is left out from then on,
-    /// and the figures it had are void.
+    /// All rounds, the sides in alternation; a side that goes first in one goes last in the next. What fails is
+    /// tried once more, and that is told; a side that fails again is left out from then on, and the figures it
+    /// had are void.
     #[must_use]
     pub fn run(&self, setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult {
-        let mut runs: Vec<Measured> = Vec::new();
-        let mut problems: Vec<(String, String)> = Vec::new();
-        let mut remarks = Vec::new();
-        for round in 0..rounds.count {
-            for index in 0..self.sides.len() {
-                let side = &self.sides[(index + round) % self.sides.len()];
-                if problems.iter().any(|(name, _)| *name == side.name) {
-                    continue;
-                }
-                eprint!("{} {}/{} {}: ", self.id, round + 1, rounds.count, side.name);
-                let again = |error: String| {
-                    eprint!("{error}; once more: ");
-                    remarks.push(format!("In round {} a side was measured once more: {error}", round + 1));
-                    side.measure(setup, rounds, round)
-                };
-                match side.measure(setup, rounds, round).or_else(again) {
-                    Ok(measured) => {
-                        eprintln!("{}", one_line(&measured));
-                        runs.push(measured);
-                    }
-                    Err(error) => {
-                        eprintln!("{error}");
-                        runs.retain(|run| run.side != side.name);
-                        problems.push((side.name.clone(), error));
-                    }
-                }
-            }
+        let mut kept = Kept::default();
+        match self.order {
+            Order::Alone => self.run_alone(setup, rounds, &mut kept),
+            Order::Turns => self.run_in_turns(setup, rounds, &mut kept),
         }
+        let Kept { runs, problems, remarks } = kept;
         let problem = |aim: &Aim| {
             let of = |side: usize| problems.iter().find(|(name, _)| *name == self.sides[side].name);
             of(aim.first).or(of(aim.second)).map(|(_, error)| error.as_str())
@@ -311,6 +317,85 @@ impl Contest {
             runs,
             remarks: remarks.into_iter().chain(problems.into_iter().map(|(_, error)| error)).collect(),
         }
+    }
+
+    fn run_alone(&self, setup: &Setup, rounds: &Rounds, kept: &mut Kept) {
+        for round in 0..rounds.count {
+            for index in 0..self.sides.len() {
+                let side = &self.sides[(index + round) % self.sides.len()];
+                if kept.problems.iter().any(|(name, _)| *name == side.name) {
+                    continue;
+                }
+                self.tell(round, rounds, side);
+                let first = side.measure(setup, rounds, round);
+                match first.or_else(|error| kept.again(round, &error, || side.measure(setup, rounds, round))) {
+                    Ok(measured) => {
+                        eprintln!("{}", one_line(&measured));
+                        kept.runs.push(measured);
+                    }
+                    Err(error) => kept.drop_side(&side.name, error),
+                }
+            }
+        }
+    }
+
+    fn run_in_turns(&self, setup: &Setup, rounds: &Rounds, kept: &mut Kept) {
+        for round in 0..rounds.count {
+            let first = self.turns(setup, rounds, round);
+            match first.or_else(|error| kept.again(round, &error, || self.turns(setup, rounds, round))) {
+                Ok(runs) => kept.runs.extend(runs),
+                // One that fails takes the others' turns with it.
+                Err(error) => return self.sides.iter().for_each(|side| kept.drop_side(&side.name, error.clone())),
+            }
+        }
+    }
+
+    /// One round of [`Order::Turns`]. Each turn counts as a round of its own.
+    fn turns(&self, setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Vec<Measured>> {
+        let open = |side: &Contestant| side.open(setup).map_err(|error| side.named(&error));
+        let servers = self.sides.iter().map(open).collect::<Outcome<Vec<Server>>>()?;
+        let each = Rounds { duration: rounds.duration / TURNS as u32, warm_up: rounds.warm_up / 4, ..*rounds };
+        let mut runs = Vec::new();
+        for turn in round * TURNS..(round + 1) * TURNS {
+            for index in 0..self.sides.len() {
+                let at = (index + turn) % self.sides.len();
+                self.tell(round, rounds, &self.sides[at]);
+                let measured = self.sides[at].load(&servers[at], setup, &each, turn)?;
+                eprintln!("{}", one_line(&measured));
+                runs.push(measured);
+            }
+        }
+        for (side, server) in self.sides.iter().zip(servers) {
+            side.close(server)?;
+        }
+        Ok(runs)
+    }
+
+    fn tell(&self, round: usize, rounds: &Rounds, side: &Contestant) {
+        eprint!("{} {}/{} {}: ", self.id, round + 1, rounds.count, side.name);
+    }
+}
+
+/// What is kept while a contest runs.
+#[derive(Default)]
+struct Kept {
+    runs: Vec<Measured>,
+    /// Sides left out, and why.
+    problems: Vec<(String, String)>,
+    remarks: Vec<String>,
+}
+
+impl Kept {
+    fn again<T>(&mut self, round: usize, error: &str, measure: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        eprint!("{error}; once more: ");
+        self.remarks.push(format!("In round {} a side was measured once more: {error}", round + 1));
+        measure()
+    }
+
+    fn drop_side(&mut self, name: &str, error: String) {
+        eprintln!("{error}");
+        self.runs.retain(|run| run.side != name);
+        self.problems.push((name.to_owned(), error));
     }
 }
 

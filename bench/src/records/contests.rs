@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::workload::{BENCHMARKED, KEYS, Records, Target, Work};
-use crate::contest::{Contest, Contestant, Figure, aim};
+use crate::contest::{Contest, Contestant, Figure, Order, aim};
 use crate::server::Kind;
 use crate::transactions::workload::{App, Workload};
 
@@ -50,6 +50,7 @@ fn read() -> Contest {
             aim("classic GET of one of 10,240 records, server CPU against the bare responder", Figure::Cpu, 1.6, (0, 2)),
             aim("native GET of one of 10,240 records, server CPU against the bare responder", Figure::Cpu, 1.6, (1, 2)),
         ],
+        order: Order::Alone,
     }
 }
 
@@ -78,6 +79,7 @@ fn write() -> Contest {
             against("classic put", 2),
             against("classic update of one field", 3),
         ],
+        order: Order::Alone,
     }
 }
 
@@ -139,5 +141,6 @@ fn rivals(work: Work) -> Contest {
             against("PostgreSQL JSONB behind a front written for this comparison", 2),
             against("MongoDB", 3),
         ],
+        order: Order::Alone,
     }
 }

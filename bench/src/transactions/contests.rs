@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::contest::{Contest, Contestant, Figure, aim};
+use crate::contest::{Contest, Contestant, Figure, Order, aim};
 use crate::server::Kind;
 use crate::transactions::workload::{App, Workload};
 
@@ -29,7 +29,9 @@ fn key() -> Contest {
         id: "key".to_owned(),
         title: "Idempotency key on the durable counter".to_owned(),
         note: "`POST /call/counter/{key}/add`, one of 100,000 keys, all as likely. With a key, every request has a \
-               random UUID of its own in `Idempotency-Key`, and its outcome is kept for a day; no request is a repetition."
+               random UUID of its own in `Idempotency-Key`, and its outcome is kept for a day; no request is a repetition. Both \
+               servers stand at once and are loaded in turns of a fraction of a second: what is to be told apart is less than what the \
+               machine gives and takes within seconds."
             .to_owned(),
         sides: vec![
             Contestant::millrace("with a key", "fsync", counter.keyed(), MANY),
@@ -39,6 +41,7 @@ fn key() -> Contest {
             aim("durable counter, CPU a request with a key against without", Figure::Cpu, 1.1, (0, 1)),
             aim("durable counter, throughput with a key against without", Figure::Rate, 0.9, (0, 1)),
         ],
+        order: Order::Turns,
     }
 }
 
@@ -62,6 +65,7 @@ fn one_core() -> Contest {
             aim("chain of three on three shards of one core, against the single counter", Figure::Rate, 0.25, (2, 0)),
             aim("tree over two shards of one core, against the single counter", Figure::Rate, 0.25, (3, 0)),
         ],
+        order: Order::Alone,
     }
 }
 
@@ -86,6 +90,7 @@ fn two_cores() -> Contest {
             aim("chain of three on different cores, throughput against the single counter", Figure::Rate, 0.25, (1, 0)),
             aim("tree over two shards on different cores, against the single counter", Figure::Rate, 0.25, (2, 0)),
         ],
+        order: Order::Alone,
     }
 }
 
@@ -118,6 +123,7 @@ fn hotel() -> Contest {
             rival("Express + PostgreSQL", "express-hotel"),
         ],
         aims,
+        order: Order::Alone,
     }
 }
 
@@ -147,5 +153,6 @@ fn guarantees(app: App) -> Contest {
             .to_owned(),
         sides,
         aims,
+        order: Order::Alone,
     }
 }
