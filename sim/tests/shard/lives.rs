@@ -1,7 +1,7 @@
 //! What was said in one run of a transaction, or in one life of its home, means nothing in another: a run is
 //! named by its home, by the life of that, drawn at random, and by a number, which begins anew with each life.
 
-use millrace_shard::{PeerBody, PeerMessage, ToBranch, Token};
+use millrace_shard::{FromBranch, PeerBody, PeerMessage, ToBranch, ToHome, Token};
 
 use crate::*;
 
@@ -99,5 +99,50 @@ fn a_part_that_outlives_its_home_is_not_taken_for_one_of_the_homes_next_life() {
     rig.settle();
     assert!(rig.reply(token).is_some_and(Result::is_ok), "{:?}", rig.reply(token));
     assert_eq!([&here, &there].map(|key| rig.field("note", key, "n")), [json!(1), json!(1)]);
+    rig.assert_at_rest();
+}
+
+/// Carries the first message of which `is_it` says so, and gives it.
+fn carry(rig: &mut Rig, is_it: impl Fn(&PeerMessage) -> bool) -> PeerMessage {
+    let place = rig.peers.iter().position(|(_, message)| is_it(message)).expect("it is on its way");
+    let (to, message) = rig.peers.remove(place).expect("it is there");
+    rig.peer(to, message.clone());
+    message
+}
+
+#[test]
+fn what_a_second_branch_of_a_run_says_is_not_taken_for_what_the_first_has_said() {
+    let mut rig = Rig::new(3);
+    let [here, there, far] = [rig.key_in(0, "a"), rig.key_in(1, "b"), rig.key_in(2, "c")];
+    let [wanted, other] = [rig.key_in(1, "wanted"), rig.key_in(2, "other")];
+    let older = rig.run("note", &wanted, add().call(run("note", &other, add())));
+    let (_, away) = rig.peers.pop_front().expect("the older one waits for another shard");
+    let all = [&far, &wanted, &other].map(|key| run("note", key, add()));
+    let token = rig.run("note", &here, add().call(run("note", &there, add().all(all))));
+    let is_from = |shard: u16| move |message: &PeerMessage| message.from == ShardId(shard);
+
+    // The first branch passes a call on, and dies of what the older one holds: its second message.
+    let call = carry(&mut rig, is_from(0));
+    carry(&mut rig, is_from(1));
+    let died = rig.peers.remove(0).expect("its last word").1;
+    assert!(matches!(&died.body, PeerBody::ToHome(2, FromBranch { message: ToHome::Died { .. }, .. })), "{died:?}");
+
+    // That ends. A second copy begins a second branch, whose second message is there first.
+    rig.peer(ShardId(2), away);
+    while rig.reply(older).is_none() {
+        let is_of_it = |message: &PeerMessage| message.transaction.home == ShardId(1);
+        rig.make_durable();
+        carry(&mut rig, is_of_it);
+    }
+    rig.peer(ShardId(1), call);
+    let is_second = |message: &PeerMessage| {
+        matches!(message.body, PeerBody::ToHome(2, FromBranch { message: ToHome::Call(..), .. }))
+    };
+    carry(&mut rig, is_second);
+    rig.peer(ShardId(0), died);
+    rig.settle();
+    assert!(rig.reply(token).is_some_and(Result::is_ok), "{:?}", rig.reply(token));
+    let counts = [&here, &there, &far, &wanted, &other].map(|key| rig.field("note", key, "n"));
+    assert_eq!(counts, [1, 1, 1, 2, 2].map(|count| json!(count)));
     rig.assert_at_rest();
 }
