@@ -353,7 +353,7 @@ impl Rig {
     /// Asks what became of an invocation.
     pub fn invocation(&mut self, id: InvocationId) -> Token {
         let token = self.info(None).token;
-        self.core.with(id.shard, |shard, world| shard.read_invocation(token, id.sequence, world));
+        self.core.with(id.shard, |shard, world| shard.read_invocation(token, id.sequence, true, world));
         self.collect();
         token
     }

@@ -308,7 +308,7 @@ impl Server {
     pub fn ended(&self, id: &str) -> serde_json::Value {
         let mut found = serde_json::Value::Null;
         wait_until("the invocation has ended", || {
-            found = self.get(&format!("/invocations/{id}"));
+            found = self.get(&format!("/invocations/{id}?wait_ms=5000"));
             ["succeeded", "failed", "cancelled"].iter().any(|status| found["status"] == *status)
         });
         found

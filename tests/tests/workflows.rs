@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use millrace_tests::{
-    Client, Load, MovedClock, Random, Server, ServerOptions, Shared, TestApp, assert_problem, number_from_env,
-    wait_until,
+    Client, Load, MovedClock, Random, Server, ServerOptions, Shared, TestApp, assert_problem, millrace,
+    number_from_env, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -323,6 +323,25 @@ fn one_that_is_to_begin_later_is_seen_signalled_and_cancelled_before() {
     // What is no workflow is told from one that has yet to begin.
     let call = server.send("work/x/note?delay_ms=3600000", "1");
     assert_problem(&server.request("POST", &format!("/invocations/{call}/cancel"), &[], b""), 400, "bad-request");
+}
+
+#[test]
+fn whoever_waits_for_an_end_hears_of_it_when_it_comes() {
+    let server = start();
+    let id = server.send("steps/k/takes", "");
+    let path = format!("/invocations/{id}?wait_ms=60000");
+    let (by_url, by_command) = std::thread::scope(|scope| {
+        let by_url = scope.spawn(|| server.get(&path));
+        let command = ["invocations", &id, "--wait", "--url", &server.url()].map(str::to_owned);
+        let by_command = scope.spawn(move || millrace(&command.each_ref().map(String::as_str)));
+        waits(&server, &id);
+        assert!(!by_url.is_finished() && !by_command.is_finished());
+        assert_eq!(signal(&server, &id, &json!(7)), 202);
+        (by_url.join().expect("an answer"), by_command.join().expect("an answer"))
+    });
+    assert_eq!((&by_url["status"], &by_url["output"]), (&json!("succeeded"), &json!(7)));
+    assert_eq!(by_command.code, Some(0), "{}", by_command.err);
+    assert!(by_command.out.contains("succeeded"), "{}", by_command.out);
 }
 
 #[test]

@@ -54,6 +54,17 @@ pub enum InvocationStatus {
     Cancelled,
 }
 
+impl InvocationStatus {
+    /// Whether nothing more becomes of it.
+    #[must_use]
+    pub fn is_end(self) -> bool {
+        match self {
+            InvocationStatus::Pending | InvocationStatus::Running => false,
+            InvocationStatus::Succeeded | InvocationStatus::Failed | InvocationStatus::Cancelled => true,
+        }
+    }
+}
+
 /// `GET /invocations/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
@@ -206,8 +217,13 @@ pub trait Backend: Clone + 'static {
     /// Enqueues a call; answers its invocation id once that is durable.
     fn send(&self, principal: &Principal, request: SendRequest<'_>) -> impl Future<Output = Result<String, Error>>;
 
-    /// What became of a sent invocation.
-    fn invocation(&self, principal: &Principal, id: &str) -> impl Future<Output = Result<Invocation, Error>>;
+    /// What became of a sent invocation. Without the journal, which may be long, if that is not asked for.
+    fn invocation(
+        &self,
+        principal: &Principal,
+        id: &str,
+        has_journal: bool,
+    ) -> impl Future<Output = Result<Invocation, Error>>;
 
     /// The workflows that the principal may see.
     fn invocations(

@@ -134,6 +134,10 @@ pub const WORKFLOW_TURNS: usize = 64;
 /// in JSON.
 pub const DELAY_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 
+/// Milliseconds that a request may wait for an invocation's end. Proxies give up on a silent connection after some
+/// minute; who wants to wait longer asks again.
+pub const INVOCATION_WAIT_MS: u64 = 60_000;
+
 /// Signals that wait for one workflow.
 pub const SIGNALS_PER_WORKFLOW: usize = 1_000;
 

@@ -117,7 +117,7 @@ pub struct Health {
 pub struct Client {
     transport: Transport,
     authorization: Option<HeaderValue>,
-    options: ClientOptions,
+    pub(crate) options: ClientOptions,
 }
 
 impl Client {

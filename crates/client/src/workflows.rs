@@ -10,6 +10,9 @@ use serde_json::Value;
 use crate::client::{Prepared, parse, segment};
 use crate::{Client, ClientError, Problem};
 
+/// How long a server lets a request wait for an invocation's end, milliseconds.
+const LONGEST_WAIT_MS: u128 = 60_000;
+
 /// What became of a sent call. All but id, status, output and error is known of workflows only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Invocation {
@@ -186,6 +189,22 @@ impl Client {
     /// See [`ClientError`].
     pub async fn invocation(&self, id: &str) -> Result<Invocation, ClientError> {
         parse(&self.get(&format!("/invocations/{}", segment(id))).await?.body)
+    }
+
+    /// The same, once it has ended: asks again for as long as it has not.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn ended_invocation(&self, id: &str) -> Result<Invocation, ClientError> {
+        // A request without an answer in time is given up: the server has to answer before.
+        let wait_ms = (self.options.timeout / 2).as_millis().min(LONGEST_WAIT_MS);
+        let path = format!("/invocations/{}?wait_ms={wait_ms}", segment(id));
+        loop {
+            let found: Invocation = parse(&self.get(&path).await?.body)?;
+            if !matches!(found.status.as_str(), "pending" | "running") {
+                return Ok(found);
+            }
+        }
     }
 
     /// A page of the workflows that the API key may see.

@@ -115,6 +115,8 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
         r#"{"id":"d","app":"a","service":"s","key":{"base64":"/w=="},"handler":"h","input_bytes":9,"attempts":16}"#;
     let (url, seen) = serve(vec![
         reply(200, "", running),
+        reply(200, "", running),
+        reply(200, "", r#"{"id":"w/1","status":"cancelled"}"#),
         reply(200, "", r#"{"invocations":[{"id":"w","status":"pending"}],"next":"3:1"}"#),
         reply(200, "", r#"{"invocations":[],"next":null}"#),
         reply(202, "", ""),
@@ -130,6 +132,7 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
     let journal = workflow.journal.unwrap();
     assert_eq!((journal[0].output.clone(), journal[1].output.clone()), (Some(serde_json::Value::Null), None));
     assert_eq!(journal[1].error.as_ref().unwrap().code, "fetch-failed");
+    assert_eq!(client.ended_invocation("w/1").await.unwrap().status, "cancelled");
     let page = client.invocations(&InvocationFilter::default()).await.unwrap();
     assert_eq!((page.invocations[0].id.as_str(), page.next.as_deref()), ("w", Some("3:1")));
     let filter = InvocationFilter {
@@ -154,6 +157,8 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
         lines,
         [
             "GET /invocations/w%2F1 HTTP/1.1",
+            "GET /invocations/w%2F1?wait_ms=2500 HTTP/1.1",
+            "GET /invocations/w%2F1?wait_ms=2500 HTTP/1.1",
             "GET /invocations HTTP/1.1",
             "GET /invocations?app=a&service=s&status=running&after=3%3A1&limit=2 HTTP/1.1",
             "POST /invocations/w%2F1/cancel HTTP/1.1",
@@ -164,7 +169,7 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
             "DELETE /dead-letters/d HTTP/1.1",
         ]
     );
-    assert!(seen[5].contains("idempotency-key: k\r\n") && seen[5].ends_with(r#"{"name":"paid","payload":[1]}"#));
+    assert!(seen[7].contains("idempotency-key: k\r\n") && seen[7].ends_with(r#"{"name":"paid","payload":[1]}"#));
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ impl Backend for Hello {
         refused()
     }
 
-    async fn invocation(&self, _: &Principal, _: &str) -> Result<Invocation, Error> {
+    async fn invocation(&self, _: &Principal, _: &str, _: bool) -> Result<Invocation, Error> {
         refused()
     }
 

@@ -60,7 +60,7 @@ impl<'a> Input<'a> {
     }
 
     /// What follows `?`; for operations of the server's own it has been checked.
-    fn query(&self) -> Option<&'a str> {
+    pub(crate) fn query(&self) -> Option<&'a str> {
         self.uri.query()
     }
 
@@ -501,7 +501,7 @@ async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, row: 
     match row.kind {
         Kind::Records(operation) => records::operate(session, who, operation, input).await,
         Kind::Send => send(session, who, input).await,
-        Kind::Invocation => manage::invocation(backend, who, input).await,
+        Kind::Invocation => manage::invocation(session, who, input).await,
         Kind::Invocations => manage::invocations(backend, who, input.query()).await,
         Kind::Cancel => manage::cancel(backend, who, input).await,
         Kind::Signal => manage::signal(session, who, input).await,
@@ -604,7 +604,7 @@ mod tests {
             nothing()
         }
 
-        async fn invocation(&self, _: &Principal, _: &str) -> Result<Invocation, Error> {
+        async fn invocation(&self, _: &Principal, _: &str, _: bool) -> Result<Invocation, Error> {
             nothing()
         }
 

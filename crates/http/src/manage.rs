@@ -1,11 +1,14 @@
 //! Operations that look after what runs by itself: workflows and dead letters.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::StatusCode;
 use millrace_api::{Backend, InvocationsRequest, Principal};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep};
 
 use crate::handle::{Input, Reply, Session};
 use crate::operations::Parameter;
@@ -14,10 +17,39 @@ use crate::{listing, path, reply};
 /// Bytes of a parser's message that are shown: it may quote what it met.
 const SHOWN_CHARACTERS: usize = 200;
 
+/// How long after an invocation had not ended it is looked at again: at first, and at most. Twice as long each time,
+/// so whoever waits for long costs two looks a second.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
 /// `GET /invocations/{id}`.
-pub(crate) async fn invocation<B: Backend>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
+pub(crate) async fn invocation<B: Backend>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
     let id = input.name(Parameter::Id)?;
-    listing::invocation(&backend.invocation(who, &id).await?)
+    let wait = path::wait(input.query())?;
+    if !wait.is_zero() {
+        wait_for_end(session, who, &id, wait).await?;
+    }
+    listing::invocation(&session.backend.invocation(who, &id, true).await?)
+}
+
+/// Comes back once an invocation has ended, or `longest` is over, or the server is about to stop.
+async fn wait_for_end<B: Backend>(
+    session: &Session<B>,
+    who: &Principal,
+    id: &str,
+    longest: Duration,
+) -> Result<(), Error> {
+    let end = Instant::now() + longest;
+    let mut pause = SHORTEST_PAUSE;
+    while !session.backend.invocation(who, id, false).await?.status.is_end() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || session.state.local.is_draining() {
+            return Ok(());
+        }
+        sleep(pause.min(left)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    Ok(())
 }
 
 /// `GET /invocations`.

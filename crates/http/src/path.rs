@@ -2,6 +2,7 @@
 //! idempotency keys. None of them panics or allocates beyond the input's size.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use millrace_api::InvocationStatus;
 use millrace_base::{Error, ErrorCode, Name, limits};
@@ -46,14 +47,26 @@ pub fn query_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<
 /// # Errors
 /// `bad-request` for anything but a whole number of milliseconds up to [`limits::DELAY_MS`].
 pub fn delay_ms(query: Option<&str>) -> Result<u64, Error> {
-    let Some(text) = query_parameter(query, "delay_ms")? else {
+    milliseconds(query, "delay_ms", limits::DELAY_MS, "ten years")
+}
+
+/// 0 when it is not there; `most` is also told in words.
+fn milliseconds(query: Option<&str>, name: &str, most: u64, words: &str) -> Result<u64, Error> {
+    let Some(text) = query_parameter(query, name)? else {
         return Ok(0);
     };
-    let delay = if is_digits(&text) { text.parse().ok() } else { None };
-    delay.filter(|delay| *delay <= limits::DELAY_MS).ok_or_else(|| {
-        let most = limits::DELAY_MS;
-        refused(format!("delay_ms must be a whole number from 0 to {most} (ten years), such as delay_ms=1500"))
+    let found = if is_digits(&text) { text.parse().ok() } else { None };
+    found.filter(|found| *found <= most).ok_or_else(|| {
+        refused(format!("{name} must be a whole number from 0 to {most} ({words}), such as {name}=1500"))
     })
+}
+
+/// How long `GET /invocations/{id}?wait_ms=` waits for the end: not at all when it is not there.
+///
+/// # Errors
+/// `bad-request` for anything but a whole number of milliseconds up to [`limits::INVOCATION_WAIT_MS`].
+pub fn wait(query: Option<&str>) -> Result<Duration, Error> {
+    Ok(Duration::from_millis(milliseconds(query, "wait_ms", limits::INVOCATION_WAIT_MS, "a minute")?))
 }
 
 /// How many items a page may hold: [`limits::PAGE_ITEMS`] when the query does not say.
@@ -195,6 +208,15 @@ mod tests {
         }
         for bad in ["apps=1", "app=1&x", "=", "App=1"] {
             assert!(check_query(Some(bad), is_known).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_at_most_a_minute() {
+        assert_eq!(wait(None), Ok(Duration::ZERO));
+        assert_eq!(wait(Some("wait_ms=60000")), Ok(Duration::from_secs(60)));
+        for bad in ["wait_ms=", "wait_ms=-1", "wait_ms=60001", "wait_ms=1&wait_ms=2", "wait_ms=99999999999999999999"] {
+            assert!(wait(Some(bad)).is_err(), "{bad}");
         }
     }
 

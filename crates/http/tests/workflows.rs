@@ -7,7 +7,8 @@ use millrace_base::limits;
 use millrace_http::Options;
 use millrace_http::keys::KeyFile;
 use serde_json::{Value, json};
-use support::{Client, Server, patient};
+use std::time::{Duration, Instant};
+use support::{Client, Server, patient, wait_until};
 
 fn asked(server: &Server) -> Vec<String> {
     std::mem::take(&mut *server.backend.shared.asked.lock().expect("no panic"))
@@ -39,6 +40,43 @@ fn a_workflow_is_shown_with_its_journal() {
     assert_eq!(shown, expected);
     let head = server.ask("HEAD /invocations/running", b"");
     assert_eq!(head.status, 200);
+}
+
+#[test]
+fn who_waits_for_an_end_is_answered_when_it_has_come() {
+    let server = Server::start(patient());
+    let ended = server.ask("GET /invocations/soon?wait_ms=60000", b"").json();
+    assert_eq!((&ended["status"], ended["journal"].as_array().map(Vec::len)), (&json!("succeeded"), Some(3)));
+    let look = |has_journal| format!("soon, journal: {has_journal}");
+    assert_eq!(asked(&server), [look(false), look(false), look(false), look(false), look(true)]);
+    // What has ended is not waited for.
+    server.ask("GET /invocations/soon?wait_ms=60000", b"");
+    assert_eq!(asked(&server), [look(false), look(true)]);
+}
+
+#[test]
+fn who_waits_in_vain_is_told_how_far_it_is() {
+    let server = Server::start(patient());
+    let began = Instant::now();
+    let shown = server.ask("GET /invocations/running?wait_ms=30", b"").json();
+    assert!(began.elapsed() >= Duration::from_millis(30));
+    assert_eq!((&shown["status"], shown["journal"].as_array().map(Vec::len)), (&json!("running"), Some(3)));
+    assert!(asked(&server).len() > 2, "it has looked again");
+    let mut client = server.connect();
+    refuse(&mut client, "GET /invocations/running?wait_ms=60001", "", "bad-request", "wait_ms");
+    refuse(&mut client, "GET /invocations/nothing?wait_ms=60000", "", "unknown-invocation", "nothing");
+    assert_eq!(asked(&server), [""; 0]);
+}
+
+#[test]
+fn a_server_that_stops_answers_who_waits_for_an_end() {
+    let mut server = Server::start(patient());
+    let mut waiting = server.connect();
+    waiting.send(Client::request("GET /invocations/running?wait_ms=60000", b""));
+    let asked = || server.backend.shared.asked.lock().expect("no panic").len();
+    wait_until(|| asked() > 1, || "it does not wait".to_owned());
+    server.join();
+    assert_eq!(waiting.read_reply(true).json()["status"], "running");
 }
 
 #[test]

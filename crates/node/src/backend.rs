@@ -333,8 +333,8 @@ impl Backend for CoreHandle {
         }
     }
 
-    async fn invocation(&self, principal: &Principal, id: &str) -> Result<Invocation, Error> {
-        invocations::read(self, principal, id).await
+    async fn invocation(&self, principal: &Principal, id: &str, has_journal: bool) -> Result<Invocation, Error> {
+        invocations::read(self, principal, id, has_journal).await
     }
 
     async fn invocations(

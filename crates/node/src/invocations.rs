@@ -35,14 +35,20 @@ fn may_see(principal: &Principal, app: &str, service: &str) -> bool {
     principal.may(Permission::Admin) || principal.may(Permission::Call { app, service })
 }
 
-/// What `GET /invocations/{id}` answers.
-pub(crate) async fn read(node: &CoreHandle, principal: &Principal, id: &str) -> Result<Invocation, Error> {
+/// What `GET /invocations/{id}` answers; without the journal if it is not asked for.
+pub(crate) async fn read(
+    node: &CoreHandle,
+    principal: &Principal,
+    id: &str,
+    has_journal: bool,
+) -> Result<Invocation, Error> {
     let parsed = parse(node, id)?;
     let mut tries = 0;
     let (outcome, view) = loop {
         let sequence = parsed.sequence;
-        let asked =
-            node.ask(parsed.shard, false, move |shard, token, world| shard.read_invocation(token, sequence, world));
+        let asked = node.ask(parsed.shard, false, move |shard, token, world| {
+            shard.read_invocation(token, sequence, has_journal, world);
+        });
         match asked.await {
             Ok(Reply::Invocation(outcome, view)) => break (outcome, view),
             Ok(_) => return Err(unexpected()),
@@ -82,7 +88,7 @@ fn parse(node: &CoreHandle, id: &str) -> Result<InvocationId, Error> {
 
 /// Refuses whoever may not see a workflow.
 async fn authorise(node: &CoreHandle, principal: &Principal, id: &str) -> Result<InvocationId, Error> {
-    let found = read(node, principal, id).await?;
+    let found = read(node, principal, id, false).await?;
     match found.workflow {
         Some(_) => parse(node, id),
         None => Err(Error::new(ErrorCode::BadRequest, "this invocation is not a workflow")),

@@ -170,6 +170,9 @@ pub(crate) struct CallArgs {
 pub(crate) struct InvocationsArgs {
     /// The one to look at, as printed by `millrace call --send` and by the list
     pub id: Option<String>,
+    /// Show it once it has ended
+    #[arg(long, requires = "id", conflicts_with_all = ["cancel", "signal"])]
+    pub wait: bool,
     /// Cancel it: it goes no further, undoes what it said how to undo, and ends
     #[arg(long, requires = "id", conflicts_with_all = ["signal", "json"])]
     pub cancel: bool,

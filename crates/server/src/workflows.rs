@@ -44,7 +44,8 @@ fn one_invocation(client: &Client, id: &str, args: &InvocationsArgs) -> Result<(
         block_on(client.signal(id, name, &payload, args.idempotency_key.as_deref()))?;
         println!("{}: got {}", printable(id), printable(name));
     } else {
-        show(&block_on(client.invocation(id))?, &args.page, render_invocation)?;
+        let found = if args.wait { block_on(client.ended_invocation(id)) } else { block_on(client.invocation(id)) };
+        show(&found?, &args.page, render_invocation)?;
     }
     Ok(())
 }

@@ -43,8 +43,8 @@ impl Shard {
         self.workflows.live.values().map(line).collect()
     }
 
-    /// What is known of a workflow; `None` for an invocation that is none.
-    pub(crate) fn workflow_view(&mut self, id: Sequence) -> Result<Option<WorkflowView>, Error> {
+    /// What is known of a workflow, with its journal only if asked for; `None` for an invocation that is none.
+    pub(crate) fn workflow_view(&mut self, id: Sequence, has_journal: bool) -> Result<Option<WorkflowView>, Error> {
         let entities = [&self.bookkeeping.workflows, &self.bookkeeping.ended_workflows];
         let mut found = None;
         for entity in entities {
@@ -57,7 +57,7 @@ impl Shard {
             return Ok(self.pending_record(id)?.map(view));
         };
         let record = WorkflowRecord::decode(value.content()).map_err(|error| decode_failed(&error))?;
-        let journal = self.journal(id)?;
+        let journal = if has_journal { self.journal(id)? } else { Vec::new() };
         let waits_for = match (self.workflows.live.get(&id), self.waiting.stranded_record(id)) {
             (Some(workflow), _) => workflow.waits_for(),
             (None, Some(stranded)) => vec![stranded_for(stranded)],

@@ -450,8 +450,8 @@ impl Shard {
         self.reply_when_durable(token, done.map(|_| Reply::Done), depends_on, world);
     }
 
-    /// What became of a sent invocation.
-    pub fn read_invocation(&mut self, token: Token, sequence: Sequence, world: &mut World<'_>) {
+    /// What became of a sent invocation; of a workflow also what it has done, with its journal if asked for.
+    pub fn read_invocation(&mut self, token: Token, sequence: Sequence, has_journal: bool, world: &mut World<'_>) {
         if self.refuses(token, world) {
             return;
         }
@@ -459,7 +459,7 @@ impl Shard {
             let unknown = || Error::new(ErrorCode::UnknownInvocation, "no such invocation, or its outcome expired");
             let is_there = |outcome: &Outcome| outcome.expires > world.now || outcome.result == OutcomeResult::Pending;
             let outcome = found.filter(is_there).ok_or_else(unknown)?;
-            Ok(Reply::Invocation(outcome, self.workflow_view(sequence)?.map(Box::new)))
+            Ok(Reply::Invocation(outcome, self.workflow_view(sequence, has_journal)?.map(Box::new)))
         });
         let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
         self.reply_when_durable(token, result, depends_on, world);

@@ -229,6 +229,11 @@ const GENERAL: &[Operation] = &[
         kind: Kind::Invocation,
         path: &[literal("invocations"), ID],
         summary: "What became of a sent call or a workflow, with the workflow's journal",
+        query: &[QueryParameter {
+            name: "wait_ms",
+            description: "Answer only once it has ended, or after that many milliseconds; 0, not to wait, when absent.",
+            schema: r#"{"type":"integer","minimum":0,"maximum":60000}"#,
+        }],
         answers: &[Answer {
             status: 200,
             description: "Its status, with its output or error once it ended; of a workflow, what it has done so far too.",

@@ -215,14 +215,19 @@ impl Backend for MockBackend {
         Ok(format!("{}/{} {}", request.call.handler, request.delay_ms, request.call.idempotency_key.unwrap_or("-")))
     }
 
-    async fn invocation(&self, _: &Principal, id: &str) -> Result<Invocation, Error> {
+    async fn invocation(&self, _: &Principal, id: &str, has_journal: bool) -> Result<Invocation, Error> {
         let invocation =
             |status, output, error| Invocation { id: id.to_owned(), status, output, error, workflow: None };
         match id {
             "done" => Ok(invocation(InvocationStatus::Succeeded, Some(Bytes::from_static(b"[1,2]")), None)),
             "failed" => Ok(invocation(InvocationStatus::Failed, None, Some(Error::new(ErrorCode::Aborted, "no")))),
             "pending" => Ok(invocation(InvocationStatus::Pending, None, None)),
-            "running" => Ok(workflow(id, InvocationStatus::Running)),
+            "running" | "soon" => {
+                self.shared.note(format!("{id}, journal: {has_journal}"));
+                let has_ended = id == "soon" && self.shared.calls.fetch_add(1, Ordering::SeqCst) >= 3;
+                let status = if has_ended { InvocationStatus::Succeeded } else { InvocationStatus::Running };
+                Ok(workflow(id, status))
+            }
             "long" => {
                 let mut long = workflow(id, InvocationStatus::Running);
                 let state = long.workflow.as_mut().expect("a workflow");
