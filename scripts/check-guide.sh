@@ -18,6 +18,8 @@
 # Marks in the text, which nobody sees:
 #   <!-- check: skip -->            do not run the next snippet
 #   <!-- check: file /tmp/a.ts -->  put the next code block there
+#   <!-- check: paths /records/account/1 -->  the table below has paths, several in a cell, and beside them, in code too, what
+#                                   each selects in this record
 #   <!-- check: run                 run the lines up to the end of the comment, as a snippet;
 #   -->                             `files_of GUIDE` makes the files that another guide makes
 . "$(dirname "$0")/../examples/lib.sh"
@@ -74,11 +76,16 @@ files_of() {
 }
 
 # pieces: what there is to do in a guide, a line each: its number, what it is, and content. `shell` is a line of a snippet, `end`
-# is behind its last one, `file` names a file and `content` is a line of it, `answer` is a json snippet.
+# is behind its last one, `file` names a file and `content` is a line of it, `answer` is a json snippet,
+# `record` and `row` are of a table of paths.
 pieces() {
     awk -v OFS=$'\x1f' '
         /^<!-- check: skip -->$/ { skip = 1; next }
         /^<!-- check: file .* -->$/ { file = $4; next }
+        /^<!-- check: paths .* -->$/ { print NR, "record", $4; table = 1; next }
+        table == 1 && /^\|[-|]*$/ { table = 2; next }
+        table == 2 && /^\|/ { print NR, "row", $0; next }
+        table == 2 { table = 0 }
         /^<!-- check: run$/ { kind = "shell"; hidden = 1; next }
         hidden && /^-->$/ { print NR, "end", ""; hidden = 0; kind = ""; next }
         /^```/ && kind == "" {
@@ -217,8 +224,30 @@ shell_line() {
     [[ $command =~ ^millrace\ (serve|dev) && $command != *'&'* ]] && command+=' &'
 }
 
+# spans: the code of one cell of a table, a line each.
+spans() {
+    grep -oE '`[^`]+`' <<<"$1" | tr -d '`'
+}
+
+# paths_row ROW: each path of a table's row selects what stands beside it.
+paths_row() {
+    local cells paths results at
+    # In a table, a bar that is meant is \\|.
+    IFS='|' read -r _ cells results _ <<<"${1//\\|/$'\x1e'}"
+    mapfile -t paths < <(spans "$cells" | tr '\036' '|')
+    mapfile -t results < <(spans "$results" | tr '\036' '|')
+    line=$number
+    [ "${#paths[@]}" != 0 ] && [ "${#paths[@]}" = "${#results[@]}" ]
+    report "$name line $line: as many results as paths" $? "$1"
+    for at in "${!paths[@]}"; do
+        printf -v command 'curl --get %q --data-urlencode %q' "http://127.0.0.1:$first_port$record" "path=${paths[at]}"
+        said=("${results[at]}")
+        judge
+    done
+}
+
 check() {
-    local number kind content file
+    local number kind content file record
     prepare
     cd "$place" || exit 1
     PATH=$place/bin:$PATH
@@ -229,6 +258,11 @@ check() {
         shell) shell_line "$content" ;;
         answer) said+=("$content") ;;
         file) file=$content && mkdir -p "$(dirname "$file")" && : >"$file" ;;
+        record)
+            judge
+            record=$content
+            ;;
+        row) paths_row "$content" ;;
         content) printf '%s\n' "$content" >>"$file" ;;
         end)
             [ -z "$text" ]
@@ -246,7 +280,7 @@ check() {
 server=$(realpath "$(binary)") || exit 1
 export -f curl
 export work
-[ $# != 0 ] || set -- "$root"/README.md "$root"/docs/guide/{tour,functions,http,transactions,workflows,records}.md
+[ $# != 0 ] || set -- "$root"/README.md "$root"/docs/guide/{tour,functions,http,transactions,workflows,records,record-paths}.md
 for guide in "$@"; do
     guide=$(realpath "$guide")
     name=$(basename "$guide")

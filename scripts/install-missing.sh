@@ -64,6 +64,19 @@ need_typescript() {
         fail "could not install typescript $typescript from npm, and there is no tsc"
 }
 
+# For clients that others wrote. Where it cannot be had, scripts/check-clients.sh says what that means.
+need_python() {
+    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && return
+    (apt_install "python3 with venv" python3 python3-venv) || echo "going on without python3" >&2
+}
+
+# A machine of continuous integration runs every check, so it may get the service that comes with PostgreSQL.
+need_outside() {
+    if [ "${CI:-}" = true ]; then
+        examples/login/outside/install.sh || fail "could not install what scripts/check-outside.sh needs"
+    fi
+}
+
 need_cargo_fuzz() {
     cargo +nightly --version >/dev/null 2>&1 || {
         have rustup || fail "fuzzing needs a nightly toolchain, which rustup installs: https://rustup.rs"
@@ -84,6 +97,8 @@ test)
     have git || apt_install git git
     have curl || apt_install curl curl ca-certificates
     need_typescript
+    need_python
+    need_outside
     ;;
 fuzz)
     need_rust

@@ -11,6 +11,7 @@ import decimal
 import io
 import json
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -38,20 +39,21 @@ PRICE = {"name": "price", "type": "double"}
 class Server:
     """A server of this test's own."""
 
-    def __init__(self):
+    def __init__(self, *, has_keys=True):
         self.folder = tempfile.TemporaryDirectory(prefix="millrace-client-")
         folder = pathlib.Path(self.folder.name)
-        keys = str(folder / "keys.json")
-        made = subprocess.run([BINARY, "keys", "--keys", keys, "add", "test", "--role", "admin"],
-                              check=True, capture_output=True, text=True)
-        self.key = made.stdout.strip()
+        keys, needs = str(folder / "keys.json"), []
+        if has_keys:
+            made = subprocess.run([BINARY, "keys", "--keys", keys, "add", "test", "--role", "admin"],
+                                  check=True, capture_output=True, text=True)
+            self.key, needs = made.stdout.strip(), ["--keys", keys]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self.log = open(folder / "log", "w+b")
         self.process = subprocess.Popen(
-            [BINARY, "serve", "--http", f"127.0.0.1:{port}", "--data", str(folder / "data"), "--keys", keys, "--cores", "2"],
+            [BINARY, "serve", "--http", f"127.0.0.1:{port}", "--data", str(folder / "data"), "--cores", "2", *needs],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         try:
             self.wait()
@@ -444,6 +446,23 @@ class Records(Case):
         wanted = {"s": "new", "n": 7.0}
         self.assertEqual(fastavro.schemaless_reader(io.BytesIO(got), writer, two), wanted)
         self.assertEqual(json.loads(SERVER.ask("GET", "/records/grown/1")[2]), wanted)
+
+
+class Guide(Case):
+    """The guide's Python, as it is written there."""
+
+    def test_what_the_guide_shows_works(self):
+        guide = (pathlib.Path(__file__).parents[2] / "docs/guide/records.md").read_text()
+        first, settings = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+        open_to_all = Server(has_keys=False)
+        self.addCleanup(open_to_all.stop)
+        shown = {}
+        exec(first.replace("http://127.0.0.1:8080", open_to_all.url), shown)
+        self.assertEqual(shown["client"].get_subjects(), ["orders-value"])
+        ways = eval(f"[{settings.replace('}', '},')}]", {"KEY": SERVER.key})
+        self.assertEqual(len(ways), 2)
+        for way in ways:
+            self.assertIsInstance(client(**{**way, "url": SERVER.url}).get_subjects(), list)
 
 
 if __name__ == "__main__":

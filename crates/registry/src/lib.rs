@@ -48,7 +48,7 @@
 //!   read if the type comes back.
 //! - The classic `putschema` checks compatibility only if a level was set for the subject or for all. With
 //!   none set it replaces the schema whatever it was, as the old server did. It makes types with
-//!   `"create": "touch"`; of a type that exists, it changes only the schema and, if given, the time to live.
+//!   `"create": "touch"`; of a type that exists, it changes only the schema.
 //!
 //! Promises: the same files and changes give the same registry, byte for byte; nothing here panics on what a
 //! stranger wrote. Must not do I/O or know HTTP.
