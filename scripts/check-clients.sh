@@ -4,12 +4,15 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-. scripts/skip.sh
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 requirements=tests/clients/requirements.txt
 
-python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
-    skip "there is no python3 of 3.10 or later with venv, which scripts/install-missing.sh test installs"
+if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+    echo "not run: there is no python3 of 3.10 or later with venv, which scripts/install-missing.sh test installs" >&2
+    # Continuous integration leaves no check out.
+    [ "${CI:-}" != true ]
+    exit
+fi
 
 # Another list, or another Python, is another environment.
 version=$( { python3 --version; cat "$requirements"; } | sha256sum | cut -c1-16)

@@ -70,13 +70,6 @@ need_python() {
     (apt_install "python3 with venv" python3 python3-venv) || echo "going on without python3" >&2
 }
 
-# A machine of continuous integration runs every check, so it may get the service that comes with PostgreSQL.
-need_outside() {
-    if [ "${CI:-}" = true ]; then
-        examples/login/outside/install.sh || fail "could not install what scripts/check-outside.sh needs"
-    fi
-}
-
 need_cargo_fuzz() {
     cargo +nightly --version >/dev/null 2>&1 || {
         have rustup || fail "fuzzing needs a nightly toolchain, which rustup installs: https://rustup.rs"
@@ -98,7 +91,6 @@ test)
     have curl || apt_install curl curl ca-certificates
     need_typescript
     need_python
-    need_outside
     ;;
 fuzz)
     need_rust
