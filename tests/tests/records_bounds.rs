@@ -112,6 +112,29 @@ fn a_patch_of_many_operations_is_refused_before_it_holds_up_others() {
 }
 
 #[test]
+fn an_array_is_no_object_in_any_body() {
+    let server = server();
+    assert_eq!(send(&server, "PUT", "/records/r/1", &json!({ "n": [1] })), 201);
+    for (method, path, body) in [
+        ("PATCH", "/records/r/1", json!([["set", ".n", [7]]])),
+        ("PATCH", "/records/r/1", json!({ "operations": [["set", ".n", [7]]] })),
+        ("POST", "/records/r/batch", json!([["1"]])),
+        ("POST", "/records/r/batch", json!({ "ids": [["MQ=="]] })),
+        ("PUT", "/schemas/r", json!({ "indexes": [["by_id", ".id"]] })),
+        ("PUT", "/schemas/r", json!({ "changes": [5] })),
+        ("PUT", "/schemas/r", json!({ "triggers": [["t", ".", "before", "1"]] })),
+        ("PUT", "/schemas/r", json!({ "references": [["A", "a", 1]] })),
+    ] {
+        let reply = server.request(method, path, &[], body.to_string().as_bytes());
+        assert_problem(&reply, 400, "bad-request");
+    }
+    assert_eq!(send(&server, "POST", "/subjects/s/versions", &json!(["\"int\""])), 400);
+    assert_eq!(server.get("/records/r/1")["n"], json!([1]));
+    let kind = server.get("/schemas/r");
+    assert_eq!((&kind["indexes"], &kind["triggers"], &kind["changes"]), (&json!([]), &json!([]), &Value::Null));
+}
+
+#[test]
 fn ids_and_uuids_are_checked() {
     let server = server();
     assert_eq!(send(&server, "PUT", &format!("/records/r/{}", "x".repeat(512)), &json!({})), 201);

@@ -7,6 +7,7 @@
 mod app;
 mod backend;
 mod begun;
+mod object;
 mod principal;
 mod record;
 mod route;
@@ -18,6 +19,7 @@ pub use backend::{
 };
 pub use begun::{Begun, Waiting};
 pub use millrace_base::{Error, ErrorCode};
+pub use object::{Object, objects};
 pub use principal::{Permission, Principal, Role, RoleError};
 pub use record::{
     Condition, Form, PathOperation, PathOperationKind, READ_HANDLER, RECORDS_APP, RecordChange, RecordOperation,

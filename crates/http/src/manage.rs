@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use millrace_api::{Backend, InvocationsRequest, Principal};
+use millrace_api::{Backend, InvocationsRequest, Object, Principal};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -91,7 +91,7 @@ struct Signal<'a> {
 
 /// Name and payload of a signal's body.
 fn read_signal(body: &Bytes) -> Result<(String, Bytes), Error> {
-    let signal: Signal<'_> = serde_json::from_slice(body).map_err(|error| {
+    let Object::<Signal<'_>>(signal) = serde_json::from_slice(body).map_err(|error| {
         let code = if error.is_data() { ErrorCode::BadRequest } else { ErrorCode::InvalidInput };
         let why: String = error.to_string().chars().take(SHOWN_CHARACTERS).collect();
         Error::new(code, format!(r#"a signal is sent as {{"name": "…", "payload": …}}: {why}"#))

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use millrace_api::{Backend, Begun, Form, Principal, RecordOperation, RecordQuery, RecordReply, RecordRequest};
+use millrace_api::{Backend, Begun, Form, Object, Principal, RecordOperation, RecordQuery, RecordReply, RecordRequest};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -377,16 +377,23 @@ fn read_ids(body: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     #[serde(untagged)]
     enum Id<'a> {
         Text(#[serde(borrow)] Cow<'a, str>),
-        Binary { base64: String },
+        Binary(Object<Binary>),
     }
-    let batch: Batch<'_> = crate::body::read(body, "{\"ids\":[…]}")?;
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Binary {
+        base64: String,
+    }
+    let Object::<Batch<'_>>(batch) = crate::body::read(body, "{\"ids\":[…]}")?;
     let limit = limits::BATCH_RECORDS;
     if batch.ids.len() > limit {
         return Err(refused(format!("a batch asks for at most {limit} records")));
     }
     let decoded = batch.ids.into_iter().map(|id| match id {
         Id::Text(text) => Ok(text.into_owned().into_bytes()),
-        Id::Binary { base64 } => STANDARD.decode(base64).map_err(|_| refused("an id's base64 cannot be read")),
+        Id::Binary(Object(Binary { base64 })) => {
+            STANDARD.decode(base64).map_err(|_| refused("an id's base64 cannot be read"))
+        }
     });
     let ids: Vec<Vec<u8>> = decoded.collect::<Result<_, _>>()?;
     if ids.iter().any(|id| id.is_empty() || id.len() > limits::RECORD_ID_BYTES) {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use millrace_api::{Backend, Principal};
+use millrace_api::{Backend, Object, Principal};
 use millrace_base::{Error, ErrorCode};
 use millrace_registry::{
     Against, Level, Mode, NewSchema, Reference, Refusal, RefusalKind, Registry, SchemaVersion, Shown, StoredSchema,
@@ -32,7 +32,7 @@ struct SchemaBody {
     #[serde(default, rename = "schemaType")]
     schema_type: Option<String>,
     #[serde(default)]
-    references: Option<Vec<Reference>>,
+    references: Option<Vec<Object<Reference>>>,
     /// Clients send -1 or 0 where they mean none.
     #[serde(default)]
     id: Option<i64>,
@@ -131,7 +131,7 @@ fn count(name: &str, value: &str) -> Result<Option<usize>, Error> {
 /// Reads a body as clients of the Schema Registry send it.
 fn read_body<T: for<'de> Deserialize<'de>>(request: &Request<'_>, expected: &str) -> Result<T, Error> {
     media::registry_body(&request.headers)?;
-    body::read(&request.body, expected)
+    body::read::<Object<T>>(&request.body, expected).map(|read| read.0)
 }
 
 fn read_schema(request: &Request<'_>, asked: &Asked) -> Result<NewSchema, Error> {
@@ -140,7 +140,7 @@ fn read_schema(request: &Request<'_>, asked: &Asked) -> Result<NewSchema, Error>
     Ok(NewSchema {
         text: sent.schema,
         schema_type: sent.schema_type,
-        references: sent.references.unwrap_or_default(),
+        references: sent.references.into_iter().flatten().map(|reference| reference.0).collect(),
         normalize: asked.normalize,
         id: positive(sent.id),
         version: positive(sent.version),

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use millrace_api::{
-    Backend, Begun, Condition, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation,
-    RecordReply, RecordRequest, RecordWrite, Ttl,
+    Backend, Begun, Condition, Form, Object, PathOperation, PathOperationKind, Principal, RecordChange,
+    RecordOperation, RecordReply, RecordRequest, RecordWrite, Ttl, objects,
 };
 use millrace_base::{Error, limits};
 use serde::{Deserialize, Deserializer};
@@ -115,7 +115,7 @@ pub(crate) fn prefers(headers: &HeaderMap, wanted: &str) -> bool {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Patch<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects")]
     operations: Vec<Step<'a>>,
     #[serde(borrow, default)]
     parameters: Option<&'a RawValue>,
@@ -141,9 +141,10 @@ impl<'a> Patch<'a> {
         const EXPECTED: &str = "a patch, [{\"op\",\"path\",\"value\"}, …]";
         let is_list = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let patch = if is_list {
-            Self { operations: body::read(body, EXPECTED)?, parameters: None }
+            let steps: Vec<Object<Step<'_>>> = body::read(body, EXPECTED)?;
+            Self { operations: steps.into_iter().map(|step| step.0).collect(), parameters: None }
         } else {
-            body::read(body, EXPECTED)?
+            body::read::<Object<Self>>(body, EXPECTED)?.0
         };
         let limit = limits::PATCH_OPERATIONS;
         if patch.operations.is_empty() || patch.operations.len() > limit {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use millrace_api::{Object, objects};
 use millrace_avpath::Path;
 use millrace_base::{Name, limits};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -144,6 +145,7 @@ pub struct TypeChange {
     #[serde(deserialize_with = "schema_text")]
     pub schema: Option<String>,
     /// What the schema refers to.
+    #[serde(deserialize_with = "objects")]
     pub references: Vec<Reference>,
     /// The subject's compatibility level, already for this change; `null` for the global one.
     #[serde(deserialize_with = "even_null")]
@@ -154,17 +156,30 @@ pub struct TypeChange {
     #[serde(deserialize_with = "even_null")]
     pub ttl_ms: Option<Option<u64>>,
     /// All the indexes.
+    #[serde(deserialize_with = "all")]
     pub indexes: Option<Vec<IndexSettings>>,
     /// All the triggers.
+    #[serde(deserialize_with = "all")]
     pub triggers: Option<Vec<TriggerSettings>>,
     /// See [`TypeSettings::changes`]; `null` for none.
-    #[serde(deserialize_with = "even_null")]
+    #[serde(deserialize_with = "settings_or_null")]
     pub changes: Option<Option<ChangesSettings>>,
 }
 
 /// Tells `null` from what is left out.
 fn even_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(deserializer).map(Some)
+}
+
+fn settings_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<ChangesSettings>>, D::Error> {
+    let settings: Option<Object<ChangesSettings>> = Option::deserialize(deserializer)?;
+    Ok(Some(settings.map(|settings| settings.0)))
+}
+
+/// A list that takes the place of the one that is there; `null` is as good as nothing.
+fn all<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
+    let all: Option<Vec<Object<T>>> = Option::deserialize(deserializer)?;
+    Ok(all.map(|all| all.into_iter().map(|one| one.0).collect()))
 }
 
 /// Keeps the text of a schema as it stands in the JSON around it.
@@ -187,11 +202,8 @@ impl TypeChange {
     /// # Errors
     /// `bad-request`, saying where.
     pub fn from_json(text: &str) -> Result<TypeChange, Refusal> {
-        // Records may also be read from arrays, which nobody means.
-        if !text.trim_start().starts_with('{') {
-            return Err(Refusal::invalid("not settings of a type: not a JSON object"));
-        }
-        serde_json::from_str(text).map_err(|error| Refusal::invalid(format!("not settings of a type: {error}")))
+        let read: Result<Object<Self>, _> = serde_json::from_str(text);
+        read.map(|change| change.0).map_err(|error| Refusal::invalid(format!("not settings of a type: {error}")))
     }
 }
 
