@@ -1,6 +1,6 @@
 //! Records under `kill -9`: an update, its index rows, its change in the stream, what its triggers write and what
 //! they send happen together and once, in one shard and over two; a reader of the stream who goes on where it was
-//! misses and repeats nothing; what was said of types and schemas is there.
+//! misses and repeats nothing, with another number of cores at each start; what was said of types and schemas is there.
 //!
 //! `MILLRACE_TEST_RECORD_KILLS` is how often the server is killed under load (20 in a normal run),
 //! `MILLRACE_TEST_STREAM_RESTARTS` how often under a reader (100).
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
+use millrace_tests::crash::other_cores;
 use millrace_tests::{
     Client, Connection, EventStream, Load, Random, Reply, Server, ServerOptions, Shared, TestApp, number_from_env,
     wait_until,
@@ -154,7 +155,7 @@ fn update_index_triggers_and_change_happen_together_through_every_kill() {
     let mut random = Random::new();
     let readers = Load::start(&server, 1, |_, shared| reader(shared));
     let writers = Load::start(&server, CLIENTS, client);
-    writers.kill_at_random(&mut server, kills, 20, &mut random, |_, _| {});
+    writers.kill_at_random(&mut server, kills, 20, &mut random, other_cores);
     let known = writers.finish();
     wait_until_all_are_told(&server, &known);
     let changes = readers.finish().into_iter().next().expect("one reader");
@@ -302,11 +303,46 @@ fn judge_indexes(server: &Server) {
     }
 }
 
+/// What happened to each record, in the order in which it was told: `create 1`, `update 2`, `delete`.
+type Story = BTreeMap<String, Vec<String>>;
+
+/// Where a follower of a stream is.
+#[derive(Default)]
+struct Place {
+    told: Story,
+    /// For each tag, and so for each shard, the last sequence.
+    sequences: BTreeMap<String, u64>,
+    last: Option<String>,
+}
+
+impl Place {
+    /// Each event of a shard has the next sequence: none is missing, none comes again, none comes late.
+    fn note(&mut self, change: &Value) {
+        let id = change["id"].as_str().expect("an id");
+        let tag = id.split('}').next().expect("a tag").to_owned();
+        let sequence = self.sequences.entry(tag).or_default();
+        assert_eq!(change["sequence"], *sequence + 1, "missed or repeated: {change}");
+        *sequence += 1;
+        let kind = change["kind"].as_str().expect("a kind");
+        let event = change["record"]["count"].as_u64().map_or(kind.to_owned(), |count| format!("{kind} {count}"));
+        self.told.entry(id.to_owned()).or_default().push(event);
+    }
+
+    /// Opens the stream behind what was seen, by the header of browsers or by the parameter.
+    fn open(&self, connection: Connection, by_header: bool) -> Option<EventStream> {
+        const PATH: &str = "/records/watched/changes";
+        match &self.last {
+            Some(last) if !by_header => EventStream::open(connection, &format!("{PATH}?cursor={last}"), None),
+            last => EventStream::open(connection, PATH, last.as_deref()),
+        }
+        .ok()
+    }
+}
+
 /// Follows a stream of events from the one it has seen last, through every end of the server and some of its own.
-/// Each record has to count on by one. Gives what they count to in the end.
-fn watcher(shared: &Shared) -> BTreeMap<String, u64> {
-    let mut random = Random::new();
-    let (mut seen, mut last): (BTreeMap<String, u64>, Option<String>) = (BTreeMap::new(), None);
+/// Gives what it was told.
+fn watcher(shared: &Shared) -> Story {
+    let (mut random, mut place) = (Random::new(), Place::default());
     loop {
         let stops = shared.stops();
         let Ok(connection) = Connection::open(shared.address()) else {
@@ -315,7 +351,7 @@ fn watcher(shared: &Shared) -> BTreeMap<String, u64> {
         };
         // So long nothing is said once everything has been.
         connection.socket().set_read_timeout(Some(Duration::from_millis(700))).expect("set");
-        let Ok(stream) = EventStream::open(connection, "/records/watched/changes", last.as_deref()) else {
+        let Some(stream) = place.open(connection, random.below(2) == 0) else {
             sleep(Duration::from_millis(2));
             continue;
         };
@@ -324,42 +360,72 @@ fn watcher(shared: &Shared) -> BTreeMap<String, u64> {
         let (mut changes, mut events) = (0, 0);
         for event in stream.take(most) {
             events += 1;
-            last = Some(event.id.clone());
+            place.last = Some(event.id.clone());
             // At first it only says where the stream begins.
             if event.data.is_empty() {
                 continue;
             }
             changes += 1;
             assert_eq!(event.name, "", "{event:?}");
-            let change: Value = serde_json::from_str(&event.data).expect("JSON");
-            let before = seen.entry(change["id"].as_str().expect("an id").to_owned()).or_default();
-            assert_eq!(change["record"]["count"], *before + 1, "missed or repeated: {change}");
-            *before += 1;
+            place.note(&serde_json::from_str(&event.data).expect("JSON"));
         }
         if stops && changes == 0 && events < most {
-            return seen;
+            return place.told;
         }
     }
 }
 
-/// Adds to records of its own that lie in several shards; how often to each.
-fn adder(number: u64, shared: &Shared) -> BTreeMap<String, u64> {
+/// Makes, counts up, deletes and makes again records of its own, which lie in the shards of its tags; what it did
+/// to each.
+fn changer(number: u64, tags: &[String], shared: &Shared) -> Story {
     let mut client = Client::new(shared);
     let mut random = Random::of(number + 1);
-    let mut known: BTreeMap<String, u64> = BTreeMap::new();
-    let patch = json!([{ "op": "increment", "path": ".count", "value": 1 }]).to_string();
+    let mut done = Story::new();
+    let mut states: BTreeMap<String, (bool, u64)> = BTreeMap::new();
+    let increment = json!([{ "op": "increment", "path": ".count", "value": 1 }]).to_string();
     for request in 0.. {
         if client.stops() {
             break;
         }
-        let id = format!("w{number}-{}", random.below(RECORDS_PER_CLIENT));
+        let tag = &tags[random.below(tags.len() as u64) as usize];
+        let id = format!("{{{tag}}}{number}-{}", random.below(RECORDS_PER_CLIENT));
+        let (is_there, count) = states.entry(id.clone()).or_default();
+        let (method, body, status, event) = if !*is_there {
+            // It counts on over its deletion, so that no state comes twice.
+            *count += 1;
+            ("PUT", json!({ "count": count }).to_string(), 201, format!("create {count}"))
+        } else if random.below(4) == 0 {
+            ("DELETE", String::new(), 204, "delete".to_owned())
+        } else {
+            *count += 1;
+            ("PATCH", increment.clone(), 200, format!("update {count}"))
+        };
+        *is_there = method != "DELETE";
         let key = format!("Idempotency-Key: {number}-{request}");
-        let reply = client.until_answered("PATCH", &format!("/records/watched/{id}"), &[&key], &patch);
-        assert_eq!(reply.status, 200, "{}", reply.text());
-        *known.entry(id).or_default() += 1;
+        let path = format!("/records/watched/{}", id.replace('{', "%7B").replace('}', "%7D"));
+        let reply = client.until_answered(method, &path, &[&key], &body);
+        assert_eq!(reply.status, status, "{method} {id}: {}", reply.text());
+        done.entry(id).or_default().push(event);
         client.acknowledged();
     }
-    known
+    done
+}
+
+/// Tags of records that each lie in a shard of their own: the first of that shard in the stream of another type.
+fn tags_of_shards(server: &Server, count: usize) -> Vec<String> {
+    let schema = json!({ "type": "record", "name": "Probe", "fields": [] });
+    put_type(server, "probe", &json!({ "schema": schema, "changes": {} }));
+    for number in 0..4 * count {
+        let path = format!("/records/probe/%7Bt{number}%7D");
+        assert_eq!(server.request("PUT", &path, &[], b"{}").status, 201);
+    }
+    let page = server.get("/records/probe/changes?limit=1000");
+    let changes = page["changes"].as_array().expect("changes").iter();
+    let first = changes.filter(|change| change["sequence"] == 1);
+    let tags = first.map(|change| change["id"].as_str().expect("an id").trim_matches(['{', '}']).to_owned());
+    let tags: Vec<String> = tags.take(count).collect();
+    assert_eq!(tags.len(), count, "{page}");
+    tags
 }
 
 #[test]
@@ -367,25 +433,33 @@ fn a_reader_through_a_hundred_restarts_misses_and_repeats_nothing() {
     let mut server = Server::start(ServerOptions::examples(&[]));
     let count = json!({ "name": "count", "type": "long", "default": 0 });
     let schema = json!({ "type": "record", "name": "Watched", "fields": [count] });
-    put_type(&server, "watched", &json!({ "schema": schema, "create": "touch", "changes": {} }));
+    put_type(&server, "watched", &json!({ "schema": schema, "changes": {} }));
+    let tags = tags_of_shards(&server, 8);
     let restarts = number_from_env("MILLRACE_TEST_STREAM_RESTARTS", 100) as u64;
     let mut random = Random::new();
     let watchers = Load::start(&server, 2, |_, shared| watcher(shared));
-    let adders = Load::start(&server, 2, adder);
+    let changers = Load::start(&server, 2, move |number, shared| changer(number, &tags, shared));
     for restart in 0..restarts {
-        adders.wait_for(4);
+        changers.wait_for(4);
         sleep(Duration::from_micros(random.below(4_000)));
-        if restart % 4 == 0 {
+        if restart % 5 == 0 {
             assert!(server.stop());
         } else {
             server.kill();
         }
+        other_cores(&mut server, restart);
         server.restart();
     }
-    let known: BTreeMap<String, u64> = adders.finish().into_iter().flatten().collect();
-    assert!(known.len() > 4, "{known:?}");
-    for seen in watchers.finish() {
-        assert_eq!(seen, known);
+    let done: Story = changers.finish().into_iter().flatten().collect();
+    let counted = |what: &str| done.values().flatten().filter(|event| event.starts_with(what)).count();
+    let (made, deleted) = (counted("create"), counted("delete"));
+    assert!(deleted > 10 && made > done.len() + 4, "{made} made, {deleted} deleted of {} records", done.len());
+    let mut stories = watchers.finish();
+    // Whoever begins afterwards is told the same.
+    let late = Load::start(&server, 1, |_, shared| watcher(shared));
+    stories.extend(late.finish());
+    for told in stories {
+        assert_eq!(told, done);
     }
 }
 
