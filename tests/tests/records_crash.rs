@@ -7,6 +7,7 @@
 //! `MILLRACE_TEST_STREAM_RESTARTS` how often under a reader (100).
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -329,14 +330,20 @@ impl Place {
         self.told.entry(id.to_owned()).or_default().push(event);
     }
 
-    /// Opens the stream behind what was seen, by the header of browsers or by the parameter.
+    /// Opens the stream behind what was seen, by the header of browsers or by the parameter. `None`: there is no
+    /// server now.
     fn open(&self, connection: Connection, by_header: bool) -> Option<EventStream> {
         const PATH: &str = "/records/watched/changes";
-        match &self.last {
+        let opened = match &self.last {
             Some(last) if !by_header => EventStream::open(connection, &format!("{PATH}?cursor={last}"), None),
             last => EventStream::open(connection, PATH, last.as_deref()),
+        };
+        match opened {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                panic!("a place that was given is refused: {error}")
+            }
+            opened => opened.ok(),
         }
-        .ok()
     }
 }
 

@@ -166,6 +166,7 @@ fn a_record_that_does_not_fit_changes_nothing() {
         (json!({ "box": { "high": 1 } }), 422, "unknown-field"),
         (json!({ "name": 7 }), 422, "wrong-type"),
         (json!({ "name": "x", "count": 3_000_000_000_u64 }), 422, "wrong-type"),
+        (json!({ "name": "x".repeat((1 << 20) - 40) }), 413, "too-large"),
         (json!({ "name": "x".repeat(2 << 20) }), 413, "too-large"),
         (json!({ "tags": vec!["x"; 700_000] }), 413, "too-large"),
         (json!({ "name": "x".repeat(5 << 20) }), 413, "too-large"),
@@ -212,6 +213,8 @@ fn bytes_that_are_no_record_change_nothing() {
         bytes.extend(&BINARY[3..]);
         bytes
     };
+    // 1 MiB, less what stands before the value where it is stored; three bytes are the name's length.
+    let longest = (1 << 20) - 64 - 3 - (BINARY.len() - 3);
     let binary = |body: &[u8], status, code| {
         with("Content-Type: avro/binary", mistake("PUT /records/item/a", body, status, code))
     };
@@ -220,6 +223,7 @@ fn bytes_that_are_no_record_change_nothing() {
         binary(&BINARY[..BINARY.len() - 1], 422, "wrong-type"),
         binary(&[BINARY, b"\x00"].concat(), 422, "wrong-type"),
         binary(b"\x02\xff\x06\x00\x00\x0a", 422, "wrong-type"),
+        binary(&named(longest + 1), 413, "too-large"),
         binary(&named(1 << 20), 413, "too-large"),
         binary(&named(3 << 20), 413, "too-large"),
         binary(&named(5 << 20), 413, "too-large"),
@@ -235,7 +239,7 @@ fn bytes_that_are_no_record_change_nothing() {
     }
     node.refuses(mistakes);
     let put = |body: &[u8]| node.send("PUT", "/records/item/a", &["Content-Type: avro/binary"], body).status;
-    assert_eq!((put(BINARY), put(&named(1_000_000))), (200, 200), "what the others are but for their mistakes");
+    assert_eq!((put(BINARY), put(&named(longest))), (200, 200), "what the others are but for their mistakes");
 }
 
 #[test]
@@ -254,6 +258,7 @@ fn a_patch_happens_whole_or_not_at_all() {
         (json!({ "op": "increment", "path": ".count", "value": 2_147_483_647 }), 422, "wrong-type"),
         (json!({ "op": "delete", "path": ".count" }), 422, "wrong-type"),
         (json!({ "op": "explode", "path": ".count" }), 400, "bad-request"),
+        (json!({ "op": "set", "path": ".name", "value": "x".repeat((1 << 20) - 40) }), 413, "too-large"),
         (json!({ "op": "set", "path": ".name", "value": "x".repeat(2 << 20) }), 413, "too-large"),
         (json!({ "op": "set", "path": ".name", "value": "x".repeat(5 << 20) }), 413, "too-large"),
         (json!({ "op": "insert-all", "path": ".tags", "value": [long, long] }), 413, "too-large"),
@@ -314,10 +319,15 @@ fn a_type_that_may_not_be_so_stays_as_it_is() {
     let narrower = fields(&json!([{ "name": "name", "type": "string" }, { "name": "owner", "type": "string" }]));
     let refused = node.json("PUT", "/schemas/item", &json!({ "schema": narrower }));
     assert!(refused.json()["detail"].as_str().is_some_and(|text| text.contains("owner")), "{}", refused.text());
-    // With all the rest of the settings, none of which is taken either.
+    // With all the rest of the settings and a schema that would do, none of which is taken either.
+    let mut wider = item_schema();
+    wider["fields"].as_array_mut().expect("fields").push(json!({ "name": "new", "type": "int", "default": 0 }));
+    let rest = json!({
+        "schema": wider, "compatibility": "FULL_TRANSITIVE", "create": "touch", "ttl_ms": 60_000, "changes": null,
+        "indexes": [], "triggers": [],
+    });
     let settings = |wrong: Value| {
-        let mut settings =
-            json!({ "create": "touch", "ttl_ms": 60_000, "changes": null, "indexes": [], "triggers": [] });
+        let mut settings = rest.clone();
         settings.as_object_mut().expect("an object").extend(wrong.as_object().expect("an object").clone());
         settings
     };
