@@ -33,7 +33,8 @@ pub fn start(example: &str) -> Server {
     Server::start(ServerOptions::examples(&[example]))
 }
 
-fn other_cores(server: &mut Server, life: u64) {
+/// Has a server come back with another number of cores than it had.
+pub fn other_cores(server: &mut Server, life: u64) {
     server.options().set("--cores", ["1", "3", "2", "4"][life as usize % 4]);
 }
 

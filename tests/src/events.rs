@@ -25,7 +25,8 @@ impl EventStream {
     /// Asks for events behind the one with the id `last`, if there is one.
     ///
     /// # Errors
-    /// When the connection fails, or the reply is no stream of events.
+    /// When the connection fails, or the reply is no stream of events: `ResourceBusy` for one that says to try again,
+    /// `PermissionDenied` for any other.
     pub fn open(mut connection: Connection, path: &str, last: Option<&str>) -> io::Result<Self> {
         let last = last.map(|last| format!("Last-Event-ID: {last}"));
         let headers: Vec<&str> = std::iter::once("Accept: text/event-stream").chain(last.as_deref()).collect();
@@ -34,7 +35,8 @@ impl EventStream {
         if (head.status, head.header("content-type")) == (200, Some("text/event-stream")) {
             return Ok(Self { connection, bytes: Vec::new() });
         }
-        Err(io::Error::other(format!("{path}: {} and no events", head.status)))
+        let kind = if head.status == 503 { io::ErrorKind::ResourceBusy } else { io::ErrorKind::PermissionDenied };
+        Err(io::Error::new(kind, format!("{path}: {} and no events", head.status)))
     }
 
     /// The lines of the next block, which an empty line ends; part of one is none.

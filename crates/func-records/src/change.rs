@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use millrace_api::{PathOperation, PathOperationKind, RecordChange};
-use millrace_avpath::{Budget, Change, EvaluationError, UpdateError};
+use millrace_avpath::{Budget, Change, EvaluationError, Path, UpdateError};
 use millrace_base::{Error, ErrorCode, limits};
 
 use crate::program::{RecordProgram, RecordType};
@@ -113,9 +113,15 @@ fn too_much(_: EvaluationError) -> Error {
     Error::new(ErrorCode::InvalidPath, message)
 }
 
-fn refused(error: UpdateError) -> Error {
+/// A fault in a value says where in that value it is; what the value is for, the path says.
+fn refused(path: &Path, error: UpdateError) -> Error {
     match error {
         UpdateError::Evaluation(error @ EvaluationError::BudgetSpent) => too_much(error),
+        UpdateError::Value(fault) => {
+            let place = if fault.path == "." { String::new() } else { format!("{}: ", fault.path) };
+            let message = format!("the value for {}: {place}{}", path.text(), fault.message);
+            Error { message, ..UpdateError::Value(fault).into() }
+        }
         error => error.into(),
     }
 }
@@ -131,7 +137,8 @@ fn step(
 ) -> Result<(Option<Vec<u8>>, usize), Error> {
     let path = shared.path(&operation.path)?;
     if operation.kind == PathOperationKind::Test {
-        let tested = path.test_within(&of.schema, value, parameters, operation.value, budget).map_err(refused)?;
+        let tested = path.test_within(&of.schema, value, parameters, operation.value, budget);
+        let tested = tested.map_err(|error| refused(&path, error))?;
         if tested.holds {
             return Ok((None, tested.matched));
         }
@@ -158,7 +165,8 @@ fn step(
         PathOperationKind::Clear => Change::Clear,
         PathOperationKind::Test => return Err(Error::new(ErrorCode::Internal, "a test changes nothing")),
     };
-    let updated = path.update_within(&of.schema, value, parameters, change, budget).map_err(refused)?;
+    let updated = path.update_within(&of.schema, value, parameters, change, budget);
+    let updated = updated.map_err(|error| refused(&path, error))?;
     if updated.matched == 0 {
         return Err(Error::new(ErrorCode::NoMatch, format!("{} matches nothing in the record", path.text())));
     }
