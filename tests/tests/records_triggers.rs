@@ -354,6 +354,14 @@ fn triggers_after_the_commit_that_lead_to_each_other_end_among_the_dead_letters(
     // A write of somebody's begins anew.
     assert_eq!(node.send("PUT", "/records/other/y", &json!({ "count": 0 })).status, 201);
     wait_until("both are stopped", || letters().len() == 2);
+    // One that is tried again begins a line of its own, which ends where a person has broken the circle.
+    node.put_type("other", &json!([]));
+    let letters = letters();
+    let first = letters.iter().find(|letter| letter["key"] == "x").expect("it waits");
+    let id = first["id"].as_str().expect("an id");
+    assert_eq!(node.send("POST", &format!("/dead-letters/{id}/retry"), &Value::Null).status, 202);
+    wait_until("it has run", || count("other") == json!(9));
+    assert_eq!(node.server.dead_letters().len(), 1);
 }
 
 /// Reads of the server's only core, one after the other, until what is done beside them is done; the longest.

@@ -235,6 +235,13 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         self.program(program).map_or_else(Vec::new, |program| program.sweeps())
     }
 
+    fn begun_again(&self, program: Program, service: &str, input: Bytes) -> Bytes {
+        if program.0 < OWN {
+            return self.inner.begun_again(program, service, input);
+        }
+        if triggers::is_service(service) { triggers::without_depth(&input).unwrap_or(input) } else { input }
+    }
+
     fn drops(&self, program: Program, service: &str, handler: &str) -> bool {
         if program.0 < OWN {
             return self.inner.drops(program, service, handler);

@@ -169,6 +169,14 @@ pub(crate) fn depth_of(input: &[u8]) -> u8 {
     digits.fold(0_u8, |depth, digit| depth.saturating_mul(10).saturating_add(digit - b'0'))
 }
 
+/// The same input as of a write that no trigger has led to; `None` if it was not written by [`with_depth`].
+pub(crate) fn without_depth(input: &[u8]) -> Option<Bytes> {
+    let rest = input.strip_prefix(DEPTH_HEAD.as_bytes())?;
+    let comma = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    let rest = std::str::from_utf8(rest[comma..].strip_prefix(b",")?).ok()?;
+    Some(with_depth(0, rest))
+}
+
 /// The host as a trigger's frame sees it.
 pub(crate) struct TriggerHost<'a> {
     pub host: &'a mut dyn Host,
@@ -333,9 +341,10 @@ mod tests {
             let input = with_depth(depth, "\"id\":\"a\"}");
             assert_eq!(depth_of(&input), depth);
             assert!(input.len() <= DEPTH_BYTES + 9, "{} bytes", input.len());
+            assert_eq!(without_depth(&input), Some(with_depth(0, "\"id\":\"a\"}")));
         }
         for other in [&b""[..], b"null", b"{\"id\":\"{\\\"depth\\\":9\"}", b"{ \"depth\":9}"] {
-            assert_eq!(depth_of(other), 0);
+            assert_eq!((depth_of(other), without_depth(other)), (0, None));
         }
         assert_eq!(depth_of(b"{\"depth\":256,"), 255);
     }

@@ -146,6 +146,12 @@ pub trait Engine {
         false
     }
 
+    /// The input of a message that failed for good and that somebody has tried again. What it counts of the messages
+    /// that led to it begins anew: a person has broken the circle.
+    fn begun_again(&self, _program: Program, _service: &str, input: Bytes) -> Bytes {
+        input
+    }
+
     /// Closes the services that `program` does not have any more and that go only while they have no entities,
     /// and says which: no program loaded before it makes entities of theirs from now on, whether it goes on to
     /// serve for a moment or `program` takes its place.

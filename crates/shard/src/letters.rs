@@ -275,6 +275,9 @@ impl Shard {
         let mut writes = vec![Write { entity: self.bookkeeping.dead.clone(), field: field.into(), value: None }];
         if is_retried {
             let mut message = letter.message;
+            if let Some(program) = world.catalog.current(&message.app) {
+                message.input = world.engine.begun_again(program, &message.service, message.input);
+            }
             (message.attempts, message.due, message.was_set_aside) = (0, world.now, true);
             if let Some(id) = Sequence::decode(field).filter(|_| message.keeps_outcome) {
                 // Whoever sent it knows it by the place it had.
