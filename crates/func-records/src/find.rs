@@ -207,9 +207,12 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, query: &RecordQuery<
     let input = plot.input(Visit { after: after.clone(), until: None, steps, is_patient: false });
     let calls = turn.call_shards((of.shard_service, SCAN), std::iter::repeat(input))?;
     if query.explain {
-        let explain =
-            Explain { program: Rc::clone(&program), type_index, plan: found, order: query.order.to_owned(), calls };
-        return Ok(Progress::Wait(Box::new(explain)));
+        let mut plan = found;
+        if !query.order.is_empty() && order_index.is_none() {
+            plan.why_not.push(format!("no index has the order of {order}"));
+        }
+        let (program, order) = (Rc::clone(&program), query.order.to_owned());
+        return Ok(Progress::Wait(Box::new(Explain { program, type_index, plan, order, calls })));
     }
     let merge = Merge::new(shards, after, plot.limit, is_descending);
     let find = Find {

@@ -222,4 +222,8 @@ fn explain_says_why_an_index_does_not_serve() {
         assert_eq!(explained["plan"], "scan", "{explained}");
         assert!(explained["why_not"].to_string().contains(part), "{explained}");
     }
+    for (order, reasons) in [("-.gender", json!(["no index has the order of .gender"])), (".age", json!([]))] {
+        let explained = world.query(RecordQuery { order, explain: true, ..RecordQuery::default() }).expect("explains");
+        assert_eq!((&explained["why_not"], explained["order"]["sorts"] == true), (&reasons, order != ".age"));
+    }
 }
