@@ -30,6 +30,8 @@ enum Kind {
     RenameType,
     RenameTypeWithAlias,
     MoveType,
+    /// Two branches for one: the same type in another namespace, and under another name with an alias.
+    Twin,
     SetLogical,
     ClearLogical,
     SwapContainer,
@@ -72,12 +74,14 @@ pub struct Edit {
     other: usize,
 }
 
-/// More often those that values live through.
-pub fn edits() -> impl Strategy<Value = Vec<Edit>> {
+/// More often those that values live through; and a weight for the change that puts two types in the place of one.
+pub fn edits(twins: u32) -> impl Strategy<Value = Vec<Edit>> {
     use Kind::{AddFieldWithDefault, MoveField, Promote, RenameFieldWithAlias, SetEnumDefault, Wrap};
+    let gentle = vec![AddFieldWithDefault, MoveField, Promote, RenameFieldWithAlias, SetEnumDefault, Wrap];
     let kind = prop_oneof![
-        2 => prop::sample::select(KINDS.to_vec()),
-        1 => prop::sample::select(vec![AddFieldWithDefault, MoveField, Promote, RenameFieldWithAlias, SetEnumDefault, Wrap]),
+        20 => prop::sample::select(KINDS.to_vec()),
+        10 => prop::sample::select(gentle),
+        twins => Just(Kind::Twin),
     ];
     let edit = (kind, 0_usize..1000, 0_usize..1000, 0_usize..1000);
     prop::collection::vec(edit.prop_map(|(kind, place, choice, other)| Edit { kind, place, choice, other }), 0..8)
@@ -262,6 +266,18 @@ impl Edit {
                 Some(())
             }
             Kind::RenameType | Kind::RenameTypeWithAlias | Kind::MoveType => self.rename_type(schema),
+            Kind::Twin => {
+                let branches = self.list(schema, "union", "")?;
+                let at = self.choice.checked_rem(branches.len())?;
+                let known = branches[at].clone();
+                let name = known.get("name")?.as_str()?.to_owned();
+                let (mut moved, mut alias) = (known.clone(), known);
+                moved["name"] = json!(format!("c.{}", name.rsplit('.').next()?));
+                alias["name"] = json!(format!("{name}Twin"));
+                alias["aliases"] = json!([name]);
+                branches.splice(at..=at, if self.other % 2 == 0 { [moved, alias] } else { [alias, moved] });
+                Some(())
+            }
             Kind::SetLogical | Kind::ClearLogical => self.logical(schema),
         }
     }
@@ -349,7 +365,7 @@ impl Edit {
         let short = old.rsplit('.').next()?;
         let new = match self.kind {
             Kind::MoveType => format!("c.{short}"),
-            _ => format!("a.b.N{}", self.choice % 50),
+            _ => format!("{}N{}", old.strip_suffix(short)?, self.choice % 50),
         };
         of["name"] = json!(new);
         if matches!(self.kind, Kind::RenameTypeWithAlias) {
