@@ -275,7 +275,7 @@ impl Edit {
                 moved["name"] = json!(format!("c.{}", name.rsplit('.').next()?));
                 alias["name"] = json!(format!("{name}Twin"));
                 alias["aliases"] = json!([name]);
-                branches.splice(at..=at, if self.other % 2 == 0 { [moved, alias] } else { [alias, moved] });
+                branches.splice(at..=at, if self.other.is_multiple_of(2) { [moved, alias] } else { [alias, moved] });
                 Some(())
             }
             Kind::SetLogical | Kind::ClearLogical => self.logical(schema),
