@@ -31,57 +31,132 @@ const PERSON: &str = r#"{"type":"record","name":"PersonInfo","fields":[{"name":"
     {"name":"gender","type":{"type":"enum","name":"Gender","symbols":["Unknown","Female","Male"]},"default":"Unknown"},
     {"name":"emails","type":{"type":"array","items":"string"},"default":[]}]}"#;
 
+/// A schema, JSON that is read, and how plain and Avro JSON write it.
+type Forms = (&'static str, &'static str, &'static str, &'static str);
+
+const PRIMITIVES: &[Forms] = &[
+    (r#""null""#, "null", "null", "null"),
+    (r#""boolean""#, " true ", "true", "true"),
+    (r#""int""#, "-2147483648", "-2147483648", "-2147483648"),
+    (r#""long""#, "9223372036854775807", "9223372036854775807", "9223372036854775807"),
+    (r#""float""#, "0.1", "0.1", "0.1"),
+    (r#""float""#, r#""NaN""#, r#""NaN""#, r#""NaN""#),
+    (r#""float""#, r#""Infinity""#, r#""Infinity""#, r#""Infinity""#),
+    (r#""float""#, r#""-Infinity""#, r#""-Infinity""#, r#""-Infinity""#),
+    (r#""double""#, "5", "5.0", "5.0"),
+    (r#""double""#, "-0.0", "-0.0", "-0.0"),
+    (r#""double""#, "1e300", "1e+300", "1e+300"),
+    (r#""double""#, r#""NaN""#, r#""NaN""#, r#""NaN""#),
+    (r#""double""#, r#""Infinity""#, r#""Infinity""#, r#""Infinity""#),
+    (r#""double""#, r#""-Infinity""#, r#""-Infinity""#, r#""-Infinity""#),
+    (r#""string""#, r#""a\u00e9\ud83d\ude00\/\n\u0001""#, r#""aé😀/\n\u0001""#, r#""aé😀/\n\u0001""#),
+    (r#""bytes""#, r#""/wA=""#, r#""/wA=""#, r#""ÿ\u0000""#),
+    (r#""bytes""#, r#""_wA""#, r#""/wA=""#, r#""ÿ\u0000""#),
+];
+
+const COMPOSITES: &[Forms] = &[
+    (r#"{"type":"fixed","name":"F","size":2}"#, r#""YWI=""#, r#""YWI=""#, r#""ab""#),
+    (r#"{"type":"enum","name":"E","symbols":["A","B"]}"#, r#""B""#, r#""B""#, r#""B""#),
+    (r#"{"type":"array","items":"long"}"#, "[ 1, -2 ]", "[1,-2]", "[1,-2]"),
+    (r#"{"type":"array","items":{"type":"array","items":"int"}}"#, "[[],[7]]", "[[],[7]]", "[[],[7]]"),
+    (r#"{"type":"map","values":"int"}"#, r#"{"b":1,"a":2}"#, r#"{"b":1,"a":2}"#, r#"{"b":1,"a":2}"#),
+    (
+        r#"{"type":"map","values":{"type":"array","items":"bytes"}}"#,
+        r#"{"":[],"é":["YWI="]}"#,
+        r#"{"":[],"é":["YWI="]}"#,
+        r#"{"":[],"é":["ab"]}"#,
+    ),
+    (
+        r#"{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"record","name":"I","fields":[
+            {"name":"x","type":"int"},{"name":"y","type":["null","string"]}]}},{"name":"b","type":"I"}]}"#,
+        r#"{"b":{"y":"t","x":2},"a":{"x":1,"y":null}}"#,
+        r#"{"a":{"x":1,"y":null},"b":{"x":2,"y":"t"}}"#,
+        r#"{"a":{"x":1,"y":null},"b":{"x":2,"y":{"string":"t"}}}"#,
+    ),
+    (
+        r#"{"type":"record","name":"n.List","fields":[{"name":"v","type":"int"},{"name":"next","type":["null","List"]}]}"#,
+        r#"{"v":1,"next":{"v":2,"next":null}}"#,
+        r#"{"v":1,"next":{"v":2,"next":null}}"#,
+        r#"{"v":1,"next":{"n.List":{"v":2,"next":null}}}"#,
+    ),
+    (
+        r#"{"type":"record","name":"Tree","fields":[{"name":"below","type":{"type":"map","values":"Tree"}}]}"#,
+        r#"{"below":{"a":{"below":{}},"b":{"below":{"c":{"below":{}}}}}}"#,
+        r#"{"below":{"a":{"below":{}},"b":{"below":{"c":{"below":{}}}}}}"#,
+        r#"{"below":{"a":{"below":{}},"b":{"below":{"c":{"below":{}}}}}}"#,
+    ),
+];
+
+const MOMENTS: &[Forms] = &[
+    (r#"{"type":"int","logicalType":"date"}"#, r#""2024-02-29""#, r#""2024-02-29""#, "19782"),
+    (r#"{"type":"int","logicalType":"date"}"#, "-1", r#""1969-12-31""#, "-1"),
+    (r#"{"type":"int","logicalType":"time-millis"}"#, r#""01:02:03""#, r#""01:02:03.000""#, "3723000"),
+    (r#"{"type":"long","logicalType":"time-micros"}"#, r#""23:59:59.999999""#, r#""23:59:59.999999""#, "86399999999"),
+    (r#"{"type":"long","logicalType":"timestamp-millis"}"#, "0", r#""1970-01-01T00:00:00.000Z""#, "0"),
+    (
+        r#"{"type":"long","logicalType":"timestamp-millis"}"#,
+        r#""2024-02-29T13:00:00.5+01:00""#,
+        r#""2024-02-29T12:00:00.500Z""#,
+        "1709208000500",
+    ),
+    (
+        r#"{"type":"long","logicalType":"timestamp-micros"}"#,
+        r#""2024-02-29T12:00:00.000001Z""#,
+        r#""2024-02-29T12:00:00.000001Z""#,
+        "1709208000000001",
+    ),
+    (r#"{"type":"long","logicalType":"timestamp-nanos"}"#, "-1", r#""1969-12-31T23:59:59.999999999Z""#, "-1"),
+    (
+        r#"{"type":"long","logicalType":"local-timestamp-millis"}"#,
+        r#""2024-02-29T12:00:00""#,
+        r#""2024-02-29T12:00:00.000""#,
+        "1709208000000",
+    ),
+    (
+        r#"{"type":"long","logicalType":"local-timestamp-micros"}"#,
+        r#""1970-01-01T00:00:00.5""#,
+        r#""1970-01-01T00:00:00.500000""#,
+        "500000",
+    ),
+    (
+        r#"{"type":"long","logicalType":"local-timestamp-nanos"}"#,
+        r#""2024-02-29T12:00:00.000000001""#,
+        r#""2024-02-29T12:00:00.000000001""#,
+        "1709208000000000001",
+    ),
+];
+
+const OTHER_LOGICAL: &[Forms] = &[
+    (r#"{"type":"bytes","logicalType":"decimal","precision":6,"scale":2}"#, "12.3", r#""12.30""#, r#""\u0004Î""#),
+    (
+        r#"{"type":"fixed","name":"D","size":2,"logicalType":"decimal","precision":4,"scale":2}"#,
+        r#""-0.01""#,
+        r#""-0.01""#,
+        r#""ÿÿ""#,
+    ),
+    (
+        r#"{"type":"string","logicalType":"uuid"}"#,
+        r#""550e8400-E29B-41d4-a716-446655440000""#,
+        r#""550e8400-E29B-41d4-a716-446655440000""#,
+        r#""550e8400-E29B-41d4-a716-446655440000""#,
+    ),
+    (
+        r#"{"type":"fixed","name":"U","size":16,"logicalType":"uuid"}"#,
+        r#""41424344-4142-4142-4142-414243444546""#,
+        r#""41424344-4142-4142-4142-414243444546""#,
+        r#""ABCDABABABABCDEF""#,
+    ),
+    (
+        r#"{"type":"fixed","name":"P","size":12,"logicalType":"duration"}"#,
+        r#"{"days":98,"months":97}"#,
+        r#"{"months":97,"days":98,"millis":0}"#,
+        r#""a\u0000\u0000\u0000b\u0000\u0000\u0000\u0000\u0000\u0000\u0000""#,
+    ),
+];
+
 #[test]
 fn every_type_has_its_two_forms() {
-    for (of, json, plain, avro) in [
-        (r#""null""#, "null", "null", "null"),
-        (r#""boolean""#, " true ", "true", "true"),
-        (r#""int""#, "-2147483648", "-2147483648", "-2147483648"),
-        (r#""long""#, "9223372036854775807", "9223372036854775807", "9223372036854775807"),
-        (r#""float""#, "0.1", "0.1", "0.1"),
-        (r#""double""#, "5", "5.0", "5.0"),
-        (r#""double""#, "1e300", "1e+300", "1e+300"),
-        (r#""double""#, r#""NaN""#, r#""NaN""#, r#""NaN""#),
-        (r#""string""#, r#""a\u00e9\ud83d\ude00\/\n\u0001""#, r#""aé😀/\n\u0001""#, r#""aé😀/\n\u0001""#),
-        (r#""bytes""#, r#""/wA=""#, r#""/wA=""#, r#""ÿ\u0000""#),
-        (r#""bytes""#, r#""_wA""#, r#""/wA=""#, r#""ÿ\u0000""#),
-        (r#"{"type":"fixed","name":"F","size":2}"#, r#""YWI=""#, r#""YWI=""#, r#""ab""#),
-        (r#"{"type":"map","values":"int"}"#, r#"{"b":1,"a":2}"#, r#"{"b":1,"a":2}"#, r#"{"b":1,"a":2}"#),
-        (r#"{"type":"bytes","logicalType":"decimal","precision":6,"scale":2}"#, "12.3", r#""12.30""#, r#""\u0004Î""#),
-        (
-            r#"{"type":"fixed","name":"D","size":2,"logicalType":"decimal","precision":4,"scale":2}"#,
-            r#""-0.01""#,
-            r#""-0.01""#,
-            r#""ÿÿ""#,
-        ),
-        (r#"{"type":"int","logicalType":"date"}"#, r#""2024-02-29""#, r#""2024-02-29""#, "19782"),
-        (r#"{"type":"int","logicalType":"time-millis"}"#, r#""01:02:03""#, r#""01:02:03.000""#, "3723000"),
-        (r#"{"type":"long","logicalType":"timestamp-millis"}"#, "0", r#""1970-01-01T00:00:00.000Z""#, "0"),
-        (
-            r#"{"type":"long","logicalType":"local-timestamp-micros"}"#,
-            r#""1970-01-01T00:00:00.5""#,
-            r#""1970-01-01T00:00:00.500000""#,
-            "500000",
-        ),
-        (
-            r#"{"type":"string","logicalType":"uuid"}"#,
-            r#""550e8400-E29B-41d4-a716-446655440000""#,
-            r#""550e8400-E29B-41d4-a716-446655440000""#,
-            r#""550e8400-E29B-41d4-a716-446655440000""#,
-        ),
-        (
-            r#"{"type":"fixed","name":"U","size":16,"logicalType":"uuid"}"#,
-            r#""41424344-4142-4142-4142-414243444546""#,
-            r#""41424344-4142-4142-4142-414243444546""#,
-            r#""ABCDABABABABCDEF""#,
-        ),
-        (
-            r#"{"type":"fixed","name":"P","size":12,"logicalType":"duration"}"#,
-            r#"{"days":98,"months":97}"#,
-            r#"{"months":97,"days":98,"millis":0}"#,
-            r#""a\u0000\u0000\u0000b\u0000\u0000\u0000\u0000\u0000\u0000\u0000""#,
-        ),
-    ] {
+    for (of, json, plain, avro) in [PRIMITIVES, COMPOSITES, MOMENTS, OTHER_LOGICAL].concat() {
         let (found_plain, found_avro) = both(of, json);
         assert_eq!((&*found_plain, &*found_avro), (plain, avro), "{of}");
         let schema = schema(of);

@@ -5,7 +5,8 @@
 //! `duration` must be a fixed to it where the specification ignores a misplaced one; it leaves
 //! `{"type":"int"}` in the canonical form of an int that had a logical type; and it takes a default of
 //! `bytes` for UTF-8, not for code points. So the types here are those without logical types, unions are
-//! resolved only to themselves, and defaults of bytes are ASCII.
+//! resolved only to themselves, and defaults of bytes are ASCII. What is refused is held against it in
+//! `evolution`, with all types.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(deprecated, reason = "what replaces these functions has more settings and does the same")]

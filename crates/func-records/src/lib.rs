@@ -15,6 +15,7 @@ mod cache;
 mod change;
 mod change_cursor;
 mod changes;
+mod check;
 mod effects;
 mod engine;
 mod expire;
@@ -38,5 +39,7 @@ mod values;
 mod wire;
 mod write;
 
+#[doc(hidden)]
+pub use check::{check_cursors, check_stored};
 pub use engine::{RecordsEngine, shard_keys};
 pub use program::shard_service;

@@ -149,6 +149,15 @@ fn range(schema: &Schema, at: usize, index: &Index, comparison: &Comparison) -> 
     Ok(Range { index: at, low, high, is_equality, demands: vec![text(comparison)] })
 }
 
+/// Whether a text is what a UUID is written as: such texts are in the order of the bytes they stand for.
+fn is_uuid_as_written(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        })
+}
+
 /// The key of a literal, if comparing keys says the same as comparing values.
 fn key(
     schema: &Schema,
@@ -192,6 +201,21 @@ fn key(
         (Kind::Int | Kind::Long | Kind::Double, _, Value::Number(_)) if !is_beginning => {}
         (_, Some(Logical::Decimal { .. }), Value::Number(number)) if !is_beginning && !number.is_f64() => {}
         (Kind::Int | Kind::Long, Some(_), Value::String(_)) if !is_beginning => {}
+        // Of whatever case: it stands for the same bytes.
+        (Kind::Fixed { .. }, Some(Logical::Uuid), Value::String(_)) if is_equality => {}
+        (Kind::Fixed { .. }, Some(Logical::Uuid), Value::String(text)) => {
+            if is_beginning || !is_uuid_as_written(text) {
+                return Err("in an order with UUIDs stand whole ones only, in lower case");
+            }
+        }
+        (Kind::Bytes | Kind::Fixed { .. }, None, Value::String(_)) => {
+            if comparator != C::Same {
+                return Err(
+                    "bytes compare as their base64, which sorts otherwise and means other bytes in another case; \
+                            use ===",
+                );
+            }
+        }
         _ => return Err("the value is of another type than what is indexed"),
     }
     let mut key = Vec::new();

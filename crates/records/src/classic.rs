@@ -79,6 +79,14 @@ fn put<'a>(request: &'a Request<'_>) -> Result<RecordChange<'a>, Error> {
     Ok(if field.is_empty() { RecordChange::Put { form, value } } else { RecordChange::PutField { field, form, value } })
 }
 
+/// What a classic selection asks of one record.
+pub(crate) fn selection<'a>(request: &'a Request<'_>) -> Result<RecordOperation<'a>, Error> {
+    no_parameters(request.query)?;
+    let path = path_body(request.text()?);
+    check_path(path, "path")?;
+    Ok(RecordOperation::Select { path, parameters: "", form: Form::Json })
+}
+
 impl Records {
     /// The id of a record that is put: it may be drawn.
     pub(crate) fn classic_id<'a>(&self, request: &Request<'a>) -> Result<Cow<'a, [u8]>, Error> {
@@ -117,11 +125,8 @@ impl Records {
         who: &Principal,
         request: Request<'_>,
     ) -> Result<Reply, Error> {
-        no_parameters(request.query)?;
+        let operation = selection(&request)?;
         let (type_name, id) = (request.type_name()?, request.id()?);
-        let path = path_body(request.text()?);
-        check_path(path, "path")?;
-        let operation = RecordOperation::Select { path, parameters: "", form: Form::Json };
         let reply = backend
             .record(who, RecordRequest { type_name: &type_name, id: Some(&id), operation, idempotency_key: None })
             .reply()

@@ -15,6 +15,7 @@
 
 mod body;
 mod changes;
+mod check;
 mod classic;
 mod condition;
 mod local;

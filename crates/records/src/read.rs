@@ -55,7 +55,7 @@ impl Parameters {
 }
 
 /// What one record is asked for.
-struct One<'a> {
+pub(crate) struct One<'a> {
     type_name: Cow<'a, str>,
     id: Id<'a>,
     form: Form,
@@ -92,7 +92,7 @@ impl Id<'_> {
 }
 
 impl One<'_> {
-    fn operation(&self) -> RecordOperation<'_> {
+    pub(crate) fn operation(&self) -> RecordOperation<'_> {
         match &self.selection {
             Some(selected) => {
                 RecordOperation::Select { path: &selected.path, parameters: &selected.parameters, form: self.form }
@@ -117,7 +117,7 @@ impl Records {
         request: &Request<'_>,
     ) -> Result<(Begun<RecordReply>, Read), Error> {
         let is_classic = operation == Operation::ClassicGet;
-        let one = if is_classic { self.classic_one(request)? } else { self.native_one(request)? };
+        let one = self.one(operation, request)?;
         let asked = RecordRequest {
             type_name: &one.type_name,
             id: Some(one.id.bytes()),
@@ -148,6 +148,10 @@ impl Records {
         }
         answer.body = reply.body;
         Ok(answer)
+    }
+
+    pub(crate) fn one<'a>(&self, operation: Operation, request: &Request<'a>) -> Result<One<'a>, Error> {
+        if operation == Operation::ClassicGet { self.classic_one(request) } else { self.native_one(request) }
     }
 
     fn classic_one<'a>(&self, request: &Request<'a>) -> Result<One<'a>, Error> {
@@ -203,17 +207,7 @@ impl Records {
         request: Request<'_>,
     ) -> Result<Reply, Error> {
         let asked = Asked::read(request.query)?;
-        let query = RecordQuery {
-            predicate: asked.predicate.as_deref().unwrap_or_default(),
-            parameters: &asked.parameters,
-            order: asked.order.as_deref().unwrap_or_default(),
-            prefix: asked.prefix.as_deref().unwrap_or_default(),
-            cursor: asked.cursor.as_deref().unwrap_or_default(),
-            limit: page_items(asked.limit)?,
-            ids_only: asked.ids_only.unwrap_or_default(),
-            form: list_form(&request)?,
-            explain: asked.explain.unwrap_or_default(),
-        };
+        let query = asked.query(&request)?;
         let reply = self.ask(backend, who, &request, RecordOperation::Find(query)).await?;
         Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, reply.body))
     }
@@ -225,11 +219,8 @@ impl Records {
         who: &Principal,
         request: Request<'_>,
     ) -> Result<Reply, Error> {
-        url::no_parameters(request.query)?;
-        media::json_body(&request.headers)?;
-        let ids = read_ids(&request.body)?;
-        let ids = ids.iter().map(Vec::as_slice).collect();
-        let operation = RecordOperation::GetMany { ids, form: list_form(&request)? };
+        let (ids, form) = batch(&request)?;
+        let operation = RecordOperation::GetMany { ids: ids.iter().map(Vec::as_slice).collect(), form };
         let reply = self.ask(backend, who, &request, operation).await?;
         Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, reply.body))
     }
@@ -241,10 +232,8 @@ impl Records {
         who: &Principal,
         request: Request<'_>,
     ) -> Result<Reply, Error> {
-        let (cursor, limit) = change_page(request.query)?;
-        list_form(&request)?;
-        let operation =
-            RecordOperation::Changes { cursor: cursor.as_deref().unwrap_or_default(), limit: page_items(limit)? };
+        let (cursor, limit) = page_of_changes(&request)?;
+        let operation = RecordOperation::Changes { cursor: &cursor, limit };
         let reply = self.ask(backend, who, &request, operation).await?;
         Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, reply.body))
     }
@@ -322,9 +311,24 @@ pub(crate) fn page_items(limit: Option<u64>) -> Result<u32, Error> {
     Ok(u32::try_from(items).unwrap_or(u32::MAX))
 }
 
+/// The cursor and the number of a page of changes that is no stream.
+pub(crate) fn page_of_changes<'a>(request: &Request<'a>) -> Result<(Cow<'a, str>, u32), Error> {
+    let (cursor, limit) = change_page(request.query)?;
+    list_form(request)?;
+    Ok((cursor.unwrap_or_default(), page_items(limit)?))
+}
+
+/// The ids of a batch, and the form of its records.
+pub(crate) fn batch(request: &Request<'_>) -> Result<(Vec<Vec<u8>>, Form), Error> {
+    url::no_parameters(request.query)?;
+    media::json_body(&request.headers)?;
+    let ids = read_ids(&request.body)?;
+    Ok((ids, list_form(request)?))
+}
+
 /// The query of `GET /records/{type}`.
 #[derive(Default)]
-struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     predicate: Option<Cow<'a, str>>,
     parameters: String,
     order: Option<Cow<'a, str>>,
@@ -336,7 +340,21 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn read(query: Option<&'a str>) -> Result<Self, Error> {
+    pub(crate) fn query(&self, request: &Request<'_>) -> Result<RecordQuery<'_>, Error> {
+        Ok(RecordQuery {
+            predicate: self.predicate.as_deref().unwrap_or_default(),
+            parameters: &self.parameters,
+            order: self.order.as_deref().unwrap_or_default(),
+            prefix: self.prefix.as_deref().unwrap_or_default(),
+            cursor: self.cursor.as_deref().unwrap_or_default(),
+            limit: page_items(self.limit)?,
+            ids_only: self.ids_only.unwrap_or_default(),
+            form: list_form(request)?,
+            explain: self.explain.unwrap_or_default(),
+        })
+    }
+
+    pub(crate) fn read(query: Option<&'a str>) -> Result<Self, Error> {
         let mut asked = Self::default();
         let mut parameters = Parameters::default();
         for (name, value) in url::pairs(query) {

@@ -23,15 +23,15 @@ use crate::request::{MATCHED, PREFER, PREFERENCE_APPLIED, Reply, Request, TTL};
 use crate::url::{self, refused};
 
 /// What a request wants done to a record.
-struct AskedWrite<'a> {
+pub(crate) struct AskedWrite<'a> {
     type_name: Cow<'a, str>,
     id: Cow<'a, [u8]>,
-    write: RecordWrite<'a>,
+    pub(crate) write: RecordWrite<'a>,
     idempotency_key: Option<&'a str>,
 }
 
 impl<'a> AskedWrite<'a> {
-    fn read(records: &Records, operation: Operation, request: &'a Request<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(records: &Records, operation: Operation, request: &'a Request<'_>) -> Result<Self, Error> {
         let write = match operation {
             Operation::PutRecord => {
                 let form = media::of_body(&request.headers)?;

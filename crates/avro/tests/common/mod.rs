@@ -15,9 +15,18 @@ pub enum Type {
     Array(Box<Type>),
     Map(Box<Type>),
     Union(Vec<Type>),
-    Record(Vec<Type>, bool),
+    Record(Vec<Type>, Loop),
     Enum(usize),
     Fixed(usize, Option<Value>),
+}
+
+/// How a record holds others of its own type.
+#[derive(Clone, Copy, Debug)]
+pub enum Loop {
+    No,
+    Nullable,
+    Array,
+    Map,
 }
 
 pub fn any_type() -> impl Strategy<Value = Type> {
@@ -39,6 +48,8 @@ fn types(with_logical: bool) -> impl Strategy<Value = Type> {
         json!({"type":"long","logicalType":"timestamp-micros"}),
         json!({"type":"long","logicalType":"timestamp-nanos"}),
         json!({"type":"long","logicalType":"local-timestamp-millis"}),
+        json!({"type":"long","logicalType":"local-timestamp-micros"}),
+        json!({"type":"long","logicalType":"local-timestamp-nanos"}),
         json!({"type":"bytes","logicalType":"decimal","precision":20,"scale":3}),
         json!({"type":"string","logicalType":"uuid"}),
         json!({"type":"int","logicalType":"unheard-of"}),
@@ -68,9 +79,13 @@ fn types(with_logical: bool) -> impl Strategy<Value = Type> {
             1 => inner.clone().prop_map(|item| Type::Array(Box::new(item))),
             1 => inner.clone().prop_map(|value| Type::Map(Box::new(value))),
             2 => prop::collection::vec(inner.clone(), 1..5).prop_map(Type::Union),
-            3 => (prop::collection::vec(inner, 0..5), any::<bool>()).prop_map(|(fields, loops)| Type::Record(fields, loops)),
+            3 => (prop::collection::vec(inner, 0..5), loops()).prop_map(|(fields, loops)| Type::Record(fields, loops)),
         ]
     })
+}
+
+fn loops() -> impl Strategy<Value = Loop> {
+    prop_oneof![3 => Just(Loop::No), 2 => Just(Loop::Nullable), 1 => Just(Loop::Array), 1 => Just(Loop::Map)]
 }
 
 /// The schema's JSON. Names are numbered; unions lose the branches that they may not have.
@@ -99,9 +114,13 @@ fn write_type(of: &Type, count: &mut usize, in_union: bool) -> Value {
                 .enumerate()
                 .map(|(index, field)| json!({"name":format!("f{index}"),"type":write_type(field, count, false)}))
                 .collect();
-            if *loops {
-                written.push(json!({"name":"again","type":["null",name]}));
-            }
+            let again = match loops {
+                Loop::No => None,
+                Loop::Nullable => Some(json!(["null", name])),
+                Loop::Array => Some(json!({"type":"array","items":name})),
+                Loop::Map => Some(json!({"type":"map","values":name})),
+            };
+            written.extend(again.map(|of| json!({"name":"again","type":of})));
             json!({"type":"record","name":name,"fields":written})
         }
         Type::Enum(symbols) => {
@@ -183,13 +202,15 @@ pub fn write_value(schema: &Schema, id: NodeId, entropy: &mut Entropy<'_>, depth
         Kind::Float => out.extend(match entropy.below(8) {
             0 => f32::NAN.to_le_bytes(),
             1 => f32::NEG_INFINITY.to_le_bytes(),
-            2 => 1_f32.to_le_bytes(),
+            2 => f32::INFINITY.to_le_bytes(),
+            3 => 1_f32.to_le_bytes(),
             _ => Some(f32::from_le_bytes(entropy.array())).filter(|float| !float.is_nan()).unwrap_or(0.1).to_le_bytes(),
         }),
         Kind::Double => out.extend(match entropy.below(8) {
             0 => f64::NAN.to_le_bytes(),
             1 => f64::INFINITY.to_le_bytes(),
-            2 => (-0.0_f64).to_le_bytes(),
+            2 => f64::NEG_INFINITY.to_le_bytes(),
+            3 => (-0.0_f64).to_le_bytes(),
             _ => Some(f64::from_le_bytes(entropy.array())).filter(|float| !float.is_nan()).unwrap_or(0.1).to_le_bytes(),
         }),
         Kind::Bytes if matches!(node.logical, Some(Logical::Decimal { .. })) => {
