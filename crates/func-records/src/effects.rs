@@ -121,18 +121,10 @@ pub(crate) fn begin(
     if !of.indexes.is_empty() {
         (apply.remove, apply.add) = row_changes(&program, of, key, transition)?;
     }
-    let fires = |trigger: &&Trigger| -> Result<bool, Error> {
-        if is_same || (trigger.is_before && !may_refuse) {
-            return Ok(false);
-        }
-        values::differs(&trigger.path, &of.schema, transition.before, transition.after)
-    };
-    let mut triggers = Vec::new();
-    for trigger in &of.triggers {
-        if fires(&trigger)? {
-            triggers.push(trigger);
-        }
+    if transition.has_expired {
+        tell_of_expiry(turn, &mut calls, of, key, transition)?;
     }
+    let triggers = if is_same { Vec::new() } else { triggers_of(of, transition, may_refuse)? };
     let difference = if !is_same && (of.changes.is_some() || !triggers.is_empty()) {
         values::difference(&of.schema, transition.before, transition.after)?
     } else {
@@ -160,6 +152,50 @@ pub(crate) fn begin(
         calls.add_triggers(turn, of, key, (&triggers, &input))?;
     }
     Ok(calls)
+}
+
+/// The triggers that a change runs.
+fn triggers_of<'a>(
+    of: &'a RecordType,
+    transition: &Transition<'_>,
+    may_refuse: bool,
+) -> Result<Vec<&'a Trigger>, Error> {
+    let mut triggers = Vec::new();
+    for trigger in &of.triggers {
+        if (may_refuse || !trigger.is_before)
+            && values::differs(&trigger.path, &of.schema, transition.before, transition.after)?
+        {
+            triggers.push(trigger);
+        }
+    }
+    Ok(triggers)
+}
+
+/// Sends what comes after the expiry of a record that another takes the place of before its timer has come.
+fn tell_of_expiry(
+    turn: &mut Turn<'_>,
+    calls: &mut Calls,
+    of: &RecordType,
+    key: &[u8],
+    transition: &Transition<'_>,
+) -> Result<(), Error> {
+    if of.triggers.iter().all(|trigger| trigger.is_before) {
+        return Ok(());
+    }
+    // What cannot be read any more goes without a trigger having seen it.
+    let program = Rc::clone(turn.program);
+    let Some(Ok(before)) = transition.stored.map(|stored| program.current_value(of, stored)) else {
+        return Ok(());
+    };
+    let expiry =
+        Transition { before: Some(&before), after: None, kind: Kind::Expire, has_expired: false, ..*transition };
+    let triggers = triggers_of(of, &expiry, false)?;
+    if !triggers.is_empty() {
+        let difference = values::difference(&of.schema, expiry.before, None)?;
+        let input = trigger_input(of, key, &expiry, &difference)?;
+        calls.add_triggers(turn, of, key, (&triggers, &input))?;
+    }
+    Ok(())
 }
 
 /// Names of index rows.

@@ -234,6 +234,35 @@ fn what_is_put_in_the_place_of_an_expired_record_is_new() {
 }
 
 #[test]
+fn triggers_see_an_expiry_that_a_write_has_come_before_the_timer_of() {
+    let mut world = with(json!({ "triggers": [
+        trigger("any", ".", "after", "nothing"),
+        trigger("mails", ".emails[*]", "after", "nothing"),
+        trigger("refuses", ".", "before", "nothing"),
+    ] }));
+    world.write("1", ttl(r#"{"age":1}"#, Ttl::Milliseconds(1000))).expect("puts");
+    world.settle(0);
+    world.engine.inner().runs.borrow_mut().clear();
+    world.now += 5000;
+    assert!(world.put("1", r#"{"age":2}"#).expect("puts").created);
+    world.settle(10_000);
+    let runs = std::mem::take(&mut *world.engine.inner().runs.borrow_mut());
+    let ages: Vec<(&str, Value, Value)> = runs
+        .iter()
+        .map(|(path, input)| {
+            let input: Value = serde_json::from_str(input).expect("JSON");
+            (path.as_str(), input["before"]["age"].clone(), input["record"]["age"].clone())
+        })
+        .collect();
+    let (any, refuses) = ("triggers/t/any.js", "triggers/t/refuses.js");
+    assert_eq!(
+        ages,
+        [(refuses, Value::Null, json!(2)), (any, json!(1), Value::Null), (any, Value::Null, json!(2))],
+        "nobody refuses an expiry, and what does not concern a path does not run its trigger"
+    );
+}
+
+#[test]
 fn a_time_to_live_that_is_put_off_takes_one_more_message() {
     let mut world = with(json!({}));
     world.write("1", ttl("{}", Ttl::Milliseconds(1000))).expect("puts");
