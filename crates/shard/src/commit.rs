@@ -195,12 +195,15 @@ impl Shard {
                 writes.push(self.inbox_write(&field, &record));
                 self.add_start(&field, &record, writes);
             } else {
-                self.outbox.added(to);
-                let value = Some(Value::new(ValueKind::Bytes, &record.encode()));
-                let field = outbox_field(to, sequence).into();
-                writes.push(Write { entity: self.bookkeeping.outbox.clone(), field, value });
+                writes.push(self.outbox_write(to, sequence, &record));
             }
         }
+    }
+
+    pub(crate) fn outbox_write(&mut self, to: ShardId, sequence: Sequence, record: &MessageRecord) -> Write {
+        self.outbox.added(to);
+        let value = Some(Value::new(ValueKind::Bytes, &record.encode()));
+        Write { entity: self.bookkeeping.outbox.clone(), field: outbox_field(to, sequence).into(), value }
     }
 
     /// Accepts a front's send: into the inbox, with a pending outcome somebody can ask for.

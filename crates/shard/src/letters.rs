@@ -11,6 +11,7 @@ use crate::commit::{decode_failed, read_only};
 use crate::host::store_failed;
 use crate::inbox::inbox_field;
 use crate::outcomes::{invocation_field, service_fingerprint};
+use crate::outgoing::shard_of_record;
 use crate::request::{Bookkeeping, InvocationId, ListedWorkflow, Reply, Sequence, Token, WorkflowView, dead_letter_id};
 use crate::shard::Shard;
 use crate::waiting::stranded_for;
@@ -284,9 +285,15 @@ impl Shard {
                 message.invocation.get_or_insert((self.options.shard, id.lsn, id.index));
             }
             let sequence = Sequence { lsn: self.store.lsn().next(), index: 0 };
-            let field = inbox_field(message.due, sequence);
-            writes.push(self.inbox_write(&field, &message));
-            self.add_start_again(&field, &message, &mut writes, world);
+            let to = shard_of_record(&message, self.options.shard_count);
+            if to == self.options.shard {
+                let field = inbox_field(message.due, sequence);
+                writes.push(self.inbox_write(&field, &message));
+                self.add_start_again(&field, &message, &mut writes, world);
+            } else {
+                // A compensation waits where its workflow is.
+                writes.push(self.outbox_write(to, sequence, &message));
+            }
         }
         self.append(writes, world)
     }

@@ -130,3 +130,26 @@ fn a_message_from_another_shard_that_fails_for_good_stays_where_it_arrived() {
     assert_eq!((letters(&mut rig, 0, None, 9).0.len(), letters(&mut rig, 1, None, 9).0.len()), (0, 1));
     assert_eq!((rig.letters(0), rig.letters(1)), (0, 1));
 }
+
+#[test]
+fn a_compensation_of_another_shard_s_entity_that_is_tried_again_runs_there() {
+    let mut rig = Rig::new(2);
+    let far = rig.key_in(1, "far");
+    let undo = s().at_least("enough", 1).add("undone", 1);
+    let script = s().compensate(run("counter", &far, undo)).fail_step("no");
+    let workflow = rig.key_in(0, "w");
+    let id = rig.flow(&workflow, script);
+    rig.run_to_rest();
+    assert_eq!(id.shard, ShardId(0));
+    assert_eq!((rig.letters(0), rig.letters(1)), (1, 0), "it waits where the workflow is");
+    rig.run("counter", &far, s().set("enough", 1));
+    rig.make_durable();
+    let (field, _) = rig.rows(0, "dead").remove(0);
+    let token = end(&mut rig, &field, true);
+    assert_eq!(rig.reply(token), Some(&Ok(Reply::Done)));
+    rig.crash();
+    rig.run_to_rest();
+    assert_eq!(rig.field("counter", &far, "undone"), json!(1));
+    assert_eq!((rig.letters(0), rig.letters(1)), (0, 0));
+    rig.assert_no_leftovers();
+}
