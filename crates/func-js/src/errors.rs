@@ -11,6 +11,9 @@ use crate::transpile::Position;
 /// Bytes of a user error's text that are passed on.
 const MESSAGE_BYTES: usize = 4096;
 
+/// Before a place, behind a message.
+const PLACE: &str = " (at ";
+
 /// A file of the app, and where in it.
 pub(crate) type Place = (String, Position);
 
@@ -61,8 +64,7 @@ impl Isolate {
                 return self.abort_of(thrown);
             }
             if let Some(code) = self.host_code(thrown) {
-                let message = self.text_property(thrown, self.atoms.message).unwrap_or_default();
-                return Error::new(code, shortened(message));
+                return self.host_error_of(thrown, code);
             }
         }
         let (message, place) = self.describe_exception(thrown);
@@ -74,11 +76,18 @@ impl Isolate {
             }
             _ => ErrorCode::FunctionFailed,
         };
-        let message = match place {
-            Some((path, Position { line, column })) => format!("{message} (at {path}:{line}:{column})"),
-            None => message,
-        };
-        Error::new(code, message)
+        Error::new(code, with_place(message, place))
+    }
+
+    /// An error of the host. What it refused as misuse has a place in the code, unless it comes from another call,
+    /// which has told its own.
+    fn host_error_of(&self, thrown: Raw, code: ErrorCode) -> Error {
+        let message = shortened(self.text_property(thrown, self.atoms.message).unwrap_or_default());
+        if code != ErrorCode::FunctionFailed || message.contains(PLACE) {
+            return Error::new(code, message);
+        }
+        let stack = self.text_property(thrown, self.atoms.stack).unwrap_or_default();
+        Error::new(code, with_place(message, self.place_in(&stack)))
     }
 
     fn abort_of(&self, thrown: Raw) -> Error {
@@ -178,6 +187,13 @@ impl Isolate {
             let position = self.sources.source_position(path, generated)?;
             Some((path.to_owned(), position))
         })
+    }
+}
+
+fn with_place(message: String, place: Option<Place>) -> String {
+    match place {
+        Some((path, Position { line, column })) => format!("{message}{PLACE}{path}:{line}:{column})"),
+        None => message,
     }
 }
 

@@ -310,10 +310,19 @@ impl Isolate {
         let output = match written {
             Ok(()) if length <= self.limits.output_bytes => Ok(Bytes::copy_from_slice(&buffer)),
             Ok(()) => Err(self.output_too_large(length)),
-            Err(Thrown) => Err(self.take_error()),
+            Err(Thrown) => Err(self.no_output(self.take_error())),
         };
         self.give_scratch(buffer);
         output
+    }
+
+    /// What JSON cannot say has no place in the code: it was returned.
+    #[cold]
+    fn no_output(&self, error: Error) -> Error {
+        match error.code {
+            ErrorCode::FunctionFailed => Error { message: format!("the output: {}", error.message), ..error },
+            _ => error,
+        }
     }
 
     pub(crate) fn output_too_large(&self, length: usize) -> Error {

@@ -163,6 +163,38 @@ fn errors_name_their_place_in_the_source() {
 }
 
 #[test]
+fn what_the_host_refuses_names_its_place_once_and_what_is_no_output_says_so() {
+    let mut world = service(
+        "import { service, query } from 'millrace';
+         export default service({
+           q: query((ctx) => {
+             ctx.set('a', 1);
+           }),
+           async calls(ctx) {
+             return ctx.call('s', 'k', 'q');
+           },
+           sleeps(ctx) {
+             ctx.sleep(1);
+           },
+           async unknown(ctx) {
+             await ctx.call('s', 'k', 'nothing');
+           },
+           big() {
+             return 5n;
+           },
+         });",
+    );
+    let refused = "a query cannot change anything (at s.ts:4:";
+    for handler in ["q", "calls"] {
+        let message = world.fails(handler, "", ErrorCode::FunctionFailed);
+        assert!(message.starts_with(refused) && message.matches("(at ").count() == 1, "{handler}: {message}");
+    }
+    assert!(world.fails("sleeps", "", ErrorCode::FunctionFailed).contains("for workflows only (at s.ts:10:"));
+    assert!(!world.fails("unknown", "", ErrorCode::UnknownHandler).contains("(at "));
+    assert!(world.fails("big", "", ErrorCode::FunctionFailed).starts_with("the output: TypeError: BigInt"));
+}
+
+#[test]
 fn broken_apps_are_refused_with_their_place() {
     let start = "import { service } from \"millrace\";\n";
     for (source, place, message) in [
