@@ -405,6 +405,8 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Res
     let mut core = Core::new(parts);
     let prepared = prepare_core(&mut core, log, &apps, &pinned);
     let is_prepared = prepared.is_ok();
+    // Whoever asks as soon as the node serves sees what there is.
+    core.measure();
     // The starter waits for this; it is only gone if it panicked.
     let _ = ready.send(prepared);
     if !is_prepared || go.recv().is_err() {

@@ -154,7 +154,7 @@ impl Core {
         }
     }
 
-    fn measure(&mut self) {
+    pub(crate) fn measure(&mut self) {
         let resident = self.sum(|shard| shard.store().resident_bytes());
         let entities = self.sum(|shard| shard.store().resident_entities());
         let dirty = self.sum(|shard| shard.store().dirty_bytes());
