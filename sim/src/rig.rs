@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_api::RECORDS_APP;
+use millrace_api::{RECORDS_APP, StateFields};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, fingerprint, shard_of_key};
 use millrace_format::{EntryRef, Outcome, OutcomeResult, Write};
 use millrace_func::{Answer, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
@@ -364,7 +364,8 @@ impl Rig {
         let name = |text: &str| Name::new(text).expect("a name");
         let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
         let shard = self.shard_of(key);
-        self.core.with(shard, |shard, world| shard.read_state(token, &entity, field.map(str::as_bytes), world));
+        let fields = field.map_or(StateFields::All, |field| StateFields::One(field.as_bytes().into()));
+        self.core.with(shard, |shard, world| shard.read_state(token, &entity, fields, world));
         self.collect();
         token
     }

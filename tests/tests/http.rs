@@ -319,6 +319,35 @@ fn state_is_read_as_json_and_as_bytes() {
 }
 
 #[test]
+fn a_large_state_is_read_in_pages() {
+    let server = server();
+    let source = "import { service } from 'millrace';
+        export default service({ fill(ctx, [from, to]) { for (let i = from; i < to; i++) ctx.set(`f/${i}`, i); ctx.set('g', 0); } });";
+    assert_eq!(TestApp::with("large.ts", source).deploy(&server, "large").status, 201);
+    for from in [0, 5000, 10_000] {
+        server.value("large/k/fill", &format!("[{from}, {}]", from + 5000));
+    }
+    let refused = server.request("GET", "/state/large/k", &[], b"");
+    assert_problem(&refused, 400, "bad-request");
+    assert!(refused.text().contains("?limit=1000&after="), "{}", refused.text());
+    let (mut found, mut after) = (std::collections::BTreeMap::new(), String::new());
+    loop {
+        let page = server.get(&format!("/state/large/k?prefix=f%2F&limit=1000{after}"));
+        let Value::Object(fields) = page else { panic!("{page}") };
+        assert!(fields.len() <= 1000, "{}", fields.len());
+        let Some(last) = fields.keys().max() else { break };
+        after = format!("&after={}", last.replace('/', "%2F"));
+        for (name, value) in fields {
+            assert_eq!(found.insert(name, value), None, "twice");
+        }
+    }
+    let expected = (0..15_000).map(|number| (format!("f/{number}"), Value::from(number)));
+    assert_eq!(found, expected.collect());
+    assert_eq!(server.get("/state/large/k?limit=1&after=f%2F9999"), serde_json::json!({ "g": 0 }));
+    assert_eq!(server.get("/state/large/nobody?limit=5"), serde_json::json!({}));
+}
+
+#[test]
 fn a_sent_call_is_pending_then_succeeds_or_fails() {
     let server = server();
     let send = |path: &str, body: &[u8]| server.request("POST", &format!("/send/{path}"), &[], body);

@@ -312,6 +312,7 @@ fn one_that_is_to_begin_later_is_seen_signalled_and_cancelled_before() {
     assert_eq!((signal(&server, &kept, &json!(7)), cancel(&server, &cancelled)), (202, 202));
     server.kill();
     server.restart();
+    assert!(server.metric("millrace_pending_workflows") >= 1.0, "counted as soon as it serves");
     assert_eq!(server.ended(&cancelled)["status"], "cancelled");
     assert_eq!(server.get(&format!("/invocations/{kept}"))["status"], "pending");
     clock.forward(hour);
@@ -658,6 +659,13 @@ fn lists_have_filters_and_pages() {
     assert_eq!(ids("app=pinned", 10).len(), 1);
     assert_eq!(ids("service=steps", 10).len(), 26);
     assert_eq!(ids("service=none", 10).len(), 0);
+    let again = server.send("steps/p7/takes", "");
+    assert_eq!(ids("key=p7&handler=takes", 10), BTreeSet::from([again.clone()]));
+    for page in [1, 10] {
+        let of_key = ids("key=p7", page);
+        assert!(of_key.len() == 2 && of_key.contains(&again), "{of_key:?}");
+    }
+    assert_eq!(ids("key=p7&app=pinned", 10).len() + ids("key=nobody", 10).len() + ids("handler=nobody", 10).len(), 0);
     let shown = &server.invocations("status=succeeded", 1)[0];
     for absent in ["input", "output", "journal"] {
         assert!(shown.get(absent).is_none(), "{shown}");

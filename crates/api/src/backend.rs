@@ -132,6 +132,10 @@ pub struct InvocationsRequest<'a> {
     pub app: Option<&'a str>,
     /// Only this service's.
     pub service: Option<&'a str>,
+    /// Only those of entities with this key.
+    pub key: Option<&'a [u8]>,
+    /// Only those of this handler.
+    pub handler: Option<&'a str>,
     /// Only those with this status.
     pub status: Option<InvocationStatus>,
     /// Only those after this one, as the last page said.
@@ -173,14 +177,33 @@ pub struct StateRequest<'a> {
     pub service: &'a str,
     /// The entity's key, decoded.
     pub key: &'a [u8],
-    /// One field; `None` asks for all.
-    pub field: Option<&'a [u8]>,
+    /// Which fields.
+    pub fields: StateFields,
+}
+
+/// Which of an entity's fields are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateFields {
+    /// All; refused where they are too many for one reply.
+    All,
+    /// The one of this name.
+    One(Box<[u8]>),
+    /// Those with names that begin with `prefix`, behind the name `after`, in order, `limit` of them, or fewer where
+    /// they are large. None are none, whether there is such an entity or not.
+    Page {
+        /// How the names begin.
+        prefix: Box<[u8]>,
+        /// The last name of the page before.
+        after: Option<Box<[u8]>>,
+        /// At most so many.
+        limit: usize,
+    },
 }
 
 /// An entity's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateReply {
-    /// All fields as one JSON object (binary values as `{"base64": "…"}`).
+    /// Fields as one JSON object (binary values as `{"base64": "…"}`).
     Entity(Bytes),
     /// One field holding JSON text.
     Json(Bytes),

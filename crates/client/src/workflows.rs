@@ -156,6 +156,10 @@ pub struct InvocationFilter<'a> {
     pub app: Option<&'a str>,
     /// Only this service's.
     pub service: Option<&'a str>,
+    /// Only those of entities with this key.
+    pub key: Option<&'a str>,
+    /// Only this handler's.
+    pub handler: Option<&'a str>,
     /// Only those with this status.
     pub status: Option<&'a str>,
     /// Only those after this one, as the last page said.
@@ -218,6 +222,8 @@ impl Client {
             &[
                 ("app", filter.app),
                 ("service", filter.service),
+                ("key", filter.key),
+                ("handler", filter.handler),
                 ("status", filter.status),
                 ("after", filter.after),
                 ("limit", limit.as_deref()),

@@ -138,6 +138,8 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
     let filter = InvocationFilter {
         app: Some("a"),
         service: Some("s"),
+        key: Some("k&"),
+        handler: Some("h"),
         status: Some("running"),
         after: Some("3:1"),
         limit: Some(2),
@@ -160,7 +162,7 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
             "GET /invocations/w%2F1?wait_ms=2500 HTTP/1.1",
             "GET /invocations/w%2F1?wait_ms=2500 HTTP/1.1",
             "GET /invocations HTTP/1.1",
-            "GET /invocations?app=a&service=s&status=running&after=3%3A1&limit=2 HTTP/1.1",
+            "GET /invocations?app=a&service=s&key=k%26&handler=h&status=running&after=3%3A1&limit=2 HTTP/1.1",
             "POST /invocations/w%2F1/cancel HTTP/1.1",
             "POST /invocations/w/signal HTTP/1.1",
             "POST /invocations/w/signal HTTP/1.1",

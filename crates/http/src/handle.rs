@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use millrace_api::{
     Backend, Begun, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest,
-    StateRequest,
+    StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_records::{Family, IDEMPOTENCY_KEY, Seen, idempotency_key};
@@ -436,8 +436,11 @@ async fn send<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inpu
 async fn state<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
     let (app, service) = (input.app()?, input.name(Parameter::Service)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
-    let field = input.captures.get(Parameter::Field).map(path::decode_field).transpose()?;
-    let request = StateRequest { app: app.as_deref(), service: &service, key: &key, field: field.as_deref() };
+    let fields = match input.captures.get(Parameter::Field) {
+        Some(field) => StateFields::One(path::decode_field(field)?.into()),
+        None => path::state_fields(input.query())?,
+    };
+    let request = StateRequest { app: app.as_deref(), service: &service, key: &key, fields };
     let found = session.backend.state(who, request).await?;
     Ok(reply::state(input.take_headers(), found))
 }

@@ -55,10 +55,13 @@ async fn wait_for_end<B: Backend>(
 /// `GET /invocations`.
 pub(crate) async fn invocations<B: Backend>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
     let (app, service) = (path::name_parameter(query, "app")?, path::name_parameter(query, "service")?);
+    let (key, handler) = (path::key_parameter(query)?, path::name_parameter(query, "handler")?);
     let after = path::page_after(query)?;
     let request = InvocationsRequest {
         app: app.as_deref(),
         service: service.as_deref(),
+        key: key.as_deref(),
+        handler: handler.as_deref(),
         status: path::invocation_status(query)?,
         after: after.as_deref(),
         limit: path::page_items(query)?,
@@ -155,7 +158,7 @@ mod tests {
             ("{\"name\":\"\u{1}\"}", ErrorCode::InvalidInput, "control character"),
             (r#"{"name":"paid","payload":01}"#, ErrorCode::InvalidInput, "number"),
             (r#""paid""#, ErrorCode::BadRequest, "invalid type"),
-            ("[]", ErrorCode::BadRequest, "invalid length"),
+            (r#"["paid"]"#, ErrorCode::BadRequest, "expected an object"),
             ("{}", ErrorCode::BadRequest, "missing field `name`"),
             (r#"{"name":7}"#, ErrorCode::BadRequest, "invalid type"),
             (r#"{"name":""}"#, ErrorCode::BadRequest, "0 bytes"),

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use millrace_api::InvocationStatus;
+use millrace_api::{InvocationStatus, StateFields};
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_records::url::{bounded, is_digits};
 pub use millrace_records::url::{decode, decode_key, decode_text, idempotency_key};
@@ -29,6 +29,32 @@ pub fn decode_field(text: &str) -> Result<Cow<'_, [u8]>, Error> {
 /// # Errors
 /// `bad-request` when it occurs twice, is badly encoded or is not UTF-8.
 pub fn query_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<Cow<'a, str>>, Error> {
+    raw_parameter(query, name)?.map(decode_text).transpose()
+}
+
+/// Which fields `GET /state/{service}/{key}` is asked for: all, or with `prefix`, `after` or `limit` a page.
+///
+/// # Errors
+/// `bad-request` for what cannot be names of fields, and as [`page_items`].
+pub fn state_fields(query: Option<&str>) -> Result<StateFields, Error> {
+    let (prefix, after) = (raw_parameter(query, "prefix")?, raw_parameter(query, "after")?);
+    if prefix.is_none() && after.is_none() && raw_parameter(query, "limit")?.is_none() {
+        return Ok(StateFields::All);
+    }
+    let prefix = decode(prefix.unwrap_or_default())?.into();
+    let after = after.map(decode_field).transpose()?.map(Into::into);
+    Ok(StateFields::Page { prefix, after, limit: page_items(query)? })
+}
+
+/// The `key` of entities in a query: any bytes.
+///
+/// # Errors
+/// `bad-request` when it occurs twice or is badly encoded, and as [`decode_key`].
+pub fn key_parameter(query: Option<&str>) -> Result<Option<Cow<'_, [u8]>>, Error> {
+    raw_parameter(query, "key")?.map(decode_key).transpose()
+}
+
+fn raw_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<&'a str>, Error> {
     let mut found = None;
     for pair in query.unwrap_or_default().split('&') {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -39,7 +65,7 @@ pub fn query_parameter<'a>(query: Option<&'a str>, name: &str) -> Result<Option<
             return Err(refused(format!("the query parameter {name} occurs twice")));
         }
     }
-    found.map(decode_text).transpose()
+    Ok(found)
 }
 
 /// The delay of `/send/…?delay_ms=`: 0 when it is not there.

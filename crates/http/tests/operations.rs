@@ -107,6 +107,11 @@ fn state_is_read_whole_or_by_field() {
     let mut client = server.connect();
     assert_eq!(client.ask("GET /state/account/%00", b"").json(), json!({"app": null, "key": [0]}));
     assert_eq!(client.ask("GET /apps/bank/state/account/a", b"").json(), json!({"app": "bank", "key": [97]}));
+    let page = client.ask("GET /state/account/a?prefix=f&after=f%2F&limit=2", b"").json();
+    assert_eq!(page, "Page { prefix: [102], after: Some([102, 47]), limit: 2 }");
+    for bad in ["limit=0", "limit=1001", "after=", "after=%f", "limit=1&limit=2"] {
+        client.ask(&format!("GET /state/account/a?{bad}"), b"").assert_problem("bad-request");
+    }
     let field = client.ask("GET /state/account/a/json", b"");
     assert_eq!((field.header("content-type"), &field.body[..]), (Some("application/json"), &b"17"[..]));
     let field = client.ask("GET /apps/bank/state/account/a/bytes%2F", b"");

@@ -104,12 +104,19 @@ fn workflows_are_listed_page_by_page() {
     let error = &page["invocations"][1]["error"];
     assert_eq!((&error["code"], error.get("payload")), (&json!("aborted"), None));
     assert_eq!(page["invocations"].as_array().map(Vec::len), Some(2));
-    let filtered = "GET /invocations?app=trips&service=trip&status=running&after=3%3A16&limit=2";
+    let filtered = "GET /invocations?app=trips&service=trip&key=a%FF&handler=book&status=running&after=3%3A16&limit=2";
     assert_eq!(client.ask(filtered, b"").json()["next"], "3:17");
     let said = asked(&server);
-    assert!(said[0].contains("app: None, service: None, status: None, after: None, limit: 50"), "{said:?}");
-    let words = r#"app: Some("trips"), service: Some("trip"), status: Some(Running), after: Some("3:16"), limit: 2"#;
-    assert!(said[1].contains(words), "{said:?}");
+    assert!(
+        said[0].contains("app: None, service: None, key: None, handler: None, status: None, after: None, limit: 50"),
+        "{said:?}"
+    );
+    for words in [
+        r#"app: Some("trips"), service: Some("trip"), key: Some([97, 255]), handler: Some("book"),"#,
+        r#"status: Some(Running), after: Some("3:16"), limit: 2"#,
+    ] {
+        assert!(said[1].contains(words), "{said:?}");
+    }
 }
 
 #[test]
@@ -122,6 +129,8 @@ fn a_list_that_is_asked_for_wrongly_says_what_is_wrong() {
         ("limit=many", "from 1 to 1000"),
         ("limit=1&limit=2", "limit occurs twice"),
         ("after=", "after is empty"),
+        ("key=", "key"),
+        ("handler=no/name", "handler"),
         ("after=%f", "two hexadecimal digits"),
     ] {
         for list in ["invocations", "dead-letters"] {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Health, Invocation,
     InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest,
-    SendRequest, StateReply, StateRequest, SystemApp,
+    SendRequest, StateFields, StateReply, StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_func::{Answer, HandlerId, HandlerKind, Program};
@@ -393,7 +393,7 @@ impl Backend for CoreHandle {
             let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
             (shard_of_key(request.key, core.shared.shard_count), entity)
         };
-        self.read(shard, entity, request.field).await
+        self.read(shard, entity, request.fields).await
     }
 
     async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
@@ -482,10 +482,8 @@ impl Backend for CoreHandle {
 }
 
 impl CoreHandle {
-    async fn read(&self, shard: ShardId, entity: EntityKey, field: Option<&[u8]>) -> Result<StateReply, Error> {
-        let field: Option<Box<[u8]>> = field.map(Box::from);
-        let asked = self
-            .ask(shard, false, move |shard, token, world| shard.read_state(token, &entity, field.as_deref(), world));
+    async fn read(&self, shard: ShardId, entity: EntityKey, fields: StateFields) -> Result<StateReply, Error> {
+        let asked = self.ask(shard, false, move |shard, token, world| shard.read_state(token, &entity, fields, world));
         match asked.await? {
             Reply::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),
             Reply::Field(value) => {

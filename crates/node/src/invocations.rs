@@ -8,7 +8,7 @@ use millrace_api::{
     DeadLetter, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal,
     READ_HANDLER, RECORDS_APP, Target, WRITE_HANDLER, WorkflowState,
 };
-use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
+use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, shard_of_key};
 use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
 use millrace_func::hex_encode as hex;
 use millrace_shard::{
@@ -166,7 +166,10 @@ pub(crate) async fn list(
     request: InvocationsRequest<'_>,
 ) -> Result<Page<Invocation>, Error> {
     let place = Place::parse(request.after)?;
-    let (mut items, mut shard, mut after) = (Vec::new(), place.shard, None);
+    // A workflow is on the shard of its key.
+    let only = request.key.map(|key| shard_of_key(key, node.shard_count()));
+    let end = only.map_or(node.shard_count(), |only| only.0 + 1);
+    let (mut items, mut shard, mut after) = (Vec::new(), only.map_or(place.shard, |only| only.max(place.shard)), None);
     if let Some(text) = place.after {
         let wrong = || Error::new(ErrorCode::BadRequest, "`after` is not what an earlier page gave as `next`");
         let (kind, id) = text.split_at_checked(1).ok_or_else(wrong)?;
@@ -175,7 +178,7 @@ pub(crate) async fn list(
     }
     let is_live_only = matches!(request.status, Some(InvocationStatus::Running | InvocationStatus::Pending));
     let mut looked_at = 0;
-    while shard.0 < node.shard_count() {
+    while shard.0 < end {
         let left = request.limit.max(1) - items.len();
         let from = after;
         let asked = node.ask(shard, false, move |shard, token, world| {
@@ -200,7 +203,7 @@ pub(crate) async fn list(
             Some(last) => after = Some(last),
             None => (shard, after) = (ShardId(shard.0 + 1), None),
         }
-        if is_enough(items.len()) && shard.0 < node.shard_count() && after.is_none() {
+        if is_enough(items.len()) && shard.0 < end && after.is_none() {
             return Ok(Page { items, next: Some(Place::next(shard, None)) });
         }
         // Other requests have their turn between two looks.
@@ -212,6 +215,8 @@ pub(crate) async fn list(
 fn is_wanted(principal: &Principal, request: &InvocationsRequest<'_>, record: &WorkflowRecord) -> bool {
     request.app.is_none_or(|app| record.app == app)
         && request.service.is_none_or(|service| record.service == service)
+        && request.key.is_none_or(|key| record.key == key)
+        && request.handler.is_none_or(|handler| record.handler == handler)
         && may_see(principal, &record.app, &record.service)
 }
 

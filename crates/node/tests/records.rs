@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_api::{
     AppFile, Backend, CallRequest, Form, Permission, Principal, RecordChange, RecordOperation, RecordQuery,
-    RecordReply, RecordRequest, RecordWrite, Role, StateRequest,
+    RecordReply, RecordRequest, RecordWrite, Role, StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode, Name, Value, ValueKind, fingerprint};
 use millrace_func::{
@@ -350,7 +350,7 @@ fn it_is_no_users_app() {
                 idempotency_key: None,
             };
             assert!(node.call(&all, call("_read")).reply().await.is_err(), "{app:?}");
-            let state = StateRequest { app, service: "note", key: b"7", field: None };
+            let state = StateRequest { app, service: "note", key: b"7", fields: StateFields::All };
             assert!(matches!(code(node.state(&all, state).await), ErrorCode::UnknownService | ErrorCode::UnknownApp));
         }
         let mine = with_role("call:records/note");

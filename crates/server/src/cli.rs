@@ -188,6 +188,12 @@ pub(crate) struct InvocationsArgs {
     /// List only this service's
     #[arg(long, conflicts_with = "id")]
     pub service: Option<String>,
+    /// List only those of entities with this key
+    #[arg(long, conflicts_with = "id")]
+    pub key: Option<String>,
+    /// List only this handler's
+    #[arg(long, conflicts_with = "id")]
+    pub handler: Option<String>,
     /// List only those that are pending, running, succeeded, failed or cancelled
     #[arg(long, conflicts_with = "id")]
     pub status: Option<String>,

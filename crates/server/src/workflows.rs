@@ -23,6 +23,8 @@ pub(crate) fn invocations(args: &InvocationsArgs) -> Result<(), Failure> {
             let filter = InvocationFilter {
                 app: args.app.as_deref(),
                 service: args.service.as_deref(),
+                key: args.key.as_deref(),
+                handler: args.handler.as_deref(),
                 status: args.status.as_deref(),
                 after: args.page.after.as_deref(),
                 limit: args.page.limit,

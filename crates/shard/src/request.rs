@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, Lsn, ShardId, TransactionId, UnixMillis, Value};
 use millrace_format::{DeadLetterRecord, JournalRow, Outcome, WorkflowRecord};
 use millrace_func::{
@@ -286,8 +287,8 @@ pub(crate) enum Origin {
     Read {
         /// Who asks, when.
         info: RequestInfo,
-        /// One field; `None` asks for all.
-        field: Option<Box<[u8]>>,
+        /// Which fields.
+        fields: StateFields,
     },
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, TransactionId, UnixMillis, limits, shard_of_key};
 use millrace_format::{Outcome, OutcomeResult};
 use millrace_func::{HandlerKind, Program};
@@ -465,43 +466,54 @@ impl Shard {
         self.reply_when_durable(token, result, depends_on, world);
     }
 
-    /// The committed state of an entity: all its fields, or one.
-    pub fn read_state(&mut self, token: Token, entity: &EntityKey, field: Option<&[u8]>, world: &mut World<'_>) {
+    /// The committed state of an entity.
+    pub fn read_state(&mut self, token: Token, entity: &EntityKey, fields: StateFields, world: &mut World<'_>) {
         if self.refuses(token, world) {
             return;
         }
         if self.locks.is_prepared(entity) {
             let info = RequestInfo { token, time: world.now, nonce: world.take_nonce(), idempotency_key: None };
-            let origin = Origin::Read { info, field: field.map(Box::from) };
+            let origin = Origin::Read { info, fields };
             return self.park(origin, entity.clone(), false, world);
         }
-        self.answer_read(token, entity, field, world);
+        self.answer_read(token, entity, &fields, world);
     }
 
-    fn answer_read(&mut self, token: Token, entity: &EntityKey, field: Option<&[u8]>, world: &mut World<'_>) {
+    fn answer_read(&mut self, token: Token, entity: &EntityKey, fields: &StateFields, world: &mut World<'_>) {
+        let result = self.state(entity, fields);
+        let depends_on = self.store.entity_lsn(entity);
+        self.reply_when_durable(token, result, depends_on, world);
+    }
+
+    fn state(&mut self, entity: &EntityKey, fields: &StateFields) -> Result<Reply, Error> {
         let absent = |what: &str| Error::new(ErrorCode::UnknownState, format!("there is no such {what}"));
-        let result = match field {
-            Some(field) => match self.store.get(entity, field) {
+        let mut scan = |prefix: &[u8], after: Option<&[u8]>, limit| {
+            let found = self.store.scan_fields_within(entity, prefix, after, limit, limits::SCAN_BYTES);
+            found.map_err(|error| store_failed(&error))
+        };
+        match fields {
+            StateFields::One(field) => match self.store.get(entity, field) {
                 Ok(Some(value)) => Ok(Reply::Field(value.clone())),
                 Ok(None) => Err(absent("field")),
                 Err(error) => Err(store_failed(&error)),
             },
-            None => match self.store.scan_fields_within(entity, b"", None, limits::SCAN_ROWS + 1, limits::SCAN_BYTES) {
-                Ok((fields, is_cut)) if is_cut || fields.len() > limits::SCAN_ROWS => Err(Error::new(
-                    ErrorCode::BadRequest,
-                    format!(
-                        "the entity has more than {} fields or {} bytes: read its fields one by one",
+            StateFields::Page { prefix, after, limit } => {
+                scan(prefix, after.as_deref(), (*limit).min(limits::SCAN_ROWS)).map(|(fields, _)| Reply::Fields(fields))
+            }
+            StateFields::All => match scan(b"", None, limits::SCAN_ROWS + 1)? {
+                (fields, is_cut) if is_cut || fields.len() > limits::SCAN_ROWS => {
+                    let message = format!(
+                        "the entity has more than {} fields or {} bytes: read them in pages, \
+                         ?limit=1000 and then ?limit=1000&after=FIELD with the last one's name",
                         limits::SCAN_ROWS,
                         limits::SCAN_BYTES
-                    ),
-                )),
-                Ok((fields, _)) if fields.is_empty() => Err(absent("entity")),
-                Ok((fields, _)) => Ok(Reply::Fields(fields)),
-                Err(error) => Err(store_failed(&error)),
+                    );
+                    Err(Error::new(ErrorCode::BadRequest, message))
+                }
+                (fields, _) if fields.is_empty() => Err(absent("entity")),
+                (fields, _) => Ok(Reply::Fields(fields)),
             },
-        };
-        let depends_on = self.store.entity_lsn(entity);
-        self.reply_when_durable(token, result, depends_on, world);
+        }
     }
 
     /// Enqueues a call to run after `delay_ms`; the reply is its invocation id.
@@ -614,9 +626,9 @@ impl Shard {
     fn unpark(&mut self, parked: Parked, world: &mut World<'_>) {
         let Parked { origin, entity, is_exclusive, .. } = parked;
         let (nonce, age) = (origin.info().nonce, origin.age());
-        if let Origin::Read { info, field } = &origin {
+        if let Origin::Read { info, fields } = &origin {
             self.give_up_held(nonce, [&entity]);
-            return self.answer_read(info.token, &entity, field.as_deref(), world);
+            return self.answer_read(info.token, &entity, fields, world);
         }
         if let Origin::Branch { .. } = origin {
             return self.reserved(origin, entity, is_exclusive, world);

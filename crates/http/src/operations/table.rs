@@ -61,7 +61,7 @@ const STATE: Operation = Operation {
     kind: Kind::State,
     method: "GET",
     path: &[literal("state"), SERVICE, KEY],
-    summary: "Read all fields of an entity, committed and durable",
+    summary: "Read all fields of an entity, or a page of them, committed and durable",
     takes_idempotency_key: false,
     request: None,
     answers: &[Answer {
@@ -71,6 +71,21 @@ const STATE: Operation = Operation {
     }],
     ..CALL
 };
+
+/// Of the state of an entity.
+const PAGE_OF_FIELDS: &[QueryParameter] = &[
+    QueryParameter {
+        name: "prefix",
+        description: "A page of fields whose names begin so.",
+        schema: r#"{"type":"string"}"#,
+    },
+    QueryParameter {
+        name: "after",
+        description: "A page of fields behind the one of this name. Behind the last page comes one without fields.",
+        schema: r#"{"type":"string"}"#,
+    },
+    LIMIT,
+];
 
 const FIELD_STATE: Operation = Operation {
     path: &[literal("state"), SERVICE, KEY, FIELD],
@@ -102,6 +117,12 @@ const INVOCATIONS: Operation = Operation {
     query: &[
         QueryParameter { name: "app", description: "Only this app's.", schema: r#"{"type":"string"}"# },
         QueryParameter { name: "service", description: "Only this service's.", schema: r#"{"type":"string"}"# },
+        QueryParameter {
+            name: "key",
+            description: "Only those of entities with this key; looks at its shard only.",
+            schema: r#"{"type":"string"}"#,
+        },
+        QueryParameter { name: "handler", description: "Only this handler's.", schema: r#"{"type":"string"}"# },
         QueryParameter {
             name: "status",
             description: "Only those with this status.",
@@ -259,9 +280,9 @@ const GENERAL: &[Operation] = &[
         answers: &[Answer { status: 204, description: "Dropped.", body: None }],
         ..CANCEL
     },
-    STATE,
+    Operation { query: PAGE_OF_FIELDS, ..STATE },
     FIELD_STATE,
-    Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY], ..STATE },
+    Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY], query: PAGE_OF_FIELDS, ..STATE },
     Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY, FIELD], ..FIELD_STATE },
     APPS,
     DEPLOY,

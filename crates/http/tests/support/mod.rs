@@ -15,7 +15,8 @@ use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Error, ErrorCode, Health,
     Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply,
-    RecordRequest, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest, SystemApp, Target, WorkflowState,
+    RecordRequest, RouteReply, RouteRequest, SendRequest, StateFields, StateReply, StateRequest, SystemApp, Target,
+    WorkflowState,
 };
 use millrace_http::{Front, Options, Timeouts, serve};
 use prometheus_client::registry::Registry;
@@ -306,11 +307,15 @@ impl Backend for MockBackend {
 
     async fn state(&self, who: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
         authorize(who, request.app, request.service)?;
-        match request.field {
-            None => Ok(StateReply::Entity(text(&json!({ "app": request.app, "key": request.key })))),
-            Some(b"json") => Ok(StateReply::Json(Bytes::from_static(b"17"))),
-            Some(b"bytes/") => Ok(StateReply::Binary(Bytes::from_static(b"\x00\xff"))),
-            Some(_) => Err(Error::new(ErrorCode::UnknownState, "no such field")),
+        let StateFields::One(field) = request.fields else {
+            let all = json!({ "app": request.app, "key": request.key });
+            let page = Value::String(format!("{:?}", request.fields));
+            return Ok(StateReply::Entity(text(if request.fields == StateFields::All { &all } else { &page })));
+        };
+        match &*field {
+            b"json" => Ok(StateReply::Json(Bytes::from_static(b"17"))),
+            b"bytes/" => Ok(StateReply::Binary(Bytes::from_static(b"\x00\xff"))),
+            _ => Err(Error::new(ErrorCode::UnknownState, "no such field")),
         }
     }
 
