@@ -59,7 +59,7 @@ END
         done
         break
     done
-    export MILLRACE_HTTP=127.0.0.1:$first_port TMPDIR=$place
+    export MILLRACE_HTTP=127.0.0.1:$first_port MILLRACE_URL=http://127.0.0.1:$first_port TMPDIR=$place
 }
 
 # here: text of a guide with the ports and folders of this run.

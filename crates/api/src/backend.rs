@@ -125,7 +125,7 @@ pub struct JournalStep {
     pub result: Result<Bytes, Error>,
 }
 
-/// `GET /invocations`: workflows, oldest first within each shard.
+/// `GET /invocations`: workflows by shard; there those that have not ended first, each in the order of their ids.
 #[derive(Clone, Debug, Default)]
 pub struct InvocationsRequest<'a> {
     /// Only this app's.

@@ -199,8 +199,9 @@ declare module "millrace" {
      * `"fetch-refused"`.
      *
      * A route asks before its first `ctx.call`, and once. A workflow asks again after a failure, and may
-     * ask twice when the node stops at the wrong moment; give what changes something a key
-     * that the other server knows, such as `ctx.id` or a `ctx.uuid()`.
+     * ask twice when the node stops at the wrong moment. Each fetch of a workflow has a header `idempotency-key`,
+     * the same each time it is sent, unless you give one. A loop of your own around `fetch` makes another fetch
+     * each time: give these one key, such as `ctx.id`.
      */
     fetch(url: string, options?: FetchOptions): Promise<FetchResponse>;
   }
@@ -217,7 +218,10 @@ declare module "millrace" {
     body?: unknown;
     /** How long the whole exchange may take, each time: 1 to 60,000; 10,000 by default. */
     timeoutMs?: number;
-    /** How often a workflow asks again after a failure, each time later: 0 to 100; 5 by default. A route's request is sent once, and has no such option. */
+    /**
+     * How often a workflow asks again after a failure, after 0.1 s, 0.2 s and so on up to a minute: 0 to 100; 5 by
+     * default. A route's request is sent once, and has no such option.
+     */
     retries?: number;
   }
 
@@ -321,8 +325,8 @@ declare module "millrace" {
    * Declares a service: the default export of a file at the app's top, whose name it has.
    *
    * Each property is a handler, callable as `POST /call/{service}/{key}/{name}` and with
-   * `ctx.call`; its input and output are JSON. Names starting with `_` are not reachable from
-   * outside. The object is frozen; `this` inside a handler is that object.
+   * `ctx.call`; its input and output are JSON. Names starting with `_` are no handlers: no call reaches
+   * them, only `this._name`. The object is frozen; `this` inside a handler is that object.
    */
   export function service<Definition>(
     handlers: Handlers<Definition> & ThisType<Definition>,
@@ -388,7 +392,7 @@ declare module "millrace" {
 
   /**
    * Refuses the call and rolls back everything it did. The caller gets status 409, code `aborted`,
-   * this message and, as `detail`, the payload. Thrown in a nested call, it ends the outer call
+   * as `detail` this message, and as `payload` the payload. Thrown in a nested call, it ends the outer call
    * too, unless that catches it.
    */
   export class Abort<Payload = any> extends Error {

@@ -24,7 +24,7 @@ pub(crate) enum Command {
     /// flags, then the environment, then the file given with --config. SIGTERM and Ctrl-C drain
     /// and stop; kill -9 is safe.
     Serve(ServeArgs),
-    /// Run a node for development: reload apps when their files change, print each call
+    /// Run a node for development: reload apps when their files change, print each call from outside
     Dev(ServeArgs),
     /// Call a handler
     ///
@@ -32,8 +32,9 @@ pub(crate) enum Command {
     Call(CallArgs),
     /// List workflows, look at one, cancel it, send it a signal
     ///
-    /// Without an ID: the workflows that the API key may see, oldest first within each shard. With one:
-    /// what became of it, and its journal, which is what it has done so far.
+    /// Without an ID: the workflows that the API key may see, by shard; there those that have not ended
+    /// first, each in the order of their ids. With one: what became of it, and its journal, which is what it
+    /// has done so far.
     #[command(after_help = INVOCATIONS_EXAMPLES)]
     Invocations(InvocationsArgs),
     /// List messages that failed too often, try one again, drop one

@@ -133,7 +133,7 @@ const INVOCATIONS: Operation = Operation {
     ],
     answers: &[Answer {
         status: 200,
-        description: "Those that the caller may see, oldest first within each shard, without inputs, outputs and journals.",
+        description: "Those that the caller may see, by shard; there those that have not ended first, each in the order of their ids. Without inputs, outputs and journals.",
         body: json(r##"{"$ref":"#/components/schemas/InvocationPage"}"##),
     }],
     ..STATE
