@@ -193,7 +193,8 @@ fn a_workflow_has_no_fields() {
         let result = booking().workflow("state", &format!("\"{what}\""), &mut Journal::default(), 0, None);
         let error = result.expect("ends").expect_err("refused");
         assert_eq!(error.code, ErrorCode::FunctionFailed);
-        assert_eq!(error.message, "a workflow changes state through the handlers it calls");
+        let place = error.message.strip_prefix("a workflow changes state through the handlers it calls");
+        assert!(place.is_some_and(|place| place.starts_with(" (at s.ts:")), "{error}");
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! A schedule belongs to the shard of its key. Its next time is a row; when that comes, one entry
 //! puts a message into the inbox and the time after that into the row, so each time is made one
-//! call of, exactly once. Times that passed while the node was down, or the app was not deployed,
-//! are made up by a single call. A deployment replaces the app's schedules: those that are no
-//! longer declared end, those whose times have changed begin anew.
+//! call of, exactly once. Times that passed while the node was down are made up by a single call.
+//! A deployment replaces the app's schedules: those that are no longer declared end, as all do with
+//! the app; those whose times have changed begin anew.
 
 use std::collections::BTreeMap;
 
