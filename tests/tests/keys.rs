@@ -109,6 +109,10 @@ fn each_role_allows_what_it_says_and_nothing_else() {
             assert_eq!(reply.status, status, "{method} {path} with {key:.8}: {}", reply.text());
             if status == 403 {
                 assert_problem(&reply, 403, "forbidden");
+                let wanted = if path.starts_with("/state") { "the role read:" } else { "the role " };
+                let wanted =
+                    if path.starts_with("/call") || path.starts_with("/send") { "the role call:" } else { wanted };
+                assert!(reply.text().contains(wanted), "{method} {path}: {}", reply.text());
             }
         }
         if path != "/healthz" {
