@@ -17,8 +17,8 @@ use millrace_log::{
     Batch, Durability, Environment, LogError, RecoverError, Segments, Space, Writer, WriterOptions, recover,
 };
 use millrace_shard::{
-    Delivery, Invoke, OffloadTicket, PeerBody, PeerMessage, Reply, RouteCall, Sequence, Shard, ShardOptions, ToHome,
-    Token,
+    Delivery, Invoke, OffloadTicket, OutcomeNames, PeerBody, PeerMessage, Reply, RouteCall, Sequence, Shard,
+    ShardOptions, ToHome, Token,
 };
 use millrace_store::{Checkpoint, FlushChunk, MemoryCheckpoint, Store, StoreError};
 
@@ -55,6 +55,7 @@ pub struct Machine {
     pub clock: Arc<dyn Clock>,
     pub random: Arc<dyn Random>,
     pub shard_count: u16,
+    pub outcome_names: OutcomeNames,
     pub bug: Option<PlantedBug>,
 }
 
@@ -201,6 +202,7 @@ impl Node {
                 shard,
                 shard_count: machine.shard_count,
                 retention_ms: retention_ms(machine.bug),
+                outcome_names: machine.outcome_names,
                 is_durable_at_once: false,
                 incarnation: machine.random.next_u64(),
             };

@@ -12,8 +12,8 @@ use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, fing
 use millrace_format::{EntryRef, Outcome, OutcomeResult, Write};
 use millrace_func::{Answer, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
-    Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard,
-    ShardOptions, Token,
+    Delivery, InvocationId, Invoke, OffloadTicket, OutcomeNames, PeerMessage, Reply, RequestInfo, RouteCall, Sequence,
+    Shard, ShardOptions, Token,
 };
 use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
 use serde_json::Value as Json;
@@ -107,6 +107,7 @@ impl Rig {
             shard: ShardId(0),
             shard_count,
             retention_ms: 60_000,
+            outcome_names: OutcomeNames::Hashed([7; 16]),
             is_durable_at_once: false,
             incarnation: 1,
             log_mates: Arc::default(),

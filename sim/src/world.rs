@@ -12,7 +12,7 @@ use bytes::Bytes;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
 use millrace_history::Step;
 use millrace_log::RecoverError;
-use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, Token};
+use millrace_shard::{InvocationId, Invoke, OutcomeNames, Reply, RequestInfo, Token};
 use millrace_store::MemoryCheckpoint;
 
 use crate::bugs::PlantedBug;
@@ -108,6 +108,10 @@ impl World {
             clock: Arc::clone(&clock) as _,
             random: Arc::new(SimRandom::new(rng.draw())),
             shard_count: 2 + u16::try_from(rng.below(3)).expect("small"),
+            outcome_names: match plan.seed % 4 {
+                0 => OutcomeNames::Plain,
+                _ => OutcomeNames::Hashed([7; 16]),
+            },
             bug: plan.bug,
         };
         Self {

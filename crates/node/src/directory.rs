@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! data/
-//!   node.json     format version and shard count; written once
+//!   node.json     format version, shard count, the key of outcomes' names; written once
 //!   lock          held (flock) while a node runs
 //!   pid           the running node's process id
 //!   log/          millrace_log
@@ -18,13 +18,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use millrace_base::limits;
+use millrace_io::{Random, RealRandom};
+use millrace_shard::OutcomeNames;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::options::DEFAULT_SHARDS;
 
-/// The version this build writes and the only one it reads.
-const FORMAT: u32 = 1;
+/// The version this build writes.
+const FORMAT: u32 = 2;
+
+/// A version it reads: without a key, outcomes have plain names.
+const PLAIN_NAMES_FORMAT: u32 = 1;
 
 /// Why a data directory cannot be used.
 #[derive(Debug)]
@@ -75,6 +80,36 @@ impl std::error::Error for DirectoryError {}
 struct NodeFile {
     format: u32,
     shards: u16,
+    /// 32 hexadecimal digits. Here, and not in a file of its own that could be lost by itself: under another key nothing
+    /// that was done would be known any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outcome_key: Option<String>,
+}
+
+impl NodeFile {
+    fn new(shards: u16) -> Self {
+        let mut key = [0; 16];
+        RealRandom.fill(&mut key);
+        Self { format: FORMAT, shards, outcome_key: Some(format!("{:032x}", u128::from_be_bytes(key))) }
+    }
+
+    /// # Errors
+    /// What is wrong with the file.
+    fn outcome_names(&self) -> Result<OutcomeNames, String> {
+        match (self.format, &self.outcome_key) {
+            (PLAIN_NAMES_FORMAT, None) => Ok(OutcomeNames::Plain),
+            (FORMAT, Some(key)) => {
+                let number = u128::from_str_radix(key, 16).ok().filter(|_| key.len() == 32 && !key.starts_with('+'));
+                let number = number.ok_or_else(|| "outcome_key is not 32 hexadecimal digits".to_owned())?;
+                Ok(OutcomeNames::Hashed(number.to_be_bytes()))
+            }
+            (FORMAT, None) => Err("outcome_key is missing: restore the file from a backup".to_owned()),
+            (PLAIN_NAMES_FORMAT, Some(_)) => Err(format!("format {PLAIN_NAMES_FORMAT} has no outcome_key")),
+            (format, _) => Err(format!(
+                "format {format} is not known to this build, which reads {PLAIN_NAMES_FORMAT} and {FORMAT}"
+            )),
+        }
+    }
 }
 
 /// A data directory in use by this process.
@@ -82,6 +117,7 @@ struct NodeFile {
 pub struct DataDirectory {
     path: PathBuf,
     shard_count: u16,
+    outcome_names: OutcomeNames,
     /// Keeps the lock for as long as the directory is in use.
     _lock: File,
 }
@@ -102,35 +138,37 @@ impl DataDirectory {
         fs::create_dir_all(path).map_err(io)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock")).map_err(io)?;
         take_lock(&lock).map_err(|()| DirectoryError::InUse(path.to_owned()))?;
-        let shard_count = Self::shard_count_of(path, shards)?;
-        Ok(Self { path: path.to_owned(), shard_count, _lock: lock })
+        let (shard_count, outcome_names) = Self::read_or_make(path, shards)?;
+        Ok(Self { path: path.to_owned(), shard_count, outcome_names, _lock: lock })
     }
 
-    fn shard_count_of(path: &Path, asked: Option<u16>) -> Result<u16, DirectoryError> {
+    fn read_or_make(path: &Path, asked: Option<u16>) -> Result<(u16, OutcomeNames), DirectoryError> {
         let file = path.join("node.json");
         let io = |error| DirectoryError::Io(file.clone(), error);
         let wrong = |what: String| DirectoryError::Format(file.clone(), what);
         match fs::read(&file) {
             Ok(bytes) => {
                 let node: NodeFile = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-                if node.format != FORMAT {
-                    let what = format!("format {} is not known to this build, which reads {FORMAT}", node.format);
-                    return Err(wrong(what));
-                }
+                let names = node.outcome_names().map_err(wrong)?;
                 if !(1..=limits::SHARDS).contains(&node.shards) {
                     return Err(wrong(format!("{} shards are outside 1 to {}", node.shards, limits::SHARDS)));
                 }
                 match asked {
                     Some(asked) if asked != node.shards => Err(DirectoryError::Shards { has: node.shards, asked }),
-                    _ => Ok(node.shards),
+                    _ => Ok((node.shards, names)),
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if path.join("log").exists() {
+                    let what = "missing, though the directory holds a log: restore it from a backup";
+                    return Err(wrong(what.to_owned()));
+                }
                 let shards = asked.unwrap_or(DEFAULT_SHARDS);
-                let text = serde_json::to_vec_pretty(&NodeFile { format: FORMAT, shards })
-                    .map_err(|error| wrong(error.to_string()))?;
+                let node = NodeFile::new(shards);
+                let names = node.outcome_names().map_err(wrong)?;
+                let text = serde_json::to_vec_pretty(&node).map_err(|error| wrong(error.to_string()))?;
                 write_durably(&file, &text).map_err(io)?;
-                Ok(shards)
+                Ok((shards, names))
             }
             Err(error) => Err(io(error)),
         }
@@ -146,6 +184,11 @@ impl DataDirectory {
     #[must_use]
     pub fn shard_count(&self) -> u16 {
         self.shard_count
+    }
+
+    /// How its outcomes are named.
+    pub(crate) fn outcome_names(&self) -> OutcomeNames {
+        self.outcome_names
     }
 
     /// Writes `<data>/pid`.
@@ -228,9 +271,39 @@ mod tests {
     #[test]
     fn a_directory_of_another_format_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
-        for text in ["", "{}", "{\"format\":2,\"shards\":3}", "{\"format\":1,\"shards\":0}"] {
-            fs::write(folder.path().join("node.json"), text).expect("written");
+        let key = "000102030405060708090a0b0c0d0e0f";
+        let bad = [
+            String::new(),
+            "{}".to_owned(),
+            r#"{"format":2,"shards":3}"#.to_owned(),
+            format!(r#"{{"format":3,"shards":3,"outcome_key":"{key}"}}"#),
+            format!(r#"{{"format":1,"shards":3,"outcome_key":"{key}"}}"#),
+            format!(r#"{{"format":2,"shards":3,"outcome_key":"+{}"}}"#, &key[1..31]),
+            r#"{"format":1,"shards":0}"#.to_owned(),
+        ];
+        for text in bad {
+            fs::write(folder.path().join("node.json"), &text).expect("written");
             assert!(matches!(DataDirectory::open(folder.path(), None), Err(DirectoryError::Format(..))), "{text}");
         }
+    }
+
+    /// Under other names, nothing that was done would be known any more.
+    #[test]
+    fn names_of_outcomes_stay_what_they_were() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = || DataDirectory::open(folder.path(), None).map(|directory| directory.outcome_names());
+        let first = names().expect("new");
+        assert!(matches!(first, OutcomeNames::Hashed(_)));
+        assert_eq!(names().expect("again"), first);
+        let file = folder.path().join("node.json");
+        fs::write(&file, r#"{"format":2,"shards":3,"outcome_key":"000102030405060708090a0b0c0d0e0f"}"#)
+            .expect("written");
+        let key = std::array::from_fn(|index| index as u8);
+        assert_eq!(names().expect("the documented form"), OutcomeNames::Hashed(key));
+        fs::write(&file, r#"{"format":1,"shards":3}"#).expect("written");
+        assert_eq!(names().expect("an earlier version's"), OutcomeNames::Plain);
+        fs::remove_file(&file).expect("removed");
+        fs::create_dir(folder.path().join("log")).expect("made");
+        assert!(matches!(names(), Err(DirectoryError::Format(..))), "a new key for an old log");
     }
 }

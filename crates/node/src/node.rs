@@ -15,7 +15,7 @@ use millrace_base::{Error, Lsn, ShardId, shard_keys};
 use millrace_func::{App, Engine, Fetcher};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
-use millrace_shard::{Shard, ShardOptions};
+use millrace_shard::{OutcomeNames, Shard, ShardOptions};
 use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Barrier, watch};
@@ -156,7 +156,7 @@ impl Node {
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
         let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
         let log = log_of(&shared, &recovered);
-        let mut shards = shards_of(&shared, stores)?;
+        let mut shards = shards_of(&shared, stores, directory.outcome_names())?;
         let entropy = KeyedEntropy::open(directory.path(), &RealRandom).map_err(StartError::Io)?;
         let (starters, starts): (Vec<_>, Vec<_>) = (0..receivers.len()).map(|_| mpsc::channel()).unzip();
         let seeds = receivers.into_iter().zip(starts).enumerate().map(|(index, (messages, go))| CoreSeed {
@@ -320,7 +320,11 @@ fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segmen
 }
 
 /// Spreads the shards over the cores: for each core, its shards by number.
-fn shards_of(shared: &Shared, stores: Vec<Store>) -> Result<Vec<Vec<Option<Shard>>>, StartError> {
+fn shards_of(
+    shared: &Shared,
+    stores: Vec<Store>,
+    outcome_names: OutcomeNames,
+) -> Result<Vec<Vec<Option<Shard>>>, StartError> {
     let shard_count = shared.shard_count;
     let mut cores: Vec<Vec<Option<Shard>>> =
         (0..shared.cores.len()).map(|_| (0..shard_count).map(|_| None).collect()).collect();
@@ -332,6 +336,7 @@ fn shards_of(shared: &Shared, stores: Vec<Store>) -> Result<Vec<Vec<Option<Shard
             shard,
             shard_count,
             retention_ms: shared.options.retention_ms,
+            outcome_names,
             incarnation: RealRandom.next_u64(),
             is_durable_at_once: shared.options.durability == Durability::None,
         };

@@ -7,7 +7,7 @@ use millrace_func::{HandlerKind, Output};
 
 use crate::held::Leaving;
 use crate::inbox::{inbox_field, outbox_field};
-use crate::outcomes::{OutcomeKey, call_key};
+use crate::outcomes::OutcomeKey;
 use crate::outgoing::{Outgoing, shard_of_record};
 use crate::request::{InvocationId, Invoke, Origin, Reply, Sequence, Token};
 use crate::shard::Shard;
@@ -221,7 +221,8 @@ impl Shard {
         // What is sent later is another request than what is sent now.
         let verb = if delay_ms == 0 { "send".to_owned() } else { format!("send {delay_ms}") };
         let key = invoke.info.idempotency_key.as_deref();
-        let key = key.map(|key| call_key(entity, handler.as_str(), &invoke.input, key, verb.as_bytes()));
+        let names = self.options.outcome_names;
+        let key = key.map(|key| names.of_call(entity, handler.as_str(), &invoke.input, key, verb.as_bytes()));
         if let Some(key) = &key
             && let Some(result) = self.kept_reply(key, world.now)
         {

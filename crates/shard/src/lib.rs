@@ -47,7 +47,7 @@ mod world;
 
 pub use failures::WORKFLOW_ENDS;
 pub use letters::workflow_versions;
-pub use outcomes::service_fingerprint;
+pub use outcomes::{OutcomeNames, service_fingerprint};
 pub use peer::{Begin, CallNumber, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
 pub use request::{
     DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,

@@ -10,11 +10,13 @@
 //! have expired, and not more often than twice in a retention. Both look at a bounded number each
 //! tick, and at more than are added.
 
+use std::hash::Hasher;
 use std::ops::ControlFlow;
 
 use millrace_base::{EntityKey, Error, ErrorCode, UnixMillis, fingerprint, limits};
 use millrace_format::{Outcome, OutcomeResult, Write};
 use millrace_store::StoreError;
+use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::commit::decode_failed;
 use crate::host::store_failed;
@@ -27,11 +29,61 @@ use crate::world::World;
 /// Outcomes looked at in one tick when none were added.
 const SWEEP_ROWS: usize = 256;
 
-/// What a [`call_key`] begins with, and that of a route.
+/// What the name of an outcome under an entity's key begins with.
 const ENTITY: &[u8] = b"k";
+
+/// The same of a workflow's, which is signalled.
+const WORKFLOW: &[u8] = b"g";
 
 /// What an [`old_route_key`] begins with, and no other.
 const OLD_ROUTE: &[u8] = b"r";
+
+/// What the hash of a name begins with.
+const HASHED: u8 = b'h';
+
+/// How outcomes under idempotency keys are named. A data directory has one way for all its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutcomeNames {
+    /// By whose key it is, and the key.
+    Plain,
+    /// By 128 bits of SipHash-2-4 of that, under this key. There are as many outcomes as requests of a day, each in
+    /// memory, in the log and in the checkpoint, and most of one is its name. Who does not know the key cannot
+    /// find two requests of one name (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
+    Hashed([u8; 16]),
+}
+
+impl OutcomeNames {
+    /// `scope` is an [`entity_scope`] or a [`workflow_scope`], in parts.
+    fn name(self, scope: &[&[u8]], key: &str) -> Box<[u8]> {
+        let key = key.as_bytes();
+        let hash_key = match self {
+            OutcomeNames::Plain => return [&scope.concat(), key].concat().into(),
+            OutcomeNames::Hashed(hash_key) => hash_key,
+        };
+        let mut hasher = SipHasher24::new_with_key(&hash_key);
+        scope.iter().for_each(|part| hasher.write(part));
+        hasher.write(key);
+        let mut name = [HASHED; 17];
+        name[1..].copy_from_slice(&hasher.finish128().as_bytes());
+        Box::new(name)
+    }
+
+    /// Calls and sends, and routes that begin with the entity, share its keys; what is asked is in the fingerprint.
+    pub(crate) fn of_call(self, entity: &EntityKey, handler: &str, input: &[u8], key: &str, verb: &[u8]) -> OutcomeKey {
+        OutcomeKey {
+            field: self.name(&[ENTITY, entity.as_bytes()], key),
+            fingerprint: fingerprint(&[verb, handler.as_bytes(), input]),
+        }
+    }
+
+    /// A signal's key is scoped to its workflow.
+    pub(crate) fn of_signal(self, id: Sequence, name: &str, payload: &[u8], key: &str) -> OutcomeKey {
+        OutcomeKey {
+            field: self.name(&[WORKFLOW, &id.encode()], key),
+            fingerprint: fingerprint(&[name.as_bytes(), payload]),
+        }
+    }
+}
 
 /// Where a request's outcome is kept, and what tells it from another request under that key.
 pub(crate) struct OutcomeKey {
@@ -77,32 +129,15 @@ pub fn service_fingerprint(app: &str, service: &str) -> u64 {
     fingerprint(&[app.as_bytes(), service.as_bytes()])
 }
 
-/// What the fields of keys of an entity begin with. No key of one entity can hide another's, as no
-/// [`EntityKey`] is the beginning of another.
+/// What the names of keys of an entity begin with, before they are hashed. No key of one entity can hide another's, as
+/// no [`EntityKey`] is the beginning of another.
 fn entity_scope(entity: &EntityKey) -> Box<[u8]> {
     [ENTITY, entity.as_bytes()].concat().into()
 }
 
 /// The same of a workflow that is signalled.
 fn workflow_scope(id: Sequence) -> Box<[u8]> {
-    [&b"g"[..], &id.encode()].concat().into()
-}
-
-fn scoped(scope: &[u8], key: &str) -> Box<[u8]> {
-    [scope, key.as_bytes()].concat().into()
-}
-
-/// Calls and sends, and routes that begin with the entity, share its keys; what is asked is in the fingerprint.
-pub(crate) fn call_key(entity: &EntityKey, handler: &str, input: &[u8], key: &str, verb: &[u8]) -> OutcomeKey {
-    OutcomeKey {
-        field: [ENTITY, entity.as_bytes(), key.as_bytes()].concat().into(),
-        fingerprint: fingerprint(&[verb, handler.as_bytes(), input]),
-    }
-}
-
-/// A signal's key is scoped to its workflow.
-pub(crate) fn signal_key(id: Sequence, name: &str, payload: &[u8], key: &str) -> OutcomeKey {
-    OutcomeKey { field: scoped(&workflow_scope(id), key), fingerprint: fingerprint(&[name.as_bytes(), payload]) }
+    [WORKFLOW, &id.encode()].concat().into()
 }
 
 /// Whose a route's key is: what it calls first, or sends to first if it calls nothing.
@@ -175,7 +210,7 @@ impl Shard {
         let Origin::Call(call) = invoke else { return false };
         let key = call.info.idempotency_key.as_deref().and_then(|key| {
             let (_, _, handler) = world.catalog.names(call.handler)?;
-            Some(call_key(entity, handler.as_str(), &call.input, key, b"call"))
+            Some(self.options.outcome_names.of_call(entity, handler.as_str(), &call.input, key, b"call"))
         });
         key.is_some_and(|key| self.answers_under(key, invoke, world))
     }
@@ -199,11 +234,11 @@ impl Shard {
             Origin::Call(invoke) => {
                 let (_, _, handler) = world.catalog.names(invoke.handler)?;
                 let entity = world.catalog.entity(invoke.handler, &invoke.key)?;
-                Some(call_key(&entity, handler.as_str(), &invoke.input, key, b"call"))
+                Some(self.options.outcome_names.of_call(&entity, handler.as_str(), &invoke.input, key, b"call"))
             }
             Origin::Route(call) => {
                 let (app, service) = route_names(call, world)?;
-                let field = scoped(call.scope.as_deref()?, key);
+                let field = self.options.outcome_names.name(&[call.scope.as_deref()?], key);
                 Some(OutcomeKey { field, fingerprint: route_fingerprint(app, service, call) })
             }
             Origin::Message { .. } | Origin::Step { .. } | Origin::Branch { .. } | Origin::Read { .. } => None,
@@ -378,14 +413,21 @@ mod tests {
     fn the_fields_are_the_documented_ones() {
         let (app, service) = (Name::new("shop").expect("a name"), Name::new("cart").expect("a name"));
         let entity = EntityKey::new(&app, &service, b"k");
-        let golden = b"kshop\0cart\0k\0\x01once";
-        assert_eq!(*call_key(&entity, "add", b"1", "once", b"call").field, golden[..]);
-        assert_eq!(*call_key(&entity, "add", b"1", "once", b"send").field, golden[..]);
-        assert_eq!(*scoped(&entity_scope(&entity), "once"), golden[..], "a route's");
         let id = Sequence { lsn: Lsn(1), index: 2 };
-        let golden = b"g\0\0\0\0\0\0\0\x01\0\x02once";
-        assert_eq!(*signal_key(id, "go", b"1", "once").field, golden[..]);
-        assert_eq!(*scoped(&workflow_scope(id), "once"), golden[..], "a route's");
+        let plain = [&b"kshop\0cart\0k\0\x01once"[..], b"g\0\0\0\0\0\0\0\x01\0\x02once"];
+        // Computed with another implementation, which gives the vectors of SipHash's authors.
+        let hashed = [
+            &b"h\xc8\xfc\x15\x70\x94\x95\x8b\x34\xce\x35\x6f\x83\x55\xe3\x0c\xec"[..],
+            b"h\x75\x33\xb0\x41\x16\x80\x73\x22\xbb\x3f\x44\xf3\x5c\xd5\x22\xbc",
+        ];
+        let key = std::array::from_fn(|index| index as u8);
+        for (names, [call, signal]) in [(OutcomeNames::Plain, plain), (OutcomeNames::Hashed(key), hashed)] {
+            assert_eq!(*names.of_call(&entity, "add", b"1", "once", b"call").field, *call);
+            assert_eq!(*names.of_call(&entity, "add", b"1", "once", b"send").field, *call);
+            assert_eq!(*names.name(&[&entity_scope(&entity)], "once"), *call, "a route's");
+            assert_eq!(*names.of_signal(id, "go", b"1", "once").field, *signal);
+            assert_eq!(*names.name(&[&workflow_scope(id)], "once"), *signal, "a route's");
+        }
         assert_eq!(*invocation_field(id), b"i\0\0\0\0\0\0\0\x01\0\x02"[..]);
     }
 }

@@ -17,7 +17,7 @@ use crate::held::Held;
 use crate::host::{check_idempotency_key, check_key, store_failed};
 use crate::inbox::{Inbox, Outbox};
 use crate::locks::{Grant, Locks, Waiter};
-use crate::outcomes::{Outcomes, invocation_field};
+use crate::outcomes::{OutcomeNames, Outcomes, invocation_field};
 use crate::peer::{PeerBody, PeerMessage};
 use crate::request::{Bookkeeping, Invoke, OffloadTicket, Origin, Reply, RequestInfo, Sequence, Token};
 use crate::schedules::Schedules;
@@ -35,6 +35,8 @@ pub struct ShardOptions {
     pub shard_count: u16,
     /// How long outcomes are kept.
     pub retention_ms: u64,
+    /// What they are called: the same as long as any is kept, or what was done would be done again.
+    pub outcome_names: OutcomeNames,
     /// Drawn at random for this start of the shard: it keeps the ids of its transactions apart
     /// from those of every other start.
     pub incarnation: u64,

@@ -5,7 +5,6 @@ use millrace_base::{Error, ErrorCode, Lsn, Value, ValueKind, limits};
 use millrace_format::{MessageRecord, SignalRecord, Write};
 
 use crate::host::store_failed;
-use crate::outcomes::signal_key;
 use crate::request::{Reply, Sequence, Token};
 use crate::shard::Shard;
 use crate::workflow::Work;
@@ -68,7 +67,7 @@ impl Shard {
         idempotency_key: Option<&str>,
         world: &mut World<'_>,
     ) -> Result<Lsn, Error> {
-        let key = idempotency_key.map(|key| signal_key(id, name, payload, key));
+        let key = idempotency_key.map(|key| self.options.outcome_names.of_signal(id, name, payload, key));
         if let Some(key) = &key
             && let Some(kept) = self.kept_reply(key, world.now)
         {
