@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use millrace_api::{
     Backend, Begun, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest,
     StateFields, StateRequest,
@@ -209,7 +209,11 @@ async fn begin_operation<B: Backend>(session: &Session<B>, uri: &Uri, request: &
             Begin { kind: row.kind, is_anonymous, step }
         }
         found => {
-            let step = Step::Done(answer_nothing(&found, uri.path(), request.method()));
+            let hosts = request.headers().get_all(header::HOST).iter().count();
+            let step = Step::Done(match check_host_lines(request.version(), hosts) {
+                Ok(()) => answer_nothing(&found, uri.path(), request.method()),
+                Err(error) => problem::respond(&error, None),
+            });
             Begin { kind: Kind::None, is_anonymous, step }
         }
     }
@@ -341,6 +345,7 @@ async fn operate<B: Backend>(
 fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<Seen, Error> {
     let headers = input.request.headers();
     let noted = read_headers(input.uri, headers, &local.front.options.limits)?;
+    check_host_lines(input.request.version(), noted.hosts)?;
     if row.access == Access::Public {
         return Ok(noted.seen);
     }
@@ -365,7 +370,19 @@ fn is_list(kind: Kind) -> bool {
 #[derive(Default)]
 struct Noted<'a> {
     source: Source<'a>,
+    hosts: usize,
     seen: Seen,
+}
+
+/// Checks how often `Host` came. Of two, a proxy before this server may have gone by the other (RFC 9112, 3.2).
+fn check_host_lines(version: Version, count: usize) -> Result<(), Error> {
+    match count {
+        0 if version == Version::HTTP_11 => {
+            Err(Error::new(ErrorCode::BadRequest, "a request of HTTP/1.1 has a Host header, and this has none"))
+        }
+        0 | 1 => Ok(()),
+        _ => Err(Error::new(ErrorCode::BadRequest, "Host came more than once: a request has one")),
+    }
 }
 
 /// Checks the headers' number and size.
@@ -377,6 +394,7 @@ fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Resul
         bytes += name.as_str().len() + value.len() + 4;
         if *name == header::HOST {
             noted.source.host = Some(value);
+            noted.hosts += 1;
         } else if *name == header::ORIGIN {
             noted.source.origin = Some(value);
         } else if *name == IDEMPOTENCY_KEY {

@@ -228,7 +228,7 @@ fn http2s_preface_may_arrive_in_pieces() {
     std::io::Read::read_exact(&mut client.stream, &mut frame).expect("a frame");
     assert_eq!(frame[3], 4, "the server's settings");
     let mut other = server.connect();
-    other.send("PRI * HTTP/1.1\r\n\r\n");
+    other.send("PRI * HTTP/1.1\r\nhost: h\r\n\r\n");
     assert_eq!(other.read_reply(true).status, 404, "only like the preface");
 }
 

@@ -70,8 +70,22 @@ fn a_name_that_was_rebound_to_loopback_is_refused() {
     for host in ["localhost", "127.0.0.1:8080", "[::1]:8080", "TEST:8080"] {
         assert_eq!(ask(&server, CALL, &format!("host: {host}\r\n")).status, 200, "{host}");
     }
-    assert_eq!(ask(&server, CALL, "").status, 200, "no browser leaves Host out");
     assert_eq!(ask(&server, "GET /healthz", "host: balancer.test\r\n").status, 200, "harmless, and asked by machines");
+}
+
+/// RFC 9112, 3.2. Of two, a proxy in front may have gone by the other.
+#[test]
+fn a_request_has_one_host() {
+    let server = Server::start(patient());
+    for line in [CALL, "GET /healthz", "GET /nowhere", "POST /healthz"] {
+        for headers in ["", "host: localhost\r\nhost: localhost\r\n", "host: localhost\r\nHOST: evil.test\r\n"] {
+            ask(&server, line, headers).assert_problem("bad-request");
+        }
+    }
+    assert_eq!(server.backend.shared.calls.load(Ordering::SeqCst), 0, "nothing took effect");
+    let mut client = server.connect();
+    client.send(format!("{CALL} HTTP/1.0\r\ncontent-length: 1\r\n\r\n1"));
+    assert_eq!(client.read_reply(true).status, 200, "HTTP/1.0 knew none");
 }
 
 #[test]
