@@ -1,10 +1,14 @@
 //! Messages that fail too often become dead letters: they hold up nobody, survive restarts, and can be
-//! looked at, tried again and dropped. The attempts take minutes; a clock that the test moves makes
-//! them moments.
+//! looked at, tried again and dropped, one or many at a time. The attempts take minutes; a clock that the test
+//! moves makes them moments.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use millrace_tests::{MovedClock, Server, ServerOptions, TestApp, assert_problem, wait_until};
+use millrace_tests::{
+    Answer, Asked, MovedClock, Output, Outside, Server, ServerOptions, TestApp, assert_problem, free_address, millrace,
+    wait_until,
+};
 use serde_json::{Value, json};
 
 /// Delivers what it knows how to; the good version knows everything.
@@ -189,4 +193,203 @@ fn outcomes_of_keys_are_kept_as_long_as_they_are_promised_and_not_for_ever() {
     assert_eq!(add(&server), 1);
     clock.forward(Duration::from_secs(2 * 60));
     wait_until("the key is forgotten", || add(&server) == 2);
+}
+
+/// Compensations that are refused are dead letters at once, again and again, until the app is mended.
+fn undoing(service: &str, is_fixed: bool) -> TestApp {
+    let source = format!(
+        "import {{ service, query, workflow, Abort }} from 'millrace';
+         const undo = (ctx) => {{
+           if (!{is_fixed}) throw new Abort('not yet');
+           ctx.set('undone', (ctx.get('undone') ?? 0) + 1);
+         }};
+         export default service({{
+           fail: workflow(async (ctx, [handler, count]) => {{
+             for (let i = 0; i < count; i++) ctx.compensate('{service}', `${{ctx.key}}-${{i}}`, handler, null);
+             throw new Abort('in vain');
+           }}),
+           refund: undo,
+           release: undo,
+           undone: query((ctx) => ctx.get('undone') ?? 0),
+         }});"
+    );
+    TestApp::with(&format!("{service}.ts"), &source)
+}
+
+/// Makes dead letters to `count` keys of a service, which are `{key}-0` and so on.
+fn fail(server: &Server, service: &str, key: &str, handler: &str, count: usize) {
+    let id = server.send(&format!("{service}/{key}/fail"), &json!([handler, count]).to_string());
+    let told = server.ended(&id)["error"]["detail"].to_string();
+    assert!(told.contains(&format!("in vain ({count} of its compensations failed")), "{told}");
+}
+
+fn command(url: &str, arguments: &[&str]) -> Output {
+    millrace(&[&["dead-letters", "--url", url], arguments].concat())
+}
+
+/// Runs a command that has to succeed; what it prints.
+fn done(server: &Server, arguments: &[&str]) -> String {
+    let output = command(&server.url(), arguments);
+    assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{arguments:?}: {}", output.out);
+    output.out
+}
+
+#[test]
+fn all_are_retried_though_they_come_back_meanwhile() {
+    let server = Server::start(ServerOptions::examples(&[]));
+    assert_eq!(undoing("room", false).deploy(&server, "trips").status, 201);
+    // More than a page holds, so that the next page is read while the first ones could come back.
+    let (workflows, each) = (11, 100);
+    let count = workflows * each;
+    for workflow in 0..workflows {
+        fail(&server, "room", &format!("w{workflow}"), "release", each);
+    }
+    // The metric may lag behind; what is tried again is not listed from then on.
+    let waiting = || {
+        let first = server.get("/dead-letters?limit=1000");
+        let next = first["next"].as_str().map(|next| server.get(&format!("/dead-letters?limit=1000&after={next}")));
+        [Some(first), next]
+            .iter()
+            .flatten()
+            .filter_map(|page| page["dead_letters"].as_array())
+            .map(Vec::len)
+            .sum::<usize>()
+    };
+    assert_eq!(waiting(), count);
+    let retried = format!("{count} will be tried again, 0 gone meanwhile, 0 failed\n");
+    assert_eq!(done(&server, &["--retry-all"]), retried);
+    wait_until("all of them are back", || waiting() == count);
+
+    assert_eq!(undoing("room", true).deploy(&server, "trips").status, 200);
+    assert_eq!(done(&server, &["--retry-all"]), retried);
+    for key in (0..workflows).flat_map(|workflow| (0..each).map(move |i| format!("w{workflow}-{i}"))) {
+        let undone = || server.value(&format!("room/{key}/undone"), "");
+        wait_until(&format!("{key} is undone"), || undone() != 0);
+        assert_eq!(undone(), 1, "{key}");
+    }
+    assert_eq!(waiting(), 0);
+    assert_eq!(done(&server, &["--retry-all"]), "0 will be tried again, 0 gone meanwhile, 0 failed\n");
+}
+
+#[test]
+fn some_are_listed_retried_or_dropped_by_app_service_and_handler() {
+    let server = Server::start(ServerOptions::examples(&[]));
+    for (app, service) in [("trips", "room"), ("shop", "mail"), ("shop2", "fax")] {
+        assert_eq!(undoing(service, false).deploy(&server, app).status, 201);
+        fail(&server, service, "a", "refund", 2);
+        fail(&server, service, "b", "release", 3);
+    }
+    let left = || {
+        let member = |letter: &Value, name: &str| letter[name].as_str().expect("text").to_owned();
+        let letters = server.dead_letters();
+        let shown = letters.iter().map(|letter| format!("{}/{}", member(letter, "service"), member(letter, "handler")));
+        let mut shown = shown.collect::<Vec<_>>();
+        shown.sort();
+        shown
+    };
+    wait_until("all of them wait", || left().len() == 15);
+    let all = left();
+    // A list of some is never empty while some are left, however short its pages are.
+    let page = command(&server.url(), &["--service", "fax", "--handler", "refund", "--limit", "1", "--json"]);
+    let page: Value = serde_json::from_str(&page.out).expect("JSON");
+    assert_eq!(
+        (&page["dead_letters"][0]["service"], &page["dead_letters"][0]["handler"]),
+        (&json!("fax"), &json!("refund"))
+    );
+    assert_eq!(done(&server, &["--app", "none", "--limit", "1"]), "no dead letters\n");
+
+    assert_eq!(undoing("room", true).deploy(&server, "trips").status, 200);
+    let one = done(&server, &["--retry-all", "--service", "room", "--handler", "refund"]);
+    assert_eq!(one, "2 will be tried again, 0 gone meanwhile, 0 failed\n");
+    wait_until("they are undone", || {
+        server.value("room/a-0/undone", "") == 1 && server.value("room/a-1/undone", "") == 1
+    });
+    let without = |gone: &[&str]| all.iter().filter(|one| !gone.contains(&one.as_str())).cloned().collect::<Vec<_>>();
+    assert_eq!(left(), without(&["room/refund"]));
+
+    let shop = done(&server, &["--drop-all", "--app", "shop"]);
+    assert_eq!(shop, "5 dropped, 0 gone meanwhile, 0 failed\n");
+    assert_eq!(left(), without(&["room/refund", "mail/refund", "mail/release"]));
+
+    let careless = command(&server.url(), &["--drop-all"]);
+    assert!(careless.code == Some(2) && careless.err.contains("--yes"), "{careless:?}");
+    assert_eq!(left().len(), 8);
+    assert_eq!(done(&server, &["--drop-all", "--yes"]), "8 dropped, 0 gone meanwhile, 0 failed\n");
+    assert!(left().is_empty());
+}
+
+/// A page of a list: these letters, all alike but for their ids.
+fn list(ids: &[&str], next: Option<&str>) -> Answer {
+    let letter = |id: &&str| json!({"id": id, "app": "a", "service": "s", "key": "k", "handler": "h", "attempts": 16});
+    let letters: Vec<Value> = ids.iter().map(letter).collect();
+    Answer::json(200, json!({"dead_letters": letters, "next": next}).to_string())
+}
+
+fn problem(status: u16, code: &str) -> Answer {
+    Answer::json(status.into(), json!({"status": status, "code": code, "detail": format!("said {code}")}).to_string())
+}
+
+/// Two pages, which `repeated` is on both of, as what came back while they were read.
+fn listed(asked: &Asked) -> Option<Answer> {
+    match (asked.method.as_str(), asked.path.contains("after=second")) {
+        ("GET", false) => Some(list(&["a", "bad", "repeated"], Some("second"))),
+        ("GET", true) => Some(list(&["repeated", "gone", "worse", "z"], None)),
+        _ => None,
+    }
+}
+
+#[test]
+fn each_is_asked_for_once_and_what_became_of_it_is_told() {
+    for (arguments, method, suffix, what) in [
+        (&["--retry-all"][..], "POST", "/retry", "will be tried again"),
+        (&["--drop-all", "--yes"], "DELETE", "", "dropped"),
+    ] {
+        let server = Outside::answering(free_address(), |asked, _| {
+            listed(asked).or_else(|| match asked.path.split('/').nth(2) {
+                Some("gone") => Some(problem(404, "unknown-invocation")),
+                Some("bad") => Some(problem(503, "read-only")),
+                Some("worse") => Some(problem(500, "internal")),
+                _ => Some(Answer::json(202, String::new())),
+            })
+        });
+        let output = command(&server.url(), arguments);
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert_eq!(output.out, format!("3 {what}, 1 gone meanwhile, 2 failed\n"));
+        for needed in ["bad: read-only (503): said read-only\n", "worse: internal (500): said internal\n"] {
+            assert!(output.err.contains(needed), "{}", output.err);
+        }
+        assert!(!output.err.contains("gone"), "{}", output.err);
+
+        let asked = server.asked();
+        let (lists, others) = asked.split_at(2);
+        assert!(lists.iter().all(|one| one.method == "GET"), "one was touched before all were listed: {asked:?}");
+        let paths: Vec<&str> = others.iter().map(|one| one.path.as_str()).collect();
+        let wanted = ["a", "bad", "repeated", "gone", "worse", "z"].map(|id| format!("/dead-letters/{id}{suffix}"));
+        assert_eq!(paths.len(), wanted.len(), "{paths:?}");
+        assert_eq!(paths.into_iter().collect::<BTreeSet<_>>(), wanted.iter().map(String::as_str).collect());
+        assert!(others.iter().all(|one| one.method == method), "{asked:?}");
+    }
+}
+
+#[test]
+fn a_node_that_gives_no_answer_is_asked_no_more() {
+    // Nobody answers the second request for a letter: it may have taken effect, so it is not repeated.
+    let server = Outside::answering(free_address(), |asked, _| {
+        listed(asked).or_else(|| asked.path.contains("/a/").then(|| Answer::json(202, String::new())))
+    });
+    let output = command(&server.url(), &["--retry-all"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert_eq!(output.out, "1 will be tried again, 0 gone meanwhile, 1 failed, 4 not asked for\n");
+    assert!(output.err.contains("bad: the connection broke"), "{}", output.err);
+    assert_eq!(server.asked().len(), 4, "{:?}", server.asked());
+
+    // Where not all can be listed, none is touched.
+    let server = Outside::answering(free_address(), |asked, _| match asked.path.contains("after") {
+        false => listed(asked),
+        true => Some(problem(503, "overloaded")),
+    });
+    let output = command(&server.url(), &["--drop-all", "--service", "s"]);
+    assert_eq!((output.code, output.out.as_str()), (Some(1), ""), "{output:?}");
+    assert!(output.err.contains("said overloaded"), "{}", output.err);
+    assert!(server.asked().iter().all(|one| one.method == "GET"), "{:?}", server.asked());
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 /// A stateful application server: it runs your functions inside the store that holds their data.
 ///
@@ -37,9 +37,15 @@ pub(crate) enum Command {
     /// has done so far.
     #[command(after_help = INVOCATIONS_EXAMPLES)]
     Invocations(InvocationsArgs),
-    /// List messages that failed too often, try one again, drop one
+    /// List messages that failed too often, try them again, drop them
     ///
-    /// A message that failed 16 times is set aside as a dead letter, until somebody looks at it.
+    /// A message that failed 16 times is set aside as a dead letter, until somebody looks at it. Mend what
+    /// made it fail, then retry it: it gets 16 new attempts. One that fails again is a dead letter once more.
+    ///
+    /// --retry-all and --drop-all first take down which letters there are, and then ask for each of them once;
+    /// what becomes a dead letter meanwhile is left for the next time. They say how many were retried or
+    /// dropped, and how many somebody else had taken away. What is refused is printed, and the rest goes on; if the
+    /// node gives no answer, they stop. In both cases the exit code is 1.
     #[command(after_help = DEAD_LETTERS_EXAMPLES)]
     DeadLetters(DeadLettersArgs),
     /// Send an app's folder to a running node
@@ -68,7 +74,10 @@ const DEAD_LETTERS_EXAMPLES: &str = "\
 Examples:
   millrace dead-letters
   millrace dead-letters --retry ID
-  millrace dead-letters --drop ID";
+  millrace dead-letters --drop ID
+  millrace dead-letters --service mail --handler deliver
+  millrace dead-letters --service mail --handler deliver --retry-all
+  millrace dead-letters --app shop --drop-all";
 
 /// What an acknowledged effect survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -205,6 +214,7 @@ pub(crate) struct InvocationsArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("which to drop").args(["app", "service", "handler", "yes"]).multiple(true)))]
 pub(crate) struct DeadLettersArgs {
     /// Try this one again, from its first attempt
     #[arg(long, value_name = "ID", conflicts_with_all = ["drop", "json"])]
@@ -212,10 +222,35 @@ pub(crate) struct DeadLettersArgs {
     /// Drop this one for good
     #[arg(long, value_name = "ID", conflicts_with = "json")]
     pub drop: Option<String>,
+    /// Try all again, or those that --app, --service and --handler choose; each once
+    #[arg(long, conflicts_with_all = ["retry", "drop", "drop_all", "json", "limit", "after"])]
+    pub retry_all: bool,
+    /// Drop those for good that --app, --service and --handler choose, or with --yes all there are
+    #[arg(long, requires = "which to drop", conflicts_with_all = ["retry", "drop", "json", "limit", "after"])]
+    pub drop_all: bool,
+    /// With --drop-all and no choice: yes, every dead letter there is
+    #[arg(long, requires = "drop_all", conflicts_with_all = ["retry", "drop", "retry_all"])]
+    pub yes: bool,
+    #[command(flatten)]
+    pub filter: LetterFilterArgs,
     #[command(flatten)]
     pub page: PageArgs,
     #[command(flatten)]
     pub node: NodeArgs,
+}
+
+/// Which dead letters are listed, or retried or dropped together.
+#[derive(Args, Debug)]
+pub(crate) struct LetterFilterArgs {
+    /// Only messages to this app
+    #[arg(long, conflicts_with_all = ["retry", "drop"])]
+    pub app: Option<String>,
+    /// Only messages to this service
+    #[arg(long, conflicts_with_all = ["retry", "drop"])]
+    pub service: Option<String>,
+    /// Only messages to this handler
+    #[arg(long, conflicts_with_all = ["retry", "drop"])]
+    pub handler: Option<String>,
 }
 
 /// How a list is shown.

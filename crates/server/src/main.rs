@@ -10,6 +10,7 @@ mod data_commands;
 mod dev;
 mod keys;
 mod logging;
+mod many_letters;
 mod serve;
 mod settings;
 mod settings_file;

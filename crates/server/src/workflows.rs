@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::Failure;
 use crate::calls::{block_on, client};
 use crate::cli::{DeadLettersArgs, InvocationsArgs, PageArgs};
+use crate::many_letters::{self, Fate, end_all};
 use crate::table::{Table, printable, time};
 
 /// Lists workflows, shows one, cancels it or sends it a signal.
@@ -52,7 +53,7 @@ fn one_invocation(client: &Client, id: &str, args: &InvocationsArgs) -> Result<(
     Ok(())
 }
 
-/// Lists dead letters, tries one again or drops it.
+/// Lists dead letters, tries one or many again, or drops them.
 ///
 /// # Errors
 /// What the node answered, or why it could not be asked.
@@ -64,8 +65,12 @@ pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<(), Failure> {
     } else if let Some(id) = &args.drop {
         block_on(client.drop_dead_letter(id))?;
         println!("{}: dropped", printable(id));
+    } else if args.retry_all {
+        end_all(&client, &args.filter, Fate::Retried)?;
+    } else if args.drop_all {
+        end_all(&client, &args.filter, Fate::Dropped)?;
     } else {
-        let page = block_on(client.dead_letters(args.page.after.as_deref(), args.page.limit))?;
+        let page = block_on(many_letters::page(&client, &args.filter, &args.page))?;
         show(&page, &args.page, render_dead_letters)?;
         say_more(page.next.as_deref());
     }

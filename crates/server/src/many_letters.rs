@@ -1,0 +1,129 @@
+//! Many dead letters with one command: `--retry-all`, `--drop-all`, and lists of some of them.
+//!
+//! Promises: which letters are meant is settled before the first of them is touched, and each is asked for
+//! once. So it ends, though what is retried may fail again and be a dead letter once more.
+
+use std::collections::BTreeSet;
+
+use millrace_base::{ErrorCode, limits};
+use millrace_client::{Client, ClientError, DeadLetter, DeadLetterPage};
+
+use crate::Failure;
+use crate::calls::block_on;
+use crate::cli::{LetterFilterArgs, PageArgs};
+use crate::table::printable;
+
+/// What becomes of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Retried,
+    Dropped,
+}
+
+/// What became of all that were meant.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    done: usize,
+    /// Somebody else retried or dropped them meanwhile.
+    gone: usize,
+    failed: usize,
+    not_asked_for: usize,
+}
+
+/// Retries or drops all dead letters that the filter lets through.
+///
+/// # Errors
+/// Why they could not be listed, or that a request for one of them failed.
+pub(crate) fn end_all(client: &Client, filter: &LetterFilterArgs, fate: Fate) -> Result<(), Failure> {
+    // One runtime for all: connections end with theirs.
+    let tally = block_on(async {
+        let ids = ids_of_all(client, filter).await?;
+        Ok(end_each(client, &ids, fate).await)
+    })?;
+    println!("{}", tally.summary(fate));
+    if tally.failed == 0 {
+        return Ok(());
+    }
+    Err("some requests failed, see above: once that is mended, run the same command again".into())
+}
+
+/// A page of those that the filter lets through: perhaps a short one, but empty only when no more come.
+pub(crate) async fn page(
+    client: &Client,
+    filter: &LetterFilterArgs,
+    place: &PageArgs,
+) -> Result<DeadLetterPage, ClientError> {
+    let mut page = client.dead_letters(place.after.as_deref(), place.limit).await?;
+    loop {
+        page.dead_letters.retain(|letter| passes(filter, letter));
+        if !page.dead_letters.is_empty() || page.next.is_none() {
+            return Ok(page);
+        }
+        page = client.dead_letters(page.next.as_deref(), place.limit).await?;
+    }
+}
+
+/// A set, as a letter that comes back while pages are read may stand on two of them.
+async fn ids_of_all(client: &Client, filter: &LetterFilterArgs) -> Result<BTreeSet<String>, ClientError> {
+    let mut ids = BTreeSet::new();
+    let mut after = None;
+    loop {
+        let page = client.dead_letters(after.as_deref(), Some(limits::MOST_PAGE_ITEMS)).await?;
+        let meant = page.dead_letters.into_iter().filter(|letter| passes(filter, letter));
+        ids.extend(meant.map(|letter| letter.id));
+        after = page.next;
+        if after.is_none() {
+            return Ok(ids);
+        }
+    }
+}
+
+/// One after the other: a node that has just had so many failures is not to get all of them back at once.
+async fn end_each(client: &Client, ids: &BTreeSet<String>, fate: Fate) -> Tally {
+    let mut tally = Tally::default();
+    for (asked_for, id) in ids.iter().enumerate() {
+        let result = match fate {
+            Fate::Retried => client.retry_dead_letter(id).await,
+            Fate::Dropped => client.drop_dead_letter(id).await,
+        };
+        let Err(error) = result else {
+            tally.done += 1;
+            continue;
+        };
+        if error.code() == Some(ErrorCode::UnknownInvocation.as_str()) {
+            tally.gone += 1;
+            continue;
+        }
+        tally.failed += 1;
+        eprintln!("{}: {}", printable(id), printable(&error.to_string()));
+        // What refuses one letter may take the next one. A node that gives no answer would be waited for
+        // once for each of them.
+        if error.problem().is_none() {
+            tally.not_asked_for = ids.len() - asked_for - 1;
+            break;
+        }
+    }
+    tally
+}
+
+fn passes(filter: &LetterFilterArgs, letter: &DeadLetter) -> bool {
+    let fits = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+    fits(&filter.app, &letter.app) && fits(&filter.service, &letter.service) && fits(&filter.handler, &letter.handler)
+}
+
+impl Tally {
+    /// All numbers, 0 too, for scripts; but that a command was cut short is said only where it was.
+    fn summary(&self, fate: Fate) -> String {
+        let Self { done, gone, failed, not_asked_for } = self;
+        let what = match fate {
+            Fate::Retried => "will be tried again",
+            Fate::Dropped => "dropped",
+        };
+        let rest = if *not_asked_for > 0 { format!(", {not_asked_for} not asked for") } else { String::new() };
+        format!("{done} {what}, {gone} gone meanwhile, {failed} failed{rest}")
+    }
+}
+
+#[cfg(test)]
+#[path = "many_letters_tests.rs"]
+mod tests;
