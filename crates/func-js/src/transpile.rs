@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use millrace_base::limits;
 use oxc_allocator::Allocator;
 use oxc_ast::ast::{Program, Statement};
 use oxc_codegen::{Codegen, CodegenOptions};
@@ -14,6 +15,12 @@ use oxc_parser::Parser;
 use oxc_semantic::SemanticBuilder;
 use oxc_span::SourceType;
 use oxc_transformer::{TransformOptions, Transformer};
+
+/// Stack for what is not nested.
+const LEAST_STACK_BYTES: usize = 1 << 20;
+
+/// Stack for each byte of a file: each may begin a level of nesting. The deepest measured takes under half of it.
+const STACK_BYTES_PER_BYTE: usize = 4 << 10;
 
 /// A place in a source file, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +74,27 @@ impl PositionMap {
 
 /// Makes a module of a TypeScript or JavaScript file.
 ///
+/// The parser and what follows it call themselves for each level of nesting, and nothing bounds how often: a few
+/// kilobytes of parentheses would use up a core's stack, which ends the process. So they run on a thread with stack for
+/// a file that is nothing but nesting. What is not used of it is address space and no memory.
+///
 /// # Errors
 /// The first thing that is wrong with it.
 pub(crate) fn transpile(path: &str, source: &str) -> Result<Module, SourceError> {
+    let whole = |message: String| SourceError { message, position: Position { line: 1, column: 1 } };
+    if source.len() > limits::CODE_FILE_BYTES {
+        return Err(whole(format!("a file of code has at most {} bytes, not {}", limits::CODE_FILE_BYTES, source.len())));
+    }
+    let stack_bytes = LEAST_STACK_BYTES + source.len() * STACK_BYTES_PER_BYTE;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("transpile".to_owned()).stack_size(stack_bytes);
+        let thread = thread.spawn_scoped(scope, || transpile_here(path, source));
+        let thread = thread.map_err(|error| whole(format!("no thread with {stack_bytes} bytes of stack to read it: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(whole("the compiler failed on it; this is a defect of Millrace".to_owned())))
+    })
+}
+
+fn transpile_here(path: &str, source: &str) -> Result<Module, SourceError> {
     let is_typescript = path.ends_with(".ts") || path.ends_with(".mts");
     let source_type = if is_typescript { SourceType::ts() } else { SourceType::mjs() };
     let allocator = Allocator::default();
@@ -202,5 +227,58 @@ function f<T>(this: B, a?: T): asserts a is T {}
         assert_ne!(generated.line, 7, "the map has nothing to do");
         assert_eq!(module.map.source(generated), Position { line: 7, column: 11 });
         assert_eq!(module.imports, []);
+    }
+
+    /// Each would end the process on a stack of a fixed size.
+    #[test]
+    fn nesting_of_any_kind_is_read_or_refused() {
+        const BYTES: usize = 60_000;
+        let kinds = [
+            ("", "(", "1", ")", ""),
+            ("x = ", "[", "1", "]", ""),
+            ("x = ", "{a:", "1", "}", ""),
+            ("", "{", ";", "}", ""),
+            ("", "if(1)", ";", "", ""),
+            ("", "if(1);else ", ";", "", ""),
+            ("", "a:", ";", "", ""),
+            ("let x: ", "A<", "A", ">", ";"),
+            ("let x: ", "A[", "0", "]", ";"),
+            ("let x: ", "(", "A", ")", ";"),
+            ("let x: ", "{a:", "A", "}", ";"),
+            ("let x: ", "A extends B ? C : ", "A", "", ";"),
+            ("x = ", "a=>", "1", "", ""),
+            ("x = ", "`${", "1", "}`", ""),
+            ("x = ", "!", "1", "", ""),
+            ("x = ", "- ", "1", "", ""),
+            ("x = ", "new ", "a", "", ""),
+            ("x = ", "1+", "1", "", ""),
+            ("x = ", "1**", "1", "", ""),
+            ("x = ", "a=", "1", "", ""),
+            ("x = ", "a?1:", "1", "", ""),
+            ("x = ", "a??", "1", "", ""),
+            ("x = a", ".b", "", "", ""),
+            ("x = a", "()", "", "", ""),
+            ("x = a", "!", "", "", ""),
+            ("x = a", " as A", "", "", ""),
+            ("x = ", "<A>", "1", "", ""),
+            ("x = ", "async()=>", "1", "", ""),
+            ("x = ", "function(){", ";", "}", ""),
+            ("x = ", "class{a=", "1", "}", ""),
+            ("", "namespace a{", "export const b = 1;", "}", ""),
+            ("", "let[", "a", "]=1;", ""),
+            ("let ", "[", "a", "]", " = 1"),
+            ("let ", "{a:", "a", "}", " = 1"),
+        ];
+        for ending in [".ts", ".js"] {
+            for (before, opens, middle, closes, behind) in kinds {
+                let levels = BYTES / (opens.len() + closes.len());
+                let source = [before, &opens.repeat(levels), middle, &closes.repeat(levels), behind].concat();
+                // Both are right, and which it is changes with the compiler.
+                let _ = transpile(&format!("deep{ending}"), &source);
+            }
+        }
+        let large = " ".repeat(limits::CODE_FILE_BYTES + 1);
+        assert!(transpile("large.ts", &large).is_err());
+        assert!(transpile("large.ts", &large[1..]).is_ok());
     }
 }
