@@ -135,6 +135,23 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
 }
 
 #[test]
+fn what_was_deployed_to_an_earlier_release_does_not_stop_the_node() {
+    let mut server = empty_server();
+    let old = TestApp::with(
+        "schedules.ts",
+        "import { service } from 'millrace';
+         export default service({ get: () => 7 });",
+    );
+    assert_problem(&old.deploy(&server, "old"), 422, "app-refused");
+    assert!(server.stop());
+    std::fs::write(server.data().join("apps/old.tar"), old.tar()).expect("written");
+    server.restart();
+    assert_eq!(server.value("schedules/k/get", ""), 7);
+    assert_eq!(server.errors().matches("paths of the server's own").count(), 1, "{}", server.errors());
+    assert_problem(&old.deploy(&server, "old"), 422, "app-refused");
+}
+
+#[test]
 fn a_replacement_is_atomic_for_every_caller() {
     const LAST: u64 = 15;
     let server = empty_server();

@@ -272,6 +272,7 @@ pub fn app(files: &[(&str, &str)], limits: Limits) -> App {
         limits,
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        is_kept: false,
     }
 }
 
