@@ -104,6 +104,11 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
         ("a bomb while loading", "const all = []; for (;;) all.push('x'.repeat(1e6) + all.length);", ""),
         ("no service", "export default 5;", "version.ts"),
         (
+            "a misspelt export",
+            "import { service } from 'millrace';\nexport default service({ get: () => 2 });\nexport const schedule = {};",
+            "exports \\\"schedule\\\", which means nothing: did you mean \\\"schedules\\\"?",
+        ),
+        (
             "a type of its own where a value is needed",
             "import { service } from 'millrace';\nexport default service({ get: 5 });",
             "version.ts",
@@ -140,7 +145,8 @@ fn what_was_deployed_to_an_earlier_release_does_not_stop_the_node() {
     let old = TestApp::with(
         "schedules.ts",
         "import { service } from 'millrace';
-         export default service({ get: () => 7 });",
+         export default service({ get: () => 7 });
+         export const route = {};",
     );
     assert_problem(&old.deploy(&server, "old"), 422, "app-refused");
     assert!(server.stop());

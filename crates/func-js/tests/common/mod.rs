@@ -302,8 +302,12 @@ pub fn limited(handlers: &str, limits: Limits) -> World {
 }
 
 pub fn world(files: &[(&str, &str)], limits: Limits) -> World {
+    world_of(&app(files, limits))
+}
+
+pub fn world_of(app: &App) -> World {
     let engine = JsEngine::new(clocks());
-    let program = engine.load(&app(files, limits)).expect("loads");
+    let program = engine.load(app).expect("loads");
     World { engine, program, state: State::default(), frames: 0, operations: 0 }
 }
 
