@@ -128,6 +128,7 @@ impl ScriptEngine {
             limits: limits_of_app,
             fetch: fetch_of_app,
             records: records_of_app,
+            is_kept: false,
         };
         let program = self.load(&app).expect("every app loads");
         let services = self.services(program);

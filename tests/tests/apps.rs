@@ -104,6 +104,11 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
         ("a bomb while loading", "const all = []; for (;;) all.push('x'.repeat(1e6) + all.length);", ""),
         ("no service", "export default 5;", "version.ts"),
         (
+            "a misspelt export",
+            "import { service } from 'millrace';\nexport default service({ get: () => 2 });\nexport const schedule = {};",
+            "exports \\\"schedule\\\", which means nothing: did you mean \\\"schedules\\\"?",
+        ),
+        (
             "a type of its own where a value is needed",
             "import { service } from 'millrace';\nexport default service({ get: 5 });",
             "version.ts",
@@ -132,6 +137,24 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
     assert!(server.stop());
     server.restart();
     assert_eq!(server.value("version/k/get", ""), 1);
+}
+
+#[test]
+fn what_was_deployed_to_an_earlier_release_does_not_stop_the_node() {
+    let mut server = empty_server();
+    let old = TestApp::with(
+        "schedules.ts",
+        "import { service } from 'millrace';
+         export default service({ get: () => 7 });
+         export const route = {};",
+    );
+    assert_problem(&old.deploy(&server, "old"), 422, "app-refused");
+    assert!(server.stop());
+    std::fs::write(server.data().join("apps/old.tar"), old.tar()).expect("written");
+    server.restart();
+    assert_eq!(server.value("schedules/k/get", ""), 7);
+    assert_eq!(server.errors().matches("paths of the server's own").count(), 1, "{}", server.errors());
+    assert_problem(&old.deploy(&server, "old"), 422, "app-refused");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn each_role_allows_what_it_says_and_nothing_else() {
     let invocation = format!("/invocations/{id}");
     // Method, path, body, and what admin, deploy, one service, one app, all apps get.
     type Row<'a> = (&'a str, &'a str, &'a [u8], [u16; 5]);
-    let rows: [Row<'_>; 12] = [
+    let rows: [Row<'_>; 13] = [
         ("POST", "/call/counter/k/add", b"1", [200, 403, 200, 403, 200]),
         ("POST", "/send/counter/k/add", b"1", [202, 403, 202, 403, 202]),
         ("GET", "/state/counter/k", b"", [200, 403, 200, 403, 200]),
@@ -101,6 +101,7 @@ fn each_role_allows_what_it_says_and_nothing_else() {
         ("DELETE", "/apps/nothing", b"", [404, 404, 403, 403, 403]),
         ("GET", "/dead-letters", b"", [200; 5]),
         ("GET", "/invocations", b"", [200; 5]),
+        ("GET", "/schedules", b"", [200; 5]),
         ("GET", "/healthz", b"", [200; 5]),
     ];
     for (method, path, body, statuses) in rows {
@@ -128,6 +129,40 @@ fn each_role_allows_what_it_says_and_nothing_else() {
             assert!(path == "/healthz" || reply.status == 401, "{method} {path}: {}", reply.text());
         }
     }
+}
+
+#[test]
+fn a_schedule_is_seen_by_who_may_call_its_service() {
+    let mut made = Vec::new();
+    let guarded = guarded(|keys| {
+        for (id, role) in [
+            ("root", "admin"),
+            ("all", "call:*"),
+            ("app", "call:bells/*"),
+            ("service", "call:bells/bells"),
+            ("beside", "call:bells/other"),
+            ("reader", "read:bells/bells"),
+            ("ci", "deploy"),
+            ("other", "call:counter/*"),
+        ] {
+            made.push((add(keys, id, &[role]), ["root", "all", "app", "service"].contains(&id)));
+        }
+    });
+    let app = TestApp::with(
+        "bells.ts",
+        "import { service } from 'millrace';
+         export default service({ ring() {} });
+         export const schedules = { hourly: { cron: '@hourly', key: 'tower', handler: 'ring' } };",
+    );
+    assert_eq!(guarded.request("PUT", "/apps/bells", &made[0].0, &app.tar()).status, 201);
+    for (key, sees_it) in made {
+        for path in ["/schedules", "/schedules?app=bells&service=bells&limit=1"] {
+            let reply = guarded.request("GET", path, &key, b"");
+            assert_eq!(reply.json()["schedules"].as_array().map(Vec::len), Some(usize::from(sees_it)), "{key:.12}");
+            assert_eq!(reply.text().contains("hourly"), sees_it, "{key:.12}");
+        }
+    }
+    assert_problem(&guarded.server.request("GET", "/schedules", &[], b""), 401, "unauthorized");
 }
 
 #[test]

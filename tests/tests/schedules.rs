@@ -1,10 +1,10 @@
 //! What a service declares to be done at certain times is done then: once for each time, once for all
-//! that passed while nobody served, and no more when it is no longer declared. The clock is the test's.
+//! that passed while nobody served, and no more when it is no longer declared. Lists say when. The clock is the test's.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use millrace_tests::{MovedClock, Server, ServerOptions, TestApp, wait_until};
+use millrace_tests::{MovedClock, Server, ServerOptions, TestApp, assert_problem, millrace, wait_until};
 use serde_json::{Value, json};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -15,10 +15,19 @@ const A_FEW_TICKS: Duration = Duration::from_millis(2_500);
 
 /// Notes when it is called, hourly if so declared.
 fn bells(is_scheduled: bool) -> TestApp {
-    let schedules = "export const schedules = {
-        hourly: { cron: '0 * * * *', key: 'tower', handler: 'ring', input: 'hourly' },
-        tour: { cron: '30 12 * * *', key: 'tour', handler: 'walk' },
-    };";
+    if is_scheduled { bells_at("0 * * * *") } else { bells_with("") }
+}
+
+fn bells_at(cron: &str) -> TestApp {
+    bells_with(&format!(
+        "export const schedules = {{
+           tour: {{ cron: '30 12 * * *', key: 'tour', handler: 'walk' }},
+           hourly: {{ cron: '{cron}', key: 'tower', handler: 'ring', input: 'hourly' }},
+         }};"
+    ))
+}
+
+fn bells_with(schedules: &str) -> TestApp {
     let source = format!(
         "import {{ service, query, workflow }} from 'millrace';
          export default service({{
@@ -26,8 +35,7 @@ fn bells(is_scheduled: bool) -> TestApp {
            rung: query((ctx) => ctx.get('rung') ?? []),
            walk: workflow((ctx) => ctx.call('bells', 'walked', 'ring', 'tour')),
          }});
-         {}",
-        if is_scheduled { schedules } else { "" }
+         {schedules}"
     );
     TestApp::with("bells.ts", &source)
 }
@@ -91,4 +99,62 @@ fn what_is_no_longer_declared_is_no_longer_done() {
     assert_eq!(rung(&server, "tower"), [] as [Value; 0], "it begins anew, and makes nothing up");
     clock.forward(HOUR);
     wait_until("it rings", || rung(&server, "tower").len() == 1);
+}
+
+/// Name and minute of the day of each schedule, and that the rest is what is declared.
+fn shown(server: &Server, filter: &str) -> Vec<(String, u64)> {
+    let page = server.get(&format!("/schedules?{filter}"));
+    let minute = |one: &Value| {
+        let target =
+            |one: &Value| [one["app"].clone(), one["service"].clone(), one["key"].clone(), one["handler"].clone()];
+        let expected = if one["name"] == "tour" { ["tour", "walk"] } else { ["tower", "ring"] };
+        assert_eq!(target(one), ["bells", "bells", expected[0], expected[1]].map(|text| json!(text)), "{one}");
+        let due_ms = one["due_ms"].as_u64().expect("a time");
+        assert_eq!(due_ms % 60_000, 0, "{one}");
+        (one["name"].as_str().expect("a name").to_owned(), due_ms / 60_000 % (24 * 60))
+    };
+    page["schedules"].as_array().expect("a list").iter().map(minute).collect()
+}
+
+#[test]
+fn lists_say_when_each_is_due_next() {
+    let Some((mut server, mut clock)) = at_half_past_eleven() else { return };
+    let expected = |hourly: u64| [("hourly".to_owned(), hourly), ("tour".to_owned(), 12 * 60 + 30)];
+    assert_eq!(shown(&server, ""), expected(12 * 60));
+    assert_eq!(server.get("/schedules")["schedules"][0]["cron"], "0 * * * *");
+    assert_eq!(shown(&server, "app=bells&service=bells"), expected(12 * 60));
+    for nothing in ["app=other", "service=other", "app=other&service=bells"] {
+        assert_eq!(shown(&server, nothing), [], "{nothing}");
+    }
+    let first = server.get("/schedules?limit=1");
+    assert_eq!((first["schedules"].as_array().map(Vec::len), &first["next"]), (Some(1), &json!("bells.bells.hourly")));
+    assert_eq!(shown(&server, "after=bells.bells.hourly&limit=1"), expected(0)[1..]);
+    assert_eq!(server.get("/schedules?limit=2")["next"], Value::Null);
+    assert_problem(&server.request("GET", "/schedules?after=x", &[], b""), 400, "bad-request");
+
+    clock.forward(HOUR - 10 * MINUTE);
+    wait_until("it rings at twelve", || rung(&server, "tower").len() == 1);
+    assert_eq!(shown(&server, ""), expected(13 * 60));
+    server.kill();
+    server.restart();
+    assert_eq!(shown(&server, ""), expected(13 * 60), "a restart changes nothing");
+
+    // It is twenty past twelve. The new time is told at once, and after the shard has taken it over too.
+    assert_eq!(bells_at("15 * * * *").deploy(&server, "bells").status, 200);
+    assert_eq!(shown(&server, ""), expected(13 * 60 + 15));
+    sleep(A_FEW_TICKS);
+    assert_eq!(shown(&server, ""), expected(13 * 60 + 15));
+    assert_eq!(server.get("/schedules")["schedules"][0]["cron"], "15 * * * *");
+    let text = millrace(&["schedules", "--app", "bells", "--url", &server.url()]);
+    assert_eq!((text.code, text.out.lines().count()), (Some(0), 3), "{}{}", text.out, text.err);
+    let row: Vec<&str> = text.out.lines().nth(1).expect("a schedule").split_whitespace().collect();
+    assert_eq!(row[..7], ["hourly", "bells:bells/tower/ring", "15", "*", "*", "*", "*"]);
+    assert!(row.len() == 8 && row[7].ends_with("T13:15:00.000Z"), "{row:?}");
+    let as_json = millrace(&["schedules", "--service", "bells", "--json", "--url", &server.url()]);
+    let as_json: Value = serde_json::from_str(&as_json.out).expect("JSON");
+    assert_eq!(as_json, server.get("/schedules"));
+
+    assert_eq!(server.request("DELETE", "/apps/bells", &[], b"").status, 204);
+    assert_eq!(shown(&server, ""), [], "a removed app has none");
+    assert_eq!(millrace(&["schedules", "--url", &server.url()]).out, "no schedules\n");
 }

@@ -168,6 +168,32 @@ pub struct DeadLetter {
     pub error: Option<Error>,
 }
 
+/// `GET /schedules`: by app, service and name.
+#[derive(Clone, Debug, Default)]
+pub struct SchedulesRequest<'a> {
+    /// Only this app's.
+    pub app: Option<&'a str>,
+    /// Only this service's.
+    pub service: Option<&'a str>,
+    /// Only those after this one, as the last page said.
+    pub after: Option<&'a str>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A call that a deployed service declares to be made again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Its name, unique within the service.
+    pub name: String,
+    /// What it calls.
+    pub target: Target,
+    /// When: the text that the service declares.
+    pub cron: String,
+    /// When it is due next, Unix milliseconds; `None` if no time comes that a number can say.
+    pub due_ms: Option<u64>,
+}
+
 /// `GET /state/{service}/{key}` and `/{field}`.
 #[derive(Clone, Debug)]
 pub struct StateRequest<'a> {
@@ -281,6 +307,13 @@ pub trait Backend: Clone + 'static {
 
     /// Drops a dead letter.
     fn drop_dead_letter(&self, principal: &Principal, id: &str) -> impl Future<Output = Result<(), Error>>;
+
+    /// The schedules of the services that the principal may call.
+    fn schedules(
+        &self,
+        principal: &Principal,
+        request: SchedulesRequest<'_>,
+    ) -> impl Future<Output = Result<Page<Schedule>, Error>>;
 
     /// Runs a route.
     fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply>;

@@ -15,7 +15,7 @@ mod route;
 pub use app::{AppFile, AppInfo, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp};
 pub use backend::{
     Admission, Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep,
-    Page, SendRequest, StateFields, StateReply, StateRequest, Target, WorkflowState,
+    Page, Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, Target, WorkflowState,
 };
 pub use begun::{Begun, Waiting};
 pub use millrace_base::{Error, ErrorCode};

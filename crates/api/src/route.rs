@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// Names no service may have, because fronts mount their own operations there
 /// (`/{service}/…` is where a service's routes are mounted). In alphabetical order.
-pub const RESERVED_SERVICES: [&str; 20] = [
+pub const RESERVED_SERVICES: [&str; 21] = [
     "apps",
     "call",
     "compatibility",
@@ -23,6 +23,7 @@ pub const RESERVED_SERVICES: [&str; 20] = [
     "putschema",
     "readyz",
     "records",
+    "schedules",
     "schemas",
     "send",
     "state",

@@ -18,4 +18,7 @@ mod workflows;
 pub use client::{Call, Client, ClientOptions, Health};
 pub use error::{ClientError, Problem};
 pub use pack::pack_directory;
-pub use workflows::{DeadLetter, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep};
+pub use workflows::{
+    DeadLetter, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Schedule,
+    ScheduleFilter, SchedulePage,
+};

@@ -1,4 +1,4 @@
-//! Sent calls, workflows and dead letters: following, listing, steering.
+//! Sent calls, workflows, dead letters and schedules: following, listing, steering.
 
 use std::fmt;
 
@@ -131,6 +131,26 @@ pub struct DeadLetter {
     pub error: Option<Problem>,
 }
 
+/// A call that a deployed service declares to be made again and again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// The app.
+    pub app: String,
+    /// The service.
+    pub service: String,
+    /// Its name in the service.
+    pub name: String,
+    /// The key of the entity that it calls.
+    pub key: EntityKey,
+    /// The handler that it calls.
+    pub handler: String,
+    /// When, in UTC, as the service declares it.
+    pub cron: String,
+    /// When it is due next, Unix milliseconds. A time that has passed is about to be called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_ms: Option<u64>,
+}
+
 /// A page of workflows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InvocationPage {
@@ -147,6 +167,28 @@ pub struct DeadLetterPage {
     pub dead_letters: Vec<DeadLetter>,
     /// To be given as `after` for the next page; `None` after the last one.
     pub next: Option<String>,
+}
+
+/// A page of schedules.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SchedulePage {
+    /// The schedules.
+    pub schedules: Vec<Schedule>,
+    /// To be given as `after` for the next page; `None` after the last one.
+    pub next: Option<String>,
+}
+
+/// Which schedules [`Client::schedules`] lists. The default: the first page of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScheduleFilter<'a> {
+    /// Only this app's.
+    pub app: Option<&'a str>,
+    /// Only this service's.
+    pub service: Option<&'a str>,
+    /// Only those after this one, as the last page said.
+    pub after: Option<&'a str>,
+    /// At most so many; the server's default when `None`.
+    pub limit: Option<usize>,
 }
 
 /// Which workflows [`Client::invocations`] lists. The default: the first page of all.
@@ -293,6 +335,17 @@ impl Client {
     /// See [`ClientError`].
     pub async fn drop_dead_letter(&self, id: &str) -> Result<(), ClientError> {
         self.order(Method::DELETE, &format!("/dead-letters/{}", segment(id))).await
+    }
+
+    /// A page of the schedules of the services that the API key may call.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn schedules(&self, filter: &ScheduleFilter<'_>) -> Result<SchedulePage, ClientError> {
+        let limit = filter.limit.map(|limit| limit.to_string());
+        let parameters =
+            [("app", filter.app), ("service", filter.service), ("after", filter.after), ("limit", limit.as_deref())];
+        parse(&self.get(&with_query("/schedules", &parameters)).await?.body)
     }
 
     /// A request without a body, whose answer says no more than that it was done.

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millrace_client::{Call, Client, ClientError, ClientOptions, EntityKey, InvocationFilter};
+use millrace_client::{Call, Client, ClientError, ClientOptions, EntityKey, InvocationFilter, ScheduleFilter};
 
 /// Requests as they came: first line, headers, body.
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -172,6 +172,24 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
         ]
     );
     assert!(seen[7].contains("idempotency-key: k\r\n") && seen[7].ends_with(r#"{"name":"paid","payload":[1]}"#));
+}
+
+#[tokio::test]
+async fn schedules_are_listed() {
+    let schedule = r#"{"app":"a","service":"s","name":"n","key":"k","handler":"h","cron":"@daily","due_ms":7}"#;
+    let (url, seen) = serve(vec![
+        reply(200, "", &format!(r#"{{"schedules":[{schedule}],"next":"a.s.n"}}"#)),
+        reply(200, "", r#"{"schedules":[],"next":null}"#),
+    ]);
+    let client = client(&url);
+    let page = client.schedules(&ScheduleFilter::default()).await.unwrap();
+    assert_eq!((page.schedules[0].due_ms, page.next.as_deref()), (Some(7), Some("a.s.n")));
+    let filter = ScheduleFilter { app: Some("a"), service: Some("s"), after: Some("a.s.n"), limit: Some(2) };
+    assert_eq!(client.schedules(&filter).await.unwrap().next, None);
+    let seen = seen.lock().unwrap();
+    let lines: Vec<&str> = seen.iter().map(|request| request.lines().next().unwrap()).collect();
+    let filtered = "GET /schedules?app=a&service=s&after=a.s.n&limit=2 HTTP/1.1";
+    assert_eq!(lines, ["GET /schedules HTTP/1.1", filtered]);
 }
 
 #[tokio::test]

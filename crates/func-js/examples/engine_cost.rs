@@ -248,6 +248,7 @@ fn main() {
         limits: Limits { cpu_ms: 10_000, ..Limits::default() },
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        is_kept: false,
     };
     let mut program = Program(0);
     for name in ["load, first in the process", "load, another time"] {

@@ -121,9 +121,9 @@ impl Loaded {
         Parts { clocks, limits: &self.limits, sources: &self.sources, directory: &self.directory }
     }
 
-    fn new_isolate(&self, clocks: Clocks, file: &ServiceFile) -> Result<(Box<Isolate>, Service), Error> {
+    fn new_isolate(&self, clocks: Clocks, file: &ServiceFile, is_new: bool) -> Result<(Box<Isolate>, Service), Error> {
         let isolate = Isolate::new(&self.parts(clocks))?;
-        let service = isolate.load_service(file)?;
+        let service = isolate.load_service(file, is_new)?;
         Ok((isolate, service))
     }
 
@@ -131,7 +131,7 @@ impl Loaded {
     #[cold]
     fn refill(&self, clocks: Clocks, index: usize) -> Result<(), Error> {
         let slot = &self.services[index];
-        let (isolate, service) = self.new_isolate(clocks, &slot.file)?;
+        let (isolate, service) = self.new_isolate(clocks, &slot.file, false)?;
         let known = self.directory.get().and_then(|directory| directory.services().get(index));
         if known != Some(&service) {
             let message = format!("{} exported something else when it was loaded again", slot.file.path);
@@ -158,7 +158,7 @@ impl Engine for JsEngine {
         };
         let mut services = Vec::with_capacity(files.len());
         for file in files {
-            let (isolate, service) = loaded.new_isolate(self.clocks, &file)?;
+            let (isolate, service) = loaded.new_isolate(self.clocks, &file, !app.is_kept)?;
             services.push(service);
             loaded.services.push(Slot { file, isolate: RefCell::new(Some(isolate)), epoch: Cell::new(0) });
         }

@@ -256,9 +256,35 @@ function addSchedule(found, definition, name, schedule) {
   found.push(name, cron, handler, key, json);
 }
 
+// What is read of a service module beside its default export: a module without that is refused anyway.
+const EXPORTS = ["routes", "schedules"];
+
+// Whether one text is the other but for one character more, less or other, or two that changed places.
+function isOneEditAway(one, other) {
+  const most = Math.min(one.length, other.length);
+  let [start, end] = [0, 0];
+  while (start < most && one[start] === other[start]) start += 1;
+  while (end < most - start && one[one.length - 1 - end] === other[other.length - 1 - end]) end += 1;
+  const [left, right] = [one.slice(start, one.length - end), other.slice(start, other.length - end)];
+  const isSwap = left.length === 2 && right.length === 2 && left[0] === right[1] && left[1] === right[0];
+  return isSwap || (left.length <= 1 && right.length <= 1);
+}
+
+// A misspelt export would do nothing, and nobody would learn of it. Other names are left alone: they are for the
+// modules that import them.
+function refuseMisspelt(names) {
+  for (const name of names) {
+    if (typeof name !== "string" || EXPORTS.includes(name)) continue;
+    const meant = EXPORTS.find((known) => isOneEditAway(name.toLowerCase(), known));
+    if (meant === undefined) continue;
+    throw new TypeError(`the service exports "${name}", which means nothing: did you mean "${meant}"?`);
+  }
+}
+
 // What a service module exports, flat: [name, kind, function, …], [method, path, function, …] and
-// [name, cron, handler, key, JSON, …].
-function describe(definition, routes, schedules) {
+// [name, cron, handler, key, JSON, …]. With the module itself, its names are looked at too.
+function describe(definition, routes, schedules, module) {
+  if (module !== undefined) refuseMisspelt(ownKeys(module));
   const handlers = [];
   if (definition !== undefined) {
     if (!services.has(definition)) throw new TypeError("the default export must be service({ … })");

@@ -148,13 +148,13 @@ unsafe extern "C" fn check_attributes(_: *mut qjs::JSContext, _: *mut c_void, _:
 }
 
 impl Isolate {
-    /// Loads the service's module and keeps what it exports.
+    /// Loads the service's module and keeps what it exports. Names that look misspelt are refused where it is new.
     ///
     /// # Errors
     /// `app-refused`, naming the place.
-    pub(crate) fn load_service(&self, file: &ServiceFile) -> Result<Service, Error> {
+    pub(crate) fn load_service(&self, file: &ServiceFile, is_new: bool) -> Result<Service, Error> {
         self.budget.begin(LOAD_CPU_MS * 1_000_000);
-        let described = self.load_exports(file);
+        let described = self.load_exports(file, is_new);
         self.run_jobs();
         self.resume_panic();
         if let Some(error) = self.breach_error() {
@@ -175,7 +175,7 @@ impl Isolate {
         Ok(service)
     }
 
-    fn load_exports(&self, file: &ServiceFile) -> Result<(Service, Exports), Error> {
+    fn load_exports(&self, file: &ServiceFile, is_new: bool) -> Result<(Service, Exports), Error> {
         let refuse = |Thrown| self.refusal(&file.path);
         let module = self.sources.module(&file.path);
         let code = module.map_or("", |module| module.code.as_str());
@@ -195,7 +195,8 @@ impl Isolate {
         let definition = self.context.get_named(namespace.raw(), c"default").map_err(refuse)?;
         let routes = self.context.get_named(namespace.raw(), c"routes").map_err(refuse)?;
         let schedules = self.context.get_named(namespace.raw(), c"schedules").map_err(refuse)?;
-        let mut arguments = [definition.raw(), routes.raw(), schedules.raw()];
+        let checked = if is_new { namespace.raw() } else { UNDEFINED };
+        let mut arguments = [definition.raw(), routes.raw(), schedules.raw(), checked];
         let described = self.context.call(self.glue.describe, UNDEFINED, &mut arguments).map_err(refuse)?;
         let (service, mut exports) = self.read_description(file, described.raw())?;
         exports.service = (!is_undefined(definition.raw())).then(|| definition.into_raw());

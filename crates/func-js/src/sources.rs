@@ -168,6 +168,7 @@ mod tests {
             limits: Limits::default(),
             fetch: FetchPolicy::default(),
             records: RecordPolicy::default(),
+            is_kept: false,
         }
     }
 

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Request, handlers, refusal, service, world};
+use common::{Request, app, handlers, refusal, service, world, world_of};
 use millrace_base::{ErrorCode, limits};
-use millrace_func::{Engine, HandlerKind, Limits, LogLevel};
+use millrace_func::{App, Engine, HandlerKind, Limits, LogLevel};
 
 const BANK: &str = r#"
 import { service, query, Abort } from "millrace";
@@ -337,4 +337,57 @@ fn a_query_and_a_route_cannot_write() {
     world.fails("q", "", ErrorCode::FunctionFailed);
     assert!(world.route(0, &Request::default()).is_err());
     assert_eq!(&world.route(1, &Request::default()).expect("replies").body[..], b"undefined");
+}
+
+fn exporting(name: &str) -> String {
+    format!(
+        "import {{ service }} from 'millrace';
+         export default service({{ sweep() {{ return 1; }}, leak() {{ return new Uint8Array(1e9); }} }});
+         const value = {{}};
+         export {{ value as {name} }};"
+    )
+}
+
+#[test]
+fn an_export_that_looks_misspelt_is_refused() {
+    for (name, meant) in [
+        ("schedule", "schedules"),
+        ("Schedules", "schedules"),
+        ("SCHEDULE", "schedules"),
+        ("shedules", "schedules"),
+        ("schedulles", "schedules"),
+        ("scheduels", "schedules"),
+        ("route", "routes"),
+        ("Routes", "routes"),
+        ("routess", "routes"),
+        ("router", "routes"),
+    ] {
+        let error = refusal(&[("s.ts", &exporting(name))]);
+        let words = format!("the service exports \"{name}\", which means nothing: did you mean \"{meant}\"?");
+        assert_eq!(error.message, format!("s.ts: TypeError: {words}"));
+        // Modules to import may export what they like.
+        let import = format!("import {{ {name} }} from './lib/a.ts'; import './_b.ts'; {BANK}");
+        let other = format!("export const {name} = 1;");
+        world(&[("s.ts", &import), ("lib/a.ts", &other), ("_b.ts", &other)], Limits::default());
+    }
+}
+
+#[test]
+fn other_exports_are_for_who_imports_them() {
+    for name in
+        ["rout", "table", "scheduler2", "schedulesOf", "rotue5", "\\u{e4}", "a", "'routes and more'", "defaults"]
+    {
+        service(&exporting(name));
+    }
+}
+
+/// What an earlier release took must not stop a node from starting, nor a service from being loaded again.
+#[test]
+fn an_app_that_was_deployed_before_goes_on_with_its_misspelt_exports() {
+    let limits = Limits { memory_bytes: 8 << 20, ..Limits::default() };
+    let kept = App { is_kept: true, ..app(&[("s.ts", &exporting("schedule"))], limits) };
+    let mut world = world_of(&kept);
+    assert!(world.engine.services(world.program)[0].schedules.is_empty());
+    world.fails("leak", "", ErrorCode::MemoryLimit);
+    assert_eq!(world.call("sweep", ""), Ok("1".into()));
 }

@@ -22,6 +22,9 @@ pub struct App {
     pub fetch: FetchPolicy,
     /// Which types of records they may use.
     pub records: RecordPolicy,
+    /// Whether it was deployed before this start of the node. A name that an earlier release took, and this one
+    /// refuses, must not stop the node from starting.
+    pub is_kept: bool,
 }
 
 /// A service as loaded.

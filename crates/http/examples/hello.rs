@@ -15,7 +15,7 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use millrace_api::{
     AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Error, Health, Invocation, InvocationsRequest,
-    Page, Principal, RouteReply, RouteRequest, SendRequest, StateReply, StateRequest,
+    Page, Principal, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, StateReply, StateRequest,
 };
 use millrace_base::ErrorCode;
 use millrace_http::{Front, Options, bind, serve};
@@ -75,6 +75,10 @@ impl Backend for Hello {
     }
 
     async fn drop_dead_letter(&self, _: &Principal, _: &str) -> Result<(), Error> {
+        refused()
+    }
+
+    async fn schedules(&self, _: &Principal, _: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
         refused()
     }
 

@@ -363,7 +363,7 @@ fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<
 }
 
 fn is_list(kind: Kind) -> bool {
-    matches!(kind, Kind::Invocations | Kind::DeadLetters)
+    matches!(kind, Kind::Invocations | Kind::DeadLetters | Kind::Schedules)
 }
 
 /// What one pass over the headers finds; looking up each of them would cost more.
@@ -529,6 +529,7 @@ async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, row: 
         Kind::DeadLetters => manage::dead_letters(backend, who, input.query()).await,
         Kind::RetryDeadLetter => manage::retry_dead_letter(backend, who, input).await,
         Kind::DropDeadLetter => manage::drop_dead_letter(backend, who, input).await,
+        Kind::Schedules => manage::schedules(backend, who, input.query()).await,
         Kind::Apps => reply::json_value(StatusCode::OK, &backend.apps(who).await?),
         Kind::Deploy => deploy(session, who, input).await,
         Kind::RemoveApp => {
@@ -605,7 +606,8 @@ fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Re
 mod tests {
     use super::*;
     use millrace_api::{
-        AppFile, AppInfo, DeadLetter, Deployed, Health, Invocation, InvocationsRequest, Page, RouteReply, StateReply,
+        AppFile, AppInfo, DeadLetter, Deployed, Health, Invocation, InvocationsRequest, Page, RouteReply, Schedule,
+        SchedulesRequest, StateReply,
     };
 
     /// Answers nothing, so that its futures have no size.
@@ -650,6 +652,10 @@ mod tests {
         }
 
         async fn drop_dead_letter(&self, _: &Principal, _: &str) -> Result<(), Error> {
+            nothing()
+        }
+
+        async fn schedules(&self, _: &Principal, _: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
             nothing()
         }
 

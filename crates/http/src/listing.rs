@@ -1,4 +1,4 @@
-//! Invocations and dead letters as JSON.
+//! Invocations, dead letters and schedules as JSON.
 //!
 //! Promises: a reply shows at most [`limits::PAGE_BYTES`] of inputs and outputs; what is left out
 //! is replaced by its length, and a page of one item shows everything but the largest journals.
@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use millrace_api::{DeadLetter, Invocation, InvocationStatus, JournalStep, Page};
+use millrace_api::{DeadLetter, Invocation, InvocationStatus, JournalStep, Page, Schedule};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -226,6 +226,39 @@ pub(crate) fn dead_letters(page: &Page<DeadLetter>) -> Reply {
     let mut room = Room::new();
     let letters: Result<_, _> = page.items.iter().map(|letter| DeadLetterBody::new(letter, &mut room)).collect();
     reply::json_value(StatusCode::OK, &Body { dead_letters: letters?, next: page.next.as_deref() })
+}
+
+/// A page of schedules.
+pub(crate) fn schedules(page: &Page<Schedule>) -> Reply {
+    #[derive(Serialize)]
+    struct Item<'a> {
+        app: &'a str,
+        service: &'a str,
+        name: &'a str,
+        key: KeyBody<'a>,
+        handler: &'a str,
+        cron: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        due_ms: Option<u64>,
+    }
+    #[derive(Serialize)]
+    struct Body<'a> {
+        schedules: Vec<Item<'a>>,
+        next: Option<&'a str>,
+    }
+    fn item(schedule: &Schedule) -> Item<'_> {
+        Item {
+            app: &schedule.target.app,
+            service: &schedule.target.service,
+            name: &schedule.name,
+            key: KeyBody::new(&schedule.target.key),
+            handler: &schedule.target.handler,
+            cron: &schedule.cron,
+            due_ms: schedule.due_ms,
+        }
+    }
+    let schedules = page.items.iter().map(item).collect();
+    reply::json_value(StatusCode::OK, &Body { schedules, next: page.next.as_deref() })
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Operations that look after what runs by itself: workflows and dead letters.
+//! Operations that look after what runs by itself: workflows, dead letters and schedules.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use millrace_api::{Backend, InvocationsRequest, Object, Principal};
+use millrace_api::{Backend, InvocationsRequest, Object, Principal, SchedulesRequest};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -126,6 +126,19 @@ pub(crate) async fn retry_dead_letter<B: Backend>(backend: &B, who: &Principal, 
 pub(crate) async fn drop_dead_letter<B: Backend>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
     backend.drop_dead_letter(who, &input.name(Parameter::Id)?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
+}
+
+/// `GET /schedules`.
+pub(crate) async fn schedules<B: Backend>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
+    let (app, service) = (path::name_parameter(query, "app")?, path::name_parameter(query, "service")?);
+    let after = path::page_after(query)?;
+    let request = SchedulesRequest {
+        app: app.as_deref(),
+        service: service.as_deref(),
+        after: after.as_deref(),
+        limit: path::page_items(query)?,
+    };
+    listing::schedules(&backend.schedules(who, request).await?)
 }
 
 #[cfg(test)]

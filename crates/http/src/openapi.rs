@@ -232,8 +232,10 @@ fn schemas() -> Value {
         ("JournalStep", journal_step_schema()),
         ("Signal", signal_schema()),
         ("DeadLetter", dead_letter_schema()),
+        ("Schedule", schedule_schema()),
         ("InvocationPage", page_schema("invocations", "Invocation")),
         ("DeadLetterPage", page_schema("dead_letters", "DeadLetter")),
+        ("SchedulePage", page_schema("schedules", "Schedule")),
     ] {
         all[name] = schema;
     }
@@ -385,6 +387,22 @@ fn dead_letter_schema() -> Value {
             "input_bytes": left_out("input"),
             "attempts": { "type": "integer", "minimum": 1 },
             "error": reference("Problem"),
+        },
+    })
+}
+
+fn schedule_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["app", "service", "name", "key", "handler", "cron"],
+        "properties": {
+            "app": text(),
+            "service": text(),
+            "name": { "type": "string", "description": "Its name in the service." },
+            "key": reference("Key"),
+            "handler": text(),
+            "cron": { "type": "string", "description": "When, in UTC, as the service declares it." },
+            "due_ms": milliseconds("When it is due next, Unix milliseconds. A time that has passed is about to be called."),
         },
     })
 }

@@ -27,6 +27,8 @@ pub enum Kind {
     RetryDeadLetter,
     /// `DELETE /dead-letters/{id}`.
     DropDeadLetter,
+    /// `GET /schedules`.
+    Schedules,
     /// `GET /state/…`.
     State,
     /// A service's own route.
@@ -54,7 +56,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 20] = [
+const KINDS: [(Kind, &str); 21] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -64,6 +66,7 @@ const KINDS: [(Kind, &str); 20] = [
     (Kind::DeadLetters, "dead_letters"),
     (Kind::RetryDeadLetter, "retry_dead_letter"),
     (Kind::DropDeadLetter, "drop_dead_letter"),
+    (Kind::Schedules, "schedules"),
     (Kind::State, "state"),
     (Kind::Route, "route"),
     (Kind::Apps, "apps"),
@@ -99,17 +102,18 @@ impl Kind {
             Kind::DeadLetters => 6,
             Kind::RetryDeadLetter => 7,
             Kind::DropDeadLetter => 8,
-            Kind::State => 9,
-            Kind::Route => 10,
-            Kind::Apps => 11,
-            Kind::Deploy => 12,
-            Kind::RemoveApp => 13,
-            Kind::Metrics => 14,
-            Kind::Healthz => 15,
-            Kind::Readyz => 16,
-            Kind::OpenApi => 17,
-            Kind::ErrorPage => 18,
-            Kind::None => 19,
+            Kind::Schedules => 9,
+            Kind::State => 10,
+            Kind::Route => 11,
+            Kind::Apps => 12,
+            Kind::Deploy => 13,
+            Kind::RemoveApp => 14,
+            Kind::Metrics => 15,
+            Kind::Healthz => 16,
+            Kind::Readyz => 17,
+            Kind::OpenApi => 18,
+            Kind::ErrorPage => 19,
+            Kind::None => 20,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

@@ -1,4 +1,4 @@
-//! Workflows and dead letters: listed, looked at, cancelled, signalled, retried, dropped.
+//! Workflows, dead letters and schedules: listed, looked at, cancelled, signalled, retried, dropped.
 
 mod support;
 
@@ -133,7 +133,7 @@ fn a_list_that_is_asked_for_wrongly_says_what_is_wrong() {
         ("handler=no/name", "handler"),
         ("after=%f", "two hexadecimal digits"),
     ] {
-        for list in ["invocations", "dead-letters"] {
+        for list in ["invocations", "dead-letters", "schedules"] {
             refuse(&mut client, &format!("GET /{list}?{query}"), "", "bad-request", words);
         }
     }
@@ -145,6 +145,8 @@ fn a_list_that_is_asked_for_wrongly_says_what_is_wrong() {
         ("invocations?app=", "app: \"\" is not a name"),
         ("invocations?state=running", "\"state\" means nothing here"),
         ("dead-letters?service=trip", "\"service\" means nothing here"),
+        ("schedules?service=a/b", "service: \"a/b\" is not a name"),
+        ("schedules?status=running", "\"status\" means nothing here"),
     ] {
         refuse(&mut client, &format!("GET /{query}"), "", "bad-request", words);
     }
@@ -221,6 +223,28 @@ fn dead_letters_are_listed_retried_and_dropped() {
 }
 
 #[test]
+fn schedules_are_listed_page_by_page() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    let expected = json!({"schedules": [
+        {"app": "trips", "service": "trip", "name": "nightly", "key": "all", "handler": "book", "cron": "30 3 * * *",
+         "due_ms": 1_700_000_000_000_u64},
+        {"app": "trips", "service": "trip", "name": "odd", "key": {"base64": "/w=="}, "handler": "book",
+         "cron": "30 3 * * *"},
+    ], "next": null});
+    assert_eq!(client.ask("GET /schedules", b"").json(), expected);
+    let filtered = "GET /schedules?app=trips&service=trip&after=trips.trip.a&limit=2";
+    assert_eq!(client.ask(filtered, b"").json()["next"], "trips.trip.odd");
+    assert_eq!(client.ask("HEAD /schedules", b"").status, 200);
+    let [all, some] = &asked(&server)[..2] else { panic!("two lists") };
+    assert!(all.ends_with("{ app: None, service: None, after: None, limit: 50 }"), "{all}");
+    let words = r#"{ app: Some("trips"), service: Some("trip"), after: Some("trips.trip.a"), limit: 2 }"#;
+    assert!(some.ends_with(words), "{some}");
+    client.ask("POST /schedules", b"").assert_problem("method-not-allowed");
+    client.ask("GET /schedules/nightly", b"").assert_problem("unknown-route");
+}
+
+#[test]
 fn the_node_decides_who_may_do_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("keys.json");
@@ -245,4 +269,7 @@ fn the_node_decides_who_may_do_so() {
         server.ask(request, body.as_bytes()).assert_problem("unauthorized");
     }
     assert_eq!(ask("GET /invocations", b"", &other).json(), json!({"invocations": [], "next": null}));
+    assert_eq!(ask("GET /schedules", b"", &other).json(), json!({"schedules": [], "next": null}));
+    assert_eq!(ask("GET /schedules", b"", &trips).json()["schedules"].as_array().map(Vec::len), Some(2));
+    server.ask("GET /schedules", b"").assert_problem("unauthorized");
 }

@@ -37,6 +37,7 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
         limits: Limits::default(),
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        is_kept: false,
     };
     for AppFile { path, content } in files {
         let is_plain = !path.is_empty()
@@ -163,7 +164,7 @@ impl AppStore {
     pub(crate) fn version(&self, name: &str, version: u64) -> Result<App, Error> {
         let path = self.version_path(name, version);
         let failed = |error: io::Error| refused(format!("{}: {error}", path.display()));
-        app_from_files(name, unpack(&fs::read(&path).map_err(failed)?).map_err(failed)?)
+        kept_app(name, unpack(&fs::read(&path).map_err(failed)?).map_err(failed)?)
     }
 
     /// Forgets the versions that `is_needed` does not name. What cannot be deleted stays.
@@ -197,11 +198,15 @@ impl AppStore {
                 continue;
             };
             let bytes = fs::read(&path).map_err(failed)?;
-            apps.push(app_from_files(name, unpack(&bytes).map_err(failed)?)?);
+            apps.push(kept_app(name, unpack(&bytes).map_err(failed)?)?);
         }
         apps.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(apps)
     }
+}
+
+fn kept_app(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
+    Ok(App { is_kept: true, ..app_from_files(name, files)? })
 }
 
 /// Reads a tar that [`AppStore::keep`] wrote.
@@ -233,7 +238,7 @@ mod tests {
         let app = app_from_files("shop", files).expect("an app");
         assert_eq!(app.limits.cpu_ms, 5);
         store.keep(&app).expect("kept");
-        assert_eq!(store.load(), Ok(vec![app]));
+        assert_eq!(store.load(), Ok(vec![App { is_kept: true, ..app }]));
         store.forget("shop").expect("forgotten");
         store.forget("shop").expect("again");
         assert_eq!(store.load(), Ok(vec![]));

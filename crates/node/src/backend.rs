@@ -11,7 +11,7 @@ use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Health, Invocation,
     InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest,
-    SendRequest, StateFields, StateReply, StateRequest, SystemApp,
+    Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_func::{Answer, HandlerId, HandlerKind, Program};
@@ -23,6 +23,7 @@ use crate::deploy;
 use crate::invocations;
 use crate::metrics::HandlerMetric;
 use crate::records::{self, refuse_records, refuse_system_name};
+use crate::schedules;
 
 /// A handle to the node on one of its cores. Stays on that core's thread.
 #[derive(Clone)]
@@ -377,6 +378,10 @@ impl Backend for CoreHandle {
 
     async fn drop_dead_letter(&self, principal: &Principal, id: &str) -> Result<(), Error> {
         invocations::end_dead_letter(self, principal, id, false).await
+    }
+
+    async fn schedules(&self, principal: &Principal, request: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
+        schedules::list(self, principal, request).await
     }
 
     fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply> {

@@ -31,7 +31,7 @@ fn unknown(id: &str) -> Error {
     Error::new(ErrorCode::UnknownInvocation, format!("no invocation {id:?} is known"))
 }
 
-fn may_see(principal: &Principal, app: &str, service: &str) -> bool {
+pub(crate) fn may_see(principal: &Principal, app: &str, service: &str) -> bool {
     principal.may(Permission::Admin) || principal.may(Permission::Call { app, service })
 }
 

@@ -22,6 +22,7 @@ mod metrics;
 mod node;
 mod options;
 mod records;
+mod schedules;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;

@@ -171,6 +171,7 @@ fn the_call_at_which_a_shard_breaks_is_answered_too() {
         limits: Limits::default(),
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        is_kept: false,
     };
     let (ended, ends) = mpsc::channel();
     let ended = Mutex::new(ended);

@@ -48,6 +48,11 @@ pub(crate) enum Command {
     /// node gives no answer, they stop. In both cases the exit code is 1.
     #[command(after_help = DEAD_LETTERS_EXAMPLES)]
     DeadLetters(DeadLettersArgs),
+    /// List what deployed services declare to be called at certain times, and when each is due next
+    ///
+    /// Those of the services that the API key may call, by app, service and name. Times are UTC.
+    #[command(after_help = SCHEDULES_EXAMPLES)]
+    Schedules(SchedulesArgs),
     /// Send an app's folder to a running node
     Deploy(DeployArgs),
     /// Make, list and revoke API keys
@@ -78,6 +83,11 @@ Examples:
   millrace dead-letters --service mail --handler deliver
   millrace dead-letters --service mail --handler deliver --retry-all
   millrace dead-letters --app shop --drop-all";
+
+const SCHEDULES_EXAMPLES: &str = "\
+Examples:
+  millrace schedules
+  millrace schedules --app shop --json";
 
 /// What an acknowledged effect survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -251,6 +261,20 @@ pub(crate) struct LetterFilterArgs {
     /// Only messages to this handler
     #[arg(long, conflicts_with_all = ["retry", "drop"])]
     pub handler: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SchedulesArgs {
+    /// List only this app's
+    #[arg(long)]
+    pub app: Option<String>,
+    /// List only this service's
+    #[arg(long)]
+    pub service: Option<String>,
+    #[command(flatten)]
+    pub page: PageArgs,
+    #[command(flatten)]
+    pub node: NodeArgs,
 }
 
 /// How a list is shown.

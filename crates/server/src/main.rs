@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Command::Call(args) => calls::call(&args),
         Command::Invocations(args) => workflows::invocations(&args),
         Command::DeadLetters(args) => workflows::dead_letters(&args),
+        Command::Schedules(args) => workflows::schedules(&args),
         Command::Deploy(args) => calls::deploy(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Inspect(args) => data_commands::inspect(&args),

@@ -1,14 +1,15 @@
-//! `millrace invocations` and `millrace dead-letters`: what runs by itself, over the public HTTP API.
+//! `millrace invocations`, `millrace dead-letters` and `millrace schedules`: what runs by itself, over the public HTTP API.
 
 use millrace_client::{
     Client, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Problem,
+    ScheduleFilter, SchedulePage,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::Failure;
 use crate::calls::{block_on, client};
-use crate::cli::{DeadLettersArgs, InvocationsArgs, PageArgs};
+use crate::cli::{DeadLettersArgs, InvocationsArgs, PageArgs, SchedulesArgs};
 use crate::many_letters::{self, Fate, end_all};
 use crate::table::{Table, printable, time};
 
@@ -74,6 +75,23 @@ pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<(), Failure> {
         show(&page, &args.page, render_dead_letters)?;
         say_more(page.next.as_deref());
     }
+    Ok(())
+}
+
+/// Lists schedules, and when each is due next.
+///
+/// # Errors
+/// What the node answered, or why it could not be asked.
+pub(crate) fn schedules(args: &SchedulesArgs) -> Result<(), Failure> {
+    let filter = ScheduleFilter {
+        app: args.app.as_deref(),
+        service: args.service.as_deref(),
+        after: args.page.after.as_deref(),
+        limit: args.page.limit,
+    };
+    let page = block_on(client(&args.node)?.schedules(&filter))?;
+    show(&page, &args.page, render_schedules)?;
+    say_more(page.next.as_deref());
     Ok(())
 }
 
@@ -200,6 +218,22 @@ fn render_dead_letters(page: &DeadLetterPage) -> String {
             &describe_value(letter.input.as_ref(), letter.input_bytes).unwrap_or_default(),
             &letter.attempts.to_string(),
             &letter.error.as_ref().map(describe_error).unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+fn render_schedules(page: &SchedulePage) -> String {
+    if page.schedules.is_empty() {
+        return "no schedules\n".to_owned();
+    }
+    let mut table = Table::new(&["NAME", "CALLS", "CRON", "NEXT"]);
+    for schedule in &page.schedules {
+        table.row(&[
+            &schedule.name,
+            &target(&schedule.app, &schedule.service, &schedule.key, &schedule.handler),
+            &schedule.cron,
+            &schedule.due_ms.map(time).unwrap_or_default(),
         ]);
     }
     table.render()

@@ -31,6 +31,8 @@ fn the_command_line_takes_what_fits_together() {
         "millrace dead-letters --limit 5 --json",
         "millrace dead-letters --retry ID",
         "millrace dead-letters --drop ID",
+        "millrace schedules",
+        "millrace schedules --app shop --service mail --limit 5 --after a.b.c --json --url http://localhost:1",
     ] {
         assert!(parse(line).is_ok(), "{line}");
     }
@@ -43,6 +45,7 @@ fn the_command_line_takes_what_fits_together() {
         "millrace invocations ID --cancel --json",
         "millrace dead-letters ID",
         "millrace dead-letters --retry A --drop B",
+        "millrace schedules shop",
     ] {
         assert!(parse(line).is_err(), "{line}");
     }
@@ -109,4 +112,17 @@ d1  shop:mail/base64:/w==/deliver  [1]    16
 ";
     assert_eq!(render_dead_letters(&letters), expected);
     assert_eq!(render_dead_letters(&DeadLetterPage { dead_letters: vec![], next: None }), "no dead letters\n");
+    let schedules = json!({"next": null, "schedules": [
+        {"app": "shop", "service": "orders", "name": "nightly", "key": "all", "handler": "report", "cron": "30 3 * * *",
+         "due_ms": 1_700_000_000_000_u64},
+        {"app": "shop", "service": "orders", "name": "odd", "key": {"base64": "/w=="}, "handler": "look", "cron": "@yearly"},
+    ]});
+    let schedules: SchedulePage = serde_json::from_value(schedules).expect("a page");
+    let expected = "\
+NAME     CALLS                         CRON        NEXT
+nightly  shop:orders/all/report        30 3 * * *  2023-11-14T22:13:20.000Z
+odd      shop:orders/base64:/w==/look  @yearly
+";
+    assert_eq!(render_schedules(&schedules), expected);
+    assert_eq!(render_schedules(&SchedulePage { schedules: vec![], next: None }), "no schedules\n");
 }

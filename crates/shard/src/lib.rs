@@ -53,6 +53,7 @@ pub use request::{
     DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,
     Sequence, Token, WorkflowView, dead_letter_id,
 };
+pub use schedules::AskedSchedule;
 pub use shard::{Shard, ShardOptions};
 pub use unbound::{Unbound, UnboundStep};
 pub use world::{Entropy, FrameIds, Outputs, World};

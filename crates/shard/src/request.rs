@@ -104,6 +104,8 @@ pub enum Reply {
     Workflows(Vec<ListedWorkflow>, bool),
     /// Dead letters by the field they are kept under, and whether there are more.
     DeadLetters(Vec<(Box<[u8]>, DeadLetterRecord)>, bool),
+    /// When each of the schedules that were asked about is due next, in that order.
+    Schedules(Vec<Option<UnixMillis>>),
     /// It is done.
     Done,
     /// All fields of an entity, in order.

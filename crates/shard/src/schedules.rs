@@ -11,17 +11,35 @@ use std::collections::BTreeMap;
 use millrace_base::{UnixMillis, Value, ValueKind, shard_of_key};
 use millrace_format::{MessageRecord, ScheduleRecord, Write};
 use millrace_func::{Cron, Schedule};
+use millrace_store::StoreError;
 
+use crate::host::store_failed;
 use crate::inbox::inbox_field;
-use crate::request::Sequence;
+use crate::request::{Reply, Sequence, Token};
 use crate::shard::Shard;
 use crate::world::World;
+
+/// When a schedule is due whose times never come.
+const NEVER: UnixMillis = UnixMillis(u64::MAX);
 
 /// What a shard knows of its schedules.
 #[derive(Default)]
 pub(crate) struct Schedules {
     /// By field; all rows, once they have been read.
     rows: Option<BTreeMap<Box<[u8]>, ScheduleRecord>>,
+}
+
+/// A schedule that is declared, as its shard is asked about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedSchedule {
+    /// The app.
+    pub app: String,
+    /// The service.
+    pub service: String,
+    /// The schedule's name.
+    pub name: String,
+    /// What is declared now: a row that was computed from another text is out of date.
+    pub cron: String,
 }
 
 /// A schedule that is declared, with the app and service that declare it.
@@ -31,10 +49,16 @@ fn schedule_field(app: &str, service: &str, name: &str) -> Box<[u8]> {
     [app.as_bytes(), b"\0", service.as_bytes(), b"\0", name.as_bytes()].concat().into()
 }
 
+/// The next time of a text that the engine has parsed when the app was loaded. `None` for times that never come.
+fn next_due(cron: &str, now: UnixMillis) -> Option<UnixMillis> {
+    Cron::parse(cron).ok().and_then(|cron| cron.next_after(now))
+}
+
 impl Shard {
     /// Starts what is due, and takes over what deployments have changed.
     pub(crate) fn run_schedules(&mut self, world: &mut World<'_>) {
-        if world.is_read_only || !self.read_schedules() {
+        // Rows that cannot be read now are asked for again at the next tick; until then nothing is due.
+        if world.is_read_only || self.read_schedules().is_err() {
             return;
         }
         let catalog = world.catalog;
@@ -60,16 +84,40 @@ impl Shard {
         }
     }
 
-    fn read_schedules(&mut self) -> bool {
-        if self.schedules.rows.is_none()
-            && let Ok(rows) = self.store.scan_fields(&self.bookkeeping.schedules, b"", None, usize::MAX)
-        {
+    /// When schedules of this shard are due next. A time that has passed is about to be called, as soon as the
+    /// shard can write.
+    pub fn list_schedules(&mut self, token: Token, asked: &[AskedSchedule], world: &mut World<'_>) {
+        if self.refuses(token, world) {
+            return;
+        }
+        let now = world.now;
+        let result = self.read_schedules().map_err(|error| store_failed(&error)).map(|()| {
+            let due = |asked: &AskedSchedule| self.due(asked, now);
+            Reply::Schedules(asked.iter().map(due).collect())
+        });
+        let depends_on = self.store.entity_lsn(&self.bookkeeping.schedules);
+        self.reply_when_durable(token, result, depends_on, world);
+    }
+
+    fn due(&self, asked: &AskedSchedule, now: UnixMillis) -> Option<UnixMillis> {
+        let field = schedule_field(&asked.app, &asked.service, &asked.name);
+        let row = self.schedules.rows.as_ref().and_then(|rows| rows.get(&field));
+        match row.filter(|row| row.cron == asked.cron) {
+            Some(row) => (row.due < NEVER).then_some(row.due),
+            // Just deployed: the next tick computes the same.
+            None => next_due(&asked.cron, now),
+        }
+    }
+
+    fn read_schedules(&mut self) -> Result<(), StoreError> {
+        if self.schedules.rows.is_none() {
+            let rows = self.store.scan_fields(&self.bookkeeping.schedules, b"", None, usize::MAX)?;
             let decode = |(field, value): (Box<[u8]>, Value)| {
                 ScheduleRecord::decode(value.content()).ok().map(|record| (field, record))
             };
             self.schedules.rows = Some(rows.into_iter().filter_map(decode).collect());
         }
-        self.schedules.rows.is_some()
+        Ok(())
     }
 
     /// Forgets schedules that nobody declares any more.
@@ -98,9 +146,7 @@ impl Shard {
         if known.is_some_and(|record| record.due > now) {
             return;
         }
-        // The engine has parsed it when the app was loaded; times that never come are never due.
-        let next = Cron::parse(&schedule.cron).ok().and_then(|cron| cron.next_after(now));
-        let due = next.unwrap_or(UnixMillis(u64::MAX));
+        let due = next_due(&schedule.cron, now).unwrap_or(NEVER);
         if known.is_some() {
             let message = MessageRecord {
                 keeps_outcome: false,

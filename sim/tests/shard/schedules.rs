@@ -3,6 +3,8 @@
 
 use millrace_base::{Lsn, Name, UnixMillis};
 use millrace_func::Schedule;
+use millrace_shard::{AskedSchedule, Reply, Token};
+use millrace_sim::rig::APP;
 
 use crate::*;
 
@@ -125,4 +127,33 @@ fn crash_after(kept: u64, down_ms: u64) -> u64 {
         assert_called(&mut rig, &key, expected, &what);
     }
     last.0
+}
+
+/// When the shard says that the schedule is due next, if this is what is declared.
+fn shown(rig: &mut Rig, cron: &str) -> Option<UnixMillis> {
+    let token = Token(1 << 60 | rig.replies.len() as u64);
+    let text = str::to_owned;
+    let asked = AskedSchedule { app: text(APP), service: text("note"), name: text("minutely"), cron: text(cron) };
+    rig.core.with(HOME, |shard, world| shard.list_schedules(token, &[asked], world));
+    rig.make_durable();
+    match rig.reply(token) {
+        Some(Ok(Reply::Schedules(due))) => due[0],
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_shard_says_when_a_schedule_is_due() {
+    let (mut rig, _) = rig();
+    let due = after(rig.core.now);
+    assert_eq!(shown(&mut rig, "* * * * *"), Some(due));
+    let next_hour = UnixMillis((rig.core.now.0 / (60 * MINUTE_MS) + 1) * 60 * MINUTE_MS);
+    assert_eq!(shown(&mut rig, "@hourly"), Some(next_hour), "of what was deployed just now, as the next tick will");
+    rig.core.is_read_only = true;
+    rig.tick(5 * MINUTE_MS);
+    assert_eq!(shown(&mut rig, "* * * * *"), Some(due), "it is overdue as long as nothing can be written");
+    rig.core.is_read_only = false;
+    rig.tick(0);
+    let now = rig.core.now;
+    assert_eq!(shown(&mut rig, "* * * * *"), Some(after(now)));
 }

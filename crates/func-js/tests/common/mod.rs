@@ -272,6 +272,7 @@ pub fn app(files: &[(&str, &str)], limits: Limits) -> App {
         limits,
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        is_kept: false,
     }
 }
 
@@ -301,8 +302,12 @@ pub fn limited(handlers: &str, limits: Limits) -> World {
 }
 
 pub fn world(files: &[(&str, &str)], limits: Limits) -> World {
+    world_of(&app(files, limits))
+}
+
+pub fn world_of(app: &App) -> World {
     let engine = JsEngine::new(clocks());
-    let program = engine.load(&app(files, limits)).expect("loads");
+    let program = engine.load(app).expect("loads");
     World { engine, program, state: State::default(), frames: 0, operations: 0 }
 }
 

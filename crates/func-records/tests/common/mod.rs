@@ -250,6 +250,7 @@ pub fn app_of(registry: &Registry) -> App {
         limits: Limits::default(),
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        is_kept: false,
     }
 }
 

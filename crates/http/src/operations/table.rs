@@ -110,13 +110,19 @@ const LIMIT: QueryParameter = QueryParameter {
     schema: r#"{"type":"integer","minimum":1,"maximum":1000,"default":50}"#,
 };
 
+const OF_APP: QueryParameter =
+    QueryParameter { name: "app", description: "Only this app's.", schema: r#"{"type":"string"}"# };
+
+const OF_SERVICE: QueryParameter =
+    QueryParameter { name: "service", description: "Only this service's.", schema: r#"{"type":"string"}"# };
+
 const INVOCATIONS: Operation = Operation {
     kind: Kind::Invocations,
     path: &[literal("invocations")],
     summary: "List the workflows, page by page",
     query: &[
-        QueryParameter { name: "app", description: "Only this app's.", schema: r#"{"type":"string"}"# },
-        QueryParameter { name: "service", description: "Only this service's.", schema: r#"{"type":"string"}"# },
+        OF_APP,
+        OF_SERVICE,
         QueryParameter {
             name: "key",
             description: "Only those of entities with this key; looks at its shard only.",
@@ -175,6 +181,19 @@ const DEAD_LETTERS: Operation = Operation {
         status: 200,
         description: "Those of the services that the caller may call.",
         body: json(r##"{"$ref":"#/components/schemas/DeadLetterPage"}"##),
+    }],
+    ..STATE
+};
+
+const SCHEDULES: Operation = Operation {
+    kind: Kind::Schedules,
+    path: &[literal("schedules")],
+    summary: "List what services declare to be called at certain times, page by page",
+    query: &[OF_APP, OF_SERVICE, AFTER, LIMIT],
+    answers: &[Answer {
+        status: 200,
+        description: "Those of the services that the caller may call, by app, service and name.",
+        body: json(r##"{"$ref":"#/components/schemas/SchedulePage"}"##),
     }],
     ..STATE
 };
@@ -280,6 +299,7 @@ const GENERAL: &[Operation] = &[
         answers: &[Answer { status: 204, description: "Dropped.", body: None }],
         ..CANCEL
     },
+    SCHEDULES,
     Operation { query: PAGE_OF_FIELDS, ..STATE },
     FIELD_STATE,
     Operation { path: &[literal("apps"), APP, literal("state"), SERVICE, KEY], query: PAGE_OF_FIELDS, ..STATE },

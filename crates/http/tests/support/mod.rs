@@ -15,8 +15,8 @@ use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Error, ErrorCode, Health,
     Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply,
-    RecordRequest, RouteReply, RouteRequest, SendRequest, StateFields, StateReply, StateRequest, SystemApp, Target,
-    WorkflowState,
+    RecordRequest, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, StateFields, StateReply,
+    StateRequest, SystemApp, Target, WorkflowState,
 };
 use millrace_http::{Front, Options, Timeouts, serve};
 use prometheus_client::registry::Registry;
@@ -42,7 +42,7 @@ pub struct MockShared {
     /// …and wait for this.
     pub gate: Notify,
     pub deployed: Mutex<Vec<(String, Vec<AppFile>)>>,
-    /// What the operations on workflows and dead letters were asked, one line each.
+    /// What the operations on workflows, dead letters and schedules were asked, one line each.
     pub asked: Mutex<Vec<String>>,
     pub records: records::MockRecords,
     pub admissions: Mutex<MockAdmissions>,
@@ -299,6 +299,21 @@ impl Backend for MockBackend {
         authorize_target(who)?;
         self.shared.note(format!("drop {id}"));
         if id == "other" { Err(unknown(id)) } else { Ok(()) }
+    }
+
+    async fn schedules(&self, who: &Principal, request: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
+        self.shared.note(format!("{request:?}"));
+        if authorize_target(who).is_err() {
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+        let nightly = Schedule {
+            name: "nightly".to_owned(),
+            target: mock_target(b"all"),
+            cron: "30 3 * * *".to_owned(),
+            due_ms: Some(1_700_000_000_000),
+        };
+        let never = Schedule { name: "odd".to_owned(), target: mock_target(b"\xff"), due_ms: None, ..nightly.clone() };
+        Ok(Page { items: vec![nightly, never], next: (request.limit < 3).then(|| "trips.trip.odd".to_owned()) })
     }
 
     fn route(&self, who: &Principal, request: RouteRequest) -> Begun<RouteReply> {

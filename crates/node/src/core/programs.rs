@@ -68,12 +68,10 @@ impl Core {
         let program = self.engine.load(app)?;
         let services = self.engine.services(program);
         let is_built_in = app.name.as_str() == RECORDS_APP;
-        let reserved = services.iter().find(|service| RESERVED_SERVICES.contains(&service.name.as_str()));
         // The services of the built-in app are reached by other paths.
-        if let Some(service) = reserved.filter(|_| !is_built_in) {
+        if !is_built_in && let Err(error) = self.refuse_reserved_names(app, &services) {
             self.engine.unload(program);
-            let message = format!("{}: paths of the server's own begin with this name; choose another", service.name);
-            return Err(Error::new(ErrorCode::AppRefused, message));
+            return Err(error);
         }
         let version = version_of(app);
         let is_workflow = |(_, kind): &(Name, HandlerKind)| *kind == HandlerKind::Workflow;
@@ -90,6 +88,26 @@ impl Core {
         self.programs.catalog.add(program, loaded);
         self.programs.by_deployment.insert(deployment, program);
         self.programs.by_program.insert(program, deployment);
+        Ok(())
+    }
+
+    fn refuse_reserved_names(&self, app: &App, services: &[Service]) -> Result<(), Error> {
+        let reserved = services.iter().find(|service| RESERVED_SERVICES.contains(&service.name.as_str()));
+        let Some(Service { name, .. }) = reserved else {
+            return Ok(());
+        };
+        if !app.is_kept {
+            let message = format!("{name}: paths of the server's own begin with this name; choose another");
+            return Err(Error::new(ErrorCode::AppRefused, message));
+        }
+        if self.index == 0 {
+            let (app, service) = (app.name.as_str(), name.as_str());
+            tracing::warn!(
+                app,
+                service,
+                "paths of the server's own begin with this service's name; its routes are out of reach"
+            );
+        }
         Ok(())
     }
 
