@@ -139,6 +139,22 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
     assert_eq!(server.value("version/k/get", ""), 1);
 }
 
+/// On the stack of a core's thread it ended the process.
+#[test]
+fn a_file_of_nothing_but_nesting_ends_nothing() {
+    let server = empty_server();
+    assert_eq!(note("red").deploy(&server, "red").status, 201);
+    let source = "import { service } from 'millrace'; export default service({ f() { return 1; } });\n";
+    for (opens, middle, closes) in [("(", "1", ")"), ("[", "", "]"), ("1+", "1", ""), ("if(1);else ", ";", "")] {
+        let nested = format!("{source}{}{middle}{};", opens.repeat(20_000), closes.repeat(20_000));
+        for name in ["deep.ts", "deep.js"] {
+            let status = TestApp::with(name, &nested).deploy(&server, "deep").status;
+            assert!([200, 201, 422].contains(&status), "{opens} in {name}: {status}");
+            assert_eq!(server.call("note/k/read", "").text(), "null", "after {opens} in {name}");
+        }
+    }
+}
+
 #[test]
 fn what_was_deployed_to_an_earlier_release_does_not_stop_the_node() {
     let mut server = empty_server();

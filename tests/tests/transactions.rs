@@ -498,6 +498,7 @@ fn a_key_of_a_route_belongs_to_the_first_entity_it_calls() {
             assert_eq!(post(path, "1").text(), "1", "{path}");
         }
     }
+    assert_eq!(server.value("w/%7Bk%7D1/value", ""), 1, "a part of a route's path is decoded as a call's");
     for id in ["ann", "bob"] {
         let body = json!({ "id": id, "balance": 10 }).to_string();
         assert_eq!(server.request("POST", "/transfer/open", &[], body.as_bytes()).status, 200);

@@ -12,6 +12,7 @@ pub mod limits;
 pub mod metric;
 mod name;
 mod position;
+pub mod url;
 mod value;
 
 pub use entity_key::{EntityKey, EntityKeyParts};

@@ -79,7 +79,7 @@ pub const APP_BYTES: usize = 16 << 20;
 pub const APP_FILES: usize = 1024;
 
 /// Bytes of one file of an app that is code. Reading it takes stack for each byte in case that all are nesting: 4 GiB of
-/// address space here, and at worst a third of that in memory for a moment.
+/// address space here, and at worst under half of that in memory for a moment.
 pub const CODE_FILE_BYTES: usize = 1 << 20;
 
 /// Bytes in a file's path inside an app: what one path component may hold on Linux, so that an

@@ -276,7 +276,7 @@ function refuseMisspelt(names) {
   for (const name of names) {
     if (typeof name !== "string" || EXPORTS.includes(name)) continue;
     const meant = EXPORTS.find((known) => isOneEditAway(name.toLowerCase(), known));
-    if (meant === undefined) continue;
+    if (meant === undefined || names.includes(meant)) continue;
     throw new TypeError(`the service exports "${name}", which means nothing: did you mean "${meant}"?`);
   }
 }
@@ -599,6 +599,96 @@ function clone(value, seen) {
   return copy;
 }
 define("structuredClone", (value) => clone(value, new Map()));
+
+// ---- Long words in long texts ------------------------------------------------------------------
+// QuickJS looks for a word at each place of a text, character by character, and cannot be interrupted meanwhile: a
+// word of 50,000 in a text of 100,000, which anybody may send, takes seconds. So where that may be much, it looks in one
+// piece after the other, and between two of them the turn can be ended.
+
+// Characters compared in one piece at most: some milliseconds.
+const PIECE_STEPS = 4_000_000;
+const nativeText = Object.fromEntries(
+  ["includes", "indexOf", "lastIndexOf", "replace", "replaceAll", "slice", "split"].map((name) => [name, String.prototype[name]]),
+);
+// What is not a text becomes one, unless it says itself how it is looked for: a RegExp does.
+const asWord = (word, symbol) => (typeof word === "object" && word !== null && word[symbol] === undefined ? `${word}` : word);
+const placeIn = (position, length) => Math.min(Math.max(Math.trunc(position) || 0, 0), length);
+
+function findLong(text, word, from) {
+  const step = Math.max(1, Math.floor(PIECE_STEPS / word.length));
+  for (let at = from; at + word.length <= text.length; at += step) {
+    const found = nativeText.indexOf.call(nativeText.slice.call(text, at, at + step - 1 + word.length), word);
+    if (found !== -1) return at + found;
+  }
+  return -1;
+}
+
+function findLongBackwards(text, word, from) {
+  const step = Math.max(1, Math.floor(PIECE_STEPS / word.length));
+  for (let last = Math.min(from, text.length - word.length); last >= 0; last -= step) {
+    const at = Math.max(0, last - step + 1);
+    const found = nativeText.lastIndexOf.call(nativeText.slice.call(text, at, last + word.length), word);
+    if (found !== -1) return at + found;
+  }
+  return -1;
+}
+
+// ECMA-262, GetSubstitution, for a word without groups.
+function substitute(text, word, at, replacement) {
+  if (typeof replacement === "function") return `${replacement(word, at, text)}`;
+  const meant = { "$": "$", "&": word, "`": nativeText.slice.call(text, 0, at), "'": nativeText.slice.call(text, at + word.length) };
+  return nativeText.replace.call(replacement, /\$([$&`'])/g, (_, sign) => meant[sign]);
+}
+
+function replaceLong(text, word, replacement, isAll) {
+  const given = typeof replacement === "function" ? replacement : `${replacement}`;
+  let [result, end] = ["", 0];
+  for (let at = findLong(text, word, 0); at !== -1; at = isAll ? findLong(text, word, end) : -1) {
+    result += nativeText.slice.call(text, end, at) + substitute(text, word, at, given);
+    end = at + word.length;
+  }
+  return result + nativeText.slice.call(text, end);
+}
+
+function splitLong(text, word, limit) {
+  const most = limit === undefined ? 2 ** 32 - 1 : limit >>> 0;
+  const parts = [];
+  let end = 0;
+  for (let at = findLong(text, word, 0); at !== -1 && parts.length < most; at = findLong(text, word, end)) {
+    parts.push(nativeText.slice.call(text, end, at));
+    end = at + word.length;
+  }
+  if (parts.length < most) parts.push(nativeText.slice.call(text, end));
+  return parts;
+}
+
+// Puts a function of the same name and number of parameters before the native one; `long` is for what may take long.
+function guard(name, symbol, long) {
+  const native = nativeText[name];
+  const guarded = {
+    [name](one, two) {
+      "use strict";
+      if (typeof one === "string" && typeof this === "string") {
+        return this.length * one.length <= PIECE_STEPS ? native.call(this, one, two) : long(this, one, two);
+      }
+      const word = asWord(one, symbol);
+      return typeof word === "string" && typeof this === "string" && word !== one
+        ? guarded.call(this, word, two)
+        : native.call(this, word, two);
+    },
+  }[name];
+  defineProperty(guarded, "length", { value: native.length });
+  defineProperty(String.prototype, name, { value: freeze(guarded), writable: true, configurable: true });
+}
+
+guard("includes", Symbol.match, (text, word, position) => findLong(text, word, placeIn(position, text.length)) !== -1);
+guard("indexOf", Symbol(), (text, word, position) => findLong(text, word, placeIn(position, text.length)));
+guard("lastIndexOf", Symbol(), (text, word, position) =>
+  findLongBackwards(text, word, Number.isNaN(+position) ? Infinity : placeIn(position, text.length)),
+);
+guard("replace", Symbol.replace, (text, word, replacement) => replaceLong(text, word, replacement, false));
+guard("replaceAll", Symbol.replace, (text, word, replacement) => replaceLong(text, word, replacement, true));
+guard("split", Symbol.split, splitLong);
 
 // ---- The freeze --------------------------------------------------------------------------------
 // Built-in constructors, prototypes and namespaces become unchangeable: a call that pollutes a

@@ -61,7 +61,7 @@ impl Isolate {
         let mut headers = self.header_list(headers.raw(), &RULES)?;
         let has_body = !is_undefined(body.raw());
         let status = read_status(status.raw(), has_body)?;
-        if matches!(status, 204 | 304) && has_body {
+        if matches!(status, 204 | 205 | 304) && has_body {
             return wrong(format!("a {status} reply has no body"));
         }
         if !has_body {

@@ -83,14 +83,21 @@ impl PositionMap {
 pub(crate) fn transpile(path: &str, source: &str) -> Result<Module, SourceError> {
     let whole = |message: String| SourceError { message, position: Position { line: 1, column: 1 } };
     if source.len() > limits::CODE_FILE_BYTES {
-        return Err(whole(format!("a file of code has at most {} bytes, not {}", limits::CODE_FILE_BYTES, source.len())));
+        return Err(whole(format!(
+            "a file of code has at most {} bytes, not {}",
+            limits::CODE_FILE_BYTES,
+            source.len()
+        )));
     }
     let stack_bytes = LEAST_STACK_BYTES + source.len() * STACK_BYTES_PER_BYTE;
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("transpile".to_owned()).stack_size(stack_bytes);
         let thread = thread.spawn_scoped(scope, || transpile_here(path, source));
-        let thread = thread.map_err(|error| whole(format!("no thread with {stack_bytes} bytes of stack to read it: {error}")))?;
-        thread.join().unwrap_or_else(|_| Err(whole("the compiler failed on it; this is a defect of Millrace".to_owned())))
+        let thread = thread
+            .map_err(|error| whole(format!("no thread with {stack_bytes} bytes of stack to read it: {error}")))?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(whole("the compiler failed on it; this is a defect of Millrace".to_owned())))
     })
 }
 

@@ -240,6 +240,7 @@ impl Isolate {
             self.run_jobs();
         }
         self.check_memory();
+        self.budget.end();
         Ended::Done(match self.breach_error() {
             Some(error) => Err(error),
             None => result,

@@ -43,6 +43,97 @@ fn assert_contained(code: ErrorCode, cases: &[(&str, &str)]) {
     }
 }
 
+/// What anybody may send to a handler that looks for one text in another.
+#[test]
+fn a_search_can_be_interrupted() {
+    let searches = [
+        ("includes", "text.includes(word)"),
+        ("includes an array", "text.includes([word])"),
+        ("indexOf", "text.indexOf(word)"),
+        ("lastIndexOf", "[...text].reverse().join('').lastIndexOf([...word].reverse().join(''))"),
+        ("split", "text.split(word)"),
+        ("split an array", "text.split([word])"),
+        ("replace", "text.replace(word, 'x')"),
+        ("replaceAll", "text.replaceAll(word, () => 'x')"),
+    ];
+    let texts = "const text = 'a'.repeat(400_000), word = 'a'.repeat(200_000) + 'b';";
+    let bodies = searches.map(|(name, search)| (name, format!("{texts} return {search};")));
+    let cases: Vec<(&str, &str)> = bodies.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    assert_contained(ErrorCode::CpuLimit, &cases);
+}
+
+/// QuickJS does not look at the time in these; what they did must not take effect.
+#[test]
+fn a_built_in_function_that_took_too_long_is_found_at_the_end() {
+    assert_contained(
+        ErrorCode::CpuLimit,
+        &[
+            ("BigInt to text", "return (1n << 400_000n).toString().length;"),
+            ("text to BigInt", "return BigInt('9'.repeat(200_000)) > 1n;"),
+        ],
+    );
+}
+
+/// The same words in the same texts, and in ones with something before that makes no difference but for the length.
+#[test]
+fn long_words_are_found_as_short_ones_are() {
+    let mut world = limited(
+        r#"both(ctx) {
+            const long = "=".repeat(1_500);
+            const seen = [];
+            const same = (name, search) => {
+                for (const text of ["", "x", "axa", "xaxbx", "aabaab", "xx$&x"]) {
+                    for (const word of ["x", "a", "ax", "xb", "aab", "y"]) {
+                        const wide = [...text].map((one) => one + long).join("");
+                        const mark = [...word].map((one) => one + long).join("");
+                        const narrow = (value) => JSON.stringify(value).replaceAll(long, "");
+                        const [small, large] = [search(text, word, 1), search(wide, mark, 1 + long.length)];
+                        const scaled = typeof large === "number" && large > 0 ? large / (1 + long.length) : large;
+                        if (narrow(small) !== narrow(scaled)) seen.push([name, text, word, small, scaled]);
+                    }
+                }
+            };
+            same("includes", (text, word) => text.includes(word));
+            same("includes from", (text, word, from) => text.includes(word, from));
+            same("includes behind", (text, word) => text.includes(word, Infinity));
+            same("includes NaN", (text, word) => text.includes(word, "q"));
+            same("indexOf", (text, word) => text.indexOf(word));
+            same("indexOf an array", (text, word) => text.indexOf([word]));
+            same("indexOf from", (text, word, from) => text.indexOf(word, from));
+            same("indexOf before", (text, word) => text.indexOf(word, -7));
+            same("lastIndexOf", (text, word) => text.lastIndexOf(word));
+            same("lastIndexOf from", (text, word, from) => text.lastIndexOf(word, from));
+            same("lastIndexOf 0", (text, word) => text.lastIndexOf(word, 0));
+            same("split", (text, word) => text.split(word));
+            same("split 2", (text, word) => text.split(word, 2));
+            same("split 0", (text, word) => text.split(word, 0));
+            same("split -1", (text, word) => text.split(word, -1));
+            for (const replacement of ["", "r", "$$", "$&$&", "[$`|$']", "$1", "$<a>", "$"]) {
+                same("replace " + replacement, (text, word) => text.replace(word, replacement));
+                same("replaceAll " + replacement, (text, word) => text.replaceAll(word, replacement));
+            }
+            const told = (...all) => all.filter((one) => typeof one === "string").join("|");
+            same("replace told", (text, word) => text.replace(word, told));
+            same("replaceAll told", (text, word) => text.replaceAll(word, told));
+            const names = ["includes", "indexOf", "lastIndexOf", "replace", "replaceAll", "split"];
+            for (const name of names) {
+                const it = String.prototype[name];
+                const thrown = (f) => { try { f(); } catch (error) { return error instanceof TypeError; } };
+                if (it.name !== name || !thrown(() => it.call(null, "a")) || !Object.isFrozen(it)) seen.push([name]);
+            }
+            const lengths = names.map((name) => String.prototype[name].length);
+            const objects = [
+                "a1b2".split(/\d/), "a1b2".replace(/\d/g, "-"), "12".indexOf(2), "1,2".includes([1, 2]),
+                String.prototype.indexOf.call(121, 2), "anull".includes(null), "aundefined".indexOf(),
+            ];
+            return { seen, lengths, objects };
+        },"#,
+        Limits { cpu_ms: 20_000, ..Limits::default() },
+    );
+    let expected = r#"{"seen":[],"lengths":[1,1,1,2,2,2],"objects":[["a","b",""],"a-b-",1,true,1,true,1]}"#;
+    assert_eq!(world.call("both", ""), Ok(expected.into()));
+}
+
 #[test]
 fn endless_work_ends_at_the_cpu_limit() {
     assert_contained(

@@ -374,6 +374,7 @@ fn an_export_that_looks_misspelt_is_refused() {
 
 #[test]
 fn other_exports_are_for_who_imports_them() {
+    service(&format!("{} export const routes = {{}};", exporting("router")));
     for name in
         ["rout", "table", "scheduler2", "schedulesOf", "rotue5", "\\u{e4}", "a", "'routes and more'", "defaults"]
     {

@@ -86,6 +86,7 @@ fn malformed_replies_are_errors() {
         "return { status: '200' };",
         "return { status: 199 };",
         "return { status: 204, body: 'x' };",
+        "return { status: 205, body: 'x' };",
         "return { headers: { 'x': 'a\\r\\nset-cookie: b' } };",
         "return { headers: { 'x': 'a\\0' } };",
         "return { headers: { 'x': 'ä' } };",

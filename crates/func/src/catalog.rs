@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use millrace_api::RECORDS_APP;
-use millrace_base::{EntityKey, Error, ErrorCode, Name};
+use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::records::has_double_hyphen;
 use crate::{FetchPolicy, HandlerId, HandlerKind, Limits, Program, RecordPolicy, Route, RouteId, Service};
@@ -46,7 +46,7 @@ pub struct Catalog {
 pub struct RouteMatch {
     /// Which route.
     pub id: RouteId,
-    /// Its `:name` parts, decoded by the caller's rules (still percent-encoded here).
+    /// Its `:name` parts, decoded.
     pub parameters: Vec<(String, String)>,
 }
 
@@ -263,17 +263,12 @@ impl Catalog {
         let routes = routes.map_or(&[][..], Vec::as_slice);
         let find = |wanted: &str| {
             (0u16..).zip(routes).filter(|(_, route)| route.method == wanted).find_map(|(index, route)| {
-                let parameters = match_path(&route.path, path)?;
-                Some(RouteMatch { id: RouteId { program, service, route: index }, parameters })
+                let parts = match_path(&route.path, path)?;
+                Some((RouteId { program, service, route: index }, parts))
             })
         };
-        if let Some(found) = find(method) {
-            return Ok(found);
-        }
-        if method == "HEAD"
-            && let Some(found) = find("GET")
-        {
-            return Ok(found);
+        if let Some((id, parts)) = find(method).or_else(|| find("GET").filter(|_| method == "HEAD")) {
+            return Ok(RouteMatch { id, parameters: decoded(&parts)? });
         }
         let allowed: Vec<&str> =
             routes.iter().filter(|route| match_path(&route.path, path).is_some()).map(|route| &*route.method).collect();
@@ -293,8 +288,16 @@ impl Catalog {
     }
 }
 
-/// Matches a route's path, returning its `:name` parts.
-fn match_path(pattern: &str, path: &str) -> Option<Vec<(String, String)>> {
+/// # Errors
+/// `bad-request` for what is not percent-encoded as it should be, and for what is not text then.
+fn decoded(parts: &[(&str, &str)]) -> Result<Vec<(String, String)>, Error> {
+    let decoded = |(name, part): &(&str, &str)| Ok(((*name).to_owned(), url::decode_text(part)?.into_owned()));
+    parts.iter().map(decoded).collect()
+}
+
+/// Matches a route's path, returning its `:name` parts as they are in it: a part is between two slashes, whatever it
+/// says when decoded.
+fn match_path<'a>(pattern: &'a str, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
     if !pattern.contains(':') {
         return (pattern == path).then(Vec::new);
     }
@@ -303,7 +306,7 @@ fn match_path(pattern: &str, path: &str) -> Option<Vec<(String, String)>> {
     for wanted in pattern.split('/') {
         let part = parts.next()?;
         match wanted.strip_prefix(':') {
-            Some(name) if !part.is_empty() => parameters.push((name.to_owned(), part.to_owned())),
+            Some(name) if !part.is_empty() => parameters.push((name, part)),
             None if wanted == part => {}
             _ => return None,
         }
@@ -395,7 +398,11 @@ mod tests {
         let catalog = catalog(&[(1, "one", "counter")]);
         let route = |method: &str, path: &str| catalog.route(Program(1), 0, method, path);
         let found = route("POST", "/a/x%20y").expect("matches");
-        assert_eq!((found.id.route, found.parameters), (1, vec![("id".to_owned(), "x%20y".to_owned())]));
+        assert_eq!((found.id.route, found.parameters), (1, vec![("id".to_owned(), "x y".to_owned())]));
+        assert_eq!(route("POST", "/a/x%2Fy").expect("one part").parameters[0].1, "x/y");
+        for path in ["/a/%zz", "/a/%ff"] {
+            assert_eq!(route("POST", path).expect_err(path).code, ErrorCode::BadRequest);
+        }
         assert_eq!(route("HEAD", "/b").expect("as GET").id.route, 2);
         assert_eq!(route("PUT", "/a/1").expect_err("method").message, "\"/a/1\" answers to GET, POST");
         for path in ["/", "/a", "/a/", "/a/1/2", "/bb", ""] {

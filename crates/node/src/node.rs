@@ -291,8 +291,11 @@ fn recover(options: &NodeOptions, directory: &DataDirectory) -> Result<Recovery,
     let mut replayed = 0u64;
     let recovered = millrace_log::recover(&disk, &lsn_of, &mut |entry| {
         replayed += 1;
-        let replay = stores.get_mut(usize::from(entry.shard.0)).map(|store| store.replay(&entry));
-        if let Some(Err(error)) = replay {
+        let replay = match stores.get_mut(usize::from(entry.shard.0)) {
+            Some(store) => store.replay(&entry),
+            None => Err(of_no_shard(entry.shard)),
+        };
+        if let Err(error) = replay {
             failed.get_or_insert(error);
         }
     })
@@ -305,6 +308,14 @@ fn recover(options: &NodeOptions, directory: &DataDirectory) -> Result<Recovery,
         tracing::info!(entries = replayed, took_ms, "replayed the log");
     }
     Ok((stores, checkpoint, recovered))
+}
+
+/// Passed over, what was done there would be lost.
+fn of_no_shard(shard: ShardId) -> StoreError {
+    StoreError::Corrupt(format!(
+        "the log holds entries of shard {}, and node.json says that there are fewer: restore it from a backup",
+        shard.0
+    ))
 }
 
 fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segments, WriterOptions)> {

@@ -156,7 +156,7 @@ impl TurnHost<'_, '_> {
     fn write(&mut self, field: &[u8], value: Option<Value>) -> Result<(), Error> {
         self.check_may_write()?;
         let touched = self.entity()?;
-        let size_bytes = value.as_ref().map_or(0, |value| value.encoded().len());
+        let size_bytes = value.as_ref().map_or(0, |value| value.content().len());
         let value_bytes = self.value_bytes();
         let app_limits = &self.transaction.limits;
         let over =
