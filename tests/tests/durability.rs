@@ -152,6 +152,7 @@ fn damage_in_the_middle_is_refused_named_and_repaired_only_on_demand() {
     assert_eq!(tried.code, Some(1));
     says(&tried.out, &format!("{file} at byte {named}"));
     says(&tried.out, "lost:");
+    says(&tried.out, "perhaps lost:");
     says(&tried.err, "--accept-loss");
     assert!(snapshot(&data.join("log")) == log, "a refused start, inspect or repair without the flag changed the log");
     let _ = server.restart_refuses();

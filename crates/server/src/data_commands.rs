@@ -99,6 +99,11 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Failure> {
     for lost in &report.lost {
         println!("lost: shard {}, entries {} to {}", lost.shard, lost.first, lost.last);
     }
+    if !report.damage.is_empty() {
+        println!(
+            "perhaps lost: what stood in the damaged places and was the last of its shard, as nothing later tells of it"
+        );
+    }
     if !args.accept_loss {
         return Err("nothing was changed; copy the data directory away, then run again with --accept-loss".into());
     }
