@@ -522,7 +522,7 @@ where
             if result.is_err() {
                 state.local.metrics.connection_errors.increment();
             }
-            return Poll::Ready(None);
+            return Poll::Ready(result.is_err().then_some(Order::Abort));
         }
         if order == Some(Order::Drain) {
             // After the poll: a request that has arrived is answered, and only then is the end.
@@ -531,11 +531,13 @@ where
         }
         Poll::Pending
     })
-    .await?;
+    .await;
     let parts = connection.into_parts();
     let mut io = parts.io;
     match order {
-        Order::Park => {
+        // The last reply has left, with the end mark behind it; a body may still be coming.
+        None => linger(&mut io).await,
+        Some(Order::Park) => {
             // Empty, unless the beginning of a request came behind the last one.
             if !parts.read_buf.is_empty() {
                 state.enter(Phase::Head);
@@ -543,8 +545,8 @@ where
             }
             return Some(io);
         }
-        Order::Close(timeout) => close_late(&mut io, timeout).await,
-        Order::Abort | Order::Drain | Order::Look => {}
+        Some(Order::Close(timeout)) => close_late(&mut io, timeout).await,
+        Some(Order::Abort | Order::Drain | Order::Look) => {}
     }
     None
 }
@@ -572,6 +574,36 @@ pub(crate) async fn say(io: &mut Io, words: &[u8]) {
         }
         let _ = io.stream.poll_flush(context);
         let _ = io.stream.poll_shutdown(context);
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Bytes passed over after a connection's last reply: more than any body that could have been meant to be taken. Most
+/// clients send a body to its end before they read, and one that is cut off instead learns nothing of why.
+const LINGER_BYTES: usize = 128 << 20;
+
+/// Passes over what a client goes on sending after its last reply: with that unread, the kernel would take back what the
+/// client has not read of the reply. Ends with the client, or when it has been told long enough.
+pub(crate) async fn linger(io: &mut Io) {
+    // Of the orders, all but to look and to drain end this; the first that is sure to come is to park.
+    io.state.enter(Phase::Idle);
+    let mut left_bytes = LINGER_BYTES;
+    poll_fn(|context| {
+        if !matches!(io.state.obey(context), None | Some(Order::Look | Order::Drain)) {
+            return Poll::Ready(());
+        }
+        while left_bytes > 0 {
+            let buffers = &mut *io.state.local.buffers.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut buffers.read);
+            match io.stream.poll_read(context, &mut buffer) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    left_bytes = left_bytes.saturating_sub(buffer.filled().len());
+                }
+                Poll::Ready(_) => break,
+            }
+        }
         Poll::Ready(())
     })
     .await;

@@ -166,12 +166,26 @@ fn large_replies_and_bodies_share_a_bounded_room() {
     assert_eq!(slow.read_reply(true).body.len(), 900_000);
     server.ask("POST /call/c/k/large", b"1100000").assert_problem("overloaded");
     let mut client = server.connect();
-    client.send("POST /call/c/k/show HTTP/1.1\r\nhost: x\r\ncontent-length: 3000000\r\n\r\n");
-    client.send(vec![b'1'; 2_000_000]);
+    client.send("POST /call/c/k/show HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n");
+    client.send(vec![b'1'; 4_000_000]);
     client.read_reply(true).assert_problem("overloaded");
     drop(slow);
     server.wait_for_metric("millrace_http_connections_total", 3.0);
     assert_eq!(server.ask("POST /call/c/k/large", b"900000").status, 200, "room is given back");
+}
+
+#[test]
+fn who_sends_a_refused_body_to_its_end_before_it_reads_is_told() {
+    let server = Server::start(patient());
+    // The first is plain to read, the second is left to the library.
+    for encoding in ["content-length: 20000000", "content-length: 20000000\r\nconnection: upgrade"] {
+        let mut client = server.connect();
+        client.send(format!("POST /call/c/k/show HTTP/1.1\r\nhost: x\r\n{encoding}\r\n\r\n"));
+        client.send(vec![b'1'; 20_000_000]);
+        client.read_reply(true).assert_problem("too-large");
+        assert!(client.read_to_end().is_empty());
+    }
+    support::wait_until(|| server.metric("millrace_http_connections_open") == 0.0, || "still open".to_owned());
 }
 
 #[test]

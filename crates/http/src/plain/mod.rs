@@ -43,15 +43,12 @@ const READ_BYTES: usize = 16 << 10;
 /// A reply's body up to this size leaves in one write with its head; copying that much costs less than a second write.
 const JOINED_BYTES: usize = 16 << 10;
 
-/// Bytes passed over after a connection's last reply.
-const LINGER_BYTES: usize = 1 << 20;
-
 /// Maps of headers kept for the next requests.
 const MAPS: usize = 64;
 
 /// What the connections of a core read, write and note headers with, one after the other.
 pub(crate) struct Buffers {
-    read: Box<[u8]>,
+    pub(crate) read: Box<[u8]>,
     write: Vec<u8>,
     maps: Vec<HeaderMap>,
 }
@@ -135,37 +132,12 @@ pub(crate) async fn run<B: Backend>(io: &mut Io, session: &Session<B>, is_http2:
             Some(false) => {}
             Some(true) => {
                 connection::say(io, b"").await;
-                linger(io).await;
+                connection::linger(io).await;
                 return End::Closed;
             }
             None => return End::Closed,
         }
     }
-}
-
-/// Passes over what a client goes on sending after its last reply: with that unread, the kernel would take back what the
-/// client has not read of the reply. Ends with the client, or when it has been told long enough.
-async fn linger(io: &mut Io) {
-    let mut left_bytes = LINGER_BYTES;
-    poll_fn(|context| {
-        // Of the orders, all but to look end this; the first that is sure to come is to park.
-        if !matches!(io.state.obey(context), None | Some(Order::Look | Order::Drain)) {
-            return Poll::Ready(());
-        }
-        while left_bytes > 0 {
-            let buffers = &mut *io.state.local.buffers.borrow_mut();
-            let mut buffer = ReadBuf::new(&mut buffers.read);
-            match io.stream.poll_read(context, &mut buffer) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    left_bytes = left_bytes.saturating_sub(buffer.filled().len());
-                }
-                Poll::Ready(_) => break,
-            }
-        }
-        Poll::Ready(())
-    })
-    .await;
 }
 
 /// What is known of a connection between two of its polls.
