@@ -665,19 +665,16 @@ function splitLong(text, word, limit) {
 // Puts a function of the same name and number of parameters before the native one; `long` is for what may take long.
 function guard(name, symbol, long) {
   const native = nativeText[name];
-  const guarded = {
+  const careful = {
     [name](one, two) {
       "use strict";
-      if (typeof one === "string" && typeof this === "string") {
-        return this.length * one.length <= PIECE_STEPS ? native.call(this, one, two) : long(this, one, two);
-      }
       const word = asWord(one, symbol);
-      return typeof word === "string" && typeof this === "string" && word !== one
-        ? guarded.call(this, word, two)
-        : native.call(this, word, two);
+      if (typeof word !== "string" || typeof this !== "string") return native.call(this, word, two);
+      return word === one ? long(this, word, two) : guarded.call(this, word, two);
     },
   }[name];
-  defineProperty(guarded, "length", { value: native.length });
+  const guarded = natives.guardText(native, careful, PIECE_STEPS);
+  defineProperty(guarded, "name", { value: name });
   defineProperty(String.prototype, name, { value: freeze(guarded), writable: true, configurable: true });
 }
 

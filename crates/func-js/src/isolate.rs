@@ -345,6 +345,7 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
         }
         context.free_atom(atom);
     }
+    context.define_named(helpers.raw(), "guardText", crate::text_guard::function(context)?)?;
     context.define_named(helpers.raw(), "contextPrototype", context.dup(prototypes[0].raw()))?;
     context.define_named(helpers.raw(), "requestPrototype", context.dup(prototypes[1].raw()))?;
     for (class, prototype) in classes.iter().zip(prototypes) {

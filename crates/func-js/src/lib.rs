@@ -47,6 +47,7 @@ mod request_object;
 mod sources;
 mod steps;
 mod subject;
+mod text_guard;
 mod transpile;
 mod turn;
 mod workflow_object;
