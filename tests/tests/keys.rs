@@ -63,6 +63,13 @@ fn other_addresses_than_loopback_need_keys() {
     let key = add(&keys, "one", &["admin"]);
     let server = Server::start(options.with(&["--keys", keys.to_str().expect("text")]));
     assert_problem(&server.call("counter/k/add", "1"), 401, "unauthorized");
+    // Nor is told what there is.
+    for path in ["nothing/k/add", "counter/k/nothing"] {
+        assert_problem(&server.call(path, "1"), 401, "unauthorized");
+    }
+    for path in ["/nothing/x", "/apps/nothing/x/y", "/state/nothing/k", "/records/nothing/1", "/invocations/nothing"] {
+        assert_problem(&server.request("GET", path, &[], b""), 401, "unauthorized");
+    }
     let header = format!("Authorization: Bearer {key}");
     assert_eq!(server.request("POST", "/call/counter/k/add", &[&header], b"1").status, 200);
 }

@@ -317,8 +317,8 @@ async fn operate<B: Backend>(
     if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_read_something_of(RECORDS_APP) {
         return Err(auth::no_key());
     }
-    // Lists show what may be seen; to who may do nothing at all, an empty one would be a riddle.
-    if caller.is_anonymous && is_list(row.kind) && !caller.principal.may_something() {
+    // Who may do nothing at all is not told what there is, by an error of one kind or another.
+    if caller.is_anonymous && !caller.principal.may_something() {
         return Err(auth::no_key());
     }
     // Passed over, a misspelt parameter would do what nobody asked for. Routes have their own,
@@ -360,10 +360,6 @@ fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<
         guard.check(input.uri, Source { is_navigation, ..noted.source }, changes)?;
     }
     Ok(noted.seen)
-}
-
-fn is_list(kind: Kind) -> bool {
-    matches!(kind, Kind::Invocations | Kind::DeadLetters | Kind::Schedules)
 }
 
 /// What one pass over the headers finds; looking up each of them would cost more.
