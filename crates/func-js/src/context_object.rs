@@ -233,9 +233,29 @@ fn delete(call: &Call<'_>) -> Result<Value, Thrown> {
     Ok(call.context.own(boolean(was_there)))
 }
 
-/// Reads `{prefix, after, limit}`.
+/// The rows that a call of `ctx.fields` or `ctx.entries` asks for: never fewer than it believes to get.
+fn scan(call: &Call<'_>) -> Result<Vec<(Vec<u8>, millrace_base::Value)>, Thrown> {
+    let isolate = call.isolate;
+    isolate.check_context(call.this)?;
+    let mut request = scan_request(isolate, call.argument(0))?;
+    let wants_all = request.limit > limits::SCAN_ROWS;
+    request.limit = request.limit.min(limits::SCAN_ROWS);
+    let rows = isolate.with_host(|host| host.scan(&request))?;
+    if let Some((last, _)) = rows.last().filter(|_| wants_all && rows.len() == limits::SCAN_ROWS) {
+        request.after = Some(last.clone());
+        request.limit = 1;
+        if !isolate.with_host(|host| host.scan(&request))?.is_empty() {
+            let message =
+                format!("there are more than {} fields: read them in pages, with a limit and after", limits::SCAN_ROWS);
+            return Err(isolate.throw_error(Error::new(ErrorCode::SizeLimit, message)));
+        }
+    }
+    Ok(rows)
+}
+
+/// Reads `{prefix, after, limit}`; without a limit, it is above all that one answer may hold.
 fn scan_request(isolate: &Isolate, options: Raw) -> Result<ScanRequest, Thrown> {
-    let mut request = ScanRequest { limit: limits::SCAN_ROWS, ..ScanRequest::default() };
+    let mut request = ScanRequest { limit: usize::MAX, ..ScanRequest::default() };
     if is_nullish(options) {
         return Ok(request);
     }
@@ -254,7 +274,7 @@ fn scan_request(isolate: &Isolate, options: Raw) -> Result<ScanRequest, Thrown> 
     let limit = isolate.context.get(options, isolate.atoms.limit)?;
     match kind(limit.raw()) {
         Kind::Undefined | Kind::Null => {}
-        Kind::Int(limit) if limit >= 0 => request.limit = request.limit.min(limit as usize),
+        Kind::Int(limit) if limit >= 0 => request.limit = limit as usize,
         Kind::Float(limit) if limit >= limits::SCAN_ROWS as f64 => {}
         _ => return Err(isolate.context.throw_type("limit must be a whole number, 0 or more")),
     }
@@ -262,10 +282,7 @@ fn scan_request(isolate: &Isolate, options: Raw) -> Result<ScanRequest, Thrown> 
 }
 
 fn fields(call: &Call<'_>) -> Result<Value, Thrown> {
-    let isolate = call.isolate;
-    isolate.check_context(call.this)?;
-    let request = scan_request(isolate, call.argument(0))?;
-    let rows = isolate.with_host(|host| host.scan(&request))?;
+    let rows = scan(call)?;
     let array = call.context.array()?;
     for (index, (field, _)) in rows.iter().enumerate() {
         call.context.push(&array, index as u32, call.context.string_lossy(field)?)?;
@@ -275,9 +292,7 @@ fn fields(call: &Call<'_>) -> Result<Value, Thrown> {
 
 fn entries(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
-    isolate.check_context(call.this)?;
-    let request = scan_request(isolate, call.argument(0))?;
-    let rows = isolate.with_host(|host| host.scan(&request))?;
+    let rows = scan(call)?;
     let array = call.context.array()?;
     for (index, (field, value)) in rows.iter().enumerate() {
         let pair = call.context.array()?;

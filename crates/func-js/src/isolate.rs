@@ -25,6 +25,7 @@ use crate::host_scope::HostScope;
 use crate::js::{Atom, Context, Raw, Thrown, UNDEFINED, Value};
 use crate::native::{self, Place};
 use crate::operations::Operation;
+use crate::rejections::Rejections;
 use crate::sources::Sources;
 use crate::steps::RunningStep;
 
@@ -99,6 +100,7 @@ pub(crate) struct Isolate {
     pub(crate) steps: RefCell<Vec<RunningStep>>,
     /// The step whose code runs; `None` while the frame's own does, and between turns.
     pub(crate) step: Cell<Option<OperationId>>,
+    pub(crate) rejections: Rejections,
     pub(crate) forms: Forms,
     /// Names of properties as JSON, with the colon.
     pub(crate) json_names: NameTexts,
@@ -164,6 +166,7 @@ impl Isolate {
             operations: RefCell::new(Vec::new()),
             steps: RefCell::new(Vec::new()),
             step: Cell::new(None),
+            rejections: Rejections::default(),
             forms: Forms::default(),
             json_names: NameTexts::default(),
             header_names: NameTexts::default(),
@@ -182,6 +185,7 @@ impl Isolate {
             qjs::JS_SetInterruptHandler(runtime.as_ptr(), Some(interrupt), opaque);
             crate::loader::install(runtime, opaque);
         }
+        isolate.track_rejections(opaque);
         Ok(isolate)
     }
 

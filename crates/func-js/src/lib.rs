@@ -42,6 +42,7 @@ mod native;
 mod natives;
 mod operations;
 mod record_object;
+mod rejections;
 mod reply;
 mod request_object;
 mod sources;

@@ -21,7 +21,7 @@ declare module "millrace" {
     prefix?: string;
     /** Only fields after this one: the last of the page before. */
     after?: string;
-    /** At most so many, and never more than 10,000. */
+    /** At most so many. One answer has 10,000 at most: who asks for all of more gets an error. */
     limit?: number;
   }
 

@@ -67,6 +67,7 @@ impl Waiting {
     /// Gives up the frame's values.
     pub(crate) fn release(self, isolate: &Isolate) {
         isolate.context.free(self.returned);
+        isolate.forget_rejections(self.serial);
         for operation in self.operations {
             operation.release(isolate);
         }
@@ -235,7 +236,14 @@ impl Isolate {
             Ok(value) => self.output(frame, value.raw()),
             Err(Thrown) => Err(self.take_error()),
         };
-        // A result's toJSON or getters may have started more.
+        // A result's toJSON or getters may have started more, and so may an error's.
+        if self.has_jobs() {
+            self.run_jobs();
+        }
+        let result = match frame {
+            FrameKind::Workflow => result,
+            FrameKind::Handler | FrameKind::Route => result.and_then(|output| self.seen(output)),
+        };
         if self.has_jobs() {
             self.run_jobs();
         }
@@ -245,6 +253,15 @@ impl Isolate {
             Some(error) => Err(error),
             None => result,
         })
+    }
+
+    /// `output`, unless something has failed that no code has looked at.
+    #[inline]
+    fn seen(&self, output: Output) -> Result<Output, Error> {
+        match self.unseen_rejection(self.serial.get()) {
+            None => Ok(output),
+            Some(error) => Err(error),
+        }
     }
 
     #[inline]
@@ -337,6 +354,7 @@ impl Isolate {
         self.resume_panic();
         match ended {
             Ended::Done(result) => {
+                self.forget_rejections(serial);
                 for operation in self.operations.borrow_mut().drain(..) {
                     operation.release(self);
                 }

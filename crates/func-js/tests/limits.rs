@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::limited;
+use common::{handlers, limited};
 use millrace_base::ErrorCode;
 use millrace_func::Limits;
 
@@ -78,4 +78,31 @@ fn an_isolate_needs_memory_to_begin_with() {
     let app =
         common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 1 << 20, ..Limits::default() });
     assert!(millrace_func_js::JsEngine::new(common::clocks()).load(&app).is_ok(), "the smallest limit allowed");
+}
+
+#[test]
+fn a_scan_never_gives_fewer_fields_than_were_asked_for() {
+    let mut world = handlers(
+        "fill(ctx, [from, to]) { for (let i = from; i < to; i++) ctx.set(`f${String(i).padStart(5, '0')}`, i); },
+         all(ctx) { return ctx.entries().length; },
+         names(ctx, limit) { return ctx.fields({ limit }).length; },
+         few(ctx) { return ctx.entries({ prefix: 'f0001' }).length; },
+         pages(ctx) {
+           let count = 0, after;
+           for (;;) {
+             const page = ctx.entries({ after, limit: 10000 });
+             if (page.length === 0) return count;
+             count += page.length;
+             after = page.at(-1)[0];
+           }
+         },",
+    );
+    assert_eq!(world.call("fill", "[0,10000]"), Ok("null".into()));
+    assert_eq!(world.call("all", ""), Ok("10000".into()));
+    assert_eq!(world.call("fill", "[10000,10001]"), Ok("null".into()));
+    world.fails("all", "", ErrorCode::SizeLimit);
+    world.fails("names", "10001", ErrorCode::SizeLimit);
+    assert_eq!(world.call("names", "10000"), Ok("10000".into()));
+    assert_eq!(world.call("few", ""), Ok("10".into()));
+    assert_eq!(world.call("pages", ""), Ok("10001".into()));
 }

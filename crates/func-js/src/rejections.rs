@@ -1,0 +1,108 @@
+//! Rejected promises that no code has looked at.
+//!
+//! A failure must not get lost because an `await` was forgotten: a transaction would commit half of what it was to
+//! do. So a handler or route that returns while a promise which its turns rejected has no reaction fails with that
+//! rejection. One that gets its reaction later, as by an `await` further down, is forgotten again.
+//!
+//! A workflow has its journal for this, and goes on.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+use millrace_base::Error;
+use rquickjs::qjs;
+
+use crate::isolate::Isolate;
+use crate::js::{Kind, PromiseState, Raw, kind};
+
+#[derive(Default)]
+pub(crate) struct Rejections {
+    /// By the promise's address, which stays its own while a reference is held here.
+    unseen: RefCell<BTreeMap<usize, Rejection>>,
+    /// How many there have been: addresses say nothing about which came first.
+    count: Cell<usize>,
+}
+
+struct Rejection {
+    /// The frame whose turn rejected it.
+    serial: usize,
+    /// Owns one reference.
+    promise: Raw,
+    order: usize,
+}
+
+impl Isolate {
+    /// Has QuickJS tell of promises that are rejected without a reaction, and of late reactions.
+    pub(crate) fn track_rejections(&self, opaque: *mut c_void) {
+        // SAFETY: the opaque pointer is the isolate, which outlives its runtime.
+        unsafe { qjs::JS_SetHostPromiseRejectionTracker(self.runtime.as_ptr(), Some(track), opaque) };
+    }
+
+    /// The first rejection of the frame `serial` that no code has looked at. May run user code.
+    #[inline]
+    pub(crate) fn unseen_rejection(&self, serial: usize) -> Option<Error> {
+        if self.rejections.unseen.borrow().is_empty() { None } else { self.first_rejection(serial) }
+    }
+
+    #[cold]
+    fn first_rejection(&self, serial: usize) -> Option<Error> {
+        let first = {
+            let rejections = self.rejections.unseen.borrow();
+            let of_frame = rejections.values().filter(|rejection| rejection.serial == serial);
+            of_frame.min_by_key(|rejection| rejection.order).map(|rejection| self.context.dup(rejection.promise))
+        }?;
+        match self.context.promise_state(first.raw()) {
+            PromiseState::Rejected(reason) => Some(self.error_of(reason.raw())),
+            PromiseState::Pending | PromiseState::Fulfilled(_) => None,
+        }
+    }
+
+    /// Forgets what the frame `serial` has rejected.
+    #[inline]
+    pub(crate) fn forget_rejections(&self, serial: usize) {
+        if !self.rejections.unseen.borrow().is_empty() {
+            self.drop_rejections(serial);
+        }
+    }
+
+    #[cold]
+    fn drop_rejections(&self, serial: usize) {
+        let mut forgotten = Vec::new();
+        self.rejections.unseen.borrow_mut().retain(|_, rejection| {
+            let is_kept = rejection.serial != serial;
+            if !is_kept {
+                forgotten.push(rejection.promise);
+            }
+            is_kept
+        });
+        forgotten.into_iter().for_each(|promise| self.context.free(promise));
+    }
+}
+
+unsafe extern "C" fn track(_: *mut qjs::JSContext, promise: Raw, _reason: Raw, is_handled: bool, opaque: *mut c_void) {
+    // SAFETY: the opaque pointer is the isolate, which outlives its runtime.
+    let isolate = unsafe { &*opaque.cast::<Isolate>() };
+    if kind(promise) != Kind::Object {
+        return;
+    }
+    // SAFETY: reads the address of an object's value.
+    let address = unsafe { qjs::JS_VALUE_GET_PTR(promise) } as usize;
+    let mut rejections = isolate.rejections.unseen.borrow_mut();
+    if is_handled {
+        let handled = rejections.remove(&address);
+        drop(rejections);
+        if let Some(rejection) = handled {
+            isolate.context.free(rejection.promise);
+        }
+        return;
+    }
+    let serial = isolate.serial.get();
+    // Outside of turns, as while a module loads, there is no frame to fail.
+    if serial != 0 {
+        let order = isolate.rejections.count.get();
+        isolate.rejections.count.set(order + 1);
+        let promise = isolate.context.dup(promise).into_raw();
+        rejections.insert(address, Rejection { serial, promise, order });
+    }
+}
