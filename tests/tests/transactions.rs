@@ -634,3 +634,50 @@ fn messages_of_a_pair_run_in_order_though_their_transactions_give_way() {
         }
     }
 }
+
+const FORGETFUL: &str = r#"
+import { service, query, Abort } from "millrace";
+export default service({
+  // Waits for another shard, so that what it did not await has ended before it.
+  async pay(ctx, { from, to, waits }) {
+    ctx.set("paid", true);
+    ctx.call("forgetful", from, "refuse");
+    if (waits) for (let i = 0; i < 8; i++) await ctx.call("forgetful", `${to}${i}`, "take");
+    return "paid";
+  },
+  refuse() { throw new Abort("no money"); },
+  take(ctx) { ctx.set("taken", true); },
+  breaks(ctx, input) { return input.price.net; },
+  state: query((ctx) => ctx.entries().length),
+});
+"#;
+
+#[test]
+fn a_forgotten_await_commits_no_half() {
+    let server = deployed(&TestApp::with("forgetful.ts", FORGETFUL));
+    for (number, waits) in (0..20).flat_map(|number| [(number, true), (number, false)]) {
+        let input = json!({"from": format!("from{number}"), "to": format!("to{number}"), "waits": waits});
+        let reply = server.call(&format!("forgetful/payer{number}/pay"), &input.to_string());
+        assert_problem(&reply, 409, "aborted");
+        for key in [format!("payer{number}"), format!("to{number}0"), format!("to{number}7")] {
+            assert_eq!(server.call(&format!("forgetful/{key}/state"), "").text(), "0", "{key}");
+        }
+    }
+}
+
+#[test]
+fn functions_that_fail_are_in_the_log_a_line_a_second() {
+    let server = deployed(&TestApp::with("forgetful.ts", FORGETFUL));
+    assert_problem(&server.call("forgetful/k/refuse", ""), 409, "aborted");
+    let began = Instant::now();
+    for _ in 0..50 {
+        assert_problem(&server.call("forgetful/k/breaks", "{}"), 500, "function-failed");
+    }
+    let told = server.errors();
+    let told: Vec<&str> = told.lines().filter(|line| line.contains("a call failed")).collect();
+    let most = (began.elapsed().as_secs() as usize + 1) * std::thread::available_parallelism().expect("cores").get();
+    assert!((1..=most).contains(&told.len()), "{told:?}");
+    for part in ["WARN", "app", "forgetful", "breaks", "function-failed", "forgetful.ts:13:", "left_out=0"] {
+        assert!(told[0].contains(part), "{part} is not in {told:?}");
+    }
+}

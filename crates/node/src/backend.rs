@@ -180,11 +180,13 @@ fn ended<T>(
     result: &Result<T, Error>,
     what: impl FnOnce() -> String,
 ) {
-    let took_ns = core.shared.clock.monotonic_ns() - began_ns;
+    let now_ns = core.shared.clock.monotonic_ns();
+    let took_ns = now_ns - began_ns;
     if let Some(metric) = metric {
         metric.latency_ns.record(took_ns);
-        if result.is_err() {
+        if let Err(error) = result {
             metric.errors.increment();
+            metric.failures.note(error, now_ns);
         }
     }
     if core.shared.options.prints_calls {

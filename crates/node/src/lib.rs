@@ -16,6 +16,7 @@ mod core;
 mod deploy;
 mod directory;
 mod entropy;
+mod failure_log;
 mod flusher;
 mod invocations;
 mod metrics;

@@ -13,6 +13,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::failure_log::FailureLog;
+
 /// One core's numbers. Written by that core only.
 #[derive(Debug, Default)]
 pub(crate) struct CoreMetrics {
@@ -81,10 +83,11 @@ pub struct NodeMetrics {
 pub(crate) struct HandlerMetric {
     pub latency_ns: Histogram,
     pub errors: Counter,
+    pub failures: FailureLog,
 }
 
 /// App, service, and handler or route.
-type HandlerName = [String; 3];
+pub(crate) type HandlerName = [String; 3];
 type PerCore = Vec<Arc<HandlerMetric>>;
 
 /// Latencies by app, service and handler (or route). The lock is taken when an app is loaded and
@@ -99,7 +102,11 @@ impl HandlerMetrics {
     /// numbers of that core, so that a deployment resets nothing.
     pub(crate) fn of(&self, core: usize, cores: usize, name: [String; 3]) -> Arc<HandlerMetric> {
         let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
-        let metrics = by_name.entry(name).or_insert_with(|| (0..cores).map(|_| Arc::default()).collect());
+        let metric = |name: &HandlerName| {
+            let failures = FailureLog::new(name.clone());
+            Arc::new(HandlerMetric { failures, ..HandlerMetric::default() })
+        };
+        let metrics = by_name.entry(name.clone()).or_insert_with(|| (0..cores).map(|_| metric(&name)).collect());
         Arc::clone(&metrics[core])
     }
 
