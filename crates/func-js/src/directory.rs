@@ -40,12 +40,7 @@ impl Directory {
         let handlers = &self.services[index].handlers;
         let name_of = |at: &u16| handlers[usize::from(*at)].0.as_str().as_bytes();
         let found = self.sorted[index].binary_search_by(|at| name_of(at).cmp(handler));
-        let at = found.map_err(|_| {
-            let name = String::from_utf8_lossy(handler);
-            let service = &self.services[index].name;
-            let message = format!("the service \"{service}\" has no handler \"{}\"", shortened(&name));
-            Error::new(ErrorCode::UnknownHandler, message)
-        })?;
+        let at = found.map_err(|_| self.services[index].no_handler(&String::from_utf8_lossy(handler)))?;
         Ok(HandlerId { program: self.program, service: index as u16, handler: self.sorted[index][at] })
     }
 }

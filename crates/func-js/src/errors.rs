@@ -79,11 +79,13 @@ impl Isolate {
         Error::new(code, with_place(message, place))
     }
 
-    /// An error of the host. What it refused as misuse has a place in the code, unless it comes from another call,
-    /// which has told its own.
+    /// An error of the host. What it refused as misuse or did not find has a place in the code, unless it comes from
+    /// another call, which has told its own.
     fn host_error_of(&self, thrown: Raw, code: ErrorCode) -> Error {
         let message = shortened(self.text_property(thrown, self.atoms.message).unwrap_or_default());
-        if code != ErrorCode::FunctionFailed || message.contains(PLACE) {
+        let is_of_code =
+            matches!(code, ErrorCode::FunctionFailed | ErrorCode::UnknownService | ErrorCode::UnknownHandler);
+        if !is_of_code || message.contains(PLACE) {
             return Error::new(code, message);
         }
         let stack = self.text_property(thrown, self.atoms.stack).unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use millrace_api::HandlerKind;
-use millrace_base::Name;
+use millrace_base::{Error, ErrorCode, Name};
 
 use crate::{FetchPolicy, Limits, RecordPolicy};
 
@@ -38,6 +38,27 @@ pub struct Service {
     pub routes: Vec<Route>,
     /// What it wants to be run again and again.
     pub schedules: Vec<Schedule>,
+}
+
+impl Service {
+    /// What is said of a name that none of its handlers has: mostly it is misspelt, and the right one among those named.
+    #[must_use]
+    pub fn no_handler(&self, name: &str) -> Error {
+        /// More would be no help to a reader.
+        const NAMED: usize = 16;
+        // A stranger chose it.
+        let name: String = name.chars().take(64).collect();
+        let public = self.handlers.iter().map(|(name, _)| name.as_str()).filter(|name| !name.starts_with('_'));
+        let mut known: Vec<&str> = public.take(NAMED + 1).collect();
+        if known.len() > NAMED {
+            known[NAMED] = "…";
+        }
+        let has = if known.is_empty() { String::new() } else { format!(": it has {}", known.join(", ")) };
+        Error::new(
+            ErrorCode::UnknownHandler,
+            format!("the service {:?} has no handler {name:?}{has}", self.name.as_str()),
+        )
+    }
 }
 
 /// A call that a service declares to be made again and again:

@@ -182,7 +182,7 @@ impl Catalog {
     pub fn handler(&self, program: Program, service: u16, handler: &str) -> Result<(HandlerId, HandlerKind), Error> {
         match self.handler_named(program, service, handler) {
             Some(id) if !handler.starts_with('_') => Ok((id, self.kind(id))),
-            _ => Err(Error::new(ErrorCode::UnknownHandler, format!("the service has no handler {handler:?}"))),
+            _ => Err(self.no_handler(program, service, handler)),
         }
     }
 
@@ -192,12 +192,15 @@ impl Catalog {
     /// `unknown-app`, `unknown-service` or `unknown-handler`.
     pub fn find(&self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
         let (program, service_index) = self.service(Some(app), service)?;
-        self.handler_named(program, service_index, handler).ok_or_else(|| {
-            Error::new(
-                ErrorCode::UnknownHandler,
-                format!("service {service:?} of app {app:?} has no handler {handler:?}"),
-            )
-        })
+        self.handler_named(program, service_index, handler)
+            .ok_or_else(|| self.no_handler(program, service_index, handler))
+    }
+
+    fn no_handler(&self, program: Program, service: u16, handler: &str) -> Error {
+        match self.programs.get(&program).and_then(|loaded| loaded.services.get(usize::from(service))) {
+            Some(service) => service.no_handler(handler),
+            None => Error::new(ErrorCode::UnknownHandler, "the service is not loaded"),
+        }
     }
 
     /// The handler of that name in one version of an app, whether or not new requests go to it.

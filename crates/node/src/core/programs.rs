@@ -140,8 +140,26 @@ impl Core {
         let before: BTreeMap<Name, u64> =
             replaced.map_or_else(Vec::new, |replaced| self.engine.sweeps(replaced)).into_iter().collect();
         self.retire(replaced);
+        self.tell_of_shared_names(program);
         let sweeps = self.engine.sweeps(program).into_iter();
         sweeps.filter(|(service, to)| before.get(service) != Some(to)).map(|(service, _)| service).collect()
+    }
+
+    /// A service that several apps have is reached by its app only; who has called it without one has to know.
+    fn tell_of_shared_names(&self, program: Program) {
+        if self.index > 0 {
+            return;
+        }
+        let catalog = &self.programs.catalog;
+        let Some(loaded) = catalog.program(program) else { return };
+        for service in &loaded.services {
+            if let Err(error) = catalog.service(None, service.name.as_str())
+                && error.code == ErrorCode::AmbiguousService
+            {
+                let (app, service) = (loaded.app.as_str(), service.name.as_str());
+                tracing::warn!(app, service, "from now on calls have to name an app: {}", error.message);
+            }
+        }
     }
 
     /// Forgets an app that was loaded in vain.
