@@ -4,7 +4,7 @@
 //! do. So a handler or route that returns while a promise which its turns rejected has no reaction fails with that
 //! rejection. One that gets its reaction later, as by an `await` further down, is forgotten again.
 //!
-//! A workflow has its journal for this, and goes on.
+//! A workflow has its journal for this, and goes on; it may live for months, and nothing is kept of what it left.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,6 +22,7 @@ pub(crate) struct Rejections {
     unseen: RefCell<BTreeMap<usize, Rejection>>,
     /// How many there have been: addresses say nothing about which came first.
     count: Cell<usize>,
+    is_watched: Cell<bool>,
 }
 
 struct Rejection {
@@ -30,6 +31,14 @@ struct Rejection {
     /// Owns one reference.
     promise: Raw,
     order: usize,
+}
+
+impl Rejections {
+    /// From here on a turn runs whose rejections count, or do not.
+    #[inline]
+    pub(crate) fn watch(&self, is_watched: bool) {
+        self.is_watched.set(is_watched);
+    }
 }
 
 impl Isolate {
@@ -99,7 +108,7 @@ unsafe extern "C" fn track(_: *mut qjs::JSContext, promise: Raw, _reason: Raw, i
     }
     let serial = isolate.serial.get();
     // Outside of turns, as while a module loads, there is no frame to fail.
-    if serial != 0 {
+    if serial != 0 && isolate.rejections.is_watched.get() {
         let order = isolate.rejections.count.get();
         isolate.rejections.count.set(order + 1);
         let promise = isolate.context.dup(promise).into_raw();

@@ -81,6 +81,7 @@ impl Isolate {
     #[inline]
     fn begin_turn<'a>(
         &'a self,
+        frame: FrameKind,
         serial: usize,
         used_ns: u64,
         host: &'a mut (dyn Host + 'a),
@@ -90,6 +91,7 @@ impl Isolate {
         unsafe { qjs::JS_UpdateStackTop(self.runtime.as_ptr()) };
         self.heap.take_refused();
         self.serial.set(serial);
+        self.rejections.watch(frame != FrameKind::Workflow);
         self.budget.begin((self.limits.cpu_ms * 1_000_000).saturating_sub(used_ns));
         Turn { isolate: self, _host: self.host.enter(host, subject) }
     }
@@ -115,7 +117,7 @@ impl Isolate {
         };
         let subject = Subject::Entity(Cow::Borrowed(key));
         let ended = {
-            let _turn = self.begin_turn(serial, 0, host, &subject);
+            let _turn = self.begin_turn(frame, serial, 0, host, &subject);
             match self.parse_json(input) {
                 Ok(input) => {
                     let outcome = self.call_export(frame, function, input);
@@ -137,7 +139,7 @@ impl Isolate {
     ) -> TurnEnd {
         let subject = Subject::of_request(request);
         let ended = {
-            let _turn = self.begin_turn(serial, 0, host, &subject);
+            let _turn = self.begin_turn(FrameKind::Route, serial, 0, host, &subject);
             let request = self.new_request_object();
             let outcome = request.and_then(|request| self.call_export(FrameKind::Route, function, request));
             self.conclude(FrameKind::Route, outcome)
@@ -169,7 +171,7 @@ impl Isolate {
         }
         let returned = self.context.own(frame.returned);
         let ended = {
-            let _turn = self.begin_turn(frame.serial, frame.used_ns, host, &frame.subject);
+            let _turn = self.begin_turn(frame.kind, frame.serial, frame.used_ns, host, &frame.subject);
             if operation.step.is_some() {
                 self.enter_step(operation.step);
             }
@@ -240,10 +242,7 @@ impl Isolate {
         if self.has_jobs() {
             self.run_jobs();
         }
-        let result = match frame {
-            FrameKind::Workflow => result,
-            FrameKind::Handler | FrameKind::Route => result.and_then(|output| self.seen(output)),
-        };
+        let result = result.and_then(|output| self.seen(output));
         if self.has_jobs() {
             self.run_jobs();
         }
