@@ -645,9 +645,19 @@ export default service({
     if (waits) for (let i = 0; i < 8; i++) await ctx.call("forgetful", `${to}${i}`, "take");
     return "paid";
   },
+  async _move(ctx, from, to) {
+    await ctx.call("forgetful", from, "add", -1);
+    await ctx.call("forgetful", to, "add", 1);
+  },
+  add(ctx, n) { ctx.set("n", (ctx.get("n") ?? 0) + n); },
+  n: query((ctx) => ctx.get("n") ?? 0),
+  // The loser of the first is looked at by it.
+  any: (ctx, [one, other]) => Promise.any([ctx.call("forgetful", one, "n"), ctx.call("forgetful", other, "refuse")]),
+  move(ctx, [from, to]) { this._move(ctx, from, to); return "moved"; },
   refuse() { throw new Abort("no money"); },
   take(ctx) { ctx.set("taken", true); },
   breaks(ctx, input) { return input.price.net; },
+  says(ctx, text) { console.warn(text); throw new Error(text); },
   state: query((ctx) => ctx.entries().length),
 });
 "#;
@@ -666,6 +676,20 @@ fn a_forgotten_await_commits_no_half() {
 }
 
 #[test]
+fn what_nobody_awaits_is_done_before_the_reply() {
+    let server = deployed(&TestApp::with("forgetful.ts", FORGETFUL));
+    for number in 0..20 {
+        let keys = json!([format!("from{number}"), format!("to{number}")]).to_string();
+        assert_eq!(server.call("forgetful/mover/move", &keys).text(), "\"moved\"");
+        for (key, n) in [("from", "-1"), ("to", "1")] {
+            assert_eq!(server.call(&format!("forgetful/{key}{number}/n"), "").text(), n, "{key}");
+        }
+        let reply = server.call(&format!("forgetful/any{number}/any"), &keys);
+        assert_eq!((reply.status, reply.text()), (200, "-1".into()));
+    }
+}
+
+#[test]
 fn functions_that_fail_are_in_the_log_a_line_a_second() {
     let server = deployed(&TestApp::with("forgetful.ts", FORGETFUL));
     assert_problem(&server.call("forgetful/k/refuse", ""), 409, "aborted");
@@ -677,7 +701,14 @@ fn functions_that_fail_are_in_the_log_a_line_a_second() {
     let told: Vec<&str> = told.lines().filter(|line| line.contains("a call failed")).collect();
     let most = (began.elapsed().as_secs() as usize + 1) * std::thread::available_parallelism().expect("cores").get();
     assert!((1..=most).contains(&told.len()), "{told:?}");
-    for part in ["WARN", "app", "forgetful", "breaks", "function-failed", "forgetful.ts:13:", "left_out=0"] {
+    for part in ["WARN", "app", "forgetful", "breaks", "function-failed", "forgetful.ts:22:", "left_out=0"] {
         assert!(told[0].contains(part), "{part} is not in {told:?}");
     }
+    let lines = |server: &Server| server.errors().lines().count();
+    let before = lines(&server);
+    let input = json!("one\n2026-11-23 ERROR forged\u{1b}[2J\r").to_string();
+    assert_problem(&server.call("forgetful/k/says", &input), 500, "function-failed");
+    wait_until("both are told", || lines(&server) >= before + 2);
+    assert_eq!(lines(&server), before + 2, "{}", server.errors());
+    assert!(server.errors().contains(r"one\n2026-11-23 ERROR forged\u{1b}[2J\r (at"), "{}", server.errors());
 }

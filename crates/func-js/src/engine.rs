@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use millrace_func::{App, Engine, Frame, Host, Limits, OperationId, Program, Serv
 use crate::Clocks;
 use crate::directory::Directory;
 use crate::isolate::{Isolate, Parts};
+use crate::number_hasher::NumberHasher;
 use crate::sources::{ServiceFile, Sources, service_files};
 use crate::turn::{TurnEnd, Waiting};
 
@@ -23,7 +24,7 @@ pub struct JsEngine {
     clocks: Clocks,
     /// Indexed by [`Program`]; never shrinks, so that a program's number is never used again.
     programs: RefCell<Vec<Option<Loaded>>>,
-    frames: RefCell<HashMap<u32, WaitingFrame, BuildHasherDefault<FrameHasher>>>,
+    frames: RefCell<HashMap<u32, WaitingFrame, BuildHasherDefault<NumberHasher>>>,
     /// The number of the last frame that was started, over all isolates.
     last_serial: Cell<usize>,
 }
@@ -49,27 +50,6 @@ struct WaitingFrame {
     service: u16,
     epoch: u32,
     frame: Box<Waiting>,
-}
-
-/// Spreads frame numbers, which the host chooses and no stranger does.
-#[derive(Default)]
-struct FrameHasher(u64);
-
-impl Hasher for FrameHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // The golden ratio's fraction, for multiplicative hashing.
-        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
 }
 
 impl JsEngine {

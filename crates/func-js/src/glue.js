@@ -153,13 +153,19 @@ export function service(handlers) {
     if (typeof name === "symbol") throw new TypeError("a handler's name is a string");
     if (name[0] === "_") continue;
     const { value } = getOwnPropertyDescriptor(handlers, name);
-    if (typeof value !== "function") throw new TypeError(`handler "${name}" is not a function`);
+    checkFunction(`handler "${name}"`, value);
     if (!/^[A-Za-z][A-Za-z0-9_-]{0,63}$/.test(name)) {
       throw new TypeError(`"${name}" cannot be a handler's name: use 1 to 64 of A-Z a-z 0-9 _ -, a letter first`);
     }
   }
   services.add(handlers);
   return freeze(handlers);
+}
+
+function checkFunction(what, value) {
+  if (typeof value !== "function") throw new TypeError(`${what} is not a function`);
+  const isGenerator = functionPrototypes.slice(2).some((prototype) => Object.prototype.isPrototypeOf.call(prototype, value));
+  if (isGenerator) throw new TypeError(`${what} is a generator, whose code nobody would run: write it without the *`);
 }
 
 export function query(handler) {
@@ -193,7 +199,7 @@ function addRoutes(found, prefix, routes, depth) {
       continue;
     }
     if (!METHODS.includes(method)) throw new TypeError(`route "${name}": ${method} is not one of ${METHODS.join(" ")}`);
-    if (typeof value !== "function") throw new TypeError(`route "${name}" is not a function`);
+    checkFunction(`route "${name}"`, value);
     addRoute(found, method, whole === "" ? "/" : whole, value);
   }
 }
@@ -686,6 +692,16 @@ guard("lastIndexOf", Symbol(), (text, word, position) =>
 guard("replace", Symbol.replace, (text, word, replacement) => replaceLong(text, word, replacement, false));
 guard("replaceAll", Symbol.replace, (text, word, replacement) => replaceLong(text, word, replacement, true));
 guard("split", Symbol.split, splitLong);
+
+// A promise is no value, wherever in one it stands; for the app's own use of JSON it is the {} that it is everywhere.
+defineProperty(Promise.prototype, "toJSON", {
+  value: freeze(function toJSON() {
+    if (natives.isPrinting()) throw new TypeError("a promise is no value: await it");
+    return this;
+  }),
+  writable: true,
+  configurable: true,
+});
 
 // ---- The freeze --------------------------------------------------------------------------------
 // Built-in constructors, prototypes and namespaces become unchangeable: a call that pollutes a

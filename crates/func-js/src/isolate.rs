@@ -101,6 +101,8 @@ pub(crate) struct Isolate {
     /// The step whose code runs; `None` while the frame's own does, and between turns.
     pub(crate) step: Cell<Option<OperationId>>,
     pub(crate) rejections: Rejections,
+    /// Whether a value is written that the host wants as JSON, and not for the app's own use.
+    pub(crate) is_printing: Cell<bool>,
     pub(crate) forms: Forms,
     /// Names of properties as JSON, with the colon.
     pub(crate) json_names: NameTexts,
@@ -167,6 +169,7 @@ impl Isolate {
             steps: RefCell::new(Vec::new()),
             step: Cell::new(None),
             rejections: Rejections::default(),
+            is_printing: Cell::new(false),
             forms: Forms::default(),
             json_names: NameTexts::default(),
             header_names: NameTexts::default(),

@@ -61,25 +61,13 @@ impl Isolate {
                 // SAFETY: reads the object's class.
                 let class = unsafe { qjs::JS_GetClassID(raw) };
                 let is_array = class == self.array_class;
-                let is_plain = is_array || class == self.object_class;
-                if self.has_to_json(raw)? {
+                if (!is_array && class != self.object_class) || self.has_to_json(raw)? {
                     return Ok(self.stringify(raw, out)?);
-                }
-                if !is_plain {
-                    return Ok(self.print_special(raw, out)?);
                 }
                 if is_array { self.print_array(raw, out, depth)? } else { self.print_plain(raw, out, depth)? }
             }
         }
         Ok(Written::Json)
-    }
-
-    /// JSON has `{}` for a promise; whoever stores, passes or returns one has forgotten to await it.
-    fn print_special(&self, raw: Raw, out: &mut Vec<u8>) -> Result<Written, Thrown> {
-        if self.context.is_promise(raw) {
-            return Err(self.context.throw_type("a promise is no value: await it"));
-        }
-        self.stringify(raw, out)
     }
 
     fn has_to_json(&self, raw: Raw) -> Result<bool, Thrown> {
@@ -156,8 +144,10 @@ impl Isolate {
 
     /// What `JSON.stringify` gives.
     pub(crate) fn stringify(&self, raw: Raw, out: &mut Vec<u8>) -> Result<Written, Thrown> {
+        let was_printing = self.is_printing.replace(true);
         // SAFETY: plain call.
         let text = unsafe { qjs::JS_JSONStringify(self.context.as_ptr(), raw, UNDEFINED, UNDEFINED) };
+        self.is_printing.set(was_printing);
         let text = self.context.check(text)?;
         if is_undefined(text.raw()) {
             return Ok(Written::Nothing);

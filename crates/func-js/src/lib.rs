@@ -40,6 +40,7 @@ mod json_print;
 mod loader;
 mod native;
 mod natives;
+mod number_hasher;
 mod operations;
 mod record_object;
 mod rejections;

@@ -13,6 +13,7 @@ pub(crate) const ENTRIES: &[Entry] = &[
     (Place::Helpers, "uuid", 0, uuid),
     (Place::Helpers, "fillRandom", 1, fill_random),
     (Place::Helpers, "log", 2, log),
+    (Place::Helpers, "isPrinting", 0, is_printing),
     (Place::Helpers, "encodeUtf8", 1, encode_utf8),
     (Place::Helpers, "decodeUtf8", 2, decode_utf8),
     (Place::Helpers, "encodeBase64", 1, encode_base64),
@@ -55,6 +56,10 @@ fn fill_random(call: &Call<'_>) -> Result<Value, Thrown> {
     }
     call.context.fill_bytes(array, |target| target.copy_from_slice(&random[..target.len()]))?;
     Ok(undefined(call))
+}
+
+fn is_printing(call: &Call<'_>) -> Result<Value, Thrown> {
+    Ok(call.context.own(boolean(call.isolate.is_printing.get())))
 }
 
 fn log(call: &Call<'_>) -> Result<Value, Thrown> {

@@ -17,7 +17,7 @@ pub(crate) struct Operation {
     pub(crate) answer: Answer,
     /// The step whose code began it.
     pub(crate) step: Option<OperationId>,
-    /// It only lets time pass, and does nothing: a workflow that has returned does not go on for it.
+    /// It only lets time pass, and does nothing: a frame that has returned does not go on for it.
     pub(crate) is_pause: bool,
 }
 
@@ -72,6 +72,7 @@ impl Isolate {
     }
 
     /// Whether the frame has started what has not ended.
+    #[inline]
     pub(crate) fn has_unfinished(&self) -> bool {
         self.operations.borrow().iter().any(|operation| !operation.is_pause)
     }

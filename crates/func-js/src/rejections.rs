@@ -7,14 +7,16 @@
 //! A workflow has its journal for this, and goes on; it may live for months, and nothing is kept of what it left.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::c_void;
+use std::hash::BuildHasherDefault;
 
 use millrace_base::Error;
 use rquickjs::qjs;
 
 use crate::isolate::Isolate;
 use crate::js::{Kind, PromiseState, Raw, kind};
+use crate::number_hasher::NumberHasher;
 
 #[derive(Default)]
 pub(crate) struct Rejections {
@@ -23,6 +25,9 @@ pub(crate) struct Rejections {
     /// How many there have been: addresses say nothing about which came first.
     count: Cell<usize>,
     is_watched: Cell<bool>,
+    /// What waiting frames have returned: whoever has called them looks at it. One frame can reject another's, where
+    /// that waits for a promise which they share in module state.
+    returned: RefCell<HashSet<usize, BuildHasherDefault<NumberHasher>>>,
 }
 
 struct Rejection {
@@ -38,6 +43,22 @@ impl Rejections {
     #[inline]
     pub(crate) fn watch(&self, is_watched: bool) {
         self.is_watched.set(is_watched);
+    }
+
+    /// A frame waits that has returned `raw`.
+    #[inline]
+    pub(crate) fn frame_waits(&self, raw: Raw) {
+        if let Some(address) = address(raw) {
+            self.returned.borrow_mut().insert(address);
+        }
+    }
+
+    /// It does not wait any more.
+    #[inline]
+    pub(crate) fn frame_goes_on(&self, raw: Raw) {
+        if let Some(address) = address(raw) {
+            self.returned.borrow_mut().remove(&address);
+        }
     }
 }
 
@@ -92,11 +113,7 @@ impl Isolate {
 unsafe extern "C" fn track(_: *mut qjs::JSContext, promise: Raw, _reason: Raw, is_handled: bool, opaque: *mut c_void) {
     // SAFETY: the opaque pointer is the isolate, which outlives its runtime.
     let isolate = unsafe { &*opaque.cast::<Isolate>() };
-    if kind(promise) != Kind::Object {
-        return;
-    }
-    // SAFETY: reads the address of an object's value.
-    let address = unsafe { qjs::JS_VALUE_GET_PTR(promise) } as usize;
+    let Some(address) = address(promise) else { return };
     let mut rejections = isolate.rejections.unseen.borrow_mut();
     if is_handled {
         let handled = rejections.remove(&address);
@@ -108,10 +125,17 @@ unsafe extern "C" fn track(_: *mut qjs::JSContext, promise: Raw, _reason: Raw, i
     }
     let serial = isolate.serial.get();
     // Outside of turns, as while a module loads, there is no frame to fail.
-    if serial != 0 && isolate.rejections.is_watched.get() {
+    let is_returned = isolate.rejections.returned.borrow().contains(&address);
+    if serial != 0 && isolate.rejections.is_watched.get() && !is_returned {
         let order = isolate.rejections.count.get();
         isolate.rejections.count.set(order + 1);
         let promise = isolate.context.dup(promise).into_raw();
         rejections.insert(address, Rejection { serial, promise, order });
     }
+}
+
+/// Where an object is.
+fn address(raw: Raw) -> Option<usize> {
+    // SAFETY: reads the address of an object's value.
+    (kind(raw) == Kind::Object).then(|| unsafe { qjs::JS_VALUE_GET_PTR(raw) } as usize)
 }

@@ -29,7 +29,7 @@ pub(crate) enum FrameKind {
 pub(crate) struct Waiting {
     serial: usize,
     kind: FrameKind,
-    /// What the code returned: a promise, or a workflow's result.
+    /// What the code returned: a promise or a value.
     returned: Raw,
     operations: Vec<Operation>,
     steps: Vec<RunningStep>,
@@ -66,6 +66,7 @@ impl Drop for Turn<'_> {
 impl Waiting {
     /// Gives up the frame's values.
     pub(crate) fn release(self, isolate: &Isolate) {
+        isolate.rejections.frame_goes_on(self.returned);
         isolate.context.free(self.returned);
         isolate.forget_rejections(self.serial);
         for operation in self.operations {
@@ -169,6 +170,7 @@ impl Isolate {
         if self.has_steps() {
             self.forget_step(operation.id);
         }
+        self.rejections.frame_goes_on(frame.returned);
         let returned = self.context.own(frame.returned);
         let ended = {
             let _turn = self.begin_turn(frame.kind, frame.serial, frame.used_ns, host, &frame.subject);
@@ -216,16 +218,18 @@ impl Isolate {
 
     /// Runs what is left to run and finds out how the frame stands. `outcome` is what the code
     /// returned: a promise, a value or an exception.
+    ///
+    /// What the code has started and does not await goes on also when it has returned: half of what
+    /// it was to do would be worse than to wait.
     #[inline]
     fn conclude(&self, frame: FrameKind, outcome: Result<Value, Thrown>) -> Ended {
         let result = match outcome {
-            // What a workflow has started goes on also when it has returned at once.
-            Ok(value) if frame == FrameKind::Workflow || self.is_promise(value.raw()) => {
+            Ok(value) => {
                 self.run_jobs();
                 let steps = if self.has_steps() { self.run_steps(value.raw()) } else { Ok(()) };
                 match (steps, self.returned(value.raw())) {
                     (Err(error), _) => Err(error),
-                    (Ok(()), PromiseState::Fulfilled(result)) if !self.goes_on(frame) => {
+                    (Ok(()), PromiseState::Fulfilled(result)) if !self.has_unfinished() => {
                         self.output(frame, result.raw())
                     }
                     (Ok(()), PromiseState::Rejected(reason)) => Err(self.error_of(reason.raw())),
@@ -235,7 +239,6 @@ impl Isolate {
                     },
                 }
             }
-            Ok(value) => self.output(frame, value.raw()),
             Err(Thrown) => Err(self.take_error()),
         };
         // A result's toJSON or getters may have started more, and so may an error's.
@@ -275,13 +278,6 @@ impl Isolate {
         } else {
             PromiseState::Fulfilled(self.context.dup(raw))
         }
-    }
-
-    /// Whether a frame that has returned has yet to end. A transaction's calls end with it; what a
-    /// workflow has started is done first, and what follows from that.
-    #[inline]
-    fn goes_on(&self, frame: FrameKind) -> bool {
-        frame == FrameKind::Workflow && self.has_unfinished()
     }
 
     /// Why a frame that has not ended cannot wait; `None` when it can.
@@ -362,16 +358,19 @@ impl Isolate {
                 }
                 TurnEnd::Done(result)
             }
-            Ended::Waits(returned, turn_ns) => TurnEnd::Waits(Box::new(Waiting {
-                serial,
-                kind: frame,
-                returned: returned.into_raw(),
-                operations: self.operations.take(),
-                steps: self.steps.take(),
-                subject: subject.into_owned(),
-                // A workflow may take any number of turns, and takes them all again in a replay.
-                used_ns: if frame == FrameKind::Workflow { 0 } else { used_ns + turn_ns },
-            })),
+            Ended::Waits(returned, turn_ns) => {
+                self.rejections.frame_waits(returned.raw());
+                TurnEnd::Waits(Box::new(Waiting {
+                    serial,
+                    kind: frame,
+                    returned: returned.into_raw(),
+                    operations: self.operations.take(),
+                    steps: self.steps.take(),
+                    subject: subject.into_owned(),
+                    // A workflow may take any number of turns, and takes them all again in a replay.
+                    used_ns: if frame == FrameKind::Workflow { 0 } else { used_ns + turn_ns },
+                }))
+            }
         }
     }
 

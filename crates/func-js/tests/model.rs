@@ -394,3 +394,16 @@ fn an_app_that_was_deployed_before_goes_on_with_its_misspelt_exports() {
     world.fails("leak", "", ErrorCode::MemoryLimit);
     assert_eq!(world.call("sweep", ""), Ok("1".into()));
 }
+
+#[test]
+fn generators_are_refused_as_handlers_and_routes() {
+    for (handler, what) in
+        [("*count(ctx) {}", "count"), ("async *count(ctx) {}", "count"), ("count: query(function* () {})", "count")]
+    {
+        let source = format!("import {{ service, query }} from 'millrace'; export default service({{ {handler} }});");
+        let message = refusal(&[("s.ts", &source)]).message;
+        assert!(message.contains(&format!("handler \"{what}\" is a generator")), "{message}");
+    }
+    let message = refusal(&[("s.ts", "export const routes = { 'GET /': async function* () {} };")]).message;
+    assert!(message.contains("route \"GET /\" is a generator"), "{message}");
+}

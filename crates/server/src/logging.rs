@@ -2,9 +2,17 @@
 //!
 //! A core must never wait for whoever reads the log, so lines go through a bounded queue to a
 //! thread of its own; what does not fit is dropped.
+//!
+//! Texts that strangers had a hand in (a function's error, what it logs) come with control characters escaped: one
+//! event is one line, and nothing steers the terminal that shows it.
 
+use std::fmt::{Debug, Write};
+
+use tracing::field::Field;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use crate::Failure;
 
@@ -20,7 +28,51 @@ pub(crate) fn start(filter: &str, is_json: bool) -> Result<WorkerGuard, Failure>
     let (writer, guard) = NonBlockingBuilder::default().lossy(true).finish(std::io::stderr());
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal).with_writer(writer);
-    let started = if is_json { builder.json().try_init() } else { builder.with_target(false).try_init() };
+    let started = if is_json {
+        builder.json().try_init()
+    } else {
+        builder.with_target(false).fmt_fields(debug_fn(write_field).delimited(" ")).try_init()
+    };
     started.map_err(|error| format!("logging: {error}"))?;
     Ok(guard)
+}
+
+/// `name=value`; the message goes without its name.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    if field.name() != "message" {
+        write!(writer, "{}=", field.name())?;
+    }
+    write!(Escaped(writer), "{value:?}")
+}
+
+/// Passes text on, but for control characters, which become `\n`, `\u{1b}` and the like.
+struct Escaped<'a, 'w>(&'a mut Writer<'w>);
+
+impl Write for Escaped<'_, '_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let mut rest = text;
+        while let Some(at) = rest.find(char::is_control) {
+            let (plain, control) = rest.split_at(at);
+            self.0.write_str(plain)?;
+            let mut characters = control.chars();
+            if let Some(character) = characters.next() {
+                write!(self.0, "{}", character.escape_default())?;
+            }
+            rest = characters.as_str();
+        }
+        self.0.write_str(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_and_nothing_else() {
+        let mut out = String::new();
+        let text = "a=\"ä\"\n2026 ERROR forged\u{1b}[2J\r\0\u{85}😀";
+        write!(Escaped(&mut Writer::new(&mut out)), "{text}").expect("a string takes all");
+        assert_eq!(out, r#"a="ä"\n2026 ERROR forged\u{1b}[2J\r\u{0}\u{85}😀"#);
+    }
 }
