@@ -70,6 +70,11 @@ fn other_addresses_than_loopback_need_keys() {
     for path in ["/nothing/x", "/apps/nothing/x/y", "/state/nothing/k", "/records/nothing/1", "/invocations/nothing"] {
         assert_problem(&server.request("GET", path, &[], b""), 401, "unauthorized");
     }
+    // A Schema Registry client, whose key is a password, takes a 404 for what this registry has not.
+    let known = server.request("GET", "/associations/x", &[&basic("anybody", &key)], b"");
+    assert_problem(&known, 404, "unknown-service");
+    let unknown = server.request("GET", "/associations/x", &[&basic("anybody", "mr_wrong")], b"");
+    assert_problem(&unknown, 401, "unauthorized");
     let header = format!("Authorization: Bearer {key}");
     assert_eq!(server.request("POST", "/call/counter/k/add", &[&header], b"1").status, 200);
 }

@@ -60,6 +60,11 @@ pub(crate) fn caller(
     }
 }
 
+/// Whether `Authorization` is Basic with a known key as the password.
+pub(crate) fn has_key_as_password(keys: Option<&Cached<KeySet>>, headers: &HeaderMap) -> bool {
+    caller(keys, headers, Otherwise::Basic).is_ok_and(|caller| !caller.is_anonymous)
+}
+
 /// The token of `Bearer mr_…`.
 fn own_token(value: &[u8]) -> Option<&str> {
     let token = credentials(value, "bearer")?;
