@@ -48,9 +48,9 @@ fn apps_live_side_by_side_and_cannot_see_each_other() {
         let reply = note(name).deploy(&server, name);
         assert_eq!(reply.status, 201, "{}", reply.text());
     }
-    let told = server.errors();
-    let told = told.lines().find(|line| line.contains("calls have to name an app")).expect("the log tells");
-    assert!(told.contains("WARN") && told.contains("note"), "{told}");
+    let tells = |line: &str| line.contains("calls have to name an app");
+    wait_until("the log tells", || server.errors().lines().any(|line| tells(line) && line.contains("WARN")));
+    assert!(server.errors().lines().any(|line| tells(line) && line.contains("note")), "{}", server.errors());
     let ambiguous = server.call("note/k/read", "");
     assert_problem(&ambiguous, 409, "ambiguous-service");
     for text in ["red", "blue", "/apps/"] {

@@ -599,6 +599,7 @@ fn a_workflow_that_strays_from_its_journal_fails_and_says_where() {
     let detail = ended["error"]["detail"].as_str().expect("a detail");
     println!("{detail}");
     assert!(detail.contains("sleep") && detail.contains("wait"), "{detail}");
+    wait_until("it is told", || server.errors().contains("strayed from its journal"));
     let told = server.errors();
     let told = told.lines().find(|line| line.contains("strayed from its journal")).expect("it is told");
     assert!(told.contains("ERROR") && told.contains(&second) && told.contains("diverged"), "{told}");
@@ -626,6 +627,7 @@ fn how_workflows_end_is_counted_and_failures_are_told() {
     wait_until("they are counted", || ended_workflows(&server, "succeeded") == 1);
     let counted = ["failed", "diverged", "cancelled"].map(|status| ended_workflows(&server, status));
     assert_eq!(counted, [1, 0, 2]);
+    wait_until("it is told", || server.errors().contains("a workflow failed"));
     let told = server.errors();
     let told: Vec<&str> = told.lines().filter(|line| line.contains("a workflow failed")).collect();
     assert_eq!(told.len(), 1, "{told:?}");
