@@ -246,6 +246,11 @@ export default service({
     return await ctx.call("greedy_too", `pong${depth % 3}`, "pong", depth + 1);
   },
 });
+
+const hashes = async () => {
+  for (;;) await crypto.argon2id.hash("a password");
+};
+export const routes = { "GET /hashes": hashes, "GET /left": () => { hashes(); return "left"; } };
 "#;
 
 const GREEDY_TOO: &str = r#"
@@ -286,6 +291,11 @@ fn a_transaction_that_never_ends_is_ended_and_all_it_held_is_free() {
     assert_refused(&server, "endless", "null", 500, "cpu-limit", &victims(&["victim1", "victim2", "root"]));
     let server = greedy("[limits]\nwait_ms = 700\n");
     assert_refused(&server, "waits", "null", 504, "wait-limit", &victims(&["victim1", "victim2", "root"]));
+    // A route waits outside of any shard before its first call: the limit is on all its waiting, not on each.
+    for path in ["/greedy/hashes", "/greedy/left"] {
+        assert_problem(&server.request("GET", path, &[], b""), 504, "wait-limit");
+    }
+    wait_until("no request is open", || server.metric("millrace_open_requests") == 0.0);
 }
 
 #[test]

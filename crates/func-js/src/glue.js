@@ -785,5 +785,6 @@ natives.makeResponse = (status, pairs, bytes) => new FetchResponse(status, pairs
 natives.makeRecord = (ctx, type, id) => new RecordRef(ctx, type, id);
 natives.makeRecords = (ctx, type) => new RecordsRef(ctx, type);
 natives.runStep = runStep;
+natives.overlook = (promise) => void promise.catch(() => {});
 natives.HostError = HostError;
 natives.URLSearchParams = URLSearchParams;

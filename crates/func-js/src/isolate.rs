@@ -66,6 +66,7 @@ pub(crate) struct Glue {
     pub(crate) make_record: Raw,
     pub(crate) make_records: Raw,
     pub(crate) run_step: Raw,
+    pub(crate) overlook: Raw,
 }
 
 /// What a service's module exports, in the order of [`millrace_func::Service`]. The isolate owns
@@ -375,6 +376,7 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
         make_record: take(c"makeRecord")?,
         make_records: take(c"makeRecords")?,
         run_step: take(c"runStep")?,
+        overlook: take(c"overlook")?,
     };
     let counter = find_counter(heap, context, context.get_named(helpers.raw(), c"idle")?.raw());
     // SAFETY: the calls read the objects' classes.

@@ -235,7 +235,10 @@ impl Isolate {
                     (Ok(()), PromiseState::Rejected(reason)) => Err(self.error_of(reason.raw())),
                     (Ok(()), PromiseState::Pending | PromiseState::Fulfilled(_)) => match self.waiting_error() {
                         None => return Ended::Waits(value, self.budget.turn_ns()),
-                        Some(error) => Err(error),
+                        Some(error) => {
+                            self.overlook(value.raw());
+                            Err(error)
+                        }
                     },
                 }
             }
@@ -269,6 +272,18 @@ impl Isolate {
     #[inline]
     fn is_promise(&self, raw: Raw) -> bool {
         kind(raw) == Kind::Object && self.context.is_promise(raw)
+    }
+
+    /// The frame ends before what it returned does. Should that be rejected one day, in the turn of another frame
+    /// that settles what both wait for, it is no failure of that one.
+    #[cold]
+    fn overlook(&self, returned: Raw) {
+        if self.budget.breach().is_none()
+            && self.is_promise(returned)
+            && self.context.call(self.glue.overlook, UNDEFINED, &mut [returned]).is_err()
+        {
+            drop(self.context.take_exception());
+        }
     }
 
     /// How what the code returned stands; anything but a promise is a result.

@@ -217,12 +217,15 @@ fn what_one_call_returned_is_no_failure_of_another() {
              try { return await shared; } catch { return 'caught'; }
            },
            async second(ctx) { const own = ctx.call('s', 'a', 'any'); await shared; await own; },
+           async stalled(ctx) { await shared; },
            any() {},
          });",
     );
     let mut calls = Calls { world, pending: Vec::new() };
     assert_eq!(calls.start(1, "first"), None);
     assert_eq!(calls.start(2, "second"), None);
+    let ended = calls.start(4, "stalled").expect("it ends").expect_err("it fails");
+    assert!(ended.starts_with("stalled"), "{ended}");
     // It settles what both wait for, and so the second call's promise is rejected in the first one's turn.
     assert_eq!(calls.end(1, Err("no")), Some(Ok("\"caught\"".into())));
     assert_eq!(calls.end(2, Ok("1")), Some(Err("aborted: no".into())));

@@ -108,9 +108,8 @@ impl Answer {
 pub enum Step {
     /// It ended. The engine has forgotten the frame.
     Done(Result<Output, Error>),
-    /// It awaits at least one operation it got from the [`Host`] and has not been resumed for; or
-    /// it is a workflow that has returned, and such an operation has not ended that does more than
-    /// to let time pass.
+    /// An operation that it got from the [`Host`] has not ended: it awaits one, or has returned, and
+    /// what it started does more than to let time pass.
     Waiting,
 }
 

@@ -178,8 +178,8 @@ impl Shard {
         world: &mut World<'_>,
     ) {
         let Some(frame) = transaction.live_frame(instance) else {
-            // The caller returned without awaiting the call. Its success is fine; its failure
-            // fails the transaction, because nobody saw it.
+            // The caller has ended before the call, which its result may have begun while it was written. Its success
+            // is fine; its failure fails the transaction, because nobody saw it.
             if let Err(error) = result {
                 transaction.result = Some(Err(error));
             }

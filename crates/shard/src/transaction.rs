@@ -77,8 +77,8 @@ pub(crate) struct FrameState {
     pub kind: HandlerKind,
     /// Who is told its result; the root has none.
     pub parent: Option<Parent>,
-    /// Whose failure takes it down: its parent, or, once that has ended without awaiting it, the
-    /// parent's own owner. Nobody but the transaction if `None`.
+    /// Whose failure takes it down: its parent, or, once that has ended before it, the parent's own
+    /// owner. Nobody but the transaction if `None`.
     pub owner: Option<Owner>,
     pub depth: usize,
     pub next_operation: u32,

@@ -211,7 +211,7 @@ impl Core {
         let shard_count = self.shared.shard_count;
         let step = self.with_world(None, |_, world| Unbound::start(call, shard_count, world));
         match step {
-            Ok(step) => self.route_stepped(step),
+            Ok(step) => self.route_stepped(step, None),
             Err(reason) => {
                 tracing::error!(reason, "running a route broke an invariant");
                 self.answer(token, Err(Error::new(ErrorCode::Internal, "the route could not be run")));
@@ -219,11 +219,12 @@ impl Core {
         }
     }
 
-    fn route_stepped(&mut self, step: UnboundStep) {
+    /// `deadline_ms` is that of a route which has waited before: the limit is on all its waiting.
+    fn route_stepped(&mut self, step: UnboundStep, deadline_ms: Option<u64>) {
         match step {
             UnboundStep::Done(token, result) => self.answer(token, result),
             UnboundStep::Waiting(unbound) => {
-                let deadline_ms = self.monotonic_ms() + unbound.wait_ms();
+                let deadline_ms = deadline_ms.unwrap_or_else(|| self.monotonic_ms() + unbound.wait_ms());
                 self.unbound.insert(unbound.nonce(), (unbound, deadline_ms));
             }
             UnboundStep::Home(unbound, shard) => {
@@ -356,7 +357,7 @@ impl Core {
         self.read_clock();
         // A route that lost a race begins again under its nonce: the ticket tells which run it is of.
         let waiting = self.unbound.get(&ticket.nonce).is_some_and(|(unbound, _)| unbound.awaits(&ticket));
-        if waiting && let Some((unbound, _)) = self.unbound.remove(&ticket.nonce) {
+        if waiting && let Some(unbound) = self.unbound.remove(&ticket.nonce) {
             self.complete_unbound(unbound, ticket, result);
         } else if let Some(shard) = ticket.shard.or(self.adopted.get(&ticket.nonce).copied()) {
             self.with_shard(shard, |shard, world| shard.complete(ticket, result, world));
@@ -369,13 +370,13 @@ impl Core {
 
     fn complete_unbound(
         &mut self,
-        unbound: Unbound,
+        (unbound, deadline_ms): (Unbound, u64),
         ticket: millrace_shard::OffloadTicket,
         result: Result<bytes::Bytes, Error>,
     ) {
         let token = unbound.token();
         match self.with_world(None, |_, world| unbound.complete(ticket.frame, ticket.operation, result, world)) {
-            Ok(step) => self.route_stepped(step),
+            Ok(step) => self.route_stepped(step, Some(deadline_ms)),
             Err(reason) => {
                 tracing::error!(reason, "going on with a route broke an invariant");
                 self.answer(token, Err(Error::new(ErrorCode::Internal, "the route could not be run")));
