@@ -9,6 +9,7 @@ mod entity_key;
 mod error;
 pub mod json;
 pub mod limits;
+mod line_limit;
 pub mod metric;
 mod name;
 mod position;
@@ -17,6 +18,7 @@ mod value;
 
 pub use entity_key::{EntityKey, EntityKeyParts};
 pub use error::{Error, ErrorCode};
+pub use line_limit::LineLimit;
 pub use name::{Name, NameError};
 pub use position::{Lsn, ShardId, TransactionId, UnixMillis, fingerprint, shard_keys, shard_of_key};
 pub use value::{Value, ValueKind};

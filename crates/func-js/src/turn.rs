@@ -245,28 +245,15 @@ impl Isolate {
             Err(Thrown) => Err(self.take_error()),
         };
         // A result's toJSON or getters may have started more, and so may an error's.
-        if self.has_jobs() {
-            self.run_jobs();
-        }
-        let result = result.and_then(|output| self.seen(output));
-        if self.has_jobs() {
-            self.run_jobs();
-        }
+        self.run_jobs();
+        let result = result.and_then(|output| self.unseen_rejection(self.serial.get()).map_or(Ok(output), Err));
+        self.run_jobs();
         self.check_memory();
         self.budget.end();
         Ended::Done(match self.breach_error() {
             Some(error) => Err(error),
             None => result,
         })
-    }
-
-    /// `output`, unless something has failed that no code has looked at.
-    #[inline]
-    fn seen(&self, output: Output) -> Result<Output, Error> {
-        match self.unseen_rejection(self.serial.get()) {
-            None => Ok(output),
-            Some(error) => Err(error),
-        }
     }
 
     #[inline]

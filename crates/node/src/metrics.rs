@@ -79,11 +79,17 @@ pub struct NodeMetrics {
 }
 
 /// One core's histogram of a handler's or route's latency in nanoseconds, and how many failed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HandlerMetric {
     pub latency_ns: Histogram,
     pub errors: Counter,
     pub failures: FailureLog,
+}
+
+impl HandlerMetric {
+    fn new(name: HandlerName) -> Self {
+        Self { latency_ns: Histogram::default(), errors: Counter::default(), failures: FailureLog::new(name) }
+    }
 }
 
 /// App, service, and handler or route.
@@ -102,10 +108,7 @@ impl HandlerMetrics {
     /// numbers of that core, so that a deployment resets nothing.
     pub(crate) fn of(&self, core: usize, cores: usize, name: [String; 3]) -> Arc<HandlerMetric> {
         let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
-        let metric = |name: &HandlerName| {
-            let failures = FailureLog::new(name.clone());
-            Arc::new(HandlerMetric { failures, ..HandlerMetric::default() })
-        };
+        let metric = |name: &HandlerName| Arc::new(HandlerMetric::new(name.clone()));
         let metrics = by_name.entry(name.clone()).or_insert_with(|| (0..cores).map(|_| metric(&name)).collect());
         Arc::clone(&metrics[core])
     }

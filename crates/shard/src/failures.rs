@@ -3,7 +3,7 @@
 //! A handler that always fails is tried sixteen times for each of its messages. Whoever reads the
 //! log wants to see that and why, and not have it full of that. The same holds for workflows that fail.
 
-use millrace_base::{Error, ErrorCode, UnixMillis};
+use millrace_base::{Error, ErrorCode, LineLimit, UnixMillis};
 use millrace_format::{OutcomeResult, WorkflowRecord};
 
 use crate::request::Sequence;
@@ -16,12 +16,15 @@ const LINES: u32 = 10;
 const WINDOW_MS: u64 = 10_000;
 
 /// Failed attempts, and which of them are told of.
-#[derive(Default)]
 pub(crate) struct Failures {
     count: u64,
-    window_began: UnixMillis,
-    said: u32,
-    unsaid: u64,
+    lines: LineLimit,
+}
+
+impl Default for Failures {
+    fn default() -> Self {
+        Self { count: 0, lines: LineLimit::new(LINES, WINDOW_MS) }
+    }
 }
 
 impl Failures {
@@ -33,16 +36,7 @@ impl Failures {
     /// Another attempt has failed. If it is to be told of: how many before it were not.
     pub(crate) fn note(&mut self, now: UnixMillis) -> Option<u64> {
         self.count += 1;
-        // The clock may be set back, too.
-        if now < self.window_began || now >= self.window_began.plus(WINDOW_MS) {
-            (self.window_began, self.said) = (now, 0);
-        }
-        if self.said >= LINES {
-            self.unsaid += 1;
-            return None;
-        }
-        self.said += 1;
-        Some(std::mem::take(&mut self.unsaid))
+        self.lines.take(now.0)
     }
 }
 
