@@ -13,6 +13,7 @@ mod licences;
 mod links;
 mod machine_paths;
 mod module_docs;
+mod modules;
 mod pins;
 mod purity;
 mod rust_source;
@@ -50,13 +51,14 @@ impl fmt::Display for Finding {
     }
 }
 
-const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 8] = [
+const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 9] = [
     error_pages::check,
     length::check,
     library_code::check,
     links::check,
     machine_paths::check,
     module_docs::check,
+    modules::check,
     pins::check,
     purity::check,
 ];
