@@ -15,7 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 use crate::keys::{KeyFile, KeySet};
 use crate::metrics::{CoreMetrics, FrontMetrics};
 use crate::shared::Shared;
-use crate::{Options, StartError, origin, tls};
+use crate::{Options, StartError, cors, origin, tls};
 
 /// The front of one address: shared by the [`crate::serve`] of every core.
 pub struct Front {
@@ -79,6 +79,12 @@ impl Front {
     pub fn new(options: Options, mut registry: Registry) -> Result<Arc<Self>, StartError> {
         if let Some(wrong) = options.allowed_hosts.iter().find(|name| !origin::is_host_name(name)) {
             return Err(StartError::AllowedHost(wrong.clone()));
+        }
+        if let Some(wrong) = options.cors_origins.iter().find(|origin| !cors::is_origin(origin)) {
+            return Err(StartError::CorsOrigin(wrong.clone()));
+        }
+        if options.keys.is_none() && options.cors_origins.iter().any(|origin| origin == "*") {
+            return Err(StartError::CorsWithoutKeys);
         }
         let stamps = Stamps::of(&options);
         let keys = match &options.keys {

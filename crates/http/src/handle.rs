@@ -17,6 +17,7 @@ use millrace_records::{Family, IDEMPOTENCY_KEY, Seen, idempotency_key};
 use crate::auth::{self, Otherwise};
 use crate::body::{self, LARGE_BYTES, ReplyBody, RequestBody};
 use crate::connection::{ConnectionState, InFlight};
+use crate::cors::Reader;
 use crate::local::Local;
 use crate::operations::{Access, Kind, Operation, Parameter};
 use crate::origin::Source;
@@ -90,6 +91,7 @@ static FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 pub(crate) struct Asked<'a> {
     kind: Kind,
     is_anonymous: bool,
+    reader: Option<Box<Reader>>,
     began_ns: u64,
     in_flight: InFlight<'a>,
 }
@@ -106,9 +108,12 @@ pub(crate) async fn handle<B: Backend>(
         Step::Waits(waits) => asked.reply(&state.local, waits).await,
     };
     let is_refused = response.status().is_client_error() && !response.headers().contains_key(header::CONNECTION);
-    if is_refused && !state.is_http2() && !request.body().has_arrived() {
+    if is_refused && !request.body().has_arrived() {
         // Boxed, with the reply: this is rare, and must not make every request's future larger.
         response = Box::pin(discard(response, request.body_mut(), state)).await;
+    }
+    if state.is_http2() && *request.method() == Method::HEAD {
+        response = without_body(response);
     }
     asked.end(state, response)
 }
@@ -130,11 +135,11 @@ async fn run<'a, B: Backend>(session: &'a Session<B>, request: &mut Request<Requ
     local.begins(began_ns);
     let in_flight = session.state.request_begins();
     let uri = std::mem::take(request.uri_mut());
-    let Begin { kind, is_anonymous, step } = begin_operation(session, &uri, request).await;
+    let (kind, Noticed { is_anonymous, reader }, step) = begin_operation(session, &uri, request).await;
     if matches!(step, Step::Waits(_)) {
         local.put_back(std::mem::take(request.headers_mut()));
     }
-    (Asked { kind, is_anonymous, began_ns, in_flight }, step)
+    (Asked { kind, is_anonymous, reader, began_ns, in_flight }, step)
 }
 
 impl Asked<'_> {
@@ -148,6 +153,9 @@ impl Asked<'_> {
         if response.body().len() > LARGE_BYTES {
             hold_room(state, self.kind, &mut response);
         }
+        if let Some(reader) = self.reader {
+            reader.allow(&mut response);
+        }
         if state.is_http2() {
             state.watch_reply(response.body_mut());
         }
@@ -159,14 +167,24 @@ impl Asked<'_> {
     }
 }
 
-/// Reads what is left of the body of a request that was refused before: no other request can follow
-/// without. If that is much, the reply says that the connection closes.
+/// The reply to a HEAD says how long its body would be. Over HTTP/1 hyper leaves the body out by itself.
+fn without_body(reply: Response<ReplyBody>) -> Response<ReplyBody> {
+    let (mut head, body) = reply.into_parts();
+    if body.len() > 0 {
+        head.headers.entry(header::CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(body.len()));
+    }
+    Response::from_parts(head, ReplyBody::new(Bytes::new()))
+}
+
+/// Reads what is left of the body of a request that was refused before. Over HTTP/1 no other request can follow
+/// without; over HTTP/2 some clients never see the reply if their stream is reset while they still send. If it is
+/// much, the reply says that the connection closes, where it can say so.
 async fn discard(
     mut reply: Response<ReplyBody>,
     body: &mut RequestBody,
     state: &ConnectionState,
 ) -> Response<ReplyBody> {
-    if body::collect(body, state, DISCARDED_BYTES).await.is_err() {
+    if body::collect(body, state, DISCARDED_BYTES).await.is_err() && !state.is_http2() {
         reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     reply
@@ -184,39 +202,49 @@ fn hold_room(state: &ConnectionState, kind: Kind, response: &mut Response<ReplyB
     }
 }
 
-/// How an operation began.
-struct Begin {
-    kind: Kind,
+/// What is seen of who asks while an operation begins.
+#[derive(Default)]
+struct Noticed {
     is_anonymous: bool,
-    step: Step,
+    /// The page that may read the reply.
+    reader: Option<Box<Reader>>,
 }
 
-async fn begin_operation<B: Backend>(session: &Session<B>, uri: &Uri, request: &mut Request<RequestBody>) -> Begin {
-    let mut is_anonymous = false;
+async fn begin_operation<B: Backend>(
+    session: &Session<B>,
+    uri: &Uri,
+    request: &mut Request<RequestBody>,
+) -> (Kind, Noticed, Step) {
+    let mut noticed = Noticed::default();
     match router::find(request.method(), uri.path()) {
         Found::Operation(row, captures) => {
             let is_route = records::is_route(&*session.backend, row.kind, &row.path[0], &captures);
             let row = if is_route { router::ROUTE } else { row };
             let is_registrys = records::is_registrys(row.kind, uri, request.headers());
             let input = Input { uri, captures: &captures, request: &mut *request, seen: Seen::default() };
-            let step = operate(session, row, input, is_registrys, &mut is_anonymous).await;
+            let step = operate(session, row, input, is_registrys, &mut noticed).await;
             let step = step.unwrap_or_else(|error| {
                 Step::Done(match row.kind {
                     Kind::Route => refuse_route(session, &captures, request.method(), uri.path(), &error),
                     kind => records::refuse(kind, &error, is_registrys),
                 })
             });
-            Begin { kind: row.kind, is_anonymous, step }
+            (row.kind, noticed, step)
         }
         found => {
+            noticed.reader = reader_of(&session.state.local, uri, request);
             let hosts = request.headers().get_all(header::HOST).iter().count();
             let step = Step::Done(match check_host_lines(request.version(), hosts) {
                 Ok(()) => answer_nothing(&found, uri.path(), request.method()),
                 Err(error) => problem::respond(&error, None),
             });
-            Begin { kind: Kind::None, is_anonymous, step }
+            (Kind::None, noticed, step)
         }
     }
+}
+
+fn reader_of(local: &Local, uri: &Uri, request: &Request<RequestBody>) -> Option<Box<Reader>> {
+    local.cors.reader(local.guard.as_ref(), request.method(), uri, request.headers())
 }
 
 /// The reply where a service's route refused a request, or there is no such service.
@@ -300,10 +328,14 @@ async fn operate<B: Backend>(
     row: &'static Operation,
     mut input: Input<'_>,
     is_registrys: bool,
-    is_anonymous: &mut bool,
+    noticed: &mut Noticed,
 ) -> Result<Step, Error> {
     let local = &session.state.local;
-    input.seen = look_at_headers(local, row, &input)?;
+    let is_from_page;
+    (input.seen, is_from_page) = look_at_headers(local, row, &input)?;
+    if is_from_page {
+        noticed.reader = reader_of(local, input.uri, input.request);
+    }
     if row.access == Access::Public {
         return public(session, row.kind, &input).map(Step::Done);
     }
@@ -313,7 +345,7 @@ async fn operate<B: Backend>(
         _ => Otherwise::Refused,
     };
     let caller = auth::caller(local.keys.as_ref(), input.request.headers(), otherwise)?;
-    *is_anonymous = caller.is_anonymous;
+    noticed.is_anonymous = caller.is_anonymous;
     if row.access == Access::AnyKey && caller.is_anonymous && !caller.principal.may_read_something_of(RECORDS_APP) {
         return Err(auth::no_key());
     }
@@ -346,13 +378,14 @@ async fn operate<B: Backend>(
     step.map_err(|error| auth::ask_for_key(error, caller.is_anonymous))
 }
 
-/// Whether a request is let in for what its headers say, and which of those that mean something it has.
-fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<Seen, Error> {
+/// Whether a request is let in for what its headers say, which of those that mean something it has, and whether a page sent it.
+fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<(Seen, bool), Error> {
     let headers = input.request.headers();
     let noted = read_headers(input.uri, headers, &local.front.options.limits)?;
     check_host_lines(input.request.version(), noted.hosts)?;
+    let is_from_page = noted.source.origin.is_some();
     if row.access == Access::Public {
-        return Ok(noted.seen);
+        return Ok((noted.seen, is_from_page));
     }
     let changes = row.kind.is_get_that_changes();
     if changes && *input.request.method() == Method::HEAD {
@@ -364,7 +397,7 @@ fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<
         let is_navigation = noted.source.site.is_some() && headers.get(&FETCH_MODE).is_some_and(|it| it == "navigate");
         guard.check(input.uri, Source { is_navigation, ..noted.source }, changes)?;
     }
-    Ok(noted.seen)
+    Ok((noted.seen, is_from_page))
 }
 
 /// What one pass over the headers finds; looking up each of them would cost more.

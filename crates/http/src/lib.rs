@@ -19,6 +19,7 @@ pub mod archive;
 mod auth;
 mod body;
 mod connection;
+mod cors;
 mod error_pages;
 mod events;
 mod front;

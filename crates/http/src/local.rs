@@ -16,6 +16,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use crate::connection::{ConnectionState, Order};
+use crate::cors::Cors;
 use crate::front::Front;
 use crate::keys::KeySet;
 use crate::metrics::CoreMetrics;
@@ -84,6 +85,7 @@ pub(crate) struct Local {
     pub(crate) keys: Option<Cached<KeySet>>,
     /// There while there are no keys.
     pub(crate) guard: Option<Guard>,
+    pub(crate) cors: Cors,
     pub(crate) ticks: Ticks,
     pub(crate) records: Records,
     pub(crate) buffers: RefCell<Buffers>,
@@ -106,7 +108,8 @@ impl Local {
         Rc::new(Self {
             metrics: front.core_metrics(),
             keys: front.keys.clone().map(Cached::new),
-            guard: front.keys.is_none().then(|| Guard::new(&front.options.allowed_hosts)),
+            guard: front.keys.is_none().then(|| Guard::new(&front.options.allowed_hosts, &front.options.cors_origins)),
+            cors: Cors::new(&front.options.cors_origins),
             ticks: Ticks::new(&front),
             records: Records::new(front.turns.clone()),
             buffers: RefCell::new(Buffers::new()),

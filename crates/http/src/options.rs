@@ -20,6 +20,9 @@ pub struct Options {
     /// While there are no keys: names, beside localhost, under which the listener may be asked and
     /// whose web pages may ask it. Without scheme and port.
     pub allowed_hosts: Vec<String>,
+    /// Origins whose web pages may use the listener and read replies, as `https://shop.test`; `*`, which takes keys, for
+    /// all.
+    pub cors_origins: Vec<String>,
     /// Serve TLS (and only TLS).
     pub tls: Option<TlsFiles>,
     /// Called on the core's thread some time after connections there gave their buffers back: a
@@ -121,6 +124,10 @@ pub enum StartError {
     Bind(SocketAddr, std::io::Error),
     /// One of [`Options::allowed_hosts`] is no host name.
     AllowedHost(String),
+    /// One of [`Options::cors_origins`] is no origin.
+    CorsOrigin(String),
+    /// Pages of all origins may use a listener that asks for no keys.
+    CorsWithoutKeys,
     /// The key file cannot be used.
     Keys(crate::keys::KeyError),
     /// The TLS files cannot be used: path and reason.
@@ -144,6 +151,17 @@ impl fmt::Display for StartError {
                     "allowed hosts: {name:?} is no host name: write it without scheme and port, as shop.test"
                 )
             }
+            Self::CorsOrigin(origin) => {
+                write!(
+                    formatter,
+                    "CORS origins: {origin:?} is no origin: write scheme, host and port as browsers do, as https://shop.test \
+                     or http://localhost:5173, or * for all"
+                )
+            }
+            Self::CorsWithoutKeys => formatter.write_str(
+                "CORS origins: * lets every page of the web use this node, so API keys are needed: make one with `millrace \
+                 keys`, or name the origins",
+            ),
             Self::Keys(error) => error.fmt(formatter),
             Self::Tls(path, reason) => write!(formatter, "TLS file {}: {reason}", path.display()),
         }

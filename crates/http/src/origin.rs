@@ -41,24 +41,26 @@ pub(crate) struct Source<'a> {
 /// One core's guard.
 pub(crate) struct Guard {
     allowed_hosts: Vec<String>,
+    /// Origins whose pages may use the listener whatever their host.
+    allowed_origins: Vec<String>,
     /// The last `Host` that was let through. Nearly every request has the same, and comparing costs less
     /// than parsing.
     known_host: RefCell<Vec<u8>>,
 }
 
 impl Guard {
-    pub(crate) fn new(allowed_hosts: &[String]) -> Self {
-        Self { allowed_hosts: allowed_hosts.to_vec(), known_host: RefCell::new(b"localhost".to_vec()) }
+    pub(crate) fn new(allowed_hosts: &[String], allowed_origins: &[String]) -> Self {
+        Self {
+            allowed_hosts: allowed_hosts.to_vec(),
+            allowed_origins: allowed_origins.to_vec(),
+            known_host: RefCell::new(b"localhost".to_vec()),
+        }
     }
 
     /// Lets a request through or says why not. `changes`: the operation is a GET that changes something.
     pub(crate) fn check(&self, uri: &Uri, source: Source<'_>, changes: bool) -> Result<(), Error> {
         let Source { host, origin, site, is_navigation } = source;
-        // HTTP/2 names the host in the URI, and an absolute URI of HTTP/1 outranks the header.
-        let host = match uri.authority() {
-            Some(authority) => Some(authority.as_str().as_bytes()),
-            None => host.map(HeaderValue::as_bytes),
-        };
+        let host = host_asked(uri, host);
         // No browser leaves it out.
         if let Some(host) = host {
             self.check_host(host)?;
@@ -97,9 +99,14 @@ impl Guard {
         Ok(())
     }
 
-    fn check_origin(&self, origin: &[u8], host: Option<&[u8]>) -> Result<(), Error> {
+    /// Whether a page of `origin` may use the listener.
+    pub(crate) fn is_own_page(&self, uri: &Uri, host: Option<&HeaderValue>, origin: &HeaderValue) -> bool {
+        self.is_own(origin.as_bytes(), host_asked(uri, host))
+    }
+
+    fn is_own(&self, origin: &[u8], host: Option<&[u8]>) -> bool {
         let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
-        let is_ours = authority.is_some_and(|authority| {
+        let is_of_own_host = authority.is_some_and(|authority| {
             Some(authority) == host
                 || match host_of(authority) {
                     Some(Host::Address(address)) => address.is_loopback(),
@@ -107,7 +114,11 @@ impl Guard {
                     None => false,
                 }
         });
-        if is_ours {
+        is_of_own_host || self.allowed_origins.iter().any(|allowed| allowed.as_bytes() == origin)
+    }
+
+    fn check_origin(&self, origin: &[u8], host: Option<&[u8]>) -> Result<(), Error> {
+        if self.is_own(origin, host) {
             return Ok(());
         }
         let message = format!(
@@ -126,6 +137,14 @@ impl Guard {
             name.get(start..).is_some_and(|end| end.eq_ignore_ascii_case(".localhost"))
         };
         is("localhost") || self.allowed_hosts.iter().any(|allowed| is(allowed)) || ends_local()
+    }
+}
+
+/// HTTP/2 names the host in the URI, and an absolute URI of HTTP/1 outranks the header.
+fn host_asked<'a>(uri: &'a Uri, host: Option<&'a HeaderValue>) -> Option<&'a [u8]> {
+    match uri.authority() {
+        Some(authority) => Some(authority.as_str().as_bytes()),
+        None => host.map(HeaderValue::as_bytes),
     }
 }
 
@@ -184,7 +203,7 @@ mod tests {
 
     #[test]
     fn pages_of_elsewhere_may_lead_here_and_load_nothing() {
-        let guard = Guard::new(&[]);
+        let guard = Guard::new(&[], &[]);
         let ask = |site: Option<&'static str>, is_navigation: bool, changes: bool| {
             let site = site.map(HeaderValue::from_static);
             let source = Source { site: site.as_ref(), is_navigation, ..Source::default() };
@@ -205,8 +224,8 @@ mod tests {
 
     #[test]
     fn only_own_names_are_answered() {
-        assert!(ask(&Guard::new(&[]), "/", Some(b""), None).is_err());
-        let guard = Guard::new(&["Shop.test".to_owned()]);
+        assert!(ask(&Guard::new(&[], &[]), "/", Some(b""), None).is_err());
+        let guard = Guard::new(&["Shop.test".to_owned()], &[]);
         for host in [
             "127.0.0.1:8080",
             "127.0.0.1",
@@ -254,7 +273,7 @@ mod tests {
 
     #[test]
     fn only_pages_of_this_machine_and_of_allowed_names_may_ask() {
-        let guard = Guard::new(&["shop.test".to_owned()]);
+        let guard = Guard::new(&["shop.test".to_owned()], &[]);
         let origin = |host: &str, origin: &str| ask(&guard, "/", Some(host.as_bytes()), Some(origin.as_bytes()));
         for own in [
             "http://127.0.0.1:8080",
@@ -305,7 +324,7 @@ mod tests {
         fn no_header_makes_the_guard_panic_or_wrong(
             name in "[a-z0-9.:@/\\[\\]-]{0,20}(evil|localhost|127\\.0\\.0\\.1)[a-z0-9.:@/\\[\\]-]{0,10}"
         ) {
-            let guard = Guard::new(&[]);
+            let guard = Guard::new(&[], &[]);
             if ask(&guard, "/", Some(name.as_bytes()), None).is_ok() {
                 let host = name.split(':').next().unwrap_or_default();
                 let is_own = host == "localhost" || host.ends_with(".localhost") || host.parse::<IpAddr>().is_ok()

@@ -215,6 +215,68 @@ fn http2_is_spoken_on_the_same_port() {
     assert_eq!(server.metric("millrace_http_connections_total"), 1.0);
 }
 
+/// RFC 9110, 9.3.2: the headers of a GET, and no body, which over HTTP/2 would be a protocol error.
+#[test]
+fn a_head_over_http2_has_no_body() {
+    let server = Server::start(patient());
+    block_on(async {
+        let (mut sender, _connection) = http2(&server).await;
+        for (path, length) in [("/healthz", Some("3")), ("/user/x", None), ("/call/nothing", None)] {
+            let ask = |method: &str| {
+                let request = http::Request::builder().method(method).uri(format!("http://test{path}"));
+                request.body(Full::new(Bytes::new())).expect("a request")
+            };
+            let response = sender.send_request(ask("HEAD")).await.expect("a reply");
+            let (head, body) = response.into_parts();
+            assert_eq!(body.collect().await.expect("no error of the protocol").to_bytes(), Bytes::new(), "{path}");
+            let got = sender.send_request(ask("GET")).await.expect("a reply");
+            assert_eq!(head.status, got.status());
+            let length_of = |headers: &http::HeaderMap| headers.get("content-length").cloned();
+            assert_eq!(length_of(&head.headers), length_of(got.headers()), "{path}");
+            assert!(length.is_none_or(|length| head.headers["content-length"] == length), "{path}: {head:?}");
+        }
+    });
+}
+
+/// Some clients take a stream that is reset for a reply that never came, though the reset says that nothing is wrong.
+#[test]
+fn an_http2_request_that_is_refused_early_is_read_to_its_end() {
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let server = Server::start(patient());
+    let mut client = Client::new(TcpStream::connect(server.address).expect("connected"));
+    let mut frames_until_ping = |sent: &[u8]| {
+        client.send([sent, PING].concat());
+        let mut seen = Vec::new();
+        loop {
+            let mut head = [0; 9];
+            std::io::Read::read_exact(&mut client.stream, &mut head).expect("a frame");
+            let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            std::io::Read::read_exact(&mut client.stream, &mut payload).expect("its payload");
+            match (head[3], head[4]) {
+                (6, 1) => return seen,
+                (kind, flags) => seen.push((kind, flags & 1)),
+            }
+        }
+    };
+    let path = b"/call/nothing";
+    let mut head = vec![0x83, 0x86, 0x01, 4];
+    head.extend_from_slice(b"test");
+    head.extend_from_slice(&[0x04, path.len() as u8]);
+    head.extend_from_slice(path);
+    let mut first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    first.extend_from_slice(&[0, 0, head.len() as u8, 1, 4, 0, 0, 0, 1]);
+    first.extend_from_slice(&head);
+    frames_until_ping(&first);
+    let mut seen = frames_until_ping(b"\0\0\x01\0\x01\0\0\0\x011");
+    while !seen.contains(&(0, 1)) {
+        seen.extend(frames_until_ping(b""));
+    }
+    let kinds: Vec<u8> = seen.iter().map(|(kind, _)| *kind).collect();
+    assert!(kinds.contains(&1), "the reply's head: {seen:?}");
+    assert!(!kinds.contains(&3), "no reset: {seen:?}");
+    assert!(!frames_until_ping(b"").iter().any(|(kind, _)| *kind == 3), "nor later");
+}
+
 #[test]
 fn http2s_preface_may_arrive_in_pieces() {
     let server = Server::start(patient());

@@ -132,6 +132,9 @@ pub(crate) struct ServeArgs {
     /// While there are no keys: names, beside localhost, under which browsers may use the node
     #[arg(long, value_name = "NAME,…", env = "MILLRACE_ALLOWED_HOSTS", value_delimiter = ',')]
     pub allowed_hosts: Vec<String>,
+    /// Origins whose web pages may use the node and read its replies, as https://shop.test; * for all
+    #[arg(long, value_name = "ORIGIN,…", env = "MILLRACE_CORS_ORIGINS", value_delimiter = ',')]
+    pub cors_origins: Vec<String>,
     /// Serve TLS with this certificate chain (PEM); read again when it changes
     #[arg(long, value_name = "FILE", env = "MILLRACE_TLS_CERTIFICATE")]
     pub tls_certificate: Option<PathBuf>,

@@ -75,6 +75,10 @@ impl Settings {
             [] => file.allowed_hosts.unwrap_or_default(),
             named => named.to_vec(),
         };
+        front.cors_origins = match &args.cors_origins[..] {
+            [] => file.cors_origins.unwrap_or_default(),
+            named => named.to_vec(),
+        };
         if let Some(connections) = args.connections.or(file.connections) {
             front.limits.connections = connections.div_ceil(node.cores).max(1);
         }

@@ -23,6 +23,7 @@ pub(crate) struct SettingsFile {
     pub durability: Option<FileDurability>,
     pub keys: Option<PathBuf>,
     pub allowed_hosts: Option<Vec<String>>,
+    pub cors_origins: Option<Vec<String>>,
     pub tls_certificate: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
     pub retention_hours: Option<u64>,

@@ -176,6 +176,10 @@ fn answer_route(who: &Principal, request: &RouteRequest) -> Result<RouteReply, E
             message: "only GET".to_owned(),
             detail: Some(r#"["GET"]"#.to_owned()),
         }),
+        "/own-cors" => {
+            let headers = [("access-control-allow-origin", "https://own.test"), ("access-control-max-age", "5")];
+            reply(200, &headers, Bytes::new())
+        }
         "/missing" => Err(Error::new(ErrorCode::UnknownRoute, "no such route")),
         _ => {
             let mut count = 0;
