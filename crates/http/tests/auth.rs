@@ -75,6 +75,9 @@ fn who_brings_no_known_key_is_asked_for_one() {
     let login = server.ask("GET /login/now\nauthorization: Basic dTpw", b"");
     assert_eq!((login.status, &login.json()["authorization"]), (200, &"Basic dTpw".into()));
     server.ask("GET /user/now\nauthorization: Basic dTpw", b"").assert_problem("unauthorized");
+    let keyed = server.ask(&format!("GET /login/now\nauthorization: Bearer {token}"), b"");
+    assert_eq!(keyed.status, 200);
+    assert!(keyed.json()["authorization"].is_null(), "no route sees a key of the node");
     assert_eq!(server.ask("POST /call/login/k/echo", b"").status, 200);
 }
 

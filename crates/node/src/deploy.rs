@@ -11,6 +11,7 @@ use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{App, Catalog, Loaded};
 use tokio::sync::oneshot;
 
+use crate::apps::version_of;
 use crate::core::{CoreMessage, DeployState, Shared};
 
 pub(crate) fn stopping() -> Error {
@@ -83,7 +84,8 @@ pub(crate) async fn complete(shared: &Arc<Shared>, state: &mut DeployState, prep
     let sweeps = ask_cores(shared, activate).await?;
     let version = state.versions.entry(app.name.to_string()).or_default();
     *version += 1;
-    tracing::info!(app = app.name.as_str(), version = *version, "deployed");
+    let content = format_args!("{:016x}", version_of(&app));
+    tracing::info!(app = app.name.as_str(), version = %content, "deployed");
     Ok(Done { version: *version, sweeps })
 }
 

@@ -84,7 +84,7 @@ impl Shard {
         };
         let is_diverged = error.code == ErrorCode::Diverged;
         let lines = if is_diverged { &mut self.ends.diverged } else { &mut self.ends.failed };
-        let Some(not_told_of) = lines.note(world.now) else {
+        let Some(left_out) = lines.note(world.now) else {
             return;
         };
         let WorkflowRecord { app, service, handler, .. } = record;
@@ -92,11 +92,11 @@ impl Shard {
         let key = &*key;
         if is_diverged {
             tracing::error!(
-                %invocation, app, service, key, handler, %error, not_told_of,
+                %invocation, app, service, key, handler, %error, left_out,
                 "a workflow strayed from its journal and was given up with nothing undone: somebody has to look at it"
             );
         } else {
-            tracing::warn!(%invocation, app, service, key, handler, %error, not_told_of, "a workflow failed");
+            tracing::warn!(%invocation, app, service, key, handler, %error, left_out, "a workflow failed");
         }
     }
 }

@@ -183,12 +183,12 @@ impl Shard {
 
     /// A line for an attempt that failed, unless there were many of late.
     pub(crate) fn tell_of_failure(&mut self, id: Sequence, message: &MessageRecord, error: &Error, world: &World<'_>) {
-        if let Some(not_told_of) = self.failures.note(world.now) {
+        if let Some(left_out) = self.failures.note(world.now) {
             let MessageRecord { app, service, handler, attempts, .. } = message;
             let (invocation, key) = (self.invocation_id(id), String::from_utf8_lossy(&message.key));
             let key = &*key;
             tracing::warn!(
-                %invocation, app, service, key, handler, attempts, %error, not_told_of,
+                %invocation, app, service, key, handler, attempts, %error, left_out,
                 "an attempt to run a message failed"
             );
         }

@@ -267,8 +267,8 @@ impl Shard {
             return None;
         }
         if outcome.fingerprint != key.fingerprint {
-            let message =
-                "this Idempotency-Key came before with another handler, path or body: use a new key for a new request";
+            let message = "this Idempotency-Key came before with another handler, path or body (to a route, also another query, \
+                 Authorization or Cookie): use a new key for a new request";
             return Some(Err(Error::new(ErrorCode::IdempotencyMismatch, message)));
         }
         Some(match outcome.result {
