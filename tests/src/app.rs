@@ -96,6 +96,18 @@ impl TestApp {
         self
     }
 
+    /// With another text in place of one that a file holds.
+    ///
+    /// # Panics
+    /// When no such file holds it.
+    #[must_use]
+    pub fn changed(mut self, path: &str, from: &str, to: &str) -> Self {
+        let file = self.files.iter_mut().find(|(name, text)| name == path && text.contains(from));
+        let (_, text) = file.unwrap_or_else(|| panic!("{path} holds no {from:?}"));
+        *text = text.replace(from, to);
+        self
+    }
+
     /// Its archive.
     #[must_use]
     pub fn tar(&self) -> Vec<u8> {

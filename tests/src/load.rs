@@ -34,6 +34,15 @@ impl Shared {
     }
 }
 
+/// Tells threads of a scope to stop once what they run beside has ended, be it with a panic: the scope waits for them.
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Clients that run until they are told to stop.
 pub struct Load<T> {
     shared: Arc<Shared>,

@@ -1,5 +1,7 @@
 //! Latencies, and sizes of tests that the environment may change.
 
+use std::ops::Add;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long requests took.
@@ -30,6 +32,49 @@ impl Latencies {
         sorted.sort_unstable();
         let index = (sorted.len() as f64 * fraction).ceil() as usize;
         sorted.get(index.saturating_sub(1)).copied().unwrap_or_default()
+    }
+}
+
+/// What threads got of the CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuUse {
+    /// How long they ran.
+    pub ran: Duration,
+    /// How long they could have run while others had their CPU.
+    pub waited: Duration,
+}
+
+impl CpuUse {
+    /// What one thread got so far; `None` once it has ended.
+    ///
+    /// # Panics
+    /// When the kernel does not tell.
+    pub(crate) fn of_thread(folder: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(folder.join("schedstat")).ok()?;
+        let mut numbers = text.split_whitespace().map(|number| number.parse().map(Duration::from_nanos));
+        let mut next = || numbers.next().expect("a number").expect("nanoseconds");
+        Some(Self { ran: next(), waited: next() })
+    }
+
+    /// What was got after `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { ran: self.ran.saturating_sub(earlier.ran), waited: self.waited.saturating_sub(earlier.waited) }
+    }
+
+    /// How many times as long the work took as on CPUs of its own. It tells what the machine is short of: work that
+    /// takes too much CPU time by itself does not make it greater.
+    #[must_use]
+    pub fn stretch(self) -> f64 {
+        if self.ran.is_zero() { 1.0 } else { 1.0 + self.waited.as_secs_f64() / self.ran.as_secs_f64() }
+    }
+}
+
+impl Add for CpuUse {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { ran: self.ran + other.ran, waited: self.waited + other.waited }
     }
 }
 

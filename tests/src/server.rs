@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::CpuUse;
 use crate::http::{Connection, Reply};
 
 /// The built binary: `MILLRACE_BINARY`, or the one beside the test's own executable.
@@ -362,6 +363,25 @@ impl Server {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).expect("a known name");
         line.trim().trim_end_matches("kB").trim().parse().expect("a number")
+    }
+
+    /// What the threads that run functions got of the CPUs so far, by core.
+    ///
+    /// # Panics
+    /// When the process has ended, or the kernel does not tell.
+    #[must_use]
+    pub fn cpu_use(&self) -> Vec<CpuUse> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the process runs");
+        let named = threads.filter_map(|thread| {
+            let path = thread.ok()?.path();
+            let name = std::fs::read_to_string(path.join("comm")).ok()?;
+            let core: usize = name.trim_end().strip_prefix("core-")?.parse().ok()?;
+            Some((core, CpuUse::of_thread(&path)?))
+        });
+        let mut cores: Vec<(usize, CpuUse)> = named.collect();
+        cores.sort_unstable_by_key(|(core, _)| *core);
+        assert!(!cores.is_empty(), "no thread of the server is a core's");
+        cores.into_iter().map(|(_, used)| used).collect()
     }
 
     /// `kill -9`, and waits until it is gone.

@@ -46,12 +46,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// # Errors
 /// A sentence that says what to change.
 pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
-    raise_descriptor_limit();
+    let mut front = settings.front.clone();
+    let for_connections = connections_within(raise_descriptor_limit()) / settings.node.cores.max(1);
+    front.limits.connections = front.limits.connections.min(for_connections.max(1));
     let apps = load_apps(&settings.apps)?;
     let metrics = NodeMetrics::new(settings.node.cores);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(metrics.clone()));
-    let front = Front::new(settings.front.clone(), registry)?;
+    let front = Front::new(front, registry)?;
     millrace_http::check_listener(settings.http, front.has_keys())?;
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
@@ -110,13 +112,23 @@ fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>) -> Fronts {
     })
 }
 
-/// Raises the soft limit of open files to the hard one: each connection is one.
-fn raise_descriptor_limit() {
+/// Raises the soft limit of open files to the hard one, and tells what it is then: each connection is one.
+fn raise_descriptor_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Descriptors that are never a connection's, however many there are: more than files of a large state.
+const FILES: u64 = 1024;
+
+/// How many of the process's descriptors may be connections. The others are for files and for what functions fetch: without
+/// one, the log could not go on to its next segment, and a crowd of silent clients would end all writing.
+fn connections_within(descriptors: u64) -> usize {
+    usize::try_from(descriptors - (descriptors / 4).min(FILES)).unwrap_or(usize::MAX)
 }
 
 /// SIGTERM and Ctrl-C. Listened for from before the node serves: nobody can know a moment at which
