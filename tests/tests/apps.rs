@@ -89,22 +89,27 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
     let mut server = empty_server();
     assert_eq!(versioned(1).deploy(&server, "v").status, 201);
     let broken = [
-        ("a syntax error", "import { service } from 'millrace';\nexport default service({ get( });\n", "version.ts:2:"),
+        (
+            "a syntax error",
+            "import { service } from 'millrace';\nexport default service({ get( });\n",
+            "version.ts:2:31: ",
+        ),
         (
             "a bad import",
             "import { service } from 'millrace';\nimport './nowhere.ts';\nexport default service({});",
-            "version.ts:2:",
+            "version.ts:2:8: ",
         ),
-        ("an import from outside", "import fs from 'fs';\nexport default fs.x;", "version.ts:1:"),
-        ("an import above the app", "import '../secret.ts';\nexport default {};", "version.ts:1:"),
+        ("an import from outside", "import fs from 'fs';\nexport default fs.x;", "version.ts:1:16: "),
+        ("an import above the app", "import '../secret.ts';\nexport default {};", "version.ts:1:8: "),
         (
             "a throw while loading",
             "import { service } from 'millrace';\n\nthrow new Error('at load');",
-            "version.ts:3:",
+            "version.ts:3:11: ",
         ),
-        ("an endless load", "for (;;) {}", "version.ts"),
-        ("a load that never ends", "await new Promise(() => {});", "version.ts"),
-        ("a bomb while loading", "const all = []; for (;;) all.push('x'.repeat(1e6) + all.length);", ""),
+        // A loop itself has no place: it is that of the last call before it, or of the function that it is in.
+        ("an endless load", "const all = [1];\n  all.push(2);\nfor (;;) {}", "version.ts:2:"),
+        ("a load that never ends", "await new Promise(() => {});", "version.ts: "),
+        ("a bomb while loading", "const all = [];\nfor (;;) all.push('x'.repeat(1e6) + all.length);", "version.ts:2:"),
         ("no service", "export default 5;", "version.ts"),
         (
             "a misspelt export",
@@ -124,17 +129,17 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
         assert!(reply.text().contains(place), "{what}: no {place} in {}", reply.text());
         assert_eq!(server.value("version/k/get", ""), 1, "after {what}");
     }
-    for (path, text) in [
-        ("millrace.toml", "[limits]\ncpu = 5\n"),
-        ("millrace.toml", "[limits]\ncpu_ms = 0\n"),
-        ("call.ts", "export default {};"),
-        ("bad name.ts", "export default {};"),
-        ("version.js", "export default {};"),
+    for (path, text, place) in [
+        ("millrace.toml", "[limits]\ncpu = 5\n", "millrace.toml:2:1: "),
+        ("millrace.toml", "[limits]\n\ncpu_ms = 0\n", "millrace.toml:3:10: "),
+        ("call.ts", "export default {};", "call.ts"),
+        ("bad name.ts", "export default {};", "bad name.ts"),
+        ("version.js", "export default {};", "version.js"),
     ] {
         let reply = versioned(2).and(path, text).deploy(&server, "v");
         println!("{path}: {}", reply.json()["detail"]);
         assert_problem(&reply, 422, "app-refused");
-        assert!(reply.text().contains(path), "{}", reply.text());
+        assert!(reply.text().contains(place), "{place}: {}", reply.text());
         assert_eq!(server.value("version/k/get", ""), 1, "after {path}");
     }
     assert!(server.stop());

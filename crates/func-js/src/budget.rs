@@ -28,6 +28,10 @@ const FIRST_POLLS: i32 = 16;
 /// [`STACK_RESERVE_BYTES`].
 const MOST_POLLS: i32 = 64;
 
+/// Polls after a breach while a module loads, until the next is interrupted as well. QuickJS rejects the module's promise
+/// by a call, which polls: were it interrupted, nobody would learn where the module was.
+const REJECTING_POLLS: i32 = 8;
+
 /// The time between two looks that the number of polls is steered to.
 const PACE_NS: u64 = 20_000;
 
@@ -65,6 +69,8 @@ pub(crate) struct Budget {
     reference_cpu_ns: Cell<u64>,
     lowest_stack: Cell<usize>,
     breach: Cell<Option<Breach>>,
+    /// Once only: code that makes promises in a loop would go on for ever otherwise.
+    lets_reject: Cell<bool>,
 }
 
 impl Budget {
@@ -82,6 +88,7 @@ impl Budget {
             reference_cpu_ns: Cell::new(0),
             lowest_stack: Cell::new(0),
             breach: Cell::new(None),
+            lets_reject: Cell::new(false),
         }
     }
 
@@ -100,6 +107,17 @@ impl Budget {
         self.breach.set(None);
         self.lowest_stack.set(stack_pointer().saturating_sub(self.stack_bytes));
         self.set_polls(FIRST_POLLS);
+    }
+
+    /// As [`Budget::begin`], for the loading of a module.
+    pub(crate) fn begin_loading(&self, allowed_ns: u64) {
+        self.begin(allowed_ns);
+        self.lets_reject.set(true);
+    }
+
+    /// From now on an interrupted frame gets no further.
+    pub(crate) fn end_loading(&self) {
+        self.lets_reject.set(false);
     }
 
     /// What broke a limit in this turn.
@@ -131,7 +149,7 @@ impl Budget {
             }
         }
         if self.breach.get().is_some() {
-            self.set_polls(1);
+            self.set_polls(if self.lets_reject.take() { REJECTING_POLLS } else { 1 });
         }
         self.breach.get().is_some()
     }

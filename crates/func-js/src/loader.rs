@@ -153,17 +153,14 @@ impl Isolate {
     /// # Errors
     /// `app-refused`, naming the place.
     pub(crate) fn load_service(&self, file: &ServiceFile, is_new: bool) -> Result<Service, Error> {
-        self.budget.begin(LOAD_CPU_MS * 1_000_000);
+        self.budget.begin_loading(LOAD_CPU_MS * 1_000_000);
         let described = self.load_exports(file, is_new);
+        self.budget.end_loading();
         self.run_jobs();
         self.resume_panic();
-        if let Some(error) = self.breach_error() {
-            let reason = match error.code {
-                ErrorCode::CpuLimit => format!("used more than {LOAD_CPU_MS} ms of CPU time"),
-                _ => error.message,
-            };
-            let what = format!("while loading: {reason}");
-            return Err(refused(&file.path, None, &what));
+        // What was refused says so already, with its place; what ended in a job that nothing awaited does not.
+        if let (Ok(_), Some(reason)) = (&described, self.breach_while_loading()) {
+            return Err(refused(&file.path, None, &reason));
         }
         let (service, exports) = described?;
         // A fresh isolate loads once.
@@ -185,6 +182,8 @@ impl Isolate {
         match self.context.promise_state(promise.raw()) {
             PromiseState::Fulfilled(_) => {}
             PromiseState::Rejected(reason) => return Err(refuse(self.context.throw(reason))),
+            // In a job: what is interrupted there rejects nothing.
+            PromiseState::Pending if self.budget.breach().is_some() => return Err(refuse(Thrown)),
             PromiseState::Pending => {
                 return Err(refused(&file.path, None, "the module awaits something that never comes while it loads"));
             }
@@ -286,13 +285,21 @@ impl Isolate {
     /// The pending exception as the reason to refuse the app.
     fn refusal(&self, path: &str) -> Error {
         let exception = self.context.take_exception();
-        if let Some(error) = self.breach_error() {
-            return error;
-        }
         let (message, place) = self.describe_exception(exception.raw());
+        let message = self.breach_while_loading().unwrap_or(message);
         match place {
             Some((path, position)) => refused(&path, Some(position), &message),
             None => refused(path, None, &message),
         }
+    }
+
+    /// The limit that loading broke, as a sentence.
+    fn breach_while_loading(&self) -> Option<String> {
+        let error = self.breach_error()?;
+        let reason = match error.code {
+            ErrorCode::CpuLimit => format!("used more than {LOAD_CPU_MS} ms of CPU time"),
+            _ => error.message,
+        };
+        Some(format!("while loading: {reason}"))
     }
 }

@@ -200,6 +200,7 @@ fn what_the_host_refuses_names_its_place_once_and_what_is_no_output_says_so() {
 #[test]
 fn broken_apps_are_refused_with_their_place() {
     let start = "import { service } from \"millrace\";\n";
+    let lib = "export const x = 1;\nexport const spin = () => { for (;;); };";
     for (source, place, message) in [
         ("export default service({", "s.ts:2:", ""),
         ("export default service({ a: 1 });", "s.ts:2:", "not a function"),
@@ -215,12 +216,18 @@ fn broken_apps_are_refused_with_their_place() {
             "not both",
         ),
         ("await new Promise(() => {});\nexport default service({});", "s.ts", "awaits"),
-        ("for (;;) {}", "s.ts", "CPU"),
+        (
+            "import { spin } from './lib/x';\nspin();",
+            "lib/x.ts:2:",
+            "while loading: used more than 2000 ms of CPU time",
+        ),
+        ("await null;\nfor (;;) new Promise(() => { for (;;); });", "s.ts", "while loading: used more than 2000 ms"),
+        ("const all = [];\nfor (;;) all.push('x'.repeat(1e5) + all.length);", "s.ts:3:", "memory"),
         ("export const routes = { 'GET': 1 };", "s.ts", "GET"),
         ("export const routes = { 'FETCH /x': () => 1 };", "s.ts", "FETCH"),
         ("export const routes = { 'GET /a/:x': () => 1, 'GET /a/:y': () => 1 };", "s.ts", "same requests"),
     ] {
-        let error = refusal(&[("s.ts", &format!("{start}{source}")), ("lib/x.ts", "export const x = 1;")]);
+        let error = refusal(&[("s.ts", &format!("{start}{source}")), ("lib/x.ts", lib)]);
         assert!(error.message.starts_with(place), "{source}: {}", error.message);
         assert!(error.message.contains(message), "{source}: {}", error.message);
     }

@@ -3,8 +3,6 @@
 use millrace_base::limits;
 use serde::Deserialize;
 
-use crate::SettingsError;
-
 /// The limits of one app. Defaults come from `millrace_base::limits`, which gives the reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -53,11 +51,11 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses limits that no function could run within.
-    pub(crate) fn check(&self) -> Result<(), SettingsError> {
+    /// Refuses limits that no function could run within: the name of the first such, and what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), (&'static str, String)> {
         // Below these an empty service cannot even be loaded; above them one app could take the
         // whole node, which only the operator may allow by other means.
-        let ranges: [(&str, u64, u64, u64); 4] = [
+        let ranges: [(&'static str, u64, u64, u64); 4] = [
             ("cpu_ms", self.cpu_ms, 1, 60_000),
             ("memory_bytes", self.memory_bytes as u64, 1 << 20, 4 << 30),
             ("stack_bytes", self.stack_bytes as u64, 64 << 10, 1 << 20),
@@ -65,7 +63,7 @@ impl Limits {
         ];
         for (name, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
-                return Err(SettingsError(format!("limits.{name} = {value} is outside {low} to {high}")));
+                return Err((name, format!("limits.{name} = {value} is outside {low} to {high}")));
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ const EVERY: &str = "*";
 
 /// What an app may reach with `ctx.record`; nothing, unless its `millrace.toml` says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Section")]
+#[serde(from = "Section")]
 pub struct RecordPolicy {
     types: BTreeSet<String>,
     allows_every: bool,
@@ -21,14 +21,25 @@ pub struct RecordPolicy {
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct Section {
-    types: Vec<String>,
+    types: Lines,
 }
 
-impl TryFrom<Section> for RecordPolicy {
+/// `types` by itself, so that what is wrong with it has its place in the file.
+#[derive(Deserialize, Default)]
+#[serde(try_from = "Vec<String>")]
+struct Lines(RecordPolicy);
+
+impl TryFrom<Vec<String>> for Lines {
     type Error = String;
 
-    fn try_from(section: Section) -> Result<Self, String> {
-        Self::new(section.types)
+    fn try_from(lines: Vec<String>) -> Result<Self, String> {
+        RecordPolicy::new(lines).map(Self)
+    }
+}
+
+impl From<Section> for RecordPolicy {
+    fn from(section: Section) -> Self {
+        section.types.0
     }
 }
 

@@ -25,19 +25,47 @@ impl AppSettings {
     /// [`SettingsError`] with line and column for text that is not such a file, and for limits that
     /// no function could run within.
     pub fn from_toml(text: &str) -> Result<Self, SettingsError> {
-        let settings: Self = toml::from_str(text).map_err(|error| SettingsError(error.to_string()))?;
-        settings.limits.check()?;
-        Ok(settings)
+        let settings: Self = toml::from_str(text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            SettingsError::at(text, offset, error.message().to_owned())
+        })?;
+        match settings.limits.check() {
+            Ok(()) => Ok(settings),
+            Err((name, message)) => Err(SettingsError::at(text, offset_of_limit(text, name), message)),
+        }
     }
+}
+
+/// Where the value of a limit begins in a file that was read.
+fn offset_of_limit(text: &str, name: &str) -> usize {
+    let table = toml::de::DeTable::parse(text).ok();
+    let value = table.as_ref().and_then(|table| table.get_ref().get("limits")?.get_ref().get(name));
+    value.map_or(0, |value| value.span().start)
 }
 
 /// A `millrace.toml` that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingsError(pub String);
+pub struct SettingsError {
+    /// The line where what is wrong begins, from 1.
+    pub line: usize,
+    /// And the column, in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl SettingsError {
+    fn at(text: &str, offset: usize, message: String) -> Self {
+        let before = text.get(..offset).unwrap_or_default();
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1, message }
+    }
+}
 
 impl fmt::Display for SettingsError {
+    /// As errors in an app's sources read.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "millrace.toml: {}", self.0)
+        write!(formatter, "millrace.toml:{}:{}: {}", self.line, self.column, self.message)
     }
 }
 
@@ -62,22 +90,25 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_refused_with_its_place() {
-        for text in [
-            "[limits]\ncpu = 7",
-            "[limits]\ncpu_ms = 0",
-            "[limit]",
-            "[limits\n",
-            "[limits]\ncpu_ms = \"x\"",
-            "[fetch]\nallowed = []",
-            "[records]\ntype = []",
-            "[records]\ntypes = [\"a--b\"]",
-            "[fetch]\nallow = \"https://a\"",
-            "[fetch]\nallow = [\"https://a\", \"ftp://a\"]",
+        for (text, place, word) in [
+            ("[limits]\ncpu = 7", "2:1", "cpu_ms"),
+            ("[limits]\ncpu_ms = 0", "2:10", "limits.cpu_ms = 0 is outside 1 to 60000"),
+            ("limits.cpu_ms = 0", "1:17", "limits.cpu_ms"),
+            ("limits = { wait_ms = 1, stack_bytes = 1 } # ä", "1:39", "limits.stack_bytes"),
+            ("[fetch]\r\nallow = []\r\n[limits]\r\n\tvalue_bytes = 1\r\n", "4:16", "limits.value_bytes"),
+            ("[limit]", "1:2", "limits"),
+            ("[limits\n", "1:8", "]"),
+            ("[limits]\ncpu_ms = \"x\"", "2:10", "u64"),
+            ("[limits]\n# ä\nmemory_bytes = -1", "3:16", "usize"),
+            ("[fetch]\nallowed = []", "2:1", "allow"),
+            ("[records]\ntype = []", "2:1", "types"),
+            ("[records]\ntypes = [\"a--b\"]", "2:9", "a--b"),
+            ("[fetch]\nallow = \"https://a\"", "2:9", "sequence"),
+            ("[fetch]\nallow = [\n  \"https://a\",\n  \"ftp://a\",\n]", "2:9", "\"ftp://a\": only http and https"),
         ] {
-            let error = AppSettings::from_toml(text).expect_err(text);
-            assert!(error.to_string().starts_with("millrace.toml: "), "{error}");
+            let error = AppSettings::from_toml(text).expect_err(text).to_string();
+            assert!(error.starts_with(&format!("millrace.toml:{place}: ")), "{text:?}: {error}");
+            assert!(error.contains(word), "{text:?}: {error}");
         }
-        let error = AppSettings::from_toml("[fetch]\nallow = [\n  \"https://a\",\n  \"ftp://a\",\n]").expect_err("ftp");
-        assert!(error.0.contains("line 2") && error.0.contains("\"ftp://a\": only http and https"), "{error}");
     }
 }

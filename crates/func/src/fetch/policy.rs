@@ -16,7 +16,7 @@ const ENCODINGS: usize = 4;
 
 /// What an app may fetch; nothing, unless its `millrace.toml` says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Section")]
+#[serde(from = "Section")]
 pub struct FetchPolicy {
     rules: Vec<FetchRule>,
 }
@@ -25,14 +25,25 @@ pub struct FetchPolicy {
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct Section {
-    allow: Vec<FetchRule>,
+    allow: Lines,
 }
 
-impl TryFrom<Section> for FetchPolicy {
+/// `allow` by itself, so that what is wrong with it has its place in the file.
+#[derive(Deserialize, Default)]
+#[serde(try_from = "Vec<FetchRule>")]
+struct Lines(FetchPolicy);
+
+impl TryFrom<Vec<FetchRule>> for Lines {
     type Error = String;
 
-    fn try_from(section: Section) -> Result<Self, String> {
-        Self::new(section.allow)
+    fn try_from(lines: Vec<FetchRule>) -> Result<Self, String> {
+        FetchPolicy::new(lines).map(Self)
+    }
+}
+
+impl From<Section> for FetchPolicy {
+    fn from(section: Section) -> Self {
+        section.allow.0
     }
 }
 
