@@ -35,18 +35,22 @@ body=
 # So that names used by one run meet no other run's when both talk to the same node.
 unique="$$-$RANDOM"
 
+# end_node: stops the node that begin has started; the status is the node's.
+end_node() {
+    local pid=$node_pid
+    node_pid=
+    kill -TERM "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+}
+
 stop_node() {
-    if [ -n "$node_pid" ]; then
-        kill -TERM "$node_pid" 2>/dev/null
-        wait "$node_pid" 2>/dev/null
-        node_pid=
-    fi
+    [ -z "$node_pid" ] || end_node
     rm -rf "$work"
 }
 trap stop_node EXIT
 trap 'exit 130' INT TERM
 
-# begin NAME [BASE]: uses the node at BASE, or starts one with the example on a free port.
+# begin NAME [BASE]: uses the node at BASE, or starts one on a free port with the example's run.sh.
 begin() {
     BASE=${2:-}
     BASE=${BASE%/}
@@ -57,8 +61,8 @@ begin() {
         port=$((20000 + RANDOM % 12000))
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && continue
         BASE="http://127.0.0.1:$port"
-        (cd "$root" && exec "$server" serve --app "examples/$1" --data "$work/data" --http "127.0.0.1:$port") \
-            >"$work/server.log" 2>&1 &
+        # By its run.sh, which is checked with it.
+        BINARY=$server PORT=$port DATA=$work/data "$root/examples/$1/run.sh" >"$work/server.log" 2>&1 &
         node_pid=$!
         wait_until_healthy && return
         wait "$node_pid" 2>/dev/null
@@ -142,6 +146,10 @@ number() {
 
 # finish: says how it went; the exit status is the number of failures, at most 1.
 finish() {
+    if [ -n "$node_pid" ]; then
+        end_node
+        expect_equal "the node that run.sh started stops cleanly" 0 $?
+    fi
     echo "$passed passed, $failed failed"
     [ "$failed" = 0 ]
     exit

@@ -17,8 +17,17 @@ step() {
 }
 
 examples() {
-    local log path failures=0
+    local log folder path failures=0
     log=$(mktemp)
+    for folder in examples/*/; do
+        for path in README.md run.sh test.sh; do
+            [ -s "$folder$path" ] || {
+                failures=$((failures + 1))
+                echo "$folder$path is missing" >&2
+            }
+        done
+    done
+    # Each starts its example with its run.sh, as a user would.
     for path in examples/*/test.sh; do
         if BINARY="$(realpath "$target")/release/millrace" "$path" >"$log" 2>&1; then
             echo "$path: $(tail -1 "$log")"
