@@ -89,6 +89,11 @@ test)
     need_c_compiler
     have git || apt_install git git
     have curl || apt_install curl curl ca-certificates
+    # What tests of the built binary run: see has_programs in tests/src/needs.rs.
+    have make || apt_install make make
+    have cc || apt_install cc gcc libc6-dev
+    have openssl || apt_install openssl openssl
+    { have unshare && have nsenter; } || apt_install unshare util-linux
     need_typescript
     need_python
     ;;

@@ -134,10 +134,16 @@ impl Server {
     }
 
     /// Starts a server that speaks TLS, and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// When it does not start.
     #[must_use]
     pub fn start_tls(options: ServerOptions) -> Self {
-        let server = Self::spawn(options);
-        wait_until("the server accepts", || TcpStream::connect(server.address).is_ok());
+        let mut server = Self::spawn(options);
+        wait_until("the server accepts", || {
+            assert!(server.is_running(), "{}", server.errors());
+            TcpStream::connect(server.address).is_ok()
+        });
         server
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Server, ServerOptions, assert_problem, wait_until};
+use millrace_tests::{Server, ServerOptions, assert_problem, has_programs, left_out, wait_until};
 
 /// Room for the checkpoint's journal and for the log's segments, which grow with their number.
 const DISK: &str = "320m";
@@ -18,8 +18,11 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// `None` where this is not permitted.
+    /// `None`, and a line that says so, where this is not permitted, as in many containers.
     fn new() -> Option<Self> {
+        if !has_programs(&["unshare", "nsenter"]) {
+            return None;
+        }
         let folder = tempfile::tempdir().expect("a folder");
         let mount = folder.path().join("disk");
         std::fs::create_dir(&mount).expect("made");
@@ -30,11 +33,12 @@ impl SmallDisk {
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .ok()?;
+            .expect("unshare is there");
         let mut disk = Self { holder, mount, _folder: folder };
         let began = Instant::now();
         while !disk.inside("mounted").exists() {
             if began.elapsed() > Duration::from_secs(5) || !matches!(disk.holder.try_wait(), Ok(None)) {
+                left_out("mounting a tmpfs in a namespace of its own is not permitted here");
                 return None;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -69,10 +73,7 @@ fn fill(disk: &SmallDisk) {
 
 #[test]
 fn a_full_disk_makes_the_server_read_only_until_space_returns() {
-    let Some(disk) = SmallDisk::new() else {
-        println!("skipped: mounting a tmpfs in a namespace of its own is not permitted here");
-        return;
-    };
+    let Some(disk) = SmallDisk::new() else { return };
     let mut options = ServerOptions::examples(&["kv", "counter"]);
     options.set("--cores", "1");
     options.folder = Some(disk.mount.clone());
@@ -125,10 +126,7 @@ fn a_full_disk_makes_the_server_read_only_until_space_returns() {
 /// Without a crash in between, too: space returns, and the same process serves on.
 #[test]
 fn the_same_process_serves_on_when_space_returns() {
-    let Some(disk) = SmallDisk::new() else {
-        println!("skipped: mounting a tmpfs in a namespace of its own is not permitted here");
-        return;
-    };
+    let Some(disk) = SmallDisk::new() else { return };
     let mut options = ServerOptions::examples(&["counter"]);
     options.set("--cores", "1");
     options.folder = Some(disk.mount.clone());
