@@ -135,3 +135,22 @@ fn many_connections_and_few_descriptors_do_not_end_the_server() {
     server.restart();
     assert_eq!(server.value("counter/early/value", ""), acknowledged);
 }
+
+/// `ulimit -n` of a shell is often 1,024 where the system allows far more, and each connection is a descriptor.
+#[test]
+fn the_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
+    const SOFT: &str = "99";
+    const HARD: &str = "299";
+    let mut options = ServerOptions::examples(&["counter"]);
+    let script =
+        format!("ulimit -S -n {SOFT}; ulimit -H -n {HARD}; grep files /proc/$$/limits >&2; exec \"$0\" \"$@\"");
+    options.wrapper = vec!["sh".into(), "-c".into(), script];
+    let server = Server::start(options);
+    let limits = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with("Max open files")).expect("the limit").to_owned();
+        line.split_whitespace().skip(3).take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(&server.errors()), [SOFT, HARD], "as it was started");
+    let now = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("the process runs");
+    assert_eq!(limits(&now), [HARD, HARD]);
+}
