@@ -1,8 +1,7 @@
 //! Who may do what: keys are on by default where strangers could connect, roles allow what they say,
-//! a revoked key stops working while the server runs; and TLS.
+//! a revoked key stops working while the server runs.
 
 use std::path::Path;
-use std::process::Command;
 
 use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem, basic, millrace, wait_until};
 
@@ -239,38 +238,4 @@ fn the_anonymous_role_opens_what_it_names() {
     assert_problem(&server.request("GET", "/metrics", &[], b""), 401, "unauthorized");
     change(&guarded.keys(), &["anonymous"]);
     wait_until("the server notices", || server.request("GET", "/user/login", &[], b"").code() == "unauthorized");
-}
-
-#[test]
-fn tls_is_served_with_a_certificate_and_nothing_else_on_that_port() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
-    let text = |path: &Path| path.to_str().expect("text").to_owned();
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        .args(["-keyout", &text(&key), "-out", &text(&certificate)])
-        .output();
-    if !made.is_ok_and(|made| made.status.success()) || Command::new("curl").arg("--version").output().is_err() {
-        println!("skipped: needs the commands openssl and curl");
-        return;
-    }
-    let address = millrace_tests::free_address();
-    let options = ServerOptions::examples(&["counter"]);
-    let wrong = options.clone().with(&["--tls-certificate", &text(&certificate), "--tls-key", &text(&certificate)]);
-    let errors = Server::refuses(wrong);
-    assert!(errors.contains("certificate.pem"), "{errors}");
-    let arguments = ["--tls-certificate", &text(&certificate), "--tls-key", &text(&key)];
-    let server = Server::start_tls(ServerOptions { address: Some(address), ..options }.with(&arguments));
-    for version in ["--http1.1", "--http2"] {
-        let url = format!("https://localhost:{}/call/counter/k/add", address.port());
-        let curl = Command::new("curl")
-            .args(["-sS", version, "--cacert", &text(&certificate), "-d", "1", "-w", " %{http_code}", &url])
-            .output()
-            .expect("run");
-        let out = String::from_utf8_lossy(&curl.stdout).into_owned();
-        assert!(out.ends_with(" 200"), "{version}: {out} {}", String::from_utf8_lossy(&curl.stderr));
-    }
-    let plain = server.connect().request("GET", "/healthz", &[], b"");
-    assert!(plain.is_err() || plain.is_ok_and(|reply| reply.status >= 400), "plain HTTP was served");
 }
