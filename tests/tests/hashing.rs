@@ -1,0 +1,64 @@
+//! Passwords are hashed off the core: whoever else is on that core is served meanwhile.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::scope;
+
+use millrace_tests::{Server, ServerOptions, wait_until};
+
+const USERS: usize = 24;
+
+/// A hash takes some tens of milliseconds of CPU time, a small call far less than one. Were the core itself busy with
+/// the hashes, no more than a call would come between two of them.
+const CALLS_EACH: usize = 4;
+
+/// The order counts, not the time: how many small calls begin and end on the only core while users register.
+#[test]
+fn others_are_served_while_passwords_are_hashed() {
+    let mut options = ServerOptions::examples(&["login", "counter"]);
+    options.set("--cores", "1");
+    // Nobody is turned away for having waited: a node that is too slow for this test shows it by the count below.
+    options.set("--queue-ms", "30000");
+    let server = Server::start(options);
+    let registered = AtomicUsize::new(0);
+    let mut small = server.connect();
+    let mut call = || {
+        let reply = small.request("POST", "/call/counter/k/value", &[], b"").expect("a reply");
+        assert_eq!((reply.status, reply.text().as_str()), (200, "0"), "{}", reply.text());
+    };
+    call();
+    // How many calls began and ended while so many users had registered.
+    let mut calls = [0; USERS];
+    let mut connections: Vec<_> = (0..USERS).map(|_| server.connect()).collect();
+    for connection in &mut connections {
+        // Accepted by the core, not only by the kernel.
+        assert_eq!(connection.request("GET", "/healthz", &[], b"").expect("a reply").status, 200);
+    }
+    for (number, connection) in connections.iter_mut().enumerate() {
+        let body = format!(r#"{{"username":"user{number}","password":"correct horse"}}"#);
+        connection.send("POST", "/user/register", &[], body.as_bytes()).expect("sent");
+    }
+    scope(|threads| {
+        for mut connection in connections {
+            let registered = &registered;
+            threads.spawn(move || {
+                let reply = connection.receive(false).expect("a reply");
+                registered.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(reply.status, 201, "{}", reply.text());
+            });
+        }
+        wait_until("all have registered", || {
+            let before = registered.load(Ordering::SeqCst);
+            for _ in 0..2 * CALLS_EACH {
+                call();
+                if before < USERS && before == registered.load(Ordering::SeqCst) {
+                    calls[before] += 1;
+                }
+            }
+            before == USERS
+        });
+    });
+    println!("calls between one user and the next: {calls:?}");
+    // Not between every two: two are hashed at a time, and what else runs on the machine may hold up this test.
+    let between = calls.iter().filter(|calls| **calls >= CALLS_EACH).count();
+    assert!(between >= USERS / 4, "calls between one user and the next: {calls:?}");
+}
