@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test.sh [BASE]: checks the contract in README.md on the node at BASE, or on one of its own.
-# Replaces whatever a node at BASE holds for this example. KEYS=262143 tries it at full size.
+# Replaces whatever a node at BASE holds for this example. The large fill is of the full size, or of KEYS keys.
 . "$(dirname "$0")/../lib.sh"
 begin kv "${1:-}"
 
@@ -33,7 +33,7 @@ expect_equal "values have the size asked for" 128 "$(get 3; wc -c <"$work/body" 
 get 3; expect_header "and are bytes" '^content-type: *application/octet-stream'
 expect_equal "absolute check of one value" "3.3.3.3." "${body:0:8}"
 
-keys=${KEYS:-20000}
+keys=${KEYS:-262143}
 post /kv/fill "{\"keys\":$keys,\"size\":128}"; expect_like "a large fill" 200 "^\{\"keys\":$keys,\"size\":128,\"written\":[0-9]+\}$"
 holds "$keys" 128
 settle "$keys"
