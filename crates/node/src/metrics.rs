@@ -42,6 +42,7 @@ pub(crate) struct CoreMetrics {
     pub workflows: Gauge,
     pub pending_workflows: Gauge,
     pub dead_letters: Gauge,
+    pub stopped_shards: Gauge,
     pub failed_attempts: Counter,
     /// By [`WORKFLOW_ENDS`].
     pub workflows_ended: [Counter; WORKFLOW_ENDS.len()],
@@ -195,7 +196,7 @@ const COUNTERS: [CounterRow; 12] = [
     ("millrace_limit_kills_other", "Calls ended by any other limit", |core| &core.other_kills),
 ];
 
-const GAUGES: [GaugeRow; 11] = [
+const GAUGES: [GaugeRow; 12] = [
     ("millrace_resident_bytes", "Memory held for entities", |core| &core.resident_bytes),
     ("millrace_resident_entities", "Entities in memory", |core| &core.resident_entities),
     ("millrace_dirty_bytes", "Memory of entities not checkpointed yet", |core| &core.dirty_bytes),
@@ -211,6 +212,7 @@ const GAUGES: [GaugeRow; 11] = [
     ("millrace_workflows", "Workflows that have begun and not ended", |core| &core.workflows),
     ("millrace_pending_workflows", "Workflows that have yet to begin", |core| &core.pending_workflows),
     ("millrace_dead_letters", "Messages and compensations that failed too often", |core| &core.dead_letters),
+    ("millrace_stopped_shards", "Shards that stopped for good and need a restart", |core| &core.stopped_shards),
 ];
 
 const HISTOGRAMS: [HistogramRow; 2] = [

@@ -268,10 +268,16 @@ impl Core {
         catch_unwind(AssertUnwindSafe(|| input(shard, &mut world))).map_err(|panic| panic_text(&*panic))
     }
 
+    /// One more shard has stopped for good.
+    fn count_stopped(&self) {
+        self.shared.stopped_shards.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.metrics.stopped_shards.increment();
+    }
+
     /// Stops a shard whose invariant broke.
     fn stop_shard(&mut self, id: ShardId, reason: &str) {
         tracing::error!(shard = id.0, reason, "an invariant of the shard broke; it is stopped until a restart");
-        self.shared.stopped_shards.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.count_stopped();
         let stopped = self.with_world(Some(id), |shard, world| {
             if let Some(shard) = shard {
                 shard.stop(reason, world);

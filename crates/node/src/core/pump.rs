@@ -165,7 +165,7 @@ impl Core {
         for id in self.local_shards() {
             let is_new = self.shards[usize::from(id.0)].as_ref().is_some_and(|shard| !shard.is_stopped());
             if is_new {
-                self.shared.stopped_shards.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                self.count_stopped();
                 self.with_shard(id, |shard, world| shard.stop(reason, world));
             }
         }
