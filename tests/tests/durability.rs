@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use millrace_tests::{Output, Server, ServerOptions, millrace};
+use millrace_tests::{Output, Server, ServerOptions, WatchedDisk, millrace, wait_until};
 
 fn server(durability: &str) -> Server {
     let mut options = ServerOptions::examples(&["counter"]);
@@ -42,6 +42,48 @@ fn with_fsync_every_acknowledged_write_has_had_one() {
         assert_eq!(value(&server), 50);
     }
     assert_eq!(server.metric(entries), reads_before, "reading writes nothing");
+}
+
+/// What is called while a sync is under way shares the next one, whatever number of connections it comes from.
+#[test]
+fn concurrent_calls_share_a_sync() {
+    const CONNECTIONS: usize = 64;
+    let Some(disk) = WatchedDisk::new() else { return };
+    let mut options = ServerOptions::examples(&["counter"]);
+    options.set("--cores", "1");
+    disk.give(&mut options);
+    let server = Server::start(options);
+    add(&server, 3);
+    let names = ["millrace_log_entries_total", "millrace_log_batches_total", "millrace_fsync_seconds_count"];
+    let counts = || names.map(|name| server.metric(name)).into_iter().chain([f64::from(disk.syncs())]).collect();
+    let before: Vec<f64> = counts();
+    assert_eq!(before[3], before[2], "each sync is counted");
+    let group_sum_before = server.metric("millrace_group_size_sum");
+
+    disk.hold_syncs();
+    let mut connections: Vec<_> = (0..CONNECTIONS).map(|_| server.connect()).collect();
+    let (first, others) = connections.split_first_mut().expect("some");
+    first.send("POST", "/call/counter/k/add", &[], b"1").expect("sent");
+    wait_until("its sync is under way", || disk.waiting_syncs() == 1);
+    for (number, other) in others.iter_mut().enumerate() {
+        other.send("POST", &format!("/call/counter/other{number}/add"), &[], b"1").expect("sent");
+        // One by one, so that the sync under way is what makes them share, not that they came together.
+        let entries = before[0] + number as f64 + 2.0;
+        wait_until("it has run", || server.metric(names[0]) == entries);
+    }
+    assert_eq!(counts()[1..], before[1..], "none of them is durable yet");
+    disk.release_syncs();
+    for connection in &mut connections {
+        let reply = connection.receive(false).expect("a reply");
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    let more: Vec<f64> = counts().iter().zip(&before).map(|(after, before)| after - before).collect();
+    assert_eq!(
+        more,
+        [CONNECTIONS as f64, 2.0, 2.0, 2.0],
+        "entries, batches and syncs: the first call's, and one for all others"
+    );
+    assert_eq!(server.metric("millrace_group_size_sum") - group_sum_before, CONNECTIONS as f64);
 }
 
 #[test]

@@ -45,6 +45,22 @@ fn entries_come_back_in_order_across_segments_after_a_kill_and_after_a_close() {
 }
 
 #[test]
+fn a_batch_costs_one_write_and_one_sync_whatever_is_in_it() {
+    for (durability, operations) in [(Durability::Fsync, 2), (Durability::Os, 1)] {
+        let disk = MemoryDisk::default();
+        let mut writer = open(&disk, WriterOptions { durability, reserve_bytes: 0, ..WriterOptions::default() });
+        for (lsn, shards) in [(1, 1), (2, 64), (3, 1), (4, 1000)] {
+            // Shards without an entry so far begin with this one.
+            let entries: Vec<_> = (0..shards).map(|shard| (shard + lsn as u16 * 1000, 1)).collect();
+            let before = disk.operations();
+            let report = writer.append(&mut batch_of(&entries)).expect("appended");
+            assert_eq!(report.entries, u32::from(shards));
+            assert_eq!(disk.operations() - before, operations, "{shards} entries, {durability:?}");
+        }
+    }
+}
+
+#[test]
 fn only_entries_above_the_checkpoint_are_delivered() {
     let disk = MemoryDisk::default();
     let all = append_pairs(&mut open(&disk, small()), 1, 10);
