@@ -1,5 +1,5 @@
 //! State may exceed memory: what does not fit stays on disk, is read back as it was written, and
-//! survives a crash. `MILLRACE_TEST_STATE_MIB` is how much (600 in a normal run).
+//! survives a crash. `MILLRACE_TEST_STATE_MIB` is how much (1 GiB in a normal run).
 
 use std::thread::scope;
 
@@ -78,7 +78,7 @@ fn peak_mib(server: &Server) -> u64 {
 
 #[test]
 fn state_larger_than_memory_is_read_back_before_and_after_a_crash_and_memory_does_not_grow_with_it() {
-    let state_mib = number_from_env("MILLRACE_TEST_STATE_MIB", 600);
+    let state_mib = number_from_env("MILLRACE_TEST_STATE_MIB", 1024);
     let mut server = filled(state_mib * 4);
     let filled_mib = peak_mib(&server);
     check_all(&server, state_mib * 4);
