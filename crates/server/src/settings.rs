@@ -132,6 +132,10 @@ fn default_memory_bytes() -> usize {
 }
 
 #[cfg(test)]
+#[path = "defaults_tests.rs"]
+mod defaults;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
