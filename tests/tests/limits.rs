@@ -3,10 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use millrace_tests::{Server, ServerOptions, TestApp, assert_problem, repository};
+use millrace_tests::{Outside, Reply, Server, ServerOptions, TestApp, assert_problem, repository};
 
 const SOURCE: &str = r#"
-import { service } from "millrace";
+import { service, type Context, type Request } from "millrace";
+
+export const routes = {
+  "POST /fetch": async (ctx: Context, request: Request) => ({ body: (await ctx.fetch(request.json())).text() }),
+};
 
 export default service({
   one: () => 1,
@@ -39,9 +43,6 @@ export default service({
   messages(ctx, count: number) {
     for (let n = 0; n < count; n += 1) ctx.send("SERVICE", `m${n}`, "one", null);
   },
-  async hashes(_ctx, count: number) {
-    for (let n = 0; n < count; n += 1) await crypto.argon2id.hash("password");
-  },
 });
 "#;
 
@@ -52,12 +53,13 @@ const ROOMY: &str = "cpu_ms = 30000";
 struct Row {
     key: &'static str,
     value: u64,
+    /// A handler, or a route's path, and what it is given.
     call: (&'static str, String),
     code: &'static str,
     fails_by_default: bool,
 }
 
-fn rows() -> Vec<Row> {
+fn rows(outside: &Outside) -> Vec<Row> {
     let more = |key, value, handler, input: u64, code| {
         let call = (handler, input.to_string());
         Row { key, value, call, code, fails_by_default: true }
@@ -77,7 +79,10 @@ fn rows() -> Vec<Row> {
         more("writes_per_call", 20_000, "writes", 15_000, "operation-limit"),
         more("pending_operations", 2_000, "calls", 1_500, "operation-limit"),
         less("messages_per_call", 5, "messages", 6, "operation-limit"),
-        less("wait_ms", 10, "hashes", 20, "wait-limit"),
+        Row {
+            call: ("/fetch", format!("\"{}/slow/1500\"", outside.url())),
+            ..less("wait_ms", 100, "", 0, "wait-limit")
+        },
         // How deep a byte of stack leads is not promised, so it has a test of its own below.
         more("stack_bytes", 1 << 20, "recurse", 0, "stack-limit"),
     ]
@@ -94,6 +99,14 @@ fn documented() -> BTreeMap<String, String> {
     section.lines().filter_map(row).collect()
 }
 
+/// Calls the handler, or asks the route, of an app's service.
+fn ask(server: &Server, app: &str, key: &str, (call, input): &(&'static str, String)) -> Reply {
+    if call.starts_with('/') {
+        return server.request("POST", &format!("/{app}{call}"), &[], input.as_bytes());
+    }
+    server.call(&format!("{app}/{key}/{call}"), input)
+}
+
 /// A service of the same name as its app, which has these limits.
 fn deploy(server: &Server, name: &str, limits: &str) {
     let app = TestApp::with(&format!("{name}.ts"), &SOURCE.replace("SERVICE", name))
@@ -104,26 +117,28 @@ fn deploy(server: &Server, name: &str, limits: &str) {
 
 #[test]
 fn every_limit_of_the_guide_is_the_apps_own() {
-    let rows = rows();
+    let outside = Outside::start();
+    let rows = rows(&outside);
     let documented = documented();
     let mut tested: Vec<&str> = rows.iter().map(|row| row.key).collect();
     tested.sort_unstable();
     assert_eq!(tested, documented.keys().map(String::as_str).collect::<Vec<_>>(), "those that the guide lists");
 
     let server = Server::start(ServerOptions::examples(&[]));
+    let fetch = format!("[fetch]\nallow = [\"{}\"]", outside.url());
     deploy(&server, "plain", "");
-    deploy(&server, "roomy", ROOMY);
+    deploy(&server, "roomy", &format!("{ROOMY}\n{fetch}"));
     let mut wrong = Vec::new();
-    for Row { key, value, call: (handler, input), code, fails_by_default } in rows {
+    for Row { key, value, call, code, fails_by_default } in rows {
         assert!(documented[key].contains(&format!("`{code}`")), "{key}: the guide tells of another code than {code}");
         if key == "stack_bytes" {
             continue;
         }
         let (rest, default) = if key == "cpu_ms" { ("", "plain") } else { (ROOMY, "roomy") };
-        deploy(&server, key, &format!("{rest}\n{key} = {value}"));
+        deploy(&server, key, &format!("{rest}\n{key} = {value}\n{fetch}"));
         let (passes, fails) = if fails_by_default { (key, default) } else { (default, key) };
         for (app, expected) in [(passes, ""), (fails, code)] {
-            let reply = server.call(&format!("{app}/{key}/{handler}"), &input);
+            let reply = ask(&server, app, key, &call);
             if reply.code() != expected || (reply.status == 200) != expected.is_empty() {
                 wrong.push(format!("{key}, {app}: {expected:?} expected, found {} {}", reply.status, reply.text()));
             }
