@@ -56,6 +56,15 @@ impl CpuUse {
         Some(Self { ran: next(), waited: next() })
     }
 
+    /// What the calling thread got so far.
+    ///
+    /// # Panics
+    /// When the kernel does not tell.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        Self::of_thread(Path::new("/proc/thread-self")).expect("it runs")
+    }
+
     /// What was got after `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
