@@ -108,6 +108,9 @@ pub struct CellResult {
     pub problem: Option<String>,
     /// Every side of every round.
     pub runs: Vec<Measured>,
+    /// What the tables have no column for.
+    #[serde(default)]
+    pub remarks: Vec<String>,
 }
 
 fn millrace(app: &'static str, durability: &'static str) -> Kind {
@@ -303,7 +306,8 @@ impl Cell {
             Figure::Spread => (ratio >= self.aim, format!("lowest ≥ {:.2} × highest", self.aim)),
         };
         let is_met = is_met && problem.is_none() && !ratios.is_empty();
-        CellResult { id: self.id.to_owned(), title: self.title.to_owned(), aim, ratios, ratio, is_met, problem, runs }
+        let (id, title) = (self.id.to_owned(), self.title.to_owned());
+        CellResult { id, title, aim, ratios, ratio, is_met, problem, runs, remarks: Vec::new() }
     }
 
     /// One round's ratio; `None` if a side is missing in it.
@@ -323,7 +327,8 @@ impl Cell {
     }
 }
 
-fn one_line(measured: &Measured) -> String {
+/// What a person who waits is told.
+pub(crate) fn one_line(measured: &Measured) -> String {
     let report = &measured.report;
     let cpu = report.server.as_ref().map_or(0.0, |used| used.cpu_us_per_request);
     let (rate, p99) = (report.rate, report.latency.p99_us);

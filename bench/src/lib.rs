@@ -9,6 +9,7 @@ pub mod cells;
 pub mod contest;
 pub mod extra;
 pub mod fsync;
+pub mod load;
 pub mod machine;
 pub mod plot;
 pub mod publish;

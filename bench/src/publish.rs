@@ -85,6 +85,12 @@ impl Publication {
             for row in side_rows(&cell.runs) {
                 line(row);
             }
+            if !cell.remarks.is_empty() {
+                line(String::new());
+            }
+            for remark in &cell.remarks {
+                line(format!("- {remark}"));
+            }
         }
         text
     }

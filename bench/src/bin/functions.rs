@@ -9,6 +9,7 @@ use millrace_bench::Outcome;
 use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::cells::{Cell, CellResult, Rounds, function_cells, rival_cells};
 use millrace_bench::extra::{Size, extras};
+use millrace_bench::load::load_cells;
 use millrace_bench::machine::{Machine, median, output};
 use millrace_bench::publish::Publication;
 use millrace_bench::server::store_program;
@@ -59,6 +60,9 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
     let cells = if arguments.rivals { rival_cells() } else { function_cells() };
     let run = |cell: &Cell| cell.run(&setup, &rounds);
     let cells: Vec<CellResult> = cells.iter().filter(|cell| is_wanted(cell.id)).map(run).collect();
+    let load_cells = load_cells();
+    let load_cells = load_cells.iter().filter(|cell| !arguments.rivals && is_wanted(cell.id));
+    let cells: Vec<CellResult> = cells.into_iter().chain(load_cells.map(|cell| cell.run(&setup, &rounds))).collect();
     let size = Size { entities: arguments.entities, rounds };
     let extras = extras();
     let extras = extras.iter().filter(|extra| !arguments.rivals && is_wanted(extra.id));
