@@ -10,14 +10,16 @@ use crate::machine::median;
 use crate::server::{Kind, Server, Setup};
 use crate::{Outcome, fsync};
 
+/// What ran in a round, and a remark on it.
+type Round = (Vec<Measured>, String);
+
 /// A cell by its id.
 pub struct LoadCell {
     /// Names it on the command line.
     pub id: &'static str,
     title: &'static str,
     aim: &'static str,
-    /// One round, and its remark.
-    measure: fn(&Setup, &Rounds, usize) -> Outcome<(Vec<Measured>, String)>,
+    measure: fn(&Setup, &Rounds, usize) -> Outcome<Round>,
     /// A round's ratio, and whether a round is as aimed.
     judge: fn(&[&Measured]) -> Option<(f64, bool)>,
 }
@@ -93,7 +95,7 @@ const OVERLOAD_CONNECTIONS: usize = 8192;
 const OVERLOAD: f64 = 3.0;
 
 /// The peak, three times as much to the same server, and the peak again.
-fn overload(setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<(Vec<Measured>, String)> {
+fn overload(setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Round> {
     let fsync_us = fsync::cost_us(&setup.data)?;
     let server = Server::start(&Kind::Millrace { app: "synthetic", durability: "fsync", cores: 1 }, setup)?;
     let mut runs: Vec<Measured> = Vec::new();
@@ -130,7 +132,7 @@ fn judge_overload(runs: &[&Measured]) -> Option<(f64, bool)> {
 const WRK_CONNECTIONS: usize = 100;
 
 /// Both on the same CPU, one after the other, on one server.
-fn beside_wrk(setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<(Vec<Measured>, String)> {
+fn beside_wrk(setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Round> {
     let fsync_us = fsync::cost_us(&setup.data)?;
     let server = Server::start(&Kind::Limit, setup)?;
     let url = format!("http://{}/user/login", server.address);
@@ -138,7 +140,7 @@ fn beside_wrk(setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<(Vec<Meas
     plan.connections = WRK_CONNECTIONS;
     let ours = || clean(run(&plan, &mut |_| {}).map_err(|error| error.to_string())?);
     // Who goes first in one round goes last in the next.
-    let (ours, theirs) = if round % 2 == 0 {
+    let (ours, theirs) = if round.is_multiple_of(2) {
         let ours = ours()?;
         (ours, wrk(setup, rounds, &url)?)
     } else {
