@@ -29,7 +29,7 @@ use crate::rejections::Rejections;
 use crate::sources::Sources;
 use crate::steps::RunningStep;
 
-const GLUE: &str = include_str!("glue.js");
+const GLUE: &str = concat!(include_str!("glue.js"), "\n", include_str!("built_ins.js"), include_str!("freeze.js"));
 
 /// Property names that the engine reads often.
 pub(crate) struct Atoms {
@@ -104,6 +104,10 @@ pub(crate) struct Isolate {
     pub(crate) rejections: Rejections,
     /// Whether a value is written that the host wants as JSON, and not for the app's own use.
     pub(crate) is_printing: Cell<bool>,
+    /// What is printed is for the code, and no value for the host.
+    pub(crate) prints_for_code: Cell<bool>,
+    /// How many elements and properties have been printed.
+    pub(crate) printed_parts: Cell<usize>,
     pub(crate) forms: Forms,
     /// Names of properties as JSON, with the colon.
     pub(crate) json_names: NameTexts,
@@ -171,6 +175,8 @@ impl Isolate {
             step: Cell::new(None),
             rejections: Rejections::default(),
             is_printing: Cell::new(false),
+            prints_for_code: Cell::new(false),
+            printed_parts: Cell::new(0),
             forms: Forms::default(),
             json_names: NameTexts::default(),
             header_names: NameTexts::default(),
@@ -281,6 +287,17 @@ impl Isolate {
         Ok(())
     }
 
+    /// Whether the turn has broken a limit: for native loops, which QuickJS does not interrupt.
+    pub(crate) fn must_end(&self) -> bool {
+        self.budget.look(&self.heap, || self.collect_garbage())
+    }
+
+    /// Throws what ends a native loop of a turn that must end. Who catches it gets no further: the next look ends the frame.
+    #[cold]
+    pub(crate) fn throw_broken(&self) -> Thrown {
+        self.context.throw_type("a limit of the call is used up")
+    }
+
     pub(crate) fn keep_panic(&self, panic: Box<dyn Any + Send>) {
         self.panic.set(Some(panic));
     }
@@ -297,7 +314,7 @@ impl Isolate {
 unsafe extern "C" fn interrupt(_: *mut qjs::JSRuntime, opaque: *mut c_void) -> c_int {
     // SAFETY: the opaque pointer is the isolate, which outlives its runtime.
     let isolate = unsafe { &*opaque.cast::<Isolate>() };
-    c_int::from(isolate.budget.look(&isolate.heap, || isolate.collect_garbage()))
+    c_int::from(isolate.must_end())
 }
 
 /// A context with the intrinsics that a function may have: neither weak references nor a clock.

@@ -381,6 +381,14 @@ impl Context {
         Thrown
     }
 
+    /// The same for a `SyntaxError`.
+    pub(crate) fn throw_syntax(self, message: &str) -> Thrown {
+        let text: Vec<u8> = message.bytes().filter(|byte| *byte != 0).chain([0]).collect();
+        // SAFETY: the format takes one string, and the text ends with NUL.
+        unsafe { qjs::JS_ThrowSyntaxError(self.as_ptr(), c"%s".as_ptr(), text.as_ptr().cast::<c_char>()) };
+        Thrown
+    }
+
     /// The bytes behind an ArrayBuffer, a typed array or a DataView; `None` for any other value.
     /// They are copied, because running any code could free them.
     pub(crate) fn bytes_of(self, raw: Raw) -> Result<Option<Vec<u8>>, Thrown> {

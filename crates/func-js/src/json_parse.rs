@@ -1,6 +1,10 @@
 //! JSON text to JavaScript values: a parser that makes the values as it reads, for whatever is not
 //! unusual. What it does not understand (errors, great depth, half of a surrogate pair) it leaves
-//! to QuickJS's own parser, which reads the text again and words the error.
+//! to QuickJS's own parser, which reads the text again and words the error, if the text is short.
+//!
+//! It looks at the time as it goes: QuickJS finds names and texts by a hash that is the same everywhere, so somebody can
+//! write a text whose names all fall into one chain, and each of them takes as long as there were before. QuickJS's own
+//! parser cannot be interrupted.
 
 use rquickjs::qjs;
 
@@ -8,20 +12,32 @@ use crate::forms::FormHash;
 use crate::isolate::Isolate;
 use crate::js::{Context, NULL, Raw, Value, boolean, int, number};
 
-/// Nesting that is parsed here; deeper text is rare and goes to the other parser.
-const DEPTH: usize = 64;
+/// Nesting that is parsed here; deeper text is rare and goes to the other parser. A level takes some 300 bytes of stack.
+const DEPTH: usize = 512;
 
-/// The text is for the other parser.
-pub(crate) struct Unusual;
+/// Values between two looks at the time. Of the worst there are, so many take a few milliseconds.
+const VALUES_BETWEEN_LOOKS: usize = 16;
+
+/// The longest text that the other parser may read: it takes some 20 ms for the worst one.
+pub(crate) const OTHER_PARSER_BYTES: usize = 64 << 10;
+
+/// Why the parser ended early.
+pub(crate) enum Stop {
+    /// The text is for the other parser.
+    Unusual,
+    /// The turn has broken a limit, which the budget knows.
+    Broken,
+}
 
 /// Parses `text`, which is UTF-8. Runs no user code. No exception is pending afterwards.
-pub(crate) fn parse(isolate: &Isolate, text: &str) -> Result<Value, Unusual> {
+pub(crate) fn parse(isolate: &Isolate, text: &str) -> Result<Value, Stop> {
     let context = isolate.context;
     let (source, text) = (text, text.as_bytes());
-    let mut parser = Parser { isolate, context, source, text, at: 0, elements: Vec::new(), unescaped: Vec::new() };
+    let mut parser =
+        Parser { isolate, context, source, text, at: 0, elements: Vec::new(), unescaped: Vec::new(), values: 0 };
     let result = parser.value(0).and_then(|value| {
         parser.skip_space();
-        if parser.at == parser.text.len() { Ok(value) } else { Err(Unusual) }
+        if parser.at == parser.text.len() { Ok(value) } else { Err(Stop::Unusual) }
     });
     for element in parser.elements.drain(..) {
         context.free(element);
@@ -39,6 +55,8 @@ struct Parser<'a> {
     /// The elements of the arrays that are open, owned.
     elements: Vec<Raw>,
     unescaped: Vec<u8>,
+    /// How many have begun.
+    values: usize,
 }
 
 /// A string's content: a range of the text, or what was put into `unescaped`.
@@ -60,40 +78,44 @@ impl Parser<'_> {
         }
     }
 
-    fn expect(&mut self, byte: u8) -> Result<(), Unusual> {
+    fn expect(&mut self, byte: u8) -> Result<(), Stop> {
         self.skip_space();
         if self.peek() != Some(byte) {
-            return Err(Unusual);
+            return Err(Stop::Unusual);
         }
         self.at += 1;
         Ok(())
     }
 
-    fn word(&mut self, word: &[u8], raw: Raw) -> Result<Value, Unusual> {
+    fn word(&mut self, word: &[u8], raw: Raw) -> Result<Value, Stop> {
         if !self.text[self.at..].starts_with(word) {
-            return Err(Unusual);
+            return Err(Stop::Unusual);
         }
         self.at += word.len();
         Ok(self.context.own(raw))
     }
 
     /// Turns a failed C call into a second try by the other parser, which will fail alike.
-    fn checked(&self, raw: Raw) -> Result<Value, Unusual> {
+    fn checked(&self, raw: Raw) -> Result<Value, Stop> {
         self.context.check(raw).map_err(|_| {
             drop(self.context.take_exception());
-            Unusual
+            Stop::Unusual
         })
     }
 
-    fn value(&mut self, depth: usize) -> Result<Value, Unusual> {
+    fn value(&mut self, depth: usize) -> Result<Value, Stop> {
+        self.values += 1;
+        if self.values.is_multiple_of(VALUES_BETWEEN_LOOKS) && self.isolate.must_end() {
+            return Err(Stop::Broken);
+        }
         self.skip_space();
-        match self.peek().ok_or(Unusual)? {
+        match self.peek().ok_or(Stop::Unusual)? {
             b'"' => {
                 let content = self.string()?;
                 let bytes = self.content(&content);
                 self.context.string(bytes).map_err(|_| {
                     drop(self.context.take_exception());
-                    Unusual
+                    Stop::Unusual
                 })
             }
             b'{' if depth < DEPTH => self.object(depth),
@@ -102,11 +124,11 @@ impl Parser<'_> {
             b't' => self.word(b"true", boolean(true)),
             b'f' => self.word(b"false", boolean(false)),
             b'n' => self.word(b"null", NULL),
-            _ => Err(Unusual),
+            _ => Err(Stop::Unusual),
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value, Unusual> {
+    fn object(&mut self, depth: usize) -> Result<Value, Stop> {
         self.at += 1;
         // SAFETY: plain call.
         let object = self.checked(unsafe { qjs::JS_NewObject(self.context.as_ptr()) })?;
@@ -119,7 +141,7 @@ impl Parser<'_> {
         loop {
             self.skip_space();
             if self.peek() != Some(b'"') {
-                return Err(Unusual);
+                return Err(Stop::Unusual);
             }
             let key = self.string()?;
             let key = self.key(&key)?;
@@ -127,9 +149,9 @@ impl Parser<'_> {
             let value = self.expect(b':').and_then(|()| self.value(depth + 1));
             let value = match value {
                 Ok(value) => value.into_raw(),
-                Err(unusual) => {
+                Err(stop) => {
                     self.context.free_atom(key);
-                    return Err(unusual);
+                    return Err(stop);
                 }
             };
             let flags = qjs::JS_PROP_C_W_E as i32;
@@ -138,13 +160,13 @@ impl Parser<'_> {
             self.context.free_atom(key);
             if status < 0 {
                 drop(self.context.take_exception());
-                return Err(Unusual);
+                return Err(Stop::Unusual);
             }
             self.skip_space();
             match self.peek() {
                 Some(b',') => self.at += 1,
                 Some(b'}') => break,
-                _ => return Err(Unusual),
+                _ => return Err(Stop::Unusual),
             }
         }
         self.at += 1;
@@ -152,23 +174,23 @@ impl Parser<'_> {
         Ok(object)
     }
 
-    fn key(&self, key: &Content) -> Result<crate::js::Atom, Unusual> {
+    fn key(&self, key: &Content) -> Result<crate::js::Atom, Stop> {
         let key = match key {
             Content::Range(start, end) => self.source.get(*start..*end),
             // Made of characters.
             Content::Unescaped => std::str::from_utf8(&self.unescaped).ok(),
         };
-        let key = key.ok_or(Unusual)?;
+        let key = key.ok_or(Stop::Unusual)?;
         match self.context.atom(key) {
             0 => {
                 drop(self.context.take_exception());
-                Err(Unusual)
+                Err(Stop::Unusual)
             }
             atom => Ok(atom),
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<Value, Unusual> {
+    fn array(&mut self, depth: usize) -> Result<Value, Stop> {
         self.at += 1;
         let first = self.elements.len();
         self.skip_space();
@@ -184,7 +206,7 @@ impl Parser<'_> {
                 match byte {
                     Some(b',') => {}
                     Some(b']') => break,
-                    _ => return Err(Unusual),
+                    _ => return Err(Stop::Unusual),
                 }
             }
         }
@@ -195,7 +217,7 @@ impl Parser<'_> {
         self.checked(array)
     }
 
-    fn number(&mut self) -> Result<Value, Unusual> {
+    fn number(&mut self) -> Result<Value, Stop> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
@@ -203,7 +225,7 @@ impl Parser<'_> {
         let first = self.peek();
         let digits = self.digits()?;
         if first == Some(b'0') && digits > 1 {
-            return Err(Unusual);
+            return Err(Stop::Unusual);
         }
         let is_integer = !matches!(self.peek(), Some(b'.' | b'e' | b'E'));
         if is_integer && digits <= 9 && !(first == Some(b'0') && self.at - start > 1) {
@@ -223,17 +245,17 @@ impl Parser<'_> {
             }
             self.digits()?;
         }
-        let text = std::str::from_utf8(&self.text[start..self.at]).map_err(|_| Unusual)?;
-        Ok(self.context.own(number(text.parse().map_err(|_| Unusual)?)))
+        let text = std::str::from_utf8(&self.text[start..self.at]).map_err(|_| Stop::Unusual)?;
+        Ok(self.context.own(number(text.parse().map_err(|_| Stop::Unusual)?)))
     }
 
     /// Passes over one or more digits; says how many.
-    fn digits(&mut self) -> Result<usize, Unusual> {
+    fn digits(&mut self) -> Result<usize, Stop> {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
-        if self.at == start { Err(Unusual) } else { Ok(self.at - start) }
+        if self.at == start { Err(Stop::Unusual) } else { Ok(self.at - start) }
     }
 
     #[inline]
@@ -246,10 +268,10 @@ impl Parser<'_> {
 
     /// Reads a string whose opening quote is next.
     #[inline]
-    fn string(&mut self) -> Result<Content, Unusual> {
+    fn string(&mut self) -> Result<Content, Stop> {
         let start = self.at + 1;
-        let rest = self.text.get(start..).ok_or(Unusual)?;
-        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F)).ok_or(Unusual)?;
+        let rest = self.text.get(start..).ok_or(Stop::Unusual)?;
+        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F)).ok_or(Stop::Unusual)?;
         self.at = start + length;
         match rest[length] {
             b'"' => {
@@ -257,16 +279,16 @@ impl Parser<'_> {
                 Ok(Content::Range(start, start + length))
             }
             b'\\' => self.escaped(start),
-            _ => Err(Unusual),
+            _ => Err(Stop::Unusual),
         }
     }
 
     /// Goes on with a string that holds an escape, which is next.
-    fn escaped(&mut self, start: usize) -> Result<Content, Unusual> {
+    fn escaped(&mut self, start: usize) -> Result<Content, Stop> {
         self.unescaped.clear();
         self.unescaped.extend_from_slice(&self.text[start..self.at]);
         loop {
-            let byte = self.peek().ok_or(Unusual)?;
+            let byte = self.peek().ok_or(Stop::Unusual)?;
             self.at += 1;
             match byte {
                 b'"' => return Ok(Content::Unescaped),
@@ -275,14 +297,14 @@ impl Parser<'_> {
                     let mut buffer = [0; 4];
                     self.unescaped.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
                 }
-                0..=0x1F => return Err(Unusual),
+                0..=0x1F => return Err(Stop::Unusual),
                 byte => self.unescaped.push(byte),
             }
         }
     }
 
-    fn escape(&mut self) -> Result<char, Unusual> {
-        let byte = self.peek().ok_or(Unusual)?;
+    fn escape(&mut self) -> Result<char, Stop> {
+        let byte = self.peek().ok_or(Stop::Unusual)?;
         self.at += 1;
         Ok(match byte {
             b'"' | b'\\' | b'/' => char::from(byte),
@@ -294,25 +316,28 @@ impl Parser<'_> {
             b'u' => {
                 let unit = self.hexadecimal()?;
                 if !(0xD800..0xDC00).contains(&unit) {
-                    return char::from_u32(unit).ok_or(Unusual);
+                    return char::from_u32(unit).ok_or(Stop::Unusual);
                 }
                 if !self.text[self.at..].starts_with(b"\\u") {
-                    return Err(Unusual);
+                    return Err(Stop::Unusual);
                 }
                 self.at += 2;
                 let low = self.hexadecimal()?;
                 if !(0xDC00..0xE000).contains(&low) {
-                    return Err(Unusual);
+                    return Err(Stop::Unusual);
                 }
-                return char::from_u32(0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00)).ok_or(Unusual);
+                return char::from_u32(0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00)).ok_or(Stop::Unusual);
             }
-            _ => return Err(Unusual),
+            _ => return Err(Stop::Unusual),
         })
     }
 
-    fn hexadecimal(&mut self) -> Result<u32, Unusual> {
-        let digits = self.text.get(self.at..self.at + 4).ok_or(Unusual)?;
+    fn hexadecimal(&mut self) -> Result<u32, Stop> {
+        let digits = self.text.get(self.at..self.at + 4).ok_or(Stop::Unusual)?;
         self.at += 4;
-        digits.iter().try_fold(0, |value, digit| Some(value * 16 + char::from(*digit).to_digit(16)?)).ok_or(Unusual)
+        digits
+            .iter()
+            .try_fold(0, |value, digit| Some(value * 16 + char::from(*digit).to_digit(16)?))
+            .ok_or(Stop::Unusual)
     }
 }

@@ -1,6 +1,6 @@
 //! JavaScript values to JSON text: plain objects and arrays are walked here; everything with a
-//! meaning of its own (dates, maps, proxies, boxed values, `toJSON`) is left to QuickJS's
-//! `JSON.stringify`, and so are structures so deep that they may be cycles.
+//! meaning of its own (dates, maps, proxies, boxed values) is left to QuickJS's
+//! `JSON.stringify`.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -9,117 +9,167 @@ use millrace_base::json::is_plain_ascii;
 use millrace_base::{Error, ErrorCode};
 use rquickjs::qjs;
 
+use crate::budget::Breach;
 use crate::forms::FormHash;
 use crate::isolate::Isolate;
-use crate::js::{Kind, Raw, Thrown, UNDEFINED, is_undefined, kind};
-use crate::json::{Written, write_int};
+use crate::js::{Atom, Kind, Raw, Thrown, UNDEFINED, Value, is_undefined, kind};
+use crate::json::{Written, write_float, write_int};
 
-/// Nesting that is walked here.
-const DEPTH: usize = 64;
+/// Nesting that is printed. A level takes some 400 bytes of stack.
+const DEPTH: usize = 512;
 
-/// Why the walk ended early.
-enum Stop {
-    Thrown,
-    /// Deeper than [`DEPTH`].
-    Deep,
+/// Elements and properties between two looks at the time.
+const PARTS_BETWEEN_LOOKS: usize = 64;
+
+/// The objects that are being printed, the innermost first.
+struct Path<'a> {
+    raw: Raw,
+    above: Option<&'a Path<'a>>,
+    depth: usize,
 }
 
-impl From<Thrown> for Stop {
-    fn from(_: Thrown) -> Self {
-        Stop::Thrown
-    }
+/// Where a value stands in what holds it, which `toJSON` is told.
+#[derive(Clone, Copy)]
+enum Place {
+    Alone,
+    Element(u32),
+    Property(Atom),
 }
 
 impl Isolate {
     /// Appends the JSON text of an object (or of a BigInt, which throws). May run user code.
     pub(crate) fn print_object(&self, raw: Raw, out: &mut Vec<u8>) -> Result<Written, Thrown> {
-        let start = out.len();
-        match self.print(raw, out, 0) {
-            Ok(written) => Ok(written),
-            Err(Stop::Thrown) => Err(Thrown),
-            Err(Stop::Deep) => {
-                out.truncate(start);
-                self.stringify(raw, out)
-            }
-        }
+        let was_for_code = self.prints_for_code.replace(false);
+        let printed = self.print(raw, out, Place::Alone, None);
+        self.prints_for_code.set(was_for_code);
+        printed
     }
 
-    fn print(&self, raw: Raw, out: &mut Vec<u8>, depth: usize) -> Result<Written, Stop> {
+    /// What `JSON.stringify` gives an app for an object: the same, but that a promise is `{}`, and only memory bounds the text.
+    pub(crate) fn print_for_code(&self, raw: Raw, out: &mut Vec<u8>) -> Result<Written, Thrown> {
+        let was_for_code = self.prints_for_code.replace(true);
+        let printed = self.print(raw, out, Place::Alone, None);
+        self.prints_for_code.set(was_for_code);
+        printed
+    }
+
+    fn print(&self, raw: Raw, out: &mut Vec<u8>, place: Place, above: Option<&Path<'_>>) -> Result<Written, Thrown> {
+        if kind(raw) == Kind::Object && self.is_plain(raw) {
+            let to_json = self.context.get(raw, self.atoms.to_json)?;
+            if self.context.is_function(to_json.raw()) {
+                let said = self.call_to_json(to_json.raw(), raw, place)?;
+                return self.print_said(said.raw(), out, above);
+            }
+        }
+        self.print_said(raw, out, above)
+    }
+
+    /// Whether an object is walked here: a plain one, or an array.
+    fn is_plain(&self, raw: Raw) -> bool {
+        // SAFETY: reads the object's class.
+        let class = unsafe { qjs::JS_GetClassID(raw) };
+        class == self.array_class || class == self.object_class
+    }
+
+    fn call_to_json(&self, to_json: Raw, raw: Raw, place: Place) -> Result<Value, Thrown> {
+        let name = match place {
+            Place::Alone => self.context.string(b"")?,
+            Place::Element(index) => self.context.string(index.to_string().as_bytes())?,
+            // SAFETY: plain call.
+            Place::Property(name) => {
+                self.context.check(unsafe { qjs::JS_AtomToString(self.context.as_ptr(), name) })?
+            }
+        };
+        let was_printing = self.is_printing.replace(!self.prints_for_code.get());
+        let said = self.context.call(to_json, raw, &mut [name.raw()]);
+        self.is_printing.set(was_printing);
+        said
+    }
+
+    /// What `toJSON` has said, or what has none.
+    fn print_said(&self, raw: Raw, out: &mut Vec<u8>, above: Option<&Path<'_>>) -> Result<Written, Thrown> {
         match kind(raw) {
             Kind::Int(value) => write_int(value, out),
             Kind::Bool(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
             Kind::Null => out.extend_from_slice(b"null"),
             Kind::Undefined | Kind::Symbol => return Ok(Written::Nothing),
-            Kind::Float(value) if !value.is_finite() => out.extend_from_slice(b"null"),
-            Kind::Float(_) => out.extend_from_slice(self.context.text(raw)?.bytes()),
+            Kind::Float(value) => write_float(value, out),
             Kind::String => write_string(self.context.text(raw)?.bytes(), out),
-            Kind::BigInt => return Ok(self.stringify(raw, out)?),
+            Kind::BigInt => return self.stringify(raw, out),
+            Kind::Object if !self.is_plain(raw) => return self.stringify(raw, out),
             Kind::Object => {
-                if depth == DEPTH {
-                    return Err(Stop::Deep);
+                let path = Path { raw, above, depth: above.map_or(0, |above| above.depth) + 1 };
+                if path.depth > DEPTH {
+                    return Err(self.too_deep(&path));
                 }
                 // SAFETY: reads the object's class.
-                let class = unsafe { qjs::JS_GetClassID(raw) };
-                let is_array = class == self.array_class;
-                if (!is_array && class != self.object_class) || self.has_to_json(raw)? {
-                    return Ok(self.stringify(raw, out)?);
-                }
-                if is_array { self.print_array(raw, out, depth)? } else { self.print_plain(raw, out, depth)? }
+                let is_array = unsafe { qjs::JS_GetClassID(raw) } == self.array_class;
+                if is_array { self.print_array(&path, out)? } else { self.print_plain(&path, out)? }
             }
         }
         Ok(Written::Json)
     }
 
-    fn has_to_json(&self, raw: Raw) -> Result<bool, Thrown> {
-        Ok(!is_undefined(self.context.get(raw, self.atoms.to_json)?.raw()))
+    /// What is wrong with an object that nests as deeply as this. What holds itself does.
+    #[cold]
+    fn too_deep(&self, path: &Path<'_>) -> Thrown {
+        let is_same = |above: &&Path<'_>| {
+            // SAFETY: both are live values of this context.
+            unsafe { qjs::JS_IsStrictEqual(self.context.as_ptr(), above.raw, path.raw) }
+        };
+        if std::iter::successors(path.above, |path| path.above).any(|above| is_same(&above)) {
+            return self.context.throw_type("circular reference");
+        }
+        self.budget.set_breach(Breach::Stack);
+        self.throw_broken()
     }
 
-    fn print_array(&self, raw: Raw, out: &mut Vec<u8>, depth: usize) -> Result<(), Stop> {
+    fn print_array(&self, path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Thrown> {
         let mut length = 0;
         // SAFETY: the out parameter outlives the call.
-        if unsafe { qjs::JS_GetLength(self.context.as_ptr(), raw, &mut length) } < 0 {
-            return Err(Stop::Thrown);
+        if unsafe { qjs::JS_GetLength(self.context.as_ptr(), path.raw, &mut length) } < 0 {
+            return Err(Thrown);
         }
         // An array has at most 2^32 - 1 elements.
-        let length = u32::try_from(length).map_err(|_| Stop::Deep)?;
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
         out.push(b'[');
         for index in 0..length {
             if index > 0 {
                 out.push(b',');
             }
-            let element = self.context.get_index(raw, index)?;
-            if self.print(element.raw(), out, depth + 1)? == Written::Nothing {
+            let element = self.context.get_index(path.raw, index)?;
+            if self.print(element.raw(), out, Place::Element(index), Some(path))? == Written::Nothing {
                 out.extend_from_slice(b"null");
             }
-            self.check_length(out)?;
+            self.go_on(out)?;
         }
         out.push(b']');
         Ok(())
     }
 
-    fn print_plain(&self, raw: Raw, out: &mut Vec<u8>, depth: usize) -> Result<(), Stop> {
-        let names = self.plain_names(raw)?;
+    fn print_plain(&self, path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Thrown> {
+        let names = self.plain_names(path.raw)?;
         out.push(b'{');
         let mut is_first = true;
         for name in names.iter() {
-            let value = self.context.get(raw, name)?;
+            let value = self.context.get(path.raw, name)?;
             let before = out.len();
             if !is_first {
                 out.push(b',');
             }
             self.print_name(name, out)?;
-            match self.print(value.raw(), out, depth + 1)? {
+            match self.print(value.raw(), out, Place::Property(name), Some(path))? {
                 Written::Json => is_first = false,
                 Written::Nothing => out.truncate(before),
             }
-            self.check_length(out)?;
+            self.go_on(out)?;
         }
         out.push(b'}');
         Ok(())
     }
 
     /// Appends a name and its colon.
-    fn print_name(&self, name: crate::js::Atom, out: &mut Vec<u8>) -> Result<(), Thrown> {
+    fn print_name(&self, name: Atom, out: &mut Vec<u8>) -> Result<(), Thrown> {
         let make = || {
             self.name_text(name, |text| {
                 let mut json = Vec::with_capacity(text.len() + 3);
@@ -131,11 +181,21 @@ impl Isolate {
         self.json_names.with(self.context, name, make, |json| out.extend_from_slice(json))
     }
 
-    /// Ends texts that no limit would let through before they fill the node's memory.
+    /// Ends texts that no limit would let through before they fill the node's memory, and the call of who prints for too long:
+    /// what is printed may stand in a value many times, and take no place in the text.
     #[inline]
-    fn check_length(&self, out: &[u8]) -> Result<(), Thrown> {
+    fn go_on(&self, out: &[u8]) -> Result<(), Thrown> {
         let limits = &self.limits;
-        if out.len() <= limits.output_bytes.max(limits.input_bytes).max(limits.value_bytes) {
+        let parts = self.printed_parts.get().wrapping_add(1);
+        self.printed_parts.set(parts);
+        if parts.is_multiple_of(PARTS_BETWEEN_LOOKS) && self.must_end() {
+            return Err(self.throw_broken());
+        }
+        let most_bytes = match self.prints_for_code.get() {
+            true => limits.memory_bytes,
+            false => limits.output_bytes.max(limits.input_bytes).max(limits.value_bytes),
+        };
+        if out.len() <= most_bytes {
             return Ok(());
         }
         let message = "the value's JSON text is larger than any limit allows";
@@ -144,7 +204,7 @@ impl Isolate {
 
     /// What `JSON.stringify` gives.
     pub(crate) fn stringify(&self, raw: Raw, out: &mut Vec<u8>) -> Result<Written, Thrown> {
-        let was_printing = self.is_printing.replace(true);
+        let was_printing = self.is_printing.replace(!self.prints_for_code.get());
         // SAFETY: plain call.
         let text = unsafe { qjs::JS_JSONStringify(self.context.as_ptr(), raw, UNDEFINED, UNDEFINED) };
         self.is_printing.set(was_printing);

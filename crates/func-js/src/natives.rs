@@ -4,6 +4,7 @@ use millrace_func::{self as func, Base64Alphabet, LogLevel, Offload};
 
 use crate::isolate::Isolate;
 use crate::js::{Kind, Raw, Thrown, Value, boolean, is_undefined, kind};
+use crate::json::Written;
 use crate::native::{Call, Entry, Place};
 use crate::request_object::{parse_query, undefined};
 
@@ -14,6 +15,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
     (Place::Helpers, "fillRandom", 1, fill_random),
     (Place::Helpers, "log", 2, log),
     (Place::Helpers, "isPrinting", 0, is_printing),
+    (Place::Helpers, "parseJson", 1, parse_json),
+    (Place::Helpers, "stringifyJson", 1, stringify_json),
     (Place::Helpers, "encodeUtf8", 1, encode_utf8),
     (Place::Helpers, "decodeUtf8", 2, decode_utf8),
     (Place::Helpers, "encodeBase64", 1, encode_base64),
@@ -60,6 +63,25 @@ fn fill_random(call: &Call<'_>) -> Result<Value, Thrown> {
 
 fn is_printing(call: &Call<'_>) -> Result<Value, Thrown> {
     Ok(call.context.own(boolean(call.isolate.is_printing.get())))
+}
+
+fn parse_json(call: &Call<'_>) -> Result<Value, Thrown> {
+    let text = call.context.text(call.argument(0))?;
+    match std::str::from_utf8(text.bytes()) {
+        Ok(text) => call.isolate.parse_json(text.as_bytes()),
+        Err(_) => Err(call.context.throw_syntax("it has half of a surrogate pair, for a text of its length")),
+    }
+}
+
+fn stringify_json(call: &Call<'_>) -> Result<Value, Thrown> {
+    let mut text = call.isolate.take_scratch();
+    let printed = call.isolate.print_for_code(call.argument(0), &mut text);
+    let value = printed.and_then(|written| match written {
+        Written::Json => call.context.string(&text),
+        Written::Nothing => Ok(undefined(call)),
+    });
+    call.isolate.give_scratch(text);
+    value
 }
 
 fn log(call: &Call<'_>) -> Result<Value, Thrown> {

@@ -119,7 +119,8 @@ fn transpile_here(path: &str, source: &str) -> Result<Module, SourceError> {
     let transformed = Transformer::new(&allocator, Path::new(path), &options).build_with_scoping(scoping, &mut program);
     check(source, &transformed.diagnostics)?;
     let imports = imports(source, &program);
-    let options = CodegenOptions { source_map_path: Some(path.into()), ..CodegenOptions::default() };
+    // Indented, a file of nothing but nesting would grow with the square of its length, to gigabytes.
+    let options = CodegenOptions { source_map_path: Some(path.into()), indent_width: 0, ..CodegenOptions::default() };
     let generated = Codegen::new().with_options(options).build(&program);
     let mut map = PositionMap::default();
     if let Some(source_map) = &generated.map {
@@ -212,6 +213,14 @@ function f<T>(this: B, a?: T): asserts a is T {}
             assert!(!module.code.replace("./both", "").contains(gone), "{gone} in {}", module.code);
         }
         assert!(module.code.contains("Color") && module.code.contains("this.x = x"), "{}", module.code);
+    }
+
+    /// With each level indented it would be 800 MB.
+    #[test]
+    fn a_file_of_nothing_but_nesting_stays_small() {
+        let source = format!("{}{}", "{".repeat(20_000), "}".repeat(20_000));
+        let module = transpile("a.ts", &source).expect("valid");
+        assert!(module.code.len() < 4 * source.len(), "{} bytes", module.code.len());
     }
 
     #[test]
