@@ -75,9 +75,10 @@ impl Isolate {
         let name = match place {
             Place::Alone => self.context.string(b"")?,
             Place::Element(index) => self.context.string(index.to_string().as_bytes())?,
-            // SAFETY: plain call.
             Place::Property(name) => {
-                self.context.check(unsafe { qjs::JS_AtomToString(self.context.as_ptr(), name) })?
+                // SAFETY: plain call.
+                let name = unsafe { qjs::JS_AtomToString(self.context.as_ptr(), name) };
+                self.context.check(name)?
             }
         };
         let was_printing = self.is_printing.replace(!self.prints_for_code.get());
