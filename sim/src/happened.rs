@@ -56,6 +56,10 @@ named! {
         ScheduleCalled = "schedule called",
         /// A schedule is called once for several times that have passed.
         ScheduleFolded = "schedule called once for several times",
+        /// A bit flips in what a start had sealed of the log.
+        BitFlipped = "bit flipped",
+        /// The start after that refuses the log.
+        DamageNoticed = "flipped bit noticed",
     }
 }
 

@@ -649,7 +649,7 @@ impl World {
                 if self.plan.is_black_box {
                     return Ok(());
                 }
-                return checks::damage::check(&self.machine, &mut self.rng);
+                return checks::damage::check(&self.machine, &mut self.rng, &mut self.happened);
             }
         }
         let unsettled = (0..self.ledger.operations.len()).filter(|id| self.ledger.is_unsettled(*id)).count();

@@ -5,10 +5,15 @@ use millrace_sim::bugs::PlantedBug;
 use millrace_sim::happened::Thing;
 use millrace_sim::runner::{self, Totals};
 use millrace_sim::world::{Plan, trace};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Seeds of one test run, less than a minute on one core; `cargo run --release -p millrace-sim -- --seeds N`
 /// runs more.
 const SEEDS: u64 = 10_000;
+
+/// Seeds that a minute of one core's time has to be enough for: a change that takes much more time than it finds
+/// something would go unnoticed otherwise. A fifth of what a machine with much else to do gives.
+const SEEDS_PER_MINUTE: f64 = 2_000.0;
 
 /// Seeds within which each planted bug must be found; those that clients can notice, also by what clients saw.
 const SEEDS_FOR_A_BUG: u64 = 500;
@@ -55,16 +60,24 @@ fn least(thing: Thing) -> u64 {
         Thing::KeyUsedAgain => 350,
         Thing::ScheduleCalled => 1_500,
         Thing::ScheduleFolded => 1_200,
+        Thing::BitFlipped => 26_000,
+        Thing::DamageNoticed => 10_000,
     }
 }
 
 #[test]
 fn no_seed_breaks_a_promise() {
     let mut totals = Totals::default();
+    // Of this thread: what else the machine does takes wall time only.
+    let began = clock_gettime(ClockId::ThreadCPUTime);
     let found = runner::run(1, SEEDS, &Plan::new, &mut totals);
+    let used = clock_gettime(ClockId::ThreadCPUTime);
     assert!(found.is_none(), "{found:?}");
+    let minutes = ((used.tv_sec - began.tv_sec) as f64 + (used.tv_nsec - began.tv_nsec) as f64 / 1e9) / 60.0;
+    let per_minute = SEEDS as f64 / minutes;
     // A simulator in which nothing happens finds nothing.
-    println!("{totals}\n{}", totals.happened);
+    println!("{totals}, {per_minute:.0} a minute of CPU time\n{}", totals.happened);
+    assert!(per_minute >= SEEDS_PER_MINUTE, "{per_minute:.0} seeds a minute of CPU time");
     assert!(totals.acknowledged as u64 > 20 * SEEDS && totals.restarts as u64 > 2 * SEEDS, "{totals}");
     assert!(totals.judged as u64 > 20 * SEEDS, "{totals}");
     let is_rare = |thing: &&Thing| totals.happened.times(**thing) < least(**thing);

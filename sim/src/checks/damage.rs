@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use millrace_base::{Lsn, ShardId};
 
+use crate::happened::{Happened, Thing};
 use crate::node::{Machine, StartError};
 use crate::random::Rng;
 
@@ -24,7 +25,7 @@ fn recovered(machine: &Machine) -> Result<BTreeMap<ShardId, Lsn>, StartError> {
 ///
 /// # Errors
 /// Where a flip made entries vanish, and which.
-pub fn check(machine: &Machine, rng: &mut Rng) -> Result<(), String> {
+pub fn check(machine: &Machine, rng: &mut Rng, happened: &mut Happened) -> Result<(), String> {
     let copy = |seed: u64| Machine { disk: machine.disk.durable_copy(seed), ..machine.clone() };
     let whole = recovered(&copy(1)).map_err(|error| format!("the log is refused as it is: {error:?}"))?;
     let files = machine.disk.files("log");
@@ -40,6 +41,7 @@ pub fn check(machine: &Machine, rng: &mut Rng) -> Result<(), String> {
         let bit = byte.min(bytes - 1) * 8 + rng.index(8);
         let damaged = copy(rng.draw());
         damaged.disk.flip_bit(path, bit);
+        happened.note(Thing::BitFlipped);
         match recovered(&damaged) {
             Ok(found) if found == whole => {}
             Ok(found) => {
@@ -47,7 +49,7 @@ pub fn check(machine: &Machine, rng: &mut Rng) -> Result<(), String> {
                     "damage is never dropped in silence: bit {bit} of {path} flipped, {whole:?} became {found:?}"
                 ));
             }
-            Err(StartError::Log(_)) => {}
+            Err(StartError::Log(_)) => happened.note(Thing::DamageNoticed),
             Err(error) => return Err(format!("bit {bit} of {path} flipped, and the store is blamed: {error:?}")),
         }
     }
