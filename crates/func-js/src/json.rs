@@ -39,12 +39,16 @@ impl Isolate {
             return Err(self.context.throw_type("the text is not UTF-8"));
         };
         match json_parse::parse(self, utf8) {
-            Ok(value) => return Ok(value),
-            Err(Stop::Broken) => return Err(self.throw_broken()),
-            Err(Stop::Unusual) if text.len() > OTHER_PARSER_BYTES => return Err(self.throw_unparsed(utf8)),
-            Err(Stop::Unusual) => {}
+            Ok(value) => Ok(value),
+            Err(Stop::Broken) => Err(self.throw_broken()),
+            Err(Stop::Unusual) if text.len() > OTHER_PARSER_BYTES => Err(self.throw_unparsed(utf8)),
+            Err(Stop::Unusual) => self.parse_unusual(text),
         }
-        // QuickJS wants a NUL behind the text.
+    }
+
+    /// As QuickJS's own parser does it, which reads any JSON and words the errors.
+    pub(crate) fn parse_unusual(&self, text: &[u8]) -> Result<Value, Thrown> {
+        // It wants a NUL behind the text.
         let mut buffer = self.take_scratch();
         buffer.extend_from_slice(text);
         buffer.push(0);

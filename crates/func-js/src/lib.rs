@@ -23,6 +23,7 @@
 //! a clock but the two it is given ([`Clocks`]), and draws no randomness of its own.
 
 mod budget;
+mod check;
 mod context_object;
 mod directory;
 mod engine;
@@ -54,6 +55,8 @@ mod transpile;
 mod turn;
 mod workflow_object;
 
+#[doc(hidden)]
+pub use check::check_json;
 pub use engine::JsEngine;
 
 /// The clocks that CPU limits are measured with.

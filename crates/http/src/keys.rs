@@ -81,9 +81,16 @@ impl KeyFile {
     /// [`KeyError::Io`] and [`KeyError::Malformed`].
     pub fn load(path: &Path) -> Result<Self, KeyError> {
         let text = fs::read(path).map_err(|error| KeyError::Io(path.to_owned(), error))?;
-        let malformed = |reason: String| KeyError::Malformed(path.to_owned(), reason);
-        let file: Self = serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
-        KeySet::new(&file).map_err(|error| malformed(error.to_string()))?;
+        Self::parse(&text).map_err(|reason| KeyError::Malformed(path.to_owned(), reason))
+    }
+
+    /// Reads a key file's text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let file: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        KeySet::new(&file).map_err(|error| error.to_string())?;
         Ok(file)
     }
 

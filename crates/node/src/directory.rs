@@ -21,15 +21,9 @@ use millrace_base::limits;
 use millrace_io::{Random, RealRandom};
 use millrace_shard::OutcomeNames;
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
 
+use crate::node_file::NodeFile;
 use crate::options::DEFAULT_SHARDS;
-
-/// The version this build writes.
-const FORMAT: u32 = 2;
-
-/// A version it reads: without a key, outcomes have plain names.
-const PLAIN_NAMES_FORMAT: u32 = 1;
 
 /// Why a data directory cannot be used.
 #[derive(Debug)]
@@ -76,42 +70,6 @@ impl fmt::Display for DirectoryError {
 
 impl std::error::Error for DirectoryError {}
 
-#[derive(Serialize, Deserialize)]
-struct NodeFile {
-    format: u32,
-    shards: u16,
-    /// 32 hexadecimal digits. Here, and not in a file of its own that could be lost by itself: under another key nothing
-    /// that was done would be known any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    outcome_key: Option<String>,
-}
-
-impl NodeFile {
-    fn new(shards: u16) -> Self {
-        let mut key = [0; 16];
-        RealRandom.fill(&mut key);
-        Self { format: FORMAT, shards, outcome_key: Some(format!("{:032x}", u128::from_be_bytes(key))) }
-    }
-
-    /// # Errors
-    /// What is wrong with the file.
-    fn outcome_names(&self) -> Result<OutcomeNames, String> {
-        match (self.format, &self.outcome_key) {
-            (PLAIN_NAMES_FORMAT, None) => Ok(OutcomeNames::Plain),
-            (FORMAT, Some(key)) => {
-                let number = u128::from_str_radix(key, 16).ok().filter(|_| key.len() == 32 && !key.starts_with('+'));
-                let number = number.ok_or_else(|| "outcome_key is not 32 hexadecimal digits".to_owned())?;
-                Ok(OutcomeNames::Hashed(number.to_be_bytes()))
-            }
-            (FORMAT, None) => Err("outcome_key is missing: restore the file from a backup".to_owned()),
-            (PLAIN_NAMES_FORMAT, Some(_)) => Err(format!("format {PLAIN_NAMES_FORMAT} has no outcome_key")),
-            (format, _) => Err(format!(
-                "format {format} is not known to this build, which reads {PLAIN_NAMES_FORMAT} and {FORMAT}"
-            )),
-        }
-    }
-}
-
 /// A data directory in use by this process.
 #[derive(Debug)]
 pub struct DataDirectory {
@@ -148,14 +106,10 @@ impl DataDirectory {
         let wrong = |what: String| DirectoryError::Format(file.clone(), what);
         match fs::read(&file) {
             Ok(bytes) => {
-                let node: NodeFile = serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-                let names = node.outcome_names().map_err(wrong)?;
-                if !(1..=limits::SHARDS).contains(&node.shards) {
-                    return Err(wrong(format!("{} shards are outside 1 to {}", node.shards, limits::SHARDS)));
-                }
+                let node = NodeFile::parse(&bytes).map_err(wrong)?;
                 match asked {
                     Some(asked) if asked != node.shards => Err(DirectoryError::Shards { has: node.shards, asked }),
-                    _ => Ok((node.shards, names)),
+                    _ => Ok((node.shards, names_with(node.outcome_key))),
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -163,12 +117,11 @@ impl DataDirectory {
                     let what = "missing, though the directory holds a log: restore it from a backup";
                     return Err(wrong(what.to_owned()));
                 }
-                let shards = asked.unwrap_or(DEFAULT_SHARDS);
-                let node = NodeFile::new(shards);
-                let names = node.outcome_names().map_err(wrong)?;
-                let text = serde_json::to_vec_pretty(&node).map_err(|error| wrong(error.to_string()))?;
-                write_durably(&file, &text).map_err(io)?;
-                Ok((shards, names))
+                let mut key = [0; 16];
+                RealRandom.fill(&mut key);
+                let node = NodeFile { shards: asked.unwrap_or(DEFAULT_SHARDS), outcome_key: Some(key) };
+                write_durably(&file, &node.to_json().map_err(wrong)?).map_err(io)?;
+                Ok((node.shards, names_with(node.outcome_key)))
             }
             Err(error) => Err(io(error)),
         }
@@ -198,6 +151,10 @@ impl DataDirectory {
     pub fn write_pid(&self) -> io::Result<()> {
         fs::write(self.path.join("pid"), format!("{}\n", std::process::id()))
     }
+}
+
+fn names_with(outcome_key: Option<[u8; 16]>) -> OutcomeNames {
+    outcome_key.map_or(OutcomeNames::Plain, OutcomeNames::Hashed)
 }
 
 impl Drop for DataDirectory {

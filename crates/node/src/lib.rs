@@ -21,6 +21,7 @@ mod flusher;
 mod invocations;
 mod metrics;
 mod node;
+mod node_file;
 mod options;
 mod records;
 mod schedules;

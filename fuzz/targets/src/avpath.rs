@@ -1,10 +1,8 @@
 //! A path in one line, and below it JSON: parameters of a selection, or the value of a change. What is read writes itself
 //! so that it is read again and does the same; what is changed is canonical.
-#![no_main]
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use millrace_avpath::{Budget, Change, EvaluationError, Parameters, Path, Predicate, UpdateError};
 use millrace_avro::{JsonForm, Missing, Schema, canonicalise, from_json};
 
@@ -29,12 +27,13 @@ static RECORD: LazyLock<Record> = LazyLock::new(|| {
     Record { schema, bytes }
 });
 
-fuzz_target!(|text: &str| {
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (text, json) = text.split_once('\n').unwrap_or((text, ""));
     let parameters = Parameters::parse(json).unwrap_or_default();
     run_path(text, json, &parameters);
     run_predicate(text, &parameters);
-});
+}
 
 fn run_path(text: &str, json: &str, parameters: &Parameters) {
     let Record { schema, bytes } = &*RECORD;

@@ -1,11 +1,10 @@
 //! A schema in one line, and below it bytes: what is a value is one in its canonical form too, and goes
 //! through JSON and back.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use millrace_avro::{JsonForm, Missing, Resolution, Schema, canonicalise, difference, from_json, skip, to_json};
 
-fuzz_target!(|input: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
+    let input = bytes;
     let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return };
     let Ok(text) = std::str::from_utf8(&input[..end]) else { return };
     let Ok(schema) = Schema::parse(text, &[]) else { return };
@@ -22,4 +21,4 @@ fuzz_target!(|input: &[u8]| {
     to_json(&schema, root, &canonical, JsonForm::Plain, &mut json).expect("a value");
     from_json(&schema, root, &json, JsonForm::Plain, Missing::Refuse, &mut again).expect("what was written");
     assert_eq!(again, canonical);
-});
+}

@@ -1,15 +1,13 @@
 //! Rows that shards keep for themselves; the first byte says which. What decodes means the same after
 //! encoding it again.
-#![no_main]
 
 use std::fmt::Debug;
 
-use libfuzzer_sys::fuzz_target;
 use millrace_format::{
     DeadLetterRecord, Decision, DecodeError, JournalRow, Prepared, ScheduleRecord, SignalRecord, WorkflowRecord,
 };
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Some((which, row)) = bytes.split_first() else { return };
     match which {
         b'c' => check(row, Decision::decode, Decision::encode),
@@ -21,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
         b'd' => check_dead_letter(row),
         _ => {}
     }
-});
+}
 
 fn check<R: Debug + PartialEq>(row: &[u8], decode: fn(&[u8]) -> Result<R, DecodeError>, encode: fn(&R) -> Vec<u8>) {
     match decode(row) {

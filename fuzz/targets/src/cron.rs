@@ -1,8 +1,6 @@
 //! When a schedule is due: eight bytes of time, then the crontab text. What is read is due on a full
 //! minute that is later, and again after each time but the last; every time before that minute leads to it.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use millrace_base::UnixMillis;
 use millrace_func::Cron;
 
@@ -11,7 +9,7 @@ const MINUTE_MS: u64 = 60_000;
 /// The calendar repeats after 400 years; a day more for what is left of the first one.
 const CYCLE_MS: u64 = (146_097 + 1) * 24 * 60 * MINUTE_MS;
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Some((time, text)) = bytes.split_first_chunk() else { return };
     let (time, Ok(text)) = (UnixMillis(u64::from_le_bytes(*time)), str::from_utf8(text)) else { return };
     let cron = match Cron::parse(text) {
@@ -38,4 +36,4 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(cron.next_after(UnixMillis(due.0 - 1)), Some(due));
         after = due;
     }
-});
+}

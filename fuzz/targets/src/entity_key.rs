@@ -1,10 +1,8 @@
 //! Entity keys at the start of a row: what splits comes apart and goes together again.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use millrace_base::{EntityKey, Name};
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Some((key, rest)) = EntityKey::split_from(bytes) else { return };
     assert_eq!([key.as_bytes(), rest].concat(), bytes);
     let parts = key.parts();
@@ -12,4 +10,4 @@ fuzz_target!(|bytes: &[u8]| {
     if let (Ok(app), Ok(service)) = (Name::new(&parts.app), Name::new(&parts.service)) {
         assert_eq!(EntityKey::new(&app, &service, &parts.key), key);
     }
-});
+}

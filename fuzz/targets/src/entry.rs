@@ -1,10 +1,8 @@
 //! Log entries: what decodes is within its bytes, and encodes to the same bytes again.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use millrace_format::{Entry, EntryRef, Write, entry_position};
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let position = entry_position(bytes);
     let Ok(entry) = EntryRef::decode(bytes) else { return };
     assert_eq!(position, Ok((entry.shard, entry.lsn)));
@@ -14,4 +12,4 @@ fuzz_target!(|bytes: &[u8]| {
         Entry { shard: entry.shard, lsn: entry.lsn, time: entry.time, writes: &writes }.encode(&mut again);
         assert_eq!(again, bytes);
     }
-});
+}

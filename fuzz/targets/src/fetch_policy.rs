@@ -1,12 +1,11 @@
 //! A line of an app's allow-list, and below it a URL: what is read has one form, which is read as
 //! itself, and what is allowed leads to the line's server and below its path.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use millrace_base::ErrorCode;
 use millrace_func::{FetchHost, FetchPolicy, FetchRule, FetchTarget};
 
-fuzz_target!(|text: &str| {
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (line, url) = text.split_once('\n').unwrap_or((text, text));
     let target = check_target(url);
     let rule = match FetchRule::parse(line) {
@@ -27,7 +26,7 @@ fuzz_target!(|text: &str| {
     if !written.contains('*') {
         assert_eq!(policy.allows(&written), Ok(()));
     }
-});
+}
 
 fn check_target(url: &str) -> Option<FetchTarget> {
     let target = match FetchTarget::parse(url) {

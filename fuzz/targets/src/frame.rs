@@ -1,11 +1,9 @@
 //! The frames of a batch's payload. The first four bytes are the binding; if the fifth is odd the
 //! checksum is made right, so that what lies behind it is reached.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use millrace_format::{FRAME_HEADER_BYTES, bind_frames, crc32c, read_frame};
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Some((binding, rest)) = bytes.split_first_chunk::<4>() else { return };
     let Some((fix, payload)) = rest.split_first() else { return };
     let binding = u32::from_le_bytes(*binding);
@@ -24,4 +22,4 @@ fuzz_target!(|bytes: &[u8]| {
     bind_frames(&mut payload, binding);
     bind_frames(&mut payload, binding);
     assert_eq!(payload, before);
-});
+}

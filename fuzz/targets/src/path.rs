@@ -1,15 +1,13 @@
 //! Paths, queries and idempotency keys of requests: what is decoded is within its limits and no
 //! longer than the text; what the router captures is a part of the path.
-#![no_main]
 
 use http::Method;
-use libfuzzer_sys::fuzz_target;
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_http::router::{Captures, Found, find};
 use millrace_http::{Kind, Parameter, path};
 
 const METHODS: [Method; 6] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     if let Ok(key) = path::idempotency_key(bytes) {
         assert_eq!(key.as_bytes(), bytes);
         assert!((1..=limits::IDEMPOTENCY_KEY_BYTES).contains(&key.len()));
@@ -22,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     for part in path.split('/') {
         check_part(part);
     }
-});
+}
 
 fn check_part(part: &str) {
     let decoded = path::decode(part);

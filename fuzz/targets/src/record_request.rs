@@ -1,16 +1,14 @@
 //! A request about records, native or classic: `GET /path?query` in one line, headers in lines of their own, an empty one,
 //! the body. It is refused with a reason, or asks for something that comes through to the engine as it was meant.
-#![no_main]
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use libfuzzer_sys::fuzz_target;
 use millrace_api::RecordOperation;
 use millrace_base::{ErrorCode, limits};
 use millrace_http::router::{Captures, Found, find};
 use millrace_http::{Kind, Parameter};
 use millrace_records::{IDEMPOTENCY_KEY, Records, Request, Seen};
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let (head, body) = split(bytes, b"\n\n");
     let Ok(head) = std::str::from_utf8(head) else { return };
     let mut lines = head.lines();
@@ -42,7 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(error.code != ErrorCode::Internal, "{error}");
         }
     }
-});
+}
 
 fn split<'b>(bytes: &'b [u8], mark: &[u8]) -> (&'b [u8], &'b [u8]) {
     match bytes.windows(mark.len()).position(|part| part == mark) {

@@ -1,13 +1,11 @@
 //! A log of one segment file, with its checksums as given and made right: looked at without being
 //! changed, then recovered. What is refused is damaged and stays as it was; what is accepted is
 //! sealed, and gives the same entries again.
-#![no_main]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use libfuzzer_sys::fuzz_target;
 use millrace_base::{Lsn, ShardId};
 use millrace_format::{
     BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, EntryRef, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, crc32c,
@@ -22,10 +20,10 @@ const SEGMENT: &str = "log/0000000001/0000000001.log";
 /// No input is near it: what writes behind it lost its way.
 const FILE_BYTES: u64 = 16 << 20;
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     check(bytes);
     check(&with_right_checksums(bytes));
-});
+}
 
 fn check(bytes: &[u8]) {
     let disk = MemoryDisk::with_segment(bytes);

@@ -1,17 +1,15 @@
 //! The headers of segments and batches, with their checksum as given and made right.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use millrace_format::{BatchHeader, SegmentHeader, crc32c};
 
 const CHECKSUM_AT: usize = 60;
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     check(bytes);
     if let Some(fields) = bytes.get(..CHECKSUM_AT) {
         check(&[fields, &crc32c(fields).to_le_bytes()].concat());
     }
-});
+}
 
 fn check(bytes: &[u8]) {
     if let Ok(header) = SegmentHeader::decode(bytes) {

@@ -1,22 +1,20 @@
 //! The server's TOML file: refused with a reason, or values that can be read.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
+use settings_file::{SettingsFile, parse_size};
 
-use crate::settings_file::{SettingsFile, parse_size};
-
-// The server is a binary with V8 in it; this file of it stands alone.
+// The server is a program and no library; this file of it stands alone.
 #[allow(dead_code, reason = "the fields are read by the server only")]
-#[path = "../../crates/server/src/settings_file.rs"]
+#[path = "../../../crates/server/src/settings_file.rs"]
 mod settings_file;
 
-fuzz_target!(|text: &str| {
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
     check_size(text);
     match SettingsFile::parse(text) {
         Ok(file) => file.memory.iter().for_each(|memory| check_size(memory)),
         Err(why) => assert!(!why.is_empty()),
     }
-});
+}
 
 fn check_size(text: &str) {
     match parse_size(text) {

@@ -1,15 +1,14 @@
 //! Templates of the load generator: refused with a place inside the text, or a text that fills in
 //! the same way for the same seed. The same text is read as a request: target, header, body.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use millrace_client::bench::{Compiler, HttpRequest, RequestTemplate, Scope, Template};
 
 /// Each recalled name may hold the earlier ones many times over, so what one request becomes grows
 /// with a power of their number; templates are the user's own, and nothing bounds them but that.
 const RECALLS: usize = 8;
 
-fuzz_target!(|text: &str| {
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
     compile_request(text);
     let template = match Compiler::default().compile(text) {
         Ok(template) => template,
@@ -33,7 +32,7 @@ fuzz_target!(|text: &str| {
     if !template.holds(|byte| byte == b'\n') && !text.contains('\n') {
         assert!(!filled_in.contains(&b'\n'));
     }
-});
+}
 
 /// Two requests.
 fn render(template: &Template) -> Vec<u8> {

@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 24] = [
+const LAYERS: [(&str, &[&str]); 25] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -86,6 +86,26 @@ const LAYERS: [(&str, &[&str]); 24] = [
     // Black box: it sees what any client sees.
     ("millrace-tests", &["millrace-client", "millrace-history"]),
     ("millrace-bench", &["millrace-client"]),
+    // Looks at every decoder, and nothing depends on it.
+    (
+        "millrace-fuzz-targets",
+        &[
+            "millrace-base",
+            "millrace-format",
+            "millrace-io",
+            "millrace-log",
+            "millrace-api",
+            "millrace-func",
+            "millrace-func-js",
+            "millrace-avro",
+            "millrace-avpath",
+            "millrace-registry",
+            "millrace-func-records",
+            "millrace-records",
+            "millrace-http",
+            "millrace-client",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
@@ -96,7 +116,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
     (&["fjall", "lsm-tree"], &["millrace-store"], "the checkpoint stays behind the store"),
     (
         &["hyper", "hyper-util", "http", "http-body-util"],
-        &["millrace-http", "millrace-records", "millrace-fetch", "millrace-client"],
+        &["millrace-http", "millrace-records", "millrace-fetch", "millrace-client", "millrace-fuzz-targets"],
         "only fronts and the fetcher know HTTP",
     ),
     (
@@ -112,7 +132,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
     ),
     (
         &["toml"],
-        &["millrace-func", "millrace-server", "xtask"],
+        &["millrace-func", "millrace-server", "millrace-fuzz-targets", "xtask"],
         "configuration is read in `server`, an app's in `func`",
     ),
     (&["argon2"], &["millrace-func"], "password hashing is offered through `func`"),

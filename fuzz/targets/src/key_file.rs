@@ -1,0 +1,24 @@
+//! The file of API keys: refused with a reason, or what is written again is the same. No text is a key by chance.
+
+use millrace_base::limits;
+use millrace_http::keys::{KeyFile, KeySet, PREFIX};
+
+pub(crate) fn run(bytes: &[u8]) {
+    let file = match KeyFile::parse(bytes) {
+        Ok(file) => file,
+        Err(why) => {
+            assert!(!why.is_empty());
+            return;
+        }
+    };
+    let keys = KeySet::new(&file).expect("what was read has been checked");
+    assert_eq!(keys.count(), file.keys.len());
+    assert!(keys.count() <= limits::API_KEYS);
+    let written = serde_json::to_vec(&file).expect("texts and numbers");
+    assert_eq!(KeyFile::parse(&written).as_ref(), Ok(&file));
+    for record in &file.keys {
+        for secret in ["", &record.secret_sha256, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"] {
+            assert!(keys.verify(&format!("{PREFIX}{}_{secret}", record.id)).is_none());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What each fuzz target does with its bytes: a function that panics where a decoder breaks its promise.
+//!
+//! Here, in the main workspace and apart from libFuzzer, so that the pinned toolchain builds them, and each committed
+//! seed goes through its target in every run of the tests (`tests/seeds.rs`).
+
+mod archive;
+mod avpath;
+mod avro_binary;
+mod avro_json;
+mod avro_schema;
+mod base64;
+mod bookkeeping;
+mod cron;
+mod entity_key;
+mod entry;
+mod fetch_policy;
+mod frame;
+mod json_input;
+mod key_file;
+mod limits;
+mod message;
+mod node_file;
+mod outcome;
+mod path;
+mod plain_request;
+mod record_cursor;
+mod record_request;
+mod recover;
+mod registry_file;
+mod replies;
+mod role;
+mod segment;
+mod settings;
+mod stored_record;
+mod template;
+mod value;
+
+/// A target: takes any bytes, and panics where something is wrong.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name.
+pub const TARGETS: [(&str, Target); 31] = [
+    ("archive", archive::run),
+    ("avpath", avpath::run),
+    ("avro_binary", avro_binary::run),
+    ("avro_json", avro_json::run),
+    ("avro_schema", avro_schema::run),
+    ("base64", base64::run),
+    ("bookkeeping", bookkeeping::run),
+    ("cron", cron::run),
+    ("entity_key", entity_key::run),
+    ("entry", entry::run),
+    ("fetch_policy", fetch_policy::run),
+    ("frame", frame::run),
+    ("json_input", json_input::run),
+    ("key_file", key_file::run),
+    ("limits", limits::run),
+    ("message", message::run),
+    ("node_file", node_file::run),
+    ("outcome", outcome::run),
+    ("path", path::run),
+    ("plain_request", plain_request::run),
+    ("record_cursor", record_cursor::run),
+    ("record_request", record_request::run),
+    ("recover", recover::run),
+    ("registry_file", registry_file::run),
+    ("replies", replies::run),
+    ("role", role::run),
+    ("segment", segment::run),
+    ("settings", settings::run),
+    ("stored_record", stored_record::run),
+    ("template", template::run),
+    ("value", value::run),
+];
+
+/// Runs the target of this name.
+///
+/// # Panics
+/// When there is none, or when it finds something.
+pub fn run(name: &str, bytes: &[u8]) {
+    let found = TARGETS.iter().find(|(known, _)| *known == name);
+    let (_, target) = found.expect("a row of TARGETS for each binary");
+    target(bytes);
+}
