@@ -7,7 +7,7 @@
 //! Promises: no header for other pages, and none of an app's own replaced. Must not decide who may do something: a browser
 //! is one of many clients, and what a page may do its key says.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 
 use crate::body::ReplyBody;
 use crate::origin::Guard;
@@ -97,7 +97,7 @@ impl Reader {
             return;
         }
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
-        headers.append(header::VARY, HeaderValue::from(HeaderName::from(header::ORIGIN)));
+        headers.append(header::VARY, HeaderValue::from(header::ORIGIN));
         if self.has_credentials {
             headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
