@@ -1,6 +1,6 @@
 //! The published HTTP contract as methods.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,6 +31,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 pub struct ClientOptions {
     /// Sent as `Authorization: Bearer …`.
     pub api_key: Option<String>,
+    /// A file of certificate authorities (PEM), trusted for `https` instead of those of the operating system.
+    pub authorities: Option<PathBuf>,
     /// Bounds a request with all its repetitions.
     pub timeout: Duration,
     /// How often a request with an idempotency key is sent again.
@@ -39,7 +41,7 @@ pub struct ClientOptions {
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { api_key: None, timeout: Duration::from_secs(30), retries: 8 }
+        Self { api_key: None, authorities: None, timeout: Duration::from_secs(30), retries: 8 }
     }
 }
 
@@ -121,12 +123,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the node at `base_url`, such as `http://127.0.0.1:8080`. Connects on first use.
+    /// A client of the node at `base_url`, such as `http://127.0.0.1:8080` or `https://db.example.org`. Connects on
+    /// first use; for `https` it reads the certificate authorities now.
     ///
     /// # Errors
-    /// If the URL or the API key cannot be used.
+    /// If the URL, the API key or the certificate authorities cannot be used.
     pub fn new(base_url: &str, options: ClientOptions) -> Result<Self, ClientError> {
-        let transport = Transport::new(base_url)?;
+        let transport = Transport::new(base_url, options.authorities.as_deref())?;
         let authorization = match &options.api_key {
             None => None,
             Some(key) => {
@@ -137,6 +140,12 @@ impl Client {
             }
         };
         Ok(Self { transport, authorization, options })
+    }
+
+    /// Whether the API key can be read on its way: it is sent without TLS to another machine.
+    #[must_use]
+    pub fn exposes_key(&self) -> bool {
+        self.authorization.is_some() && self.transport.can_be_overheard()
     }
 
     /// Runs a handler as one transaction; the output is JSON text.

@@ -32,6 +32,8 @@ pub enum ClientError {
     BadRequest(String),
     /// No connection could be made; the request was not sent.
     Connect(String),
+    /// The server could not show that it is who it should be, or whom to trust is not known; the request was not sent.
+    Tls(String),
     /// The connection broke after the request was sent: it may have taken effect.
     Interrupted(String),
     /// No reply within the timeout: the request may have taken effect.
@@ -73,7 +75,7 @@ impl ClientError {
         match self {
             ClientError::Connect(_) | ClientError::Interrupted(_) | ClientError::Timeout(_) => true,
             ClientError::Problem(problem) => problem.status == 503,
-            ClientError::BadRequest(_) | ClientError::BadReply(_) | ClientError::Pack(_) => false,
+            ClientError::Tls(_) | ClientError::BadRequest(_) | ClientError::BadReply(_) | ClientError::Pack(_) => false,
         }
     }
 }
@@ -81,9 +83,10 @@ impl ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ClientError::BadRequest(message) | ClientError::Connect(message) | ClientError::Pack(message) => {
-                formatter.write_str(message)
-            }
+            ClientError::BadRequest(message)
+            | ClientError::Connect(message)
+            | ClientError::Tls(message)
+            | ClientError::Pack(message) => formatter.write_str(message),
             ClientError::Interrupted(message) => {
                 write!(formatter, "the connection broke before the reply, the request may have taken effect: {message}")
             }

@@ -12,6 +12,7 @@ pub mod bench;
 mod client;
 mod error;
 mod pack;
+mod tls;
 mod transport;
 mod workflows;
 

@@ -1,8 +1,10 @@
-//! One request over one kept-alive connection: a small pool over hyper's connection type.
+//! One request over one kept-alive connection, with or without TLS: a small pool over hyper's connection type.
 //!
 //! Promises: a reply is whole and bounded, or an error that says whether the request may have
 //! reached the server. Knows nothing of the contract's paths and of retries.
 
+use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -12,10 +14,12 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{HOST, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
 use crate::ClientError;
+use crate::tls::Tls;
 
 /// Connections kept for the next request. Enough for a program with a few callers; a load
 /// generator has its own engine.
@@ -40,19 +44,21 @@ pub(crate) struct Transport {
     host: String,
     port: u16,
     authority: HeaderValue,
+    /// For `https`.
+    tls: Option<Tls>,
     idle: Mutex<Vec<Sender>>,
 }
 
 impl Transport {
-    /// `base_url` is `http://host[:port]`, without a path.
-    pub(crate) fn new(base_url: &str) -> Result<Self, ClientError> {
+    /// `base_url` is `http://host[:port]` or `https://…`, without a path; `authorities` a file of those to trust.
+    pub(crate) fn new(base_url: &str, authorities: Option<&Path>) -> Result<Self, ClientError> {
         let refuse = |why: &str| ClientError::BadRequest(format!("cannot use {base_url:?} as the server's URL: {why}"));
         let uri: Uri = base_url.parse().map_err(|error| refuse(&format!("{error}")))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(refuse("this client speaks plain http only")),
-            _ => return Err(refuse("it must look like http://host:port")),
-        }
+        let is_tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(refuse("it must look like http://host:port or https://host:port")),
+        };
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
             return Err(refuse("it must not have a path"));
         }
@@ -62,7 +68,19 @@ impl Transport {
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let value = HeaderValue::from_str(authority.as_str()).map_err(|error| refuse(&format!("{error}")))?;
-        Ok(Self { host, port: authority.port_u16().unwrap_or(80), authority: value, idle: Mutex::new(Vec::new()) })
+        let tls = if is_tls { Some(Tls::new(&host, authorities)?) } else { None };
+        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        Ok(Self { host, port, authority: value, tls, idle: Mutex::new(Vec::new()) })
+    }
+
+    /// Whether what is sent leaves this machine as it is.
+    pub(crate) fn can_be_overheard(&self) -> bool {
+        let host = self.host.to_ascii_lowercase();
+        let is_own = match host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => host == "localhost" || host.ends_with(".localhost"),
+        };
+        self.tls.is_none() && !is_own
     }
 
     /// Sends one request; `deadline` bounds connecting, sending and the whole reply.
@@ -113,10 +131,13 @@ impl Transport {
         };
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| failed(&error))?;
         stream.set_nodelay(true).map_err(|error| failed(&error))?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
-        // The task ends with the connection; its error reaches the request through `sender`.
-        drop(tokio::spawn(connection));
-        Ok(sender)
+        match &self.tls {
+            None => handshake(stream).await.map_err(|error| failed(&error)),
+            Some(tls) => {
+                let stream = tls.connect(stream).await.map_err(|error| tls.explain(&error, &self.host, self.port))?;
+                handshake(stream).await.map_err(|error| failed(&error))
+            }
+        }
     }
 
     async fn finish(&self, sender: Sender, response: Response<hyper::body::Incoming>) -> Result<Reply, ClientError> {
@@ -145,10 +166,46 @@ impl Transport {
     }
 }
 
+async fn handshake<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S) -> hyper::Result<Sender> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // The task ends with the connection; its error reaches the request through `sender`.
+    drop(tokio::spawn(connection));
+    Ok(sender)
+}
+
 /// hyper's errors name only the phase; the cause is in the source.
 fn describe(error: &hyper::Error) -> String {
+    if error.is_parse() {
+        // A node with TLS answers plain HTTP with an alert of TLS.
+        return format!("{error}: is it a server that is asked by https://…?");
+    }
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_to_other_machines_without_tls_can_be_overheard() {
+        for (url, expected) in [
+            ("http://127.0.0.1:8080", false),
+            ("http://127.9.9.9", false),
+            ("http://[::1]:8080", false),
+            ("http://[::ffff:127.0.0.1]", false),
+            ("http://localhost:8080", false),
+            ("http://LocalHost", false),
+            ("http://shop.localhost", false),
+            ("http://10.0.0.1", true),
+            ("http://[::ffff:10.0.0.1]", true),
+            ("http://db.example.org:8080", true),
+            ("http://localhost.example.org", true),
+        ] {
+            let transport = Transport::new(url, None).expect(url);
+            assert_eq!(transport.can_be_overheard(), expected, "{url}");
+        }
     }
 }

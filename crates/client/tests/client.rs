@@ -58,7 +58,12 @@ fn reply(status: u16, headers: &str, body: &str) -> String {
 }
 
 fn client(url: &str) -> Client {
-    let options = ClientOptions { api_key: Some("secret".into()), timeout: Duration::from_secs(5), retries: 3 };
+    let options = ClientOptions {
+        api_key: Some("secret".into()),
+        timeout: Duration::from_secs(5),
+        retries: 3,
+        ..ClientOptions::default()
+    };
     Client::new(url, options).unwrap()
 }
 
@@ -245,7 +250,9 @@ async fn waiting_ends_with_the_timeout() {
 #[test]
 fn bad_addresses_and_keys_are_refused() {
     for (url, words) in [
-        ("https://h", "plain http"),
+        ("ftp://h", "must look like"),
+        ("https://h/x", "path"),
+        ("https://a_b!c", "no certificate"),
         ("h:1", "must look like"),
         ("http://h/x", "path"),
         ("http://u@h", "user name"),
@@ -256,4 +263,31 @@ fn bad_addresses_and_keys_are_refused() {
     }
     let options = ClientOptions { api_key: Some("a\nb".into()), ..ClientOptions::default() };
     assert!(Client::new("http://h", options).is_err());
+}
+
+#[test]
+fn a_key_in_the_clear_is_told_of() {
+    for (url, has_key, is_exposed) in [
+        ("http://127.0.0.1:8080", true, false),
+        ("http://10.0.0.1:8080", true, true),
+        ("http://10.0.0.1:8080", false, false),
+    ] {
+        let options = ClientOptions { api_key: has_key.then(|| "k".to_owned()), ..ClientOptions::default() };
+        assert_eq!(Client::new(url, options).unwrap().exposes_key(), is_exposed, "{url}");
+    }
+}
+
+#[test]
+fn files_without_authorities_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, broken) = (folder.path().join("empty.pem"), folder.path().join("broken.pem"));
+    std::fs::write(&empty, "no certificate\n").unwrap();
+    std::fs::write(&broken, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+    for (path, words) in [(empty, "no certificate"), (broken, ""), (folder.path().join("none.pem"), "No such file")] {
+        let options = ClientOptions { authorities: Some(path.clone()), ..ClientOptions::default() };
+        // Of no concern without TLS: the environment may name one for other servers.
+        assert!(Client::new("http://h", options.clone()).is_ok());
+        let error = Client::new("https://h", options).err().unwrap().to_string();
+        assert!(error.contains(path.to_str().unwrap()) && error.contains(words), "{error}");
+    }
 }

@@ -122,7 +122,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
     (
         &["tokio-rustls", "rustls", "rustls-native-certs", "rustls-pki-types"],
         &["millrace-http", "millrace-fetch", "millrace-client"],
-        "only fronts and the fetcher know TLS",
+        "only fronts, the fetcher and the client know TLS",
     ),
     (&["url"], &["millrace-func"], "a URL is read in one place, so that what is judged is what is connected to"),
     (
