@@ -417,7 +417,9 @@ impl<'a> Engine<'a> {
                     if matches!(verdict, Verdict::WrongStatus | Verdict::WrongBody) {
                         let body = &reply.body[..reply.body.len().min(200)];
                         let status = reply.status;
-                        self.slice.note(|| format!("unexpected reply {status}: {}", String::from_utf8_lossy(body)));
+                        let advice = self.plan.expectation.advice(verdict);
+                        let text = || String::from_utf8_lossy(body);
+                        self.slice.note(|| format!("unexpected reply {status}{advice}: {}", text()));
                     }
                     self.slice.record(verdict, reply.status, now.saturating_sub(flight.from));
                     rest = &rest[used..];

@@ -30,6 +30,16 @@ impl Expectation {
         self.body.is_some() || self.body_contains.is_some()
     }
 
+    /// How to say what is right, for who has not said it.
+    pub(super) fn advice(&self, verdict: Verdict) -> &'static str {
+        match verdict {
+            Verdict::WrongStatus if self.statuses.is_empty() => {
+                " (200 to 299 are right; --expect-status says which are, --allow-status which are counted apart)"
+            }
+            _ => "",
+        }
+    }
+
     pub(super) fn judge(&self, reply: &Reply<'_>) -> Verdict {
         let is_right = match self.statuses.as_slice() {
             [] => (200..300).contains(&reply.status),
@@ -61,6 +71,8 @@ mod tests {
         let any = Expectation::default();
         assert_eq!(any.judge(&reply(204, b"")), Verdict::Right);
         assert_eq!(any.judge(&reply(302, b"")), Verdict::WrongStatus);
+        assert!(any.advice(Verdict::WrongStatus).contains("--expect-status"));
+        assert_eq!(any.advice(Verdict::WrongBody), "");
         let strict = Expectation {
             statuses: vec![200, 201],
             shed: vec![503],
@@ -71,6 +83,7 @@ mod tests {
         assert_eq!(strict.judge(&reply(200, b"ok ")), Verdict::WrongBody);
         assert_eq!(strict.judge(&reply(204, b"ok")), Verdict::WrongStatus);
         assert_eq!(strict.judge(&reply(503, b"busy")), Verdict::Shed);
+        assert_eq!(strict.advice(Verdict::WrongStatus), "", "who has said what is right knows how to");
         let part = Expectation { body_contains: Some(b"bc".to_vec()), ..Expectation::default() };
         assert_eq!(part.judge(&reply(200, b"abcd")), Verdict::Right);
         assert_eq!(part.judge(&reply(200, b"abd")), Verdict::WrongBody);

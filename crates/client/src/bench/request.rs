@@ -233,6 +233,9 @@ fn split_url(url: &str) -> Result<(&str, &str), BenchError> {
     let refuse = |why: &str| BenchError::Arguments(format!("the URL {url:?} {why}"));
     let rest = match url.split_once("://") {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
+            return Err(refuse("has TLS, which the load generator does not speak: it loads plain http only"));
+        }
         Some(_) => return Err(refuse("is not plain http")),
         None => return Err(refuse("must look like http://host:port/path")),
     };
@@ -314,7 +317,8 @@ mod tests {
         for (method, url, header, words) in [
             ("get", "http://h/", "a: b", "not an HTTP method"),
             ("", "h/", "a: b", "must look like"),
-            ("", "https://h/", "a: b", "plain http"),
+            ("", "https://h/", "a: b", "has TLS"),
+            ("", "ftp://h/", "a: b", "plain http"),
             ("", "http://h?x", "a: b", "needs a /"),
             ("", "http:///x", "a: b", "names no host"),
             ("", "http://h:x/", "a: b", "port"),
