@@ -42,6 +42,8 @@ pub struct Deployed {
     pub app: AppInfo,
     /// Whether no app of its name was there.
     pub is_new: bool,
+    /// What whoever deploys it should know, such as what others can no longer call as before.
+    pub warnings: Vec<String>,
 }
 
 /// Sixteen hexadecimal digits: numbers of 64 bits do not survive every reader of JSON.

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use millrace_api::{
-    Backend, Begun, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest,
+    AppInfo, Backend, Begun, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest,
     StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_records::{Family, IDEMPOTENCY_KEY, Seen, idempotency_key};
+use serde::Serialize;
 
 use crate::auth::{self, Otherwise};
 use crate::body::{self, LARGE_BYTES, ReplyBody, RequestBody};
@@ -579,6 +580,15 @@ async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, row: 
     }
 }
 
+/// The app as lists show it, and what is to be said of this deployment alone.
+#[derive(Serialize)]
+struct DeployedReply<'a> {
+    #[serde(flatten)]
+    app: &'a AppInfo,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
+}
+
 async fn deploy<B: Backend>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
     // Asked here too, so that nobody without the right makes the server read megabytes.
     if !who.may(Permission::Deploy) {
@@ -595,7 +605,7 @@ async fn deploy<B: Backend>(session: &Session<B>, who: &Principal, input: Input<
     drop(body);
     let deployed = session.backend.deploy(who, &app, files).await?;
     let status = if deployed.is_new { StatusCode::CREATED } else { StatusCode::OK };
-    reply::json_value(status, &deployed.app)
+    reply::json_value(status, &DeployedReply { app: &deployed.app, warnings: &deployed.warnings })
 }
 
 fn metrics_text<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {

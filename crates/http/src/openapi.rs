@@ -201,6 +201,7 @@ fn schemas() -> Value {
                 "name": text(),
                 "version": { "type": "string", "pattern": "^[0-9a-f]{16}$", "description": "A fingerprint of the app's files." },
                 "services": { "type": "array", "items": reference("Service") },
+                "warnings": { "type": "array", "items": text(), "description": "In the answer to a deployment, if there are any: what whoever deploys should know." },
             },
         },
         "Service": {

@@ -186,6 +186,19 @@ fn wrong_methods_name_the_right_ones() {
 }
 
 #[test]
+fn a_deployment_is_answered_with_what_is_to_be_known_of_it() {
+    let server = Server::start(patient());
+    let mut client = server.connect();
+    let archive = tar_of(&[("account.ts", b"export default 1")]);
+    assert_eq!(client.ask("PUT /apps/bank", &archive).json().get("warnings"), None, "where there are none");
+    let second = client.ask("PUT /apps/second", &archive);
+    let warned = json!({
+        "name": "second", "version": "0000000000000abc", "services": [], "warnings": ["another has it too"],
+    });
+    assert_eq!((second.status, second.json()), (201, warned));
+}
+
+#[test]
 fn an_app_is_deployed_listed_and_removed() {
     let server = Server::start(patient());
     let mut client = server.connect();

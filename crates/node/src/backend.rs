@@ -409,15 +409,15 @@ impl Backend for CoreHandle {
         refuse_system_name(app)?;
         let app = app_from_files(app, files)?;
         let name = app.name.clone();
-        let info = || {
-            let core = self.core.borrow();
-            let loaded = deploy::current(&core.programs.catalog, name.as_str());
-            loaded.map(|loaded| deploy::describe(loaded, loaded.version))
-        };
-        let is_new = info().is_none();
+        let is_new = deploy::current(&self.core.borrow().programs.catalog, name.as_str()).is_none();
         let shared = self.core.borrow().shared.clone();
         deploy::deploy(&shared, app).await?;
-        Ok(Deployed { app: info().ok_or_else(unexpected)?, is_new })
+        let core = self.core.borrow();
+        let catalog = &core.programs.catalog;
+        // Another deployment may have been quicker; then this answers what is so now.
+        let loaded = deploy::current(catalog, name.as_str()).ok_or_else(unexpected)?;
+        let warnings = deploy::shared_names(catalog, loaded).map(|(_, what)| what).collect();
+        Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, warnings })
     }
 
     async fn remove_app(&self, principal: &Principal, app: &str) -> Result<(), Error> {

@@ -195,6 +195,16 @@ pub(crate) fn describe(loaded: &Loaded, version: u64) -> AppInfo {
     AppInfo { name: loaded.app.to_string(), version, services }
 }
 
+/// Those services of an app that others have as well, with what that means: such a service is reached by its app
+/// only, and who has called it without one, the other app's callers included, has to know.
+pub(crate) fn shared_names<'a>(catalog: &'a Catalog, loaded: &'a Loaded) -> impl Iterator<Item = (&'a Name, String)> {
+    loaded.services.iter().filter_map(|service| {
+        let error = catalog.service(None, service.name.as_str()).err()?;
+        let is_shared = error.code == ErrorCode::AmbiguousService;
+        is_shared.then(|| (&service.name, format!("from now on calls have to name an app: {}", error.message)))
+    })
+}
+
 /// The current version of an app, if it is deployed.
 pub(crate) fn current<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a Loaded> {
     let (_, program) = catalog.apps().find(|(app, _)| app.as_str() == name)?;

@@ -345,7 +345,8 @@ impl Backend for MockBackend {
         let mut deployed = self.shared.deployed.lock().expect("no panic");
         deployed.push((app.to_owned(), files));
         let is_new = deployed.iter().filter(|(name, _)| name == app).count() == 1;
-        Ok(Deployed { app: AppInfo { name: app.to_owned(), version: 0xabc, services: Vec::new() }, is_new })
+        let warnings = if app == "second" { vec!["another has it too".to_owned()] } else { Vec::new() };
+        Ok(Deployed { app: AppInfo { name: app.to_owned(), version: 0xabc, services: Vec::new() }, is_new, warnings })
     }
 
     async fn remove_app(&self, who: &Principal, app: &str) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use millrace_func::{App, Catalog, HandlerId, HandlerKind, Loaded, Program, Route
 
 use crate::apps::version_of;
 use crate::core::Core;
+use crate::deploy::shared_names;
 use crate::metrics::HandlerMetric;
 
 /// How long a replaced program stays loaded at the least: requests that name it may still be on
@@ -145,20 +146,14 @@ impl Core {
         sweeps.filter(|(service, to)| before.get(service) != Some(to)).map(|(service, _)| service).collect()
     }
 
-    /// A service that several apps have is reached by its app only; who has called it without one has to know.
     fn tell_of_shared_names(&self, program: Program) {
         if self.index > 0 {
             return;
         }
         let catalog = &self.programs.catalog;
         let Some(loaded) = catalog.program(program) else { return };
-        for service in &loaded.services {
-            if let Err(error) = catalog.service(None, service.name.as_str())
-                && error.code == ErrorCode::AmbiguousService
-            {
-                let (app, service) = (loaded.app.as_str(), service.name.as_str());
-                tracing::warn!(app, service, "from now on calls have to name an app: {}", error.message);
-            }
+        for (service, what) in shared_names(catalog, loaded) {
+            tracing::warn!(app = loaded.app.as_str(), service = service.as_str(), "{what}");
         }
     }
 
