@@ -12,6 +12,7 @@ use tracing::field::Field;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use crate::Failure;
@@ -22,19 +23,47 @@ use crate::Failure;
 /// # Errors
 /// When the filter does not parse.
 pub(crate) fn start(filter: &str, is_json: bool) -> Result<WorkerGuard, Failure> {
+    let (shown, has_lost_trace) = without_trace(filter);
     // The LSM library narrates its own compactions at info.
-    let filter = format!("fjall=warn,lsm_tree=warn,{filter}");
-    let filter = EnvFilter::try_new(&filter).map_err(|error| format!("--log {filter}: {error}"))?;
+    let shown = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{shown}"))
+        .map_err(|error| format!("--log {filter}: {error}"))?;
     let (writer, guard) = NonBlockingBuilder::default().lossy(true).finish(std::io::stderr());
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal).with_writer(writer);
+    let builder = tracing_subscriber::fmt().with_env_filter(shown).with_ansi(is_terminal).with_writer(writer);
     let started = if is_json {
         builder.json().try_init()
     } else {
         builder.with_target(false).fmt_fields(debug_fn(write_field).delimited(" ")).try_init()
     };
     started.map_err(|error| format!("logging: {error}"))?;
+    if has_lost_trace {
+        tracing::warn!("this binary has no events of level trace: the log shows those of level debug and above");
+    }
     Ok(guard)
+}
+
+/// The filter with `debug` where it asks for `trace`, and whether it does. Trace is compiled out, and the library
+/// tells users of that in words for whoever compiles, past the log.
+fn without_trace(filter: &str) -> (String, bool) {
+    // Fields of spans may hold what looks like a level, and commas.
+    if filter.contains('{') {
+        return (filter.to_owned(), false);
+    }
+    let mut has_lost_trace = false;
+    let mut shown = |part: &str| {
+        let (target, level) = part.rsplit_once('=').map_or(("", part), |(target, level)| (target, level));
+        match level.trim().parse::<LevelFilter>() {
+            Ok(LevelFilter::TRACE) => {
+                has_lost_trace = true;
+                if target.is_empty() { "debug".to_owned() } else { format!("{target}=debug") }
+            }
+            // A target without a level asks for all there is of it.
+            Err(_) if target.is_empty() && !part.trim().is_empty() => format!("{part}=debug"),
+            _ => part.to_owned(),
+        }
+    };
+    let parts: Vec<String> = filter.split(',').map(&mut shown).collect();
+    (parts.join(","), has_lost_trace)
 }
 
 /// `name=value`; the message goes without its name.
@@ -67,6 +96,23 @@ impl Write for Escaped<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trace_is_debug_and_told_of() {
+        for (filter, shown, has_lost_trace) in [
+            ("info", "info", false),
+            ("trace", "debug", true),
+            ("TRACE", "debug", true),
+            ("warn,millrace_node=trace,fjall=off", "warn,millrace_node=debug,fjall=off", true),
+            ("millrace_node", "millrace_node=debug", false),
+            ("debug,[span]=trace", "debug,[span]=debug", true),
+            ("info,", "info,", false),
+            ("", "", false),
+            ("[span{level=trace}]", "[span{level=trace}]", false),
+        ] {
+            assert_eq!(without_trace(filter), (shown.to_owned(), has_lost_trace), "{filter}");
+        }
+    }
 
     #[test]
     fn control_characters_are_escaped_and_nothing_else() {
