@@ -137,10 +137,9 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::KeysNeeded(address) => write!(
-                formatter,
-                "{address} can be reached by others, so API keys are needed: make one with `millrace keys`, or listen on 127.0.0.1"
-            ),
+            Self::KeysNeeded(address) => {
+                write!(formatter, "{address} can be reached by others, so API keys are needed, and there are none")
+            }
             Self::AddressInUse(address) => {
                 write!(formatter, "{address} is taken: another process listens there; choose another port")
             }

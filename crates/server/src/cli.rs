@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use crate::settings_file::{parse_address, parse_switch};
+
 /// A stateful application server: it runs your functions inside the store that holds their data.
 ///
 /// Every call is a serializable transaction, takes effect exactly once with an Idempotency-Key,
@@ -56,8 +58,16 @@ pub(crate) enum Command {
     /// Send an app's folder to a running node
     Deploy(DeployArgs),
     /// Make, list and revoke API keys
+    ///
+    /// Looks for the file of keys where `millrace serve` with the same --config, --data and --keys (or the same
+    /// environment) does: keys.json in the data directory, unless told otherwise.
+    #[command(after_help = KEYS_EXAMPLES)]
     Keys(KeysArgs),
     /// Show what a data directory's log holds, and what is wrong with it
+    ///
+    /// The node must be stopped. Shows the log's segments with their counts of entries, the positions in the log up
+    /// to which the checkpoint has the shards' state, and damage, if there is any. With --entries every entry of the log
+    /// too: what was written since the checkpoint, and some before. State that is in the checkpoint alone is not shown.
     Inspect(InspectArgs),
     /// Make a damaged log usable again, giving up what cannot be read
     Repair(RepairArgs),
@@ -89,6 +99,13 @@ Examples:
   millrace schedules
   millrace schedules --app shop --json";
 
+const KEYS_EXAMPLES: &str = "\
+Examples:
+  millrace keys --data /var/lib/millrace add --role admin ann
+  millrace keys --data /var/lib/millrace add --role deploy --role call:shop/cart ci-1
+  millrace keys --data /var/lib/millrace anonymous --role call:shop/login
+  millrace keys --data /var/lib/millrace list";
+
 /// What an acknowledged effect survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityName {
@@ -111,8 +128,8 @@ pub(crate) struct ServeArgs {
     /// The data directory [default: ./data]
     #[arg(long, value_name = "DIR", env = "MILLRACE_DATA")]
     pub data: Option<PathBuf>,
-    /// Where to listen for HTTP [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR", env = "MILLRACE_HTTP")]
+    /// Where to listen for HTTP, as 127.0.0.1:8080, localhost:8080 or 0.0.0.0:8080 [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", env = "MILLRACE_HTTP", value_parser = parse_address)]
     pub http: Option<SocketAddr>,
     /// Threads that serve [default: one for each processor]
     #[arg(long, value_name = "N", env = "MILLRACE_CORES")]
@@ -154,8 +171,16 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG")]
     pub log: Option<String>,
     /// Log one JSON object a line
-    #[arg(long, env = "MILLRACE_LOG_JSON")]
-    pub log_json: bool,
+    #[arg(
+        long,
+        value_name = "YES",
+        env = "MILLRACE_LOG_JSON",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        value_parser = parse_switch
+    )]
+    pub log_json: Option<bool>,
 }
 
 /// How to reach a running node.
@@ -307,9 +332,15 @@ pub(crate) struct DeployArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct KeysArgs {
-    /// The file of API keys
-    #[arg(long, value_name = "FILE", default_value = "./data/keys.json", env = "MILLRACE_KEYS", global = true)]
-    pub keys: PathBuf,
+    /// The node's TOML file of settings, which may say where its keys are
+    #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG", global = true)]
+    pub config: Option<PathBuf>,
+    /// The node's data directory, where its keys are unless --keys says otherwise [default: ./data]
+    #[arg(long, value_name = "DIR", env = "MILLRACE_DATA", global = true)]
+    pub data: Option<PathBuf>,
+    /// The file of API keys [default: keys.json in the data directory]
+    #[arg(long, value_name = "FILE", env = "MILLRACE_KEYS", global = true)]
+    pub keys: Option<PathBuf>,
     #[command(subcommand)]
     pub command: KeysCommand,
 }

@@ -1,28 +1,33 @@
 //! `millrace keys`: the file of API keys.
 
+use std::path::Path;
+
 use millrace_api::Role;
 use millrace_http::keys::KeyFile;
 use millrace_io::{Clock, Random, RealClock, RealRandom};
 
 use crate::Failure;
 use crate::cli::{KeysArgs, KeysCommand};
+use crate::settings::key_file;
 
 /// Changes or lists the key file.
 ///
 /// # Errors
 /// A sentence that says what to change.
 pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
-    let mut file = if args.keys.exists() { KeyFile::load(&args.keys)? } else { KeyFile::default() };
+    let path = key_file(args)?;
+    let is_new = !path.exists();
+    let mut file = if is_new { KeyFile::default() } else { KeyFile::load(&path)? };
     match &args.command {
         KeysCommand::Add { id, roles } => {
             let mut secret = [0; 32];
             RealRandom.fill(&mut secret);
             let token = file.add(id, &secret, &parse_roles(roles)?, RealClock.now())?;
-            let is_first = !args.keys.exists();
-            save(&file, args)?;
-            if is_first {
+            save(&file, &path)?;
+            if is_new {
                 eprintln!("This is the first key: a node that was started without keys asks for them after a restart.");
             }
+            eprintln!("Its hash is in {}.", path.display());
             println!("{token}");
             eprintln!("This is the only time the key is shown. Send it as: Authorization: Bearer {token}");
         }
@@ -36,23 +41,23 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
         }
         KeysCommand::Remove { id } => {
             if !file.remove(id) {
-                return Err(format!("there is no key {id:?} in {}", args.keys.display()).into());
+                return Err(format!("there is no key {id:?} in {}", path.display()).into());
             }
-            save(&file, args)?;
+            save(&file, &path)?;
         }
         KeysCommand::Anonymous { roles } => {
             file.anonymous = parse_roles(roles)?.iter().map(ToString::to_string).collect();
-            save(&file, args)?;
+            save(&file, &path)?;
         }
     }
     Ok(())
 }
 
-fn save(file: &KeyFile, args: &KeysArgs) -> Result<(), Failure> {
-    if let Some(folder) = args.keys.parent() {
-        std::fs::create_dir_all(folder)?;
+fn save(file: &KeyFile, path: &Path) -> Result<(), Failure> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
-    Ok(file.save(&args.keys)?)
+    Ok(file.save(path)?)
 }
 
 fn join(roles: &[String]) -> String {

@@ -1,6 +1,6 @@
 //! `millrace serve`: builds a node from settings and runs it until it is told to stop.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,7 +54,13 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(metrics.clone()));
     let front = Front::new(front, registry)?;
-    millrace_http::check_listener(settings.http, front.has_keys())?;
+    millrace_http::check_listener(settings.http, front.has_keys()).map_err(|error| {
+        let file = shell_word(&settings.key_file);
+        format!(
+            "{error}: make one with `millrace keys --keys {file} add --role admin NAME`, or listen on 127.0.0.1:{}",
+            settings.http.port()
+        )
+    })?;
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
     let engine: EngineMaker =
@@ -62,6 +68,13 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
     let node = Node::start(settings.node.clone(), apps, engine, fetcher, fronts(listeners, front), metrics)?;
     Ok(node)
+}
+
+/// A path as it can be pasted into a shell.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 fn clocks() -> Clocks {
@@ -182,13 +195,13 @@ pub(crate) fn greet(settings: &Settings, node: &Node) {
     );
     println!("Millrace serves at {base}  (data in {})", settings.node.data.display());
     println!("  apps      {base}/apps      api  {base}/openapi.json      metrics  {base}/metrics");
-    for line in suggestions(settings.http, &base, &settings.apps) {
+    for line in suggestions(&base, &settings.apps) {
         println!("  {line}");
     }
 }
 
 /// Three lines to try, for the bundled examples that are there.
-fn suggestions(address: SocketAddr, base: &str, apps: &[std::path::PathBuf]) -> Vec<String> {
+fn suggestions(base: &str, apps: &[std::path::PathBuf]) -> Vec<String> {
     let has = |name: &str| apps.iter().any(|folder| folder.file_name().is_some_and(|last| last == name));
     let mut lines = Vec::new();
     if has("counter") {
@@ -200,7 +213,7 @@ fn suggestions(address: SocketAddr, base: &str, apps: &[std::path::PathBuf]) -> 
         lines.push(format!("curl -u 'ada:correct horse' {base}/user/login"));
     }
     if lines.is_empty() {
-        lines.push(format!("curl http://{address}/healthz"));
+        lines.push(format!("curl {base}/healthz"));
     } else {
         lines.insert(0, "try:".to_owned());
     }

@@ -1,12 +1,12 @@
 //! A node's settings: flags over environment (both through clap) over the TOML file over defaults.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use millrace_node::{Durability, NodeOptions};
 
 use crate::Failure;
-use crate::cli::{DurabilityName, ServeArgs};
+use crate::cli::{DurabilityName, KeysArgs, ServeArgs};
 use crate::settings_file::{FileDurability, SettingsFile, parse_size};
 
 /// Everything `millrace serve` needs to know.
@@ -16,9 +16,14 @@ pub(crate) struct Settings {
     pub http: SocketAddr,
     pub node: NodeOptions,
     pub front: millrace_http::Options,
+    /// Where API keys are, or would be.
+    pub key_file: PathBuf,
     pub log: String,
     pub log_json: bool,
 }
+
+/// In the data directory, unless another file is named.
+const KEY_FILE: &str = "keys.json";
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 
@@ -32,8 +37,8 @@ impl Settings {
     /// # Errors
     /// A sentence naming the setting that is wrong.
     pub(crate) fn of(args: &ServeArgs) -> Result<Self, Failure> {
-        let file = read_file(args)?;
-        let data = args.data.clone().or(file.data).unwrap_or_else(|| PathBuf::from("./data"));
+        let file = read_file(args.config.as_deref())?;
+        let data = data_directory(args.data.clone(), &file);
         let mut node = NodeOptions::new(data.clone());
         if let Some(cores) = args.cores.or(file.cores) {
             if !(1..=512).contains(&cores) {
@@ -68,8 +73,9 @@ impl Settings {
             (None, None) => None,
             _ => return Err("TLS needs both --tls-certificate and --tls-key".into()),
         };
-        let default_keys = data.join("keys.json");
-        let keys = args.keys.clone().or(file.keys).or_else(|| default_keys.exists().then_some(default_keys));
+        let named_keys = args.keys.clone().or(file.keys);
+        let key_file = named_keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
+        let keys = named_keys.or_else(|| key_file.exists().then(|| key_file.clone()));
         let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
         front.allowed_hosts = match &args.allowed_hosts[..] {
             [] => file.allowed_hosts.unwrap_or_default(),
@@ -88,10 +94,25 @@ impl Settings {
             http: args.http.or(file.http).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
             node,
             front,
+            key_file,
             log: args.log.clone().or(file.log).unwrap_or_else(|| "info".to_owned()),
-            log_json: args.log_json || file.log_json.unwrap_or(false),
+            log_json: args.log_json.or(file.log_json).unwrap_or(false),
         })
     }
+}
+
+/// The file of keys that a node has which is started with the same flags, environment and file of settings.
+///
+/// # Errors
+/// A sentence about a file of settings that cannot be used.
+pub(crate) fn key_file(args: &KeysArgs) -> Result<PathBuf, Failure> {
+    let file = read_file(args.config.as_deref())?;
+    let data = data_directory(args.data.clone(), &file);
+    Ok(args.keys.clone().or(file.keys).unwrap_or_else(|| data.join(KEY_FILE)))
+}
+
+fn data_directory(named: Option<PathBuf>, file: &SettingsFile) -> PathBuf {
+    named.or_else(|| file.data.clone()).unwrap_or_else(|| PathBuf::from("./data"))
 }
 
 impl From<FileDurability> for DurabilityName {
@@ -110,8 +131,8 @@ fn release_memory() {
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
-fn read_file(args: &ServeArgs) -> Result<SettingsFile, Failure> {
-    let Some(path) = &args.config else {
+fn read_file(path: Option<&Path>) -> Result<SettingsFile, Failure> {
+    let Some(path) = path else {
         return Ok(SettingsFile::default());
     };
     let text = std::fs::read_to_string(path).map_err(|error| format!("--config {}: {error}", path.display()))?;
@@ -137,7 +158,10 @@ mod defaults;
 
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory, Parser};
+
     use super::*;
+    use crate::cli::{Cli, KeysCommand};
 
     #[test]
     fn flags_beat_the_file_and_unknown_keys_are_refused() {
@@ -160,5 +184,76 @@ mod tests {
             let error = Settings::of(&args).expect_err(text).to_string();
             assert!(error.contains("--config") || error.contains("--memory"), "{error}");
         }
+    }
+
+    const GUIDE: &str = include_str!("../../../docs/guide/operations.md");
+
+    #[test]
+    fn the_guides_file_of_settings_can_be_used() {
+        let (_, from) = GUIDE.split_once("<!-- a test reads this file -->\n\n```toml\n").expect("the mark");
+        let (text, _) = from.split_once("\n```\n").expect("its end");
+        let file = SettingsFile::parse(text).expect("valid");
+        assert_eq!((file.apps.len(), file.log_json, file.cores), (2, Some(true), Some(4)));
+        parse_size(&file.memory.expect("a size")).expect("a size");
+    }
+
+    #[test]
+    fn the_guides_table_has_every_setting() {
+        let rows: Vec<&str> = GUIDE.lines().filter(|line| line.starts_with("| `--")).collect();
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").expect("there");
+        let flags = serve.get_arguments().filter_map(|flag| Some((flag.get_long()?, flag.get_env()?.to_str()?)));
+        // What a file may say is told by what it is answered when it says something else.
+        let known = SettingsFile::parse("nothing = 1").expect_err("no such key");
+        let keys: Vec<&str> = known.split('`').skip(3).step_by(2).collect();
+        for (flag, variable) in flags {
+            let key = flag.replace('-', "_");
+            let key = if keys.contains(&key.as_str()) { format!("`{key}`") } else { String::new() };
+            let is_it = |row: &&&str| {
+                let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+                let name = cells[1].trim_matches('`').split(' ').next();
+                name == Some(&format!("--{flag}")) && cells[2] == format!("`{variable}`") && cells[3] == key
+            };
+            assert!(rows.iter().any(|row| is_it(&row)), "--{flag}, {variable}, {key}: {known}");
+        }
+        assert!(keys.len() > 10, "{known}");
+    }
+
+    #[test]
+    fn keys_are_where_the_node_looks_for_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (config, data) = (folder.path().join("millrace.toml"), folder.path().join("data"));
+        std::fs::write(&config, format!("data = {:?}\n", data)).expect("written");
+        let other = folder.path().join("other.json");
+        for (config, data, keys) in [
+            (None, None, None),
+            (Some(&config), None, None),
+            (Some(&config), Some(folder.path()), None),
+            (Some(&config), Some(folder.path()), Some(&other)),
+            (None, Some(folder.path()), None),
+        ] {
+            let (config, data) = (config.cloned(), data.map(Path::to_owned));
+            let keys = keys.cloned();
+            let serve =
+                ServeArgs { config: config.clone(), data: data.clone(), keys: keys.clone(), ..ServeArgs::default() };
+            let settings = Settings::of(&serve).expect("valid");
+            let made = key_file(&KeysArgs { config, data, keys, command: KeysCommand::List }).expect("valid");
+            assert_eq!(made, settings.key_file);
+        }
+        std::fs::write(&config, "data = 1").expect("written");
+        let args = KeysArgs { config: Some(config), data: None, keys: None, command: KeysCommand::List };
+        assert!(key_file(&args).expect_err("no text").to_string().contains("--config"));
+    }
+
+    #[test]
+    fn the_switch_for_json_is_read_by_the_order_of_all_settings() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("millrace.toml");
+        std::fs::write(&path, "log_json = true\n").expect("written");
+        let args = |log_json| ServeArgs { config: Some(path.clone()), log_json, ..ServeArgs::default() };
+        assert!(Settings::of(&args(None)).expect("valid").log_json);
+        assert!(!Settings::of(&args(Some(false))).expect("valid").log_json, "the environment beats the file");
+        let words = |words: &[&str]| Cli::try_parse_from([&["millrace", "serve"], words].concat());
+        assert!(words(&["--log-json", "--cores", "1"]).is_ok() && words(&["--log-json=no"]).is_ok());
     }
 }

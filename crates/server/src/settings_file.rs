@@ -4,18 +4,22 @@
 //! Must not know the command line or the node: only `serde`, `toml` and the standard library, so
 //! that the fuzz target can include this file by itself.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// The TOML file: each key is a flag of `millrace serve` with `_` for `-`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SettingsFile {
-    #[serde(rename = "app")]
+    #[serde(rename = "app", deserialize_with = "one_or_many")]
     pub apps: Vec<PathBuf>,
     pub data: Option<PathBuf>,
+    #[serde(deserialize_with = "address")]
     pub http: Option<SocketAddr>,
     pub cores: Option<usize>,
     pub shards: Option<u16>,
@@ -52,6 +56,66 @@ impl SettingsFile {
     }
 }
 
+/// A folder, or a list of them.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    struct Folders;
+    impl<'de> Visitor<'de> for Folders {
+        type Value = Vec<PathBuf>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a folder, or a list of folders")
+        }
+
+        fn visit_str<E: Error>(self, folder: &str) -> Result<Self::Value, E> {
+            Ok(vec![PathBuf::from(folder)])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, folders: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(folders))
+        }
+    }
+    deserializer.deserialize_any(Folders)
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_address(&text).map(Some).map_err(D::Error::custom)
+}
+
+/// Reads `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`. Nothing is looked up: `localhost` is 127.0.0.1.
+///
+/// A port alone is refused rather than taken for this machine's or for all addresses: other programs disagree
+/// about which it is, and who guesses wrong serves strangers, or nobody.
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.trim();
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    match (host, port.parse::<u16>()) {
+        ("localhost", Ok(port)) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+        ("" | "*", Ok(port)) => Err(format!(
+            "write 127.0.0.1:{port} to be reached from this machine only, 0.0.0.0:{port} from everywhere, for which \
+             API keys are needed"
+        )),
+        _ if text.parse::<IpAddr>().is_ok() || text == "localhost" => {
+            Err("the port is missing: write it as 127.0.0.1:8080 or [::1]:8080".to_owned())
+        }
+        _ => Err("write an address and a port, such as 127.0.0.1:8080, [::1]:8080 or localhost:8080; other names are \
+                  not looked up"
+            .to_owned()),
+    }
+}
+
+/// Reads the value of a variable that is a switch. Set to nothing it is off, as if it were not set.
+pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "1" | "yes" | "true" | "on" => Ok(true),
+        "" | "0" | "no" | "false" | "off" => Ok(false),
+        _ => Err("write yes or no, true or false, 1 or 0".to_owned()),
+    }
+}
+
 /// Reads `67108864`, `64MiB`, `64M`, `1.5GiB`. Units are powers of 1024, whatever their spelling.
 pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     let text = text.trim();
@@ -85,6 +149,59 @@ mod tests {
         }
         for text in ["", "MiB", "1", "-1GiB", "1PiBx", "1e3GiB", "999999TiB"] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_a_port_and_is_not_guessed() {
+        for (text, address) in [
+            ("127.0.0.1:9802", "127.0.0.1:9802"),
+            ("localhost:9802", "127.0.0.1:9802"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
+            ("[::1]:80", "[::1]:80"),
+            (" 10.0.0.1:0 ", "10.0.0.1:0"),
+        ] {
+            assert_eq!(parse_address(text), Ok(address.parse().expect("an address")), "{text}");
+        }
+        for (text, words) in [
+            (":9802", "127.0.0.1:9802 to be reached from this machine only, 0.0.0.0:9802"),
+            ("9802", "127.0.0.1:9802"),
+            ("*:9802", "0.0.0.0:9802"),
+            ("127.0.0.1", "the port is missing"),
+            ("::1", "the port is missing"),
+            ("localhost", "the port is missing"),
+            ("localhost:http", "127.0.0.1:8080"),
+            ("shop.test:80", "not looked up"),
+            ("99999", "127.0.0.1:8080"),
+            ("", "127.0.0.1:8080"),
+        ] {
+            let error = parse_address(text).expect_err(text);
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let file = SettingsFile::parse("http = \"localhost:81\"").expect("valid");
+        assert_eq!(file.http, Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 81))));
+        let error = SettingsFile::parse("http = \":81\"").expect_err("no address");
+        assert!(error.contains("0.0.0.0:81"), "{error}");
+    }
+
+    #[test]
+    fn switches_are_words_and_digits() {
+        for (text, is_on) in [("1", true), ("YES", true), ("true", true), ("on", true), ("0", false), ("no", false)] {
+            assert_eq!(parse_switch(text), Ok(is_on), "{text}");
+        }
+        assert_eq!((parse_switch("false"), parse_switch("off"), parse_switch("")), (Ok(false), Ok(false), Ok(false)));
+        assert!(parse_switch("2").is_err() && parse_switch("json").is_err());
+    }
+
+    #[test]
+    fn one_app_is_a_text_and_several_are_a_list() {
+        for (text, apps) in [("app = \"short\"", &["short"][..]), ("app = [\"a\", \"b\"]", &["a", "b"]), ("", &[])] {
+            let folders: Vec<PathBuf> = apps.iter().map(PathBuf::from).collect();
+            assert_eq!(SettingsFile::parse(text).expect(text).apps, folders);
+        }
+        for text in ["app = 1", "app = [1]", "app = { a = 1 }"] {
+            let error = SettingsFile::parse(text).expect_err(text);
+            assert!(error.contains("app") && (error.contains("folder") || error.contains("path")), "{text}: {error}");
         }
     }
 
