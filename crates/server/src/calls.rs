@@ -3,20 +3,48 @@
 use std::io::Read;
 use std::process::ExitCode;
 
-use millrace_client::{Call, Client, ClientOptions};
+use millrace_base::ErrorCode;
+use millrace_client::{Call, Client, ClientError, ClientOptions};
+use serde_json::Value;
 
 use crate::Failure;
 use crate::cli::{BenchArgs, BenchCommand, CallArgs, DeployArgs, NodeArgs};
+use crate::table::printable;
 
 pub(crate) fn client(node: &NodeArgs) -> Result<Client, Failure> {
-    let options = ClientOptions { api_key: node.api_key.clone(), ..ClientOptions::default() };
-    Ok(Client::new(&node.url, options)?)
+    let options =
+        ClientOptions { api_key: node.api_key.clone(), authorities: node.ca.clone(), ..ClientOptions::default() };
+    let client = Client::new(&node.url, options)?;
+    if client.exposes_key() {
+        eprintln!(
+            "warning: the API key goes to {} without TLS: whoever sees the traffic can use it. Give the node a \
+             certificate, and use https://",
+            printable(&node.url)
+        );
+    }
+    Ok(client)
 }
 
-pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, millrace_client::ClientError>>) -> Result<T, Failure> {
+pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, ClientError>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
-    Ok(local.block_on(&runtime, future)?)
+    local.block_on(&runtime, future).map_err(|error| describe(&error).into())
+}
+
+/// The error as a sentence, and below it what else the node says, such as the payload of an `Abort`.
+fn describe(error: &ClientError) -> String {
+    let mut text = error.to_string();
+    let Some(problem) = error.problem() else {
+        return text;
+    };
+    // Its type says no more than its code.
+    for (name, value) in problem.members.iter().filter(|(name, _)| *name != "type") {
+        text.push_str(&format!("\n  {}: {}", printable(name), printable(&value.to_string())));
+    }
+    if problem.code == ErrorCode::AmbiguousService.as_str() {
+        text.push_str("\n  on the command line: millrace call APP:service/key/handler");
+    }
+    text
 }
 
 /// Calls a handler and prints its output.
@@ -65,13 +93,85 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<(), Failure> {
     let name = args.name.clone().or_else(folder_name).ok_or("the folder has no name: give one with --name")?;
     let client = client(&args.node)?;
     let deployed = block_on(client.deploy(&name, &folder))?;
-    println!("deployed {name}: {deployed}");
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&deployed)?);
+    } else {
+        print!("{}", render_deployed(&deployed));
+    }
+    for warning in deployed["warnings"].as_array().into_iter().flatten() {
+        eprintln!("warning: {}", printable(warning.as_str().unwrap_or_default()));
+    }
     Ok(())
+}
+
+/// The app, a line for each service with its handlers, and below it one for each of its routes.
+fn render_deployed(deployed: &Value) -> String {
+    let word = |value: &Value| printable(value.as_str().unwrap_or_default());
+    let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut text = format!("deployed {}, version {}\n", word(&deployed["name"]), word(&deployed["version"]));
+    for service in items(&deployed["services"]) {
+        let name = word(&service["name"]);
+        let handlers: Vec<String> = items(&service["handlers"])
+            .iter()
+            .map(|handler| match handler["kind"].as_str() {
+                None | Some("transaction") => word(&handler["name"]),
+                Some(kind) => format!("{} ({})", word(&handler["name"]), printable(kind)),
+            })
+            .collect();
+        text.push_str(format!("  {name}: {}", handlers.join(", ")).trim_end());
+        text.push('\n');
+        for route in items(&service["routes"]) {
+            text.push_str(&format!("    {} /{name}{}\n", word(&route["method"]), word(&route["path"])));
+        }
+    }
+    text
 }
 
 /// Generates load.
 pub(crate) fn bench(args: &BenchArgs) -> ExitCode {
     match &args.command {
         BenchCommand::Http(http) => millrace_client::bench::run_http(http),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_client::Problem;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_deployed_app_is_a_line_for_each_thing() {
+        let deployed = json!({
+            "name": "shop", "version": "00ff",
+            "services": [
+                {
+                    "name": "cart",
+                    "handlers": [{"name": "add", "kind": "transaction"}, {"name": "all", "kind": "query"}],
+                    "routes": [{"method": "GET", "path": "/:id"}, {"method": "POST", "path": "/\u{1b}"}],
+                },
+                {"name": "site", "handlers": [], "routes": []},
+            ],
+        });
+        let text = "deployed shop, version 00ff\n  cart: add, all (query)\n    GET /cart/:id\n    \
+                    POST /cart/\\u{1b}\n  site:\n";
+        assert_eq!(render_deployed(&deployed), text);
+        // A node of another version may say less.
+        assert_eq!(render_deployed(&json!({"name": "shop"})), "deployed shop, version \n");
+    }
+
+    #[test]
+    fn what_else_an_error_says_is_shown() {
+        let problem: Problem = serde_json::from_value(json!({
+            "type": "/errors/aborted", "title": "t", "status": 409, "detail": "no money", "code": "aborted",
+            "payload": {"balance": 3},
+        }))
+        .expect("a problem");
+        let text = describe(&ClientError::Problem(Box::new(problem.clone())));
+        assert_eq!(text, "aborted (409): no money\n  payload: {\"balance\":3}");
+        let ambiguous = Problem { code: "ambiguous-service".to_owned(), ..problem };
+        assert!(describe(&ClientError::Problem(Box::new(ambiguous))).contains("APP:service/key/handler"));
+        assert_eq!(describe(&ClientError::Connect("nobody".to_owned())), "nobody");
     }
 }

@@ -30,7 +30,12 @@ pub(crate) enum Command {
     Dev(ServeArgs),
     /// Call a handler
     ///
-    /// Example: millrace call account/alice/deposit 10
+    /// The target is written as it is, and not as in a URL: nothing in it is percent-encoded. The key is all between
+    /// the first slash and the last one, so that it may hold slashes: link/k/z/info calls the handler info of the
+    /// entity "k/z", which in a URL is /call/link/k%2Fz/info.
+    ///
+    /// A service that several apps have is called by its app: app:service/key/handler.
+    #[command(after_help = CALL_EXAMPLES)]
     Call(CallArgs),
     /// List workflows, look at one, cancel it, send it a signal
     ///
@@ -76,6 +81,12 @@ pub(crate) enum Command {
     /// Generate load and measure
     Bench(BenchArgs),
 }
+
+const CALL_EXAMPLES: &str = "\
+Examples:
+  millrace call account/alice/deposit 10
+  millrace call bank:account/alice/balance
+  millrace call account/alice/deposit - --idempotency-key 5f1c < input.json";
 
 const INVOCATIONS_EXAMPLES: &str = "\
 Examples:
@@ -186,9 +197,12 @@ pub(crate) struct ServeArgs {
 /// How to reach a running node.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NodeArgs {
-    /// The node's address
+    /// The node's address; https://… for a node with TLS
     #[arg(long, value_name = "URL", env = "MILLRACE_URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
+    /// For https: trust the certificate authorities in this file (PEM) instead of the system's
+    #[arg(long, value_name = "FILE", env = "MILLRACE_CA")]
+    pub ca: Option<PathBuf>,
     /// An API key
     #[arg(long, value_name = "KEY", env = "MILLRACE_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
@@ -196,7 +210,7 @@ pub(crate) struct NodeArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct CallArgs {
-    /// What to call: service/key/handler, or app:service/key/handler
+    /// What to call: service/key/handler, or app:service/key/handler; nothing in it is percent-encoded
     pub target: String,
     /// The input, JSON; "-" reads standard input
     #[arg(default_value = "null")]
@@ -326,6 +340,9 @@ pub(crate) struct DeployArgs {
     /// The app's name [default: the folder's]
     #[arg(long)]
     pub name: Option<String>,
+    /// Print the node's answer, as JSON
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub node: NodeArgs,
 }
