@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use millrace_tests::{Output, Server, ServerOptions, TestApp, binary, free_address, millrace, repository, wait_until};
 
@@ -128,7 +129,9 @@ fn a_node_with_tls_is_deployed_to_and_called() {
 
     let refused = |url: &str, more: &[&str], words: &str| {
         // An idempotency key lets the client try again, which is in vain here.
+        let begun = Instant::now();
         let call = ask(url, &["call", "account/ada/deposit", "1", "--idempotency-key", "k"], more);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{url} {more:?}: {}", call.err);
         assert!(call.code == Some(1) && call.err.contains(words), "{url} {more:?}: {}", call.err);
         assert!(!call.err.contains(key), "{}", call.err);
     };
