@@ -110,8 +110,7 @@ impl Transport {
             }
         }
         let mut sender = self.connect().await?;
-        let response =
-            sender.send_request(request).await.map_err(|error| ClientError::Interrupted(describe(&error)))?;
+        let response = sender.send_request(request).await.map_err(|error| explain(&error))?;
         self.finish(sender, response).await
     }
 
@@ -173,16 +172,17 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S
     Ok(sender)
 }
 
-/// hyper's errors name only the phase; the cause is in the source.
-fn describe(error: &hyper::Error) -> String {
-    if error.is_parse() {
-        // A node with TLS answers plain HTTP with an alert of TLS.
-        return format!("{error}: is it a server that is asked by https://…?");
-    }
-    match std::error::Error::source(error) {
+fn explain(error: &hyper::Error) -> ClientError {
+    // hyper's errors name only the phase; the cause is in the source.
+    let text = match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    };
+    if error.is_parse() {
+        // A node with TLS answers plain HTTP with an alert of TLS, and will do so the next time too.
+        return ClientError::BadReply(format!("{text}: is it a server that is asked by https://…?"));
     }
+    ClientError::Interrupted(text)
 }
 
 #[cfg(test)]
