@@ -93,8 +93,10 @@ fn limits_of_an_app() {
 /// What each flag of `millrace serve` is without it.
 fn settings() -> Vec<(&'static str, String)> {
     let folder = tempfile::tempdir().expect("a folder");
-    let Settings { apps, http, node, front, log, log_json } = Settings::of(&ServeArgs::default()).expect("defaults");
+    let Settings { apps, http, node, front, log, log_json, key_file } =
+        Settings::of(&ServeArgs::default()).expect("defaults");
     assert!(apps.is_empty() && !log_json && front.allowed_hosts.is_empty() && front.tls.is_none());
+    assert!(front.cors_origins.is_empty() && key_file.ends_with("keys.json"));
     assert!(front.keys.is_none(), "there is no data directory here");
     assert_eq!(node.cores, std::thread::available_parallelism().map_or(1, usize::from));
     assert_eq!((node.memory_bytes, MEMORY_SHARE), (default_memory_bytes(), 2));
