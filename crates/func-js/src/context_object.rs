@@ -193,6 +193,10 @@ fn set(call: &Call<'_>) -> Result<Value, Thrown> {
     let isolate = call.isolate;
     isolate.check_context(call.this)?;
     let field = isolate.field(call.argument(0))?;
+    if field.bytes().is_empty() {
+        // Nothing could name it in a URL, nor go on behind it in a list.
+        return Err(isolate.context.throw_type("a field's name must not be empty"));
+    }
     let raw = call.argument(1);
     let mut buffer = isolate.take_scratch();
     let written = write_stored(isolate, raw, &mut buffer);

@@ -126,11 +126,12 @@ export class Abort extends Error {
 }
 defineProperty(Abort.prototype, "name", { value: "Abort", writable: true, configurable: true });
 
-// What the host answers with; not exported, so only the host makes one.
+// What the host answers with; not exported, so only the host makes one. Its code stays what it is: thrown on, it is what the
+// caller is answered with.
 class HostError extends Error {
   constructor(code, message) {
     super(message);
-    defineProperty(this, "code", { value: code, writable: true, enumerable: true, configurable: true });
+    defineProperty(this, "code", { value: code, enumerable: true });
   }
 }
 

@@ -124,6 +124,8 @@ fn what_cannot_be_stored_or_passed_says_so() {
          handler(ctx) { return ctx.call('s', 'k', 'constructor'); },
          hidden(ctx) { return ctx.call('s', 'k', '_hidden'); },
          _hidden(ctx) { return 1; },
+         empty(ctx) { ctx.set('', 1); },
+         async swap(ctx) { try { await ctx.call('s', 'k', 'nope'); } catch (e) { e.code = 'unauthorized'; } },
          async code(ctx) { try { await ctx.call('s', 'k', 'nope'); } catch (e) { return [e.code, e instanceof Error]; } },",
     );
     assert!(world.fails("undef", "", ErrorCode::FunctionFailed).contains("ctx.delete"));
@@ -137,6 +139,11 @@ fn what_cannot_be_stored_or_passed_says_so() {
     world.fails("handler", "", ErrorCode::UnknownHandler);
     world.fails("hidden", "", ErrorCode::UnknownHandler);
     assert_eq!(world.call("code", ""), Ok(r#"["unknown-handler",true]"#.into()));
+    assert!(world.fails("empty", "", ErrorCode::FunctionFailed).contains("must not be empty"));
+    assert!(
+        world.fails("swap", "", ErrorCode::FunctionFailed).contains("read-only"),
+        "an app gives no answers of the node's"
+    );
     let names: Vec<String> = world.engine.services(world.program)[0].handlers.iter().map(|h| h.0.to_string()).collect();
     assert!(!names.contains(&"_hidden".to_owned()));
 }

@@ -103,6 +103,9 @@ pub(crate) async fn handle<B: Backend>(
     request: &mut Request<RequestBody>,
 ) -> Response<ReplyBody> {
     let state = &*session.state;
+    if !is_framed_plainly(request.headers()) {
+        return refuse_framing();
+    }
     let (asked, step) = begin(session, request).await;
     let mut response = match step {
         Step::Done(response) => response,
@@ -117,6 +120,22 @@ pub(crate) async fn handle<B: Backend>(
         response = without_body(response);
     }
     asked.end(state, response)
+}
+
+/// Whether a body that is in chunks is that once and nothing else. hyper passes a `gzip, chunked` on without unpacking it, and takes
+/// `chunked, chunked`, which a proxy before this server may have framed in another way (RFC 9112, 6.1).
+fn is_framed_plainly(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |line: &HeaderValue| line.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    lines.next().is_none_or(is_chunked) && lines.next().is_none()
+}
+
+#[cold]
+fn refuse_framing() -> Response<ReplyBody> {
+    let message = "the only Transfer-Encoding that is understood is chunked, once";
+    let mut reply = problem::respond(&Error::new(ErrorCode::BadRequest, message), None);
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    reply
 }
 
 /// Begins one request, which runs as far as it comes without the disk.

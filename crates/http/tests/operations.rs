@@ -33,6 +33,24 @@ fn a_call_takes_json_and_returns_json() {
     assert_eq!(client.read_reply(true).json()["input_bytes"], 5);
 }
 
+/// RFC 9112, 6.1 and 7. What is framed in a way that others may read otherwise is answered, and is the connection's last.
+#[test]
+fn a_body_comes_in_chunks_once_or_not_at_all() {
+    let server = Server::start(patient());
+    for coding in ["chunked, chunked", "gzip, chunked", "identity, chunked", "chunked\r\ntransfer-encoding: chunked"] {
+        let mut client = server.connect();
+        let head = format!("POST /call/c/k/show HTTP/1.1\r\nhost: x\r\ntransfer-encoding: {coding}\r\n\r\n");
+        client.send(format!("{head}3\r\n[1]\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"));
+        let reply = client.read_reply(true);
+        assert_eq!((reply.status, reply.header("connection")), (400, Some("close")), "{coding}: {reply:?}");
+        assert_eq!(client.read_to_end(), b"", "{coding}: nothing behind it is answered");
+    }
+    let mut client = server.connect();
+    client.send("POST /call/c/k/show HTTP/1.1\r\nhost: x\r\ntransfer-encoding: Chunked \r\n\r\n3\r\n[1]\r\n0\r\n\r\n");
+    assert_eq!(client.read_reply(true).status, 200);
+    assert_eq!(server.backend.shared.calls.load(std::sync::atomic::Ordering::SeqCst), 1, "only the last took effect");
+}
+
 #[test]
 fn a_call_that_is_wrong_says_what_is_wrong() {
     let server = Server::start(patient());
