@@ -48,6 +48,8 @@ pub struct Side {
     pub work: Work,
     /// Over how many connections.
     pub connections: usize,
+    /// How many requests each of them has in flight (HTTP/1.1 pipelining).
+    pub in_flight: usize,
 }
 
 /// One comparison.
@@ -118,7 +120,33 @@ fn millrace(app: &'static str, durability: &'static str) -> Kind {
 }
 
 fn side(name: impl Into<String>, kind: Kind, work: Work, connections: usize) -> Side {
-    Side { name: name.into(), kind, work, connections }
+    Side { name: name.into(), kind, work, connections, in_flight: 1 }
+}
+
+/// The same work over few and many connections: one request in flight on each, and a hundred over all, where one
+/// connection is not bound by its round trip.
+fn cells_of_connections() -> [Cell; 2] {
+    let over = |name: String, connections, in_flight| {
+        let side = side(name, millrace("login", "fsync"), Work::LoginRoute, connections);
+        Side { in_flight, ..side }
+    };
+    let cell = |id, title, sides| Cell { id, title, figure: Figure::Spread, aim: 0.75, sides };
+    [
+        cell(
+            "login-connections",
+            "login (GET route), throughput over 1 to 10,000 connections",
+            [1, 10, 100, 1000, 10_000].map(|count| over(format!("Millrace, {count} connections"), count, 1)).to_vec(),
+        ),
+        cell(
+            "login-in-flight",
+            "login (GET route), throughput over 1 to 10,000 connections, at least 100 requests in flight",
+            [(1, 100), (10, 10), (100, 1), (1000, 1), (10_000, 1)]
+                .map(|(count, each)| {
+                    over(format!("Millrace, {count} connections, {each} in flight on each"), count, each)
+                })
+                .to_vec(),
+        ),
+    ]
 }
 
 /// All comparisons of functions, in the order they are published.
@@ -131,7 +159,7 @@ pub fn function_cells() -> Vec<Cell> {
         side(format!("Millrace add, {durability}"), millrace("counter", durability), Work::CounterAdd, 1024)
     };
     let cell = |id, title, figure, aim, sides| Cell { id, title, figure, aim, sides };
-    vec![
+    let mut cells = vec![
         cell(
             "login-limit",
             "login (GET route), server CPU against the bare responder",
@@ -164,17 +192,6 @@ pub fn function_cells() -> Vec<Cell> {
             ],
         ),
         cell(
-            "login-connections",
-            "login (GET route), throughput over 1 to 10,000 connections",
-            Figure::Spread,
-            0.75,
-            [1, 10, 100, 1000, 10_000]
-                .map(|count| {
-                    side(format!("Millrace, {count} connections"), millrace("login", "fsync"), Work::LoginRoute, count)
-                })
-                .to_vec(),
-        ),
-        cell(
             "counter-durability",
             "durable counter, throughput against the same without a log",
             Figure::Rate,
@@ -191,7 +208,9 @@ pub fn function_cells() -> Vec<Cell> {
                 side(format!("{store} INCR"), Kind::Store { is_durable: true }, Work::StoreIncrement, 1024),
             ],
         ),
-    ]
+    ];
+    cells.extend(cells_of_connections());
+    cells
 }
 
 /// The rivals alone, at the same loads: a check of this machine when there is nothing to compare.
@@ -243,6 +262,7 @@ impl Side {
             ..Expectation::default()
         };
         plan.connections = self.connections;
+        plan.pipeline = self.in_flight;
         plan.duration = rounds.duration;
         plan.warm_up = rounds.warm_up;
         plan.timeout = Duration::from_secs(30);

@@ -241,7 +241,7 @@ fn scaling(setup: &Setup, size: &Size) -> Outcome<f64> {
         let rate = |cores: usize| -> Outcome<f64> {
             let kind = Kind::Millrace { app: "login", durability: "fsync", cores };
             let connections = 100 * cores;
-            let side = Side { name: format!("{cores} cores"), kind, work: Work::LoginRoute, connections };
+            let side = Side { name: format!("{cores} cores"), kind, work: Work::LoginRoute, connections, in_flight: 1 };
             Ok(side.measure(&wide, &size.rounds, round)?.report.rate)
         };
         ratios.push(rate(cores)? / rate(1)? / cores as f64);

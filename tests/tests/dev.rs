@@ -23,7 +23,7 @@ export default service({
     throw new Error("a mistake");
   },
 });
-export const routes = { "GET /hello": () => "hello" };
+export const routes = { "GET /hello": () => "hello", "GET /gone": () => ({ status: 404 }) };
 "#;
 
 struct Dev {
@@ -33,7 +33,7 @@ struct Dev {
 }
 
 impl Dev {
-    fn start(source: &str) -> Self {
+    fn begin(source: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let address = free_address();
         let app = folder.path().join("greeter");
@@ -42,9 +42,17 @@ impl Dev {
         let mut command = Command::new(binary());
         command.args(["dev", "--http", &address.to_string(), "--cores", "1", "--app"]).arg(app);
         command.arg("--data").arg(folder.path().join("data"));
-        let dev = Self { process: Foreground::start(&mut command), address, folder };
-        wait_until("it serves", || dev.ask("GET", "/healthz", "").is_some_and(|reply| reply.status == 200));
+        Self { process: Foreground::start(&mut command), address, folder }
+    }
+
+    fn start(source: &str) -> Self {
+        let dev = Self::begin(source);
+        dev.wait_until_it_serves();
         dev
+    }
+
+    fn wait_until_it_serves(&self) {
+        wait_until("it serves", || self.ask("GET", "/healthz", "").is_some_and(|reply| reply.status == 200));
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> Option<Reply> {
@@ -88,20 +96,22 @@ fn each_call_is_printed_with_its_time_and_outcome() {
     assert_eq!(dev.call("refuse", "null").code(), "aborted");
     assert_eq!(dev.call("fail", "null").code(), "function-failed");
     assert_eq!(dev.ask("GET", "/greeting/hello", "").expect("a reply").text(), "hello");
+    assert_eq!(dev.ask("GET", "/greeting/gone", "").expect("a reply").status, 404);
     for (name, outcome) in [
         ("greeting/k/add", "ok"),
         ("greeting/k/refuse", "aborted: not today"),
         ("greeting/k/fail", "function-failed: Error: a mistake (at greeting.ts:14:"),
-        ("GET /hello", "ok"),
+        ("GET /greeting/hello", "200"),
+        ("GET /greeting/gone", "404"),
     ] {
         let line = dev.prints(name);
         let (took_ms, printed, ended) = parts(&line);
         assert!(took_ms > 0.0 && took_ms < 60_000.0, "{line}");
         assert!(printed.ends_with(name), "{line}");
-        assert!(if outcome == "ok" { ended == "ok" } else { ended.starts_with(outcome) }, "{line}");
+        assert!(if outcome.len() < 4 { ended == outcome } else { ended.starts_with(outcome) }, "{line}");
     }
     let calls = dev.process.out().lines().filter(|line| line.contains(" ms  ")).count();
-    assert_eq!(calls, 4, "each once: {}", dev.process.out());
+    assert_eq!(calls, 5, "each once: {}", dev.process.out());
     dev.process.interrupt();
     assert!(dev.process.ended().success(), "{}", dev.process.err());
 }
@@ -134,4 +144,25 @@ fn a_changed_app_is_served_and_a_broken_one_is_refused_with_its_place() {
     assert_eq!(dev.call("add", "1").text(), "7");
     dev.process.interrupt();
     assert!(dev.process.ended().success(), "{}", dev.process.err());
+}
+
+#[test]
+fn an_app_that_is_broken_at_the_start_is_waited_for() {
+    let mut dev = Dev::begin(&SOURCE.replace("refuse() {", "refuse( {"));
+    assert!(dev.prints("greeting.ts:11:11: ").contains("app greeter"));
+    dev.save("millrace.toml", "[limits]\ncpu_ms = 0\n");
+    dev.prints("millrace.toml:2:10: ");
+    assert!(dev.process.is_running(), "{}", dev.process.err());
+    assert!(dev.ask("GET", "/healthz", "").is_none(), "nothing is served");
+    dev.save("millrace.toml", "");
+    dev.save("greeting.ts", SOURCE);
+    dev.wait_until_it_serves();
+    assert_eq!(dev.version(), "1");
+    dev.process.interrupt();
+    assert!(dev.process.ended().success(), "{}", dev.process.err());
+
+    let mut given_up = Dev::begin("export default 1;");
+    given_up.prints("nothing is served yet");
+    given_up.process.interrupt();
+    assert!(given_up.process.ended().success(), "{}", given_up.process.err());
 }

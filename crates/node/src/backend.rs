@@ -148,7 +148,7 @@ impl CoreHandle {
     }
 
     /// What becomes of a request that was started: its reply, as `read` has it, counted and shown.
-    fn watched<T: 'static>(
+    fn watched<T: Outcome + 'static>(
         &self,
         core: &Core,
         started: Result<Result<Reply, Error>, Token>,
@@ -173,8 +173,25 @@ impl CoreHandle {
     }
 }
 
+/// What a call that went well is shown as to who watches.
+trait Outcome {
+    fn outcome(&self) -> String {
+        "ok".to_owned()
+    }
+}
+
+impl Outcome for Bytes {}
+
+impl Outcome for RecordReply {}
+
+impl Outcome for RouteReply {
+    fn outcome(&self) -> String {
+        self.status.to_string()
+    }
+}
+
 /// A call of a handler or route has ended: counts it, and shows it to who watches.
-fn ended<T>(
+fn ended<T: Outcome>(
     core: &Core,
     (metric, began_ns): (Option<&HandlerMetric>, u64),
     result: &Result<T, Error>,
@@ -191,7 +208,7 @@ fn ended<T>(
     }
     if core.shared.options.prints_calls {
         let outcome = match result {
-            Ok(_) => "ok".to_owned(),
+            Ok(reply) => reply.outcome(),
             Err(error) => error.to_string(),
         };
         let line = format!("{:>9.3} ms  {}  {outcome}\n", took_ns as f64 / 1e6, what());
@@ -209,7 +226,7 @@ struct CallWatch {
 }
 
 impl CallWatch {
-    fn ended<T>(self, core: &Core, result: &Result<T, Error>) {
+    fn ended<T: Outcome>(self, core: &Core, result: &Result<T, Error>) {
         ended(core, (self.metric.as_deref(), self.began_ns), result, || self.shown.unwrap_or_default());
     }
 }
@@ -254,7 +271,11 @@ fn route_call(
     let watch = CallWatch {
         metric: core.programs.route_metric(route.id).cloned(),
         began_ns,
-        shown: core.shared.options.prints_calls.then(|| format!("{} {}", request.method, request.path)),
+        shown: core
+            .shared
+            .options
+            .prints_calls
+            .then(|| format!("{} /{}{}", request.method, request.service, request.path)),
     };
     let call = RouteCall {
         info: info(core, request.idempotency_key.as_deref())?,

@@ -30,7 +30,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let _logs = logging::start(&settings.log, settings.log_json)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = serve::StopSignals::new(&runtime)?;
-    let node = serve::start(&settings)?;
+    if let Some(missing) = settings.apps.iter().find(|folder| !folder.is_dir()) {
+        return Err(format!("--app {}: there is no such folder", missing.display()).into());
+    }
+    let Some(node) = start(&settings, &runtime, &mut signals)? else { return Ok(()) };
     serve::greet(&settings, &node);
     println!("  watching {} app folders; save a file to load it again", settings.apps.len());
     runtime.block_on(async {
@@ -41,6 +44,38 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     });
     node.stop()?;
     Ok(())
+}
+
+/// Starts the node. An app that is broken is waited for: whoever writes it is at it. `None` after Ctrl-C.
+fn start(
+    settings: &Settings,
+    runtime: &tokio::runtime::Runtime,
+    signals: &mut serve::StopSignals,
+) -> Result<Option<Node>, Failure> {
+    loop {
+        let known = snapshots(&settings.apps);
+        let error = match serve::start(settings) {
+            Ok(node) => return Ok(Some(node)),
+            Err(error) if serve::is_of_an_app(&error) => error,
+            Err(error) => return Err(error),
+        };
+        println!("{error}\n  nothing is served yet; save a file to try again");
+        let is_stopped = runtime.block_on(async {
+            tokio::select! {
+                () = signals.wait() => true,
+                () = changed(&settings.apps, &known) => false,
+            }
+        });
+        if is_stopped {
+            return Ok(None);
+        }
+    }
+}
+
+async fn changed(folders: &[PathBuf], known: &[Snapshot]) {
+    while snapshots(folders) == known {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 /// What tells a changed folder: every file's path, size and time.
@@ -55,8 +90,12 @@ fn snapshot(folder: &Path) -> Snapshot {
     snapshot
 }
 
+fn snapshots(folders: &[PathBuf]) -> Vec<Snapshot> {
+    folders.iter().map(|folder| snapshot(folder)).collect()
+}
+
 async fn watch(folders: &[PathBuf], node: &Node) {
-    let mut known: Vec<Snapshot> = folders.iter().map(|folder| snapshot(folder)).collect();
+    let mut known = snapshots(folders);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         for (folder, known) in folders.iter().zip(&mut known) {
@@ -73,7 +112,7 @@ async fn watch(folders: &[PathBuf], node: &Node) {
                         Err(error) => println!("{name} is not loaded, the old version goes on: {}", error.message),
                     }
                 }
-                Err(error) => println!("{error}"),
+                Err(error) => println!("{error}; the old version goes on"),
             }
         }
     }

@@ -10,7 +10,7 @@ use millrace_func_js::{Clocks, JsEngine};
 use millrace_func_records::RecordsEngine;
 use millrace_http::Front;
 use millrace_io::{Clock, RealClock, thread_cpu_ns};
-use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, app_from_folder};
+use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, StartError, app_from_folder};
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -93,12 +93,29 @@ fn load_apps(folders: &[std::path::PathBuf]) -> Result<Vec<App>, Failure> {
     Ok(apps)
 }
 
+/// What is wrong with an app's folder.
+#[derive(Debug)]
+struct BrokenApp(String);
+
+impl std::fmt::Display for BrokenApp {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BrokenApp {}
+
+/// Whether a node did not start because of an app, which may be mended.
+pub(crate) fn is_of_an_app(error: &Failure) -> bool {
+    error.is::<BrokenApp>() || matches!(error.downcast_ref(), Some(StartError::App(..)))
+}
+
 /// Reads one app's folder.
 ///
 /// # Errors
 /// A sentence naming the folder.
 pub(crate) fn load_app(folder: &Path) -> Result<App, Failure> {
-    app_from_folder(folder).map_err(|error| format!("--app {}: {}", folder.display(), error.message).into())
+    app_from_folder(folder).map_err(|error| BrokenApp(format!("--app {}: {}", folder.display(), error.message)).into())
 }
 
 /// One HTTP front per core, each with a listener of its own.
