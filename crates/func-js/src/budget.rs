@@ -120,6 +120,11 @@ impl Budget {
         self.lets_reject.set(false);
     }
 
+    /// What the turn may use of CPU time.
+    pub(crate) fn allowed_ms(&self) -> u64 {
+        self.allowed_ns.get() / 1_000_000
+    }
+
     /// What broke a limit in this turn.
     #[inline]
     pub(crate) fn breach(&self) -> Option<Breach> {

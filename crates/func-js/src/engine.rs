@@ -6,6 +6,7 @@ use std::hash::BuildHasherDefault;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use millrace_base::limits::{KEPT_LOAD_CPU_MS, LOAD_CPU_MS};
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{App, Engine, Frame, Host, Limits, OperationId, Program, Service, Start, Step};
 
@@ -101,9 +102,14 @@ impl Loaded {
         Parts { clocks, limits: &self.limits, sources: &self.sources, directory: &self.directory }
     }
 
-    fn new_isolate(&self, clocks: Clocks, file: &ServiceFile, is_new: bool) -> Result<(Box<Isolate>, Service), Error> {
+    fn new_isolate(
+        &self,
+        clocks: Clocks,
+        file: &ServiceFile,
+        (is_new, cpu_ms): (bool, u64),
+    ) -> Result<(Box<Isolate>, Service), Error> {
         let isolate = Isolate::new(&self.parts(clocks))?;
-        let service = isolate.load_service(file, is_new)?;
+        let service = isolate.load_service(file, is_new, cpu_ms)?;
         Ok((isolate, service))
     }
 
@@ -111,7 +117,7 @@ impl Loaded {
     #[cold]
     fn refill(&self, clocks: Clocks, index: usize) -> Result<(), Error> {
         let slot = &self.services[index];
-        let (isolate, service) = self.new_isolate(clocks, &slot.file, false)?;
+        let (isolate, service) = self.new_isolate(clocks, &slot.file, (false, LOAD_CPU_MS))?;
         let known = self.directory.get().and_then(|directory| directory.services().get(index));
         if known != Some(&service) {
             let message = format!("{} exported something else when it was loaded again", slot.file.path);
@@ -136,9 +142,10 @@ impl Engine for JsEngine {
             directory: Rc::new(OnceCell::new()),
             services: Vec::new(),
         };
+        let cpu_ms = if app.is_kept { KEPT_LOAD_CPU_MS } else { LOAD_CPU_MS };
         let mut services = Vec::with_capacity(files.len());
         for file in files {
-            let (isolate, service) = loaded.new_isolate(self.clocks, &file, !app.is_kept)?;
+            let (isolate, service) = loaded.new_isolate(self.clocks, &file, (!app.is_kept, cpu_ms))?;
             services.push(service);
             loaded.services.push(Slot { file, isolate: RefCell::new(Some(isolate)), epoch: Cell::new(0) });
         }

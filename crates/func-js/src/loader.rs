@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use millrace_base::limits::{LOAD_CPU_MS, SCHEDULES};
+use millrace_base::limits::SCHEDULES;
 use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{Cron, HandlerKind, Route, Schedule, Service};
 use rquickjs::qjs;
@@ -152,8 +152,8 @@ impl Isolate {
     ///
     /// # Errors
     /// `app-refused`, naming the place.
-    pub(crate) fn load_service(&self, file: &ServiceFile, is_new: bool) -> Result<Service, Error> {
-        self.budget.begin_loading(LOAD_CPU_MS * 1_000_000);
+    pub(crate) fn load_service(&self, file: &ServiceFile, is_new: bool, cpu_ms: u64) -> Result<Service, Error> {
+        self.budget.begin_loading(cpu_ms * 1_000_000);
         let described = self.load_exports(file, is_new);
         self.budget.end_loading();
         self.run_jobs();
@@ -297,7 +297,7 @@ impl Isolate {
     fn breach_while_loading(&self) -> Option<String> {
         let error = self.breach_error()?;
         let reason = match error.code {
-            ErrorCode::CpuLimit => format!("used more than {LOAD_CPU_MS} ms of CPU time"),
+            ErrorCode::CpuLimit => format!("used more than {} ms of CPU time", self.budget.allowed_ms()),
             _ => error.message,
         };
         Some(format!("while loading: {reason}"))

@@ -23,7 +23,7 @@ pub struct App {
     /// Which types of records they may use.
     pub records: RecordPolicy,
     /// Whether it was deployed before this start of the node. A name that an earlier release took, and this one
-    /// refuses, must not stop the node from starting.
+    /// refuses, must not stop the node from starting, nor must one that takes a little longer to load this time.
     pub is_kept: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Which apps are deployed, and what their names mean: the tables every lookup by name goes through.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_api::RECORDS_APP;
 use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
@@ -39,6 +39,10 @@ pub struct Catalog {
     record_services: BTreeMap<Name, (Program, u16)>,
     /// Those of them that are types, not what a type is made of beside its own service.
     record_types: BTreeMap<Name, (Program, u16)>,
+    /// Apps that are deployed and could not be loaded when the node started, with the reason.
+    missing: BTreeMap<Name, String>,
+    /// Versions that are kept and could not be loaded then, those of other apps included.
+    missing_versions: BTreeSet<(Name, u64)>,
 }
 
 /// A route found for a request.
@@ -59,6 +63,7 @@ impl Catalog {
     /// Sends new requests for the program's app to it. Returns the program it replaces.
     pub fn activate(&mut self, program: Program) -> Option<Program> {
         let app = self.programs.get(&program)?.app.clone();
+        self.missing.remove(&app);
         let replaced = self.current.insert(app, program);
         self.index_services();
         replaced
@@ -69,6 +74,48 @@ impl Catalog {
         let removed = self.current.remove(app);
         self.index_services();
         removed
+    }
+
+    /// An app that is deployed could not be loaded: whoever calls it is told why.
+    pub fn add_missing(&mut self, app: Name, reason: String) {
+        self.missing.insert(app, reason);
+    }
+
+    /// Nobody wants a missing app any more. Says whether it was one.
+    pub fn remove_missing(&mut self, app: &str) -> bool {
+        self.missing.remove(app).is_some()
+    }
+
+    /// A version that is kept could not be loaded.
+    pub fn add_missing_version(&mut self, app: Name, version: u64) {
+        self.missing_versions.insert((app, version));
+    }
+
+    /// Whether a version is kept that could not be loaded: what began in it goes on in no other.
+    #[must_use]
+    pub fn is_missing(&self, app: &str, version: u64) -> bool {
+        !self.missing_versions.is_empty()
+            && self.missing_versions.iter().any(|(name, known)| name.as_str() == app && *known == version)
+    }
+
+    /// What is said of an app that does not serve.
+    fn no_app(&self, app: &str) -> Error {
+        let message = match self.missing.get(app) {
+            Some(reason) => format!("the app {app:?} could not be loaded when the server started: {reason}"),
+            None => format!("no app {app:?} is deployed"),
+        };
+        Error::new(ErrorCode::UnknownApp, message)
+    }
+
+    fn no_service(&self, service: &str) -> Error {
+        let missing: Vec<&str> = self.missing.keys().map(Name::as_str).collect();
+        let apart = match missing.is_empty() {
+            true => String::new(),
+            false => {
+                format!("; not looked at: {}, which could not be loaded when the server started", missing.join(", "))
+            }
+        };
+        Error::new(ErrorCode::UnknownService, format!("no app has a service {service:?}{apart}"))
     }
 
     /// Forgets a program that nothing runs in any more.
@@ -145,17 +192,14 @@ impl Catalog {
         }
         let found = self.services.get(service).map_or(&[][..], Vec::as_slice);
         if let Some(app) = app {
-            let program = self
-                .current
-                .get(app)
-                .ok_or_else(|| Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is deployed")))?;
+            let program = self.current.get(app).ok_or_else(|| self.no_app(app))?;
             return found.iter().find(|(owner, _)| owner == program).copied().ok_or_else(|| {
                 Error::new(ErrorCode::UnknownService, format!("app {app:?} has no service {service:?}"))
             });
         }
         match found {
             [one] => Ok(*one),
-            [] => Err(Error::new(ErrorCode::UnknownService, format!("no app has a service {service:?}"))),
+            [] => Err(self.no_service(service)),
             several => {
                 let apps: Vec<&str> = several
                     .iter()
@@ -365,6 +409,28 @@ mod tests {
         assert_eq!(catalog.service(None, "counter"), Ok((Program(2), 0)));
         assert_eq!(catalog.service(Some("one"), "counter").expect_err("gone").code, ErrorCode::UnknownApp);
         assert_eq!(catalog.service(Some("two"), "x").expect_err("none").code, ErrorCode::UnknownService);
+    }
+
+    #[test]
+    fn who_calls_an_app_that_could_not_be_loaded_is_told_so_until_it_is_deployed_or_removed() {
+        let mut catalog = catalog(&[(1, "one", "counter")]);
+        let said = |catalog: &Catalog| catalog.service(Some("two"), "shop").expect_err("not loaded").message;
+        for is_removed in [true, false] {
+            catalog.add_missing(name("two"), "a reason".to_owned());
+            assert!(said(&catalog).contains("a reason"));
+            assert!(catalog.service(None, "shop").expect_err("not known").message.contains("two"));
+            assert!(catalog.service(None, "counter").is_ok());
+            if is_removed {
+                assert!(catalog.remove_missing("two") && !catalog.remove_missing("two"));
+            } else {
+                catalog.add(Program(2), loaded("two", "shop"));
+                catalog.activate(Program(2));
+                catalog.deactivate("two");
+            }
+            assert_eq!(said(&catalog), "no app \"two\" is deployed");
+        }
+        catalog.add_missing_version(name("two"), 7);
+        assert!(catalog.is_missing("two", 7) && !catalog.is_missing("two", 8) && !catalog.is_missing("one", 7));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Starting and stopping a node: the data directory, recovery, the threads.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use millrace_base::{Error, Lsn, ShardId, shard_keys};
+use millrace_api::RECORDS_APP;
+use millrace_base::{Error, ErrorCode, Lsn, ShardId, shard_keys};
 use millrace_func::{App, Engine, Fetcher};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
@@ -102,9 +103,12 @@ struct CoreSeed {
     fronts: Fronts,
     drain: watch::Receiver<bool>,
     drained: Arc<Barrier>,
-    /// Says to begin serving; its end says not to.
-    go: mpsc::Receiver<()>,
+    /// Says to begin serving, without the apps that some core could not load; its end says not to.
+    go: mpsc::Receiver<Arc<Missing>>,
 }
+
+/// Why apps are not served though they are deployed, by deployment.
+type Missing = BTreeMap<u32, Error>;
 
 impl Node {
     /// Opens the data directory, recovers, loads `apps` (and those deployed earlier) on every
@@ -361,11 +365,11 @@ fn shards_of(
 /// none serves and all have ended when this returns.
 fn start_cores(
     seeds: impl Iterator<Item = CoreSeed>,
-    starters: Vec<mpsc::Sender<()>>,
+    starters: Vec<mpsc::Sender<Arc<Missing>>>,
 ) -> Result<Vec<JoinHandle<Result<(), StartError>>>, StartError> {
-    let (ready, answers) = mpsc::channel();
+    let (ready, answers) = mpsc::channel::<Result<Missing, StartError>>();
     let mut threads = Vec::new();
-    let mut result = Ok(());
+    let mut result = Ok(Missing::new());
     for seed in seeds {
         let ready = ready.clone();
         let builder = std::thread::Builder::new().name(format!("core-{}", seed.index)).stack_size(CORE_STACK_BYTES);
@@ -378,24 +382,32 @@ fn start_cores(
     for _ in 0..threads.len() {
         let answer =
             answers.recv().unwrap_or_else(|_| Err(StartError::Io(io::Error::other("a core's thread panicked"))));
-        result = result.and(answer);
+        result = result.and_then(|mut missing| {
+            missing.extend(answer?);
+            Ok(missing)
+        });
     }
-    if result.is_ok() {
-        for starter in &starters {
-            // A core that is not there any more has reported why.
-            let _ = starter.send(());
+    match result {
+        Ok(missing) => {
+            let missing = Arc::new(missing);
+            for starter in &starters {
+                // A core that is not there any more has reported why.
+                let _ = starter.send(Arc::clone(&missing));
+            }
+            Ok(threads)
         }
-        return Ok(threads);
+        Err(error) => {
+            drop(starters);
+            for thread in threads {
+                drop(thread.join());
+            }
+            Err(error)
+        }
     }
-    drop(starters);
-    for thread in threads {
-        drop(thread.join());
-    }
-    result.map(|()| Vec::new())
 }
 
 /// A core's whole life.
-fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Result<(), StartError> {
+fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(OFFLOAD_THREADS + 1)
@@ -425,9 +437,13 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Res
     core.measure();
     // The starter waits for this; it is only gone if it panicked.
     let _ = ready.send(prepared);
-    if !is_prepared || go.recv().is_err() {
+    if !is_prepared {
         return Ok(());
     }
+    let Ok(missing) = go.recv() else {
+        return Ok(());
+    };
+    activate_apps(&mut core, &apps, &pinned, &missing);
     let core = Rc::new(RefCell::new(core));
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
@@ -466,13 +482,13 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<(), StartError>>) -> Res
     closed
 }
 
-/// Opens the core's log stream and loads the apps.
+/// Opens the core's log stream and loads the apps. Gives those that could not be loaded and need not be there.
 fn prepare_core(
     core: &mut Core,
     log: Option<(Environment, Segments, WriterOptions)>,
     apps: &[App],
     pinned: &[App],
-) -> Result<(), StartError> {
+) -> Result<Missing, StartError> {
     if let Some((environment, segments, options)) = log {
         let writer = Writer::open(environment, segments, options).map_err(StartError::Log)?;
         let (shared, index) = (Arc::clone(&core.shared), core.index);
@@ -482,14 +498,36 @@ fn prepare_core(
         core.committer = Some(Committer::start(writer, report).map_err(StartError::Io)?);
     }
     // Deployments of a running node are numbered after these.
+    let mut missing = Missing::new();
     for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
-        core.load(deployment, app).map_err(|error| StartError::App(app.name.to_string(), error))?;
-        if deployment as usize <= apps.len() {
+        match core.load(deployment, app) {
+            Ok(()) => {}
+            Err(error) if may_be_missing(app, &error) => {
+                missing.insert(deployment, error);
+            }
+            Err(error) => return Err(StartError::App(app.name.to_string(), error)),
+        }
+    }
+    Ok(missing)
+}
+
+/// Whether the node is better started without an app than not at all. Who names an app on the command line is there to mend
+/// it, records without their types are none, and what is not the app's fault would be so with others too.
+fn may_be_missing(app: &App, error: &Error) -> bool {
+    app.is_kept && app.name.as_str() != RECORDS_APP && error.code != ErrorCode::Internal
+}
+
+/// Serves the apps that all cores have loaded.
+fn activate_apps(core: &mut Core, apps: &[App], pinned: &[App], missing: &Missing) {
+    for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
+        let is_served = deployment as usize <= apps.len();
+        if let Some(error) = missing.get(&deployment) {
+            core.miss(deployment, app, is_served, error);
+        } else if is_served {
             core.activate(deployment);
         }
     }
     core.retire_pinned(apps.len());
-    Ok(())
 }
 
 /// Makes durable what is not, and ends the log stream.

@@ -87,10 +87,14 @@ fn record_of(message: MessageRecord) -> WorkflowRecord {
     }
 }
 
-/// What a workflow runs in: its own version where that is loaded, otherwise the one served now.
+/// What a workflow runs in: its own version where that is loaded, otherwise the one served now; none while its own is kept and
+/// could not be loaded, as it may be the next time.
 pub(crate) fn code_of(record: &WorkflowRecord, world: &World<'_>) -> Option<HandlerId> {
     let WorkflowRecord { version, app, service, handler, .. } = record;
     let own = world.catalog.find_version(app, *version, service, handler);
+    if own.is_none() && world.catalog.is_missing(app, *version) {
+        return None;
+    }
     own.or_else(|| world.catalog.find(app, service, handler).ok())
 }
 

@@ -166,6 +166,37 @@ impl Core {
         }
     }
 
+    /// Goes without an app that is deployed, or without a version that workflows run in, as some core could not load it.
+    pub(crate) fn miss(&mut self, deployment: u32, app: &App, is_served: bool, error: &Error) {
+        self.discard(deployment);
+        let (name, version) = (app.name.as_str(), version_of(app));
+        self.programs.catalog.add_missing_version(app.name.clone(), version);
+        if is_served {
+            self.programs.catalog.add_missing(app.name.clone(), error.message.clone());
+        }
+        if self.index > 0 {
+            return;
+        }
+        let (content, reason) = (format_args!("{version:016x}"), error.message.as_str());
+        if is_served {
+            tracing::error!(
+                app = name,
+                version = %content,
+                reason,
+                "the app could not be loaded and is not served; its state stays, and its workflows wait: restart, deploy it \
+                 again, or remove it (DELETE /apps/{name})"
+            );
+        } else {
+            tracing::error!(
+                app = name,
+                version = %content,
+                reason,
+                "a version that workflows began in could not be loaded, and they wait: restart, or cancel them, or delete \
+                 the version from <data>/app-versions and restart to have them go on in the version deployed now"
+            );
+        }
+    }
+
     /// Versions that only workflows run in go when those have ended, as replaced ones do. The first
     /// `served` deployments are not among them.
     pub(crate) fn retire_pinned(&mut self, served: usize) {
@@ -185,7 +216,7 @@ impl Core {
     pub(crate) fn remove(&mut self, app: &str) -> bool {
         let removed = self.programs.catalog.deactivate(app);
         self.retire(removed);
-        removed.is_some()
+        self.programs.catalog.remove_missing(app) || removed.is_some()
     }
 
     fn retire(&mut self, program: Option<Program>) {
