@@ -1,5 +1,8 @@
 //! The log: for people a line of text for each event, for programs with `--log-json` the same as a JSON object.
 
+use std::io::Read;
+use std::process::Command;
+
 use millrace_tests::{Server, ServerOptions, TestApp, wait_until};
 use serde_json::Value;
 
@@ -84,4 +87,55 @@ fn each_line_of_the_json_log_is_an_event_with_what_the_text_tells() {
     let failed = find(&Value::from("a call failed")).expect("the failure");
     assert_eq!((&failed["level"], &failed["fields"]["handler"]), (&Value::from("WARN"), &Value::from("fail")));
     assert!(find(&Value::from("stopped")).is_some());
+}
+
+const LOUD: &str = r#"
+import { service } from "millrace";
+export default service({ loud(ctx) { for (let n = 0; n < 40; n++) console.warn("A".repeat(16_000)); return 1; } });
+"#;
+
+/// The server's standard error is a pipe that somebody holds open and does not read.
+fn unread(pipe: &std::path::Path) -> ServerOptions {
+    let made = Command::new("mkfifo").arg(pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let mut options = ServerOptions::examples(&[]);
+    options.set("--cores", "1");
+    options.wrapper = ["sh", "-c", "exec \"$0\" \"$@\" 2<>\"$PIPE\""].map(str::to_owned).into();
+    options.environment = vec![("PIPE".into(), pipe.to_str().expect("text").into())];
+    options
+}
+
+/// Whoever collects the log may stall, and functions may log without end: neither may take the server's memory, nor hold
+/// up calls.
+#[test]
+fn a_log_that_nobody_reads_takes_bounded_memory_and_tells_later_what_it_lacks() {
+    const CALLS: usize = 400;
+    const GROWTH_KIB: u64 = 40 << 10;
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("errors");
+    let server = Server::start(unread(&pipe));
+    assert_eq!(
+        TestApp::with("talk.ts", LOUD).and("millrace.toml", "[limits]\ncpu_ms = 5000\n").deploy(&server, "talk").status,
+        201
+    );
+    assert_eq!(server.value("talk/k/loud", ""), 1);
+    let before_kib = server.status_kib("VmRSS");
+    for _ in 0..CALLS {
+        assert_eq!(server.value("talk/k/loud", ""), 1);
+    }
+    let after_kib = server.status_kib("VmRSS");
+    println!("{before_kib} KiB before, {after_kib} KiB after {CALLS} calls that log 256 KiB each");
+    assert!(after_kib < before_kib + GROWTH_KIB, "{before_kib} KiB before, {after_kib} KiB after");
+
+    let mut reader = std::fs::File::open(&pipe).expect("the other end");
+    let (mut text, mut part) = (Vec::new(), vec![0; 1 << 16]);
+    while !String::from_utf8_lossy(&text).contains("lines of the log were left out here") {
+        let count = reader.read(&mut part).expect("the server is there");
+        assert!(count > 0 && text.len() < 64 << 20, "it is not told: {} bytes", text.len());
+        text.extend_from_slice(&part[..count]);
+    }
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("a call logs at most 1000 lines and 256 KiB"), "nor what calls left out");
+    let longest = text.lines().map(str::len).max();
+    assert!(longest < Some(17_000), "lines are whole");
 }

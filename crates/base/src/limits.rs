@@ -168,6 +168,19 @@ pub const OFFLOADS: usize = 512;
 /// Bytes of one line that a function logs; the rest is cut off. Long enough for a document.
 pub const LOG_LINE_BYTES: usize = 16 << 10;
 
+/// Lines that one call, or one turn of a workflow, may log: more than a reader follows. One more says that others were left out.
+pub const LOG_LINES_PER_CALL: u32 = 1_000;
+
+/// Bytes of these, with which a call fills some pages of the log and not the disk that keeps it.
+pub const LOG_BYTES_PER_CALL: usize = 256 << 10;
+
+/// Bytes of the log that may wait for whoever reads standard error: some seconds of a busy log, held in memory. What comes when
+/// so much waits is left out, as no core waits for a reader.
+pub const LOG_QUEUE_BYTES: usize = 8 << 20;
+
+/// Lines of these, each of which takes some memory by itself.
+pub const LOG_QUEUE_LINES: usize = 16_384;
+
 /// Messages a shard starts within one input: the core must soon look at other input.
 pub const MESSAGES_PER_INPUT: usize = 1;
 

@@ -433,15 +433,4 @@ impl Isolate {
         let text = format!("{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", low >> 48, low & 0xFFFF_FFFF_FFFF);
         self.context.string(text.as_bytes())
     }
-
-    /// Writes a line to the node's log, or to the program's own while no call runs.
-    pub(crate) fn log_line(&self, level: LogLevel, line: Raw) -> Result<Value, Thrown> {
-        let text = self.context.text(line)?;
-        let bytes = text.bytes();
-        let line = String::from_utf8_lossy(&bytes[..bytes.len().min(limits::LOG_LINE_BYTES)]);
-        if self.host.with(|host| host.log(level, &line)).is_none() {
-            tracing::info!(target: "millrace::app", "{line}");
-        }
-        Ok(self.context.own(UNDEFINED))
-    }
 }

@@ -23,6 +23,7 @@ use crate::forms::{Forms, NameTexts};
 use crate::heap::Heap;
 use crate::host_scope::HostScope;
 use crate::js::{Atom, Context, Raw, Thrown, UNDEFINED, Value};
+use crate::logged::Logged;
 use crate::native::{self, Place};
 use crate::operations::Operation;
 use crate::rejections::Rejections;
@@ -102,6 +103,8 @@ pub(crate) struct Isolate {
     /// The step whose code runs; `None` while the frame's own does, and between turns.
     pub(crate) step: Cell<Option<OperationId>>,
     pub(crate) rejections: Rejections,
+    /// What the running frame has logged.
+    pub(crate) logged: Cell<Logged>,
     /// Whether a value is written that the host wants as JSON, and not for the app's own use.
     pub(crate) is_printing: Cell<bool>,
     /// What is printed is for the code, and no value for the host.
@@ -174,6 +177,7 @@ impl Isolate {
             steps: RefCell::new(Vec::new()),
             step: Cell::new(None),
             rejections: Rejections::default(),
+            logged: Cell::default(),
             is_printing: Cell::new(false),
             prints_for_code: Cell::new(false),
             printed_parts: Cell::new(0),

@@ -39,6 +39,7 @@ mod json;
 mod json_parse;
 mod json_print;
 mod loader;
+mod logged;
 mod native;
 mod natives;
 mod number_hasher;

@@ -11,6 +11,7 @@ use rquickjs::qjs;
 
 use crate::isolate::{Exports, Isolate};
 use crate::js::{Context, Kind, PromiseState, Raw, Thrown, UNDEFINED, Value, is_undefined, kind};
+use crate::logged::Logged;
 use crate::sources::{ServiceFile, refused};
 
 /// Handlers and routes of one service: what a [`millrace_func::HandlerId`] can tell apart.
@@ -154,6 +155,7 @@ impl Isolate {
     /// `app-refused`, naming the place.
     pub(crate) fn load_service(&self, file: &ServiceFile, is_new: bool, cpu_ms: u64) -> Result<Service, Error> {
         self.budget.begin_loading(cpu_ms * 1_000_000);
+        self.logged.set(Logged::default());
         let described = self.load_exports(file, is_new);
         self.budget.end_loading();
         self.run_jobs();

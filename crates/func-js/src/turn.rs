@@ -12,6 +12,7 @@ use crate::budget::Breach;
 use crate::host_scope::HostGuard;
 use crate::isolate::Isolate;
 use crate::js::{Kind, PromiseState, Raw, Thrown, UNDEFINED, Value, kind};
+use crate::logged::Logged;
 use crate::operations::{Answer, Operation};
 use crate::steps::RunningStep;
 use crate::subject::Subject;
@@ -35,6 +36,7 @@ pub(crate) struct Waiting {
     steps: Vec<RunningStep>,
     subject: Subject<'static>,
     used_ns: u64,
+    logged: Logged,
 }
 
 /// Where a frame stands after a turn.
@@ -117,6 +119,7 @@ impl Isolate {
             _ => FrameKind::Handler,
         };
         let subject = Subject::Entity(Cow::Borrowed(key));
+        self.logged.set(Logged::default());
         let ended = {
             let _turn = self.begin_turn(frame, serial, 0, host, &subject);
             match self.parse_json(input) {
@@ -139,6 +142,7 @@ impl Isolate {
         host: &mut dyn Host,
     ) -> TurnEnd {
         let subject = Subject::of_request(request);
+        self.logged.set(Logged::default());
         let ended = {
             let _turn = self.begin_turn(FrameKind::Route, serial, 0, host, &subject);
             let request = self.new_request_object();
@@ -166,6 +170,7 @@ impl Isolate {
         let operation = frame.operations.swap_remove(index);
         self.operations.replace(frame.operations);
         self.steps.replace(frame.steps);
+        self.logged.set(frame.logged);
         // A host that ends a step itself, as when it cancels, waits for its code no more.
         if self.has_steps() {
             self.forget_step(operation.id);
@@ -362,6 +367,11 @@ impl Isolate {
             }
             Ended::Waits(returned, turn_ns) => {
                 self.rejections.frame_waits(returned.raw());
+                // A workflow may take any number of turns, and takes them all again in a replay.
+                let (used_ns, logged) = match frame {
+                    FrameKind::Workflow => (0, Logged::default()),
+                    FrameKind::Handler | FrameKind::Route => (used_ns + turn_ns, self.logged.get()),
+                };
                 TurnEnd::Waits(Box::new(Waiting {
                     serial,
                     kind: frame,
@@ -369,8 +379,8 @@ impl Isolate {
                     operations: self.operations.take(),
                     steps: self.steps.take(),
                     subject: subject.into_owned(),
-                    // A workflow may take any number of turns, and takes them all again in a replay.
-                    used_ns: if frame == FrameKind::Workflow { 0 } else { used_ns + turn_ns },
+                    used_ns,
+                    logged,
                 }))
             }
         }

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{handlers, limited};
-use millrace_base::ErrorCode;
-use millrace_func::Limits;
+use millrace_base::{ErrorCode, limits};
+use millrace_func::{Limits, LogLevel};
 
 #[test]
 fn input_and_output_bytes() {
@@ -105,4 +105,32 @@ fn a_scan_never_gives_fewer_fields_than_were_asked_for() {
     assert_eq!(world.call("names", "10000"), Ok("10000".into()));
     assert_eq!(world.call("few", ""), Ok("10".into()));
     assert_eq!(world.call("pages", ""), Ok("10001".into()));
+}
+
+/// Whoever logs in a loop leaves room for others, and anybody may log again.
+#[test]
+fn lines_and_bytes_that_one_call_logs() {
+    let mut world = limited(
+        "lines(ctx, n) { for (let i = 0; i < n; i++) console.log(i); }, bytes(ctx, n) { for (let i = 0; i < n; i++) console.log('A'.repeat(20_000)); },
+         async turns(ctx, n) { for (let i = 0; i < n; i++) { console.log('A'.repeat(16_384)); await crypto.argon2id.hash('x'); } },",
+        Limits { cpu_ms: 5_000, ..Limits::default() },
+    );
+    let lines = limits::LOG_LINES_PER_CALL as usize;
+    let full = limits::LOG_BYTES_PER_CALL / limits::LOG_LINE_BYTES;
+    for (handler, count, written) in [
+        ("lines", lines, lines),
+        ("lines", lines + 1, lines + 1),
+        ("lines", 5 * lines, lines + 1),
+        ("bytes", full, full),
+        ("bytes", 10 * full, full + 1),
+        ("turns", full + 4, full + 1),
+    ] {
+        world.state.logged.clear();
+        world.call(handler, &count.to_string()).expect("logging too much is no error");
+        let logged = &world.state.logged;
+        assert_eq!(logged.len(), written, "{handler} {count}");
+        let (level, last) = logged.last().expect("some");
+        let is_told = *level == LogLevel::Warn && last.contains("left out");
+        assert_eq!(is_told, count > if handler == "lines" { lines } else { full }, "{handler} {count}: {last}");
+    }
 }

@@ -1,15 +1,19 @@
 //! Structured logs on standard error.
 //!
 //! A core must never wait for whoever reads the log, so lines go through a bounded queue to a
-//! thread of its own; what does not fit is dropped.
+//! thread of its own; what does not fit is left out, and how much that was is said once there is room again.
 //!
 //! Texts that strangers had a hand in (a function's error, what it logs) come with control characters escaped: one
 //! event is one line, and nothing steers the terminal that shows it.
 
 use std::fmt::{Debug, Write};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use millrace_base::limits::{LOG_QUEUE_BYTES, LOG_QUEUE_LINES};
 use tracing::field::Field;
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::LevelFilter;
@@ -27,8 +31,13 @@ pub(crate) fn start(filter: &str, is_json: bool) -> Result<WorkerGuard, Failure>
     // The LSM library narrates its own compactions at info.
     let shown = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{shown}"))
         .map_err(|error| format!("--log {filter}: {error}"))?;
-    let (writer, guard) = NonBlockingBuilder::default().lossy(true).finish(std::io::stderr());
-    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let waiting = Arc::new(Waiting::default());
+    let (queue, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LOG_QUEUE_LINES)
+        .finish(Reader { waiting: Arc::clone(&waiting), reader: io::stderr() });
+    let writer = move || Queue { waiting: Arc::clone(&waiting), queue: queue.clone() };
+    let is_terminal = std::io::IsTerminal::is_terminal(&io::stderr());
     let builder = tracing_subscriber::fmt().with_env_filter(shown).with_ansi(is_terminal).with_writer(writer);
     let started = if is_json {
         builder.json().try_init()
@@ -64,6 +73,84 @@ fn without_trace(filter: &str) -> (String, bool) {
     };
     let parts: Vec<String> = filter.split(',').map(&mut shown).collect();
     (parts.join(","), has_lost_trace)
+}
+
+/// What is in the queue. The library bounds it by lines, of which some are long: by itself it would hold gigabytes.
+#[derive(Default)]
+struct Waiting {
+    lines: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Lines left out that nobody has been told of.
+    left_out: AtomicU64,
+}
+
+impl Waiting {
+    /// Whether there is room for one more line, which is then taken.
+    fn add(&self, bytes: usize) -> bool {
+        let lines = self.lines.fetch_add(1, Ordering::Relaxed);
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let has_room = lines < LOG_QUEUE_LINES && before + bytes <= LOG_QUEUE_BYTES;
+        if !has_room {
+            self.remove(bytes);
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.lines.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// How many lines were left out since this was asked last; none while there still is no room to tell.
+    fn take_left_out(&self) -> u64 {
+        let has_room = self.bytes.load(Ordering::Relaxed) < LOG_QUEUE_BYTES / 2
+            && self.lines.load(Ordering::Relaxed) < LOG_QUEUE_LINES / 2;
+        if has_room { self.left_out.swap(0, Ordering::Relaxed) } else { 0 }
+    }
+}
+
+/// The end of the queue that lines come in at, whole.
+struct Queue {
+    waiting: Arc<Waiting>,
+    queue: NonBlocking,
+}
+
+impl io::Write for Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.waiting.add(line.len()) { self.queue.write(line) } else { Ok(line.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The other end, on the thread that may wait for a reader.
+struct Reader<W> {
+    waiting: Arc<Waiting>,
+    reader: W,
+}
+
+impl<W: io::Write> io::Write for Reader<W> {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        self.reader.write(part)
+    }
+
+    fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
+        let written = self.reader.write_all(line);
+        // Written or not, the queue has it no more.
+        self.waiting.remove(line.len());
+        let lines = self.waiting.take_left_out();
+        if lines > 0 {
+            tracing::warn!(lines, "lines of the log were left out here: who reads standard error was too slow");
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.reader.flush()
+    }
 }
 
 /// `name=value`; the message goes without its name.
@@ -112,6 +199,19 @@ mod tests {
         ] {
             assert_eq!(without_trace(filter), (shown.to_owned(), has_lost_trace), "{filter}");
         }
+    }
+
+    #[test]
+    fn the_queue_is_bounded_in_bytes_and_in_lines_and_knows_what_it_left_out() {
+        let waiting = Waiting::default();
+        assert!(waiting.add(LOG_QUEUE_BYTES) && !waiting.add(1));
+        assert_eq!(waiting.take_left_out(), 0, "there is no room to say so");
+        waiting.remove(LOG_QUEUE_BYTES);
+        assert_eq!((waiting.take_left_out(), waiting.take_left_out()), (1, 0));
+        assert!((0..LOG_QUEUE_LINES).all(|_| waiting.add(1)));
+        assert!(!waiting.add(1) && !waiting.add(1));
+        (0..LOG_QUEUE_LINES).for_each(|_| waiting.remove(1));
+        assert_eq!(waiting.take_left_out(), 2);
     }
 
     #[test]
