@@ -87,6 +87,8 @@ fn wrong_settings_are_named() {
         (&["--shards", "0"], "--shards"),
         (&["--shards", "5000"], "--shards"),
         (&["--retention-hours", "0"], "--retention-hours"),
+        (&["--queue-ms", "0"], "--queue-ms"),
+        (&["--connections", "0"], "--connections"),
         (&["--memory", "5 apples"], "--memory"),
         (&["--memory", "1KiB"], "--memory"),
         (&["--durability", "maybe"], "--durability"),
@@ -100,6 +102,8 @@ fn wrong_settings_are_named() {
         assert!(errors.contains(named), "{arguments:?}: {errors}");
         assert!(!errors.contains("panicked"), "{errors}");
     }
+    let errors = Server::refuses(ServerOptions { folder: Some("/proc/none".into()), ..ServerOptions::default() });
+    assert!(sentence(&errors).contains("--data") && errors.contains("/proc/none"), "{errors}");
     let unknown = millrace(&["serve", "--unknown"]);
     assert_eq!(unknown.code, Some(2), "a wrong command line has an exit code of its own");
     let help = millrace(&["serve", "--help"]);

@@ -63,7 +63,9 @@ impl fmt::Display for DirectoryError {
                 write!(formatter, "--shards {count} is outside 1 to {}", limits::SHARDS)
             }
             DirectoryError::Format(path, what) => write!(formatter, "{}: {what}", path.display()),
-            DirectoryError::Io(path, error) => write!(formatter, "{}: {error}", path.display()),
+            DirectoryError::Io(path, error) => {
+                write!(formatter, "the data directory cannot be used (--data): {}: {error}", path.display())
+            }
         }
     }
 }

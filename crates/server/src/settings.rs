@@ -66,6 +66,9 @@ impl Settings {
             node.retention_ms = hours.saturating_mul(HOUR_MS);
         }
         if let Some(queue_ms) = args.queue_ms.or(file.queue_ms) {
+            if queue_ms == 0 {
+                return Err("--queue-ms 0: a request could not wait at all, and an idle node would refuse calls".into());
+            }
             node.queue_ms = queue_ms;
         }
         let tls = match (args.tls_certificate.clone().or(file.tls_certificate), args.tls_key.clone().or(file.tls_key)) {
@@ -86,6 +89,9 @@ impl Settings {
             named => named.to_vec(),
         };
         if let Some(connections) = args.connections.or(file.connections) {
+            if connections == 0 {
+                return Err("--connections 0: nobody could connect".into());
+            }
             front.limits.connections = connections.div_ceil(node.cores).max(1);
         }
         front.release_memory = Some(release_memory);
