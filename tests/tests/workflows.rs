@@ -713,3 +713,47 @@ fn a_workflow_of_nine_steps_on_its_shard_needs_few_syncs() {
 fn a_workflow_of_nine_steps_on_many_shards_needs_few_syncs() {
     assert_few_syncs("many shards", |step| format!("w{step}"));
 }
+
+/// A node to which a workflow's app is deployed every hour keeps what workflows run in, and nothing else.
+#[test]
+fn versions_that_no_workflow_runs_in_are_forgotten_while_the_node_runs() {
+    let source = |number: u32| {
+        let text = format!(
+            "import {{ service, workflow }} from 'millrace';
+             export default service({{ run: workflow(async (ctx) => {{ await ctx.wait('go'); return {number}; }}) }});"
+        );
+        TestApp::with("long.ts", &text)
+    };
+    let mut server = Server::start(ServerOptions::examples(&[]));
+    let version = |server: &Server| server.get("/apps")[0]["version"].as_str().expect("a version").to_owned();
+    let kept = |server: &Server| {
+        let files = std::fs::read_dir(server.data().join("app-versions")).expect("the folder");
+        let mut names: Vec<String> =
+            files.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    };
+    let files = |versions: &[&str]| {
+        let mut names: Vec<String> = versions.iter().map(|version| format!("app-{version}.tar")).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(source(1).deploy(&server, "app").status, 201);
+    let first = version(&server);
+    let id = server.send("long/k/run", "null");
+    wait_until("it waits", || server.get(&format!("/invocations/{id}"))["status"] == "running");
+    for number in 2..=5 {
+        assert_eq!(source(number).deploy(&server, "app").status, 200);
+    }
+    let last = version(&server);
+    assert_eq!(kept(&server).len(), 5, "what was replaced a moment ago may still begin workflows");
+    wait_until("only two are kept", || kept(&server) == files(&[&first, &last]));
+    server.kill();
+    server.restart();
+    assert_eq!(kept(&server), files(&[&first, &last]));
+    assert!(signal(&server, &id, &json!(1)) < 300);
+    assert_eq!(server.ended(&id)["output"], 1, "its own version");
+    wait_until("only one is kept", || kept(&server) == files(&[&last]));
+    assert_eq!(server.request("DELETE", "/apps/app", &[], b"").status, 204);
+    wait_until("none is kept", || kept(&server).is_empty());
+}

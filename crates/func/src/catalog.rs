@@ -98,6 +98,12 @@ impl Catalog {
             && self.missing_versions.iter().any(|(name, known)| name.as_str() == app && *known == version)
     }
 
+    /// Every version that is loaded, or is kept and could not be.
+    pub fn versions(&self) -> impl Iterator<Item = (Name, u64)> {
+        let loaded = self.programs.values().map(|loaded| (loaded.app.clone(), loaded.version));
+        loaded.chain(self.missing_versions.iter().cloned())
+    }
+
     /// What is said of an app that does not serve.
     fn no_app(&self, app: &str) -> Error {
         let message = match self.missing.get(app) {

@@ -25,6 +25,7 @@ mod node_file;
 mod options;
 mod records;
 mod schedules;
+mod versions;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;

@@ -8,7 +8,7 @@
 //! A workflow whose handler is not deployed when it is to be taken up again is *stranded*: it
 //! keeps its rows, is listed, and is taken up once its handler is deployed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use millrace_base::{Error, ErrorCode, Lsn, Name, UnixMillis, Value, ValueKind};
@@ -104,6 +104,12 @@ pub(crate) fn stranded_for(record: &WorkflowRecord) -> String {
 }
 
 impl Shard {
+    /// The app versions of workflows that no loaded program runs; `None` while it is not known which these are.
+    pub fn versions_waited_for(&self) -> Option<BTreeSet<(Name, u64)>> {
+        let of = |record: &WorkflowRecord| Some((Name::new(&record.app).ok()?, record.version));
+        self.workflows.has_taken_up_all().then(|| self.waiting.stranded.values().filter_map(of).collect())
+    }
+
     /// Takes over what an earlier run of the shard left.
     pub(crate) fn recover_pending(&mut self) -> Result<(), StoreError> {
         let rows = self.store.scan_fields(&self.bookkeeping.pending, b"", None, usize::MAX)?;

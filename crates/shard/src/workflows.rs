@@ -76,10 +76,17 @@ impl Workflows {
         self.timers.first().map(|(due, _, _)| *due)
     }
 
-    /// Whether something of `program` is under way.
+    /// Whether something of `program` is under way, or may be: of workflows that are yet to be taken up it is not known.
     pub(crate) fn need(&self, program: millrace_func::Program) -> bool {
+        if !self.has_taken_up_all {
+            return true;
+        }
         let calls = |open: &Open| matches!(&open.work, Work::Call(call) if call.handler.program == program);
         self.live.values().any(|workflow| workflow.handler.program == program || workflow.open.values().any(calls))
+    }
+
+    pub(crate) fn has_taken_up_all(&self) -> bool {
+        self.has_taken_up_all
     }
 
     /// Workflows that have not ended.

@@ -12,6 +12,8 @@ use millrace_shard::{
 use millrace_store::FlushChunk;
 use tokio::sync::oneshot;
 
+use crate::versions::CoreVersions;
+
 /// A request for one shard, or for a route that has none yet.
 pub(crate) enum Job {
     Invoke(ShardId, Invoke),
@@ -99,6 +101,8 @@ pub(crate) enum CoreMessage {
     Activate { deployment: u32, done: oneshot::Sender<Vec<Name>> },
     /// Is anything under way that began before this was asked?
     IsQuiet { done: oneshot::Sender<bool> },
+    /// Which versions of apps are needed? Answers nothing where that is not known yet.
+    Versions { done: oneshot::Sender<Option<CoreVersions>> },
     /// Forget an app that was loaded but will not be activated.
     Discard { deployment: u32 },
     /// Send no more requests to an app.

@@ -11,6 +11,7 @@ use crate::apps::version_of;
 use crate::core::Core;
 use crate::deploy::shared_names;
 use crate::metrics::HandlerMetric;
+use crate::versions;
 
 /// How long a replaced program stays loaded at the least: requests that name it may still be on
 /// their way between cores.
@@ -236,9 +237,18 @@ impl Core {
                     || self.shards.iter().flatten().any(|shard| shard.needs_program(*program))
             });
         self.programs.retired = kept;
+        if unloaded.is_empty() {
+            return;
+        }
         for (program, _) in unloaded {
             self.engine.unload(program);
             self.programs.forget(program);
         }
+        self.forget_unused();
+    }
+
+    /// A program was unloaded: what was kept for its sake, and that no other needs, goes.
+    pub(crate) fn forget_unused(&self) {
+        tokio::task::spawn_local(versions::forget(Arc::clone(&self.shared)));
     }
 }

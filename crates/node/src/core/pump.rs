@@ -114,7 +114,13 @@ impl Core {
             CoreMessage::IsQuiet { done } => {
                 let _ = done.send(self.is_quiet());
             }
-            CoreMessage::Discard { deployment } => self.discard(deployment),
+            CoreMessage::Versions { done } => {
+                let _ = done.send(self.versions());
+            }
+            CoreMessage::Discard { deployment } => {
+                self.discard(deployment);
+                self.forget_unused();
+            }
             CoreMessage::Remove { app, done } => {
                 let _ = done.send(self.remove(&app));
             }
