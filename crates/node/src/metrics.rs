@@ -114,6 +114,13 @@ impl HandlerMetrics {
         Arc::clone(&metrics[core])
     }
 
+    /// Forgets the numbers of handlers that no loaded version has on any core. Who deploys ever new names would fill the
+    /// memory with them; one that is deployed anew later begins at zero, as after a restart.
+    pub(crate) fn forget_unused(&self) {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        by_name.retain(|_, cores| cores.iter().any(|metric| Arc::strong_count(metric) > 1));
+    }
+
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         let help = "Time from a call's arrival at the node to its reply";
@@ -247,5 +254,32 @@ impl Collector for NodeMetrics {
             encode_snapshot(&mut metric, &snapshot, unit)?;
         }
         self.handlers.encode(&mut encoder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_handlers_go_with_the_last_version_that_has_them_on_any_core() {
+        let metrics = HandlerMetrics::default();
+        let name = |handler: &str| ["app".to_owned(), "service".to_owned(), handler.to_owned()];
+        let count = || metrics.by_name.lock().expect("no panic").len();
+        let mut first: Vec<_> = (0..2).map(|core| metrics.of(core, 2, name("old"))).collect();
+        first[0].errors.increment();
+        let second: Vec<_> = (0..2).map(|core| metrics.of(core, 2, name("new"))).collect();
+        let again = metrics.of(0, 2, name("old"));
+        assert_eq!(again.errors.get(), 1, "a deployment resets nothing");
+        drop(again);
+        first.remove(0);
+        metrics.forget_unused();
+        assert_eq!(count(), 2, "one core still has it");
+        drop(first);
+        metrics.forget_unused();
+        assert_eq!(count(), 1);
+        drop(second);
+        metrics.forget_unused();
+        assert_eq!(count(), 0);
     }
 }

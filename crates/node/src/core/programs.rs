@@ -249,6 +249,7 @@ impl Core {
 
     /// A program was unloaded: what was kept for its sake, and that no other needs, goes.
     pub(crate) fn forget_unused(&self) {
+        self.shared.handlers.forget_unused();
         tokio::task::spawn_local(versions::forget(Arc::clone(&self.shared)));
     }
 }
