@@ -433,17 +433,12 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
     let mut core = Core::new(parts);
     let prepared = prepare_core(&mut core, log, &apps, &pinned);
     let is_prepared = prepared.is_ok();
-    // Whoever asks as soon as the node serves sees what there is.
-    core.measure();
     // The starter waits for this; it is only gone if it panicked.
     let _ = ready.send(prepared);
-    if !is_prepared {
-        return Ok(());
+    match go.recv() {
+        Ok(missing) if is_prepared => activate_apps(&mut core, &apps, &pinned, &missing),
+        _ => return Ok(()),
     }
-    let Ok(missing) = go.recv() else {
-        return Ok(());
-    };
-    activate_apps(&mut core, &apps, &pinned, &missing);
     let core = Rc::new(RefCell::new(core));
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
@@ -528,6 +523,8 @@ fn activate_apps(core: &mut Core, apps: &[App], pinned: &[App], missing: &Missin
         }
     }
     core.retire_pinned(apps.len());
+    // Whoever asks as soon as the node serves sees what there is.
+    core.measure();
 }
 
 /// Makes durable what is not, and ends the log stream.
