@@ -1,4 +1,4 @@
-//! An app's `millrace.toml`: refused with a reason, or limits inside their ranges.
+//! An app's `millrace.toml`: refused with a reason and a place in it, or limits inside their ranges.
 
 use millrace_func::AppSettings;
 
@@ -8,6 +8,10 @@ pub(crate) fn run(bytes: &[u8]) {
         Ok(AppSettings { limits, .. }) => {
             assert!(limits.cpu_ms > 0 && limits.memory_bytes > 0 && limits.stack_bytes > 0);
         }
-        Err(error) => assert!(error.to_string().starts_with("millrace.toml: ")),
+        Err(error) => {
+            let line = text.split('\n').nth(error.line - 1).expect("a line of the file");
+            assert!((1..=line.chars().count() + 1).contains(&error.column), "{error}");
+            assert!(!error.message.is_empty());
+        }
     }
 }
