@@ -196,7 +196,7 @@ fn measure_short(server: &Server, connections: &mut [Placed]) -> Delays {
 }
 
 /// Functions of 2, 10 and 100 ms, and one of a second that the CPU limit ends, all on one core: functions of 1 ms on the other
-/// core take as long as without them, and those on the same core longer by the CPU limit at most.
+/// core take as long as without them, and those on the same core wait for one long call or two, each within the CPU limit.
 #[test]
 fn long_functions_delay_their_own_core_by_the_cpu_limit_at_most_and_others_not() {
     const MIXES: [[u32; 3]; 2] = [[2, 10, 100], [2, 10, 1000]];
@@ -228,7 +228,8 @@ fn long_functions_delay_their_own_core_by_the_cpu_limit_at_most_and_others_not()
         println!("beside {mix:?} ms, {ended} calls:\n  same core:  {}\n  other core: {}", home.text(), away.text());
         assert!(ended >= 20, "only {ended} long calls");
         let (home_ms, away_ms) = (home.own_p99_ms(), away.own_p99_ms());
-        let home_bound_ms = home_alone.own_p99_ms() + LONG_LIMIT_MS + OTHERS_MS + SLACK_MS;
+        // A long call that ends while another waits may be followed by the next of its connection before that one's turn.
+        let home_bound_ms = home_alone.own_p99_ms() + 2.0 * LONG_LIMIT_MS + OTHERS_MS + SLACK_MS;
         let away_bound_ms = away_alone.own_p99_ms() + LONG_LIMIT_MS / 5.0;
         assert!(home_ms <= home_bound_ms, "on the same core p99 is {home_ms:.1} ms, over {home_bound_ms:.1} ms");
         assert!(away_ms <= away_bound_ms, "on the other core p99 is {away_ms:.1} ms, over {away_bound_ms:.1} ms");
