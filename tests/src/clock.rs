@@ -1,15 +1,13 @@
 //! A wall clock that a test moves: a library put before the C library's, which adds an offset that
 //! the test writes into a file. So waits of minutes or years are tested in moments.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::{Server, ServerOptions, has_programs};
+use crate::preloaded::Preloaded;
+use crate::{Server, ServerOptions};
 
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
@@ -42,7 +40,7 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 
 /// A clock ahead of the machine's.
 pub struct MovedClock {
-    folder: TempDir,
+    library: Preloaded,
     ahead: Duration,
 }
 
@@ -50,29 +48,16 @@ impl MovedClock {
     /// `None`, and a line that says so, where there is no C compiler.
     ///
     /// # Panics
-    /// When the folder for it cannot be written, or it does not compile.
+    /// When it cannot be made.
     #[must_use]
     pub fn new() -> Option<Self> {
-        if !has_programs(&["cc"]) {
-            return None;
-        }
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("clock.c"), SOURCE).expect("written");
-        std::fs::write(folder.path().join("offset"), [0; 8]).expect("written");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c", "-ldl"])
-            .current_dir(folder.path())
-            .stderr(Stdio::inherit())
-            .status();
-        assert!(built.is_ok_and(|status| status.success()), "the clock does not compile");
-        Some(Self { folder, ahead: Duration::ZERO })
+        let library = Preloaded::build(SOURCE, "MILLRACE_TEST_CLOCK", size_of::<u64>())?;
+        Some(Self { library, ahead: Duration::ZERO })
     }
 
     /// Lets a server have this clock.
     pub fn give(&self, options: &mut ServerOptions) {
-        let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
-        options.environment.push(("LD_PRELOAD".into(), path("clock.so")));
-        options.environment.push(("MILLRACE_TEST_CLOCK".into(), path("offset")));
+        self.library.give(options);
     }
 
     /// Moves it forward. A server that sleeps notices when something else wakes it, such as a request.
@@ -81,8 +66,7 @@ impl MovedClock {
     /// When the file cannot be written.
     pub fn forward(&mut self, more: Duration) {
         self.ahead += more;
-        let file = File::options().write(true).open(self.folder.path().join("offset")).expect("the offset");
-        file.write_all_at(&self.ahead.as_secs().to_ne_bytes(), 0).expect("written");
+        self.library.shared.write_all_at(&self.ahead.as_secs().to_ne_bytes(), 0).expect("written");
     }
 
     /// Moves it until so many messages of a server that has it are dead letters.

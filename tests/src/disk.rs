@@ -1,13 +1,10 @@
 //! The disk under a server's log, watched and made to fail by a test: a library put before the C library's counts the
 //! syncs of the log's segments, holds them up, and answers single writes and syncs with an error.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
-
-use tempfile::TempDir;
 
 use crate::ServerOptions;
+use crate::preloaded::Preloaded;
 
 /// Only segments in use count (`log/…/….log`): what is prepared for later may fail and be made again.
 const SOURCE: &str = r#"
@@ -87,39 +84,21 @@ enum Number {
 }
 
 /// The disk of one server's log.
-pub struct WatchedDisk {
-    folder: TempDir,
-    page: File,
-}
+pub struct WatchedDisk(Preloaded);
 
 impl WatchedDisk {
     /// `None`, and a line that says so, where there is no C compiler.
     ///
     /// # Panics
-    /// When the folder for it cannot be written.
+    /// When it cannot be made.
     #[must_use]
     pub fn new() -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("disk.c"), SOURCE).expect("written");
-        std::fs::write(folder.path().join("page"), [0; 4096]).expect("written");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o", "disk.so", "disk.c", "-ldl"])
-            .current_dir(folder.path())
-            .stderr(Stdio::inherit())
-            .status();
-        if !built.is_ok_and(|status| status.success()) {
-            println!("skipped: needs the command cc");
-            return None;
-        }
-        let page = File::options().read(true).write(true).open(folder.path().join("page")).expect("the page");
-        Some(Self { folder, page })
+        Preloaded::build(SOURCE, "MILLRACE_TEST_DISK", 4096).map(Self)
     }
 
     /// Lets a server's log lie on this disk.
     pub fn give(&self, options: &mut ServerOptions) {
-        let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
-        options.environment.push(("LD_PRELOAD".into(), path("disk.so")));
-        options.environment.push(("MILLRACE_TEST_DISK".into(), path("page")));
+        self.0.give(options);
     }
 
     /// The next sync of a segment in use fails, and no other.
@@ -161,12 +140,12 @@ impl WatchedDisk {
     }
 
     fn set(&self, number: Number, value: u32) {
-        self.page.write_all_at(&value.to_ne_bytes(), number as u64 * 4).expect("written");
+        self.0.shared.write_all_at(&value.to_ne_bytes(), number as u64 * 4).expect("written");
     }
 
     fn number(&self, number: Number) -> u32 {
         let mut bytes = [0; 4];
-        self.page.read_exact_at(&mut bytes, number as u64 * 4).expect("read");
+        self.0.shared.read_exact_at(&mut bytes, number as u64 * 4).expect("read");
         u32::from_ne_bytes(bytes)
     }
 }

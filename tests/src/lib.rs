@@ -14,6 +14,7 @@ mod load;
 mod measure;
 mod needs;
 mod outside;
+mod preloaded;
 mod server;
 
 pub use app::{Entry, TestApp, tar};

@@ -1,8 +1,10 @@
 // Built-in functions that anybody's input can keep busy. QuickJS cannot be interrupted in any of them, so these work in
 // pieces, between which the turn can be ended, or refuse what would take too long. Part of `glue.js`.
 
+// `length` is how many parameters the method that is replaced has.
 function replaceMethod(owner, name, length, method) {
   defineProperty(method, "length", { value: length });
+  defineProperty(method, "name", { value: name });
   defineProperty(owner, name, { value: freeze(method), writable: true, configurable: true });
 }
 
@@ -80,8 +82,7 @@ function guard(name, symbol, long) {
     },
   }[name];
   const guarded = natives.guardText(native, careful, PIECE_STEPS);
-  defineProperty(guarded, "name", { value: name });
-  defineProperty(String.prototype, name, { value: freeze(guarded), writable: true, configurable: true });
+  replaceMethod(String.prototype, name, native.length, guarded);
 }
 
 guard("includes", Symbol.match, (text, word, position) => findLong(text, word, placeIn(position, text.length)) !== -1);
@@ -189,12 +190,7 @@ replaceMethod(JSON, "stringify", 3, {
 }.stringify);
 
 // A promise is no value, wherever in one it stands; for the app's own use of JSON it is the {} that it is everywhere.
-defineProperty(Promise.prototype, "toJSON", {
-  value: freeze(function toJSON() {
-    if (natives.isPrinting()) throw new TypeError("a promise is no value: await it");
-    return this;
-  }),
-  writable: true,
-  configurable: true,
+replaceMethod(Promise.prototype, "toJSON", 0, function toJSON() {
+  if (natives.isPrinting()) throw new TypeError("a promise is no value: await it");
+  return this;
 });
-

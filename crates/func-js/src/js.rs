@@ -375,7 +375,7 @@ impl Context {
 
     /// Throws a `TypeError`. QuickJS cuts its text at 255 bytes.
     pub(crate) fn throw_type(self, message: &str) -> Thrown {
-        let text: Vec<u8> = message.bytes().filter(|byte| *byte != 0).chain([0]).collect();
+        let text = terminated(message);
         // SAFETY: the format takes one string, and the text ends with NUL.
         unsafe { qjs::JS_ThrowTypeError(self.as_ptr(), c"%s".as_ptr(), text.as_ptr().cast::<c_char>()) };
         Thrown
@@ -383,7 +383,7 @@ impl Context {
 
     /// The same for a `SyntaxError`.
     pub(crate) fn throw_syntax(self, message: &str) -> Thrown {
-        let text: Vec<u8> = message.bytes().filter(|byte| *byte != 0).chain([0]).collect();
+        let text = terminated(message);
         // SAFETY: the format takes one string, and the text ends with NUL.
         unsafe { qjs::JS_ThrowSyntaxError(self.as_ptr(), c"%s".as_ptr(), text.as_ptr().cast::<c_char>()) };
         Thrown
@@ -451,4 +451,9 @@ impl Context {
             drop(self.take_exception());
         }
     }
+}
+
+/// A text as C reads it; a NUL in its middle is left out.
+fn terminated(text: &str) -> Vec<u8> {
+    text.bytes().filter(|byte| *byte != 0).chain([0]).collect()
 }

@@ -28,6 +28,12 @@ struct Path<'a> {
     depth: usize,
 }
 
+/// What is walked here.
+enum Walked {
+    Array,
+    Plain,
+}
+
 /// Where a value stands in what holds it, which `toJSON` is told.
 #[derive(Clone, Copy)]
 enum Place {
@@ -54,7 +60,7 @@ impl Isolate {
     }
 
     fn print(&self, raw: Raw, out: &mut Vec<u8>, place: Place, above: Option<&Path<'_>>) -> Result<Written, Thrown> {
-        if kind(raw) == Kind::Object && self.is_plain(raw) {
+        if kind(raw) == Kind::Object && self.walked(raw).is_some() {
             let to_json = self.context.get(raw, self.atoms.to_json)?;
             if self.context.is_function(to_json.raw()) {
                 let said = self.call_to_json(to_json.raw(), raw, place)?;
@@ -64,11 +70,14 @@ impl Isolate {
         self.print_said(raw, out, above)
     }
 
-    /// Whether an object is walked here: a plain one, or an array.
-    fn is_plain(&self, raw: Raw) -> bool {
+    /// As what an object is walked here, if it is: as an array, or as a plain one.
+    fn walked(&self, raw: Raw) -> Option<Walked> {
         // SAFETY: reads the object's class.
-        let class = unsafe { qjs::JS_GetClassID(raw) };
-        class == self.array_class || class == self.object_class
+        match unsafe { qjs::JS_GetClassID(raw) } {
+            class if class == self.array_class => Some(Walked::Array),
+            class if class == self.object_class => Some(Walked::Plain),
+            _ => None,
+        }
     }
 
     fn call_to_json(&self, to_json: Raw, raw: Raw, place: Place) -> Result<Value, Thrown> {
@@ -97,15 +106,16 @@ impl Isolate {
             Kind::Float(value) => write_float(value, out),
             Kind::String => write_string(self.context.text(raw)?.bytes(), out),
             Kind::BigInt => return self.stringify(raw, out),
-            Kind::Object if !self.is_plain(raw) => return self.stringify(raw, out),
             Kind::Object => {
+                let Some(walked) = self.walked(raw) else { return self.stringify(raw, out) };
                 let path = Path { raw, above, depth: above.map_or(0, |above| above.depth) + 1 };
                 if path.depth > DEPTH {
                     return Err(self.too_deep(&path));
                 }
-                // SAFETY: reads the object's class.
-                let is_array = unsafe { qjs::JS_GetClassID(raw) } == self.array_class;
-                if is_array { self.print_array(&path, out)? } else { self.print_plain(&path, out)? }
+                match walked {
+                    Walked::Array => self.print_array(&path, out)?,
+                    Walked::Plain => self.print_plain(&path, out)?,
+                }
             }
         }
         Ok(Written::Json)

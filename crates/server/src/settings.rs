@@ -80,14 +80,8 @@ impl Settings {
         let key_file = named_keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
         let keys = named_keys.or_else(|| key_file.exists().then(|| key_file.clone()));
         let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
-        front.allowed_hosts = match &args.allowed_hosts[..] {
-            [] => file.allowed_hosts.unwrap_or_default(),
-            named => named.to_vec(),
-        };
-        front.cors_origins = match &args.cors_origins[..] {
-            [] => file.cors_origins.unwrap_or_default(),
-            named => named.to_vec(),
-        };
+        front.allowed_hosts = listed(&args.allowed_hosts, file.allowed_hosts);
+        front.cors_origins = listed(&args.cors_origins, file.cors_origins);
         if let Some(connections) = args.connections.or(file.connections) {
             if connections == 0 {
                 return Err("--connections 0: nobody could connect".into());
@@ -115,6 +109,11 @@ pub(crate) fn key_file(args: &KeysArgs) -> Result<PathBuf, Failure> {
     let file = read_file(args.config.as_deref())?;
     let data = data_directory(args.data.clone(), &file);
     Ok(args.keys.clone().or(file.keys).unwrap_or_else(|| data.join(KEY_FILE)))
+}
+
+/// A list: the flag's, or the file's where the flag names nothing.
+fn listed(flag: &[String], file: Option<Vec<String>>) -> Vec<String> {
+    if flag.is_empty() { file.unwrap_or_default() } else { flag.to_vec() }
 }
 
 fn data_directory(named: Option<PathBuf>, file: &SettingsFile) -> PathBuf {

@@ -1,0 +1,47 @@
+//! A library in C that a server loads before all others, to have it see another world, and the file through which the
+//! test steers it.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::{ServerOptions, has_programs};
+
+pub(crate) struct Preloaded {
+    folder: TempDir,
+    variable: &'static str,
+    /// What the test and the library share.
+    pub(crate) shared: File,
+}
+
+impl Preloaded {
+    /// Compiles the library, which finds the path of the shared file, of so many zeros, in the variable. `None`, and a
+    /// line that says so, where there is no C compiler.
+    ///
+    /// # Panics
+    /// When the folder for it cannot be written, or it does not compile.
+    pub(crate) fn build(source: &str, variable: &'static str, shared_bytes: usize) -> Option<Self> {
+        if !has_programs(&["cc"]) {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("library.c"), source).expect("written");
+        std::fs::write(folder.path().join("shared"), vec![0; shared_bytes]).expect("written");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o", "library.so", "library.c", "-ldl"])
+            .current_dir(folder.path())
+            .stderr(Stdio::inherit())
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "the library of {variable} does not compile");
+        let shared = File::options().read(true).write(true).open(folder.path().join("shared")).expect("the file");
+        Some(Self { folder, variable, shared })
+    }
+
+    /// Has a server load it.
+    pub(crate) fn give(&self, options: &mut ServerOptions) {
+        let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
+        options.environment.push(("LD_PRELOAD".into(), path("library.so")));
+        options.environment.push((self.variable.into(), path("shared")));
+    }
+}
