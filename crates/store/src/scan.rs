@@ -131,10 +131,14 @@ impl Store {
         let (mut damaged, mut gathered_bytes) = (None, 0);
         self.checkpoint.scan(Bound::Included(&from), upper(to.as_deref()), &mut |row, encoded| {
             let name = row.get(prefix.len()..).unwrap_or_default();
-            gathered_bytes += row_bytes(name, encoded);
             match entity.fields.held(name) {
                 Held::Missing => match Value::from_encoded(encoded) {
-                    Some(value) => rows.found.push((name.into(), value)),
+                    // Only what is found counts: then the bounds are reached within it, and what comes behind the last
+                    // row looked at is not asked for.
+                    Some(value) => {
+                        gathered_bytes += row_bytes(name, encoded);
+                        rows.found.push((name.into(), value));
+                    }
                     None => damaged = Some(damaged_row(row)),
                 },
                 // The first row that memory has a newer value for ends a hole like any other.

@@ -42,6 +42,7 @@ enum Step {
         prefix: bool,
         after: Option<u8>,
         limit: u8,
+        max_bytes: Option<u16>,
     },
     ScanEntities {
         after: Option<u8>,
@@ -77,8 +78,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(entity, start, count, value)| Step::Bulk { entity, start, count, value }),
         2 => (0..3u8, 1..60u8).prop_map(|(entity, count)| Step::Drain { entity, count }),
         4 => (0..9u8, 0..200u8).prop_map(|(entity, field)| Step::Get { entity, field }),
-        4 => (0..9u8, any::<bool>(), proptest::option::of(0..200u8), 0..200u8)
-            .prop_map(|(entity, prefix, after, limit)| Step::ScanFields { entity, prefix, after, limit }),
+        4 => (0..9u8, any::<bool>(), proptest::option::of(0..200u8), 0..200u8, proptest::option::of(0..2000u16))
+            .prop_map(|(entity, prefix, after, limit, max_bytes)| {
+                Step::ScanFields { entity, prefix, after, limit, max_bytes }
+            }),
         3 => (proptest::option::of(0..9u8), 0..10u8).prop_map(|(after, limit)| Step::ScanEntities { after, limit }),
         3 => Just(Step::Begin),
         4 => (1..3000u16).prop_map(Step::Take),
@@ -243,6 +246,28 @@ impl World {
         assert_eq!(self.store.scan_fields(entity, prefix, after, limit), Ok(expected));
     }
 
+    /// What a bounded scan gives is the beginning of what one without bound does, as long as it has to be.
+    fn check_scan_within(
+        &mut self,
+        entity: &EntityKey,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+        max_bytes: usize,
+    ) {
+        let mut bytes = 0;
+        let mut expected = self.expected_fields(entity, prefix, after, limit);
+        let mut count = 0;
+        while count < expected.len() && bytes <= max_bytes {
+            let (name, value) = &expected[count];
+            bytes += name.len() + value.encoded().len();
+            count += 1;
+        }
+        expected.truncate(count);
+        let found = self.store.scan_fields_within(entity, prefix, after, limit, max_bytes);
+        assert_eq!(found, Ok((expected, bytes > max_bytes)));
+    }
+
     fn check_entities(&mut self, after: Option<&EntityKey>, limit: usize) {
         for key_prefix in [&b""[..], b"a"] {
             let prefix = EntityKey::scan_prefix("app", "service", key_prefix);
@@ -319,10 +344,15 @@ impl World {
                 let expected = self.model.get(&entity).and_then(|fields| fields.get(&name));
                 assert_eq!(self.store.get(&entity, &name), Ok(expected));
             }
-            Step::ScanFields { entity: number, prefix, after, limit } => {
+            Step::ScanFields { entity: number, prefix, after, limit, max_bytes } => {
                 let prefix = if prefix { &b"f"[..] } else { b"" };
                 let after = after.map(field);
-                self.check_scan(&entity(number), prefix, after.as_deref(), limit.into());
+                match max_bytes {
+                    Some(most) => {
+                        self.check_scan_within(&entity(number), prefix, after.as_deref(), limit.into(), most.into());
+                    }
+                    None => self.check_scan(&entity(number), prefix, after.as_deref(), limit.into()),
+                }
             }
             Step::ScanEntities { after, limit } => self.check_entities(after.map(entity).as_ref(), limit.into()),
             Step::Begin => {
@@ -492,5 +522,19 @@ fn a_field_put_where_a_queue_was_drained_is_found_again() {
         assert!(world.store.resident_bytes() < before, "clean fields of a dirty entity can go");
         world.check_scan(&entity(0), b"", None, 2000);
     }
+    world.finish();
+}
+
+#[test]
+fn a_scan_bounded_in_bytes_goes_on_behind_what_was_deleted() {
+    let mut world = World::new(Arc::new(MemoryCheckpoint::new()));
+    world.commit((0..1000).map(|number| numbered(number, Some(39))).collect());
+    world.flush_all();
+    world.store.settle(usize::MAX);
+    world.store.evict(0);
+    // On disk lie the bytes of what is deleted, more than the scan may gather, and behind them what is not.
+    world.commit((0..900).map(|number| numbered(number, None)).collect());
+    world.check_scan_within(&entity(0), b"", None, 2000, 10_000);
+    world.check_scan(&entity(0), b"", None, 2000);
     world.finish();
 }
