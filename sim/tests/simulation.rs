@@ -15,8 +15,9 @@ const SEEDS: u64 = 10_000;
 /// something would go unnoticed otherwise. A fifth of what a machine with much else to do gives.
 const SEEDS_PER_MINUTE: f64 = 2_000.0;
 
-/// Seeds within which each planted bug must be found; those that clients can notice, also by what clients saw.
-const SEEDS_FOR_A_BUG: u64 = 500;
+/// Seeds within which each planted bug must be found; those that clients can notice, also by what clients saw. The rarest
+/// shows in one seed of some four hundred.
+const SEEDS_FOR_A_BUG: u64 = 2_000;
 
 /// Clients notice a bug only if they ask just then: their runs are three times as long, as that of one of the bugs
 /// is seen in one seed of a thousand of the usual length.
@@ -42,7 +43,7 @@ fn least(thing: Thing) -> u64 {
         Thing::HoursBack => 300,
         Thing::PeerOvertakes => 120_000,
         Thing::PeerDoubled => 30_000,
-        Thing::DeliveryOvertakes => 11_000,
+        Thing::DeliveryOvertakes => 5_000,
         Thing::DeliveryDoubled => 2_500,
         Thing::DeliveryLost => 2_000,
         Thing::AcknowledgementOvertakes => 5_000,

@@ -154,6 +154,10 @@ pub const RUNNING_MESSAGES: usize = 64;
 /// Messages one shard may have on the way to another, not yet acknowledged.
 pub const DELIVERY_WINDOW: usize = 256;
 
+/// Bytes of messages on the way between all shards of a node, each of which has its part: they are in memory until the
+/// receiver has them durably. Enough for a hundred thousand small ones, which is what a node sends in a second.
+pub const DELIVERY_BYTES: usize = 16 << 20;
+
 /// How long a request may wait for its core. A request that has to wait longer is refused at
 /// once: its caller has probably given up, and working for it would starve the others.
 /// Long enough that ten thousand clients which all ask at once are all served.

@@ -8,7 +8,7 @@ use millrace_api::{
     DeadLetter, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal,
     READ_HANDLER, RECORDS_APP, Target, WRITE_HANDLER, WorkflowState,
 };
-use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, shard_of_key};
+use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
 use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
 use millrace_func::hex_encode as hex;
 use millrace_shard::{
@@ -177,7 +177,7 @@ pub(crate) async fn list(
         after = Some((kind == "e", sequence));
     }
     let is_live_only = matches!(request.status, Some(InvocationStatus::Running | InvocationStatus::Pending));
-    let mut looked_at = 0;
+    let (mut looked_at, mut held_bytes) = (0, 0);
     while shard.0 < end {
         let left = request.limit.max(1) - items.len();
         let from = after;
@@ -189,7 +189,9 @@ pub(crate) async fn list(
         };
         let last = rows.last().map(|row| (row.record.has_ended, row.id));
         looked_at += rows.len() + 1;
-        let is_enough = |items: usize| items >= request.limit || looked_at >= LOOKED_AT_IN_ONE_PAGE;
+        held_bytes += rows.iter().map(|row| row.record.input.len() + output_bytes(&row.outcome.result)).sum::<usize>();
+        let is_full = looked_at >= LOOKED_AT_IN_ONE_PAGE || held_bytes >= limits::PAGE_BYTES;
+        let is_enough = |items: usize| items >= request.limit || is_full;
         let visible = rows.into_iter().filter(|row| is_wanted(principal, &request, &row.record));
         let shown = visible.map(|ListedWorkflow { id, record, due, outcome }| {
             invocation(InvocationId { shard, sequence: id }.to_string(), outcome, Some(state(record, due)))
@@ -212,6 +214,13 @@ pub(crate) async fn list(
     Ok(Page { items, next: None })
 }
 
+fn output_bytes(result: &OutcomeResult) -> usize {
+    match result {
+        OutcomeResult::Value(output) => output.len(),
+        _ => 0,
+    }
+}
+
 fn is_wanted(principal: &Principal, request: &InvocationsRequest<'_>, record: &WorkflowRecord) -> bool {
     request.app.is_none_or(|app| record.app == app)
         && request.service.is_none_or(|service| record.service == service)
@@ -228,7 +237,7 @@ pub(crate) async fn dead_letters(
     limit: usize,
 ) -> Result<Page<DeadLetter>, Error> {
     let place = Place::parse(after)?;
-    let (mut items, mut shard) = (Vec::new(), place.shard);
+    let (mut items, mut shard, mut held_bytes) = (Vec::new(), place.shard, 0);
     let mut after = place.after.and_then(unhex);
     while shard.0 < node.shard_count() {
         let (from, left) = (after.take(), limit.max(1) - items.len());
@@ -239,16 +248,18 @@ pub(crate) async fn dead_letters(
             return Err(unexpected());
         };
         let last = rows.last().map(|(field, _)| field.clone());
+        held_bytes += rows.iter().map(|(_, letter)| letter.message.input.len()).sum::<usize>();
         let visible = rows.into_iter().filter(|(_, letter)| may_see_letter(principal, &letter.message));
         items.extend(visible.map(|(field, letter)| dead_letter(shard, &field, letter)));
+        let is_enough = items.len() >= limit || held_bytes >= limits::PAGE_BYTES;
         match last.filter(|_| has_more) {
-            Some(field) if items.len() >= limit => {
+            Some(field) if is_enough => {
                 return Ok(Page { items, next: Some(Place::next(shard, Some(hex(&field)))) });
             }
             Some(field) => after = Some(field.into_vec()),
             None => shard = ShardId(shard.0 + 1),
         }
-        if items.len() >= limit && shard.0 < node.shard_count() {
+        if is_enough && shard.0 < node.shard_count() {
             return Ok(Page { items, next: Some(Place::next(shard, None)) });
         }
     }

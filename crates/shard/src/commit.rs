@@ -6,7 +6,8 @@ use millrace_format::{DecodeError, Entry, MessageRecord, Outcome, OutcomeResult,
 use millrace_func::{HandlerKind, Output};
 
 use crate::held::Leaving;
-use crate::inbox::{inbox_field, outbox_field};
+use crate::inbox::inbox_field;
+use crate::outbox::outbox_field;
 use crate::outcomes::OutcomeKey;
 use crate::outgoing::{Outgoing, shard_of_record};
 use crate::request::{InvocationId, Invoke, Origin, Reply, Sequence, Token};

@@ -1,11 +1,8 @@
-//! Messages: the inbox of what is to run here, the outbox of what goes to other shards, and how
-//! each message takes effect exactly once.
+//! Messages that are to run here, and how each takes effect exactly once.
 //!
-//! A message to another shard is a row of the sender's outbox, written in the sender's entry. It
-//! is carried over, in order, until the receiver acknowledges it. The receiver's entry that puts
-//! it into the inbox also notes the message's sequence, so that a second delivery is recognised;
-//! the entry that runs it also deletes it. Every step is thus one entry, and repeating any of
-//! them after a crash changes nothing.
+//! The entry that puts a message of another shard's [`outbox`](crate::outbox) into the inbox also notes the message's sequence, so
+//! that a second delivery is recognised; the entry that runs it also deletes it. Every step is thus one entry, and repeating
+//! any of them after a crash changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -106,38 +103,9 @@ impl Inbox {
     }
 }
 
-/// What is on its way to other shards.
-#[derive(Default)]
-pub(crate) struct Outbox {
-    channels: BTreeMap<ShardId, Channel>,
-    is_loaded: bool,
-}
-
-#[derive(Default)]
-struct Channel {
-    /// Delivered up to here since the start.
-    delivered: Sequence,
-    /// Acknowledged up to here; rows up to here can be deleted.
-    acknowledged: Sequence,
-    /// Rows up to here have been deleted.
-    forgotten: Sequence,
-    on_the_way: usize,
-    has_more: bool,
-}
-
-impl Outbox {
-    pub(crate) fn added(&mut self, to: ShardId) {
-        self.channels.entry(to).or_default().has_more = true;
-    }
-}
-
 /// Due time, then place: byte order is the order to run in.
 pub(crate) fn inbox_field(due: UnixMillis, sequence: Sequence) -> Vec<u8> {
     [&due.0.to_be_bytes()[..], &sequence.encode()].concat()
-}
-
-pub(crate) fn outbox_field(to: ShardId, sequence: Sequence) -> Vec<u8> {
-    [&to.0.to_be_bytes()[..], &sequence.encode()].concat()
 }
 
 fn due_of(field: &[u8]) -> Option<UnixMillis> {
@@ -218,11 +186,11 @@ impl Shard {
         if self.inbox.is_complete || !self.inbox.waiting.is_empty() {
             return;
         }
-        let rows = self.store.scan_fields(&self.bookkeeping.inbox, b"", None, WINDOW_ROWS);
-        let Ok(rows) = rows else {
+        let rows = self.store.scan_fields_within(&self.bookkeeping.inbox, b"", None, WINDOW_ROWS, limits::SCAN_BYTES);
+        let Ok((rows, is_cut)) = rows else {
             return;
         };
-        self.inbox.is_complete = rows.len() < WINDOW_ROWS;
+        self.inbox.is_complete = rows.len() < WINDOW_ROWS && !is_cut;
         let running = &self.inbox.running;
         self.inbox
             .waiting
@@ -420,109 +388,5 @@ impl Shard {
             }
             !is_durable
         });
-    }
-
-    /// The receiver `from` has durably taken everything up to `sequence`.
-    pub fn acknowledged(&mut self, from: ShardId, sequence: Sequence, world: &mut World<'_>) {
-        let channel = self.outbox.channels.entry(from).or_default();
-        channel.acknowledged = channel.acknowledged.max(sequence);
-        if channel.delivered <= channel.acknowledged {
-            channel.on_the_way = 0;
-        }
-        self.deliver_outbox(world);
-    }
-
-    /// Carries over what is durable, within each receiver's window.
-    pub(crate) fn deliver_outbox(&mut self, world: &mut World<'_>) {
-        self.load_outbox();
-        let waiting: Vec<ShardId> = self
-            .outbox
-            .channels
-            .iter()
-            .filter(|(_, channel)| channel.has_more && channel.on_the_way == 0)
-            .map(|(to, _)| *to)
-            .collect();
-        for to in waiting {
-            self.deliver_to(to, world);
-        }
-    }
-
-    /// After a start every receiver may have rows waiting for it.
-    fn load_outbox(&mut self) {
-        let mut after: Option<Vec<u8>> = None;
-        while !self.outbox.is_loaded {
-            // What cannot be read now is read by the next attempt.
-            let Ok(rows) = self.store.scan_fields(&self.bookkeeping.outbox, b"", after.as_deref(), 1) else {
-                return;
-            };
-            let Some(to) = rows.first().and_then(|(field, _)| field.first_chunk::<2>().copied()) else {
-                self.outbox.is_loaded = true;
-                return;
-            };
-            self.outbox.added(ShardId(u16::from_be_bytes(to)));
-            after = Some([&to[..], &[0xFF; 16]].concat());
-        }
-    }
-
-    fn deliver_to(&mut self, to: ShardId, world: &mut World<'_>) {
-        let prefix = to.0.to_be_bytes();
-        let channel = self.outbox.channels.entry(to).or_default();
-        // Rows leave the outbox only when they have arrived, so whatever was before the first one
-        // has arrived.
-        let mut after = channel.delivered.max(channel.acknowledged);
-        let from = outbox_field(to, after);
-        let outbox = &self.bookkeeping.outbox;
-        let Ok(rows) = self.store.scan_fields(outbox, &prefix, Some(&from), limits::DELIVERY_WINDOW) else {
-            return;
-        };
-        channel.has_more = !rows.is_empty();
-        for (field, value) in rows {
-            let Some(sequence) = field.get(2..).and_then(Sequence::decode) else {
-                continue;
-            };
-            if sequence.lsn > self.durable {
-                break;
-            }
-            channel.delivered = sequence;
-            channel.on_the_way += 1;
-            let message = Bytes::copy_from_slice(value.content());
-            world.outputs.deliver(to, Delivery { from: self.options.shard, sequence, after, message });
-            after = sequence;
-        }
-    }
-
-    /// Deletes outbox rows that were acknowledged, and sends again what was not for a whole tick.
-    pub(crate) fn forget_acknowledged(&mut self, world: &mut World<'_>) {
-        let mut writes = Vec::new();
-        for (to, channel) in &mut self.outbox.channels {
-            if channel.on_the_way > 0 {
-                channel.delivered = channel.acknowledged;
-                channel.on_the_way = 0;
-                channel.has_more = true;
-            }
-            if channel.acknowledged <= channel.forgotten || world.is_read_only {
-                continue;
-            }
-            let prefix = to.0.to_be_bytes();
-            let Ok(rows) = self.store.scan_fields(&self.bookkeeping.outbox, &prefix, None, limits::SCAN_ROWS) else {
-                continue;
-            };
-            if rows.len() < limits::SCAN_ROWS {
-                channel.forgotten = channel.acknowledged;
-            }
-            let is_done = |field: &[u8]| {
-                field.get(2..).and_then(Sequence::decode).is_some_and(|sequence| sequence <= channel.acknowledged)
-            };
-            writes.extend(
-                rows.into_iter().map(|(field, _)| field).take_while(|field| is_done(field)).map(|field| Write {
-                    entity: self.bookkeeping.outbox.clone(),
-                    field,
-                    value: None,
-                }),
-            );
-        }
-        if !writes.is_empty() {
-            self.append(writes, world);
-        }
     }
 }

@@ -21,15 +21,22 @@ use crate::world::World;
 /// Workflows looked at in one input of a list.
 const LISTED_AT_ONCE: usize = 100;
 
+/// Rows, and bytes of them, that are in memory at a time when all are gone through.
+const PART: (usize, usize) = (1_000, 1 << 20);
+
 /// The app versions, by name and fingerprint, that workflows of a shard run in. For drivers, which
 /// have to load them before the shard starts.
 ///
 /// # Errors
 /// [`StoreError`] when the rows cannot be read.
 pub fn workflow_versions(store: &mut Store) -> Result<BTreeSet<(String, u64)>, StoreError> {
-    let rows = store.scan_fields(&Bookkeeping::new().workflows, b"", None, usize::MAX)?;
-    let records = rows.into_iter().filter_map(|(_, value)| WorkflowRecord::decode(value.content()).ok());
-    Ok(records.map(|record| (record.app, record.version)).collect())
+    let mut versions = BTreeSet::new();
+    store.visit_fields(&Bookkeeping::new().workflows, PART, &mut |_, value| {
+        if let Ok(record) = WorkflowRecord::decode(value.content()) {
+            versions.insert((record.app, record.version));
+        }
+    })?;
+    Ok(versions)
 }
 
 /// A workflow in a list; when it is to begin, if it has yet to.
@@ -170,15 +177,8 @@ impl Shard {
 
     /// Counts what an earlier run of the shard left.
     pub(crate) fn count_dead_letters(&mut self) -> Result<(), StoreError> {
-        let mut after: Option<Box<[u8]>> = None;
-        loop {
-            let rows = self.store.scan_fields(&self.bookkeeping.dead, b"", after.as_deref(), limits::SCAN_ROWS)?;
-            self.dead_letters += rows.len();
-            if rows.len() < limits::SCAN_ROWS {
-                return Ok(());
-            }
-            after = rows.into_iter().last().map(|(field, _)| field);
-        }
+        let count = &mut self.dead_letters;
+        self.store.visit_fields(&self.bookkeeping.dead, PART, &mut |_, _| *count += 1)
     }
 
     /// A line for an attempt that failed, unless there were many of late.
@@ -229,9 +229,9 @@ impl Shard {
         if self.refuses(token, world) {
             return;
         }
-        let rows = self.store.scan_fields(&self.bookkeeping.dead, b"", after, limit + 1);
-        let result = rows.map_err(|error| store_failed(&error)).map(|mut rows| {
-            let has_more = rows.len() > limit;
+        let found = self.store.scan_fields_within(&self.bookkeeping.dead, b"", after, limit + 1, limits::SCAN_BYTES);
+        let result = found.map_err(|error| store_failed(&error)).map(|(mut rows, is_cut)| {
+            let has_more = rows.len() > limit || is_cut;
             rows.truncate(limit);
             // What cannot be read as a message of this version cannot be shown or run either.
             let letter = |(field, value): (Box<[u8]>, Value)| {

@@ -26,6 +26,7 @@ mod host;
 mod inbox;
 mod letters;
 mod locks;
+mod outbox;
 mod outcomes;
 mod outgoing;
 mod participant;

@@ -305,6 +305,10 @@ impl World {
                 "a reader would not wait for {last}"
             );
             self.check_scan(&entity, b"", None, 1000);
+            let mut visited = Vec::new();
+            let mut visit = |name: &[u8], value: &Value| visited.push((name.into(), value.clone()));
+            self.store.visit_fields(&entity, (7, 100), &mut visit).expect("reads");
+            assert_eq!(visited, self.expected_fields(&entity, b"", None, usize::MAX));
         }
         self.check_rows(&entity(2));
         assert!(self.store.dirty_bytes() <= self.store.resident_bytes());

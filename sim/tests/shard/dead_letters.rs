@@ -73,6 +73,29 @@ fn dead_letters_are_listed_tried_again_and_dropped() {
 }
 
 #[test]
+fn a_list_of_large_dead_letters_ends_early_and_says_so() {
+    let mut rig = Rig::new(1);
+    let large = "x".repeat(1_000_000);
+    for _ in 0..40 {
+        rig.send(("note", "b", "run"), s().set("text", large.as_str()).fail("no"), 0, None);
+    }
+    rig.make_durable();
+    fail_for_good(&mut rig);
+    rig.checkpoint();
+    rig.crash();
+    assert_eq!(rig.letters(0), 40, "counted in parts at the start");
+    let (mut listed, mut pages, mut has_more) = (Vec::<Box<[u8]>>::new(), 0, true);
+    while has_more {
+        let after = listed.last().cloned();
+        let (page, more) = letters(&mut rig, 0, after.as_deref(), 1000);
+        assert!((1..=17).contains(&page.len()), "{} of a megabyte each", page.len());
+        listed.extend(page);
+        (pages, has_more) = (pages + 1, more);
+    }
+    assert!(listed.is_sorted() && listed.len() == 40 && pages == 3, "{} in {pages}", listed.len());
+}
+
+#[test]
 fn one_that_is_tried_again_and_refused_is_a_dead_letter_once_more() {
     let mut rig = Rig::new(1);
     let gate = s().get("n").when(Json::Null, s().fail("closed")).when(json!(1), s().abort("no"));

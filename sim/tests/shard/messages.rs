@@ -1,8 +1,9 @@
 //! Messages between entities take effect exactly once, in their order, whatever is repeated,
 //! lost on the way or interrupted by a crash.
 
+use millrace_base::{UnixMillis, limits};
 use millrace_format::OutcomeResult;
-use millrace_shard::Reply;
+use millrace_shard::{Delivery, Reply};
 use millrace_sim::random::Rng;
 
 use crate::*;
@@ -84,7 +85,8 @@ fn messages_arrive_once_and_in_order_whatever_happens_on_the_way() {
         rig.core.is_read_only = false;
         for _ in 0..4 {
             rig.run_to_rest();
-            rig.tick(1_000);
+            // Longer than it waits before it sends again, however often it had no answer.
+            rig.tick(20_000);
         }
         rig.run_to_rest();
         let expected = rig.field("note", &here, "n");
@@ -209,4 +211,95 @@ fn more_messages_than_memory_keeps_are_all_run_in_order() {
     rig.make_durable();
     assert_eq!(rig.field("note", "b", "n"), json!(10_000));
     assert_eq!((rig.bookkeeping_rows("inbox"), rig.bookkeeping_rows("dead")), (0, 0));
+}
+
+/// Sends `count` messages from shard 0 to `to`, each of which adds one and is `content` long.
+fn send_many(rig: &mut Rig, to: &str, count: usize, content: &str) {
+    let here = rig.key_in(0, "a");
+    for _ in 0..count {
+        rig.run("note", &here, s().send(run("note", to, s().set("text", content).add("n", 1)), 0));
+    }
+    rig.make_durable();
+}
+
+/// What is on the way, in the order it was sent.
+fn take_deliveries(rig: &mut Rig) -> Vec<(ShardId, Delivery)> {
+    rig.deliveries.drain(..).collect()
+}
+
+#[test]
+fn what_is_on_the_way_is_bounded_in_bytes_and_receivers_take_turns() {
+    const LARGE_BYTES: usize = 1_000_000;
+    let mut rig = Rig::new(3);
+    let receivers = [rig.key_in(1, "b"), rig.key_in(2, "c")];
+    for to in &receivers {
+        send_many(&mut rig, to, 12, &"x".repeat(LARGE_BYTES));
+    }
+    let mut turns = Vec::new();
+    loop {
+        let deliveries = take_deliveries(&mut rig);
+        let Some((to, _)) = deliveries.first() else { break };
+        turns.push(*to);
+        let bytes: usize = deliveries.iter().map(|(_, delivery)| delivery.message.len()).sum();
+        assert!(bytes < limits::DELIVERY_BYTES / 3 + 2 * LARGE_BYTES, "{bytes} bytes at once");
+        for (to, delivery) in deliveries {
+            rig.deliver(to, delivery);
+        }
+        rig.make_durable();
+        while let Some(acknowledgement) = rig.acknowledgements.pop_front() {
+            rig.acknowledge(acknowledgement);
+        }
+    }
+    let took_turns = turns.windows(2).all(|pair| pair[0] != pair[1]);
+    assert!(took_turns && turns.len() >= 4, "{turns:?}");
+    for to in &receivers {
+        assert_eq!(rig.field("note", to, "n"), json!(12));
+    }
+    rig.tick(1_000);
+    rig.run_to_rest();
+    assert_eq!(rig.bookkeeping_rows("outbox"), 0);
+    rig.assert_at_rest();
+}
+
+#[test]
+fn who_is_silent_gets_one_message_less_and_less_often_and_holds_up_nobody() {
+    let mut rig = Rig::new(3);
+    let (silent, other) = (rig.key_in(1, "b"), rig.key_in(2, "c"));
+    send_many(&mut rig, &silent, 2 * limits::DELIVERY_WINDOW, "");
+    // Large enough to take all the room that there is.
+    send_many(&mut rig, &silent, 10, &"x".repeat(1_000_000));
+    assert_eq!(take_deliveries(&mut rig).len(), limits::DELIVERY_WINDOW);
+    let mut again = Vec::new();
+    for second in 1..=60 {
+        rig.tick(1_000);
+        let (lost, rest): (Vec<_>, Vec<_>) =
+            take_deliveries(&mut rig).into_iter().partition(|(to, _)| *to == ShardId(1));
+        assert!(lost.len() <= 1, "{} messages in second {second}", lost.len());
+        again.extend(lost.iter().map(|_| second));
+        rig.deliveries.extend(rest);
+        send_many(&mut rig, &other, 1, "");
+        rig.run_to_rest();
+        assert_eq!(rig.field("note", &other, "n"), json!(second));
+    }
+    assert_eq!(again, [1, 3, 7, 15, 31, 47]);
+    rig.tick(20_000);
+    rig.run_to_rest();
+    assert_eq!(rig.field("note", &silent, "n"), json!(2 * limits::DELIVERY_WINDOW + 10));
+    rig.tick(1_000);
+    rig.run_to_rest();
+    assert_eq!(rig.bookkeeping_rows("outbox"), 0);
+    rig.assert_at_rest();
+}
+
+#[test]
+fn a_clock_set_back_does_not_keep_what_was_lost_from_being_sent_again() {
+    let mut rig = Rig::new(2);
+    rig.tick(3_600_000);
+    let there = rig.key_in(1, "b");
+    send_many(&mut rig, &there, 1, "");
+    assert_eq!(take_deliveries(&mut rig).len(), 1);
+    rig.core.now = UnixMillis(rig.core.now.0 - 3_600_000);
+    rig.tick(0);
+    rig.tick(1_000);
+    assert_eq!(take_deliveries(&mut rig).len(), 1);
 }

@@ -1,0 +1,227 @@
+//! Messages on their way to other shards.
+//!
+//! A message to another shard is a row here, written in its sender's entry. It is carried over, in order, until the
+//! receiver acknowledges that it lies durably in its inbox; then the row goes.
+//!
+//! Promises: what is carried over is durable. What is on the way and not acknowledged is in memory, so it is bounded, in
+//! messages for each receiver and in bytes for all of them. A receiver that does not answer (its disk is full, or it has
+//! stopped) is tried again with one message, less and less often, and keeps nothing from the others.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_base::{ShardId, UnixMillis, limits};
+use millrace_format::Write;
+
+use crate::request::{Delivery, Sequence};
+use crate::shard::Shard;
+use crate::world::World;
+
+/// How long a receiver may say nothing before it gets the first message again.
+const SILENCE_MS: u64 = 1_000;
+
+/// What that grows to by doubling.
+const LONGEST_SILENCE_MS: u64 = 16_000;
+
+/// Rows looked at in one step when those are deleted that have arrived, and bytes of these.
+const PART_ROWS: usize = 256;
+const PART_BYTES: usize = 1 << 20;
+
+/// What a message on the way takes beside its content, in the queue of the receiver's core.
+const OVERHEAD_BYTES: usize = 256;
+
+/// What is on its way to other shards.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    channels: BTreeMap<ShardId, Channel>,
+    /// The receiver that was served last: the next one after it has its turn.
+    served: Option<ShardId>,
+    /// Of all messages on the way to receivers that answer.
+    on_the_way_bytes: usize,
+    is_loaded: bool,
+}
+
+#[derive(Default)]
+struct Channel {
+    /// Delivered up to here since the start.
+    delivered: Sequence,
+    /// Acknowledged up to here; rows up to here can be deleted.
+    acknowledged: Sequence,
+    /// Rows up to here have been deleted.
+    forgotten: Sequence,
+    on_the_way: usize,
+    /// Of these, as far as they count for the outbox.
+    on_the_way_bytes: usize,
+    has_more: bool,
+    /// When something was sent or acknowledged last.
+    heard: UnixMillis,
+    /// How often nothing has been heard for too long since then.
+    silences: u32,
+}
+
+impl Channel {
+    fn silence_ms(&self) -> u64 {
+        (SILENCE_MS << self.silences.min(16)).min(LONGEST_SILENCE_MS)
+    }
+}
+
+impl Outbox {
+    pub(crate) fn added(&mut self, to: ShardId) {
+        self.channels.entry(to).or_default().has_more = true;
+    }
+
+    /// Receivers that something can be carried to now, in their turn.
+    fn ready(&self) -> Vec<ShardId> {
+        let is_ready = |channel: &Channel| channel.has_more && channel.on_the_way == 0;
+        let mut ready: Vec<ShardId> =
+            self.channels.iter().filter(|(_, channel)| is_ready(channel)).map(|(to, _)| *to).collect();
+        let first = ready.partition_point(|to| self.served.is_some_and(|served| *to <= served));
+        ready.rotate_left(first);
+        ready
+    }
+}
+
+pub(crate) fn outbox_field(to: ShardId, sequence: Sequence) -> Vec<u8> {
+    [&to.0.to_be_bytes()[..], &sequence.encode()].concat()
+}
+
+impl Shard {
+    /// The receiver `from` has durably taken everything up to `sequence`.
+    pub fn acknowledged(&mut self, from: ShardId, sequence: Sequence, world: &mut World<'_>) {
+        let channel = self.outbox.channels.entry(from).or_default();
+        if sequence > channel.acknowledged {
+            channel.acknowledged = sequence;
+            channel.heard = world.now;
+            channel.silences = 0;
+        }
+        if channel.delivered <= channel.acknowledged {
+            channel.on_the_way = 0;
+            self.outbox.on_the_way_bytes -= std::mem::take(&mut channel.on_the_way_bytes);
+        }
+        self.deliver_outbox(world);
+    }
+
+    /// Carries over what is durable, within the bounds.
+    pub(crate) fn deliver_outbox(&mut self, world: &mut World<'_>) {
+        self.load_outbox();
+        let most_bytes = limits::DELIVERY_BYTES / usize::from(self.options.shard_count.max(1));
+        for to in self.outbox.ready() {
+            let is_silent = self.outbox.channels.get(&to).is_some_and(|channel| channel.silences > 0);
+            let room_bytes = most_bytes.saturating_sub(self.outbox.on_the_way_bytes);
+            if room_bytes == 0 {
+                return;
+            }
+            self.deliver_to(to, if is_silent { 0 } else { room_bytes }, world);
+        }
+    }
+
+    /// After a start every receiver may have rows waiting for it.
+    fn load_outbox(&mut self) {
+        let mut after: Option<Vec<u8>> = None;
+        while !self.outbox.is_loaded {
+            // What cannot be read now is read by the next attempt.
+            let Ok(rows) = self.store.scan_fields(&self.bookkeeping.outbox, b"", after.as_deref(), 1) else {
+                return;
+            };
+            let Some(to) = rows.first().and_then(|(field, _)| field.first_chunk::<2>().copied()) else {
+                self.outbox.is_loaded = true;
+                return;
+            };
+            self.outbox.added(ShardId(u16::from_be_bytes(to)));
+            after = Some([&to[..], &[0xFF; 16]].concat());
+        }
+    }
+
+    /// Carries over some of the messages to one receiver: one at least, and then what fits into `room_bytes`.
+    fn deliver_to(&mut self, to: ShardId, room_bytes: usize, world: &mut World<'_>) {
+        let prefix = to.0.to_be_bytes();
+        let channel = self.outbox.channels.entry(to).or_default();
+        // Rows leave the outbox only when they have arrived, so whatever was before the first one
+        // has arrived.
+        let mut after = channel.delivered.max(channel.acknowledged);
+        let from = outbox_field(to, after);
+        let outbox = &self.bookkeeping.outbox;
+        let found = self.store.scan_fields_within(outbox, &prefix, Some(&from), limits::DELIVERY_WINDOW, room_bytes);
+        let Ok((rows, _)) = found else {
+            return;
+        };
+        channel.has_more = !rows.is_empty();
+        let is_silent = channel.silences > 0;
+        let mut sent_bytes = 0;
+        for (field, value) in rows {
+            let Some(sequence) = field.get(2..).and_then(Sequence::decode) else {
+                continue;
+            };
+            if sequence.lsn > self.durable || sent_bytes > room_bytes {
+                break;
+            }
+            sent_bytes += value.content().len() + OVERHEAD_BYTES;
+            channel.delivered = sequence;
+            channel.on_the_way += 1;
+            let message = Bytes::copy_from_slice(value.content());
+            world.outputs.deliver(to, Delivery { from: self.options.shard, sequence, after, message });
+            after = sequence;
+        }
+        if sent_bytes > 0 {
+            channel.heard = world.now;
+            self.outbox.served = Some(to);
+        }
+        if !is_silent {
+            channel.on_the_way_bytes += sent_bytes;
+            self.outbox.on_the_way_bytes += sent_bytes;
+        }
+    }
+
+    /// Deletes outbox rows that were acknowledged, and has what a receiver is silent about sent again.
+    pub(crate) fn forget_acknowledged(&mut self, world: &mut World<'_>) {
+        let mut done = Vec::new();
+        for (to, channel) in &mut self.outbox.channels {
+            // A clock that was set back must not make the wait longer.
+            channel.heard = channel.heard.min(world.now);
+            if channel.on_the_way > 0 && world.now.0 - channel.heard.0 >= channel.silence_ms() {
+                channel.silences += 1;
+                channel.delivered = channel.acknowledged;
+                channel.on_the_way = 0;
+                channel.has_more = true;
+                self.outbox.on_the_way_bytes -= std::mem::take(&mut channel.on_the_way_bytes);
+            }
+            if channel.acknowledged > channel.forgotten && !world.is_read_only {
+                done.push((*to, channel.acknowledged));
+            }
+        }
+        let mut writes = Vec::new();
+        for (to, acknowledged) in done {
+            let (fields, is_all) = self.arrived_rows(to, acknowledged);
+            if is_all && let Some(channel) = self.outbox.channels.get_mut(&to) {
+                channel.forgotten = acknowledged;
+            }
+            let outbox = &self.bookkeeping.outbox;
+            writes.extend(fields.into_iter().map(|field| Write { entity: outbox.clone(), field, value: None }));
+        }
+        if !writes.is_empty() {
+            self.append(writes, world);
+        }
+    }
+
+    /// Rows for `to` up to `acknowledged`, a bounded number; says whether these are all.
+    fn arrived_rows(&mut self, to: ShardId, acknowledged: Sequence) -> (Vec<Box<[u8]>>, bool) {
+        let prefix = to.0.to_be_bytes();
+        let is_done =
+            |field: &[u8]| field.get(2..).and_then(Sequence::decode).is_some_and(|sequence| sequence <= acknowledged);
+        let mut fields: Vec<Box<[u8]>> = Vec::new();
+        while fields.len() < limits::SCAN_ROWS {
+            // A part at a time: their contents may be large.
+            let (after, outbox) = (fields.last().map(|field| &**field), &self.bookkeeping.outbox);
+            let found = self.store.scan_fields_within(outbox, &prefix, after, PART_ROWS, PART_BYTES);
+            let Ok((rows, is_cut)) = found else {
+                return (fields, false);
+            };
+            let (count, before) = (rows.len(), fields.len());
+            fields.extend(rows.into_iter().map(|(field, _)| field).take_while(|field| is_done(field)));
+            if fields.len() - before < count || (count < PART_ROWS && !is_cut) {
+                return (fields, true);
+            }
+        }
+        (fields, false)
+    }
+}
