@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Connection, CpuUse, Latencies, Reply, Server, ServerOptions, StopOnDrop, TestApp, binary};
+use millrace_tests::{
+    Connection, CpuUse, Latencies, Reply, Server, ServerOptions, StopOnDrop, TestApp, binary, wait_until,
+};
 use serde_json::Value;
 
 /// Held by each test: they measure.
@@ -129,6 +131,44 @@ fn hostile_calls_leave_the_neighbours_p99_bounded() {
         assert!(p99_ms <= bound_ms, "beside {handler} the neighbours' p99 is {p99_ms:.1} ms, over {bound_ms:.1} ms");
         assert!(ended >= 10, "{handler}: only {ended} hostile calls");
     }
+}
+
+/// Each message sends two more, for ever.
+const BREED: &str = "import { service } from 'millrace';
+export default service({
+  go(ctx) { for (let i = 0; i < 2; i++) ctx.send('breed', crypto.randomUUID(), 'go', null); },
+});";
+
+/// What a core does for messages between two looks at its connections, about: what it carries, of its own and of the other
+/// core, what is due, and what became durable, each for a round of 2 ms and the step that went over it.
+const MESSAGES_MS: f64 = 4.0 * 4.0;
+
+#[test]
+fn messages_that_send_messages_without_end_leave_the_neighbours_p99_bounded() {
+    const PASSES: f64 = 4.0;
+    let _quiet = QUIET.lock();
+    let options = ServerOptions::examples(&["counter"]).with(&["--durability", "os", "--queue-ms", "60000"]);
+    let server = Server::start(options);
+    assert_eq!(TestApp::with("breed.ts", BREED).deploy(&server, "breed").status, 201);
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("report.json");
+    let before = measure_neighbours(&server, &json);
+    println!("alone       p50 {:>6.2} ms  p99 {:>6.2} ms  of {}", before.p50_ms, before.p99_ms, before.calls);
+    let entries = || server.metric("millrace_log_entries_total");
+    assert_eq!(server.call("breed/first/go", "null").status, 200);
+    wait_until("there are many", || entries() > 100_000.0);
+    let (earlier, first) = (server.cpu_use(), entries());
+    let Neighbours { p50_ms, p99_ms, calls } = measure_neighbours(&server, &json);
+    let cores = server.cpu_use().into_iter().zip(earlier).map(|(now, earlier)| now.since(earlier));
+    let stretch = cores.map(CpuUse::stretch).fold(1.0, f64::max);
+    let bound_ms = before.p99_ms + (PASSES * MESSAGES_MS + SLACK_MS) * stretch;
+    let meanwhile = entries() - first;
+    println!(
+        "beside them p50 {p50_ms:>6.2} ms  p99 {p99_ms:>6.2} ms  of {calls}, may be {bound_ms:.0} ms; {meanwhile:.0} entries \
+         meanwhile, CPU time stretched {stretch:.2} times"
+    );
+    assert!(p99_ms <= bound_ms, "the neighbours' p99 is {p99_ms:.1} ms, over {bound_ms:.1} ms");
+    assert!(meanwhile >= 10_000.0, "the messages had no part: {meanwhile:.0} entries");
 }
 
 /// `cpu_ms` of the long functions.

@@ -155,8 +155,9 @@ pub const RUNNING_MESSAGES: usize = 64;
 pub const DELIVERY_WINDOW: usize = 256;
 
 /// Bytes of messages on the way between all shards of a node, each of which has its part: they are in memory until the
-/// receiver has them durably. Enough for a hundred thousand small ones, which is what a node sends in a second.
-pub const DELIVERY_BYTES: usize = 16 << 20;
+/// receiver has them durably, and what becomes durable at once is carried over at once, which takes a core some milliseconds.
+/// Some 6,000 small ones, which are on the way for a batch of the log or two.
+pub const DELIVERY_BYTES: usize = 2 << 20;
 
 /// How long a request may wait for its core. A request that has to wait longer is refused at
 /// once: its caller has probably given up, and working for it would starve the others.

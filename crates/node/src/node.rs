@@ -23,7 +23,7 @@ use tokio::sync::{Barrier, watch};
 
 use crate::apps::{AppStore, version_of};
 use crate::backend::CoreHandle;
-use crate::core::{Core, CoreMessage, CoreParts, DeployState, Shared, run_messages, run_pump, run_ticks};
+use crate::core::{Carried, Core, CoreMessage, CoreParts, DeployState, Shared, run_messages, run_pump, run_ticks};
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
@@ -94,6 +94,7 @@ struct CoreSeed {
     shared: Arc<Shared>,
     shards: Vec<Option<Shard>>,
     messages: UnboundedReceiver<CoreMessage>,
+    carried: UnboundedReceiver<Carried>,
     entropy: KeyedEntropy,
     engine: EngineMaker,
     log: Option<(Environment, Segments, WriterOptions)>,
@@ -135,11 +136,13 @@ impl Node {
         let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..options.cores).map(|_| unbounded_channel()).unzip();
+        let (carriers, carried): (Vec<_>, Vec<_>) = (0..options.cores).map(|_| unbounded_channel()).unzip();
         let checkpointed = stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect();
         let shared = Arc::new(Shared {
             shard_count: directory.shard_count(),
             clock: Arc::new(RealClock),
             cores: senders,
+            carriers,
             flusher: flusher_handle,
             checkpoint,
             segments: recovered.segments.clone(),
@@ -163,12 +166,14 @@ impl Node {
         let mut shards = shards_of(&shared, stores, directory.outcome_names())?;
         let entropy = KeyedEntropy::open(directory.path(), &RealRandom).map_err(StartError::Io)?;
         let (starters, starts): (Vec<_>, Vec<_>) = (0..receivers.len()).map(|_| mpsc::channel()).unzip();
-        let seeds = receivers.into_iter().zip(starts).enumerate().map(|(index, (messages, go))| CoreSeed {
+        let receivers = receivers.into_iter().zip(carried);
+        let seeds = receivers.zip(starts).enumerate().map(|(index, ((messages, carried), go))| CoreSeed {
             go,
             index,
             shared: Arc::clone(&shared),
             shards: std::mem::take(&mut shards[index]),
             messages,
+            carried,
             entropy: entropy.clone(),
             engine: Arc::clone(&engine),
             log: log.clone().map(|(environment, segments, options)| {
@@ -420,8 +425,22 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
             return Ok(());
         }
     };
-    let CoreSeed { index, shared, shards, messages, entropy, engine, log, apps, pinned, fronts, drain, drained, go } =
-        seed;
+    let CoreSeed {
+        index,
+        shared,
+        shards,
+        messages,
+        carried,
+        entropy,
+        engine,
+        log,
+        apps,
+        pinned,
+        fronts,
+        drain,
+        drained,
+        go,
+    } = seed;
     let parts = CoreParts {
         index,
         shared: Arc::clone(&shared),
@@ -446,19 +465,21 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
         if index == 0 {
             tokio::task::spawn_local(records::sweep_everything(CoreHandle::new(Rc::clone(&core))));
         }
-        let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), messages));
+        let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), messages, Core::handle));
+        let carrier = tokio::task::spawn_local(run_messages(Rc::clone(&core), carried, Core::carry));
         let ticks = tokio::task::spawn_local(run_ticks(Rc::clone(&core)));
         let serve = async {
             fronts(CoreHandle::new(Rc::clone(&core)), drain).await;
             // Other cores' requests are still answered until all have drained.
             drained.wait().await;
         };
-        // None of the three ends by itself. A core without one of them would accept requests and
+        // None of the four ends by itself. A core without one of them would accept requests and
         // never answer: better no process at all, whose log a restart recovers.
         let ended = tokio::select! {
             () = serve => None,
             _ = pump => Some("pump"),
             _ = inbox => Some("inbox"),
+            _ = carrier => Some("carrier"),
             _ = ticks => Some("ticks"),
         };
         if let Some(task) = ended {

@@ -93,7 +93,8 @@ pub struct World<'a> {
     pub now: UnixMillis,
     /// Whether the disk is full: nothing may be written then.
     pub is_read_only: bool,
-    /// Whether too much of what was written waits for the disk: messages and workflows wait, too, which keeps nobody waiting.
+    /// Whether so much of what was written waits for the disk that messages and workflows wait, too. There is time for them, so
+    /// drivers say so while there is still room for what requests write.
     pub is_behind: bool,
     /// What this input has written, names of fields and values; 0 at first.
     pub written_bytes: usize,

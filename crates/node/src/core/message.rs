@@ -75,18 +75,30 @@ impl Job {
     }
 }
 
+/// What goes between shards with messages (`ctx.send`). Nobody waits for it, and there may be very much of it, so it has its
+/// own way: what requests and transactions wait for does not stand behind it.
+pub(crate) enum Carried {
+    /// A message.
+    Message { to: ShardId, delivery: Delivery },
+    /// Messages of `to` have arrived at `from`.
+    Arrived { to: ShardId, from: ShardId, sequence: Sequence },
+}
+
+impl Carried {
+    pub(crate) fn shard(&self) -> ShardId {
+        let (Self::Message { to, .. } | Self::Arrived { to, .. }) = self;
+        *to
+    }
+}
+
 /// One message to a core.
 pub(crate) enum CoreMessage {
     /// Another core's request for one of this core's shards; since which monotonic nanosecond it waits.
     Request { from: usize, token: Token, job: Job, since_ns: u64 },
     /// The reply to a request that this core had passed on.
     Reply { token: Token, result: Result<Reply, Error> },
-    /// A message for one of this core's shards.
-    Deliver { to: ShardId, delivery: Delivery },
     /// What another shard says about a transaction. It carries deployments instead of programs.
     Peer { to: ShardId, message: PeerMessage },
-    /// A message of one of this core's shards has arrived.
-    Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
     /// Offloaded work has ended.
     Offloaded { ticket: OffloadTicket, result: Result<Bytes, Error> },
     /// The committer's news.

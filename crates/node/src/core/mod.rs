@@ -36,7 +36,7 @@ use crate::flusher::FlusherHandle;
 use crate::metrics::{CoreMetrics, HandlerMetrics};
 use crate::options::NodeOptions;
 
-pub(crate) use message::{CoreMessage, Job, Question};
+pub(crate) use message::{Carried, CoreMessage, Job, Question};
 use outputs::{CoreOutputs, Event};
 pub(crate) use programs::Programs;
 pub(crate) use pump::{run_messages, run_pump, run_ticks};
@@ -51,6 +51,7 @@ pub(crate) struct Shared {
     pub shard_count: u16,
     pub clock: Arc<dyn Clock>,
     pub cores: Vec<UnboundedSender<CoreMessage>>,
+    pub carriers: Vec<UnboundedSender<Carried>>,
     pub flusher: FlusherHandle,
     pub checkpoint: Arc<dyn Checkpoint>,
     pub segments: Segments,
@@ -106,6 +107,13 @@ impl Shared {
         is_sent
     }
 
+    /// Sends to a core what goes with messages.
+    pub(crate) fn carry(&self, core: usize, carried: Carried) {
+        if self.carriers[core].send(carried).is_err() {
+            tracing::debug!(core, "a message came after the core had stopped");
+        }
+    }
+
     pub(crate) fn checkpointed_lsn(&self, shard: ShardId) -> Lsn {
         let lsn = self.checkpointed.get(usize::from(shard.0));
         Lsn(lsn.map_or(0, |lsn| lsn.load(std::sync::atomic::Ordering::Acquire)))
@@ -131,6 +139,8 @@ pub(crate) struct Core {
     /// Routes that a shard adopted while they awaited offloaded work, by nonce.
     pub adopted: BTreeMap<u64, ShardId>,
     pub events: VecDeque<Event>,
+    /// What is to be carried between this core's shards.
+    pub carried: VecDeque<Carried>,
     pub open_offloads: usize,
     pub batch: Batch,
     pub spare_batch: Option<Batch>,
@@ -140,6 +150,8 @@ pub(crate) struct Core {
     pub is_read_only: bool,
     /// Too much of the memory holds what is not checkpointed yet: writes are refused.
     pub is_memory_low: bool,
+    /// So much does that messages and workflows wait.
+    pub is_memory_half_dirty: bool,
     pub queue: Queue,
     pub upkeep: Upkeep,
     /// Wakes the pump: there is a batch to commit or a queue to run.
@@ -180,6 +192,7 @@ impl Core {
             unbound: BTreeMap::new(),
             adopted: BTreeMap::new(),
             events: VecDeque::new(),
+            carried: VecDeque::new(),
             open_offloads: 0,
             batch: Batch::new(),
             spare_batch: Some(Batch::new()),
@@ -187,6 +200,7 @@ impl Core {
             is_committing: false,
             is_read_only: false,
             is_memory_low: false,
+            is_memory_half_dirty: false,
             queue: Queue::new(queue_ms),
             upkeep: Upkeep::new(shard_count),
             pump: Rc::new(Notify::new()),
@@ -244,12 +258,14 @@ impl Core {
         id: Option<ShardId>,
         input: impl FnOnce(Option<&mut Shard>, &mut World<'_>) -> T,
     ) -> Result<T, String> {
-        let is_behind = self.is_behind();
+        let is_behind = self.messages_wait();
         let shard = id.and_then(|id| self.shards.get_mut(usize::from(id.0))).and_then(Option::as_mut);
         let mut outputs = CoreOutputs {
             batch: self.committer.is_some().then_some(&mut self.batch),
             slots: &mut self.slots,
             events: &mut self.events,
+            carried: &mut self.carried,
+            core: self.index,
             shared: &self.shared,
             metrics: &self.metrics,
         };

@@ -10,13 +10,11 @@ use millrace_log::Batch;
 use millrace_shard::{Delivery, OffloadTicket, Outputs, PeerMessage, Reply, Sequence, Token};
 
 use crate::core::slots::Slots;
-use crate::core::{CoreMessage, Shared};
+use crate::core::{Carried, CoreMessage, Shared};
 use crate::metrics::CoreMetrics;
 
 /// What cannot be done while the shard is still being borrowed.
 pub(crate) enum Event {
-    Deliver { to: ShardId, delivery: Delivery },
-    Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
     Peer { to: ShardId, message: PeerMessage },
     Offload(OffloadTicket, Offload),
     Fetch(OffloadTicket, FetchRequest),
@@ -27,8 +25,21 @@ pub(crate) struct CoreOutputs<'a> {
     pub batch: Option<&'a mut Batch>,
     pub slots: &'a mut Slots,
     pub events: &'a mut VecDeque<Event>,
+    pub carried: &'a mut VecDeque<Carried>,
+    pub core: usize,
     pub shared: &'a Arc<Shared>,
     pub metrics: &'a CoreMetrics,
+}
+
+impl CoreOutputs<'_> {
+    fn carry(&mut self, carried: Carried) {
+        let owner = self.shared.core_of(carried.shard());
+        if owner == self.core {
+            self.carried.push_back(carried);
+        } else {
+            self.shared.carry(owner, carried);
+        }
+    }
 }
 
 impl Outputs for CoreOutputs<'_> {
@@ -49,11 +60,11 @@ impl Outputs for CoreOutputs<'_> {
     }
 
     fn deliver(&mut self, to: ShardId, delivery: Delivery) {
-        self.events.push_back(Event::Deliver { to, delivery });
+        self.carry(Carried::Message { to, delivery });
     }
 
     fn acknowledge(&mut self, to: ShardId, from: ShardId, sequence: Sequence) {
-        self.events.push_back(Event::Acknowledge { to, from, sequence });
+        self.carry(Carried::Arrived { to, from, sequence });
     }
 
     fn offload(&mut self, ticket: OffloadTicket, work: Offload) {

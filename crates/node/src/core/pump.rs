@@ -12,7 +12,7 @@ use crate::core::{Core, CoreMessage, SharedCore};
 /// How often timers, memory and the checkpoint are looked after.
 const TICK_MS: u64 = 50;
 
-/// Messages handled before connections get their turn again.
+/// Messages of other threads taken at once.
 const MESSAGES_PER_TURN: usize = 256;
 
 /// Ends each round: hands the batch to the committer and runs a slice of the queue. It is woken
@@ -31,19 +31,15 @@ pub(crate) async fn run_pump(core: SharedCore) {
     }
 }
 
-/// Handles what other threads say, until the node stops.
-pub(crate) async fn run_messages(core: SharedCore, mut messages: UnboundedReceiver<CoreMessage>) {
+/// Handles what other threads say, until the node stops: as much as a round may take, then connections have their turn.
+pub(crate) async fn run_messages<M>(core: SharedCore, mut messages: UnboundedReceiver<M>, handle: fn(&mut Core, M)) {
     let mut buffer = Vec::with_capacity(MESSAGES_PER_TURN);
     while messages.recv_many(&mut buffer, MESSAGES_PER_TURN).await > 0 {
-        {
-            let mut core = core.borrow_mut();
-            core.read_clock();
-            for message in buffer.drain(..) {
-                core.handle(message);
-                core.handle_events();
-            }
+        let mut rest = buffer.drain(..).peekable();
+        while rest.peek().is_some() {
+            core.borrow_mut().handle_for_a_round(&mut rest, handle);
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
     }
 }
 
@@ -61,13 +57,15 @@ impl Core {
     /// Says whether there is more to do at once.
     fn end_round(&mut self) -> bool {
         let has_queued = self.run_queue();
-        let until_ns = self.shared.clock.monotonic_ns() + ROUND_NS;
-        let has_due = self.run_due_shards(until_ns);
-        self.handle_events_until(until_ns);
+        let began_ns = self.shared.clock.monotonic_ns();
+        self.handle_events_until(began_ns + ROUND_NS);
+        // What nobody waits for shares a round.
+        let has_due = self.run_due_shards(began_ns + ROUND_NS / 2);
+        self.carry_until(began_ns + ROUND_NS);
         self.commit();
         self.queue.end_round();
         let has_to_flush = self.flush_step();
-        has_queued || has_due || has_to_flush || !self.events.is_empty()
+        has_queued || has_due || has_to_flush || !self.events.is_empty() || !self.carried.is_empty()
     }
 
     /// Hands the batch to the committer, if it has none of this core.
@@ -82,7 +80,19 @@ impl Core {
         }
     }
 
-    fn handle(&mut self, message: CoreMessage) {
+    fn handle_for_a_round<M>(&mut self, messages: &mut impl Iterator<Item = M>, handle: fn(&mut Self, M)) {
+        self.read_clock();
+        let until_ns = self.shared.clock.monotonic_ns() + ROUND_NS;
+        for message in messages {
+            handle(self, message);
+            self.handle_events();
+            if self.shared.clock.monotonic_ns() >= until_ns {
+                break;
+            }
+        }
+    }
+
+    pub(crate) fn handle(&mut self, message: CoreMessage) {
         match message {
             CoreMessage::Request { from, token, job, since_ns } => self.accept(from, token, job, since_ns),
             CoreMessage::Reply { token, result } => {
@@ -91,13 +101,7 @@ impl Core {
                     self.shared.send(forward.core, reply);
                 }
             }
-            CoreMessage::Deliver { to, delivery } => {
-                self.with_shard(to, |shard, world| shard.deliver(delivery, world));
-            }
             CoreMessage::Peer { to, message } => self.accept_peer(to, message),
-            CoreMessage::Acknowledge { to, from, sequence } => {
-                self.with_shard(to, |shard, world| shard.acknowledged(from, sequence, world));
-            }
             CoreMessage::Offloaded { ticket, result } => self.offloaded(ticket, result),
             CoreMessage::Committed(news) => self.committed(news),
             CoreMessage::Flushed { shard, chunk, result } => self.flushed(shard, &chunk, result),

@@ -17,13 +17,13 @@ use millrace_shard::{PeerMessage, RouteCall, Token, Unbound, UnboundStep};
 
 use crate::core::outputs::{Event, too_much_work};
 use crate::core::queue::{Queued, ROUND_NS};
-use crate::core::{Core, CoreMessage, Job, broke};
+use crate::core::{Carried, Core, CoreMessage, Job, broke};
 use crate::records::Operation;
 
-/// How far what a request leads to in other shards of the core is followed at once. A transaction
-/// over three shards takes 10; one that has come to its end before the next request begins keeps
-/// nobody waiting, and nobody has to give way to it.
-const FOLLOWED: usize = 64;
+/// Events of the core's shards that are followed at once. A transaction over three shards takes some 20; one that has come to
+/// its end before the next request begins keeps nobody waiting, and nobody has to give way to it. At some 10 µs each they
+/// take about as long as a round.
+const FOLLOWED: usize = 256;
 
 impl Core {
     /// Starts a request that [`Core::enter`] was called for; its reply will be under the token.
@@ -131,8 +131,13 @@ impl Core {
     }
 
     /// Whether what was written waits in memory, too much of it: for the log, or for the checkpoint.
-    pub(crate) fn is_behind(&self) -> bool {
+    fn is_behind(&self) -> bool {
         self.is_memory_low || self.batch.payload_bytes() > limits::BATCH_BYTES
+    }
+
+    /// The same for messages and workflows, which wait sooner: for them there is time, and what they leave is for requests.
+    pub(crate) fn messages_wait(&self) -> bool {
+        self.is_memory_half_dirty || self.batch.payload_bytes() > limits::BATCH_BYTES / 2
     }
 
     fn shed(&mut self, token: Token) {
@@ -251,47 +256,26 @@ impl Core {
         }
     }
 
-    /// Does what shards asked for while they were borrowed, and what that leads to, [`FOLLOWED`]
-    /// steps far. The rest waits for the next round: shards that send to each other would otherwise
+    /// Does what shards asked for while they were borrowed, and what that leads to, up to [`FOLLOWED`]
+    /// events. The rest waits for the next round: shards that send to each other would otherwise
     /// keep the core for ever.
     pub(crate) fn handle_events(&mut self) {
         for _ in 0..FOLLOWED {
-            if self.events.is_empty() {
+            let Some(event) = self.events.pop_front() else {
                 break;
-            }
-            self.handle_present_events();
+            };
+            self.handle_event(event);
         }
-        if !self.events.is_empty() || (!self.batch.is_empty() && !self.is_committing) {
+        if !self.events.is_empty() || !self.carried.is_empty() || (!self.batch.is_empty() && !self.is_committing) {
             self.pump.notify_one();
         }
     }
 
-    fn handle_present_events(&mut self) {
-        for _ in 0..self.events.len() {
-            let Some(event) = self.events.pop_front() else {
-                break;
-            };
-            match event {
-                Event::Deliver { to, delivery } => {
-                    let owner = self.shared.core_of(to);
-                    if owner == self.index {
-                        self.with_shard(to, |shard, world| shard.deliver(delivery, world));
-                    } else {
-                        self.shared.send(owner, CoreMessage::Deliver { to, delivery });
-                    }
-                }
-                Event::Acknowledge { to, from, sequence } => {
-                    let owner = self.shared.core_of(to);
-                    if owner == self.index {
-                        self.with_shard(to, |shard, world| shard.acknowledged(from, sequence, world));
-                    } else {
-                        self.shared.send(owner, CoreMessage::Acknowledge { to, from, sequence });
-                    }
-                }
-                Event::Peer { to, message } => self.carry_peer(to, message),
-                Event::Offload(ticket, work) => self.offload(ticket, work),
-                Event::Fetch(ticket, request) => self.fetch(ticket, request),
-            }
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Peer { to, message } => self.carry_peer(to, message),
+            Event::Offload(ticket, work) => self.offload(ticket, work),
+            Event::Fetch(ticket, request) => self.fetch(ticket, request),
         }
     }
 
@@ -300,6 +284,29 @@ impl Core {
         self.handle_events();
         while !self.events.is_empty() && self.shared.clock.monotonic_ns() < until_ns {
             self.handle_events();
+        }
+    }
+
+    /// Takes a message to the shard of this core that it is for, or word that it has arrived to its sender.
+    pub(crate) fn carry(&mut self, carried: Carried) {
+        match carried {
+            Carried::Message { to, delivery } => {
+                self.with_shard(to, |shard, world| shard.deliver(delivery, world));
+            }
+            Carried::Arrived { to, from, sequence } => {
+                self.with_shard(to, |shard, world| shard.acknowledged(from, sequence, world));
+            }
+        }
+    }
+
+    /// Carries between this core's shards until the round has lasted long enough.
+    pub(crate) fn carry_until(&mut self, until_ns: u64) {
+        while let Some(carried) = self.carried.pop_front() {
+            self.carry(carried);
+            self.handle_events();
+            if self.shared.clock.monotonic_ns() >= until_ns {
+                break;
+            }
         }
     }
 

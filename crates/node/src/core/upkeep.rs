@@ -117,7 +117,7 @@ impl Core {
             let now = self.now();
             let next = self.shards[index].as_ref().and_then(Shard::next_due);
             // Else there is nothing that it may do; the next tick looks again.
-            if !self.is_read_only && !self.is_behind() && next.is_some_and(|due| due <= now) {
+            if !self.is_read_only && !self.messages_wait() && next.is_some_and(|due| due <= now) {
                 self.upkeep.due.push_back(id);
             }
             if self.shared.clock.monotonic_ns() >= until_ns {
@@ -185,7 +185,9 @@ impl Core {
         }
         self.metrics.queued_requests.set(self.queue.len() as u64);
         self.metrics.open_requests.set(self.slots.len() as u64);
-        self.is_memory_low = dirty > self.memory_bytes() / 4 * 3;
+        let memory_bytes = self.memory_bytes();
+        self.is_memory_low = dirty > memory_bytes / 4 * 3;
+        self.is_memory_half_dirty = dirty > memory_bytes / 2;
     }
 
     /// Moves the flush on by a bounded step. Says whether more can be done at once.
