@@ -61,6 +61,13 @@ const WORKERS: usize = 1;
 /// Open table files.
 const OPEN_FILES: usize = 256;
 
+/// The key of a row that every batch of rows writes along and nothing deletes; before all others, and of no shard.
+///
+/// At a restart fjall takes what its journal holds for written if a table has a newer row. Tables that are written at
+/// once are not in the journal: were all their rows deleted and merged away, older batches of the journal would come
+/// back, and nothing would delete them again. With this row some table has one as new as any batch that became a table.
+const NEWEST: &[u8] = &[0];
+
 const ROWS: &str = "rows";
 const SHARDS: &str = "shards";
 
@@ -133,7 +140,10 @@ impl Open {
         if chunk.size_bytes() >= TABLE_BYTES {
             return self.write_table(shard, chunk);
         }
-        let mut batch = self.batch(chunk.row_count() + 1);
+        let mut batch = self.batch(chunk.row_count() + 2);
+        if chunk.row_count() > 0 {
+            batch.insert(&self.rows, NEWEST, []);
+        }
         for (row, value) in chunk.rows() {
             match value {
                 Some(value) => batch.insert(&self.rows, row, value),

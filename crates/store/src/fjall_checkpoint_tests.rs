@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a write that never returns is told by the clock")]
 
+use std::ops::{ControlFlow, Range};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -59,4 +60,53 @@ fn lsns_do_not_gather_in_memory() {
     }
     assert!(most < LSN_MEMTABLE_BYTES, "{most} bytes of LSNs in memory");
     assert_eq!(checkpoint.lsn(SHARD), Ok(Lsn(1_500)));
+}
+
+/// Rows of the shard.
+fn count(checkpoint: &FjallCheckpoint) -> usize {
+    let mut count = 0;
+    let mut visit = |_: &[u8], _: &[u8]| {
+        count += 1;
+        ControlFlow::Continue(())
+    };
+    let (from, to) = (SHARD.0.to_be_bytes(), [0, SHARD.0 as u8 + 1]);
+    checkpoint.scan(Bound::Included(&from), Bound::Excluded(&to), &mut visit).expect("read");
+    count
+}
+
+/// Rows written through the journal came back: the table with their deletions was not in it, and once a merge had
+/// left nothing of either, fjall took the journal for newer than all its tables.
+#[test]
+fn what_a_table_deletes_stays_deleted_after_a_restart() {
+    const MANY: usize = 40_000;
+    const ALL: usize = MANY + 100;
+    let rows = |names: Range<usize>, value: Option<&[u8]>| {
+        let mut chunk = FlushChunk::new(0, Lsn::ZERO);
+        for name in names {
+            let entity = format!("a key that is long enough for a table {name:06}");
+            chunk.push(SHARD, entity.as_bytes(), b"and the name of a field", value);
+        }
+        chunk
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut checkpoint = FjallCheckpoint::open(folder.path(), MIB).expect("opens");
+    for round in 0..6 {
+        checkpoint.write(SHARD, &rows(0..MANY, Some(b"value"))).expect("a large one");
+        checkpoint.write(SHARD, &rows(MANY..ALL, Some(b"value"))).expect("a small one");
+        // Flushes of another shard, behind which fjall lets a merge drop what is hidden.
+        for lsn in 1..20 {
+            let mut end = FlushChunk::new(0, Lsn::ZERO);
+            end.advances_to = Some(Lsn(lsn));
+            checkpoint.write(ShardId(1), &end).expect("an LSN");
+        }
+        let deletions = rows(0..ALL, None);
+        assert!(deletions.size_bytes() >= TABLE_BYTES);
+        checkpoint.write(SHARD, &deletions).expect("a large one");
+        // Merges come to their end meanwhile.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(count(&checkpoint), 0, "round {round}");
+        drop(checkpoint);
+        checkpoint = FjallCheckpoint::open(folder.path(), MIB).expect("opens");
+        assert_eq!(count(&checkpoint), 0, "round {round}, after a restart");
+    }
 }
