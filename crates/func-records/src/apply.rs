@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, Value, ValueKind};
-use millrace_func::ScanRequest;
 
 use crate::program::ChangesKept;
-use crate::rows::{CHANGE, LAST_SEQUENCE, begin_stream, change_field, change_sequence, number_value, read_number};
+use crate::rows::{
+    LAST_SEQUENCE, begin_stream, change_field, change_sequence, number_value, read_number, visit_changes,
+};
 use crate::turn::{Progress, Turn};
 use crate::wire::{Apply, decode};
 
@@ -52,19 +53,18 @@ fn append(turn: &mut Turn<'_>, (kept, stream): (&ChangesKept, u16), changes: &[S
 
 /// Lets go of changes from the oldest on, up to the first that has to stay.
 fn collect(turn: &mut Turn<'_>, kept: &ChangesKept, last: u64, now: u64) -> Result<(), Error> {
-    let request = ScanRequest { prefix: vec![CHANGE], after: None, limit: COLLECTED };
-    for (field, value) in turn.host.scan(&request)? {
-        let Some(sequence) = change_sequence(&field) else {
-            continue;
+    visit_changes(turn.host, None, COLLECTED, &mut |host, field, value| {
+        let Some(sequence) = change_sequence(field) else {
+            return Ok(true);
         };
         let is_too_many = last.saturating_sub(sequence) >= kept.count;
         let is_too_old = read_time(value.content()).is_some_and(|time| time.saturating_add(kept.retention_ms) <= now);
         if sequence == last || !(is_too_many || is_too_old) {
-            break;
+            return Ok(false);
         }
-        turn.host.delete(&field)?;
-    }
-    Ok(())
+        host.delete(field)?;
+        Ok(true)
+    })
 }
 
 /// When a change happened: the number behind `"at_ms":`, which stands at the beginning of its JSON.

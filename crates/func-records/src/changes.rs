@@ -5,12 +5,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 use millrace_api::RecordReply;
 use millrace_base::{Error, ErrorCode, limits};
-use millrace_func::ScanRequest;
 
 use crate::apply::read_time;
 use crate::change_cursor;
 use crate::program::{CHANGES, RecordProgram};
-use crate::rows::{CHANGE, LAST_SEQUENCE, change_field, change_sequence, read_number, stream_begins_after};
+use crate::rows::{LAST_SEQUENCE, change_field, change_sequence, read_number, stream_begins_after, visit_changes};
 use crate::turn::{Calls, Gathers, Progress, Turn};
 use crate::wire::{AskChanges, From, GotChanges, decode, decode_all, encode};
 
@@ -30,25 +29,25 @@ pub(crate) fn of_shard(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> 
     };
     let begins = stream_begins_after(turn.host, stream)?;
     let scanned_after = after.or(Some(begins)).filter(|after| *after > 0).map(change_field);
-    let request = ScanRequest { prefix: vec![CHANGE], after: scanned_after, limit: ask.limit.min(limits::SCAN_ROWS) };
-    let rows = turn.host.scan(&request)?;
-    let first = rows.first().and_then(|(field, _)| change_sequence(field));
+    let (mut first, mut size_bytes) = (None, 0);
+    visit_changes(turn.host, scanned_after, ask.limit.min(limits::SCAN_ROWS), &mut |_, field, value| {
+        let sequence = change_sequence(field);
+        first = first.or(sequence);
+        let text = String::from_utf8_lossy(value.content()).into_owned();
+        size_bytes += text.len();
+        if size_bytes > ask.size_bytes && !got.changes.is_empty() {
+            return Ok(false);
+        }
+        let time = read_time(value.content()).unwrap_or(0);
+        got.changes.push((sequence.unwrap_or(0), time, text));
+        Ok(true)
+    })?;
     // What is kept of a stream has no gaps: either the next one is there, or all up to the last are known.
     got.is_lost = after.is_some_and(|after| {
         let is_within = (begins..=last).contains(&after);
         !is_within || first.unwrap_or(last + 1) != after + 1
     });
     got.at = after.unwrap_or(last);
-    let mut size_bytes = 0;
-    for (field, value) in rows {
-        let text = String::from_utf8_lossy(value.content()).into_owned();
-        size_bytes += text.len();
-        if size_bytes > ask.size_bytes && !got.changes.is_empty() {
-            break;
-        }
-        let time = read_time(value.content()).unwrap_or(0);
-        got.changes.push((change_sequence(&field).unwrap_or(0), time, text));
-    }
     if let (Some(first), None) = (first, after) {
         got.at = first.saturating_sub(1);
     }

@@ -13,7 +13,7 @@
 //! of their ids. Order keys are those of [`millrace_avro::order_key`]; where there is no value, that of null.
 
 use millrace_base::{Error, ErrorCode, Value, ValueKind, limits};
-use millrace_func::Host;
+use millrace_func::{Host, ScanRequest};
 
 pub(crate) const INDEX: u8 = b'i';
 pub(crate) const CHANGE: u8 = b'c';
@@ -111,6 +111,35 @@ pub(crate) fn change_field(sequence: u64) -> Vec<u8> {
 /// The sequence of a field of a change.
 pub(crate) fn change_sequence(field: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(field.get(1..)?.try_into().ok()?))
+}
+
+/// Changes got together: one scan may gather a bounded number of bytes, and a change with its record may have half a
+/// mebibyte.
+const CHANGES_AT_ONCE: usize = 16;
+
+/// Is shown a field that holds a change, and its value. Says whether it needs more.
+type ChangeVisitor<'a> = dyn FnMut(&mut dyn Host, &[u8], &Value) -> Result<bool, Error> + 'a;
+
+/// Shows `visit` the changes behind the field `after`, in order and at most so many, until it says that it needs no more.
+pub(crate) fn visit_changes(
+    host: &mut dyn Host,
+    mut after: Option<Vec<u8>>,
+    limit: usize,
+    visit: &mut ChangeVisitor<'_>,
+) -> Result<(), Error> {
+    let mut left = limit;
+    while left > 0 {
+        let count = left.min(CHANGES_AT_ONCE);
+        let rows = host.scan(&ScanRequest { prefix: vec![CHANGE], after: after.take(), limit: count })?;
+        for (field, value) in &rows {
+            if !visit(host, field, value)? {
+                return Ok(());
+            }
+        }
+        left = if rows.len() < count { 0 } else { left - count };
+        after = rows.into_iter().next_back().map(|(field, _)| field);
+    }
+    Ok(())
 }
 
 /// The field that says that an index is complete.

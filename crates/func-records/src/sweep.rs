@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::{MIGRATE, RecordProgram, RecordType, SWEEP};
 use crate::rows::{
-    CHANGE, COMPLETE, INDEX, SWEEP as STATE, change_sequence, complete_field, index_number, index_prefix, number_value,
-    read_number, stream_begins_after,
+    COMPLETE, INDEX, SWEEP as STATE, change_sequence, complete_field, index_number, index_prefix, number_value,
+    read_number, stream_begins_after, visit_changes,
 };
 use crate::turn::{Progress, Task, Turn};
 use crate::wire::{Migrated, decode};
@@ -313,12 +313,14 @@ fn clean(turn: &mut Turn<'_>, of: &RecordType) -> Result<bool, Error> {
     }
     if left > 0 {
         let last = if of.changes.is_some() { stream_begins_after(turn.host, of.stream)? } else { u64::MAX };
-        let changes = turn.host.scan(&ScanRequest { prefix: vec![CHANGE], after: None, limit: left })?;
-        let is_over = |field: &Vec<u8>| change_sequence(field).is_none_or(|sequence| sequence <= last);
-        for (field, _) in changes.iter().take_while(|(field, _)| is_over(field)) {
-            turn.host.delete(field)?;
-            left -= 1;
-        }
+        visit_changes(turn.host, None, left, &mut |host, field, _| {
+            let is_over = change_sequence(field).is_none_or(|sequence| sequence <= last);
+            if is_over {
+                host.delete(field)?;
+                left -= 1;
+            }
+            Ok(is_over)
+        })?;
     }
     Ok(left > 0)
 }

@@ -60,6 +60,28 @@ fn changes_come_in_order_and_once() {
 }
 
 #[test]
+fn large_changes_are_written_read_and_let_go_however_many_there_are() {
+    let schema = json!({ "type": "record", "name": "R", "fields": [{ "name": "text", "type": "string" }] });
+    let mut world = World::with("t", json!({ "schema": schema, "changes": {} }));
+    for number in 0..100 {
+        let json = json!({ "text": number.to_string().repeat(100_000) }).to_string();
+        world.put("a", &json).expect("however much of its changes is kept");
+    }
+    let (mut read, mut cursor) = (0, String::new());
+    loop {
+        let (changes, next) = world.changes(&cursor, 1000).expect("a page is as long as it may be");
+        if changes.is_empty() {
+            break;
+        }
+        (read, cursor) = (read + changes.len(), next);
+    }
+    assert_eq!(read, 100);
+    world.put_type("t", json!({ "schema": schema, "changes": null }));
+    world.settle(1_000_000);
+    assert!(world.shard_fields("t", b'c').is_empty(), "a sweep takes them away");
+}
+
+#[test]
 fn old_changes_go_and_a_reader_who_missed_them_hears_of_it() {
     let mut world = with(json!({ "changes": { "retention_ms": 10_000, "retention_count": 40 } }));
     let (_, start) = world.changes("now", 1).expect("changes");

@@ -142,7 +142,12 @@ impl Host for FrameHost<'_> {
         }
         let is_wanted = |field: &Vec<u8>| request.after.as_ref().is_none_or(|after| field > after);
         let limit = request.limit.min(limits::SCAN_ROWS);
-        Ok(rows.into_iter().filter(|(field, _)| is_wanted(field)).take(limit).collect())
+        let rows: Vec<_> = rows.into_iter().filter(|(field, _)| is_wanted(field)).take(limit).collect();
+        // As in a shard.
+        if rows.iter().map(|(field, value)| field.len() + value.content().len()).sum::<usize>() > limits::SCAN_BYTES {
+            return Err(Error::new(ErrorCode::SizeLimit, "the fields asked for have too many bytes"));
+        }
+        Ok(rows)
     }
 
     fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
