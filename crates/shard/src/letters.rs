@@ -42,6 +42,9 @@ pub fn workflow_versions(store: &mut Store) -> Result<BTreeSet<(String, u64)>, S
 /// A workflow in a list; when it is to begin, if it has yet to.
 type Row = (Sequence, WorkflowRecord, Option<UnixMillis>);
 
+/// A dead letter by the field it is kept under.
+type Letter = (Box<[u8]>, DeadLetterRecord);
+
 impl Shard {
     /// What the workflows that have not ended wait for, one line each, for people.
     #[must_use]
@@ -229,18 +232,31 @@ impl Shard {
         if self.refuses(token, world) {
             return;
         }
-        let found = self.store.scan_fields_within(&self.bookkeeping.dead, b"", after, limit + 1, limits::SCAN_BYTES);
-        let result = found.map_err(|error| store_failed(&error)).map(|(mut rows, is_cut)| {
-            let has_more = rows.len() > limit || is_cut;
-            rows.truncate(limit);
-            // What cannot be read as a message of this version cannot be shown or run either.
-            let letter = |(field, value): (Box<[u8]>, Value)| {
-                DeadLetterRecord::decode(value.content()).ok().map(|letter| (field, letter))
-            };
-            Reply::DeadLetters(rows.into_iter().filter_map(letter).collect(), has_more)
-        });
+        let result = self.letters_after(after, limit).map_err(|error| store_failed(&error));
+        let result = result.map(|(letters, has_more)| Reply::DeadLetters(letters, has_more));
         let depends_on = self.store.entity_lsn(&self.bookkeeping.dead);
         self.reply_when_durable(token, result, depends_on, world);
+    }
+
+    /// A page of dead letters, and whether there are more. It has one at least if there is one: the next page begins
+    /// behind the last.
+    fn letters_after(&mut self, after: Option<&[u8]>, limit: usize) -> Result<(Vec<Letter>, bool), StoreError> {
+        let mut after: Option<Box<[u8]>> = after.map(Into::into);
+        loop {
+            let dead = &self.bookkeeping.dead;
+            let (mut rows, is_cut) =
+                self.store.scan_fields_within(dead, b"", after.as_deref(), limit + 1, limits::SCAN_BYTES)?;
+            let has_more = rows.len() > limit || is_cut;
+            rows.truncate(limit);
+            after = rows.last().map(|(field, _)| field.clone());
+            // What cannot be read as a message of this version cannot be shown or run either.
+            let letter =
+                |(field, value): (Box<[u8]>, Value)| Some((field, DeadLetterRecord::decode(value.content()).ok()?));
+            let letters: Vec<Letter> = rows.into_iter().filter_map(letter).collect();
+            if !letters.is_empty() || !has_more || after.is_none() {
+                return Ok((letters, has_more));
+            }
+        }
     }
 
     /// Drops a dead letter, or has it tried again from its first attempt.

@@ -1,6 +1,8 @@
 //! A message that fails too often is set aside, where it can be seen, tried again and dropped.
 
-use millrace_shard::{Reply, Token};
+use bytes::Bytes;
+use millrace_base::Lsn;
+use millrace_shard::{Delivery, Reply, Sequence, Token};
 
 use crate::*;
 
@@ -175,4 +177,34 @@ fn a_compensation_of_another_shard_s_entity_that_is_tried_again_runs_there() {
     assert_eq!(rig.field("counter", &far, "undone"), json!(1));
     assert_eq!((rig.letters(0), rig.letters(1)), (0, 0));
     rig.assert_no_leftovers();
+}
+
+#[test]
+fn what_cannot_be_read_hides_no_dead_letter_behind_it() {
+    let mut rig = Rig::new(2);
+    let there = rig.key_in(0, "b");
+    // Its place lies before those of the others.
+    for index in 0..3 {
+        let sequence = Sequence { lsn: Lsn(1), index: index + 1 };
+        let after = Sequence { lsn: Lsn(u64::from(index != 0)), index };
+        let message = Bytes::from_static(b"of another version");
+        rig.deliver(ShardId(0), Delivery { from: ShardId(0), sequence, after, message });
+    }
+    for _ in 0..3 {
+        rig.send(("note", &there, "run"), s().fail("always"), 0, None);
+    }
+    fail_for_good(&mut rig);
+    assert_eq!(rig.letters(0), 6);
+    for limit in 1..5 {
+        let (mut found, mut after) = (0, None);
+        loop {
+            let (page, has_more) = letters(&mut rig, 0, after.as_deref(), limit);
+            assert!(!has_more || !page.is_empty(), "who has no last one cannot go on behind it");
+            (found, after) = (found + page.len(), page.last().cloned());
+            if !has_more {
+                break;
+            }
+        }
+        assert_eq!(found, 3, "in pages of {limit}");
+    }
 }
