@@ -183,18 +183,20 @@ impl Shard {
     }
 
     fn load_inbox(&mut self) {
-        if self.inbox.is_complete || !self.inbox.waiting.is_empty() {
-            return;
+        let mut after: Option<Box<[u8]>> = None;
+        // A few large ones are a part, and all of them may run already: then nobody would look behind them.
+        while !self.inbox.is_complete && self.inbox.waiting.is_empty() {
+            let (inbox, from) = (&self.bookkeeping.inbox, after.as_deref());
+            let found = self.store.scan_fields_within(inbox, b"", from, WINDOW_ROWS, limits::SCAN_BYTES);
+            let Ok((rows, is_cut)) = found else {
+                return;
+            };
+            self.inbox.is_complete = rows.len() < WINDOW_ROWS && !is_cut;
+            after = rows.last().map(|(field, _)| field.clone());
+            let running = &self.inbox.running;
+            let waiting = rows.into_iter().map(|(field, _)| field).filter(|field| !running.contains_key(field));
+            self.inbox.waiting.extend(waiting);
         }
-        let rows = self.store.scan_fields_within(&self.bookkeeping.inbox, b"", None, WINDOW_ROWS, limits::SCAN_BYTES);
-        let Ok((rows, is_cut)) = rows else {
-            return;
-        };
-        self.inbox.is_complete = rows.len() < WINDOW_ROWS && !is_cut;
-        let running = &self.inbox.running;
-        self.inbox
-            .waiting
-            .extend(rows.into_iter().map(|(field, _)| field).filter(|field| !running.contains_key(field)));
     }
 
     fn start_message(&mut self, field: Box<[u8]>, world: &mut World<'_>) {

@@ -303,3 +303,22 @@ fn a_clock_set_back_does_not_keep_what_was_lost_from_being_sent_again() {
     rig.tick(1_000);
     assert_eq!(take_deliveries(&mut rig).len(), 1);
 }
+
+#[test]
+fn large_messages_that_wait_for_their_receiver_keep_no_others_waiting() {
+    let mut rig = Rig::new(1);
+    let large = "x".repeat(3_900_000);
+    for _ in 0..6 {
+        rig.send(("note", "slow", "run"), s().hash().returns(large.as_str()), 10, None);
+    }
+    rig.send(("note", "b", "run"), s().set("n", 1), 10, None);
+    rig.make_durable();
+    // As after a start: what is in the inbox is not known yet.
+    rig.crash();
+    rig.tick(10);
+    assert_eq!(rig.field("note", "b", "n"), json!(1));
+    assert_eq!(rig.core.with(ShardId(0), |shard, _| shard.next_due()), None, "there is nothing to do meanwhile");
+    rig.settle();
+    assert_eq!(rig.bookkeeping_rows("inbox"), 0);
+    rig.assert_at_rest();
+}
