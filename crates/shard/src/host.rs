@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_api::RecordOperation;
-use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
     FetchRequest, Frame, HandlerId, HandlerKind, Host, Limits, Loaded, LogLevel, Message, NestedCall, Offload,
     OperationId, Program, ScanRequest, StepStart,
@@ -426,7 +426,8 @@ const MESSAGE_BYTES: usize = 64;
 
 pub(crate) type Row = (Vec<u8>, Value);
 
-/// Merges the transaction's buffered writes over the store's rows, in field order.
+/// Merges the transaction's buffered writes over the store's rows, in field order. Says whether rows are missing because
+/// there were too many bytes.
 pub(crate) fn merged_scan(
     store: &mut Store,
     touched: &crate::transaction::Touched,
@@ -443,16 +444,45 @@ pub(crate) fn merged_scan(
         .collect();
     // Each buffered deletion can hide one stored row, so that many more are asked for.
     let deletions = buffered.values().filter(|value| value.is_none()).count();
-    let rows = limit + deletions;
-    let (stored, is_cut) =
-        store.scan_fields_within(&touched.entity, &request.prefix, after, rows, limits::SCAN_BYTES)?;
-    let mut merged: BTreeMap<Vec<u8>, Value> =
-        stored.into_iter().map(|(field, value)| (field.into_vec(), value)).collect();
+    let (stored, is_cut) = unhidden_rows(store, &touched.entity, request, limit + deletions, &buffered)?;
+    // What comes behind the last row that was read may come behind others that were not.
+    let end = stored.last().map(|(field, _)| field.clone()).filter(|_| is_cut);
+    let mut merged: BTreeMap<Vec<u8>, Value> = stored.into_iter().collect();
     for (field, value) in buffered {
-        match value {
-            Some(value) => merged.insert(field.to_vec(), value.clone()),
-            None => merged.remove(field),
-        };
+        if let Some(value) = value {
+            merged.insert(field.to_vec(), value.clone());
+        }
     }
-    Ok((merged.into_iter().take(limit).collect(), is_cut))
+    let is_known = |field: &Vec<u8>| end.as_ref().is_none_or(|end| field <= end);
+    let rows: Vec<Row> = merged.into_iter().take_while(|(field, _)| is_known(field)).take(limit).collect();
+    let is_short = is_cut && rows.len() < limit;
+    Ok((rows, is_short))
+}
+
+/// Up to `limit` of the store's rows, those left out that a transaction has written or deleted itself; and whether
+/// they ended because they have too many bytes. What is left out has none of these.
+fn unhidden_rows(
+    store: &mut Store,
+    entity: &EntityKey,
+    request: &ScanRequest,
+    limit: usize,
+    buffered: &BTreeMap<&[u8], Option<&Value>>,
+) -> Result<(Vec<Row>, bool), StoreError> {
+    let mut after = request.after.clone();
+    let (mut rows, mut left, mut left_bytes) = (Vec::new(), limit, limits::SCAN_BYTES);
+    loop {
+        let found = store.scan_fields_within(entity, &request.prefix, after.as_deref(), left, left_bytes)?;
+        let (found, is_cut) = found;
+        left -= found.len();
+        after = found.last().map(|(field, _)| field.to_vec());
+        for (field, value) in found {
+            if !buffered.contains_key(&*field) {
+                left_bytes = left_bytes.saturating_sub(field.len() + value.encoded().len());
+                rows.push((field.into_vec(), value));
+            }
+        }
+        if !is_cut || left == 0 || left_bytes == 0 {
+            return Ok((rows, is_cut && left_bytes == 0));
+        }
+    }
 }

@@ -70,6 +70,35 @@ fn a_transaction_sees_what_it_has_written_itself() {
 }
 
 #[test]
+fn what_a_transaction_has_deleted_counts_for_no_bound_of_bytes() {
+    for is_flushed in [false, true] {
+        let mut rig = Rig::new(1);
+        let large = "x".repeat(1_000_000);
+        for number in 10..50 {
+            rig.run("note", "a", s().set(&number.to_string(), large.as_str()));
+        }
+        if is_flushed {
+            rig.checkpoint();
+            rig.crash();
+        }
+        let most = (10..48).fold(s(), |script, number| script.delete(&number.to_string()));
+        let script = most.clone().set("10", 1).scan("", 2).keep().scan("4", 5).keep().delete("10");
+        let script = script.keys(NOTE, "", None, 10).keep().kept();
+        let token = rig.run("note", "a", script);
+        rig.make_durable();
+        let (first, last) = (json!(["10", 1]), [json!(["48", large]), json!(["49", large])]);
+        assert_eq!(rig.value(token), json!([[first, last[0]], last, ["a"]]));
+    }
+    let mut rig = Rig::new(1);
+    for number in 10..50 {
+        rig.run("note", "a", s().set(&number.to_string(), "x".repeat(1_000_000)));
+    }
+    let all = rig.run("note", "a", s().delete("10").scan("", 100));
+    rig.make_durable();
+    assert_eq!(rig.error(all), ErrorCode::SizeLimit, "what is there has too many");
+}
+
+#[test]
 fn what_they_tell_is_durable_first() {
     let mut rig = Rig::new(1);
     noted(&mut rig, &["a", "c"]);
