@@ -99,7 +99,18 @@ impl Shard {
                 });
                 Ok(ListedWorkflow { id, record, due, outcome })
             };
-            let items = rows.into_iter().map(with_outcome).collect::<Result<_, Error>>()?;
+            let (mut items, mut size_bytes, count) = (Vec::new(), 0, rows.len());
+            for item in rows.into_iter().map(with_outcome) {
+                let item = item?;
+                let output = if let OutcomeResult::Value(output) = &item.outcome.result { output.len() } else { 0 };
+                size_bytes += item.record.input.len() + output;
+                items.push(item);
+                // The outputs are in memory at once, too.
+                if size_bytes > limits::PAGE_BYTES {
+                    break;
+                }
+            }
+            let has_more = has_more || items.len() < count;
             Ok(Reply::Workflows(items, has_more))
         });
         let depends_on = self.store.entity_lsn(&self.bookkeeping.outcomes);
@@ -118,13 +129,12 @@ impl Shard {
             Some((has_ended, id)) => (has_ended, Some(id)),
             None => (false, None),
         };
-        let mut rows = Vec::new();
+        let (mut rows, mut is_cut) = (Vec::new(), false);
         if !skips_live {
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            rows = self.unended_rows(from, limit + 1)?;
+            (rows, is_cut) = self.unended_rows(from, limit + 1)?;
         }
-        let mut is_cut = false;
-        if rows.len() <= limit && !is_live_only {
+        if rows.len() <= limit && !is_cut && !is_live_only {
             let after = after.filter(|_| skips_live).map(Sequence::encode);
             let after = after.as_ref().map(|bytes| &bytes[..]);
             let left = limit + 1 - rows.len();
@@ -142,16 +152,31 @@ impl Shard {
         Ok((rows, has_more))
     }
 
-    fn unended_rows(&mut self, after: Bound<Sequence>, limit: usize) -> Result<Vec<Row>, Error> {
+    /// Those that have not ended; and whether there are more, as these have many bytes.
+    fn unended_rows(&mut self, after: Bound<Sequence>, limit: usize) -> Result<(Vec<Row>, bool), Error> {
         let live = self.workflows.live.range((after, Bound::Unbounded)).take(limit);
-        let mut rows: Vec<Row> = live.map(|(id, workflow)| (*id, workflow.record.clone(), None)).collect();
-        rows.extend(self.stranded_after(after, limit).into_iter().map(|(id, record)| (id, record, None)));
-        for id in self.pending_after(after, limit) {
-            rows.extend(self.pending_record(id)?.map(|(record, due)| (id, record, Some(due))));
+        let mut known: Vec<(Sequence, Option<WorkflowRecord>)> =
+            live.map(|(id, workflow)| (*id, Some(workflow.record.clone()))).collect();
+        known.extend(self.stranded_after(after, limit).into_iter().map(|(id, record)| (id, Some(record))));
+        known.extend(self.pending_after(after, limit).into_iter().map(|id| (id, None)));
+        known.sort_by_key(|(id, _)| *id);
+        known.truncate(limit);
+        let (mut rows, mut read_bytes, count) = (Vec::new(), 0, known.len());
+        for (index, (id, record)) in known.into_iter().enumerate() {
+            match record {
+                Some(record) => rows.push((id, record, None)),
+                // Only these are not in memory anyway.
+                None => {
+                    let pending = self.pending_record(id)?;
+                    read_bytes += pending.as_ref().map_or(0, |(record, _)| record.input.len());
+                    rows.extend(pending.map(|(record, due)| (id, record, Some(due))));
+                }
+            }
+            if read_bytes > limits::PAGE_BYTES {
+                return Ok((rows, index + 1 < count));
+            }
         }
-        rows.sort_by_key(|(id, ..)| *id);
-        rows.truncate(limit);
-        Ok(rows)
+        Ok((rows, false))
     }
 
     /// The row and the journal of a workflow whose outcome has expired.

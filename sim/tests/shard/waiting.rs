@@ -233,3 +233,17 @@ fn a_stranded_one_is_listed_and_goes_on_when_its_app_is_deployed_again() {
     assert_eq!(rig.field("counter", "taken", "n"), json!(2));
     rig.assert_no_leftovers();
 }
+
+#[test]
+fn lists_of_large_workflows_come_in_pages_of_so_many_bytes() {
+    let mut rig = Rig::new(1);
+    rig.run("note", "big", s().set("x", "x".repeat(1_000_000)));
+    let ended: Vec<_> = (0..40).map(|_| rig.flow("a", s().call(read("note", "big", s().get("x"))))).collect();
+    rig.run_to_rest();
+    let large = s().returns("x".repeat(3_900_000));
+    let pending: Vec<_> = (0..10).map(|_| rig.send(("note", "a", "flow"), large.clone(), 60_000, None)).collect();
+    rig.make_durable();
+    let pending: Vec<_> = pending.into_iter().map(|token| rig.sent(token)).collect();
+    let listed: Vec<_> = rig.listed(0, 100, false).into_iter().map(|(id, ..)| id).collect();
+    assert_eq!(listed, [pending, ended].concat(), "each once");
+}
