@@ -68,7 +68,9 @@ const GRAPH_CHECKS: [fn(&Graph, &Tree) -> Vec<Finding>; 2] = [layers::check, lic
 /// Runs every check over the repository that holds this crate.
 pub fn main() -> ExitCode {
     let started = Instant::now();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    // As it is run, not as it was built: checkouts may share what they build.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let root = Path::new(&own).parent().unwrap_or(Path::new("."));
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
         Err(error) => {

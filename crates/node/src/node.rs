@@ -18,7 +18,7 @@ use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
 use millrace_shard::{OutcomeNames, Shard, ShardOptions};
 use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Barrier, watch};
 
 use crate::apps::{AppStore, version_of};
@@ -88,13 +88,24 @@ pub struct Node {
     directory: DataDirectory,
 }
 
+/// What a core hears from other threads.
+struct Inputs {
+    messages: UnboundedReceiver<CoreMessage>,
+    carried: UnboundedReceiver<Carried>,
+}
+
+/// A core's ends of the channels to it: those that say something, and those that hear it.
+fn channels() -> ((UnboundedSender<CoreMessage>, UnboundedSender<Carried>), Inputs) {
+    let ((sender, messages), (carrier, carried)) = (unbounded_channel(), unbounded_channel());
+    ((sender, carrier), Inputs { messages, carried })
+}
+
 /// One core's share of what recovery produced, on its way to the core's thread.
 struct CoreSeed {
     index: usize,
     shared: Arc<Shared>,
     shards: Vec<Option<Shard>>,
-    messages: UnboundedReceiver<CoreMessage>,
-    carried: UnboundedReceiver<Carried>,
+    inputs: Inputs,
     entropy: KeyedEntropy,
     engine: EngineMaker,
     log: Option<(Environment, Segments, WriterOptions)>,
@@ -135,8 +146,7 @@ impl Node {
         let (mut stores, checkpoint, recovered) = recover(&options, &directory)?;
         let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..options.cores).map(|_| unbounded_channel()).unzip();
-        let (carriers, carried): (Vec<_>, Vec<_>) = (0..options.cores).map(|_| unbounded_channel()).unzip();
+        let ((senders, carriers), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
         let checkpointed = stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect();
         let shared = Arc::new(Shared {
             shard_count: directory.shard_count(),
@@ -165,15 +175,13 @@ impl Node {
         let log = log_of(&shared, &recovered);
         let mut shards = shards_of(&shared, stores, directory.outcome_names())?;
         let entropy = KeyedEntropy::open(directory.path(), &RealRandom).map_err(StartError::Io)?;
-        let (starters, starts): (Vec<_>, Vec<_>) = (0..receivers.len()).map(|_| mpsc::channel()).unzip();
-        let receivers = receivers.into_iter().zip(carried);
-        let seeds = receivers.zip(starts).enumerate().map(|(index, ((messages, carried), go))| CoreSeed {
+        let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();
+        let seeds = inputs.into_iter().zip(starts).enumerate().map(|(index, (inputs, go))| CoreSeed {
             go,
             index,
             shared: Arc::clone(&shared),
             shards: std::mem::take(&mut shards[index]),
-            messages,
-            carried,
+            inputs,
             entropy: entropy.clone(),
             engine: Arc::clone(&engine),
             log: log.clone().map(|(environment, segments, options)| {
@@ -413,34 +421,16 @@ fn start_cores(
 
 /// A core's whole life.
 fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -> Result<(), StartError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(OFFLOAD_THREADS + 1)
-        .build()
-        .map_err(StartError::Io);
-    let runtime = match runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = match runtime.enable_all().max_blocking_threads(OFFLOAD_THREADS + 1).build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let _ = ready.send(Err(error));
+            let _ = ready.send(Err(StartError::Io(error)));
             return Ok(());
         }
     };
-    let CoreSeed {
-        index,
-        shared,
-        shards,
-        messages,
-        carried,
-        entropy,
-        engine,
-        log,
-        apps,
-        pinned,
-        fronts,
-        drain,
-        drained,
-        go,
-    } = seed;
+    let CoreSeed { index, shared, shards, inputs, entropy, engine, log, apps, pinned, fronts, drain, drained, go } =
+        seed;
     let parts = CoreParts {
         index,
         shared: Arc::clone(&shared),
@@ -465,8 +455,8 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
         if index == 0 {
             tokio::task::spawn_local(records::sweep_everything(CoreHandle::new(Rc::clone(&core))));
         }
-        let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), messages, Core::handle));
-        let carrier = tokio::task::spawn_local(run_messages(Rc::clone(&core), carried, Core::carry));
+        let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.messages, Core::handle));
+        let carrier = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.carried, Core::carry));
         let ticks = tokio::task::spawn_local(run_ticks(Rc::clone(&core)));
         let serve = async {
             fronts(CoreHandle::new(Rc::clone(&core)), drain).await;
