@@ -28,4 +28,4 @@ pub use load::{Client, Load, Random, Shared, StopOnDrop};
 pub use measure::{CpuUse, Latencies, number_from_env};
 pub use needs::{has_programs, left_out};
 pub use outside::{Answer, Asked, Outside};
-pub use server::{Server, ServerOptions, binary, free_address, repository, wait_until};
+pub use server::{Server, ServerOptions, binary, free_address, listen, repository, wait_until};

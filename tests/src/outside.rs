@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Outside {
         address: SocketAddr,
         answers: impl Fn(&Asked, usize) -> Option<Answer> + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind(address).expect("the port is free");
+        let listener = crate::listen(address);
         let asked = Arc::new(Mutex::new(Vec::new()));
         let shared = (Arc::clone(&asked), Arc::new(answers));
         spawn(move || {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -444,11 +444,26 @@ pub fn free_address() -> SocketAddr {
     let begin = (std::process::id().wrapping_mul(97) % u32::from(COUNT)) as u16;
     for _ in 0..COUNT {
         let offset = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
-        if let Ok(listener) = std::net::TcpListener::bind(("127.0.0.1", FIRST + offset)) {
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", FIRST + offset)) {
             return listener.local_addr().expect("bound");
         }
     }
     panic!("no port is free");
+}
+
+/// Listens at an address that was free. A program that another test starts at this moment has whatever was open until it
+/// runs, the port that was tried out with it.
+///
+/// # Panics
+/// When somebody has it for half a minute.
+#[must_use]
+pub fn listen(address: SocketAddr) -> TcpListener {
+    let mut listener = None;
+    wait_until("the port is free", || {
+        listener = TcpListener::bind(address).ok();
+        listener.is_some()
+    });
+    listener.expect("bound")
 }
 
 fn spawn(options: &ServerOptions, address: SocketAddr, folder: &Folder) -> io::Result<Child> {

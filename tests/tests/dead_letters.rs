@@ -141,6 +141,13 @@ fn dead_letters_are_tried_again_or_dropped_once() {
         }
     }
     assert_eq!(paged, letters);
+    for after in ["0000.zz", "0000.0", "what"] {
+        assert_problem(
+            &post.server.request("GET", &format!("/dead-letters?after={after}"), &[], b""),
+            400,
+            "bad-request",
+        );
+    }
     post.server.kill();
     post.server.restart();
     assert_eq!(post.letters(), letters, "after a restart");

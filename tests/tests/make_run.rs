@@ -1,10 +1,12 @@
 //! `make run`, as a person types it: what it prints is true, the port can be chosen, and Ctrl-C stops it in order.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use millrace_tests::{Connection, Foreground, binary, free_address, has_programs, interrupt, repository, wait_until};
+use millrace_tests::{
+    Connection, Foreground, binary, free_address, has_programs, interrupt, listen, repository, wait_until,
+};
 
 /// `make run` with a port and a data directory. It serves the binary under test, which nothing may build anew while tests
 /// run: `-o` takes what is there for built.
@@ -77,7 +79,7 @@ fn a_taken_port_is_an_error_that_names_the_flag() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let taken: SocketAddr = free_address();
-    let _listener = TcpListener::bind(taken).expect("free");
+    let _listener = listen(taken);
     let mut run = make_run(taken.port(), &folder.path().join("data"));
     assert!(!run.ended().success(), "{}", run.out());
     let errors = run.err();

@@ -134,12 +134,11 @@ impl<'a> Place<'a> {
         let Some(text) = text else {
             return Ok(Self { shard: ShardId(0), after: None });
         };
-        let wrong = || Error::new(ErrorCode::BadRequest, "`after` is not what an earlier page gave as `next`");
         let (shard, after) = match text.split_once('.') {
             Some((shard, after)) => (shard, Some(after)),
             None => (text, None),
         };
-        let shard = u16::from_str_radix(shard, 16).map_err(|_| wrong())?;
+        let shard = u16::from_str_radix(shard, 16).map_err(|_| wrong_place())?;
         Ok(Self { shard: ShardId(shard), after })
     }
 
@@ -149,6 +148,10 @@ impl<'a> Place<'a> {
             None => format!("{:04x}", shard.0),
         }
     }
+}
+
+fn wrong_place() -> Error {
+    Error::new(ErrorCode::BadRequest, "`after` is not what an earlier page gave as `next`")
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
@@ -171,9 +174,8 @@ pub(crate) async fn list(
     let end = only.map_or(node.shard_count(), |only| only.0 + 1);
     let (mut items, mut shard, mut after) = (Vec::new(), only.map_or(place.shard, |only| only.max(place.shard)), None);
     if let Some(text) = place.after {
-        let wrong = || Error::new(ErrorCode::BadRequest, "`after` is not what an earlier page gave as `next`");
-        let (kind, id) = text.split_at_checked(1).ok_or_else(wrong)?;
-        let sequence = unhex(id).and_then(|bytes| Sequence::decode(&bytes)).ok_or_else(wrong)?;
+        let (kind, id) = text.split_at_checked(1).ok_or_else(wrong_place)?;
+        let sequence = unhex(id).and_then(|bytes| Sequence::decode(&bytes)).ok_or_else(wrong_place)?;
         after = Some((kind == "e", sequence));
     }
     let is_live_only = matches!(request.status, Some(InvocationStatus::Running | InvocationStatus::Pending));
@@ -237,8 +239,8 @@ pub(crate) async fn dead_letters(
     limit: usize,
 ) -> Result<Page<DeadLetter>, Error> {
     let place = Place::parse(after)?;
-    let (mut items, mut shard, mut held_bytes) = (Vec::new(), place.shard, 0);
-    let mut after = place.after.and_then(unhex);
+    let (mut items, mut shard, mut looked_at, mut held_bytes) = (Vec::new(), place.shard, 0, 0);
+    let mut after = place.after.map(|field| unhex(field).ok_or_else(wrong_place)).transpose()?;
     while shard.0 < node.shard_count() {
         let (from, left) = (after.take(), limit.max(1) - items.len());
         let asked = node.ask(shard, false, move |shard, token, world| {
@@ -248,10 +250,12 @@ pub(crate) async fn dead_letters(
             return Err(unexpected());
         };
         let last = rows.last().map(|(field, _)| field.clone());
+        let count = rows.len();
         held_bytes += rows.iter().map(|(_, letter)| letter.message.input.len()).sum::<usize>();
         let visible = rows.into_iter().filter(|(_, letter)| may_see_letter(principal, &letter.message));
         items.extend(visible.map(|(field, letter)| dead_letter(shard, &field, letter)));
-        let is_enough = items.len() >= limit || held_bytes >= limits::PAGE_BYTES;
+        looked_at += count + 1;
+        let is_enough = items.len() >= limit || held_bytes >= limits::PAGE_BYTES || looked_at >= LOOKED_AT_IN_ONE_PAGE;
         match last.filter(|_| has_more) {
             Some(field) if is_enough => {
                 return Ok(Page { items, next: Some(Place::next(shard, Some(hex(&field)))) });
