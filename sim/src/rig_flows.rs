@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::{EntityKey, ShardId, Value, limits};
 use millrace_format::{JournalRow, OutcomeResult, StepKind};
-use millrace_shard::{InvocationId, Reply, Token, WorkflowView};
+use millrace_shard::{InvocationId, ListedWorkflow, Reply, Token, WorkflowView};
 use serde_json::Value as Json;
 
 use crate::rig::Rig;
@@ -82,9 +82,7 @@ impl Rig {
             let Some(Ok(Reply::Workflows(rows, has_more))) = self.reply(token).cloned() else {
                 panic!("{:?} is no list", self.reply(token));
             };
-            let output =
-                |result: &OutcomeResult| if let OutcomeResult::Value(output) = result { output.len() } else { 0 };
-            let size_bytes: usize = rows.iter().map(|row| row.record.input.len() + output(&row.outcome.result)).sum();
+            let size_bytes: usize = rows.iter().map(ListedWorkflow::size_bytes).sum();
             assert!(size_bytes <= 2 * limits::PAGE_BYTES, "{size_bytes} bytes are in memory at once");
             after = rows.last().map(|row| (row.record.has_ended, row.id));
             let name = |sequence| InvocationId { shard: ShardId(shard), sequence };

@@ -42,6 +42,12 @@ fn beside<T>(
     (measured, ended.into_inner())
 }
 
+/// How many times as long as on CPUs of its own the core's work took for which that is the most.
+fn stretch_since(server: &Server, earlier: Vec<CpuUse>) -> f64 {
+    let cores = server.cpu_use().into_iter().zip(earlier).map(|(now, earlier)| now.since(earlier));
+    cores.map(CpuUse::stretch).fold(1.0, f64::max)
+}
+
 fn ms(latency: Duration) -> f64 {
     latency.as_secs_f64() * 1000.0
 }
@@ -120,8 +126,7 @@ fn hostile_calls_leave_the_neighbours_p99_bounded() {
         };
         let earlier = server.cpu_use();
         let (during, ended) = beside(&mut hostile, call, || measure_neighbours(&server, &json));
-        let cores = server.cpu_use().into_iter().zip(earlier).map(|(now, earlier)| now.since(earlier));
-        let stretch = cores.map(CpuUse::stretch).fold(1.0, f64::max);
+        let stretch = stretch_since(&server, earlier);
         let bound_ms = before.p99_ms + (PASSES * CONNECTIONS as f64 * HOSTILE_LIMIT_MS + SLACK_MS) * stretch;
         let Neighbours { p50_ms, p99_ms, calls } = during;
         println!(
@@ -159,8 +164,7 @@ fn messages_that_send_messages_without_end_leave_the_neighbours_p99_bounded() {
     wait_until("there are many", || entries() > 100_000.0);
     let (earlier, first) = (server.cpu_use(), entries());
     let Neighbours { p50_ms, p99_ms, calls } = measure_neighbours(&server, &json);
-    let cores = server.cpu_use().into_iter().zip(earlier).map(|(now, earlier)| now.since(earlier));
-    let stretch = cores.map(CpuUse::stretch).fold(1.0, f64::max);
+    let stretch = stretch_since(&server, earlier);
     let bound_ms = before.p99_ms + (PASSES * MESSAGES_MS + SLACK_MS) * stretch;
     let meanwhile = entries() - first;
     println!(

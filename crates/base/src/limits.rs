@@ -35,6 +35,9 @@ pub const SCAN_ROWS: usize = 10_000;
 /// once, outside any function's own limit.
 pub const SCAN_BYTES: usize = 16 << 20;
 
+/// Rows, and bytes of them, that are in memory at a time where all of an entity are gone through: one of them is large at most.
+pub const PART: (usize, usize) = (1_000, 1 << 20);
+
 /// CPU time one call may use, waits not counted.
 pub const CPU_MS: u64 = 100;
 

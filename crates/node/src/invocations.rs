@@ -191,7 +191,7 @@ pub(crate) async fn list(
         };
         let last = rows.last().map(|row| (row.record.has_ended, row.id));
         looked_at += rows.len() + 1;
-        held_bytes += rows.iter().map(|row| row.record.input.len() + output_bytes(&row.outcome.result)).sum::<usize>();
+        held_bytes += rows.iter().map(ListedWorkflow::size_bytes).sum::<usize>();
         let is_full = looked_at >= LOOKED_AT_IN_ONE_PAGE || held_bytes >= limits::PAGE_BYTES;
         let is_enough = |items: usize| items >= request.limit || is_full;
         let visible = rows.into_iter().filter(|row| is_wanted(principal, &request, &row.record));
@@ -214,13 +214,6 @@ pub(crate) async fn list(
         tokio::task::yield_now().await;
     }
     Ok(Page { items, next: None })
-}
-
-fn output_bytes(result: &OutcomeResult) -> usize {
-    match result {
-        OutcomeResult::Value(output) => output.len(),
-        _ => 0,
-    }
 }
 
 fn is_wanted(principal: &Principal, request: &InvocationsRequest<'_>, record: &WorkflowRecord) -> bool {
@@ -250,11 +243,10 @@ pub(crate) async fn dead_letters(
             return Err(unexpected());
         };
         let last = rows.last().map(|(field, _)| field.clone());
-        let count = rows.len();
+        looked_at += rows.len() + 1;
         held_bytes += rows.iter().map(|(_, letter)| letter.message.input.len()).sum::<usize>();
         let visible = rows.into_iter().filter(|(_, letter)| may_see_letter(principal, &letter.message));
         items.extend(visible.map(|(field, letter)| dead_letter(shard, &field, letter)));
-        looked_at += count + 1;
         let is_enough = items.len() >= limit || held_bytes >= limits::PAGE_BYTES || looked_at >= LOOKED_AT_IN_ONE_PAGE;
         match last.filter(|_| has_more) {
             Some(field) if is_enough => {

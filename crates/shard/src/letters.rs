@@ -1,7 +1,7 @@
 //! What people look at and look after: workflows, their journals, and dead letters.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, Value, ValueKind, limits};
 use millrace_format::{DeadLetterRecord, MessageRecord, Outcome, OutcomeResult, WorkflowRecord, Write};
@@ -21,9 +21,6 @@ use crate::world::World;
 /// Workflows looked at in one input of a list.
 const LISTED_AT_ONCE: usize = 100;
 
-/// Rows, and bytes of them, that are in memory at a time when all are gone through.
-const PART: (usize, usize) = (1_000, 1 << 20);
-
 /// The app versions, by name and fingerprint, that workflows of a shard run in. For drivers, which
 /// have to load them before the shard starts.
 ///
@@ -31,10 +28,11 @@ const PART: (usize, usize) = (1_000, 1 << 20);
 /// [`StoreError`] when the rows cannot be read.
 pub fn workflow_versions(store: &mut Store) -> Result<BTreeSet<(String, u64)>, StoreError> {
     let mut versions = BTreeSet::new();
-    store.visit_fields(&Bookkeeping::new().workflows, PART, &mut |_, value| {
+    store.visit_fields(&Bookkeeping::new().workflows, b"", limits::PART, &mut |_, value| {
         if let Ok(record) = WorkflowRecord::decode(value.content()) {
             versions.insert((record.app, record.version));
         }
+        ControlFlow::Continue(())
     })?;
     Ok(versions)
 }
@@ -102,8 +100,7 @@ impl Shard {
             let (mut items, mut size_bytes, count) = (Vec::new(), 0, rows.len());
             for item in rows.into_iter().map(with_outcome) {
                 let item = item?;
-                let output = if let OutcomeResult::Value(output) = &item.outcome.result { output.len() } else { 0 };
-                size_bytes += item.record.input.len() + output;
+                size_bytes += item.size_bytes();
                 items.push(item);
                 // The outputs are in memory at once, too.
                 if size_bytes > limits::PAGE_BYTES {
@@ -206,7 +203,10 @@ impl Shard {
     /// Counts what an earlier run of the shard left.
     pub(crate) fn count_dead_letters(&mut self) -> Result<(), StoreError> {
         let count = &mut self.dead_letters;
-        self.store.visit_fields(&self.bookkeeping.dead, PART, &mut |_, _| *count += 1)
+        self.store.visit_fields(&self.bookkeeping.dead, b"", limits::PART, &mut |_, _| {
+            *count += 1;
+            ControlFlow::Continue(())
+        })
     }
 
     /// A line for an attempt that failed, unless there were many of late.

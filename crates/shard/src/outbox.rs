@@ -8,6 +8,7 @@
 //! stopped) is tried again with one message, less and less often, and keeps nothing from the others.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use millrace_base::{ShardId, UnixMillis, limits};
@@ -22,10 +23,6 @@ const SILENCE_MS: u64 = 1_000;
 
 /// What that grows to by doubling.
 const LONGEST_SILENCE_MS: u64 = 16_000;
-
-/// Rows looked at in one step when those are deleted that have arrived, and bytes of these.
-const PART_ROWS: usize = 256;
-const PART_BYTES: usize = 1 << 20;
 
 /// What a message on the way takes beside its content, in the queue of the receiver's core.
 const OVERHEAD_BYTES: usize = 256;
@@ -106,12 +103,11 @@ impl Shard {
         self.load_outbox();
         let most_bytes = limits::DELIVERY_BYTES / usize::from(self.options.shard_count.max(1));
         for to in self.outbox.ready() {
-            let is_silent = self.outbox.channels.get(&to).is_some_and(|channel| channel.silences > 0);
             let room_bytes = most_bytes.saturating_sub(self.outbox.on_the_way_bytes);
             if room_bytes == 0 {
                 return;
             }
-            self.deliver_to(to, if is_silent { 0 } else { room_bytes }, world);
+            self.deliver_to(to, room_bytes, world);
         }
     }
 
@@ -132,10 +128,12 @@ impl Shard {
         }
     }
 
-    /// Carries over some of the messages to one receiver: one at least, and then what fits into `room_bytes`.
+    /// Carries over some of the messages to one receiver: one at least, and then, if it answers, what fits into `room_bytes`.
     fn deliver_to(&mut self, to: ShardId, room_bytes: usize, world: &mut World<'_>) {
         let prefix = to.0.to_be_bytes();
         let channel = self.outbox.channels.entry(to).or_default();
+        let is_silent = channel.silences > 0;
+        let room_bytes = if is_silent { 0 } else { room_bytes };
         // Rows leave the outbox only when they have arrived, so whatever was before the first one
         // has arrived.
         let mut after = channel.delivered.max(channel.acknowledged);
@@ -146,7 +144,6 @@ impl Shard {
             return;
         };
         channel.has_more = !rows.is_empty();
-        let is_silent = channel.silences > 0;
         let mut sent_bytes = 0;
         for (field, value) in rows {
             let Some(sequence) = field.get(2..).and_then(Sequence::decode) else {
@@ -208,20 +205,18 @@ impl Shard {
         let prefix = to.0.to_be_bytes();
         let is_done =
             |field: &[u8]| field.get(2..).and_then(Sequence::decode).is_some_and(|sequence| sequence <= acknowledged);
-        let mut fields: Vec<Box<[u8]>> = Vec::new();
-        while fields.len() < limits::SCAN_ROWS {
-            // A part at a time: their contents may be large.
-            let (after, outbox) = (fields.last().map(|field| &**field), &self.bookkeeping.outbox);
-            let found = self.store.scan_fields_within(outbox, &prefix, after, PART_ROWS, PART_BYTES);
-            let Ok((rows, is_cut)) = found else {
-                return (fields, false);
-            };
-            let (count, before) = (rows.len(), fields.len());
-            fields.extend(rows.into_iter().map(|(field, _)| field).take_while(|field| is_done(field)));
-            if fields.len() - before < count || (count < PART_ROWS && !is_cut) {
-                return (fields, true);
+        let (mut fields, mut is_all): (Vec<Box<[u8]>>, bool) = (Vec::new(), true);
+        let visited = self.store.visit_fields(&self.bookkeeping.outbox, &prefix, limits::PART, &mut |field, _| {
+            if !is_done(field) {
+                return ControlFlow::Break(());
             }
-        }
-        (fields, false)
+            if fields.len() == limits::SCAN_ROWS {
+                is_all = false;
+                return ControlFlow::Break(());
+            }
+            fields.push(field.into());
+            ControlFlow::Continue(())
+        });
+        (fields, is_all && visited.is_ok())
     }
 }

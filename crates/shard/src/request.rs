@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, Lsn, ShardId, TransactionId, UnixMillis, Value};
-use millrace_format::{DeadLetterRecord, JournalRow, Outcome, WorkflowRecord};
+use millrace_format::{DeadLetterRecord, JournalRow, Outcome, OutcomeResult, WorkflowRecord};
 use millrace_func::{
     Frame, HandlerId, HeaderSource, HttpRequest, NestedCall, OperationId, RouteMatch, RouteReply, sha256,
 };
@@ -125,6 +125,15 @@ pub struct ListedWorkflow {
     pub due: Option<UnixMillis>,
     /// What became of it.
     pub outcome: Outcome,
+}
+
+impl ListedWorkflow {
+    /// Bytes of its input and output, which are what may be large of it.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        let output = if let OutcomeResult::Value(output) = &self.outcome.result { output.len() } else { 0 };
+        self.record.input.len() + output
+    }
 }
 
 /// What is known of a workflow beside its outcome.

@@ -79,22 +79,25 @@ impl Store {
         self.scan_within(entity, prefix, after, Bounds { rows: limit, bytes: max_bytes })
     }
 
-    /// Shows `visit` all fields of `entity` in order, of which few are in memory at a time: parts of `part_rows` or a
-    /// little more than `part_bytes`.
+    /// Shows `visit` the fields of `entity` that start with `prefix`, in order and until it breaks off. Few are in memory at a
+    /// time: parts of `part_rows` or a little more than `part_bytes`.
     ///
     /// # Errors
     /// As for [`Store::scan_fields`].
     pub fn visit_fields(
         &mut self,
         entity: &EntityKey,
+        prefix: &[u8],
         (part_rows, part_bytes): (usize, usize),
-        visit: &mut dyn FnMut(&[u8], &Value),
+        visit: &mut dyn FnMut(&[u8], &Value) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let mut after: Option<Box<[u8]>> = None;
         loop {
-            let (rows, is_cut) = self.scan_fields_within(entity, b"", after.as_deref(), part_rows, part_bytes)?;
+            let (rows, is_cut) = self.scan_fields_within(entity, prefix, after.as_deref(), part_rows, part_bytes)?;
             for (name, value) in &rows {
-                visit(name, value);
+                if visit(name, value).is_break() {
+                    return Ok(());
+                }
             }
             let is_last = rows.len() < part_rows && !is_cut;
             after = match rows.into_iter().next_back() {

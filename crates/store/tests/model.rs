@@ -2,6 +2,7 @@
 //! fail or are cut short, evictions, and crashes that lose what the log had not made durable.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use millrace_base::{EntityKey, Lsn, Name, ShardId, UnixMillis, Value, ValueKind};
@@ -306,8 +307,11 @@ impl World {
             );
             self.check_scan(&entity, b"", None, 1000);
             let mut visited = Vec::new();
-            let mut visit = |name: &[u8], value: &Value| visited.push((name.into(), value.clone()));
-            self.store.visit_fields(&entity, (7, 100), &mut visit).expect("reads");
+            let mut visit = |name: &[u8], value: &Value| {
+                visited.push((name.into(), value.clone()));
+                ControlFlow::Continue(())
+            };
+            self.store.visit_fields(&entity, b"", (7, 100), &mut visit).expect("reads");
             assert_eq!(visited, self.expected_fields(&entity, b"", None, usize::MAX));
         }
         self.check_rows(&entity(2));
