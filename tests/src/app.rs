@@ -1,5 +1,5 @@
-//! Apps made by a test, and the tar archives they are sent in. The writer checks nothing, so that
-//! a test can send what no honest tool would write.
+//! Apps that a test makes, and the tar archives in which it sends them. The writer checks nothing, so that a test can
+//! send archives that no honest tool would write.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ pub struct Entry {
     pub path: String,
     /// The type flag: `0` a file, `1` a hard link, `2` a symbolic link, `3` a device, `5` a folder.
     pub kind: u8,
-    /// What a link points to.
+    /// The target of a link.
     pub target: String,
     /// A file's bytes.
     pub content: Vec<u8>,
@@ -25,7 +25,7 @@ impl Entry {
         Self { path: path.into(), kind: b'0', target: String::new(), content: content.into() }
     }
 
-    /// Something that is no file.
+    /// An entry that is not a regular file.
     #[must_use]
     pub fn special(path: &str, kind: u8, target: &str) -> Self {
         Self { path: path.into(), kind, target: target.into(), content: Vec::new() }
@@ -35,7 +35,7 @@ impl Entry {
 /// Writes a tar archive (ustar).
 ///
 /// # Panics
-/// For a path or target that does not fit into its header.
+/// When the path or target does not fit into its header.
 #[must_use]
 pub fn tar(entries: &[Entry]) -> Vec<u8> {
     let mut archive = Vec::new();
@@ -73,7 +73,7 @@ impl TestApp {
         Self::default().and(path, text)
     }
 
-    /// The files of a bundled example.
+    /// Reads the files of a bundled example.
     ///
     /// # Panics
     /// When they cannot be read.
@@ -89,14 +89,14 @@ impl TestApp {
         Self { files: files.filter(is_part).map(read).collect() }
     }
 
-    /// One more file.
+    /// Adds one more file.
     #[must_use]
     pub fn and(mut self, path: &str, text: &str) -> Self {
         self.files.push((path.to_owned(), text.to_owned()));
         self
     }
 
-    /// With another text in place of one that a file holds.
+    /// Replaces one text with another in the file that holds it.
     ///
     /// # Panics
     /// When no such file holds it.
@@ -108,14 +108,14 @@ impl TestApp {
         self
     }
 
-    /// Its archive.
+    /// The app as a tar archive.
     #[must_use]
     pub fn tar(&self) -> Vec<u8> {
         let entries: Vec<Entry> = self.files.iter().map(|(path, text)| Entry::file(path, text.as_str())).collect();
         tar(&entries)
     }
 
-    /// Writes its files into a folder.
+    /// Writes the app's files into a folder.
     ///
     /// # Panics
     /// When they cannot be written.
@@ -127,7 +127,7 @@ impl TestApp {
         }
     }
 
-    /// `PUT /apps/{name}`.
+    /// Deploys the app: `PUT /apps/{name}`.
     #[must_use]
     pub fn deploy(&self, server: &Server, name: &str) -> Reply {
         server.request("PUT", &format!("/apps/{name}"), &[], &self.tar())

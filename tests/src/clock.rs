@@ -1,5 +1,5 @@
-//! A wall clock that a test moves: a library put before the C library's, which adds an offset that
-//! the test writes into a file. So waits of minutes or years are tested in moments.
+//! A wall clock that a test moves. A library is loaded before the C library. It adds an offset that the test writes
+//! into a file. So waits of minutes or years are tested in moments.
 
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct MovedClock {
 }
 
 impl MovedClock {
-    /// `None`, and a line that says so, where there is no C compiler.
+    /// Makes the clock. Without a C compiler it returns `None` and prints a line that says so.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -55,12 +55,12 @@ impl MovedClock {
         Some(Self { library, ahead: Duration::ZERO })
     }
 
-    /// Lets a server have this clock.
+    /// Gives this clock to a server.
     pub fn give(&self, options: &mut ServerOptions) {
         self.library.give(options);
     }
 
-    /// Moves it forward. A server that sleeps notices when something else wakes it, such as a request.
+    /// Moves the clock forward. A server that sleeps notices when something else wakes it, such as a request.
     ///
     /// # Panics
     /// When the file cannot be written.
@@ -69,13 +69,13 @@ impl MovedClock {
         self.library.shared.write_all_at(&self.ahead.as_secs().to_ne_bytes(), 0).expect("written");
     }
 
-    /// Moves it until so many messages of a server that has it are dead letters.
+    /// Moves the clock until a server that has it holds this number of dead letters.
     ///
     /// # Panics
-    /// When they are not after what is long enough for any message.
+    /// When the messages are not dead letters after a time that is long enough for any message.
     pub fn wait_for_dead_letters(&mut self, server: &Server, count: usize) -> Vec<Value> {
         for _ in 0..100 {
-            // As long as the longest wait between two attempts; asking wakes every shard.
+            // As long as the longest wait between two attempts. The request for the list wakes every shard.
             self.forward(Duration::from_secs(60));
             for _ in 0..4 {
                 let letters = server.dead_letters();

@@ -1,4 +1,4 @@
-//! The other commands of the binary, run to their end.
+//! Runs the other commands of the binary to their end.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use crate::binary;
 /// How a command ended.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// The exit code; `None` when a signal ended it.
+    /// The exit code, or `None` when a signal ended the command.
     pub code: Option<i32>,
     /// Standard output.
     pub out: String,

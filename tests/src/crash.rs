@@ -1,7 +1,8 @@
-//! Clients of the bundled examples that work through `kill -9`, and what is judged afterwards: what each
-//! asked and was told, replies that are asked for again, and that nothing is held at rest.
+//! Clients of the bundled examples that work through `kill -9`. Afterwards the test judges three things: what each
+//! client asked and was told, repeated calls, and that the server holds no lock at rest.
 //!
-//! `MILLRACE_TEST_KILLS` is how often in each test (4 in a normal run), `MILLRACE_TEST_SEED` chooses the moments.
+//! `MILLRACE_TEST_KILLS` is the number of kills in each test (4 in a normal run). `MILLRACE_TEST_SEED` chooses the
+//! moments.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -12,16 +13,16 @@ use serde_json::Value;
 
 use crate::{Client, Load, Random, Reply, Server, ServerOptions, Shared, number_from_env};
 
-/// Clients of one test.
+/// The clients of one test.
 pub const CLIENTS: u64 = 8;
 
-/// Calls that are acknowledged between two kills, at the least.
+/// The least number of calls that are acknowledged between two kills.
 const CALLS_PER_LIFE: u64 = 50;
 
-/// How many of those are in the history, on the average of all lives: some clients do what its checkers have no word for.
+/// The average number of those calls that are in the history. The checkers have no word for some calls.
 const RECORDED_PER_LIFE: u64 = 20;
 
-/// How often a server is killed in one test.
+/// How often a test kills its server.
 #[must_use]
 pub fn kills() -> u64 {
     number_from_env("MILLRACE_TEST_KILLS", 4) as u64
@@ -33,12 +34,12 @@ pub fn start(example: &str) -> Server {
     Server::start(ServerOptions::examples(&[example]))
 }
 
-/// Has a server come back with another number of cores than it had.
+/// Restarts a server with another number of cores.
 pub fn other_cores(server: &mut Server, life: u64) {
     server.options().set("--cores", ["1", "3", "2", "4"][life as usize % 4]);
 }
 
-/// A call with a key, and what became of it.
+/// A call with a key, and its reply.
 pub struct Kept {
     path: String,
     key: String,
@@ -47,21 +48,21 @@ pub struct Kept {
     text: String,
 }
 
-/// Whether the service has a reason to refuse a call: where it has none, a refusal is the server's fault.
+/// Whether the service has a reason to refuse a call. If it has no reason, a refusal is the server's fault.
 struct MayRefuse(bool);
 
-/// One client, whose calls are recorded. Most send keys, and ask until they are answered; the others
-/// leave unknown what was not answered.
+/// One client, whose calls are recorded. Most clients send keys and repeat a call until it is answered. The others
+/// record an unanswered call as unknown.
 pub struct Caller<'a> {
-    /// Clients whose number this divides send no keys.
+    /// Clients whose number is divisible by this send no keys.
     pub without_key: u64,
-    /// Sends what is not recorded.
+    /// Sends calls that are not recorded.
     pub client: Client<'a>,
-    /// Records what `client` sends.
+    /// Records the calls that `client` sends.
     pub history: millrace_history::Client,
-    /// This client's choices.
+    /// The random choices of this client.
     pub random: Random,
-    /// From 0 on.
+    /// The client's number, from 0.
     pub number: u64,
     /// Recorded and keyed calls so far.
     pub calls: u64,
@@ -74,18 +75,18 @@ impl<'a> Caller<'a> {
         Self { without_key: 2, client, history, random: Random::of(number), number, calls: 0, kept: Vec::new() }
     }
 
-    /// Whether to stop.
+    /// Whether the client has to stop.
     #[must_use]
     pub fn stops(&self) -> bool {
         self.client.stops()
     }
 
-    /// One of them.
+    /// The kind of one client.
     pub fn pick<'n>(&mut self, names: &[&'n str]) -> &'n str {
         names[self.random.below(names.len() as u64) as usize]
     }
 
-    /// Posts what the service has no reason to refuse; the reply's JSON if it is 200 or 201.
+    /// Posts a call that the service has no reason to refuse. Returns the reply's JSON if the status is 200 or 201.
     ///
     /// # Panics
     /// For any other answer but 503, which promises that nothing has happened.
@@ -99,7 +100,7 @@ impl<'a> Caller<'a> {
         self.exchange(steps, path, body.to_string(), MayRefuse(false), found)
     }
 
-    /// As [`Caller::post`], where the service may refuse: with 409 and `aborted`, which promise the same.
+    /// Like [`Caller::post`], but the service may refuse with 409 and `aborted`, which promise the same.
     ///
     /// # Panics
     /// For any other answer.
@@ -113,10 +114,10 @@ impl<'a> Caller<'a> {
         self.exchange(steps, path, body.to_string(), MayRefuse(true), found)
     }
 
-    /// As [`Caller::post`], with a body that is not JSON.
+    /// Like [`Caller::post`], with a body that is not JSON.
     ///
     /// # Panics
-    /// As there.
+    /// Like [`Caller::post`].
     pub fn post_text(
         &mut self,
         steps: impl IntoIterator<Item = Step>,
@@ -153,18 +154,19 @@ impl<'a> Caller<'a> {
                 self.client.acknowledged();
                 return Some(reply.json());
             }
-            // Both promise that nothing has happened.
+            // Both statuses promise that nothing has happened.
             Some(reply) if reply.status == 503 => call.fail(reply.code()),
             Some(reply) if may_refuse && reply.status == 409 && reply.code() == "aborted" => call.fail(reply.code()),
-            // A transaction that gives way to another is begun again by the server: whoever is refused
-            // without a reason was told of that. A limit on waiting cannot be passed here, unless a lock is never given back.
+            // The server itself begins a transaction again that gives way to another. So the client was told the
+            // reason of every other refusal. No call reaches the limit on waiting here, unless a lock is never
+            // released.
             Some(reply) => panic!("{path} {}: {}", reply.status, reply.text()),
             None => call.unknown("no answer"),
         }
         None
     }
 
-    /// Posts with a key until an answer comes, which is not recorded.
+    /// Posts with a key until an answer comes. The call is not recorded.
     pub fn surely(&mut self, path: &str, body: &Value) -> Reply {
         self.calls += 1;
         let header = format!("Idempotency-Key: {}-{}", self.number, self.calls);
@@ -173,7 +175,7 @@ impl<'a> Caller<'a> {
         reply
     }
 
-    /// Reads what must be there.
+    /// Reads a value that must exist.
     ///
     /// # Panics
     /// For any other answer but 503.
@@ -181,10 +183,10 @@ impl<'a> Caller<'a> {
         self.look("GET", steps, path, found);
     }
 
-    /// As [`Caller::get`], by a call of a query, of whose reply nothing is kept.
+    /// Like [`Caller::get`], by a call of a query. The server keeps nothing of its reply.
     ///
     /// # Panics
-    /// As there.
+    /// Like [`Caller::get`].
     pub fn query(
         &mut self,
         steps: impl IntoIterator<Item = Step>,
@@ -206,34 +208,34 @@ impl<'a> Caller<'a> {
             Some(reply) if reply.status == 200 => call.ok(found(&reply.json())),
             Some(reply) if reply.status == 503 => call.fail(reply.code()),
             Some(reply) => panic!("{path} {}: {}", reply.status, reply.text()),
-            // Whoever reads has no effect, answered or not.
+            // A read has no effect, answered or not.
             None => call.fail("no answer"),
         }
     }
 }
 
-/// A number that a reply holds.
+/// A number in a reply.
 ///
 /// # Panics
-/// When it is none.
+/// When the reply is not a number.
 #[must_use]
 pub fn number(value: &Value) -> Found {
     Found::Number(value.as_i64().unwrap_or_else(|| panic!("{value} is not a number")))
 }
 
-/// A list that a reply holds.
+/// A list in a reply.
 ///
 /// # Panics
-/// When it is none.
+/// When the reply is not a list.
 #[must_use]
 pub fn list(value: &Value) -> Found {
     Found::list(value.as_array().unwrap_or_else(|| panic!("{value} is not a list")))
 }
 
-/// Runs clients through all kills; what they kept, in the order of their numbers.
+/// Runs clients through all kills. Returns what they kept, in the order of their numbers.
 ///
 /// # Panics
-/// As [`run_through`].
+/// Like [`run_through`].
 pub fn run<T: Send + 'static>(
     server: &mut Server,
     recorder: &Recorder,
@@ -243,7 +245,7 @@ pub fn run<T: Send + 'static>(
     run_through(kills(), server, recorder, clients, client)
 }
 
-/// As [`run`], through so many kills.
+/// Like [`run`], through this number of kills.
 ///
 /// # Panics
 /// When the clients have done too little to prove anything.
@@ -265,16 +267,16 @@ pub fn run_through<T: Send + 'static>(
     let (ok, ..) = recorder.history().outcomes();
     let least = (kills + 1) * RECORDED_PER_LIFE;
     assert!(ok as u64 >= least, "too few calls to prove anything: {ok} of {least}");
-    // One more, so that what is checked at rest is what a start makes of it.
+    // One more restart, so that the check at rest sees what a start makes of the data.
     server.kill();
     server.restart();
     (kept.into_iter().flatten().collect(), told)
 }
 
-/// Repeated calls get the reply they got before; nothing is held at rest.
+/// Repeated calls get their first reply, and the server holds nothing at rest.
 ///
 /// # Panics
-/// When one gets another reply.
+/// When a repeated call gets another reply.
 pub fn settle(server: &Server, recorder: &Recorder, kept: &[Kept]) {
     let mut connection = server.connect();
     let step = kept.len().div_ceil(200).max(1);
@@ -283,7 +285,7 @@ pub fn settle(server: &Server, recorder: &Recorder, kept: &[Kept]) {
         let reply = connection.request("POST", path, &[&header], body.as_bytes()).expect("a reply");
         assert_eq!((reply.status, &reply.text()), (*status, text), "{path} {key} got another reply when repeated");
     }
-    // Gauges are set at a tick: what is held shows, at the latest, at the next one.
+    // The server sets its gauges at a tick, so a held lock shows at the next tick at the latest.
     for what in ["waiting_transactions", "locked_entities", "unfinished_commits"] {
         let count = || server.metric(&format!("millrace_{what}"));
         for _ in 0..200 {
@@ -296,10 +298,10 @@ pub fn settle(server: &Server, recorder: &Recorder, kept: &[Kept]) {
     }
 }
 
-/// Has all checkers look at the history; one that is not sound is kept in `folder`.
+/// Runs all checkers over the history. A history that is not sound is kept in `folder`.
 ///
 /// # Panics
-/// When it is not sound.
+/// When the history is not sound.
 pub fn judge(recorder: &Recorder, name: &str, folder: &str) {
     let history = recorder.history();
     let path = Path::new(folder).join(format!("{name}.jsonl"));
@@ -309,10 +311,10 @@ pub fn judge(recorder: &Recorder, name: &str, folder: &str) {
     println!("{name}: {}", verdict(&history));
 }
 
-/// Every entity can be written at once: nobody has left a lock on it.
+/// Every entity can be written at once: no lock is left on it.
 ///
 /// # Panics
-/// When it is neither done nor refused.
+/// When a write neither succeeds nor is refused.
 pub fn is_free(server: &Server, path: &str, body: &Value) -> Reply {
     let reply = server.request("POST", path, &[], body.to_string().as_bytes());
     assert!([200, 409].contains(&reply.status), "{path} {body}: {}", reply.text());

@@ -1,12 +1,12 @@
-//! The disk under a server's log, watched and made to fail by a test: a library put before the C library's counts the
-//! syncs of the log's segments, holds them up, and answers single writes and syncs with an error.
+//! The disk under a server's log, which a test watches and makes fail. A library is loaded before the C library. It
+//! counts the syncs of the log's segments, holds them up, and answers single writes and syncs with an error.
 
 use std::os::unix::fs::FileExt;
 
 use crate::ServerOptions;
 use crate::preloaded::Preloaded;
 
-/// Only segments in use count (`log/…/….log`): what is prepared for later may fail and be made again.
+/// Only segments in use count (`log/…/….log`). A segment that is prepared for later may fail and be made again.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -72,7 +72,7 @@ ssize_t pwrite64(int file, const void *bytes, size_t count, off64_t offset) {
 }
 "#;
 
-/// What the page's numbers are, in their order.
+/// The meaning of the page's numbers, in their order.
 #[derive(Clone, Copy)]
 enum Number {
     FailingSyncs,
@@ -87,7 +87,7 @@ enum Number {
 pub struct WatchedDisk(Preloaded);
 
 impl WatchedDisk {
-    /// `None`, and a line that says so, where there is no C compiler.
+    /// Makes the disk. Without a C compiler it returns `None` and prints a line that says so.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -96,44 +96,44 @@ impl WatchedDisk {
         Preloaded::build(SOURCE, "MILLRACE_TEST_DISK", 4096).map(Self)
     }
 
-    /// Lets a server's log lie on this disk.
+    /// Puts a server's log on this disk.
     pub fn give(&self, options: &mut ServerOptions) {
         self.0.give(options);
     }
 
-    /// The next sync of a segment in use fails, and no other.
+    /// Makes the next sync of a segment in use fail, and no other.
     pub fn fail_next_sync(&self) {
         self.set(Number::FailingSyncs, 1);
     }
 
-    /// The next write to a segment in use fails, and no other.
+    /// Makes the next write to a segment in use fail, and no other.
     pub fn fail_next_write(&self) {
         self.set(Number::FailingWrites, 1);
     }
 
-    /// Writes and syncs that failed.
+    /// The number of writes and syncs that failed.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.number(Number::Failures)
     }
 
-    /// Syncs do not end from now on.
+    /// Holds all syncs from now on.
     pub fn hold_syncs(&self) {
         self.set(Number::IsHeld, 1);
     }
 
-    /// They do again.
+    /// Lets syncs end again.
     pub fn release_syncs(&self) {
         self.set(Number::IsHeld, 0);
     }
 
-    /// Syncs that are held.
+    /// The number of syncs that are held.
     #[must_use]
     pub fn waiting_syncs(&self) -> u32 {
         self.number(Number::Waiting)
     }
 
-    /// Syncs of segments in use, those that failed aside.
+    /// The number of syncs of segments in use, without those that failed.
     #[must_use]
     pub fn syncs(&self) -> u32 {
         self.number(Number::Syncs)

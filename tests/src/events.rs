@@ -1,4 +1,4 @@
-//! Server-sent events, one by one as they come.
+//! Reads server-sent events one by one as they come.
 
 use std::io;
 
@@ -7,26 +7,26 @@ use crate::Connection;
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// What a reader that goes on behind it sends as `Last-Event-ID`.
+    /// The id that a reader sends as `Last-Event-ID` to go on behind this event.
     pub id: String,
-    /// Its name, if it has one.
+    /// The event's name, if it has one.
     pub name: String,
-    /// What it says.
+    /// The event's data.
     pub data: String,
 }
 
-/// The events of one reply, until it ends, breaks, or says nothing for as long as the socket waits.
+/// The events of one reply, until it ends, breaks, or is silent for as long as the socket waits.
 pub struct EventStream {
     connection: Connection,
     bytes: Vec<u8>,
 }
 
 impl EventStream {
-    /// Asks for events behind the one with the id `last`, if there is one.
+    /// Asks for the events behind the event with the id `last`, if there is such an id.
     ///
     /// # Errors
-    /// When the connection fails, or the reply is no stream of events: `ResourceBusy` for one that says to try again,
-    /// `PermissionDenied` for any other.
+    /// When the connection fails, or the reply is not a stream of events. A reply that says to try again is
+    /// `ResourceBusy`. Any other reply is `PermissionDenied`.
     pub fn open(mut connection: Connection, path: &str, last: Option<&str>) -> io::Result<Self> {
         let last = last.map(|last| format!("Last-Event-ID: {last}"));
         let headers: Vec<&str> = std::iter::once("Accept: text/event-stream").chain(last.as_deref()).collect();
@@ -39,7 +39,7 @@ impl EventStream {
         Err(io::Error::new(kind, format!("{path}: {} and no events", head.status)))
     }
 
-    /// The lines of the next block, which an empty line ends; part of one is none.
+    /// The lines of the next block, which an empty line ends. A block that is cut off does not count.
     fn block(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\n\n") {
@@ -63,7 +63,7 @@ impl Iterator for EventStream {
                     Some(("id", value)) => value.trim_start().clone_into(&mut event.id),
                     Some(("event", value)) => value.trim_start().clone_into(&mut event.name),
                     Some(("data", value)) => event.data.push_str(value.trim_start()),
-                    // A comment.
+                    // This line is a comment.
                     _ => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! A command that a person runs in a terminal: what it prints, and Ctrl-C.
+//! A command that a person runs in a terminal, with its output and with Ctrl-C.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -9,17 +9,17 @@ use tempfile::TempDir;
 
 use crate::wait_until;
 
-/// A command that runs, in a process group of its own. Dropping it kills the whole group.
+/// A running command in a process group of its own. Dropping it kills the whole group.
 pub struct Foreground {
     child: Child,
     output: TempDir,
 }
 
 impl Foreground {
-    /// Starts it, with both of its outputs kept.
+    /// Starts the command and keeps both of its outputs.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// When the command cannot be started.
     #[must_use]
     pub fn start(command: &mut Command) -> Self {
         let output = tempfile::tempdir().expect("a folder");
@@ -28,19 +28,19 @@ impl Foreground {
         Self { child: child.expect("started"), output }
     }
 
-    /// What it has printed so far.
+    /// The output so far.
     #[must_use]
     pub fn out(&self) -> String {
         std::fs::read_to_string(self.output.path().join("out")).unwrap_or_default()
     }
 
-    /// What it has written to standard error so far.
+    /// The standard error so far.
     #[must_use]
     pub fn err(&self) -> String {
         std::fs::read_to_string(self.output.path().join("err")).unwrap_or_default()
     }
 
-    /// Whether it still runs.
+    /// Whether the command still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -52,10 +52,10 @@ impl Foreground {
         }
     }
 
-    /// How it ended.
+    /// Waits for the end, and returns how the command ended.
     ///
     /// # Panics
-    /// When it does not end within half a minute.
+    /// When the command does not end within half a minute.
     pub fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("the command has ended", || {

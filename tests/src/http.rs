@@ -1,4 +1,4 @@
-//! A small blocking HTTP/1.1 client: one connection, one request at a time, every byte checked.
+//! A small blocking HTTP/1.1 client: one connection, one request at a time. It checks every byte.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 
-/// A reply, whole.
+/// A whole reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The status code.
@@ -24,7 +24,7 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON; null if it is none.
+    /// The body as JSON, or null if it is not JSON.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or(serde_json::Value::Null)
@@ -46,7 +46,7 @@ impl Reply {
 /// Checks that a reply is the problem document of `code`: status, media type and every member.
 ///
 /// # Panics
-/// When it is something else.
+/// When the reply is anything else.
 pub fn assert_problem(reply: &Reply, status: u16, code: &str) {
     let text = reply.text();
     let document = reply.json();
@@ -80,7 +80,7 @@ impl Connection {
     /// Connects.
     ///
     /// # Errors
-    /// What the system answers.
+    /// The error of the operating system.
     pub fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
         stream.set_nodelay(true)?;
@@ -89,18 +89,18 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream), host: address.to_string() })
     }
 
-    /// The socket, for tests that misbehave.
+    /// The socket, for tests that break the protocol.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         self.stream.get_ref()
     }
 
-    /// Sends a request and reads its reply. `headers` are whole lines without their end.
+    /// Sends a request and reads its reply. `headers` are whole lines without their line ends.
     ///
     /// # Errors
     /// When the connection fails or the reply is not HTTP.
     pub fn request(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> io::Result<Reply> {
-        // A server that refuses a body stops reading it: its reply may be there all the same.
+        // A server that refuses a body stops reading it, but its reply may be there.
         let sent = self.send(method, path, headers, body);
         let received = self.receive(method == "HEAD");
         if received.is_ok() { received } else { sent.and(received) }
@@ -134,7 +134,7 @@ impl Connection {
         Ok(reply)
     }
 
-    /// A reply without its body, which is still to be read.
+    /// The head of a reply, whose body is still to be read.
     pub(crate) fn head(&mut self) -> io::Result<Reply> {
         let status_line = self.line()?;
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -152,7 +152,7 @@ impl Connection {
         Ok(Reply { status, headers, body: Vec::new() })
     }
 
-    /// One chunk of a body that is sent in chunks; the last one is empty.
+    /// One chunk of a chunked body. The last chunk is empty.
     pub(crate) fn chunk(&mut self) -> io::Result<Vec<u8>> {
         let size = usize::from_str_radix(self.line()?.trim(), 16).map_err(io::Error::other)?;
         let mut chunk = vec![0; size];

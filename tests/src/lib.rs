@@ -1,6 +1,6 @@
-//! The harness of the black-box tests: the built binary in a process of its own, on a free port,
-//! with a data directory that goes away with it, and plain HTTP over `std` sockets, so that the
-//! tests depend on none of the server's own libraries.
+//! The harness of the black-box tests. It runs the built binary in a process of its own, on a free port. The data
+//! directory goes away with the process. The client is plain HTTP over `std` sockets, so the tests depend on no
+//! library of the server.
 
 mod app;
 mod clock;

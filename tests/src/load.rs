@@ -1,4 +1,4 @@
-//! Clients that work while the server is killed and restarted, and know what they were told.
+//! Clients that work while the server is killed and restarted, and remember what they were told.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{Connection, Reply, Server, wait_until};
 
-/// What the clients and the test share.
+/// The state that the clients and the test share.
 pub struct Shared {
     address: SocketAddr,
     stops: AtomicBool,
@@ -16,13 +16,13 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Whether the clients are to stop.
+    /// Whether the clients have to stop.
     #[must_use]
     pub fn stops(&self) -> bool {
         self.stops.load(Ordering::Relaxed)
     }
 
-    /// Where the server listens, whenever there is one.
+    /// The server's address, whenever there is a server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -34,7 +34,8 @@ impl Shared {
     }
 }
 
-/// Tells threads of a scope to stop once what they run beside has ended, be it with a panic: the scope waits for them.
+/// Tells the threads of a scope to stop when the work beside them has ended, even by a panic. The scope waits for its
+/// threads.
 pub struct StopOnDrop<'a>(pub &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -43,14 +44,14 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Clients that run until they are told to stop.
+/// Clients that run until the test tells them to stop.
 pub struct Load<T> {
     shared: Arc<Shared>,
     clients: Vec<JoinHandle<T>>,
 }
 
 impl<T: Send + 'static> Load<T> {
-    /// Starts so many clients, numbered from 0.
+    /// Starts this number of clients, numbered from 0.
     pub fn start(server: &Server, clients: u64, client: impl Fn(u64, &Shared) -> T + Send + Sync + 'static) -> Self {
         let shared = Arc::new(Shared {
             address: server.address(),
@@ -65,16 +66,16 @@ impl<T: Send + 'static> Load<T> {
         Self { clients: (0..clients).map(one).collect(), shared }
     }
 
-    /// Acknowledged calls so far.
+    /// The number of acknowledged calls so far.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more calls are acknowledged.
+    /// Waits until this number of further calls is acknowledged.
     ///
     /// # Panics
-    /// When a client has ended, or nothing happens for half a minute.
+    /// When a client has ended, or when nothing happens for half a minute.
     pub fn wait_for(&self, more: u64) {
         let enough = self.acknowledged() + more;
         wait_until("the clients get on", || {
@@ -83,8 +84,8 @@ impl<T: Send + 'static> Load<T> {
         });
     }
 
-    /// Kills and restarts the server so often, each time at a random moment after so many acknowledged calls, as
-    /// many as there are after the last time, too. `before_restart` may change its options.
+    /// Kills and restarts the server this often. Each kill comes at a random moment after a number of acknowledged
+    /// calls. The same number of calls follows the last restart. `before_restart` may change the server's options.
     pub fn kill_at_random(
         &self,
         server: &mut Server,
@@ -103,30 +104,30 @@ impl<T: Send + 'static> Load<T> {
         self.wait_for(calls);
     }
 
-    /// Tells the clients to stop, and waits for what they have to tell.
+    /// Tells the clients to stop, and waits for their results.
     ///
     /// # Panics
-    /// When one of them saw something wrong.
+    /// When a client saw something wrong.
     pub fn finish(self) -> Vec<T> {
         self.shared.stops.store(true, Ordering::Relaxed);
         self.clients.into_iter().map(|client| client.join().expect("the client saw nothing wrong")).collect()
     }
 }
 
-/// One client's connection, made anew whenever it broke.
+/// One client's connection. It connects again whenever the connection breaks.
 pub struct Client<'a> {
     shared: &'a Shared,
     connection: Option<Connection>,
 }
 
 impl<'a> Client<'a> {
-    /// Not connected yet.
+    /// A client that has not connected yet.
     #[must_use]
     pub fn new(shared: &'a Shared) -> Self {
         Self { shared, connection: None }
     }
 
-    /// Whether to stop.
+    /// Whether the client has to stop.
     #[must_use]
     pub fn stops(&self) -> bool {
         self.shared.stops()
@@ -137,7 +138,7 @@ impl<'a> Client<'a> {
         self.shared.acknowledge();
     }
 
-    /// Connects if need be; waits while there is no server.
+    /// Connects if there is no connection, and waits while there is no server.
     fn connect(&mut self) -> &mut Connection {
         while self.connection.is_none() {
             match Connection::open(self.shared.address) {
@@ -148,7 +149,7 @@ impl<'a> Client<'a> {
         self.connection.as_mut().expect("connected above")
     }
 
-    /// Sends once. `None`: no answer came, so whether it took effect is unknown.
+    /// Sends once. `None` means that no answer came, so nobody knows whether the call took effect.
     pub fn once(&mut self, method: &str, path: &str, headers: &[&str], body: &str) -> Option<Reply> {
         let reply = self.connect().request(method, path, headers, body.as_bytes());
         if reply.is_err() {
@@ -157,7 +158,7 @@ impl<'a> Client<'a> {
         reply.ok()
     }
 
-    /// Sends until an answer comes that is not "try again".
+    /// Sends until an answer comes that does not say "try again".
     pub fn until_answered(&mut self, method: &str, path: &str, headers: &[&str], body: &str) -> Reply {
         loop {
             match self.once(method, path, headers, body) {
@@ -168,7 +169,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Calls until an answer comes, which must be 200; its JSON.
+    /// Calls until an answer comes, which must be 200. Returns its JSON.
     ///
     /// # Panics
     /// For any other answer.
@@ -179,15 +180,15 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Numbers that need only be different each time.
+/// Numbers that only have to differ each time.
 pub struct Random(u64);
 
 impl Random {
-    /// From `MILLRACE_TEST_SEED`, or from the time; prints which. The same seed gives the same numbers, though
-    /// not the same interleaving of clients.
+    /// Takes the seed from `MILLRACE_TEST_SEED`, or from the time, and prints it. The same seed gives the same
+    /// numbers, but not the same interleaving of clients.
     ///
     /// # Panics
-    /// When the variable holds no number.
+    /// When the variable is not a number.
     #[must_use]
     pub fn new() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -197,7 +198,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A sequence of its own for each number, the same in each run.
+    /// A separate sequence for each number, the same in each run.
     #[must_use]
     pub fn of(number: u64) -> Self {
         Self(number.wrapping_mul(0xA076_1D64_78BD_642F))

@@ -4,22 +4,22 @@ use std::ops::Add;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long requests took.
+/// The latencies of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// Adds one.
+    /// Adds one latency.
     pub fn add(&mut self, latency: Duration) {
         self.0.push(latency);
     }
 
-    /// Adds those of another thread.
+    /// Adds the latencies of another thread.
     pub fn merge(&mut self, other: &Latencies) {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// How many there are.
+    /// The number of latencies.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
@@ -35,20 +35,20 @@ impl Latencies {
     }
 }
 
-/// What threads got of the CPUs.
+/// The share of the CPUs that some threads got.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuUse {
-    /// How long they ran.
+    /// How long the threads ran.
     pub ran: Duration,
-    /// How long they could have run while others had their CPU.
+    /// How long the threads could have run while others had their CPU.
     pub waited: Duration,
 }
 
 impl CpuUse {
-    /// What one thread got so far; `None` once it has ended.
+    /// The share of one thread so far, or `None` once it has ended.
     ///
     /// # Panics
-    /// When the kernel does not tell.
+    /// When the kernel does not say.
     pub(crate) fn of_thread(folder: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(folder.join("schedstat")).ok()?;
         let mut numbers = text.split_whitespace().map(|number| number.parse().map(Duration::from_nanos));
@@ -56,23 +56,23 @@ impl CpuUse {
         Some(Self { ran: next(), waited: next() })
     }
 
-    /// What the calling thread got so far.
+    /// The share of the calling thread so far.
     ///
     /// # Panics
-    /// When the kernel does not tell.
+    /// When the kernel does not say.
     #[must_use]
     pub fn of_this_thread() -> Self {
         Self::of_thread(Path::new("/proc/thread-self")).expect("it runs")
     }
 
-    /// What was got after `earlier`.
+    /// The share since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self { ran: self.ran.saturating_sub(earlier.ran), waited: self.waited.saturating_sub(earlier.waited) }
     }
 
-    /// How many times as long the work took as on CPUs of its own. It tells what the machine is short of: work that
-    /// takes too much CPU time by itself does not make it greater.
+    /// The factor by which the work took longer than on CPUs of its own. It shows what the machine is short of. Work
+    /// that takes too much CPU time by itself does not make it greater.
     #[must_use]
     pub fn stretch(self) -> f64 {
         if self.ran.is_zero() { 1.0 } else { 1.0 + self.waited.as_secs_f64() / self.ran.as_secs_f64() }
@@ -87,10 +87,10 @@ impl Add for CpuUse {
     }
 }
 
-/// A number from the environment, or the one for a normal run.
+/// A number from the environment, or the number for a normal run.
 ///
 /// # Panics
-/// When the variable holds no number.
+/// When the variable is not a number.
 #[must_use]
 pub fn number_from_env(name: &str, normal: usize) -> usize {
     match std::env::var(name) {

@@ -1,19 +1,19 @@
-//! What a test needs of the machine. Where it is missing the test is left out, loudly: libtest shows nothing of what a
-//! test that passes has printed, so whoever runs all tests is told in a file.
+//! What a test needs of the machine. If that is missing, the test is skipped. libtest hides the output of a test that
+//! passes. So a file tells the person who runs all tests.
 
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
 
-/// The file into which `scripts/test.sh` has those written down that are left out.
+/// Names the file in which `scripts/test.sh` collects the skipped tests.
 const LIST: &str = "MILLRACE_TEST_SKIPPED";
 
-/// Set where every program that a test needs has been installed beforehand.
+/// This variable is set where every program that a test needs has been installed beforehand.
 const REQUIRE: &str = "MILLRACE_TEST_REQUIRE";
 
-/// Whether programs are there, by running each with `--version`. A test whose programs are not is left out.
+/// Whether programs exist. Each is run with `--version`. The caller skips the test if one is missing.
 ///
 /// # Panics
-/// Where one is missing and `MILLRACE_TEST_REQUIRE=1` says that none may be.
+/// When a program is missing and `MILLRACE_TEST_REQUIRE=1` says that none may be missing.
 #[must_use]
 pub fn has_programs(programs: &[&str]) -> bool {
     let is_missing = |program: &&&str| {
@@ -29,14 +29,14 @@ pub fn has_programs(programs: &[&str]) -> bool {
     false
 }
 
-/// Says that the running test is left out because of something that nobody can install, such as a right.
+/// Says that the running test is skipped because of something that nobody can install, such as a right.
 pub fn left_out(reason: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("a test"));
     print!("{line}");
     let Some(list) = std::env::var_os(LIST) else { return };
     let file = std::fs::File::options().append(true).create(true).open(&list);
-    // One write, as test programs may run side by side.
+    // One write, because test programs may run side by side.
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     written.unwrap_or_else(|error| panic!("{LIST}={}: {error}", list.display()));
 }

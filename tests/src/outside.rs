@@ -1,5 +1,5 @@
-//! A server outside, for functions to fetch from: it does what the path says, or what a test says, and notes what
-//! it was asked.
+//! A server outside, from which functions fetch. It does what the path says, or what a test says. It notes every
+//! request.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
-/// One request, as it came.
+/// One request as it came.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The method.
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Names in lower case.
+    /// Headers, with names in lower case.
     pub headers: BTreeMap<String, String>,
     /// The body.
     pub body: String,
 }
 
-/// A running server. Its threads end with the process, or when it is dropped and asked once more.
+/// A running server. Its threads end with the process, or at the first request after it is dropped.
 pub struct Outside {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -32,7 +32,7 @@ fn lock(asked: &Mutex<Vec<Asked>>) -> MutexGuard<'_, Vec<Asked>> {
 }
 
 impl Outside {
-    /// Starts one on a free port.
+    /// Starts a server on a free port.
     ///
     /// # Panics
     /// When no port is free.
@@ -41,19 +41,19 @@ impl Outside {
         Self::start_at(crate::free_address())
     }
 
-    /// Starts one at an address.
+    /// Starts a server at an address.
     ///
     /// # Panics
-    /// When that is taken.
+    /// When the address is taken.
     #[must_use]
     pub fn start_at(address: SocketAddr) -> Self {
         Self::answering(address, as_the_path_says)
     }
 
-    /// Starts one at an address that answers in a way of its own.
+    /// Starts a server at an address, with its own function that answers.
     ///
     /// # Panics
-    /// When that is taken.
+    /// When the address is taken.
     #[must_use]
     pub fn answering(
         address: SocketAddr,
@@ -79,7 +79,7 @@ impl Outside {
         format!("http://{}", self.address)
     }
 
-    /// What it was asked, in order.
+    /// All requests so far, in order.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
         lock(&self.asked).clone()
@@ -112,11 +112,11 @@ fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Asked>> {
     Ok(Some(Asked { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
 }
 
-/// What a server answers to a request: a status, more headers, each with its line's end, and a body.
+/// The answer to a request: a status, more headers, each with its line end, and a body.
 pub struct Answer {
     /// The status code.
     pub status: usize,
-    /// Lines that each end with CR LF.
+    /// Header lines that each end with CR LF.
     pub headers: String,
     /// The body.
     pub body: String,
@@ -130,7 +130,8 @@ impl Answer {
     }
 }
 
-/// What answers a request, of whose path so many were asked before; `None` closes the connection.
+/// The function that answers a request. It gets the number of earlier requests with the same path. `None` closes the
+/// connection.
 type Answers = dyn Fn(&Asked, usize) -> Option<Answer> + Send + Sync;
 
 fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answers: &Answers) -> io::Result<()> {
@@ -151,9 +152,9 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answers: &Answers) -> io:
     Ok(())
 }
 
-/// `/hang…` is never answered, `/fail/N/…` only after the connection was closed N times, `/slow/MS/…` after a
-/// while, `/status/N` with that status, `/large/N` with N bytes, `/redirect` with a 302; anything else
-/// with what was asked, as JSON.
+/// `/hang…` is never answered. `/fail/N/…` is answered after N connections were closed, and `/slow/MS/…` after a
+/// while. `/status/N` is answered with that status, `/large/N` with N bytes, `/redirect` with a 302. Any other path
+/// is answered with the request as JSON.
 fn as_the_path_says(request: &Asked, before: usize) -> Option<Answer> {
     let mut parts = request.path.trim_start_matches('/').split('/');
     let (kind, number) = (parts.next().unwrap_or_default(), parts.next().and_then(|part| part.parse().ok()));

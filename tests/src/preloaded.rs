@@ -1,5 +1,5 @@
-//! A library in C that a server loads before all others, to have it see another world, and the file through which the
-//! test steers it.
+//! A library in C that a server loads before all others, so that it sees another world. The test steers it through a
+//! file.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -11,16 +11,16 @@ use crate::{ServerOptions, has_programs};
 pub(crate) struct Preloaded {
     folder: TempDir,
     variable: &'static str,
-    /// What the test and the library share.
+    /// The file that the test and the library share.
     pub(crate) shared: File,
 }
 
 impl Preloaded {
-    /// Compiles the library, which finds the path of the shared file, of so many zeros, in the variable. `None`, and a
-    /// line that says so, where there is no C compiler.
+    /// Compiles the library. The variable tells it the path of the shared file, which holds this number of zeros.
+    /// Without a C compiler it returns `None` and prints a line that says so.
     ///
     /// # Panics
-    /// When the folder for it cannot be written, or it does not compile.
+    /// When the library's folder cannot be written, or the library does not compile.
     pub(crate) fn build(source: &str, variable: &'static str, shared_bytes: usize) -> Option<Self> {
         if !has_programs(&["cc"]) {
             return None;
@@ -38,7 +38,7 @@ impl Preloaded {
         Some(Self { folder, variable, shared })
     }
 
-    /// Has a server load it.
+    /// Makes a server load the library.
     pub(crate) fn give(&self, options: &mut ServerOptions) {
         let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
         options.environment.push(("LD_PRELOAD".into(), path("library.so")));

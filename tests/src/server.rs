@@ -18,7 +18,7 @@ use crate::http::{Connection, Reply};
 /// The built binary: `MILLRACE_BINARY`, or the one beside the test's own executable.
 ///
 /// # Panics
-/// When it has not been built.
+/// When the binary has not been built.
 #[must_use]
 pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("MILLRACE_BINARY") {
@@ -37,10 +37,10 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Waits until `condition` holds; the limit only bounds how long a failing test takes.
+/// Waits until `condition` holds. The limit only bounds the time of a failing test.
 ///
 /// # Panics
-/// When it does not hold within half a minute.
+/// When the condition does not hold within half a minute.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
@@ -49,34 +49,34 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What a server is started with.
+/// The options with which a server is started.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// Apps: folders, relative to the repository or absolute.
     pub apps: Vec<PathBuf>,
-    /// More arguments of `millrace serve`.
+    /// Further arguments of `millrace serve`.
     pub arguments: Vec<String>,
-    /// Soft and hard limit of open files.
+    /// Soft and hard limits of open files.
     pub descriptors: Option<u32>,
     /// Environment variables.
     pub environment: Vec<(String, String)>,
-    /// Where to listen; a free port of 127.0.0.1 by default.
+    /// The address to listen at; a free port of 127.0.0.1 by default.
     pub address: Option<SocketAddr>,
-    /// The folder that holds the data directory, when the test brings one of its own.
+    /// The folder that holds the data directory, if the test brings its own.
     pub folder: Option<PathBuf>,
     /// A command that runs the server, such as `nsenter …`.
     pub wrapper: Vec<String>,
 }
 
 impl ServerOptions {
-    /// The named bundled examples, on two cores.
+    /// Serves the named bundled examples on two cores.
     #[must_use]
     pub fn examples(names: &[&str]) -> Self {
         let apps = names.iter().map(|name| repository().join("examples").join(name)).collect();
         Self { apps, arguments: vec!["--cores".into(), "2".into(), "--log".into(), "warn".into()], ..Self::default() }
     }
 
-    /// The named apps of `tests/apps` too.
+    /// Serves the named apps of `tests/apps` too.
     #[must_use]
     pub fn and_test_apps(mut self, names: &[&str]) -> Self {
         self.apps.extend(names.iter().map(|name| repository().join("tests").join("apps").join(name)));
@@ -91,7 +91,7 @@ impl ServerOptions {
         }
     }
 
-    /// More arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn with(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(ToString::to_string));
@@ -107,7 +107,7 @@ pub struct Server {
     folder: Folder,
 }
 
-/// Where the data directory and the captured output lie.
+/// The folder of the data directory and the captured output.
 struct Folder {
     own: TempDir,
     data: PathBuf,
@@ -125,7 +125,7 @@ impl Server {
     /// Starts a server over a new data directory and waits until it serves.
     ///
     /// # Panics
-    /// When it does not start.
+    /// When the server does not start.
     #[must_use]
     pub fn start(options: ServerOptions) -> Self {
         let mut server = Self::spawn(options);
@@ -136,7 +136,7 @@ impl Server {
     /// Starts a server that speaks TLS, and waits until it accepts connections.
     ///
     /// # Panics
-    /// When it does not start.
+    /// When the server does not start.
     #[must_use]
     pub fn start_tls(options: ServerOptions) -> Self {
         let mut server = Self::spawn(options);
@@ -147,10 +147,10 @@ impl Server {
         server
     }
 
-    /// Starts a server that is expected to refuse, and returns what it wrote to standard error.
+    /// Starts a server that is expected to refuse, and returns its standard error.
     ///
     /// # Panics
-    /// When it starts all the same, or ends without an error.
+    /// When the server starts, or ends without an error.
     #[must_use]
     pub fn refuses(options: ServerOptions) -> String {
         let mut server = Self::spawn(options);
@@ -171,7 +171,7 @@ impl Server {
         Self { child, address, options, folder }
     }
 
-    /// What it is started with the next time.
+    /// The options for the next start.
     pub fn options(&mut self) -> &mut ServerOptions {
         &mut self.options
     }
@@ -181,19 +181,19 @@ impl Server {
         healthy.is_ok_and(|reply| reply.status == 200)
     }
 
-    /// Starts it again over the same data, after it has ended.
+    /// Starts the server again over the same data, after it has ended.
     ///
     /// # Panics
-    /// When it does not start.
+    /// When the server does not start.
     pub fn restart(&mut self) {
         self.child = spawn(&self.options, self.address, &self.folder).expect("started");
         self.wait_until_serving();
     }
 
-    /// Starts it again over the same data, expecting that it refuses; see [`Server::refuses`].
+    /// Starts the server again over the same data and expects that it refuses; see [`Server::refuses`].
     ///
     /// # Panics
-    /// When it starts all the same.
+    /// When the server starts.
     #[must_use]
     pub fn restart_refuses(&mut self) -> String {
         self.child = spawn(&self.options, self.address, &self.folder).expect("started");
@@ -220,7 +220,7 @@ impl Server {
         }
     }
 
-    /// Where it listens.
+    /// The server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -232,34 +232,34 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Its data directory.
+    /// The server's data directory.
     #[must_use]
     pub fn data(&self) -> PathBuf {
         self.folder.data.clone()
     }
 
-    /// Its process id.
+    /// The server's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has written to standard error since the last start.
+    /// The standard error since the last start.
     #[must_use]
     pub fn errors(&self) -> String {
         std::fs::read_to_string(self.folder.own.path().join("stderr")).unwrap_or_default()
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When the server refuses the connection.
     #[must_use]
     pub fn connect(&self) -> Connection {
         Connection::open(self.address).expect("the server accepts")
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     ///
     /// # Panics
     /// When the connection fails.
@@ -268,16 +268,16 @@ impl Server {
         self.connect().request(method, path, headers, body).expect("a reply")
     }
 
-    /// `POST /call/{path}`.
+    /// Calls a handler: `POST /call/{path}`.
     #[must_use]
     pub fn call(&self, path: &str, input: &str) -> Reply {
         self.request("POST", &format!("/call/{path}"), &[], input.as_bytes())
     }
 
-    /// `POST /call/{path}`, which must succeed; the reply's JSON.
+    /// Calls a handler, which must succeed: `POST /call/{path}`. Returns the reply's JSON.
     ///
     /// # Panics
-    /// When it does not succeed.
+    /// When the call does not succeed.
     #[must_use]
     pub fn value(&self, path: &str, input: &str) -> serde_json::Value {
         let reply = self.call(path, input);
@@ -285,10 +285,10 @@ impl Server {
         reply.json()
     }
 
-    /// `GET {path}`, which must succeed; the reply's JSON.
+    /// Gets a path, which must succeed. Returns the reply's JSON.
     ///
     /// # Panics
-    /// When it does not succeed.
+    /// When the request does not succeed.
     #[must_use]
     pub fn get(&self, path: &str) -> serde_json::Value {
         let reply = self.request("GET", path, &[], b"");
@@ -296,10 +296,10 @@ impl Server {
         reply.json()
     }
 
-    /// Starts a workflow, or sends a call: `POST /send/{path}`; its id.
+    /// Starts a workflow, or sends a call: `POST /send/{path}`. Returns its id.
     ///
     /// # Panics
-    /// When it does not succeed.
+    /// When the request does not succeed.
     #[must_use]
     pub fn send(&self, path: &str, input: &str) -> String {
         let reply = self.request("POST", &format!("/send/{path}"), &[], input.as_bytes());
@@ -307,10 +307,10 @@ impl Server {
         reply.json()["id"].as_str().expect("an id").to_owned()
     }
 
-    /// Waits until an invocation has ended, and tells how.
+    /// Waits until an invocation has ended, and returns its result.
     ///
     /// # Panics
-    /// When it does not end within half a minute.
+    /// When the invocation does not end within half a minute.
     #[must_use]
     pub fn ended(&self, id: &str) -> serde_json::Value {
         let mut found = serde_json::Value::Null;
@@ -321,10 +321,10 @@ impl Server {
         found
     }
 
-    /// All workflows that a filter (such as `service=trip`) leaves, page by page.
+    /// All workflows that pass a filter (such as `service=trip`), page by page.
     ///
     /// # Panics
-    /// When a page is refused.
+    /// When the server refuses a page.
     #[must_use]
     pub fn invocations(&self, filter: &str, page: usize) -> Vec<serde_json::Value> {
         let (mut all, mut after) = (Vec::new(), String::new());
@@ -340,7 +340,7 @@ impl Server {
         }
     }
 
-    /// All messages that failed too often, of which there must be no more than a page.
+    /// All dead letters. There must be no more than one page of them.
     ///
     /// # Panics
     /// When there are more.
@@ -351,7 +351,7 @@ impl Server {
         page["dead_letters"].as_array().expect("a list").clone()
     }
 
-    /// The sum of a metric's samples, over all labels; 0 when it has none.
+    /// The sum of a metric's samples over all labels, or 0 without samples.
     #[must_use]
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.request("GET", "/metrics", &[], b"").text();
@@ -371,10 +371,10 @@ impl Server {
         line.trim().trim_end_matches("kB").trim().parse().expect("a number")
     }
 
-    /// What the threads that run functions got of the CPUs so far, by core.
+    /// The share of the CPUs that the threads that run functions got so far, by core.
     ///
     /// # Panics
-    /// When the process has ended, or the kernel does not tell.
+    /// When the process has ended, or when the kernel does not say.
     #[must_use]
     pub fn cpu_use(&self) -> Vec<CpuUse> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the process runs");
@@ -390,31 +390,31 @@ impl Server {
         cores.into_iter().map(|(_, used)| used).collect()
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Sends `kill -9`, and waits until the process is gone.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// SIGTERM, and waits until it has drained; says whether it ended well.
+    /// Sends SIGTERM, waits until the server has drained, and says whether it ended well.
     ///
     /// # Panics
-    /// When it does not end.
+    /// When the server does not end.
     pub fn stop(&mut self) -> bool {
         self.terminate();
         self.ends_well()
     }
 
-    /// Waits until it has ended by itself; says whether it ended well.
+    /// Waits until the server has ended by itself, and says whether it ended well.
     ///
     /// # Panics
-    /// When it does not end.
+    /// When the server does not end.
     pub fn ends_well(&mut self) -> bool {
         let status = self.child.wait().expect("it ends");
         status.success()
     }
 
-    /// SIGTERM only.
+    /// Sends SIGTERM and does not wait.
     pub fn terminate(&self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::TERM);
@@ -433,14 +433,14 @@ impl Drop for Server {
     }
 }
 
-/// A free port below those the kernel gives to outgoing connections: while a server restarts, none
-/// of its own clients, nor anybody else's, can then get its port.
+/// A free port below those that the kernel gives to outgoing connections. So while a server restarts, no client can
+/// get its port.
 #[must_use]
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 12_000;
     const COUNT: u16 = 18_000;
-    // Test programs that run at the same time begin at different places.
+    // Test programs that run at the same time begin at different ports.
     let begin = (std::process::id().wrapping_mul(97) % u32::from(COUNT)) as u16;
     for _ in 0..COUNT {
         let offset = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
@@ -451,11 +451,11 @@ pub fn free_address() -> SocketAddr {
     panic!("no port is free");
 }
 
-/// Listens at an address that was free. A program that another test starts at this moment has whatever was open until it
-/// runs, the port that was tried out with it.
+/// Listens at an address that was free. A program that another test starts at this moment inherits open sockets until
+/// it runs. The port that was tried may be among them.
 ///
 /// # Panics
-/// When somebody has it for half a minute.
+/// When the address is taken for half a minute.
 #[must_use]
 pub fn listen(address: SocketAddr) -> TcpListener {
     let mut listener = None;
