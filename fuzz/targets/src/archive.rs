@@ -1,5 +1,5 @@
-//! Apps as tar, with the headers' checksums as given and made right, so that what lies behind them
-//! is reached: refused with a reason, or files that stay inside the app and inside the archive.
+//! Apps as tar. The headers' checksums are used as given, and made right, so that the code behind them is reached. An
+//! archive is refused with a reason, or its files stay inside the app and inside the archive.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// Makes the checksum of every header right, found by following the sizes in them.
+/// Makes the checksum of every header right. It finds the headers by following the sizes in them.
 fn with_right_checksums(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let mut start = 0;

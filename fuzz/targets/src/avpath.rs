@@ -1,5 +1,5 @@
-//! A path in one line, and below it JSON: parameters of a selection, or the value of a change. What is read writes itself
-//! so that it is read again and does the same; what is changed is canonical.
+//! A path in one line, and JSON below it: parameters of a selection, or the value of a change. A path that is read
+//! writes a path that is read again and does the same. A changed value is canonical.
 
 use std::sync::LazyLock;
 
@@ -79,7 +79,7 @@ fn run_predicate(text: &str, parameters: &Parameters) {
     assert_eq!(again.text(), predicate.text());
     let holds = predicate.matches(schema, bytes, parameters);
     assert_eq!(again.matches(schema, bytes, parameters), holds);
-    // A predicate that holds meets its demands, each by itself.
+    // A predicate that holds meets each of its demands by itself.
     if holds == Ok(true) {
         for comparison in predicate.comparisons(parameters).expect("bound") {
             let demand = format!("{} {} $v", comparison.path, comparison.comparator.symbol());

@@ -1,5 +1,4 @@
-//! A schema in one line, and below it bytes: what is a value is one in its canonical form too, and goes
-//! through JSON and back.
+//! A schema in one line, and bytes below it. A value's canonical form is a value too. It goes through JSON and back.
 
 use millrace_avro::{JsonForm, Missing, Resolution, Schema, canonicalise, difference, from_json, skip, to_json};
 

@@ -1,4 +1,4 @@
-//! A schema in one line, and below it JSON: what is read is canonical and comes back from both forms.
+//! A schema in one line, and JSON below it. A value that is read is canonical, and comes back from both forms.
 
 use millrace_avro::{JsonForm, Missing, Schema, canonicalise, canonicalise_stored, from_json, order_key, to_json};
 
@@ -18,7 +18,7 @@ pub(crate) fn run(bytes: &[u8]) {
         }
         assert!(serde_json::from_str::<serde_json::Value>(json).is_ok(), "only JSON is read");
         assert_eq!(canonicalise_stored(&schema, root, &bytes).expect("a value").0, bytes);
-        // A field that was left out has its default, which may be what nobody could write.
+        // A field that was left out has its default, which may be a value that nobody could write.
         let Ok(checked) = canonicalise(&schema, root, &bytes) else { continue };
         assert_eq!(checked, bytes);
         order_key(&schema, root, &bytes, true, &mut Vec::new());

@@ -1,5 +1,5 @@
-//! A stranger's schema: what is one has a canonical form that is one with the same form, reads itself,
-//! and has a zero value that is a value of it.
+//! A stranger's schema. The canonical form of a schema is a schema with the same form. It reads itself, and its zero
+//! value is a value of it.
 
 use millrace_avro::{Resolution, Schema, canonicalise_stored, check_readable};
 
@@ -19,7 +19,7 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(check_readable(&schema, &schema), Ok(()));
     let resolution = Resolution::new(&schema, &schema).expect("it reads itself");
     if let Ok(value) = schema.default_value() {
-        // Defaults are taken as they are given, so that what is registered stays a schema.
+        // Defaults are taken as given, so that a registered schema stays a schema.
         assert_eq!(canonicalise_stored(&schema, schema.root(), &value).expect("a value").0, value);
         let mut out = Vec::new();
         resolution.apply(&value, &mut out).expect("a value of its own");

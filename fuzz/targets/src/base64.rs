@@ -1,4 +1,4 @@
-//! Base64 from functions and clients: what decodes comes back from its own encoding.
+//! Base64 from functions and clients. Decoded bytes come back from their own encoding.
 
 use millrace_func::{Base64Alphabet, base64_decode, base64_encode};
 

@@ -1,5 +1,5 @@
-//! Rows that shards keep for themselves; the first byte says which. What decodes means the same after
-//! encoding it again.
+//! Rows that shards keep for themselves; the first byte says which kind. A decoded row means the same after it is
+//! encoded again.
 
 use std::fmt::Debug;
 
@@ -28,7 +28,7 @@ fn check<R: Debug + PartialEq>(row: &[u8], decode: fn(&[u8]) -> Result<R, Decode
     }
 }
 
-/// One without its error is of an earlier version, which is not written any more.
+/// A dead letter without an error is of an earlier version. No version writes such rows any more.
 fn check_dead_letter(row: &[u8]) {
     match DeadLetterRecord::decode(row) {
         Ok(record) => {

@@ -1,12 +1,12 @@
-//! When a schedule is due: eight bytes of time, then the crontab text. What is read is due on a full
-//! minute that is later, and again after each time but the last; every time before that minute leads to it.
+//! The times of a schedule: eight bytes of time, then the crontab text. A schedule is due on a full minute that is
+//! later, and again after each time but the last. Every time before that minute leads to it.
 
 use millrace_base::UnixMillis;
 use millrace_func::Cron;
 
 const MINUTE_MS: u64 = 60_000;
 
-/// The calendar repeats after 400 years; a day more for what is left of the first one.
+/// The calendar repeats after 400 years. One more day covers the rest of the first day.
 const CYCLE_MS: u64 = (146_097 + 1) * 24 * 60 * MINUTE_MS;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -20,7 +20,7 @@ pub(crate) fn run(bytes: &[u8]) {
         }
     };
     if !text.contains('@') {
-        // The same fields, apart from each other in another way and in other letters.
+        // The same fields with other spacing and other letter case.
         let fields: Vec<&str> = text.split_ascii_whitespace().collect();
         assert_eq!(Cron::parse(&fields.join("\t").to_ascii_uppercase()), Ok(cron));
     }

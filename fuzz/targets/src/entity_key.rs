@@ -1,4 +1,4 @@
-//! Entity keys at the start of a row: what splits comes apart and goes together again.
+//! Entity keys at the start of a row. A key that is split off can be put together again.
 
 use millrace_base::{EntityKey, Name};
 

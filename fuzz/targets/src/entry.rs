@@ -1,4 +1,4 @@
-//! Log entries: what decodes is within its bytes, and encodes to the same bytes again.
+//! Log entries. A decoded entry lies within its bytes, and encodes to the same bytes again.
 
 use millrace_format::{Entry, EntryRef, Write, entry_position};
 

@@ -1,5 +1,5 @@
-//! A line of an app's allow-list, and below it a URL: what is read has one form, which is read as
-//! itself, and what is allowed leads to the line's server and below its path.
+//! A line of an app's allow-list, and a URL below it. A URL that is read has one form, which is read as itself. An
+//! allowed URL leads to the line's server and below its path.
 
 use millrace_base::ErrorCode;
 use millrace_func::{FetchHost, FetchPolicy, FetchRule, FetchTarget};
@@ -22,7 +22,7 @@ pub(crate) fn run(bytes: &[u8]) {
         Ok(()) => check_allowed(&written, &target.expect("what is allowed can be read")),
         Err(error) => assert!(error.code == ErrorCode::FetchRefused && !error.message.is_empty()),
     }
-    // A policy allows what it spells out.
+    // A policy allows the URL that it spells out.
     if !written.contains('*') {
         assert_eq!(policy.allows(&written), Ok(()));
     }
@@ -43,7 +43,7 @@ fn check_target(url: &str) -> Option<FetchTarget> {
     Some(target)
 }
 
-/// Compares texts, where the policy compares parts.
+/// Compares texts, while the policy compares parts.
 fn check_allowed(line: &str, target: &FetchTarget) {
     let origin = target.origin();
     assert!(origin.port != 0);

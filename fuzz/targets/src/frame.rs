@@ -1,5 +1,5 @@
-//! The frames of a batch's payload. The first four bytes are the binding; if the fifth is odd the
-//! checksum is made right, so that what lies behind it is reached.
+//! The frames of a batch's payload. The first four bytes are the binding. If the fifth byte is odd, the checksum is
+//! made right, so that the code behind it is reached.
 
 use millrace_format::{FRAME_HEADER_BYTES, bind_frames, crc32c, read_frame};
 

@@ -1,4 +1,5 @@
-//! The file of API keys: refused with a reason, or what is written again is the same. No text is a key by chance.
+//! The file of API keys. It is refused with a reason, or it is the same when written again. No text is a key by
+//! chance.
 
 use millrace_base::limits;
 use millrace_http::keys::{KeyFile, KeySet, PREFIX};

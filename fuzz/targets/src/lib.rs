@@ -1,7 +1,7 @@
-//! What each fuzz target does with its bytes: a function that panics where a decoder breaks its promise.
+//! The function of each fuzz target. It panics where a decoder breaks its promise.
 //!
-//! Here, in the main workspace and apart from libFuzzer, so that the pinned toolchain builds them, and each committed
-//! seed goes through its target in every run of the tests (`tests/seeds.rs`).
+//! The targets are in the main workspace and apart from libFuzzer. So the pinned toolchain builds them. Each
+//! committed seed goes through its target in every run of the tests (`tests/seeds.rs`).
 
 mod archive;
 mod avpath;
@@ -35,7 +35,7 @@ mod stored_record;
 mod template;
 mod value;
 
-/// A target: takes any bytes, and panics where something is wrong.
+/// A target takes any bytes, and panics where something is wrong.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
@@ -76,7 +76,7 @@ pub const TARGETS: [(&str, Target); 31] = [
 /// Runs the target of this name.
 ///
 /// # Panics
-/// When there is none, or when it finds something.
+/// When there is no such target, or when the target finds something.
 pub fn run(name: &str, bytes: &[u8]) {
     let found = TARGETS.iter().find(|(known, _)| *known == name);
     let (_, target) = found.expect("a row of TARGETS for each binary");

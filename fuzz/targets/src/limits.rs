@@ -1,4 +1,4 @@
-//! An app's `millrace.toml`: refused with a reason and a place in it, or limits inside their ranges.
+//! An app's `millrace.toml`. It is refused with a reason and a place in it, or its limits are inside their ranges.
 
 use millrace_func::AppSettings;
 

@@ -1,4 +1,4 @@
-//! Stored messages: what decodes means the same after encoding it again.
+//! Stored messages. A decoded message means the same after it is encoded again.
 
 use millrace_format::MessageRecord;
 

@@ -1,9 +1,9 @@
-//! A data directory's `node.json`: refused with a reason, or what is written again is the same.
+//! A data directory's `node.json`. It is refused with a reason, or it is the same when written again.
 
 use file::NodeFile;
 use millrace_base::limits;
 
-// The node needs threads and the store; this file of it stands alone.
+// The node needs threads and the store, but this file of it stands alone.
 #[path = "../../../crates/node/src/node_file.rs"]
 mod file;
 

@@ -1,4 +1,4 @@
-//! Stored outcomes: what decodes means the same after encoding it again.
+//! Stored invocation results. A decoded result means the same after it is encoded again.
 
 use millrace_format::Outcome;
 

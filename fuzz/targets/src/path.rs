@@ -1,5 +1,5 @@
-//! Paths, queries and idempotency keys of requests: what is decoded is within its limits and no
-//! longer than the text; what the router captures is a part of the path.
+//! Paths, queries and idempotency keys of requests. A decoded part is within its limits and no longer than the text.
+//! The router captures parts of the path only.
 
 use http::Method;
 use millrace_base::{Error, ErrorCode, limits};

@@ -1,5 +1,5 @@
-//! A request about records, native or classic: `GET /path?query` in one line, headers in lines of their own, an empty one,
-//! the body. It is refused with a reason, or asks for something that comes through to the engine as it was meant.
+//! A request about records, native or classic: `GET /path?query` in one line, headers in lines of their own, an
+//! empty line, the body. It is refused with a reason, or its operation reaches the engine as it was meant.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use millrace_api::RecordOperation;
@@ -32,7 +32,7 @@ pub(crate) fn run(bytes: &[u8]) {
             let read = RecordOperation::from_bytes(&asked).expect("what was written");
             assert_eq!(read.to_bytes(), asked);
             check(&read);
-            // An id that is drawn is in no operation.
+            // An id that the server draws is in no operation.
             assert_eq!(records.asked(operation, &request), Ok(Some(asked.clone())));
         }
         Err(error) => {
@@ -49,7 +49,7 @@ fn split<'b>(bytes: &'b [u8], mark: &[u8]) -> (&'b [u8], &'b [u8]) {
     }
 }
 
-/// As the front that listens makes it.
+/// Makes the request as the front that listens makes it.
 fn request<'a>(captures: &Captures<'a>, query: Option<&'a str>, headers: HeaderMap, body: &[u8]) -> Request<'a> {
     let get = |parameter| captures.get(parameter);
     let (script, field) = (get(Parameter::Script), get(Parameter::Field));
@@ -70,7 +70,7 @@ fn request<'a>(captures: &Captures<'a>, query: Option<&'a str>, headers: HeaderM
     }
 }
 
-/// What the front bounds is bounded.
+/// Everything that the front bounds is bounded.
 fn check(operation: &RecordOperation<'_>) {
     let limit = match operation {
         RecordOperation::Find(query) => {

@@ -1,6 +1,6 @@
-//! A log of one segment file, with its checksums as given and made right: looked at without being
-//! changed, then recovered. What is refused is damaged and stays as it was; what is accepted is
-//! sealed, and gives the same entries again.
+//! A log of one segment file, with its checksums as given, and made right. It is inspected without being changed,
+//! then recovered. A refused log is damaged and stays as it was. An accepted log is sealed, and gives the same
+//! entries again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,7 +17,7 @@ use millrace_log::{DamageKind, RecoverError, inspect, recover};
 const DIRECTORIES: [&str; 3] = ["", "log", "log/0000000001"];
 const SEGMENT: &str = "log/0000000001/0000000001.log";
 
-/// No input is near it: what writes behind it lost its way.
+/// No input is near this size. A write behind it has lost its way.
 const FILE_BYTES: u64 = 16 << 20;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -39,7 +39,7 @@ fn check(bytes: &[u8]) {
         }
         Err(RecoverError::Damaged(damage)) => {
             assert_eq!(disk.segment().as_deref(), Some(bytes), "a damaged log is not touched");
-            // Looking knows no checkpoints, so a gap before a shard's first entry is none to it.
+            // An inspection knows no checkpoints, so it does not report a gap before a shard's first entry.
             if !matches!(damage.kind, DamageKind::Gap { .. }) {
                 assert!(report.map_or(true, |report| !report.damage.is_empty()), "{damage}");
             }
@@ -51,7 +51,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// The entries, which follow one another in each shard, and how many streams were not closed.
+/// The entries, which follow one another in each shard, and the number of streams that were not closed.
 fn recover_all(disk: &MemoryDisk) -> Result<(Vec<(ShardId, Lsn)>, usize), RecoverError> {
     let mut entries = Vec::new();
     let mut last: BTreeMap<ShardId, Lsn> = BTreeMap::new();
@@ -66,8 +66,8 @@ fn recover_all(disk: &MemoryDisk) -> Result<(Vec<(ShardId, Lsn)>, usize), Recove
     Ok((entries, recovered.unclosed.len()))
 }
 
-/// Makes right what a change of any other byte broke: the checksums of the segment's header, of
-/// every block that begins like a batch, and of the frames behind it.
+/// Repairs what a change of another byte broke: the checksums of the segment's header, of blocks that begin like a
+/// batch, and of the frames behind them.
 fn with_right_checksums(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     fix_header(&mut bytes, SEGMENT_HEADER_BYTES);
@@ -97,7 +97,7 @@ fn fix_header(bytes: &mut [u8], header_bytes: usize) {
     }
 }
 
-/// A disk that holds the log's directories and files in them, and never fails.
+/// A disk that holds the log's directories and their files, and never fails.
 #[derive(Clone, Default)]
 struct MemoryDisk {
     files: Arc<Mutex<BTreeMap<String, MemoryFile>>>,

@@ -1,5 +1,5 @@
-//! The registry's files: `registry.json`, and behind a NUL each, the path and source of triggers, in a line and below it.
-//! They are refused with a reason, or are what is written again, byte for byte the same however often.
+//! The registry's files: `registry.json`, and behind a NUL each, a trigger's path in a line and its source below it.
+//! They are refused with a reason. Otherwise they are the same, byte for byte, however often they are written again.
 
 use millrace_api::AppFile;
 use millrace_registry::Registry;

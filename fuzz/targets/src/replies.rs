@@ -1,5 +1,5 @@
-//! HTTP replies read by the load generator: the first byte says in what pieces they arrive, which
-//! must change nothing.
+//! HTTP replies that the load generator reads. The first byte says in what pieces they arrive, which must change
+//! nothing.
 
 use millrace_client::bench::fuzz_replies;
 

@@ -1,4 +1,4 @@
-//! Roles of API keys: what is read is written back the same.
+//! Roles of API keys. A role that is read is written back the same.
 
 use millrace_api::Role;
 

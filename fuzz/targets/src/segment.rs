@@ -1,4 +1,4 @@
-//! The headers of segments and batches, with their checksum as given and made right.
+//! The headers of segments and batches, with their checksums as given, and made right.
 
 use millrace_format::{BatchHeader, SegmentHeader, crc32c};
 

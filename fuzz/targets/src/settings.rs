@@ -1,8 +1,8 @@
-//! The server's TOML file: refused with a reason, or values that can be read.
+//! The server's TOML file. It is refused with a reason, or its values can be read.
 
 use settings_file::{SettingsFile, parse_size};
 
-// The server is a program and no library; this file of it stands alone.
+// The server is a program and not a library, but this file of it stands alone.
 #[allow(dead_code, reason = "the fields are read by the server only")]
 #[path = "../../../crates/server/src/settings_file.rs"]
 mod settings_file;

@@ -1,10 +1,10 @@
-//! Templates of the load generator: refused with a place inside the text, or a text that fills in
-//! the same way for the same seed. The same text is read as a request: target, header, body.
+//! Templates of the load generator. A text is refused with a place inside it, or fills in the same way for the same
+//! seed. The same text is also read as a request: target, header, body.
 
 use millrace_client::bench::{Compiler, HttpRequest, RequestTemplate, Scope, Template};
 
-/// Each recalled name may hold the earlier ones many times over, so what one request becomes grows
-/// with a power of their number; templates are the user's own, and nothing bounds them but that.
+/// Each recalled name may hold the earlier names many times over. So the size of one request grows with a power of
+/// their number. Templates are the user's own, and nothing else bounds them.
 const RECALLS: usize = 8;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -28,7 +28,7 @@ pub(crate) fn run(bytes: &[u8]) {
     if let Some(literal) = template.as_literal() {
         assert_eq!(filled_in, [literal, literal].concat());
     }
-    // A byte that stands nowhere in the template and comes from no part does not appear.
+    // A byte that is nowhere in the template and comes from no part does not appear.
     if !template.holds(|byte| byte == b'\n') && !text.contains('\n') {
         assert!(!filled_in.contains(&b'\n'));
     }

@@ -1,4 +1,4 @@
-//! Stored values: what is accepted keeps its bytes.
+//! Stored values. An accepted value keeps its bytes.
 
 use millrace_base::Value;
 
