@@ -1,11 +1,11 @@
-//! An operation that was acknowledged took effect once; one that was refused, never; one whose
-//! fate nobody knows, at most once.
+//! An acknowledged operation took effect once, and a refused one never. An operation with an unknown fate took effect
+//! at most once.
 
 use super::View;
 
 pub fn check(view: &mut View<'_>) -> Result<(), String> {
     for operation in &view.ledger.operations {
-        // What was only sent runs later; `messages` looks after it.
+        // A call that was only sent runs later; `messages` checks it.
         if !operation.has_mark() {
             continue;
         }

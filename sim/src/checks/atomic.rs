@@ -1,4 +1,4 @@
-//! A transfer is noted on both accounts or on none, and what a failed part of it did is nowhere.
+//! A transfer is noted on both accounts or on none. The effects of a failed part of it are nowhere.
 
 use super::View;
 use crate::ledger::Kind;

@@ -1,4 +1,4 @@
-//! Each account holds what its transfers say, so each bank sums up to what it began with: nothing.
+//! Each account holds what its transfers say. So each bank sums up to what it began with: nothing.
 
 use std::collections::BTreeMap;
 

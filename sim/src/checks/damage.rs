@@ -1,9 +1,7 @@
-//! A bit that flips in the log is noticed, or makes no difference: nothing acknowledged is ever
-//! dropped in silence.
+//! A flipped bit in the log is noticed or makes no difference. Nothing acknowledged is ever dropped in silence.
 //!
-//! The newest run's streams are left out: what decays in the last batch of a log that was not
-//! closed cannot be told from a batch that was never finished. Everything before was sealed by the
-//! last start, so there is no such doubt.
+//! The check leaves out the newest run's streams. A decayed last batch of a log that was not closed looks like a
+//! batch that was never finished. The last start sealed everything before, so there is no such doubt about it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +22,7 @@ fn recovered(machine: &Machine) -> Result<BTreeMap<ShardId, Lsn>, StartError> {
 /// Flips bits in copies of the machine's log and recovers each.
 ///
 /// # Errors
-/// Where a flip made entries vanish, and which.
+/// When a flip made entries vanish; the error names them.
 pub fn check(machine: &Machine, rng: &mut Rng, happened: &mut Happened) -> Result<(), String> {
     let copy = |seed: u64| Machine { disk: machine.disk.durable_copy(seed), ..machine.clone() };
     let whole = recovered(&copy(1)).map_err(|error| format!("the log is refused as it is: {error:?}"))?;
@@ -35,7 +33,7 @@ pub fn check(machine: &Machine, rng: &mut Rng, happened: &mut Happened) -> Resul
         let Some((path, bytes)) = runs.get(rng.index(runs.len().max(1))) else {
             return Ok(());
         };
-        // The beginning of a block more often than its middle: that is where headers are.
+        // The beginning of a block is chosen more often than its middle, because headers are there.
         let byte = rng.index(*bytes);
         let byte = if rng.chance(1, 2) { byte / 4096 * 4096 + rng.index(128) } else { byte };
         let bit = byte.min(bytes - 1) * 8 + rng.index(8);
@@ -60,7 +58,7 @@ fn stream_of(path: &str) -> &str {
     path.split('/').nth(1).unwrap_or_default()
 }
 
-/// Whether a file belongs to a stream of an earlier run: one that the last start has sealed.
+/// Whether a file belongs to a stream of an earlier run, which the last start has sealed.
 fn is_sealed(path: &str, newest: &str, machine: &Machine) -> bool {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     // A run makes one stream a core, and has no more cores than shards.

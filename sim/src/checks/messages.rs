@@ -1,5 +1,5 @@
-//! A message arrives once if what sent it took effect, and never otherwise; at most once while it
-//! is on its way.
+//! A message arrives once if its sender's operation took effect, and never otherwise. While it is on its way it has
+//! arrived at most once.
 
 use super::View;
 use crate::ledger::Kind;

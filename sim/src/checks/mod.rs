@@ -1,5 +1,5 @@
-//! What the state must be: one property a file, each a function of what clients know and what the state
-//! is. Whether what clients were told fits together is judged by `judge`.
+//! What the state must be: one property a file, each a function of what clients know and what the state is. `judge`
+//! decides whether the replies to clients fit together.
 
 mod acknowledged;
 mod atomic;
@@ -22,7 +22,7 @@ use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::rig::APP;
 
-/// What checkers look at.
+/// The input of the checkers.
 pub struct View<'a> {
     pub ledger: &'a Ledger,
     pub node: &'a mut Node,
@@ -30,7 +30,7 @@ pub struct View<'a> {
     pub shard_count: u16,
     /// Nothing is under way any more: every message has arrived.
     pub is_final: bool,
-    /// What shards are prepared to write for transactions that are committed, and have not written.
+    /// Prepared writes of transactions that are committed, which shards have not applied yet.
     committed: BTreeMap<(EntityKey, Vec<u8>), Option<Value>>,
 }
 
@@ -62,7 +62,7 @@ impl View<'_> {
         self.node.store(shard).scan_fields(&entity, b"", None, usize::MAX).expect("the store reads")
     }
 
-    /// A number in the state; zero where there is none.
+    /// A number in the state, or zero where there is none.
     pub fn number(&mut self, service: &str, key: &str, field: &str) -> i64 {
         let name = |text: &str| Name::new(text).expect("a name");
         let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
@@ -77,7 +77,7 @@ impl View<'_> {
 
 type Check = fn(&mut View<'_>) -> Result<(), String>;
 
-/// Everything that must hold whenever nothing but timers and messages is under way.
+/// Checks everything that must hold whenever only timers and messages are under way.
 ///
 /// # Errors
 /// The property that does not hold, and where.

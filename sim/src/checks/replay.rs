@@ -1,5 +1,5 @@
-//! The state of every shard is what its entries make: all entries up to its LSN, in order, and
-//! nothing else; and that LSN is not before any that counted as durable.
+//! The state of every shard is what its entries make: all entries up to its LSN, in order, and nothing else. That LSN
+//! is not before any LSN that counted as durable.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::View;
 use crate::core::LoggedEntry;
 use crate::node::Node;
 
-/// Every entry that the shards made and a crash has not undone.
+/// Every entry that the shards made and that no crash has undone.
 #[derive(Default)]
 pub struct Entries {
     entries: BTreeMap<ShardId, Vec<LoggedEntry>>,
@@ -17,10 +17,10 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// A shard made an entry.
+    /// Notes an entry that a shard made.
     ///
     /// # Errors
-    /// When it is not the next one.
+    /// When the entry is not the next one.
     pub fn made(&mut self, entry: LoggedEntry) -> Result<(), String> {
         let entries = self.entries.entry(entry.shard).or_default();
         if entry.lsn.0 != entries.len() as u64 + 1 {
@@ -36,10 +36,10 @@ impl Entries {
         *durable = lsn.max(*durable);
     }
 
-    /// A node has recovered: what it lost never happened.
+    /// Notes that a node has recovered. What it lost never happened.
     ///
     /// # Errors
-    /// When it lost something durable, or has more than was ever made.
+    /// When the node lost something durable, or has more than was ever made.
     pub fn recovered_before_tick(&mut self, node: &mut Node, shard_count: u16) -> Result<(), String> {
         for shard in (0..shard_count).map(ShardId) {
             let lsn = node.durable_lsn(shard);
@@ -57,7 +57,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Those of a shard, in order.
+    /// The entries of a shard, in order.
     pub fn of(&self, shard: ShardId) -> impl Iterator<Item = &LoggedEntry> {
         self.entries.get(&shard).into_iter().flatten()
     }

@@ -1,5 +1,5 @@
-//! A schedule is called once at each of its times: never before it, and as soon as the node can after it.
-//! Times that pass while the node is down, or while the clock jumps over them, are made up for by one call.
+//! A schedule is called once at each of its times: never before it, and as soon as the node can after it. Times that
+//! pass while the node is down, or while the clock jumps over them, are made up for by one call.
 
 use millrace_base::{EntityKey, ShardId, UnixMillis, shard_of_key};
 use millrace_format::{ScheduleRecord, Write};
@@ -9,20 +9,20 @@ use crate::core::LoggedEntry;
 use crate::rig::APP;
 use crate::workload::{FIRED, Recurring, SCHEDULED_SERVICE, recurring};
 
-/// What the entries of a schedule's shard say of it.
+/// What the entries of a schedule's shard say about it.
 #[derive(Default)]
 pub struct Fired {
     pub times: u64,
-    /// Those that made up for more than one time.
+    /// The calls that made up for more than one time.
     pub folded: u64,
-    /// When it is due next, once it is known.
+    /// The time when the schedule is due next, once it is known.
     due: Option<UnixMillis>,
 }
 
-/// What became of a schedule, by the entries of its shard.
+/// What happened to a schedule, by the entries of its shard.
 ///
 /// # Errors
-/// When it was called too early, or its next time is not the first one after now.
+/// When the schedule was called too early, or its next time is not the first one after now.
 pub fn fired(entries: &Entries, schedule: &Recurring, shard: ShardId) -> Result<Fired, String> {
     let mut fired = Fired::default();
     for entry in entries.of(shard) {

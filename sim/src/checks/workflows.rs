@@ -1,6 +1,5 @@
-//! Each step of a workflow takes effect once. When nothing is under way, every workflow has ended: it
-//! did all that it had to, or what it did is compensated; and nothing is left of it but what is
-//! kept of those that have ended.
+//! Each step of a workflow takes effect once. When nothing is under way, every workflow has ended. It did all that it
+//! had to, or what it did is compensated. Only what is kept of ended workflows is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +52,7 @@ fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str
     let row = rows.iter().find(|(found, _)| **found == *field);
     let Some(row) = row else {
         let is_whole = here == there && beside.iter().all(|count| *count == here);
-        // Of one that has failed and is compensated, what was done beside stays.
+        // A failed and compensated workflow keeps what was done beside it.
         let is_over = operation.is_expired && (is_whole || (here, there) == (0, 0));
         return if is_over { Ok(()) } else { Err(format!("op{id} was started as {name}, of which nothing is known")) };
     };
