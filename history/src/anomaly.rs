@@ -1,39 +1,39 @@
-//! What a checker found, as a person should read it.
+//! The findings of a checker, in words for a person.
 
 use std::fmt;
 
 use crate::operation::Operation;
 
-/// Which dependencies a cycle is made of, by Adya's names; later ones are weaker breaches.
+/// The kinds of dependencies in a cycle, by Adya's names. Later kinds are weaker breaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CycleClass {
-    /// Writes only: transactions' writes are interleaved.
+    /// Only writes: the writes of transactions are interleaved.
     G0,
     /// Writes and reads of writes: information flows in a circle.
     G1c,
-    /// Exactly one read of what was overwritten: read skew.
+    /// Exactly one read of a value that was overwritten: read skew.
     GSingle,
-    /// Two or more: write skew.
+    /// Two such reads or more: write skew.
     G2,
 }
 
-/// Which order beside the data a cycle needs: without it, the history would be serializable.
+/// The order that a cycle needs beside the data. Without it, the history would be serializable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
-    /// None: the data alone contradicts itself.
+    /// No further order: the data alone contradicts itself.
     Data,
-    /// That of one client's operations.
+    /// The order of one client's operations.
     Process,
-    /// That of operations of which one ended before the other began.
+    /// The order of operations of which one ended before the other began.
     Realtime,
 }
 
-/// What kind of breach.
+/// The kind of a breach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnomalyKind {
-    /// The history makes no sense: the test is wrong, not the server.
+    /// The history makes no sense. The test is wrong, not the server.
     Malformed,
-    /// Too much work to decide: neither sound nor broken.
+    /// Deciding is too much work: the history is neither sound nor broken.
     Undecided,
     /// A transaction does not see its own effects, or sees a key change under it.
     Internal,
@@ -43,33 +43,33 @@ pub enum AnomalyKind {
     G1a,
     /// A value that its own transaction overwrote: intermediate read.
     G1b,
-    /// One element twice: exactly once is broken.
+    /// One element is there twice: exactly once is broken.
     DuplicateElement,
     /// Two reads that no single order of appends explains.
     IncompatibleOrder,
     /// An acknowledged append that a later read does not see.
     LostAppend,
-    /// Dependencies in a circle.
+    /// Dependencies form a circle.
     Cycle(CycleClass, Order),
     /// No order of the operations explains all replies.
     NotSerializable,
-    /// Money made or lost.
+    /// Money was made or lost.
     WrongTotal,
-    /// An account below zero.
+    /// An account is below zero.
     NegativeBalance,
-    /// A counter smaller than its acknowledged increments.
+    /// A counter is smaller than its acknowledged increments.
     LostIncrement,
-    /// A counter, stock or store that shows more effects than there were operations.
+    /// A counter, stock or store shows more effects than there were operations.
     ExtraEffect,
-    /// One reply given to two operations where each must be its own.
+    /// Two operations have the same reply, though each must have its own.
     RepeatedReply,
-    /// A reply outside of what can be.
+    /// A reply outside of the possible values.
     ImpossibleReply,
-    /// Keys that should be there and are not, or the reverse.
+    /// Keys are missing that should be there, or the reverse.
     WrongKeys,
-    /// Stores that should hold the same and do not: a transaction took effect in part.
+    /// Stores differ that should hold the same: a transaction took effect in part.
     Unequal,
-    /// An acknowledged effect that is not there.
+    /// An acknowledged effect is missing.
     LostEffect,
     /// A refusal without its reason.
     WrongRefusal,
@@ -78,7 +78,7 @@ pub enum AnomalyKind {
 }
 
 impl AnomalyKind {
-    /// Its name, as in the literature where it has one.
+    /// The kind's name, as in the literature where it has one.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ fn cycle_name(class: CycleClass, order: Order) -> &'static str {
 pub struct Anomaly {
     /// The checker that found it.
     pub checker: &'static str,
-    /// What kind it is.
+    /// The kind of the breach.
     pub kind: AnomalyKind,
     /// What is wrong, in a sentence or a few lines.
     pub what: String,
@@ -143,7 +143,7 @@ impl Anomaly {
         Self { checker, kind, what: what.into(), operations: Vec::new() }
     }
 
-    /// The same, with operations that prove it.
+    /// The same breach, with operations that prove it.
     pub(crate) fn with<'a>(mut self, operations: impl IntoIterator<Item = &'a Operation>) -> Self {
         self.operations.extend(operations.into_iter().cloned());
         self

@@ -1,10 +1,8 @@
-//! A bank: transfers make and lose no money, nobody goes below zero, and what is read fits one
-//! strict serial order.
+//! A bank. Transfers make and lose no money, nobody goes below zero, and the readings fit one strict serial order.
 //!
-//! Totals and signs are checked exactly. The order is searched (see `search`): every transfer that
-//! was acknowledged happens once within its time, an unknown one once or never, and each reading of
-//! balances fits the state at its place. Where the work runs out the answer is
-//! [`AnomalyKind::Undecided`], never a pass.
+//! Totals and signs are checked exactly. A search finds the order (see `search`). Every acknowledged transfer happens
+//! once within its time. An unknown transfer happens once or never. Each reading of balances fits the state at its
+//! place. If the work runs out, the answer is [`AnomalyKind::Undecided`], never a pass.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +22,7 @@ pub fn check(history: &History) -> Result<(), Anomaly> {
     check_within(history, DEFAULT_WORK)
 }
 
-/// As [`check`], with a bound on the steps of the search.
+/// Like [`check`], with a bound on the steps of the search.
 ///
 /// # Errors
 /// The first anomaly found, [`AnomalyKind::Undecided`] included.
@@ -54,7 +52,7 @@ pub fn check_within(history: &History, work: usize) -> Result<(), Anomaly> {
     check_order(history, accounts, entries, work)
 }
 
-/// No balance read is below zero, and all of them together are what they were at first.
+/// No balance that was read is below zero. All of them together are what they were at first.
 fn check_balances(
     accounts: &BTreeMap<Key, i64>,
     operation: &Operation,
@@ -89,7 +87,7 @@ fn check_balances(
     Ok(())
 }
 
-/// One step as the search does it; accounts by number.
+/// One step in the form of the search, with accounts by number.
 enum Act {
     Move { from: usize, to: usize, amount: i64 },
     See(Vec<(usize, i64)>),
@@ -161,10 +159,11 @@ fn check_order(
     Err(Anomaly { operations, ..Anomaly::new(CHECKER, kind, what) })
 }
 
-/// Choices tried for one plan. Most are found within a hundred.
+/// The number of choices tried for one plan. Most plans are found within a hundred.
 const PLAN_BUDGET: usize = 5_000;
 
-/// Unknown transfers that are considered first, the newest: what took effect mostly did so soon.
+/// The number of unknown transfers that are considered first, the newest. A transfer that took effect mostly did so
+/// soon.
 const LIKELY_UNKNOWN: usize = 4;
 
 /// The accounts in the search. The balances follow from the set of transfers done, so they need no
@@ -207,7 +206,7 @@ impl Balances<'_> {
         })
     }
 
-    /// By how much each account that an operation has seen must change before it fits.
+    /// How much each account that an operation has seen must change before the operation fits.
     fn needed(&self, operation: usize) -> Vec<Option<i64>> {
         let mut needed = vec![None; self.balances.len()];
         let mut own = vec![0i64; self.balances.len()];
@@ -228,7 +227,8 @@ impl Balances<'_> {
         needed
     }
 
-    /// Makes a plan that leads to one of the readings of all accounts, the nearest first, or to what is pressing.
+    /// Makes a plan that leads to one of the readings of all accounts, the nearest first, or to the pressing
+    /// operation.
     fn make_plan(&mut self, candidates: &[usize], reads: &[usize], pressing: usize) {
         let mut needs: Vec<Vec<Option<i64>>> = reads.iter().map(|&read| self.needed(read)).collect();
         needs.retain(|needed| needed.iter().all(Option::is_some));
@@ -256,7 +256,7 @@ impl Balances<'_> {
         let mut open = self.open(&options);
         let mut budget = PLAN_BUDGET;
         let mut chosen = needs.iter().find_map(|needed| choose(needed, &open, &mut budget));
-        // What may not have happened is asked only if the rest does not do: the newest, most likely.
+        // Transfers that may not have happened are asked only if the rest is not enough: the newest, most likely.
         if chosen.is_none() && !unknown.is_empty() {
             unknown.reverse();
             unknown.truncate(LIKELY_UNKNOWN);
@@ -313,8 +313,8 @@ impl Model for Balances<'_> {
         has_unlikely
     }
 
-    /// What is planned; what did happen before what may have; then what brings the balances nearest
-    /// to what is pressing; then what ends first.
+    /// Ranks by four rules in turn: planned transfers; those that happened before those that may have; those that
+    /// bring the balances nearest to the pressing operation; those that end first.
     fn prefer(&mut self, candidates: &mut [usize], reads: &[usize], pressing: usize) {
         self.make_plan(candidates, reads, pressing);
         let needed = self.needed(pressing);
@@ -329,14 +329,14 @@ impl Model for Balances<'_> {
             let is_planned = self.plan.contains(&operation);
             match end {
                 Some(end) => (is_planned, true, gains, std::cmp::Reverse(end)),
-                // They are numbered by their begins.
+                // Operations are numbered by their begins.
                 None => (is_planned, false, operation as i64, std::cmp::Reverse(0)),
             }
         };
         candidates.sort_by_cached_key(rank);
     }
 
-    /// It is out of reach if some account is further off than all open transfers together move it.
+    /// The pressing operation is out of reach if all open transfers together cannot move some account far enough.
     fn is_hopeless(&self, candidates: &[usize], pressing: usize) -> bool {
         let needed = self.needed(pressing);
         let mut reach = vec![(0i64, 0i64); self.balances.len()];

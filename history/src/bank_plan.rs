@@ -1,9 +1,9 @@
-//! Which of the open transfers turn the balances into what somebody read.
+//! Finds the open transfers that turn the balances into a reading.
 //!
-//! The search for an order tries transfers one by one; where dozens are open at once it needs to be
-//! told which ones lie before the next reading. That is a subset sum over all accounts at once, hard in
-//! the worst case and easy mostly, because every account must come out right. A wrong or missing plan only
-//! costs time: it decides what is tried first, never what is accepted.
+//! The search for an order tries transfers one by one. Where dozens are open at once, it must be told which of them
+//! lie before the next reading. That is a subset sum over all accounts at once. It is hard in the worst case and easy
+//! mostly, because every account must come out right. A wrong or missing plan only costs time. It decides what is
+//! tried first, never what is accepted.
 
 /// A transfer that may be chosen.
 #[derive(Clone, Copy)]
@@ -11,12 +11,12 @@ pub(crate) struct Open {
     pub from: usize,
     pub to: usize,
     pub amount: i64,
-    /// It may never have happened: chosen only if the others do not do.
+    /// The transfer may never have happened. It is chosen only if the others are not enough.
     pub is_unknown: bool,
 }
 
-/// Looks for open transfers that together change each account by what is `needed`, where that is
-/// known. Gives up, with `None`, after `budget` choices, which it counts down.
+/// Looks for open transfers that together change each account by its `needed` amount, where that is known. Gives up
+/// with `None` after `budget` choices, which it counts down.
 pub(crate) fn choose(needed: &[Option<i64>], open: &[Open], budget: &mut usize) -> Option<Vec<usize>> {
     let mut plan = Plan { needed: needed.to_vec(), open, is_left: vec![true; open.len()], chosen: Vec::new() };
     plan.solve(budget).then_some(plan.chosen)
@@ -51,7 +51,7 @@ impl Plan<'_> {
             }
             self.chosen.pop();
             self.change(best, -1);
-            // Without it, then.
+            // Tries without this transfer.
             dropped.push(best);
         };
         for option in dropped {
@@ -60,7 +60,7 @@ impl Plan<'_> {
         is_solved
     }
 
-    /// What is needed beside a choice, or, with a `sign` of minus one, again without it.
+    /// The amounts needed after a choice; with a `sign` of minus one, after taking the choice back.
     fn change(&mut self, option: usize, sign: i64) {
         let Open { from, to, amount, .. } = self.open[option];
         self.needed[from] = self.needed[from].map(|needed| needed.saturating_add(sign * amount));
@@ -71,7 +71,7 @@ impl Plan<'_> {
         self.open.iter().enumerate().filter(|(option, _)| self.is_left[*option])
     }
 
-    /// How far an account would be off, if what it needs changed so.
+    /// How far an account would be off if its needed amount changed by this.
     fn off(&self, account: usize, change: i64) -> i64 {
         self.needed[account].map_or(0, |needed| needed.saturating_add(change).saturating_abs())
     }
@@ -89,7 +89,7 @@ impl Plan<'_> {
             .all(|(needed, (least, most))| needed.is_none_or(|needed| (least..=most).contains(&needed)))
     }
 
-    /// The choice that brings all accounts nearest, among those that help the account with the
+    /// The choice that brings all accounts nearest. It is taken from the choices that help the account with the
     /// fewest choices.
     fn best(&self) -> Option<usize> {
         let mut touching = vec![0usize; self.needed.len()];

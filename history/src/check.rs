@@ -1,4 +1,4 @@
-//! The verdict: every checker that a history gives something to look at.
+//! The verdict: runs every checker that a history gives something to look at.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use crate::history::{Fact, History};
 use crate::operation::Step;
 use crate::{bank, counters, list_append, locks, register, set_equal};
 
-/// What the checkers say of one history.
+/// The answers of the checkers about one history.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Acknowledged, failed and unknown operations.
+    /// The numbers of acknowledged, failed and unknown operations.
     pub outcomes: (usize, usize, usize),
-    /// Each checker that had something to look at, and what it says.
+    /// Each checker that had something to look at, and its answer.
     pub checks: Vec<(&'static str, Result<(), Anomaly>)>,
 }
 
 impl Verdict {
-    /// Whether every checker is content, and there was one.
+    /// Whether every checker is content, and at least one ran.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         !self.checks.is_empty() && self.checks.iter().all(|(_, result)| result.is_ok())

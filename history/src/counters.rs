@@ -1,9 +1,8 @@
 //! Counters that only ever go up by one: exactly once, and strictly serializable.
 //!
-//! At rest a counter holds its acknowledged increments and at most the unknown ones. The
-//! reply to an increment is the count before it, so each reply is given once; and these replies are
-//! the order of the increments, from which, with the reads, dependencies and their circles follow
-//! as they do for lists.
+//! At rest a counter holds its acknowledged increments and at most the unknown ones. The reply to an increment is the
+//! count before it, so each reply is given once. These replies are the order of the increments. Dependencies and
+//! their circles follow from them and from the reads, as they do for lists.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +18,9 @@ const CHECKER: &str = "counters";
 struct Counter {
     acknowledged: i64,
     unknown: i64,
-    /// The count before, and whose reply said so; sorted before use.
+    /// The count before, and the operation with that reply; sorted before use.
     replies: Vec<(i64, usize)>,
-    /// The count read, its operation's own increments taken off, and by whom.
+    /// The count that was read without the operation's own increments, and the operation that read it.
     reads: Vec<(i64, usize)>,
 }
 
@@ -47,7 +46,7 @@ pub fn check(history: &History) -> Result<(), Anomaly> {
 fn gather(history: &History) -> Result<BTreeMap<&str, Counter>, Anomaly> {
     let mut counters: BTreeMap<&str, Counter> = BTreeMap::new();
     for operation in &history.operations {
-        // Counts are of the state before the operation; its own increments are taken off.
+        // A count is of the state before the operation: its own increments are taken off.
         let mut own: BTreeMap<&str, i64> = BTreeMap::new();
         for (step, found) in operation.results() {
             let (Step::Increment(key) | Step::Count(key)) = step else {
@@ -76,7 +75,7 @@ fn gather(history: &History) -> Result<BTreeMap<&str, Counter>, Anomaly> {
     Ok(counters)
 }
 
-/// Every reply is its own and below what the increments can have made.
+/// Every reply is given once, and is below what the increments can have made.
 fn check_replies(history: &History, key: &str, counter: &Counter) -> Result<(), Anomaly> {
     let most = counter.acknowledged + counter.unknown;
     let operation = |id: usize| &history.operations[id];
@@ -98,7 +97,7 @@ fn check_replies(history: &History, key: &str, counter: &Counter) -> Result<(), 
     Ok(())
 }
 
-/// The values at rest: the keys that there should be, each as large as its increments make it.
+/// The values at rest: the expected keys, each as large as its increments make it.
 fn check_final(counters: &BTreeMap<&str, Counter>, found: &BTreeMap<String, i64>) -> Result<(), Anomaly> {
     let anomaly = |kind, what| Err(Anomaly::new(CHECKER, kind, what));
     for (key, counter) in counters {
@@ -127,7 +126,8 @@ fn check_final(counters: &BTreeMap<&str, Counter>, found: &BTreeMap<String, i64>
     }
 }
 
-/// Replies are versions: who replied less wrote before, who read a count read what the last below it wrote.
+/// Replies are versions. The operation with the smaller reply wrote before. A read of a count follows the last write
+/// below it.
 fn check_order(history: &History, counters: &BTreeMap<&str, Counter>) -> Result<(), Anomaly> {
     let mut graph = Graph::new(history.operations.len());
     let mut is_in = vec![false; history.operations.len()];

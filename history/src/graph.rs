@@ -1,31 +1,30 @@
 //! The graph of dependencies between operations, and cycles in it.
 //!
-//! Nodes are operations, and *waypoints*: stations that let one edge stand for many (all
-//! that ended before, to all that began after). A path through waypoints counts as the one
-//! edge that entered them.
+//! Nodes are operations and *waypoints*. A waypoint lets one edge stand for many: from everything that ended before
+//! it to everything that began after it. A path through waypoints counts as the one edge that entered them.
 //!
-//! Cycles are found as in Elle (Kingsbury & Alvaro 2020): strongly connected components (Tarjan
-//! 1972) of the graph restricted to some kinds of edges, then the shortest cycle in them by
-//! breadth-first search, the gravest kind first.
+//! Cycles are found as in Elle (Kingsbury & Alvaro 2020). The graph is restricted to some kinds of edges, the gravest
+//! kind first. Tarjan's algorithm (1972) finds its strongly connected components. A breadth-first search finds the
+//! shortest cycle in them.
 
 use std::collections::VecDeque;
 
 use crate::anomaly::{CycleClass, Order};
 
-/// Why one operation comes before another.
+/// The reason why one operation comes before another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It wrote what the other overwrote.
+    /// The first wrote what the second overwrote.
     WriteWrite,
-    /// It wrote what the other read.
+    /// The first wrote what the second read.
     WriteRead,
-    /// It read what the other overwrote.
+    /// The first read what the second overwrote.
     ReadWrite,
-    /// The same client asked it before.
+    /// The same client asked the first before the second.
     Process,
-    /// It ended before the other began.
+    /// The first ended before the second began.
     Realtime,
-    /// Out of a waypoint.
+    /// The edge leads out of a waypoint.
     Via,
 }
 
@@ -42,7 +41,7 @@ const PROCESS: u8 = Kind::Process.bit();
 const REALTIME: u8 = Kind::Realtime.bit();
 const VIA: u8 = Kind::Via.bit();
 
-/// An edge, with the key and the position in it that it comes from, for the explanation.
+/// An edge with the key and position that it comes from, for the explanation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub from: u32,
@@ -52,21 +51,21 @@ pub(crate) struct Edge {
     pub position: u32,
 }
 
-/// Edges collected before they are searched.
+/// Edges that are collected before the search.
 pub(crate) struct Graph {
     operations: usize,
     nodes: usize,
     edges: Vec<Edge>,
 }
 
-/// A shortest cycle: its edges between operations, in order; the last leads to the first's origin.
+/// A shortest cycle: its edges between operations, in order. The last edge leads to the origin of the first.
 #[derive(Debug)]
 pub(crate) struct Cycle {
     pub edges: Vec<Edge>,
 }
 
 impl Cycle {
-    /// Its name, from what it is made of.
+    /// The cycle's name, from the kinds of its edges.
     pub fn class(&self) -> (CycleClass, Order) {
         let count = |kind| self.edges.iter().filter(|edge| edge.kind == kind).count();
         let class = match (count(Kind::ReadWrite), count(Kind::WriteRead)) {
@@ -85,18 +84,18 @@ impl Cycle {
 }
 
 impl Graph {
-    /// No edges between this many operations.
+    /// A graph of this many operations, without edges.
     pub fn new(operations: usize) -> Self {
         Self { operations, nodes: operations, edges: Vec::new() }
     }
 
-    /// A new waypoint.
+    /// Makes a new waypoint.
     pub fn waypoint(&mut self) -> usize {
         self.nodes += 1;
         self.nodes - 1
     }
 
-    /// Adds an edge that the data shows; one from an operation to itself says nothing.
+    /// Adds an edge that the data shows. An edge from an operation to itself says nothing.
     pub fn add(&mut self, from: usize, to: usize, kind: Kind, key: usize, position: usize) {
         if from != to {
             let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -111,7 +110,7 @@ impl Graph {
     }
 }
 
-/// Edges looked at before the search contents itself with what it has: about a second. Only
+/// The number of edges that the search looks at before it accepts the best cycle so far: about a second. Only
 /// histories that are broken already come near it.
 const BUDGET: usize = 40_000_000;
 
@@ -144,7 +143,7 @@ impl Search {
     }
 
     fn find(mut self) -> Option<Cycle> {
-        // The usual answer, at the price of one pass.
+        // This is the usual answer, at the price of one pass.
         if self.components(u8::MAX).is_empty() {
             return None;
         }
@@ -158,7 +157,7 @@ impl Search {
                     return cycle;
                 }
             }
-            // One read of what was overwritten closes the circle, then any number of them.
+            // One read of an overwritten value closes the circle. Then any number of them is allowed.
             let cycle = self.shortest_of(WW | WR | VIA | order, RW);
             let cycle = cycle.or_else(|| self.shortest_of(WW | WR | RW | VIA | order, RW));
             if cycle.is_some() {
@@ -168,7 +167,7 @@ impl Search {
         None
     }
 
-    /// The shortest cycle of edges in `kinds`, with one edge in `closing` first, if not empty.
+    /// The shortest cycle of edges in `kinds`. If `closing` is not empty, the cycle begins with an edge in `closing`.
     fn shortest_of(&mut self, kinds: u8, closing: u8) -> Option<Cycle> {
         let mut components = self.components(kinds | closing);
         components.sort_by_key(Vec::len);
@@ -176,7 +175,7 @@ impl Search {
         for (index, component) in components.iter().enumerate() {
             component.iter().for_each(|&node| component_of[node as usize] = index as u32);
         }
-        // Time alone makes no circle, so each has an edge that data shows.
+        // Time alone makes no circle, so each cycle has an edge that data shows.
         let first_kinds = if closing == 0 { kinds & (WW | WR) } else { closing };
         let mut best: Option<Vec<Edge>> = None;
         let operations = self.operations;
@@ -187,7 +186,7 @@ impl Search {
                     continue;
                 }
                 let longest = best.as_ref().map_or(u32::MAX - 1, |edges| edges.len() as u32 - 1);
-                // Two edges are the least there is.
+                // No cycle is shorter than two edges.
                 if longest < 2 {
                     return best.map(|edges| Cycle { edges });
                 }
@@ -195,7 +194,7 @@ impl Search {
                     best = Some(edges);
                 }
             }
-            // Out of budget, go on only until there is something to show.
+            // Out of budget: go on only until there is something to show.
             if self.budget == 0 && best.is_some() {
                 break;
             }
@@ -244,7 +243,7 @@ impl Search {
         cycle
     }
 
-    /// The way just found, waypoints left out.
+    /// The way just found, without waypoints.
     fn collapse(&self, first: Edge) -> Vec<Edge> {
         let mut way = Vec::new();
         let mut node = first.from;
@@ -276,7 +275,7 @@ impl Search {
         let mut low = vec![0u32; nodes];
         let mut is_on_stack = vec![false; nodes];
         let (mut stack, mut components) = (Vec::new(), Vec::new());
-        // Tarjan without recursion: each frame is a node and its next edge.
+        // Tarjan's algorithm without recursion: each entry of the stack is a node and its next edge.
         let mut frames: Vec<(u32, usize)> = Vec::new();
         let mut next_index = 0;
         for root in 0..nodes as u32 {

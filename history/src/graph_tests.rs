@@ -1,4 +1,4 @@
-//! Cycles are found, the shortest of the gravest kind first, and waypoints do not count.
+//! Cycles are found: the shortest of the gravest kind first. Waypoints do not count.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A history: operations in the order in which they were sent, and facts learnt beside them.
+//! A history: operations in the order in which they were sent, and facts that were learnt beside them.
 
 use std::collections::BTreeMap;
 
@@ -11,42 +11,42 @@ use crate::operation::{Found, Key, Operation, Outcome, Step, Time, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub usize);
 
-/// Something known beside the operations: what there was at first, and what is found at rest,
-/// which is when no operation is under way and none can take effect any more.
+/// A fact beside the operations: the state at first, or the state at rest. At rest no operation is under way, and
+/// none can take effect any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fact {
-    /// What registers held at first; those not named held nothing.
+    /// The values of registers at first. Registers that are not named held nothing.
     Registers(BTreeMap<Key, Value>),
     /// Every account with its balance at first.
     Accounts(BTreeMap<Key, i64>),
-    /// Every counter there is with its value, at rest. All began at zero.
+    /// Every existing counter with its value, at rest. All began at zero.
     Counters(BTreeMap<Key, i64>),
     /// Stocks by kind and key, and the orders placed, at rest.
     Stocks {
-        /// What there was at first.
+        /// The stocks at first.
         before: BTreeMap<String, BTreeMap<Key, i64>>,
-        /// What is left.
+        /// The stocks that are left.
         left: BTreeMap<String, BTreeMap<Key, i64>>,
-        /// How many orders there are.
+        /// The number of orders.
         orders: i64,
     },
     /// The ids in each store, at rest.
     Stores(BTreeMap<String, Vec<Value>>),
-    /// The number of elements in each store, at rest, where ids are not told.
+    /// The number of elements in each store, at rest, where ids are not known.
     StoreSizes(BTreeMap<String, i64>),
-    /// What should be none at rest: locks held, work pending.
+    /// Something of which nothing should be left at rest: locks held, work pending.
     AtRest {
-        /// What is counted.
+        /// The name of what is counted.
         what: String,
-        /// How many there are.
+        /// The number found.
         count: i64,
     },
     /// The recorder was used wrongly, so the history proves nothing.
     Misuse(String),
 }
 
-/// What was asked, what was answered, and what is known beside.
+/// The questions, the answers, and the facts beside them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// In order of their ids.
@@ -62,7 +62,7 @@ impl History {
         Self::default()
     }
 
-    /// Notes that `process` is about to ask for `steps`. Until its outcome is noted it is unknown.
+    /// Notes that `process` is about to ask for `steps`. The operation is unknown until its outcome is noted.
     pub fn invoke(&mut self, process: u64, steps: impl IntoIterator<Item = Step>, time: Time) -> OperationId {
         let id = self.operations.len();
         self.operations.push(Operation {
@@ -76,17 +76,17 @@ impl History {
         OperationId(id)
     }
 
-    /// It took effect, and the reply held `found`, one for each step.
+    /// Notes that an operation took effect, and that its reply held `found`, one for each step.
     pub fn ok(&mut self, id: OperationId, found: impl IntoIterator<Item = Found>, time: Time) {
         self.end(id, Outcome::Ok(found.into_iter().collect()), time);
     }
 
-    /// It surely had no effect and never will.
+    /// Notes that an operation surely had no effect and never will.
     pub fn fail(&mut self, id: OperationId, why: impl Into<String>, time: Time) {
         self.end(id, Outcome::Fail(why.into()), time);
     }
 
-    /// Nobody will ask again, and nobody knows whether it took effect.
+    /// Notes that nobody will ask again, and nobody knows whether the operation took effect.
     pub fn unknown(&mut self, id: OperationId, why: impl Into<String>, time: Time) {
         self.end(id, Outcome::Unknown(why.into()), time);
     }
@@ -96,8 +96,8 @@ impl History {
         self.facts.push(fact);
     }
 
-    /// How many operations are acknowledged, failed, unknown. A test should look at it: a history
-    /// of failures proves nothing.
+    /// The numbers of acknowledged, failed and unknown operations. A test should look at them: a history of failures
+    /// proves nothing.
     #[must_use]
     pub fn outcomes(&self) -> (usize, usize, usize) {
         let count = |is: fn(&Operation) -> bool| self.operations.iter().filter(|operation| is(operation)).count();
@@ -121,7 +121,7 @@ impl History {
     /// Checks that the history can be judged at all. Every checker does this first.
     ///
     /// # Errors
-    /// What makes no sense in it.
+    /// The part of it that makes no sense.
     pub fn validate(&self) -> Result<(), Anomaly> {
         let malformed = |what: String| Err(Anomaly::new("history", AnomalyKind::Malformed, what));
         for (index, operation) in self.operations.iter().enumerate() {

@@ -1,14 +1,13 @@
-//! The history checker: what clients asked, what they were told, and whether any server that keeps
-//! its promises could have answered so.
+//! The history checker: what clients asked, what they were told, and whether any correct server could have answered
+//! so.
 //!
-//! A [`History`] is recorded by a simulation (with its own times) or, through a [`Recorder`], by
-//! the threads of a black-box test; [`verdict`] runs every checker that the history gives something to look at.
-//! One property a file: [`list_append`], [`register`], [`bank`], [`counters`], [`set_equal`],
-//! [`locks`].
+//! A simulation records a [`History`] with its own times. The threads of a black-box test record one through a
+//! [`Recorder`]. [`verdict`] runs every checker that the history gives something to look at. There is one property a
+//! file: [`list_append`], [`register`], [`bank`], [`counters`], [`set_equal`], [`locks`].
 //!
-//! Promises: a history that a strictly serializable, exactly-once server can produce is never
-//! rejected; what is rejected is shown with the operations that prove it; what is too much work to
-//! decide is an error of its own and never a pass. The same history gives the same answer.
+//! Promises: a history that a strictly serializable, exactly-once server can produce is never rejected. A rejected
+//! history is shown with the operations that prove it. If deciding is too much work, that is an error of its own and
+//! never a pass. The same history gives the same answer.
 //!
 //! Must not know the server: neither its crates nor its protocols.
 

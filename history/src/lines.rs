@@ -1,6 +1,6 @@
-//! Histories as JSON lines, so that a failing one can be kept and judged again.
+//! Histories as JSON lines, so that a failing history can be kept and judged again.
 //!
-//! One line an operation, in order, and one line a fact.
+//! Each operation is one line, in order, and each fact is one line.
 
 use std::fmt;
 use std::io::{self, BufRead, Write};
@@ -18,7 +18,7 @@ enum Line {
     Fact(Fact),
 }
 
-/// As [`Line`], borrowed.
+/// Like [`Line`], borrowed.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum LineRef<'a> {
@@ -26,12 +26,12 @@ enum LineRef<'a> {
     Fact(&'a Fact),
 }
 
-/// Why a file is no history.
+/// The reason why a file is not a history.
 #[derive(Debug)]
 pub enum LineError {
-    /// It could not be read.
+    /// The file could not be read.
     Io(io::Error),
-    /// The line, counted from 1, and what is wrong with it.
+    /// The line, counted from 1, and the error in it.
     Bad(usize, serde_json::Error),
 }
 
@@ -47,10 +47,10 @@ impl fmt::Display for LineError {
 impl std::error::Error for LineError {}
 
 impl History {
-    /// Writes it as JSON lines.
+    /// Writes the history as JSON lines.
     ///
     /// # Errors
-    /// What the writer answers.
+    /// The error of the writer.
     pub fn write_lines(&self, mut writer: impl Write) -> io::Result<()> {
         let operations = self.operations.iter().map(LineRef::Operation);
         for line in operations.chain(self.facts.iter().map(LineRef::Fact)) {
@@ -60,10 +60,10 @@ impl History {
         writer.flush()
     }
 
-    /// Reads JSON lines; empty ones are skipped.
+    /// Reads JSON lines and skips empty ones.
     ///
     /// # Errors
-    /// Why they are no history.
+    /// The reason why they are not a history.
     pub fn read_lines(reader: impl BufRead) -> Result<Self, LineError> {
         let mut history = Self::new();
         for (index, line) in reader.lines().enumerate() {
@@ -79,7 +79,7 @@ impl History {
         Ok(history)
     }
 
-    /// Judges it, and if it is not sound, keeps it in a file.
+    /// Judges the history. If it is not sound, keeps it in a file.
     ///
     /// # Errors
     /// Every anomaly, and where the history is kept.

@@ -1,9 +1,9 @@
-//! Lists that transactions append to and read: strictly serializable, each append there once.
+//! Lists that transactions append to and read: strictly serializable, and each append is there once.
 //!
-//! As Elle does (Kingsbury & Alvaro 2020): reads tell the order of appends, that order tells who
-//! wrote, read and overwrote what before whom, and a circle in these dependencies, together with
-//! the order in which clients saw things happen, is a breach. Beyond Elle, appends that no read saw are placed
-//! after all that were seen. All of it takes time linear in the history.
+//! The method is Elle's (Kingsbury & Alvaro 2020). Reads tell the order of appends. That order tells the dependencies
+//! between writes, reads and overwrites. A circle in these dependencies and in the order that clients saw is a
+//! breach. Beyond Elle, appends that no read saw are placed after all that were seen. All of it takes time linear in
+//! the history.
 
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ pub fn check(history: &History) -> Result<(), Anomaly> {
     }
 }
 
-/// Which operations took effect: the acknowledged ones, and the unknown ones of which something was read.
+/// The operations that took effect: the acknowledged ones, and the unknown ones of which something was read.
 fn committed(history: &History, lists: &Lists<'_>) -> Vec<bool> {
     let mut is_committed: Vec<bool> = history.operations.iter().map(|operation| operation.is_ok()).collect();
     lists.lists.iter().flat_map(|list| &list.order).for_each(|&operation| is_committed[operation] = true);
@@ -57,15 +57,15 @@ fn add_reads(graph: &mut Graph, key: usize, list: &List<'_>) {
         if let Some(last) = seen.checked_sub(1) {
             graph.add(list.order[last], read.operation, Kind::WriteRead, key, last);
         }
-        // What follows its own append follows it already.
+        // Whatever follows its own append follows the operation already.
         if let Some(&next) = list.order.get(seen) {
             graph.add(read.operation, next, Kind::ReadWrite, key, seen);
         }
     }
 }
 
-/// Appends that took effect and that no read saw come after all that reads saw, and after every
-/// read; in which order among themselves, nobody knows.
+/// Appends that took effect and that no read saw come after all seen appends, and after every read. Nobody knows
+/// their order among themselves.
 fn add_unseen(graph: &mut Graph, key: usize, list: &List<'_>, is_committed: &[bool]) {
     let appends = list.appended.iter().filter_map(|value| list.appends.get(value));
     let unseen = appends.filter(|append| append.position.is_none() && is_committed[append.operation]);
@@ -82,8 +82,8 @@ fn add_unseen(graph: &mut Graph, key: usize, list: &List<'_>, is_committed: &[bo
     let waypoint = graph.waypoint();
     unseen.iter().for_each(|&append| graph.add(waypoint, append, Kind::Via, key, end));
     let appenders: HashSet<usize> = unseen.iter().copied().collect();
-    // Who read the whole and then appended would meet itself behind the waypoint. Two such contradict
-    // each other already, so two of them with edges of their own are enough.
+    // An operation that read the whole and then appended would meet itself behind the waypoint. Two such operations
+    // contradict each other already, so two of them with edges of their own are enough.
     let mut both = Vec::new();
     for read in list.reads.iter().filter(|read| read.seen() == end) {
         if !appenders.contains(&read.operation) {

@@ -1,7 +1,7 @@
-//! What the reads of lists say, key by key: which append stands where, and which reads cannot be.
+//! What the reads of lists say, key by key: the place of each append, and the reads that are impossible.
 //!
-//! A list that was read whole tells the order of its appends. The longest read of each key stands
-//! for that order; every other must be a prefix of it.
+//! A list that was read whole tells the order of its appends. The longest read of each key stands for that order.
+//! Every other read must be a prefix of it.
 
 use std::collections::HashMap;
 
@@ -24,12 +24,12 @@ pub(crate) struct Append {
 pub(crate) struct Read<'h> {
     pub operation: usize,
     pub list: &'h [Value],
-    /// How many of its last elements are its own operation's.
+    /// The number of its last elements that its own operation appended.
     pub own: usize,
 }
 
 impl Read<'_> {
-    /// How many elements it saw of others.
+    /// The number of elements that it saw of others.
     pub fn seen(&self) -> usize {
         self.list.len() - self.own
     }
@@ -39,7 +39,7 @@ impl Read<'_> {
 #[derive(Default)]
 pub(crate) struct List<'h> {
     pub name: &'h str,
-    /// By value; `appended` has them in the order in which they were asked.
+    /// By value. `appended` has them in the order in which they were asked.
     pub appends: HashMap<&'h Value, Append>,
     pub appended: Vec<&'h Value>,
     pub reads: Vec<Read<'h>>,
@@ -58,7 +58,7 @@ pub(crate) struct Lists<'h> {
 #[derive(Default)]
 struct Progress<'h> {
     own: Vec<&'h Value>,
-    /// What others had appended, once it has read.
+    /// The appends of others, once the operation has read.
     seen: Option<&'h [Value]>,
 }
 
@@ -141,7 +141,7 @@ impl<'h> Lists<'h> {
         Ok(())
     }
 
-    /// Checks every read by itself and against the longest, and so finds the order of each list.
+    /// Checks every read by itself and against the longest read. So it finds the order of each list.
     ///
     /// # Errors
     /// A read that no order of appends explains.
@@ -177,7 +177,7 @@ impl<'h> Lists<'h> {
         Ok(())
     }
 
-    /// Each element was appended, by an operation that did not fail, and is there once.
+    /// Each element was appended by an operation that did not fail, and is there once.
     fn check_elements(&self, list: &List<'_>, read: &Read<'_>) -> Result<(), Anomaly> {
         let mut places: HashMap<&Value, usize> = HashMap::new();
         for (place, value) in read.list.iter().enumerate() {
@@ -197,7 +197,8 @@ impl<'h> Lists<'h> {
         Ok(())
     }
 
-    /// The appends of one operation stand in the order in which it made them, and after what it read before.
+    /// The appends of one operation stand in the order in which the operation made them, and after what it read
+    /// before.
     fn check_own_order(&self, list: &List<'_>) -> Result<(), Anomaly> {
         let mut last: HashMap<usize, usize> = HashMap::new();
         for read in list.reads.iter().filter(|read| read.own == 0) {
@@ -240,8 +241,8 @@ impl<'h> Lists<'h> {
 
     /// Every acknowledged append is in every read that began after its reply.
     ///
-    /// Only appends that no read saw are looked at: a read that is merely too short makes a
-    /// cycle with those that saw more.
+    /// The check looks only at appends that no read saw. A read that is merely too short makes a cycle with those
+    /// that saw more.
     ///
     /// # Errors
     /// The append and the read.

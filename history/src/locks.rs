@@ -1,7 +1,7 @@
-//! At rest nothing is held: no lock of a transaction that is over, no work half done.
+//! At rest nothing is held: no lock of a transaction that is over, and no work half done.
 //!
-//! The number comes from the node (its metric, or an audit handler); the checker sees to it that
-//! it was asked for and that it is zero.
+//! The number comes from the node (its metric, or an audit handler). The checker makes sure that a test asked for it
+//! and that it is zero.
 
 use crate::anomaly::{Anomaly, AnomalyKind};
 use crate::history::{Fact, History};
@@ -11,7 +11,7 @@ const CHECKER: &str = "locks";
 /// Checks everything that was counted at rest.
 ///
 /// # Errors
-/// What is left, and how much of it.
+/// The name of what is left, and its number.
 pub fn check(history: &History) -> Result<(), Anomaly> {
     history.validate()?;
     for fact in &history.facts {

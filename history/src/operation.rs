@@ -1,6 +1,6 @@
-//! Operations: lists of steps over keys, and what came of them.
+//! Operations: lists of steps over keys, and their outcomes.
 //!
-//! One operation is one transaction, whatever it is made of; its steps take effect together.
+//! One operation is one transaction, whatever its steps are. Its steps take effect together.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,13 +13,13 @@ pub type Key = String;
 /// Any clock that never goes back: steps of a simulation, nanoseconds of a test.
 pub type Time = u64;
 
-/// What registers and lists hold. Checks are sharpest when no value is written twice to one key.
+/// The values of registers and lists. Checks are sharpest when no value is written twice to one key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
     /// A whole number.
     Number(i64),
-    /// Anything else.
+    /// Any other value.
     Text(String),
 }
 
@@ -41,7 +41,7 @@ impl From<String> for Value {
     }
 }
 
-/// Whole numbers and strings as they are, everything else as its JSON text.
+/// Shows whole numbers and strings as they are, and every other value as its JSON text.
 impl From<&serde_json::Value> for Value {
     fn from(json: &serde_json::Value) -> Self {
         match (json.as_i64(), json.as_str()) {
@@ -61,7 +61,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// One step of an operation, as asked; the comment names what a reply holds for it.
+/// One step of an operation, as asked. The comment names what a reply holds for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -75,11 +75,11 @@ pub enum Step {
     ReadList(Key),
     /// Moves money → [`Found::Done`], or [`Found::Balances`] of the two accounts afterwards.
     Transfer {
-        /// Who pays.
+        /// The account that pays.
         from: Key,
-        /// Who gets.
+        /// The account that is paid.
         to: Key,
-        /// How much, not negative.
+        /// The amount, not negative.
         amount: i64,
     },
     /// Reads one account → [`Found::Number`].
@@ -90,7 +90,7 @@ pub enum Step {
     Increment(Key),
     /// Reads a counter → [`Found::Number`].
     Count(Key),
-    /// Takes one of each named stock and places one order, kind of stock → key → [`Found::Accepted`].
+    /// Takes one of each named stock and places one order; kind of stock → key → [`Found::Accepted`].
     Reserve(BTreeMap<String, Key>),
     /// Puts one new element into every store → [`Found::Value`], its id.
     Publish,
@@ -172,11 +172,11 @@ impl fmt::Display for Step {
     }
 }
 
-/// What a reply holds for one step.
+/// The part of a reply for one step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// Nothing but that it happened.
+    /// Only that it happened.
     Done,
     /// A register's value, `None` where there is none.
     Value(Option<Value>),
@@ -186,7 +186,7 @@ pub enum Found {
     Number(i64),
     /// Balances by account.
     Balances(BTreeMap<Key, i64>),
-    /// Whether a reservation was made; if not, it had no effect.
+    /// Whether a reservation was made. If it was not, the step had no effect.
     Accepted(bool),
 }
 
@@ -207,7 +207,7 @@ impl Found {
     }
 }
 
-/// Lists longer than this are shown by their newest elements.
+/// A longer list is shown by its newest elements.
 const SHOWN_ELEMENTS: usize = 12;
 
 impl fmt::Display for Found {
@@ -238,11 +238,11 @@ impl fmt::Display for Found {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It took effect; what was found, one for each step.
+    /// It took effect; the findings, one for each step.
     Ok(Vec<Found>),
-    /// It surely had no effect, and why.
+    /// It surely had no effect; the reason.
     Fail(String),
-    /// It may have taken effect, may still, or may not, and why nobody knows.
+    /// It may have taken effect, may still, or may not; the reason why nobody knows.
     Unknown(String),
 }
 
@@ -251,20 +251,20 @@ pub enum Outcome {
 pub struct Operation {
     /// Its place in the history.
     pub id: usize,
-    /// The client: one that waits for each reply before it asks again.
+    /// The client. It waits for each reply before it asks again.
     pub process: u64,
-    /// When it was sent, or earlier.
+    /// The time when it was sent, or earlier.
     pub begin: Time,
-    /// When its outcome was known, or later.
+    /// The time when its outcome was known, or later.
     pub end: Option<Time>,
-    /// What was asked.
+    /// The steps that were asked.
     pub steps: Vec<Step>,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
 impl Operation {
-    /// The time by which it has taken effect: only a reply bounds that.
+    /// The time by which it has taken effect. Only a reply bounds that.
     #[must_use]
     pub fn effect_by(&self) -> Option<Time> {
         if self.is_ok() { self.end } else { None }

@@ -1,11 +1,11 @@
 //! The order that clients saw, as edges: an operation that ended before another began comes first.
 //!
-//! All pairs would be too many. One waypoint stands for each instant between ends and
-//! begins: whatever ended before leads into it, whatever begins after follows it, and each leads to the
-//! next. So the edges are linear in the number of operations, whatever the concurrency; Elle reaches
-//! the same reachability by reducing the order transitively.
+//! Edges for all pairs would be too many. One waypoint stands for each instant between ends and begins. Operations
+//! that ended before it lead into it, operations that begin after it follow it, and each waypoint leads to the next.
+//! So the number of edges is linear in the number of operations, whatever the concurrency. Elle reaches the same
+//! reachability by reducing the order transitively.
 //!
-//! Operations that touch in one instant count as concurrent: that cannot reject a sound history.
+//! Operations that touch in one instant count as concurrent. That cannot reject a sound history.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub(crate) fn add_orders(graph: &mut Graph, history: &History, is_in: &dyn Fn(&O
     add_realtime(graph, history, is_in);
 }
 
-/// From each reply of a client to what it asked next. Nothing follows an unknown operation: it
-/// may take effect at any later time.
+/// Adds edges from each reply of a client to its next question. Nothing follows an unknown operation: it may take
+/// effect at any later time.
 fn add_process(graph: &mut Graph, history: &History, is_in: &dyn Fn(&Operation) -> bool) {
     let mut last: BTreeMap<u64, (usize, Time)> = BTreeMap::new();
     for operation in history.operations.iter().filter(|operation| is_in(operation)) {
@@ -36,7 +36,7 @@ fn add_process(graph: &mut Graph, history: &History, is_in: &dyn Fn(&Operation) 
 }
 
 fn add_realtime(graph: &mut Graph, history: &History, is_in: &dyn Fn(&Operation) -> bool) {
-    // At one instant begins stand before ends.
+    // At one instant, begins come before ends.
     let mut events: Vec<(Time, bool, usize)> = Vec::new();
     for operation in history.operations.iter().filter(|operation| is_in(operation)) {
         events.push((operation.begin, false, operation.id));

@@ -1,7 +1,7 @@
-//! Recording from many threads, with the machine's clock.
+//! Records from many threads, with the machine's clock.
 //!
-//! A call that is dropped without an outcome stays unknown, so a test that gives up or panics
-//! in the middle records nothing false.
+//! A call that is dropped without an outcome stays unknown. So a test that gives up or panics in the middle records
+//! nothing false.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ impl Shared {
     }
 
     fn history(&self) -> MutexGuard<'_, History> {
-        // Every change is one push or one assignment: a panic elsewhere leaves nothing half done.
+        // Every change is one push or one assignment, so a panic elsewhere leaves nothing half done.
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -38,7 +38,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// An empty one; its time begins now.
+    /// Makes an empty history. Its time begins now.
     #[must_use]
     pub fn new() -> Self {
         let shared =
@@ -46,7 +46,7 @@ impl Recorder {
         Self(Arc::new(shared))
     }
 
-    /// A client of its own, for one thread.
+    /// Makes a client for one thread.
     #[must_use]
     pub fn client(&self) -> Client {
         Client { shared: self.0.clone(), process: self.0.processes.fetch_add(1, Ordering::Relaxed) }
@@ -57,22 +57,22 @@ impl Recorder {
         self.0.history().note(fact);
     }
 
-    /// What is recorded so far. Calls still open are unknown in it.
+    /// The history so far. Calls that are still open are unknown in it.
     #[must_use]
     pub fn history(&self) -> History {
         self.0.history().clone()
     }
 }
 
-/// One client: it asks one thing at a time.
+/// One client. It asks one thing at a time.
 pub struct Client {
     shared: Arc<Shared>,
     process: u64,
 }
 
 impl Client {
-    /// Notes what is about to be asked: call it before anything is sent. Sending the same again under the
-    /// same idempotency key is part of the same call.
+    /// Notes what the client is about to ask. Call it before anything is sent. Sending the same again under the same
+    /// idempotency key is part of the same call.
     pub fn invoke(&mut self, steps: impl IntoIterator<Item = Step>) -> Call<'_> {
         let time = self.shared.now();
         let id = self.shared.history().invoke(self.process, steps, time);
@@ -80,7 +80,7 @@ impl Client {
     }
 }
 
-/// A call that waits for its outcome; unknown if dropped.
+/// A call that waits for its outcome. It is unknown if dropped.
 #[must_use = "dropped, its outcome is unknown"]
 pub struct Call<'a> {
     client: &'a mut Client,
@@ -88,17 +88,17 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// It took effect; what the reply held, one for each step.
+    /// The call took effect. `found` is what the reply held, one for each step.
     pub fn ok(self, found: impl IntoIterator<Item = Found>) {
         self.end(|history, id, time| history.ok(id, found, time));
     }
 
-    /// It surely had no effect: it was aborted, refused, or never sent.
+    /// The call surely had no effect: it was aborted, refused, or never sent.
     pub fn fail(self, why: impl Into<String>) {
         self.end(|history, id, time| history.fail(id, why, time));
     }
 
-    /// Nobody knows: a timeout, a broken connection, an error that does not say.
+    /// Nobody knows the outcome: a timeout, a broken connection, an error that does not say.
     pub fn unknown(self, why: impl Into<String>) {
         self.end(|history, id, time| history.unknown(id, why, time));
     }

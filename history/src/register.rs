@@ -1,9 +1,8 @@
-//! Registers: reads and writes, of one key or of several in a transaction, strictly serializable.
+//! Registers: strictly serializable reads and writes, of one key or of several in a transaction.
 //!
-//! For one key this is linearizability, decided by search (see `search`). Keys that no transaction
-//! connects are searched apart, which is exact, since strict serializability, like
-//! linearizability, is local where transactions do not span. Where the work runs out, the answer is
-//! [`AnomalyKind::Undecided`], never a pass.
+//! For one key this is linearizability, decided by search (see `search`). Keys that no transaction connects are
+//! searched apart. That is exact, because strict serializability, like linearizability, is local where transactions
+//! do not span. If the work runs out, the answer is [`AnomalyKind::Undecided`], never a pass.
 
 use std::collections::HashMap;
 
@@ -22,7 +21,7 @@ pub fn check(history: &History) -> Result<(), Anomaly> {
     check_within(history, DEFAULT_WORK)
 }
 
-/// As [`check`], with a bound on the steps of the search for each group of connected keys.
+/// Like [`check`], with a bound on the steps of the search for each group of connected keys.
 ///
 /// # Errors
 /// The first anomaly found, [`AnomalyKind::Undecided`] included.
@@ -50,7 +49,7 @@ struct Access {
     value: usize,
 }
 
-/// What an operation does to registers: what it must find, and what it leaves.
+/// The effect of an operation on registers: what it must find, and what it leaves.
 struct Transaction {
     id: usize,
     reads: Vec<Access>,
@@ -61,11 +60,11 @@ struct Transaction {
 /// One value of one key.
 #[derive(Clone, Copy, Default)]
 struct ValueUse {
-    /// Acknowledged reads that found it and had not written it themselves.
+    /// Acknowledged reads that found the value and did not write it themselves.
     reads: usize,
-    /// Operations that leave it, failed ones aside.
+    /// Operations that leave the value, without failed ones.
     writes: usize,
-    /// A failed operation that would have left it.
+    /// A failed operation that would have left the value.
     failed: Option<usize>,
 }
 
@@ -150,7 +149,7 @@ impl<'h> Registers<'h> {
         Ok(transactions)
     }
 
-    /// What an operation found of others, and what it leaves; it must agree with itself.
+    /// What an operation found of others, and what it leaves. The operation must agree with itself.
     fn accesses(&mut self, operation: &'h Operation) -> Result<(Vec<Access>, Vec<Access>), Anomaly> {
         let (mut reads, mut writes): (Vec<Access>, Vec<Access>) = (Vec::new(), Vec::new());
         for (step, found) in operation.results() {
@@ -181,7 +180,7 @@ impl<'h> Registers<'h> {
         Ok((reads, writes))
     }
 
-    /// Every value read was there at first or was left by an operation that did not fail.
+    /// Every value that was read was there at first, or was left by an operation that did not fail.
     fn check_sources(&self, history: &History, transactions: &[Transaction]) -> Result<(), Anomaly> {
         for transaction in transactions {
             for read in &transaction.reads {
@@ -276,7 +275,7 @@ struct Cells<'a> {
     values: Vec<ValueUse>,
     state: HashMap<usize, usize>,
     hash: u128,
-    /// What each write done replaced.
+    /// The value that each done write replaced.
     undo: Vec<usize>,
 }
 
@@ -288,7 +287,7 @@ impl Cells<'_> {
         transaction.writes.iter().for_each(|write| change(&mut self.values[write.value].writes));
     }
 
-    /// Whether a write replaces what others must still read and nobody will write again.
+    /// Whether a write replaces a value that others must still read and nobody will write again.
     fn is_needed(&self, write: &Access) -> bool {
         let before = self.state.get(&write.key).copied().unwrap_or(write.value);
         let used = self.values[before];
@@ -338,7 +337,7 @@ impl Model for Cells<'_> {
         self.hash
     }
 
-    /// What nobody reads first, since it can only be in the way later; then what ends first.
+    /// Values that nobody reads come first, because later they can only be in the way. Then comes what ends first.
     fn prefer(&mut self, candidates: &mut [usize], _reads: &[usize], _pressing: usize) {
         let rank = |&operation: &usize| {
             let is_read = self.group[operation].writes.iter().any(|write| self.values[write.value].reads > 0);
@@ -360,7 +359,7 @@ impl Model for Cells<'_> {
         if let Some(write) = transaction.writes.iter().find(|write| self.is_needed(write)) {
             let value = self.state.get(&write.key).copied().unwrap_or(write.value);
             let (name, shown) = named(&Access { value, ..*write });
-            // Open reads of it have been taken, so the last one is still to come.
+            // The open reads of this value have been taken, so the last one is still to come.
             let reader = self.group.iter().rposition(|it| it.reads.iter().any(|read| read.value == value));
             return (format!("it ends the {name} of {shown}, which is still to be read"), reader.into_iter().collect());
         }

@@ -1,36 +1,36 @@
 //! The search for one order of operations that explains all replies.
 //!
-//! Wing & Gong's algorithm (1993), with the memory of states already tried that Lowe (2017) adds: take
-//! any operation that no other must precede and that the model allows, go on, take it back when nothing
-//! fits. Two savings keep sound histories near one pass: a read that fits is taken at once and
-//! never taken back (it changes nothing, so taking it now can only help), and the model may say that a
-//! state leads nowhere.
+//! Wing & Gong's algorithm (1993), with the memory of states already tried that Lowe (2017) adds. It takes any
+//! operation that no other must precede and that the model allows, and goes on. If nothing fits, it takes the
+//! operation back. Two savings keep sound histories near one pass. A read that fits is taken at once and never taken
+//! back: it changes nothing, so taking it now can only help. And the model may say that a state leads nowhere.
 //!
-//! The problem is NP-complete, so the work is bounded, and running out of it is an answer of its own.
+//! The problem is NP-complete, so the work is bounded. Running out of it is an answer of its own.
 
 use std::collections::HashSet;
 
 use crate::operation::{Operation, Time};
 
-/// What the operations do to a state. Operations are numbered by the caller, in order of their begins.
+/// The effect of operations on a state. The caller numbers operations in order of their begins.
 pub(crate) trait Model {
-    /// Whether it changes nothing.
+    /// Whether an operation changes nothing.
     fn is_read_only(&self, operation: usize) -> bool;
-    /// Does it, if it may happen in this state.
+    /// Does an operation if it may happen in this state.
     fn apply(&mut self, operation: usize) -> bool;
     /// Takes back the last operation done.
     fn undo(&mut self, operation: usize);
-    /// Tells states apart; what the set of operations done already tells may be left out.
+    /// Tells states apart. It may leave out what the set of done operations already tells.
     fn fingerprint(&self) -> u128;
-    /// Sorts what may be tried next, the most promising last. `reads` are open beside them and do
-    /// not fit yet; `pressing`, one or the other, must come before all that begins later.
+    /// Sorts the operations that may be tried next, the most promising last. `reads` are open beside them and do not
+    /// fit yet. `pressing`, one or the other, must come before all that begins later.
     fn prefer(&mut self, candidates: &mut [usize], reads: &[usize], pressing: usize);
-    /// Leaves out choices that are most likely wrong; whether it left any out. Used at first only.
+    /// Leaves out choices that are most likely wrong, and says whether it left any out. The search uses it at first
+    /// only.
     fn narrow(&self, candidates: &mut Vec<usize>) -> bool {
         let _ = candidates;
         false
     }
-    /// Why `pressing` cannot be done, and other operations that this has to do with.
+    /// Why `pressing` cannot be done, and other operations that the reason concerns.
     fn obstacle(&self, pressing: usize) -> (String, Vec<usize>);
     /// Whether no choice among `candidates` can ever make `pressing` possible.
     fn is_hopeless(&self, candidates: &[usize], pressing: usize) -> bool {
@@ -39,10 +39,10 @@ pub(crate) trait Model {
     }
 }
 
-/// When an operation may take effect.
+/// The time in which an operation may take effect.
 pub(crate) struct Interval {
     pub begin: Time,
-    /// None where it may take effect at any later time, or never.
+    /// `None` where it may take effect at any later time, or never.
     pub end: Option<Time>,
 }
 
@@ -50,17 +50,17 @@ pub(crate) struct Interval {
 #[derive(Debug, Default)]
 pub(crate) struct Furthest {
     pub taken: usize,
-    /// The last ones taken.
+    /// The operations taken last.
     pub last: Vec<usize>,
-    /// What had to come next, and could not: the one with the earliest end.
+    /// The operation that had to come next and could not: the one with the earliest end.
     pub pressing: Option<usize>,
-    /// Why it could not, and operations that this has to do with.
+    /// Why it could not, and operations that the reason concerns.
     pub obstacle: (String, Vec<usize>),
-    /// What might have come instead.
+    /// The operations that might have come instead.
     pub candidates: Vec<usize>,
 }
 
-/// What came of it.
+/// The result of a search.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Explained,
@@ -69,13 +69,13 @@ pub(crate) enum Answer {
     Undecided(Furthest),
 }
 
-/// Steps that are tried before giving up; a sound history takes about one an operation. Each costs
-/// some 16 bytes of memory and under a microsecond.
+/// The number of steps that are tried before the search gives up. A sound history takes about one an operation. Each
+/// costs some 16 bytes of memory and under a microsecond.
 pub(crate) const DEFAULT_WORK: usize = 4_000_000;
 
 struct Frame {
     operation: usize,
-    /// What else could have been tried in its place.
+    /// The other operations that could have been tried in its place.
     rest: Vec<usize>,
 }
 
@@ -85,7 +85,7 @@ const SHOWN: usize = 4;
 struct Search<'a, M> {
     model: &'a mut M,
     intervals: &'a [Interval],
-    /// A circular list of the operations not yet taken, by begin; the last index is its head.
+    /// A circular list of the operations not yet taken, by begin. The last index is its head.
     next: Vec<usize>,
     previous: Vec<usize>,
     required: usize,
@@ -95,17 +95,16 @@ struct Search<'a, M> {
     tried: HashSet<u128>,
     furthest: Furthest,
     work: usize,
-    /// Whether it leaves out what is unlikely.
+    /// Whether the search leaves out what is unlikely.
     is_hasty: bool,
-    /// Whether it has left something out, so that not finding proves nothing.
+    /// Whether the search has left something out. Then not finding an order proves nothing.
     has_gaps: bool,
 }
 
-/// Searches an order of all operations that have an end, and any of the others. `intervals` are
-/// sorted by begin.
+/// Searches an order of all operations that have an end, and any of the others. `intervals` are sorted by begin.
 ///
-/// First in haste, without what is unlikely: an order found so is as good as any. Only that there is
-/// none has to be shown with everything.
+/// Searches first in haste, without what is unlikely: an order found in this way is as good as any. Only the claim
+/// that there is no order needs everything.
 pub(crate) fn explain_by_order<M: Model>(model: &mut M, intervals: &[Interval], work: usize) -> Answer {
     let hasty = match Search::new(model, intervals, work / 2, true).run() {
         Answer::Undecided(furthest) => furthest,
@@ -175,7 +174,7 @@ impl<'a, M: Model> Search<'a, M> {
         Answer::Explained
     }
 
-    /// What may come next, and the one that ends first among all that are left.
+    /// The operations that may come next, and the one that ends first among all that are left.
     fn candidates(&self, into: &mut Vec<usize>) -> Option<usize> {
         into.clear();
         let head = self.intervals.len();
@@ -197,7 +196,7 @@ impl<'a, M: Model> Search<'a, M> {
         earliest.map(|(_, operation)| operation)
     }
 
-    /// Takes the best choice that leads to a state not tried before, going back as far as needed.
+    /// Takes the best choice that leads to a state not tried before. It goes back as far as needed.
     fn descend(&mut self, mut choices: Vec<usize>) -> bool {
         loop {
             while let Some(operation) = choices.pop() {
@@ -224,7 +223,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// How many operations with a reply are taken: the others are no progress.
+    /// The number of taken operations with a reply. The others are no progress.
     fn taken(&self) -> usize {
         self.all_required - self.required
     }
@@ -248,7 +247,7 @@ impl<'a, M: Model> Search<'a, M> {
         self.model.undo(operation);
     }
 
-    /// Called where nothing fits, before going back.
+    /// Called when nothing fits, before going back.
     fn note_furthest(&mut self) {
         if self.furthest.pressing.is_some() && self.taken() <= self.furthest.taken {
             return;
@@ -270,7 +269,7 @@ impl<'a, M: Model> Search<'a, M> {
 }
 
 impl Furthest {
-    /// In words, with the operations it names; `id_of` turns a number into an operation's id.
+    /// The explanation in words, with the operations it names. `id_of` turns a number into an operation's id.
     pub fn explain(&self, all: &[Operation], id_of: &dyn Fn(usize) -> usize) -> (String, Vec<Operation>) {
         let name = |numbers: &[usize]| {
             let names: Vec<String> = numbers.iter().map(|&number| format!("T{}", id_of(number))).collect();
@@ -301,8 +300,8 @@ impl Furthest {
     }
 }
 
-/// 128 bits that differ for different inputs (two rounds of SplitMix64): sets and states are told
-/// apart by the exclusive or of these. Of four million states two collide with probability 10⁻²⁶.
+/// 128 bits that differ for different inputs (two rounds of SplitMix64). Sets and states are told apart by the
+/// exclusive or of these bits. Of four million states two collide with probability 10⁻²⁶.
 pub(crate) fn mix(first: u64, second: u64) -> u128 {
     let round = |seed: u64| {
         let mut bits = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);

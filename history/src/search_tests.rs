@@ -50,7 +50,7 @@ fn is_explained(operations: &[Small], is_done: &mut [bool], value: i64) -> bool 
         if open.iter().any(waits) {
             continue;
         }
-        // A write of 0 is one of a value that reads show as "nothing" only at first: keep it apart.
+        // Reads show the value 0 as "nothing" only at first, so a write of 0 is kept apart.
         let written = if operation.value == 0 { 100 } else { operation.value };
         let next = if operation.is_write { written } else { value };
         if !operation.is_write && !operation.is_unknown && operation.value != value {

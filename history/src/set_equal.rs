@@ -1,9 +1,9 @@
-//! What one transaction puts in several places is in all of them: orders and stocks (hotel),
-//! reviews and their indexes (media).
+//! A transaction that puts something in several places puts it in all of them: orders and stocks (hotel), reviews and
+//! their indexes (media).
 //!
-//! With the stores audited at rest: as many orders as reservations succeeded, each stock lower by
-//! as many; the same elements in every store, the acknowledged ones among them, each once. Unknown
-//! operations widen the bounds by one each and never excuse a difference between stores.
+//! The stores are audited at rest. There are as many orders as successful reservations, and each stock is lower by as
+//! many. Every store has the same elements, the acknowledged ones among them, each once. Unknown operations widen the
+//! bounds by one each. They never excuse a difference between stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ fn anomaly(kind: AnomalyKind, what: impl Into<String>) -> Anomaly {
     Anomaly::new(CHECKER, kind, what)
 }
 
-/// How often something happened: surely, and perhaps beside.
+/// How often something happened: surely, and perhaps in addition.
 #[derive(Clone, Copy, Default)]
 struct Bounds {
     surely: i64,
@@ -79,7 +79,8 @@ impl Bounds {
     }
 }
 
-/// Reservations: operation, what it takes, whether it is acknowledged (or unknown). Refused ones are left out.
+/// Reservations: the operation, the stocks it takes, and whether it is acknowledged or unknown. Refused ones are left
+/// out.
 fn reservations(history: &History) -> impl Iterator<Item = (&Operation, &BTreeMap<String, Key>, bool)> {
     history.operations.iter().flat_map(|operation| {
         operation.results().filter_map(move |(step, found)| match (step, found) {
@@ -161,7 +162,7 @@ fn check_refusals(history: &History, before: &Stocks) -> Result<(), Anomaly> {
     Ok(())
 }
 
-/// Ids told to clients, each with its operation, and how many publications are unknown.
+/// The ids told to clients, each with its operation, and the number of unknown publications.
 fn published(history: &History) -> Result<(BTreeMap<&Value, &Operation>, Bounds), Anomaly> {
     let mut ids: BTreeMap<&Value, &Operation> = BTreeMap::new();
     let mut bounds = Bounds::default();

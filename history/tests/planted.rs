@@ -1,4 +1,4 @@
-//! Every class of anomaly, planted by hand, is found and named; and its innocent neighbour passes.
+//! Every class of anomaly, planted by hand, is found and named. Its innocent neighbour passes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use millrace_history::CycleClass::{G0, G1c, G2, GSingle};
 use millrace_history::Order::{Data, Process, Realtime};
 use millrace_history::{Fact, Found, History, Step, Value, verdict};
 
-/// An operation of a client of its own (`process`), from `begin` to `end`.
+/// An operation of a separate client (`process`), from `begin` to `end`.
 struct Do(u64, u64, u64, Vec<(Step, Found)>);
 
 fn history(operations: Vec<Do>) -> History {
@@ -61,7 +61,7 @@ fn count(key: &str, value: i64) -> (Step, Found) {
     (Step::count(key), Found::Number(value))
 }
 
-/// Everything at once: no order in time helps.
+/// All operations at once: no order in time helps.
 fn together(transactions: Vec<Vec<(Step, Found)>>) -> History {
     let operation = |(process, steps): (usize, _)| Do(process as u64, 0, 100, steps);
     history(transactions.into_iter().enumerate().map(operation).collect())
@@ -104,7 +104,7 @@ fn a_read_between_two_appends_of_one_transaction_is_g1b() {
     let appends = vec![append("x", 1), append("x", 2)];
     finds(&together(vec![appends.clone(), vec![list("x", &[1])]]), G1b);
     passes(&together(vec![appends.clone(), vec![list("x", &[1, 2])]]));
-    // Interleaved, the same is a circle of writes.
+    // Interleaved, the same operations are a circle of writes.
     finds(&together(vec![appends, vec![append("x", 3)], vec![list("x", &[1, 3, 2])]]), Cycle(G0, Data));
 }
 
@@ -121,7 +121,7 @@ fn seeing_half_of_a_transaction_is_g_single() {
     let text = finds(&half, Cycle(GSingle, Data));
     assert!(text.contains("G-single: each of these"), "{text}");
     assert!(text.contains("T1 (process 1, 0..100): read x → [1], read y → []"), "{text}");
-    // The same of an unknown transaction: what is seen of it proves that it took effect.
+    // The same with an unknown transaction: the part of it that is seen proves that it took effect.
     let half = together(vec![vec![list("x", &[1]), list("y", &[])]]);
     finds(&unknown(half, vec![Step::append("x", 1), Step::append("y", 1)]), Cycle(GSingle, Data));
 }
@@ -311,9 +311,9 @@ fn snapshots_of_a_bank_are_ordered() {
         ])
     };
     passes(&two(balances(9, 1, 5), balances(7, 1, 7)));
-    // One saw only the first transfer, the other only the second: long fork.
+    // One reading saw only the first transfer, the other only the second: long fork.
     finds(&two(balances(9, 1, 5), balances(8, 0, 7)), NotSerializable);
-    // Stale: what was acknowledged must be seen.
+    // Stale: an acknowledged effect must be seen.
     let stale =
         |begin| bank(vec![Do(0, 0, 10, vec![transfer("a", "b", 4)]), Do(1, begin, 30, vec![balances(10, 0, 5)])]);
     finds(&stale(11), NotSerializable);
@@ -394,7 +394,7 @@ fn orders_equal_both_decrements() {
     let doubtful = || unknown(one(), vec![Step::reserve([("hotel", "h"), ("flight", "f")])]);
     passes(&with(doubtful(), stocks(3, 1, 1)));
     passes(&with(doubtful(), stocks(2, 0, 2)));
-    // Half of the unknown one took effect.
+    // Half of the unknown transfer took effect.
     finds(&with(doubtful(), stocks(2, 1, 1)), Unequal);
     finds(&with(doubtful(), stocks(3, 1, 2)), Unequal);
 }

@@ -1,5 +1,4 @@
-//! What a serial execution produced is accepted, however its operations overlap; and with one
-//! mutation planted it is rejected.
+//! A serial execution is accepted, however its operations overlap. With one mutation planted it is rejected.
 
 mod common;
 
@@ -30,7 +29,7 @@ fn plan(workload: Workload) -> impl Strategy<Value = Plan> {
     )
 }
 
-/// Places that a mutation may be planted in: an operation and a step.
+/// Places where a mutation may be planted: an operation and a step.
 type Place = (usize, usize);
 
 fn lists_read(history: &History) -> Vec<(Place, String, Vec<Value>)> {
@@ -119,7 +118,7 @@ fn plant_swapped_order(history: &mut History, rng: &mut Rng) -> bool {
     true
 }
 
-/// A read sees what a failed operation appended.
+/// A read sees a value that a failed operation appended.
 fn plant_dirty_read(history: &mut History, rng: &mut Rng) -> bool {
     let reads = lists_read(history);
     let mut candidates = Vec::new();
@@ -154,7 +153,7 @@ fn plant_duplicate(history: &mut History, rng: &mut Rng) -> bool {
     true
 }
 
-/// A register's read finds what was overwritten before it began.
+/// A read of a register finds a value that was overwritten before the read began.
 fn plant_stale_register(history: &mut History, rng: &mut Rng) -> bool {
     let mut candidates = Vec::new();
     for reader in &history.operations {
@@ -189,9 +188,9 @@ fn plant_stale_register(history: &mut History, rng: &mut Rng) -> bool {
     true
 }
 
-/// A reading of the bank has a coin in another account than it should.
+/// A reading of the bank has a coin in the wrong account.
 fn plant_moved_coin(history: &mut History, rng: &mut Rng) -> bool {
-    // With unknown transfers about, a wrong reading may be explained by one of them.
+    // If there are unknown transfers, one of them may explain a wrong reading.
     if history.operations.iter().any(Operation::is_unknown) {
         return false;
     }
@@ -227,7 +226,7 @@ fn plant_moved_coin(history: &mut History, rng: &mut Rng) -> bool {
     true
 }
 
-/// A retried increment counted twice: every later reply is one more.
+/// A retried increment counts twice: every later reply is one more.
 fn plant_double_increment(history: &mut History, rng: &mut Rng) -> bool {
     if history.operations.iter().any(Operation::is_unknown) {
         return false;
@@ -284,7 +283,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let verdict = verdict(&generate(&plan, seed));
-        // A bank may ask too much, and then says so; nothing else may.
+        // A bank may be too much work, and then says so. No other checker may.
         let is_hard = matches!(plan.workload, Workload::Bank | Workload::BankReplies);
         let is_undecided = verdict.anomaly().is_some_and(|anomaly| anomaly.kind == AnomalyKind::Undecided);
         prop_assert!(verdict.is_sound() || (is_hard && is_undecided), "{plan:?}: {verdict}");

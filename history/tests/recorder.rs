@@ -1,4 +1,4 @@
-//! Threads record one history; what is given up is unknown; what is not sound is kept.
+//! Threads record one history. A call that is given up is unknown. A history that is not sound is kept.
 
 use std::thread;
 

@@ -1,6 +1,6 @@
 //! A hundred thousand operations are judged in seconds, sound or not.
 //!
-//! The limits are generous: the machines that run tests share their cores.
+//! The limits are generous, because the machines that run tests share their cores.
 
 mod common;
 

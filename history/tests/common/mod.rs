@@ -1,4 +1,4 @@
-//! A serial execution in memory, told with overlapping times: what a sound server's clients see.
+//! A serial execution in memory, told with overlapping times: what the clients of a sound server see.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Rng {
     }
 }
 
-/// What is done.
+/// The operations of the execution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Workload {
     Lists,
@@ -47,7 +47,7 @@ pub struct Plan {
     pub concurrency: u64,
     pub failed_percent: u64,
     pub unknown_percent: u64,
-    /// A list or register is left for a new one after so many operations; 0 for never.
+    /// A list or register is replaced by a new one after so many operations; 0 for never.
     pub rotate: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct State {
     counters: BTreeMap<String, i64>,
 }
 
-/// Each operation takes effect at its own instant, this far apart.
+/// Each operation takes effect at its own instant. The instants are this far apart.
 const STRIDE: u64 = 100;
 
 pub fn generate(plan: &Plan, seed: u64) -> History {
@@ -86,7 +86,7 @@ pub fn generate(plan: &Plan, seed: u64) -> History {
             state = before;
         }
         let outcome = match found {
-            // What cannot be done is aborted.
+            // An operation that cannot be done is aborted.
             None => Outcome::Fail("refused".to_owned()),
             Some(_) if is_failed => Outcome::Fail("aborted".to_owned()),
             Some(_) if is_unknown => Outcome::Unknown("lost".to_owned()),
@@ -103,7 +103,7 @@ pub fn generate(plan: &Plan, seed: u64) -> History {
     history
 }
 
-/// In the order of their begins, each given to a client that is free.
+/// The operations in the order of their begins. Each is given to a client that is free.
 fn told(mut operations: Vec<Operation>) -> History {
     operations.sort_by_key(|operation| operation.begin);
     let mut free_from: Vec<u64> = Vec::new();
@@ -150,7 +150,7 @@ fn steps(plan: &Plan, rng: &mut Rng, index: u64) -> Vec<Step> {
     }
 }
 
-/// Does the steps; nothing, and `None`, if one cannot be done.
+/// Does the steps. If one cannot be done, does nothing and returns `None`.
 fn run(state: &mut State, steps: &[Step], has_replies: bool) -> Option<Vec<Found>> {
     let mut found = Vec::new();
     for step in steps {
@@ -189,7 +189,7 @@ fn run(state: &mut State, steps: &[Step], has_replies: bool) -> Option<Vec<Found
 }
 
 impl State {
-    /// A copy to return to, where one is needed: copying every time would cost more than checking.
+    /// A copy to return to, where it is needed. Copying every time would cost more than checking.
     fn clone_if(&self, is_needed: bool) -> Option<Self> {
         is_needed.then(|| self.clone())
     }
