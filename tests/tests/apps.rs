@@ -1,5 +1,5 @@
-//! Apps side by side: they cannot see each other, a broken one never replaces a working one, and a
-//! replacement is atomic for every caller.
+//! Apps side by side. They cannot see each other, a broken app never replaces a working one, and a replacement is
+//! atomic for every caller.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ fn empty_server() -> Server {
     Server::start(ServerOptions::examples(&[]))
 }
 
-/// A service whose reads and routes say which version they are.
+/// A service whose reads and routes return their version.
 fn versioned(version: u64) -> TestApp {
     let source = format!(
         "import {{ service, query }} from 'millrace';
@@ -73,7 +73,7 @@ fn apps_live_side_by_side_and_cannot_see_each_other() {
         let state = server.request("GET", &format!("/apps/{name}/state/note/k/text"), &[], b"");
         assert_eq!(state.json(), format!("from {name}"));
     }
-    // A service that only one of them has is reachable by its short name, but not from the other.
+    // A service that only one of the apps has is reachable by its short name, but not from the other app.
     assert_eq!(server.value("red_only/k/put", "\"mine\""), "red");
     let intruder = server.request("POST", "/apps/blue/call/note/k/other", &[], b"\"red_only\"");
     assert_problem(&intruder, 404, "unknown-service");
@@ -106,7 +106,7 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
             "import { service } from 'millrace';\n\nthrow new Error('at load');",
             "version.ts:3:11: ",
         ),
-        // A loop itself has no place: it is that of the last call before it, or of the function that it is in.
+        // A loop itself has no place. The error names the last call before it, or the function that it is in.
         ("an endless load", "const all = [1];\n  all.push(2);\nfor (;;) {}", "version.ts:2:"),
         ("a load that never ends", "await new Promise(() => {});", "version.ts: "),
         ("a bomb while loading", "const all = [];\nfor (;;) all.push('x'.repeat(1e6) + all.length);", "version.ts:2:"),
@@ -147,7 +147,7 @@ fn a_broken_app_is_refused_with_its_place_and_the_old_one_serves_on() {
     assert_eq!(server.value("version/k/get", ""), 1);
 }
 
-/// On the stack of a core's thread it ended the process.
+/// On the stack of a core's thread this source ended the process.
 #[test]
 fn a_file_of_nothing_but_nesting_ends_nothing() {
     let server = empty_server();
@@ -186,8 +186,8 @@ fn a_replacement_is_atomic_for_every_caller() {
     const LAST: u64 = 15;
     let server = empty_server();
     assert_eq!(versioned(1).deploy(&server, "v").status, 201);
-    // Versions that may answer: from the last one whose deployment was answered to the last one
-    // that was sent.
+    // These versions may answer: from the last version whose deployment was answered to the last version that was
+    // sent.
     let (oldest, newest) = (AtomicU64::new(1), AtomicU64::new(1));
     let stops = AtomicBool::new(false);
     scope(|threads| {
@@ -260,7 +260,7 @@ fn the_list_of_apps_names_services_handlers_and_routes() {
     let handlers: Vec<_> = service["handlers"].as_array().expect("handlers").iter().map(|one| &one["name"]).collect();
     assert_eq!(handlers, ["count", "get", "nested"]);
     assert_eq!(service["routes"][0]["path"], "/now");
-    // The version is the files', whatever else happens.
+    // The version depends on the files, whatever else happens.
     assert_eq!(versioned(2).deploy(&server, "v").status, 200);
     assert_ne!(server.get("/apps")[0]["version"], version);
     let again = versioned(1).deploy(&server, "v");

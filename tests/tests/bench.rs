@@ -1,4 +1,4 @@
-//! `millrace bench http`: progress while it runs, and results that agree with each other as JSON, CSV and text.
+//! `millrace bench http` shows progress while it runs. Its results agree with each other as JSON, CSV and text.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn bench(server: &Server, arguments: &[&str]) -> Foreground {
     Foreground::start(command.args(["bench", "http", &url, "--body", "null", "--connections", "2"]).args(arguments))
 }
 
-/// A line that tells of one second: its part of the run, the second, the replies a second, p99.
+/// The progress line of one second: its part of the run, the second, the replies a second, p99.
 fn second(line: &str) -> (&str, u64, f64, &str) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let after = |word: &str| words.iter().position(|found| *found == word).map(|index| &words[index + 1..]);
@@ -28,7 +28,7 @@ fn second(line: &str) -> (&str, u64, f64, &str) {
 #[test]
 fn progress_is_told_while_it_goes_on() {
     let server = Server::start(ServerOptions::examples(&["counter"]));
-    // Far longer than this test waits: what is read is told before the end.
+    // The run is far longer than this test waits, so the lines that are read come before the end.
     let mut run = bench(&server, &["--warm-up", "1s", "--duration", "10m"]);
     wait_until("two measured seconds are told", || run.err().matches("measured").count() >= 2);
     assert!(run.is_running() && run.out().is_empty(), "{}", run.out());

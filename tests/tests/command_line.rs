@@ -1,4 +1,4 @@
-//! The commands of the binary as a person meets them: they reach nodes with TLS, agree on where things are, and their
+//! The commands of the binary as a person meets them. They reach nodes with TLS and agree on where things are. Their
 //! errors say what to type.
 
 use std::fs::File;
@@ -24,7 +24,7 @@ fn millrace_in(environment: &[(&str, &str)], arguments: &[&str]) -> Output {
     Output { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
 
-/// `millrace serve`, started by a test's own words and killed at its end.
+/// A `millrace serve` that a test starts with its own arguments. It is killed when the test ends.
 struct Started {
     child: Child,
     folder: tempfile::TempDir,
@@ -51,7 +51,7 @@ impl Started {
         std::fs::read_to_string(self.folder.path().join(name)).expect("there")
     }
 
-    /// What it greets with, all of it.
+    /// The whole greeting.
     fn greeting(&self) -> String {
         wait_until("the server greets", || self.read("out").contains("/healthz\n"));
         self.read("out")
@@ -65,7 +65,7 @@ impl Drop for Started {
     }
 }
 
-/// A certificate for localhost that vouches for itself; `None` without openssl.
+/// A self-signed certificate for localhost, or `None` without openssl.
 struct Certificate {
     certificate: PathBuf,
     key: PathBuf,
@@ -157,7 +157,7 @@ fn a_key_that_strangers_could_read_on_its_way_is_warned_of() {
         assert_eq!(called.code, Some(0), "{}", called.err);
         called.err
     };
-    // Leads here, but is not one of the addresses that never leave the machine.
+    // This address leads to the server, but it is not one of the addresses that never leave the machine.
     let warning = call(format!("http://0.0.0.0:{port}"), &["--api-key", "mr_x_secret"]);
     assert!(warning.contains("without TLS") && !warning.contains("secret"), "{warning}");
     assert_eq!(call(format!("http://0.0.0.0:{port}"), &[]), "");
@@ -181,7 +181,7 @@ fn the_first_start_for_others_says_how_and_that_is_enough() {
         let started = Started::new(&[], &["--http", &address, "--data", text(&data)]);
         started.greeting();
     }
-    // The environment says the same to both.
+    // Both commands read the same from the environment.
     let folder = tempfile::tempdir().expect("a folder");
     let environment = [("MILLRACE_DATA", text(folder.path())), ("MILLRACE_HTTP", &address)];
     let made = millrace_in(&environment, &["keys", "add", "--role", "admin", "ann"]);

@@ -1,5 +1,5 @@
-//! Promise 6: contained. Whatever a function does, it ends with the right error, changes nothing,
-//! and the calls beside and after it work.
+//! Promise 6: contained. Whatever a function does, it ends with the right error and changes nothing. The calls beside
+//! it and after it work.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use millrace_tests::{Connection, Reply, Server, ServerOptions, TestApp, assert_problem, repository, wait_until};
 
-/// Held for reading by the tests that use the CPU, for writing by the one that measures time.
+/// The tests that use the CPU hold this for reading. The test that measures time holds it for writing.
 static QUIET: RwLock<()> = RwLock::new(());
 
-/// With the app's own limits, of which 20 ms of CPU time is the one that the bounds below rest on.
+/// Uses the app's own limits. The bounds below depend on its 20 ms of CPU time.
 fn tight_server() -> Server {
     Server::start(ServerOptions::examples(&["counter"]).and_test_apps(&["hostile"]))
 }
 
-/// With CPU time enough that another limit is the first to be broken, however busy the machine is.
+/// Allows so much CPU time that another limit is broken first, however busy the machine is.
 fn server() -> Server {
     let folder = repository().join("tests/apps/hostile");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("the app");
@@ -28,8 +28,8 @@ fn server() -> Server {
     server
 }
 
-/// Calls a handler of the hostile app and checks the error, that nothing of it is to be seen, and
-/// that the next call of the same entity, and of another service, works.
+/// Calls a handler of the hostile app and checks the error. Nothing of the call may be visible. The next call of the
+/// same entity, and of another service, must work.
 #[track_caller]
 fn assert_contained(server: &Server, handler: &str, input: &str, status: u16, code: &str) -> Reply {
     let reply = server.call(&format!("hostile/{handler}/{handler}"), input);
@@ -54,7 +54,7 @@ fn endless_work_ends_at_the_cpu_limit() {
     for handler in ["loop", "caughtLoop", "caughtCallees", "microtasks", "regex"] {
         let began = Instant::now();
         assert_contained(&server, handler, "null", 500, "cpu-limit");
-        // The limit counts CPU time; other processes may have taken most of the wall time.
+        // The limit counts CPU time. Other processes may have taken most of the wall time.
         assert!(began.elapsed() < Duration::from_secs(3), "{handler} took {:?}", began.elapsed());
     }
     assert_eq!(server.metric("millrace_limit_kills_cpu_total"), 5.0);
@@ -126,7 +126,7 @@ fn only_public_handlers_are_reachable() {
         assert_contained(&server, "reach", &format!("{name:?}"), 404, "unknown-handler");
         assert_contained(&server, "reachService", &format!("{name:?}"), 404, "unknown-service");
     }
-    // Another app's service is as unknown as one that is not there.
+    // Another app's service is as unknown as a service that does not exist.
     assert_contained(&server, "reachService", "\"counter\"", 404, "unknown-service");
 }
 
@@ -174,7 +174,7 @@ fn bad_input_is_refused_before_the_function_runs() {
     assert_contained(&server, "ok", &nested, 400, "invalid-input");
     let not_utf8 = server.request("POST", "/call/hostile/ok/ok", &[], b"\"\xff\xfe\"");
     assert_problem(&not_utf8, 400, "invalid-input");
-    // The app's own limit on inputs, below the server's.
+    // The app's own limit on inputs is below the server's.
     let large = format!("\"{}\"", "x".repeat(66_000));
     assert_contained(&server, "ok", &large, 413, "too-large");
     assert_lives(&server, "ok");
@@ -184,7 +184,7 @@ fn bad_input_is_refused_before_the_function_runs() {
 fn a_failing_call_that_nobody_awaits_fails_its_caller() {
     let _quiet = QUIET.read();
     let server = server();
-    // An error that nobody caught ends the whole transaction, as one that is awaited does.
+    // An error that nobody caught ends the whole transaction, just like an awaited error.
     assert_contained(&server, "forgets", "null", 500, "function-failed");
     assert_problem(&server.request("GET", "/state/hostile/forgets/kept", &[], b""), 404, "unknown-state");
 }
@@ -205,8 +205,8 @@ fn a_route_cannot_send_what_is_no_reply() {
     assert_eq!((reply.status, reply.text().as_str()), (200, "GET"));
 }
 
-/// Calls counters on all shards, one after the other; for each call, how many endless calls ended
-/// while it waited.
+/// Calls counters on all shards, one after the other. Returns for each call how many endless calls ended while it
+/// waited.
 fn endless_calls_waited_for(server: &Server, ended: &AtomicU32, calls: usize) -> Vec<u32> {
     let mut connections: Vec<_> = (0..4).map(|_| server.connect()).collect();
     let mut call = |number: usize| {
@@ -220,14 +220,13 @@ fn endless_calls_waited_for(server: &Server, ended: &AtomicU32, calls: usize) ->
     (0..calls).map(&mut call).collect()
 }
 
-/// What bounds a neighbour's latency is how many endless calls it waits for, as each of those ends
-/// after `cpu_ms` of CPU time. They are counted, not timed: how long 20 ms of CPU time last is the
-/// matter of whatever else the machine does.
+/// The number of endless calls that a neighbour waits for bounds its latency, because each ends after `cpu_ms` of CPU
+/// time. The test counts the calls and does not time them: the duration of 20 ms of CPU time depends on the rest of
+/// the machine.
 ///
-/// The bound: a neighbour's call passes up to three times through a core (that of its connection,
-/// that of its entity, and back), each time behind at most one endless call of each hostile
-/// connection; while it waits so, the other core ends as many. One more of each connection may have
-/// ended before and been counted late.
+/// The bound. A neighbour's call passes up to three times through a core: that of its connection, that of its entity,
+/// and back. Each time it waits behind at most one endless call of each hostile connection. Meanwhile the other core
+/// ends as many. One more call of each connection may have ended before and been counted late.
 #[test]
 fn an_endless_loop_leaves_the_neighbours_wait_bounded() {
     const CALLS: usize = 100;
@@ -266,7 +265,7 @@ fn an_endless_loop_leaves_the_neighbours_wait_bounded() {
     assert!(p99 <= BOUND, "a neighbour waited for {p99} endless calls, over {BOUND}");
 }
 
-/// A client that went away does not keep its endless call alive, nor does it take the core down.
+/// A client that went away does not keep its endless call alive, and does not take the core down.
 #[test]
 fn clients_that_leave_harm_nobody() {
     let _quiet = QUIET.read();
@@ -279,7 +278,7 @@ fn clients_that_leave_harm_nobody() {
         }
     });
     leaving.join().expect("left");
-    // Until then there may be more of them than the server lets wait.
+    // Until then there may be more such calls than the server lets wait.
     let is_served = |path: &str| server.call(path, "1").status == 200;
     wait_until("their calls have ended", || is_served("hostile/k1/ok") && is_served("counter/neighbour/add"));
     assert_lives(&server, "k1");

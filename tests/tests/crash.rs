@@ -1,7 +1,7 @@
-//! Promises 3 and 5: exactly once, and recovers alone. The server is killed with `kill -9` again and
-//! again while clients work; each client knows what it was told and holds the server to it.
+//! Promises 3 and 5: exactly once, and recovers alone. The server is killed with `kill -9` again and again while
+//! clients work. Each client remembers what it was told, and the test compares the server with it.
 //!
-//! `MILLRACE_TEST_KILLS` is how often (8 in a normal run).
+//! `MILLRACE_TEST_KILLS` is the number of kills (8 in a normal run).
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 const CLIENTS: u64 = 6;
 
-/// Acknowledged calls between two kills, at the least: so each life of the server does real work.
+/// The least number of acknowledged calls between two kills. So each start of the server does real work.
 const CALLS_PER_LIFE: u64 = 150;
 
 fn kills() -> u64 {
@@ -25,7 +25,7 @@ fn kill_again_and_again<T: Send + 'static>(
     before_restart: impl Fn(&mut Server, u64),
 ) {
     for life in 0..times {
-        // Kills at different places of the work, the same ones in each run of the test.
+        // The kills hit different places of the work, the same places in each run of the test.
         load.wait_for(CALLS_PER_LIFE + life * 37 % 100);
         server.kill();
         before_restart(server, life);
@@ -33,14 +33,14 @@ fn kill_again_and_again<T: Send + 'static>(
     }
 }
 
-/// Acknowledged increments, and those that were never answered.
+/// Acknowledged increments, and increments that were never answered.
 #[derive(Default)]
 struct Tally {
     acknowledged: u64,
     unanswered: u64,
 }
 
-/// Increments a key of its own, which it alone writes, and one that all share.
+/// Increments a key that this client alone writes, and a key that all clients share.
 fn count_without_keys(number: u64, shared: &Shared) -> (Tally, Tally) {
     let mut client = Client::new(shared);
     let mut own = Tally::default();
@@ -55,7 +55,7 @@ fn count_without_keys(number: u64, shared: &Shared) -> (Tally, Tally) {
             }
             Some(reply) => assert_eq!(reply.status, 503, "{}", reply.text()),
             None => {
-                // What became of it shows in the value; nothing else may have happened to it.
+                // The value shows whether the increment took effect. Nothing else may have happened to it.
                 let found = client.value(&value, "null").as_u64().expect("a number");
                 let most = own.acknowledged + 1;
                 assert!((own.acknowledged..=most).contains(&found), "{found} is not {} or {most}", own.acknowledged);
@@ -88,8 +88,8 @@ fn without_keys_a_counter_holds_the_acknowledged_increments_and_at_most_the_unan
     }
 }
 
-/// Increments with idempotency keys, each until it is answered, and now and then an answered one
-/// again. Returns the replies of the shared counter.
+/// Increments with idempotency keys, each until it is answered. Now and then it repeats an answered one. Returns the
+/// replies of the shared counter.
 fn count_with_keys(number: u64, shared: &Shared) -> (u64, Vec<u64>) {
     let mut client = Client::new(shared);
     let own = format!("/call/counter/own{number}/add");
@@ -202,7 +202,7 @@ fn a_sent_message_takes_effect_exactly_once() {
         }
     }
     check(&server);
-    // What a restart would deliver once more, it delivers before it answers what it has seen.
+    // A message that a restart would deliver once more is delivered before the server answers what it has seen.
     server.kill();
     server.restart();
     check(&server);
@@ -227,7 +227,7 @@ fn transfer(number: u64, shared: &Shared) {
     let all = json!((0..ACCOUNTS).map(account).collect::<Vec<_>>()).to_string();
     let mut step = number;
     while !client.stops() {
-        // Any sequence does that differs between the clients and is the same in each run.
+        // Any sequence works that differs between the clients and is the same in each run.
         step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (from, to) = ((step >> 33) % ACCOUNTS, (step >> 43) % ACCOUNTS);
         if from == to {

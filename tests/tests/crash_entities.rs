@@ -1,5 +1,5 @@
-//! As `crash_examples`, for the bundled examples of which each call changes one entity: lists, calculators,
-//! short URLs, passwords, graphs, networks.
+//! Like `crash_examples`, for the bundled examples in which each call changes one entity: lists, calculators, short
+//! URLs, passwords, graphs, networks.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -14,7 +14,7 @@ fn judge(recorder: &Recorder, name: &str) {
     crash::judge(recorder, name, env!("CARGO_TARGET_TMPDIR"));
 }
 
-/// A number that no other call of the test has, below a million.
+/// A number below a million that no other call of the test has.
 fn new_number(caller: &Caller<'_>) -> i64 {
     i64::try_from(caller.calls * CLIENTS + caller.number + 1).expect("small")
 }
@@ -24,12 +24,12 @@ fn items(server: &Server, key: &str) -> Vec<i64> {
     items.as_array().expect("a list").iter().map(|item| item.as_i64().expect("a number")).collect()
 }
 
-/// What a client has put on the stack and what it has taken from it, each surely.
+/// What a client surely put on the stack, and what it surely took from it.
 #[derive(Default)]
 struct Stacked {
     pushed: Vec<i64>,
     popped: Vec<i64>,
-    /// List, item, and the size that the append was told.
+    /// List, item, and the size in the append's reply.
     sizes: Vec<(&'static str, i64, usize)>,
 }
 
@@ -91,7 +91,7 @@ fn list_has_each_item_once_where_it_was_said_to_be() {
     judge(&recorder, "list");
 }
 
-/// Adds one to counters, and known amounts to two sums; for each sum, each amount with the value that it gave.
+/// Adds one to counters, and known amounts to two sums. Returns for each sum each amount with the value that it gave.
 fn calculate(caller: &mut Caller<'_>) -> BTreeMap<&'static str, Vec<(f64, f64)>> {
     let mut told = BTreeMap::<_, Vec<_>>::new();
     while !caller.stops() {
@@ -125,7 +125,7 @@ fn calculator_gives_each_value_once_and_loses_no_operation() {
         let of = told.iter().filter_map(|told| told.get(operation));
         let mut steps: Vec<(f64, f64)> = of.flatten().copied().collect();
         steps.sort_by(|(_, one), (_, other)| (one * sign).total_cmp(&(other * sign)));
-        // A sum that goes one way tells the order, and what each operation began with.
+        // A sum that only grows tells the order, and the value that each operation began with.
         let mut sum = 0.0;
         for (amount, after) in &steps {
             sum += sign * amount;
@@ -137,7 +137,7 @@ fn calculator_gives_each_value_once_and_loses_no_operation() {
     judge(&recorder, "calculator");
 }
 
-/// One URL of one call: when it was asked for, and what it was told, if anything.
+/// One URL of one call: the time of the request, and the reply, if there was one.
 struct Shortened {
     url: String,
     begin: Instant,
@@ -149,7 +149,7 @@ fn shorten(caller: &mut Caller<'_>) -> Vec<Shortened> {
     const URLS: u64 = 400;
     let mut all = Vec::new();
     while !caller.stops() {
-        // Two in one request, which are not the same.
+        // Two different URLs in one request.
         let numbers = [caller.random.below(URLS), URLS + caller.random.below(URLS)];
         let urls = numbers.map(|number| format!("https://example.com/{number}"));
         let begin = Instant::now();
@@ -200,17 +200,19 @@ fn url_shortener_makes_each_code_once_and_keeps_it() {
     judge(&recorder, "url-shortener");
 }
 
-/// A user's name, whom a client tried to register with a password, and the outcome: whether it did, if it was told.
+/// The name of a user that a client tried to register with a password, and whether the registration succeeded, if the
+/// client was told.
 type Registered = (String, String, Option<bool>);
 
-/// Registers users under names that others want, too, and imports others, whose salt tells which import it was.
+/// Registers users under names that other clients want too. Imports other users, whose salt tells which import it
+/// was.
 fn register_and_import(caller: &mut Caller<'_>) -> Vec<Registered> {
     const NAMES: u64 = 12;
     let mut registered = Vec::new();
     while !caller.stops() {
         let old = caller.pick(&["old1", "old2"]);
         match caller.random.below(40) {
-            // A password is hashed slowly.
+            // Hashing a password is slow.
             0 if registered.len() < 6 => {
                 let name = format!("new{}", caller.random.below(NAMES));
                 let password = format!("{}-{}", caller.number, caller.calls);
@@ -326,8 +328,8 @@ fn graph_has_all_edges_of_a_text_or_none() {
     judge(&recorder, "graph");
 }
 
-/// A network of one layer whose outputs tell its number: that of its bias in thousandths, and as many outputs as
-/// its last digit says.
+/// A network of one layer whose outputs tell its number: the bias in thousandths, and as many outputs as the number's
+/// last digit.
 fn network(name: &str, number: i64) -> Value {
     let width = 1 + number % 3;
     let weights = [0.0, number as f64 / 1000.0].repeat(width as usize);
@@ -354,7 +356,7 @@ fn neural_predicts_with_one_network_the_last_that_was_loaded() {
     let predict = |reply: &Value| vec![Found::value(number_of_network(reply))];
     let (kept, _) = run(&mut server, &recorder, CLIENTS, move |caller| {
         while !caller.stops() {
-            // Numbers up to some 20,000 can be told apart by their sigmoid.
+            // The sigmoid tells numbers up to some 20,000 apart.
             sleep(Duration::from_millis(2));
             let (name, number) = (caller.pick(&names), new_number(caller));
             if caller.random.below(2) == 0 {

@@ -1,8 +1,9 @@
-//! Promises 1 to 5 on the bundled examples: clients work, with idempotency keys and without, while the
-//! server is killed with `kill -9` at random moments and restarted, with another number of cores each time. What
-//! every client asked and was told is judged by the history checker.
+//! Promises 1 to 5 on the bundled examples. Clients work, with idempotency keys and without. Meanwhile the server is
+//! killed with `kill -9` at random moments, and restarted with another number of cores each time. The history
+//! checker judges what every client asked and was told.
 //!
-//! `MILLRACE_TEST_KILLS` is how often in each test (4 in a normal run), `MILLRACE_TEST_SEED` chooses the moments.
+//! `MILLRACE_TEST_KILLS` is the number of kills in each test (4 in a normal run). `MILLRACE_TEST_SEED` chooses the
+//! moments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
@@ -13,7 +14,7 @@ use millrace_tests::crash::{self, CLIENTS, Caller, is_free, kills, list, number,
 use millrace_tests::{Server, ServerOptions, TestApp, wait_until};
 use serde_json::{Value, json};
 
-/// Clients that transfer: what the checker of banks decides for certain.
+/// The number of clients that transfer: as many as the checker of banks decides for certain.
 const BANK_CLIENTS: u64 = 10;
 
 fn judge(recorder: &Recorder, name: &str) {
@@ -53,7 +54,7 @@ fn counter_counts_each_call_once() {
                 caller.query([Step::count(key)], &path, |reply| vec![number(reply)]);
                 continue;
             }
-            // The reply is the count with this one.
+            // The reply is the count with this increment.
             caller.post([Step::increment(key)], &format!("/call/counter/{key}/add"), &json!(1), |reply| {
                 vec![Found::Number(reply.as_i64().expect("a whole number") - 1)]
             });
@@ -151,9 +152,10 @@ fn compose_appends_to_all_lists_or_to_none_in_one_order() {
             let item = 1000 + i64::try_from(caller.calls * CLIENTS + caller.number).expect("small");
             match caller.random.below(8) {
                 0 | 1 => caller.get(LISTS.map(Step::read_list), "/compose/lists", lists_of),
-                // Refused after service2 has appended: this item must never be seen.
+                // Refused after service2 has appended, so this item must never be seen.
                 2 => assert_refused(caller, "callee-throws", item),
-                // The front end throws, for up to 10, when all three have appended; nor must this one.
+                // The front end throws, for up to 10, when all three have appended. This item must never be seen
+                // either.
                 3 => assert_refused(caller, "user-abort", -item),
                 choice => {
                     let path = ["/compose/append", "/compose/append-user-abort"][usize::from(choice == 4)];
@@ -291,7 +293,7 @@ fn media_stores_each_review_in_three_places_or_in_none() {
 const ACCOUNTS: [&str; 6] = ["ann", "bob", "cat", "dan", "eve", "fay"];
 const OPENED_WITH: i64 = 1000;
 
-/// Beside an example's own services: all balances at one moment.
+/// A service beside the example's own services: it returns all balances at one moment.
 const AUDIT: &str = r#"
 import { type Routes } from "millrace";
 export const routes: Routes = {
@@ -336,10 +338,10 @@ fn parties(caller: &mut Caller<'_>, accounts: &[&'static str]) -> (&'static str,
     (from, caller.pick(&others), 1 + caller.random.below(400) as i64)
 }
 
-/// Kills in one history of a bank: beyond a few unknown transfers its checker cannot decide any more.
+/// The number of kills in one history of a bank. With more unknown transfers the checker cannot decide any more.
 const BANK_KILLS: u64 = 2;
 
-/// Clients transfer through all kills, and what they saw is judged in parts.
+/// Clients transfer through all kills. The checker judges what they saw in parts.
 fn transfer_in_parts(server: &mut Server, name: &str, accounts: &[&str], all: &str, client: fn(&mut Caller<'_>)) {
     let mut balance: BTreeMap<String, i64> = accounts.iter().map(|id| ((*id).to_owned(), OPENED_WITH)).collect();
     for part in 0..kills().div_ceil(BANK_KILLS) {
@@ -385,14 +387,14 @@ fn transfers_as_transactions_keep_the_sum_and_are_serializable() {
     }
 }
 
-/// Accounts of `examples/bank`: three of a branch, which share a shard by their tag, and three that do not.
+/// Accounts of `examples/bank`: three accounts of a branch, which share a shard by their tag, and three others.
 const BRANCH_ACCOUNTS: [&str; 6] = ["{north}ann", "{north}bob", "{north}cat", "dan", "eve", "fay"];
 
 fn escape(id: &str) -> String {
     id.replace('{', "%7B").replace('}', "%7D")
 }
 
-/// Transfers between accounts, and reads all of them, or one.
+/// Transfers between accounts, and reads all of them or one.
 fn transfer_and_look(caller: &mut Caller<'_>) {
     let all = all_balances("bank", &BRANCH_ACCOUNTS);
     while !caller.stops() {
@@ -436,7 +438,7 @@ fn bank_keeps_the_sum_and_books_each_transfer_on_both_accounts() {
     }
 }
 
-/// Starts sagas; the ids it was told, and how many calls were never answered.
+/// Starts sagas. Returns the ids it was told, and the number of calls that were never answered.
 fn start_sagas(caller: &mut Caller<'_>) -> (Vec<String>, usize) {
     let (mut ids, mut unanswered) = (Vec::new(), 0);
     while !caller.stops() {
@@ -454,7 +456,7 @@ fn start_sagas(caller: &mut Caller<'_>) -> (Vec<String>, usize) {
     (ids, unanswered)
 }
 
-/// What accounts still note of sagas: account and saga.
+/// The notes of sagas that accounts still hold: account and saga.
 fn notes(server: &Server) -> Vec<(&'static str, String)> {
     let of = |account| {
         let state = server.get(&format!("/state/transfer_account/{account}"));
@@ -464,7 +466,7 @@ fn notes(server: &Server) -> Vec<(&'static str, String)> {
     ACCOUNTS.into_iter().flat_map(of).collect()
 }
 
-/// The last thing a saga does is to send what forgets how to undo it.
+/// The last step of a saga sends a message that forgets how to undo it.
 fn assert_no_note(server: &Server) {
     let mut left = notes(server);
     for _ in 0..500 {
@@ -498,7 +500,7 @@ fn transfers_as_sagas_all_end_and_keep_the_sum() {
     assert_eq!(lost, [&""; 0], "acknowledged sagas are lost");
     recorder.note(Fact::Counters(BTreeMap::from([("sagas".to_owned(), ids.len() as i64)])));
 
-    // What each saga says it did is what the accounts say.
+    // The accounts show what each saga says it did.
     let mut expected: BTreeMap<String, i64> = ACCOUNTS.iter().map(|id| ((*id).to_owned(), OPENED_WITH)).collect();
     let mut succeeded = 0;
     for id in &ids {

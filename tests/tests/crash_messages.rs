@@ -1,5 +1,5 @@
-//! As `crash_examples`, for the bundled examples that go on by messages: timelines of followers, a fill cut into
-//! steps, a trigger that tells of low stock.
+//! Like `crash_examples`, for the bundled examples that go on by messages: timelines of followers, a fill cut into
+//! steps, a trigger that reports low stock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,14 +18,15 @@ fn judge(recorder: &Recorder, name: &str) {
 
 const AUTHORS: u64 = 6;
 
-/// Posts of one client: a timeline keeps 1,000, and a home has those of up to four clients.
+/// The number of posts of one client. A timeline keeps 1,000, and a home timeline has the posts of up to four
+/// clients.
 const POSTS: usize = 110;
 
 fn author(number: u64) -> String {
     format!("author{}", number % AUTHORS)
 }
 
-/// Those whom an author follows.
+/// The authors that an author follows.
 fn followees(number: u64) -> [String; 3] {
     [1, 2, 3].map(|step| author(number + step))
 }
@@ -38,13 +39,13 @@ fn fans() -> Vec<String> {
     (0..CLIENTS).map(|number| format!("fan{number}")).collect()
 }
 
-/// A register that holds whether a fan follows the star: both ends of the edge are the same one, as they
+/// A register that holds whether a fan follows the star. Both ends of the edge are the same register, because they
 /// change in one transaction.
 fn edge(fan: &str) -> String {
     format!("{fan}→star")
 }
 
-/// Whether the star is among those whom a fan follows.
+/// Whether the star is among the authors that a fan follows.
 fn is_followee(edges: &Value) -> Found {
     Found::value(i64::from(edges["followees"] == json!(["star"])))
 }
@@ -57,7 +58,7 @@ fn are_followers(edges: &Value) -> Vec<Found> {
     fans().iter().map(|fan| Found::value(i64::from(followers.contains(&json!(fan))))).collect()
 }
 
-/// Looks at the edges from one end.
+/// Reads the edges from one end.
 fn look(caller: &mut Caller<'_>) {
     if caller.random.below(2) == 0 {
         let fan = format!("fan{}", caller.random.below(CLIENTS));
@@ -68,7 +69,7 @@ fn look(caller: &mut Caller<'_>) {
     caller.get(steps, "/social/edges?user=star", are_followers);
 }
 
-/// Follows or unfollows the star, and looks at once whether both ends say so.
+/// Follows or unfollows the star, and checks at once whether both ends say so.
 fn follow_and_look(caller: &mut Caller<'_>, fan: &str) {
     let follows = caller.random.below(2);
     let path = ["/social/unfollow", "/social/follow"][follows as usize];
@@ -78,7 +79,7 @@ fn follow_and_look(caller: &mut Caller<'_>, fan: &str) {
     look(caller);
 }
 
-/// Composes, and follows and unfollows a star; the ids of the posts that were acknowledged.
+/// Composes posts, and follows and unfollows a star. Returns the ids of the acknowledged posts.
 fn compose(caller: &mut Caller<'_>) -> Vec<String> {
     let (user, fan) = (author(caller.number), format!("fan{}", caller.number));
     let mut ids = Vec::new();
@@ -167,13 +168,13 @@ fn social_has_each_post_once_on_the_authors_timeline_and_on_each_followers_home(
     judge(&recorder, "social");
 }
 
-/// Fills are numbered: the size of a value tells which it is of.
+/// Fills are numbered. The size of a value tells which fill it belongs to.
 const FIRST_SIZE: u64 = 16;
 
-/// Keys that every fill has. Three times as many can still be read at once.
+/// The keys that every fill has. Three times as many can still be read at once.
 const COMMON_KEYS: u64 = 3_000;
 
-/// Some fills have fewer keys than the one before, so that what that has left must go.
+/// Some fills have fewer keys than the fill before, so the rest of that fill must be deleted.
 fn keys_of_fill(number: u64) -> u64 {
     COMMON_KEYS * (3 - number % 3)
 }
@@ -182,7 +183,7 @@ fn value_of(key: u64, size: u64) -> String {
     format!("{key}.").chars().cycle().take(size as usize).collect()
 }
 
-/// The last fill that was begun, and the last that was answered.
+/// The last fill that was begun, and the last fill that was answered.
 #[derive(Default)]
 struct Fills {
     begun: AtomicU64,
@@ -199,7 +200,7 @@ fn fill_or_get(caller: &mut Caller<'_>, fills: &Fills) {
             let reply = caller.surely("/kv/fill", &body);
             assert_eq!(reply.status, 200, "{}", reply.text());
             fills.answered.store(number, Ordering::SeqCst);
-            // Some are over before the next one.
+            // Some fills are over before the next begins.
             sleep(Duration::from_millis(caller.random.below(100)));
             continue;
         }
@@ -238,7 +239,7 @@ fn kv_goes_on_filling_and_shows_one_fill_at_a_time() {
     wait_until("the last fill is over", || {
         server.get("/kv/fill") == json!({ "keys": keys, "size": size, "written": keys })
     });
-    // Also what an earlier, larger one has left.
+    // This counts the rest of an earlier, larger fill too.
     let values = || server.get("/state/kv/kv").as_object().expect("fields").clone();
     wait_until("nothing is left of others", || values().len() as u64 == keys + 1);
     for (name, value) in values() {
@@ -250,11 +251,11 @@ fn kv_goes_on_filling_and_shows_one_fill_at_a_time() {
     judge(&recorder, "kv");
 }
 
-/// Two kinds of items, with what there is of them. One is soon gone.
+/// Two kinds of items, with their stocks. One kind is soon gone.
 const ITEMS: [(&str, [(&str, i64); 2]); 2] =
     [("small", [("bolt", 100_000), ("nut", 100_000)]), ("large", [("beam", 100_000), ("plate", 25)])];
 
-/// Below this part of its stock at first an item is to be ordered again.
+/// Below this part of its first stock an item has to be ordered again.
 fn mark(stock: i64) -> i64 {
     stock - 5
 }
@@ -270,7 +271,7 @@ fn put_items(server: &Server) {
 
 const WAREHOUSES: [&str; 2] = ["north", "south"];
 
-/// Orders one small item and one large, and sends some orders off; those sent off.
+/// Orders one small item and one large item, and ships some orders. Returns the shipped ones.
 fn order_and_ship(caller: &mut Caller<'_>) -> Vec<String> {
     let mut shipped = Vec::new();
     while !caller.stops() {

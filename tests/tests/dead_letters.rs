@@ -1,6 +1,6 @@
-//! Messages that fail too often become dead letters: they hold up nobody, survive restarts, and can be
-//! looked at, tried again and dropped, one or many at a time. The attempts take minutes; a clock that the test
-//! moves makes them moments.
+//! Messages that fail too often become dead letters. They hold up nobody and survive restarts. An operator can look
+//! at them, retry them and drop them, one or many at a time. The attempts take minutes; a clock that the test moves
+//! makes them moments.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use millrace_tests::{
 };
 use serde_json::{Value, json};
 
-/// Delivers what it knows how to; the good version knows everything.
+/// Delivers the items it knows. The good version knows all of them.
 fn mail(is_fixed: bool) -> TestApp {
     let source = format!(
         "import {{ service, query, Abort }} from 'millrace';
@@ -72,7 +72,7 @@ fn a_message_that_always_fails_is_kept_and_holds_up_nobody() {
     assert_eq!(post.server.call("mail/bob/forward", r#"["ann","forwarded"]"#).status, 200);
     assert_eq!(post.server.call("mail/bob/forward", r#"["ann","good"]"#).status, 200);
     let refused = post.server.send("mail/ann/deliver", "\"refused\"");
-    // Those behind it do not wait for its attempts.
+    // The messages behind it do not wait for its attempts.
     wait_until("the good one has arrived", || post.got("ann") == json!(["good"]));
     let ended = post.server.ended(&refused);
     assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("aborted")), "{ended}");
@@ -153,7 +153,7 @@ fn dead_letters_are_tried_again_or_dropped_once() {
     assert_eq!(post.letters(), letters, "after a restart");
 
     let of = |what: &str| letters.iter().find(|letter| letter["input"] == what).map(id).expect("it is dead");
-    // Without a correction it dies again, after all attempts.
+    // Without a correction it becomes a dead letter again, after all attempts.
     assert_eq!(post.end("POST", &format!("/dead-letters/{}/retry", of("three"))), 202);
     assert_eq!(post.letters().len(), 3);
     let again = post.wait_for_letters(4);
@@ -202,7 +202,7 @@ fn outcomes_of_keys_are_kept_as_long_as_they_are_promised_and_not_for_ever() {
     wait_until("the key is forgotten", || add(&server) == 2);
 }
 
-/// Compensations that are refused are dead letters at once, again and again, until the app is mended.
+/// Compensations that are refused become dead letters at once, again and again, until somebody mends the app.
 fn undoing(service: &str, is_fixed: bool) -> TestApp {
     let source = format!(
         "import {{ service, query, workflow, Abort }} from 'millrace';
@@ -223,7 +223,7 @@ fn undoing(service: &str, is_fixed: bool) -> TestApp {
     TestApp::with(&format!("{service}.ts"), &source)
 }
 
-/// Makes dead letters to `count` keys of a service, which are `{key}-0` and so on.
+/// Makes dead letters to `count` keys of a service: `{key}-0` and so on.
 fn fail(server: &Server, service: &str, key: &str, handler: &str, count: usize) {
     let id = server.send(&format!("{service}/{key}/fail"), &json!([handler, count]).to_string());
     let told = server.ended(&id)["error"]["detail"].to_string();
@@ -234,7 +234,7 @@ fn command(url: &str, arguments: &[&str]) -> Output {
     millrace(&[&["dead-letters", "--url", url], arguments].concat())
 }
 
-/// Runs a command that has to succeed; what it prints.
+/// Runs a command that has to succeed. Returns its output.
 fn done(server: &Server, arguments: &[&str]) -> String {
     let output = command(&server.url(), arguments);
     assert_eq!((output.code, output.err.as_str()), (Some(0), ""), "{arguments:?}: {}", output.out);
@@ -245,13 +245,13 @@ fn done(server: &Server, arguments: &[&str]) -> String {
 fn all_are_retried_though_they_come_back_meanwhile() {
     let server = Server::start(ServerOptions::examples(&[]));
     assert_eq!(undoing("room", false).deploy(&server, "trips").status, 201);
-    // More than a page holds, so that the next page is read while the first ones could come back.
+    // More than a page holds, so that the next page is read while the first letters could come back.
     let (workflows, each) = (11, 100);
     let count = workflows * each;
     for workflow in 0..workflows {
         fail(&server, "room", &format!("w{workflow}"), "release", each);
     }
-    // The metric may lag behind; what is tried again is not listed from then on.
+    // The metric may lag behind. A retried letter is not in the list any more.
     let waiting = || {
         let first = server.get("/dead-letters?limit=1000");
         let next = first["next"].as_str().map(|next| server.get(&format!("/dead-letters?limit=1000&after={next}")));
@@ -296,7 +296,7 @@ fn some_are_listed_retried_or_dropped_by_app_service_and_handler() {
     };
     wait_until("all of them wait", || left().len() == 15);
     let all = left();
-    // A list of some is never empty while some are left, however short its pages are.
+    // A filtered list is never empty while matching letters are left, however short its pages are.
     let page = command(&server.url(), &["--service", "fax", "--handler", "refund", "--limit", "1", "--json"]);
     let page: Value = serde_json::from_str(&page.out).expect("JSON");
     assert_eq!(
@@ -325,7 +325,7 @@ fn some_are_listed_retried_or_dropped_by_app_service_and_handler() {
     assert!(left().is_empty());
 }
 
-/// A page of a list: these letters, all alike but for their ids.
+/// A page of a list: these letters, which differ only in their ids.
 fn list(ids: &[&str], next: Option<&str>) -> Answer {
     let letter = |id: &&str| json!({"id": id, "app": "a", "service": "s", "key": "k", "handler": "h", "attempts": 16});
     let letters: Vec<Value> = ids.iter().map(letter).collect();
@@ -336,7 +336,7 @@ fn problem(status: u16, code: &str) -> Answer {
     Answer::json(status.into(), json!({"status": status, "code": code, "detail": format!("said {code}")}).to_string())
 }
 
-/// Two pages, which `repeated` is on both of, as what came back while they were read.
+/// Two pages with `repeated` on both, like a letter that came back while the pages were read.
 fn listed(asked: &Asked) -> Option<Answer> {
     match (asked.method.as_str(), asked.path.contains("after=second")) {
         ("GET", false) => Some(list(&["a", "bad", "repeated"], Some("second"))),
@@ -380,7 +380,7 @@ fn each_is_asked_for_once_and_what_became_of_it_is_told() {
 
 #[test]
 fn a_node_that_gives_no_answer_is_asked_no_more() {
-    // Nobody answers the second request for a letter: it may have taken effect, so it is not repeated.
+    // Nobody answers the second request for a letter. It may have taken effect, so it is not repeated.
     let server = Outside::answering(free_address(), |asked, _| {
         listed(asked).or_else(|| asked.path.contains("/a/").then(|| Answer::json(202, String::new())))
     });
@@ -390,7 +390,7 @@ fn a_node_that_gives_no_answer_is_asked_no_more() {
     assert!(output.err.contains("bad: the connection broke"), "{}", output.err);
     assert_eq!(server.asked().len(), 4, "{:?}", server.asked());
 
-    // Where not all can be listed, none is touched.
+    // If not all letters can be listed, none is touched.
     let server = Outside::answering(free_address(), |asked, _| match asked.path.contains("after") {
         false => listed(asked),
         true => Some(problem(503, "overloaded")),

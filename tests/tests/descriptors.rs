@@ -1,7 +1,8 @@
-//! Promise 7 for connections: with few descriptors and many clients the server turns clients away,
-//! never exits, keeps serving those it has, and takes new ones as soon as it can.
+//! Promise 7 for connections, with few descriptors and many clients. The server turns clients away and never exits.
+//! It keeps serving the clients it has, and accepts new ones as soon as it can.
 //!
-//! `MILLRACE_TEST_CONNECTIONS` is how many connect and stay (20,000 in a normal run, or as many as this process may have).
+//! `MILLRACE_TEST_CONNECTIONS` is the number of clients that connect and stay (20,000 in a normal run, or as many as
+//! this process may have).
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -14,21 +15,22 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const DESCRIPTORS: u32 = 256;
 
-/// Descriptors of this process that are no connections of the crowd.
+/// Descriptors of this process that are not connections of the crowd.
 const OTHER_DESCRIPTORS: usize = 64;
 
-/// Threads that connect. Most of the time they wait for the server to empty its queue of new connections.
+/// Threads that connect. Most of the time they wait until the server empties its queue of new connections.
 const CONNECTING: usize = 4;
 
-/// How long a client with a connection may wait for a reply, and a new one for its first, once the crowd is gone: far more
-/// than either takes, even on a busy machine, and far less than a server takes that is stuck or waits for a timeout.
+/// How long a client with a connection may wait for a reply. A new client may wait as long for its first reply once
+/// the crowd is gone. It is far more than either takes on a busy machine. It is far less than a server takes that is
+/// stuck or waits for a timeout.
 const PROMPT: Duration = Duration::from_secs(3);
 
-/// Raises the limit of this process, to what it is allowed; how many connections of `wanted` it leaves room for.
+/// Raises this process's limit as far as allowed. Returns how many of the `wanted` connections it leaves room for.
 fn raise_descriptor_limit(wanted: usize) -> usize {
     let needed = (wanted + OTHER_DESCRIPTORS) as u64;
     let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    // Who may raise the hard limit can have as many as he wants.
+    // A user who may raise the hard limit can have any number.
     for limit in [needed.max(hard), hard] {
         let current = Some(limit.min(needed));
         if setrlimit(Resource::Nofile, Rlimit { current, maximum: Some(limit) }).is_ok() {
@@ -38,10 +40,10 @@ fn raise_descriptor_limit(wanted: usize) -> usize {
     panic!("the limit of descriptors cannot be raised to {hard}");
 }
 
-/// So many connections at once. All stay open until they are dropped, whatever the server does with them.
+/// This many connections at once. All stay open until they are dropped, whatever the server does with them.
 fn crowd(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let connect = |_| {
-        // The kernel drops what comes while the server's queue is full, and the client's kernel tries again.
+        // The kernel drops new connections while the server's queue is full, and the client's kernel tries again.
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(20)).expect("connected");
         stream.set_nonblocking(true).expect("a socket");
         stream
@@ -70,7 +72,8 @@ fn is_turned_away(mut stream: &TcpStream) -> bool {
     }
 }
 
-/// Counts on a connection that was there before the crowd, until that is there; how often, and the slowest reply.
+/// Calls on a connection that was there before the crowd, until the crowd is there. Returns the number of calls and
+/// the slowest reply.
 fn count_meanwhile(early: &mut Connection, is_over: &AtomicBool) -> (u64, Duration) {
     let (mut acknowledged, mut slowest) = (0, Duration::ZERO);
     while !is_over.load(Ordering::Relaxed) {
@@ -97,7 +100,7 @@ fn many_connections_and_few_descriptors_do_not_end_the_server() {
         let counting = threads.spawn(|| count_meanwhile(&mut early, &is_over));
         let _over = StopOnDrop(&is_over);
         let held = crowd(address, count);
-        // Those that the server has are as silent as those that wait for it.
+        // Connections that the server has are as silent as connections that wait for it.
         let mut silent: Vec<&TcpStream> = held.iter().collect();
         wait_until("all others are turned away", || {
             silent.retain(|stream| !is_turned_away(stream));

@@ -1,5 +1,5 @@
-//! `millrace dev`: each call is printed with its time and outcome, a changed app is served without a restart, and a
-//! broken one is refused with its place while the old one serves on.
+//! `millrace dev` prints each call with its time and result. It serves a changed app without a restart. It refuses a
+//! broken app with its place, and the old version serves on.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -82,7 +82,7 @@ impl Dev {
     }
 }
 
-/// The milliseconds, the name and the outcome of a printed call.
+/// The milliseconds, the name and the result of a printed call.
 fn parts(line: &str) -> (f64, &str, &str) {
     let (took, rest) = line.split_once(" ms  ").unwrap_or_else(|| panic!("no time: {line}"));
     let (name, outcome) = rest.split_once("  ").unwrap_or_else(|| panic!("no outcome: {line}"));

@@ -1,5 +1,5 @@
-//! Promise 4: a sync or write of the log that fails stops that core's shards for good, and says so. Nothing that was not
-//! acknowledged is to be seen, nothing acknowledged is gone after a restart.
+//! Promise 4. If a sync or write of the log fails, that core's shards stop for good, and the server says so. Nothing
+//! unacknowledged is visible, and nothing acknowledged is gone after a restart.
 
 use millrace_tests::{Client, Load, Reply, Server, ServerOptions, Shared, WatchedDisk, assert_problem, wait_until};
 
@@ -12,13 +12,13 @@ struct Told {
     refused: Option<Reply>,
 }
 
-/// Adds one with a key of its own that the number of the call gives.
+/// Adds one, with a key made from the number of the call.
 fn add(client: &mut Client<'_>, counter: u64, number: u64) -> Reply {
     let key = format!("Idempotency-Key: {counter}-{number}");
     client.once("POST", &format!("/call/counter/c{counter}/add"), &[&key], "1").expect("an answer")
 }
 
-/// Adds one after the other until it is told to stop or refused.
+/// Adds one again and again until the client is told to stop or refused.
 fn count_up(counter: u64, shared: &Shared) -> Told {
     let mut client = Client::new(shared);
     let mut told = Told { acknowledged: 0, refused: None };
@@ -48,7 +48,7 @@ fn assert_stopped(reply: &Reply) {
     }
 }
 
-/// Everything there is to ask of a counter of a stopped shard.
+/// Every question about a counter of a stopped shard.
 fn assert_refuses_everything(server: &Server, counter: u64) {
     for _ in 0..3 {
         assert_stopped(&server.call(&format!("counter/c{counter}/add"), "1"));
@@ -59,7 +59,7 @@ fn assert_refuses_everything(server: &Server, counter: u64) {
     }
 }
 
-/// Fails one write or sync under load, and looks at what the server says of it and what a restart finds.
+/// Fails one write or sync under load. Checks what the server says of it and what a restart finds.
 fn one_failure(fail: fn(&WatchedDisk), restart: fn(&mut Server)) {
     let Some(disk) = WatchedDisk::new() else { return };
     let mut options = ServerOptions::examples(&["counter"]);
@@ -74,7 +74,7 @@ fn one_failure(fail: fn(&WatchedDisk), restart: fn(&mut Server)) {
     assert_eq!(disk.failures(), 1);
     let mut told = load.finish();
 
-    // The other core's shards go on, and their syncs succeed: it is not tried again with those that have stopped.
+    // The other core's shards go on, and their syncs succeed. The stopped shards do not try the sync again.
     assert_eq!(server.metric("millrace_stopped_shards"), SHARDS / 2.0);
     assert_problem(&server.request("GET", "/readyz", &[], b""), 503, "read-only");
     assert_eq!(server.request("GET", "/healthz", &[], b"").status, 200);
@@ -129,7 +129,7 @@ fn a_failed_sync_stops_the_cores_shards_for_good() {
     });
 }
 
-/// Here with a stop that drains, which must end although the log can no longer be closed.
+/// Here the server drains and stops. The stop must end although the log can no longer be closed.
 #[test]
 fn a_failed_write_stops_the_cores_shards_for_good() {
     one_failure(WatchedDisk::fail_next_write, |server| {

@@ -1,5 +1,5 @@
-//! Promise 5: a full disk makes the server read-only, loses nothing, and is over as soon as there is
-//! space again. Needs the right to mount a small file system in a mount namespace of its own.
+//! Promise 5: a full disk makes the server read-only and loses nothing. Writes work again as soon as there is space.
+//! The test needs the right to mount a small file system in a mount namespace of its own.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use millrace_tests::{Server, ServerOptions, assert_problem, has_programs, left_o
 /// Room for the checkpoint's journal and for the log's segments, which grow with their number.
 const DISK: &str = "320m";
 
-/// A file system of its own, seen by nobody but those who enter its namespace.
+/// A separate file system. Only processes that enter its namespace see it.
 struct SmallDisk {
     holder: Child,
     mount: PathBuf,
@@ -18,7 +18,7 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// `None`, and a line that says so, where this is not permitted, as in many containers.
+    /// Returns `None` and prints a line that says so where this is not permitted, as in many containers.
     fn new() -> Option<Self> {
         if !has_programs(&["unshare", "nsenter"]) {
             return None;
@@ -81,7 +81,7 @@ fn a_full_disk_makes_the_server_read_only_until_space_returns() {
     let mut server = Server::start(options);
     let mut connection = server.connect();
     let mut acknowledged = 0u64;
-    // The log goes on within what it has until it needs a new segment.
+    // The log goes on within the space it has until it needs a new segment.
     fill(&disk);
     let payload = format!("\"{}\"", "x".repeat(200_000));
     let began = Instant::now();
@@ -93,7 +93,7 @@ fn a_full_disk_makes_the_server_read_only_until_space_returns() {
         }
         acknowledged += 1;
         assert_eq!(reply.json(), acknowledged);
-        // Takes space in the log, and fails after that: or is refused as well.
+        // This call takes space in the log and fails after that, or it is refused as well.
         let header = format!("Idempotency-Key: large-{acknowledged}");
         let large =
             connection.request("POST", "/send/counter/large/add", &[&header], payload.as_bytes()).expect("a reply");
@@ -109,7 +109,7 @@ fn a_full_disk_makes_the_server_read_only_until_space_returns() {
     }
     assert!(server.is_running());
 
-    // A crash while it is full: it starts, and nothing acknowledged is gone.
+    // After a crash with a full disk the server starts, and nothing acknowledged is gone.
     server.kill();
     server.restart();
     assert_eq!(server.value("counter/k/value", ""), acknowledged);
@@ -123,7 +123,7 @@ fn a_full_disk_makes_the_server_read_only_until_space_returns() {
     assert_eq!(server.value("counter/k/value", ""), acknowledged + 1);
 }
 
-/// Without a crash in between, too: space returns, and the same process serves on.
+/// The same without a crash: space returns, and the same process serves on.
 #[test]
 fn the_same_process_serves_on_when_space_returns() {
     let Some(disk) = SmallDisk::new() else { return };

@@ -1,5 +1,5 @@
-//! Promises 4 and 5: what is acknowledged is durable as the setting says; damage is told apart from a
-//! torn end; nothing is invented.
+//! Promises 4 and 5. An acknowledged call is as durable as the setting says. Damage is told apart from a torn end.
+//! Nothing is invented.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use millrace_tests::{Output, Server, ServerOptions, WatchedDisk, millrace, wait_
 fn server(durability: &str) -> Server {
     let mut options = ServerOptions::examples(&["counter"]);
     options.set("--durability", durability);
-    // One stream of the log, so that a test knows where its entries are.
+    // One stream of the log, so that the test knows where its entries are.
     options.set("--cores", "1");
     Server::start(options)
 }
@@ -32,7 +32,7 @@ fn with_fsync_every_acknowledged_write_has_had_one() {
     let server = server("fsync");
     let (syncs, entries) = ("millrace_fsync_seconds_count", "millrace_log_entries_total");
     let (syncs_before, entries_before) = (server.metric(syncs), server.metric(entries));
-    // One after the other: none can share a sync with another.
+    // The calls follow each other, so none can share a sync with another.
     add(&server, 50);
     assert_eq!(server.metric(entries) - entries_before, 50.0);
     assert!(server.metric(syncs) - syncs_before >= 50.0);
@@ -44,7 +44,7 @@ fn with_fsync_every_acknowledged_write_has_had_one() {
     assert_eq!(server.metric(entries), reads_before, "reading writes nothing");
 }
 
-/// What is called while a sync is under way shares the next one, whatever number of connections it comes from.
+/// Calls that come during a sync share the next one, whatever number of connections they come from.
 #[test]
 fn concurrent_calls_share_a_sync() {
     const CONNECTIONS: usize = 64;
@@ -67,7 +67,7 @@ fn concurrent_calls_share_a_sync() {
     wait_until("its sync is under way", || disk.waiting_syncs() == 1);
     for (number, other) in others.iter_mut().enumerate() {
         other.send("POST", &format!("/call/counter/other{number}/add"), &[], b"1").expect("sent");
-        // One by one, so that the sync under way is what makes them share, not that they came together.
+        // The calls come one by one. So they share because a sync is under way, not because they came together.
         let entries = before[0] + number as f64 + 2.0;
         wait_until("it has run", || server.metric(names[0]) == entries);
     }
@@ -109,7 +109,7 @@ fn with_none_a_clean_stop_loses_nothing_and_a_crash_only_the_latest() {
     server.kill();
     server.restart();
     assert!((200..=300).contains(&value(&server)), "{}", value(&server));
-    // What was kept goes on under another setting, and back.
+    // The kept state goes on under another setting, and back.
     let kept = value(&server);
     assert!(server.stop());
     server.options().set("--durability", "fsync");
@@ -120,7 +120,7 @@ fn with_none_a_clean_stop_loses_nothing_and_a_crash_only_the_latest() {
     assert_eq!(value(&server), kept + 5);
 }
 
-/// Where entries lie, as `millrace inspect --entries` tells: file and offset.
+/// The places of entries, as `millrace inspect --entries` prints them: file and offset.
 fn places(data: &Path) -> Vec<(String, u64)> {
     let output = inspect(data, &["--entries"]);
     let place = |line: &str| {
@@ -252,8 +252,8 @@ fn a_torn_end_is_cut_off_silently() {
         assert_eq!(value(&server), expected, "{what} behind the end");
         assert!(!server.errors().to_lowercase().contains("damage"), "{}", server.errors());
     }
-    // A last batch of which only the beginning reached the disk: as if it had never been written,
-    // for it can have been acknowledged to nobody.
+    // Only the beginning of the last batch reached the disk. It counts as never written, because it cannot have been
+    // acknowledged.
     add(&server, 40);
     server.kill();
     let (segment, used) = end_of_log(&server.data());

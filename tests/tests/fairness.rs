@@ -1,5 +1,5 @@
-//! Whoever queues for an entity has its turn, whatever the others want: who changes it among many who read it,
-//! and who reads it among many who change it, also where all of them hold entities of two shards.
+//! Every client that queues for an entity gets its turn, whatever the others want: a writer among many readers, and a
+//! reader among many writers. It also holds when all of them hold entities of two shards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
@@ -12,8 +12,8 @@ const OTHERS: usize = 24;
 /// Turns of the one client that comes in between.
 const TURNS: usize = 30;
 
-/// How often each of the others may be done while one waits for its turn. Fair queues let those pass who came
-/// before; whoever has to begin anew comes before those who have begun since.
+/// How often each of the others may finish while one client waits for its turn. Fair queues let earlier clients pass.
+/// A client that has to begin anew comes before clients that have begun since.
 const ROUNDS: u64 = 4;
 
 const SIDE: &str = r#"
@@ -24,7 +24,8 @@ export default service({
 });
 "#;
 
-/// Each holds one side until it has the other, and then both: half of them begin with the left one, half with the right.
+/// Each holds one side until it has the other, and then both. Half of them begin with the left side, half with the
+/// right.
 const FAIR: &str = r#"
 import { type Routes } from "millrace";
 const sides = (request) => request.params.first === "left" ? ["left", "right"] : ["right", "left"];
@@ -47,7 +48,8 @@ fn post(connection: &mut Connection, what: &str, number: usize) {
     assert_eq!(reply.status, 200, "{what}: {}", reply.text());
 }
 
-/// One client does `one` now and then while many do `many`: how many of those were done while it waited, each time.
+/// One client does `one` now and then while many do `many`. Returns for each turn how many of those finished while it
+/// waited.
 fn turns(one: &str, many: &str) -> Vec<u64> {
     let server = Server::start(ServerOptions::examples(&[]));
     let app = TestApp::with("fair_left.ts", SIDE).and("fair_right.ts", SIDE).and("fair.ts", FAIR);
@@ -63,7 +65,7 @@ fn turns(one: &str, many: &str) -> Vec<u64> {
                 }
             });
         }
-        // Said also if a turn fails, so that the others end.
+        // The others are told to stop even if a turn fails.
         let _ends = OnDrop(&stops);
         let mut connection = server.connect();
         let turn = |number| {

@@ -1,5 +1,5 @@
-//! Calls to servers outside: what the app does not list is never reached, a workflow asks again under
-//! one key until it has an answer, and a core that waits for nobody serves everybody.
+//! Calls to servers outside. A server that the app does not list is never reached. A workflow asks again under one
+//! key until it has an answer. A core that waits for nobody serves everybody.
 
 use std::thread::scope;
 use std::time::{Duration, Instant};
@@ -172,7 +172,7 @@ fn a_route_is_told_when_there_is_no_response_and_asks_once() {
     assert_problem(&ask("/large/5000000", json!({})), 502, "fetch-failed");
     let caught = post(&server, "/web/catch", &json!(format!("{}/fail/1000/more", outside.url())));
     assert_eq!(caught.json(), json!({ "code": "fetch-failed" }));
-    // Where waiting would hold locks it is refused, and nothing of the call is left.
+    // Where waiting would hold locks the fetch is refused, and nothing of the call is left.
     let url = json!(format!("{}/never", outside.url()));
     let late = post(&server, "/web/late", &url);
     println!("after a call: {} {}", late.status, late.text());
@@ -186,7 +186,7 @@ fn a_route_is_told_when_there_is_no_response_and_asks_once() {
     assert!(outside.asked_for("/never").is_empty());
 }
 
-/// The keys under which a path was asked for.
+/// The keys of all requests for a path.
 fn keys(outside: &Outside, path: &str) -> Vec<String> {
     let key = |asked: millrace_tests::Asked| asked.headers.get("idempotency-key").cloned().unwrap_or_default();
     outside.asked_for(path).into_iter().map(key).collect()
@@ -208,7 +208,7 @@ fn a_workflow_asks_again_under_the_same_key() {
     assert!(!found[0].is_empty() && found.iter().all(|key| *key == found[0]), "{found:?}");
     assert!(outside.asked_for("/fail/3").iter().all(|asked| asked.body == "pay"));
     assert_eq!(ended["journal"].as_array().map(Vec::len), Some(1), "{ended}");
-    // Another request, another key; and the workflow's own comes first.
+    // Another request has another key, and the workflow's own key comes first.
     let both = [format!("{}/one", outside.url()), format!("{}/one", outside.url())];
     let ended = server.ended(&server.send("web/k/askTwice", &json!(both).to_string()));
     let (one, other) = (ended["output"][0].as_str().expect("a key"), ended["output"][1].as_str().expect("a key"));
@@ -216,7 +216,7 @@ fn a_workflow_asks_again_under_the_same_key() {
     let own = json!({ "headers": { "Idempotency-Key": "mine" }, "retries": 1 });
     let _ = server.ended(&server.send("web/k/ask", &input("/fail/1/own", own)));
     assert_eq!(keys(&outside, "/fail/1/own"), ["mine", "mine"]);
-    // It gives up after as many times as it may.
+    // It gives up after the allowed number of attempts.
     let ended = server.ended(&server.send("web/k/ask", &input("/fail/1000/few", json!({ "retries": 2 }))));
     assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("fetch-failed")), "{ended}");
     assert_eq!(keys(&outside, "/fail/1000/few").len(), 3);
@@ -287,8 +287,8 @@ fn measure(server: &Server, requests: usize) -> [Latencies; 2] {
     all
 }
 
-/// A core that waited for one of them would delay the others by what is left of its timeout, so they
-/// are told apart from a busy machine by a bound far over its delays and far under the timeout.
+/// A core that waited for a fetch would delay the others by the rest of its timeout. The bound is far over the delays
+/// of a busy machine and far under the timeout.
 #[test]
 fn fetches_that_hang_delay_nobody_on_a_node_of_one_core() {
     const HANGING: usize = 64;

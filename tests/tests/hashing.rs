@@ -1,4 +1,4 @@
-//! Passwords are hashed off the core: whoever else is on that core is served meanwhile.
+//! Passwords are hashed off the core. The core serves other calls meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::scope;
@@ -7,16 +7,17 @@ use millrace_tests::{Server, ServerOptions, wait_until};
 
 const USERS: usize = 24;
 
-/// A hash takes some tens of milliseconds of CPU time, a small call far less than one. Were the core itself busy with
-/// the hashes, no more than a call would come between two of them.
+/// A hash takes some tens of milliseconds of CPU time, a small call far less than one. If the core itself hashed, at
+/// most one call would come between two hashes.
 const CALLS_EACH: usize = 4;
 
-/// The order counts, not the time: how many small calls begin and end on the only core while users register.
+/// The order counts, not the time. It is the number of small calls that begin and end on the only core while users
+/// register.
 #[test]
 fn others_are_served_while_passwords_are_hashed() {
     let mut options = ServerOptions::examples(&["login", "counter"]);
     options.set("--cores", "1");
-    // Nobody is turned away for having waited: a node that is too slow for this test shows it by the count below.
+    // No client is turned away for having waited. If a node is too slow for this test, the count below shows it.
     options.set("--queue-ms", "30000");
     let server = Server::start(options);
     let registered = AtomicUsize::new(0);
@@ -26,11 +27,11 @@ fn others_are_served_while_passwords_are_hashed() {
         assert_eq!((reply.status, reply.text().as_str()), (200, "0"), "{}", reply.text());
     };
     call();
-    // How many calls began and ended while so many users had registered.
+    // The number of calls that began and ended when this number of users had registered.
     let mut calls = [0; USERS];
     let mut connections: Vec<_> = (0..USERS).map(|_| server.connect()).collect();
     for connection in &mut connections {
-        // Accepted by the core, not only by the kernel.
+        // The core has accepted the connection, not only the kernel.
         assert_eq!(connection.request("GET", "/healthz", &[], b"").expect("a reply").status, 200);
     }
     for (number, connection) in connections.iter_mut().enumerate() {
@@ -58,7 +59,7 @@ fn others_are_served_while_passwords_are_hashed() {
         });
     });
     println!("calls between one user and the next: {calls:?}");
-    // Not between every two: two are hashed at a time, and what else runs on the machine may hold up this test.
+    // Not between every two hashes: two run at a time, and other work on the machine may hold up this test.
     let between = calls.iter().filter(|calls| **calls >= CALLS_EACH).count();
     assert!(between >= USERS / 4, "calls between one user and the next: {calls:?}");
 }

@@ -1,5 +1,5 @@
-//! Promise 8: clear. Every error of the HTTP contract is reachable, has its status, its stable code,
-//! a sentence and a page; and what the contract names is there.
+//! Promise 8: clear. Every error of the HTTP contract can be reached, and has its status, its stable code, a sentence
+//! and a page. Everything that the contract names exists.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -119,7 +119,7 @@ fn bad_requests_are_told_what_is_wrong_and_change_nothing() {
         assert_problem(&server.request("POST", "/send/counter/k/add", &[header], b"1"), 400, "bad-request");
         assert_problem(&server.request("GET", "/user/login", &[header], b""), 400, "bad-request");
     }
-    // One of two would be passed over in silence.
+    // The server would silently ignore one of two.
     let two = ["Idempotency-Key: a", "idempotency-key: b"];
     assert_problem(&server.request("POST", "/call/counter/k/add", &two, b"1"), 400, "bad-request");
     assert_problem(&server.request("POST", "/user/register", &two, b"{}"), 400, "bad-request");
@@ -164,7 +164,7 @@ fn an_idempotency_key_belongs_to_one_request() {
     assert_eq!(keyed("/call/account/k/deposit", b"5").text(), "5");
     assert_problem(&keyed("/call/account/k/withdraw", b"5"), 422, "idempotency-mismatch");
     assert_eq!(server.value("account/k/withdraw", "5"), 0);
-    // An abort is an answer, and is repeated like one; even when it would succeed by now.
+    // An abort is an answer and is repeated like one, even if the call would succeed by now.
     let withdraw = || {
         let header = ["Idempotency-Key: withdraw"];
         server.request("POST", "/call/account/k/withdraw", &header, b"10")
@@ -174,7 +174,7 @@ fn an_idempotency_key_belongs_to_one_request() {
     let again = withdraw();
     assert_problem(&again, 409, "aborted");
     assert_eq!(again.json()["payload"], serde_json::json!({ "balance": 0 }));
-    // A sent call's key: one invocation, however often it is sent.
+    // The key of a sent call names one invocation, however often the call is sent.
     let send = || server.request("POST", "/send/counter/s/add", &["Idempotency-Key: sent"], b"1");
     let (first, second) = (send(), send());
     assert_eq!((first.status, first.text()), (202, second.text()));
@@ -233,7 +233,7 @@ fn the_contract_is_valid_json_and_names_every_operation() {
     assert!(rows >= 19, "{rows} rows");
 }
 
-/// The samples of a scrape, by name and labels. Checks the format on the way.
+/// The samples of a scrape, by name and labels. The function also checks the format.
 fn samples(text: &str) -> HashMap<String, f64> {
     assert!(text.ends_with("# EOF\n"), "no end mark");
     let mut typed = std::collections::HashSet::new();
@@ -387,7 +387,7 @@ fn calls_to_other_shards_join_the_transaction() {
         let input = serde_json::json!({ "to": format!("bob{to}"), "amount": amount }).to_string();
         server.call("account/ada/transfer", &input)
     };
-    // Ten of 64 shards' accounts, give or take.
+    // The accounts of about ten of 64 shards.
     for to in 0..10 {
         assert_eq!(transfer(to, 1).status, 200, "to bob{to}");
     }

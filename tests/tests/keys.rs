@@ -1,5 +1,5 @@
-//! Who may do what: keys are on by default where strangers could connect, roles allow what they say,
-//! a revoked key stops working while the server runs.
+//! Permissions. Keys are on by default where strangers could connect, and roles allow what they say. A revoked key
+//! stops working while the server runs.
 
 use std::path::Path;
 
@@ -62,14 +62,15 @@ fn other_addresses_than_loopback_need_keys() {
     let key = add(&keys, "one", &["admin"]);
     let server = Server::start(options.with(&["--keys", keys.to_str().expect("text")]));
     assert_problem(&server.call("counter/k/add", "1"), 401, "unauthorized");
-    // Nor is told what there is.
+    // An error does not tell what exists either.
     for path in ["nothing/k/add", "counter/k/nothing"] {
         assert_problem(&server.call(path, "1"), 401, "unauthorized");
     }
     for path in ["/nothing/x", "/apps/nothing/x/y", "/state/nothing/k", "/records/nothing/1", "/invocations/nothing"] {
         assert_problem(&server.request("GET", path, &[], b""), 401, "unauthorized");
     }
-    // A Schema Registry client, whose key is a password, takes a 404 for what this registry has not.
+    // A client of the Schema Registry sends its key as a password, and accepts a 404 for anything this registry does
+    // not have.
     let known = server.request("GET", "/associations/x", &[&basic("anybody", &key)], b"");
     assert_problem(&known, 404, "unknown-service");
     let unknown = server.request("GET", "/associations/x", &[&basic("anybody", "mr_wrong")], b"");
@@ -93,7 +94,7 @@ fn each_role_allows_what_it_says_and_nothing_else() {
     let id =
         guarded.request("POST", "/send/counter/k/add", &made[0], b"0").json()["id"].as_str().expect("an id").to_owned();
     let invocation = format!("/invocations/{id}");
-    // Method, path, body, and what admin, deploy, one service, one app, all apps get.
+    // Method, path, body, and the statuses for the keys admin, deploy, one service, one app, all apps.
     type Row<'a> = (&'a str, &'a str, &'a [u8], [u16; 5]);
     let rows: [Row<'_>; 13] = [
         ("POST", "/call/counter/k/add", b"1", [200, 403, 200, 403, 200]),

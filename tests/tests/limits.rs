@@ -1,5 +1,5 @@
-//! Each limit of an app is the app's own: a value in its `millrace.toml` other than the default changes what its functions
-//! may do. The guide's table says which limits there are and how each is answered.
+//! Each limit of an app is the app's own. A value in its `millrace.toml` other than the default changes what its
+//! functions may do. The guide's table lists the limits and the answer when each is passed.
 
 use std::collections::BTreeMap;
 
@@ -46,14 +46,15 @@ export default service({
 });
 "#;
 
-/// CPU time enough that another limit is the first to be broken, however slow the machine.
+/// So much CPU time that another limit is broken first, however slow the machine.
 const ROOMY: &str = "cpu_ms = 30000";
 
-/// A limit, a value of it, and a call that ends well under one of that value and the default, and not under the other.
+/// A limit, a value of it, and a call. The call ends well under one of the value and the default, and not under the
+/// other.
 struct Row {
     key: &'static str,
     value: u64,
-    /// A handler, or a route's path, and what it is given.
+    /// A handler, or a route's path, and its input.
     call: (&'static str, String),
     code: &'static str,
     fails_by_default: bool,
@@ -83,7 +84,7 @@ fn rows(outside: &Outside) -> Vec<Row> {
             call: ("/fetch", format!("\"{}/slow/1500\"", outside.url())),
             ..less("wait_ms", 100, "", 0, "wait-limit")
         },
-        // How deep a byte of stack leads is not promised, so it has a test of its own below.
+        // The depth that a byte of stack allows is not promised, so the stack limit has a test of its own below.
         more("stack_bytes", 1 << 20, "recurse", 0, "stack-limit"),
     ]
 }
@@ -99,7 +100,7 @@ fn documented() -> BTreeMap<String, String> {
     section.lines().filter_map(row).collect()
 }
 
-/// Calls the handler, or asks the route, of an app's service.
+/// Calls the handler or the route of an app's service.
 fn ask(server: &Server, app: &str, key: &str, (call, input): &(&'static str, String)) -> Reply {
     if call.starts_with('/') {
         return server.request("POST", &format!("/{app}{call}"), &[], input.as_bytes());
@@ -107,7 +108,7 @@ fn ask(server: &Server, app: &str, key: &str, (call, input): &(&'static str, Str
     server.call(&format!("{app}/{key}/{call}"), input)
 }
 
-/// A service of the same name as its app, which has these limits.
+/// A service with the name of its app, which has these limits.
 fn deploy(server: &Server, name: &str, limits: &str) {
     let app = TestApp::with(&format!("{name}.ts"), &SOURCE.replace("SERVICE", name))
         .and("millrace.toml", &format!("[limits]\n{limits}\n"));
@@ -169,6 +170,6 @@ fn more_stack_is_deeper_recursion() {
     let default = deepest("default", "");
     let large = deepest("large", "stack_bytes = 1048576");
     println!("calls within each other: {small} in 128 KiB, {default} in the default 512 KiB, {large} in 1 MiB");
-    // Some of the stack is kept for what a call needs besides, so it is not in proportion.
+    // Some of the stack is kept for other needs of a call, so the depth is not in proportion.
     assert!(small * 2 < default && default * 3 < large * 2, "{small}, {default}, {large}");
 }

@@ -1,9 +1,9 @@
-//! Loading an app is the node's work, not a call's: `limits.cpu_ms` bounds handlers and routes. If it
-//! bounded loading as well, a restart with a deployed app would depend on how busy the machine is.
+//! Loading an app is the node's work, not a call's. `limits.cpu_ms` bounds handlers and routes. If it bounded loading
+//! too, a restart with a deployed app would depend on how busy the machine is.
 
 use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem, wait_until};
 
-/// The top level makes a table, which takes some milliseconds; the calls take none.
+/// The top level makes a table, which takes some milliseconds. The calls take no time.
 const SOURCE: &str = "
 import { service, query } from 'millrace';
 const table = Array.from({ length: 60_000 }, (_, n) => Math.sqrt(n));
@@ -23,7 +23,7 @@ fn an_app_with_a_tight_cpu_limit_loads_at_every_start() {
     }
 }
 
-/// As an app that was deployed: what the node finds in its data directory when it starts.
+/// Like an app that was deployed: the node finds it in its data directory when it starts.
 fn keep(server: &Server, name: &str, app: &TestApp) {
     std::fs::write(server.data().join("apps").join(format!("{name}.tar")), app.tar()).expect("written");
 }
@@ -51,7 +51,7 @@ fn one_core() -> Server {
     Server::start(options)
 }
 
-/// One that was within its time when it was deployed needs a little more at some restart.
+/// An app that loaded in time when it was deployed may need a little more at a restart.
 #[test]
 fn an_app_that_was_accepted_may_take_longer_to_load_than_a_new_one() {
     let mut server = one_core();
@@ -87,7 +87,7 @@ fn an_app_that_cannot_be_loaded_any_more_keeps_no_node_from_starting() {
     let reply = call(&server, "broken");
     assert_problem(&reply, 404, "unknown-app");
     assert!(reply.text().contains("could not be loaded when the server started: zz.ts:1"), "{}", reply.text());
-    // What it may have had is not known.
+    // Nobody knows which services it had.
     let reply = server.call("yy/k/value", "");
     assert_problem(&reply, 404, "unknown-service");
     assert!(reply.text().contains("not looked at: broken"), "{}", reply.text());
@@ -106,7 +106,7 @@ fn an_app_that_cannot_be_loaded_any_more_keeps_no_node_from_starting() {
     assert_eq!(server.value("zz/k/value", ""), 1);
 }
 
-/// Its operator is there to mend it.
+/// The operator is there to mend it.
 #[test]
 fn an_app_named_on_the_command_line_has_to_load() {
     let folder = tempfile::tempdir().expect("a folder");

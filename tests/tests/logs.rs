@@ -1,4 +1,4 @@
-//! The log: for people a line of text for each event, for programs with `--log-json` the same as a JSON object.
+//! The log: a line of text for each event, for people. With `--log-json` the same as a JSON object, for programs.
 
 use std::io::Read;
 use std::process::Command;
@@ -14,10 +14,10 @@ export default service({
 });
 "#;
 
-/// Lines of its own, quotes, and what steers a terminal.
+/// Line breaks, quotes, and control characters of a terminal.
 const TEXT: &str = "\"he said \\\"no\\\" =\\n2026 ERROR forged\\u001b[2J ä\"";
 
-/// What a life of the server has logged, from its first line to its last.
+/// The log of one run of the server, from its first line to its last.
 fn life(server: &mut Server) -> Vec<String> {
     server.restart();
     assert_eq!(server.call("talk/k/say", TEXT).status, 200);
@@ -27,7 +27,7 @@ fn life(server: &mut Server) -> Vec<String> {
     server.errors().lines().map(str::to_owned).collect()
 }
 
-/// A value as text shows it: as it is, or as a literal.
+/// A value as text shows it: plain, or as a literal.
 fn shown(value: &Value) -> [String; 2] {
     match value {
         Value::String(text) => {
@@ -38,7 +38,7 @@ fn shown(value: &Value) -> [String; 2] {
     }
 }
 
-/// An event's line of text begins with time, level and message, and then has every other field and nothing else.
+/// An event's line of text begins with time, level and message. Then it has every other field and nothing else.
 fn assert_same(text: &str, event: &Value) {
     let level = event["level"].as_str().expect("a level");
     let fields = event["fields"].as_object().expect("fields");
@@ -70,7 +70,7 @@ fn each_line_of_the_json_log_is_an_event_with_what_the_text_tells() {
     }
     let mut server = Server::start(options);
     assert_eq!(TestApp::with("talk.ts", SOURCE).deploy(&server, "talk").status, 201);
-    // Both lives begin over the same data.
+    // Both runs begin over the same data.
     assert!(server.stop());
     let texts = life(&mut server);
     server.options().arguments.push("--log-json".into());
@@ -105,8 +105,8 @@ fn unread(pipe: &std::path::Path) -> ServerOptions {
     options
 }
 
-/// Whoever collects the log may stall, and functions may log without end: neither may take the server's memory, nor hold
-/// up calls.
+/// The program that collects the log may stall, and functions may log without end. Neither may fill the server's
+/// memory or hold up calls.
 #[test]
 fn a_log_that_nobody_reads_takes_bounded_memory_and_tells_later_what_it_lacks() {
     const CALLS: usize = 400;

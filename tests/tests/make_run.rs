@@ -1,4 +1,4 @@
-//! `make run`, as a person types it: what it prints is true, the port can be chosen, and Ctrl-C stops it in order.
+//! `make run`, as a person types it. What it prints is true, the port can be chosen, and Ctrl-C stops it in order.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,20 +8,20 @@ use millrace_tests::{
     Connection, Foreground, binary, free_address, has_programs, interrupt, listen, repository, wait_until,
 };
 
-/// `make run` with a port and a data directory. It serves the binary under test, which nothing may build anew while tests
-/// run: `-o` takes what is there for built.
+/// Runs `make run` with a port and a data directory. It serves the binary under test, which nothing may build anew
+/// while tests run. `-o` tells make that the binary is up to date.
 fn make_run(port: u16, data: &Path) -> Foreground {
     let mut command = Command::new("make");
     command.current_dir(repository()).args(["run", "-o", "build", &format!("PORT={port}")]);
     command.arg(format!("DATA={}", data.display())).arg(format!("MILLRACE={}", binary().display()));
-    // A make around this test has its own flags and level, which are nothing to this one.
+    // A make around this test has its own flags and level. This make must not see them.
     command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
     Foreground::start(&mut command)
 }
 
-/// Waits until `make run` has greeted, and returns what it printed.
+/// Waits until `make run` has greeted, and returns the greeting.
 fn greeting(run: &mut Foreground) -> String {
-    // The last of the lines that it is to print.
+    // The last line of the greeting.
     wait_until("it greets", || !run.is_running() || run.out().contains("user/login\n"));
     assert!(run.is_running(), "{}{}", run.out(), run.err());
     run.out()
@@ -55,14 +55,15 @@ fn what_it_prints_works_and_ctrl_c_stops_it_in_order() {
     assert_eq!(replies, ["1 200", r#"{"username":"ada"} 201"#, "ok 200"], "{lines:?}");
     assert!(run.is_running(), "in the foreground");
 
-    // To the node alone, so that make says how that ended: of the Ctrl-C that it gets itself, make dies.
+    // The signal goes to the node alone, so that make says how the node ended. make dies of a Ctrl-C that it gets
+    // itself.
     interrupt(std::fs::read_to_string(data.join("pid")).expect("written").trim().parse().expect("a number"));
     let status = run.ended();
     assert!(status.success(), "{status}: {}", run.err());
     assert!(run.err().lines().last().is_some_and(|line| line.ends_with("stopped")), "{}", run.err());
     assert!(!data.join("pid").exists(), "left behind");
 
-    // What the terminal does, and what was acknowledged is still there.
+    // Now Ctrl-C as the terminal sends it. Acknowledged data must still be there.
     let mut run = make_run(address.port(), &data);
     greeting(&mut run);
     assert_eq!(shell(&format!("{} -sS -w ' %{{http_code}}'", lines[0])), "2 200");

@@ -1,5 +1,5 @@
-//! State may exceed memory: what does not fit stays on disk, is read back as it was written, and
-//! survives a crash. `MILLRACE_TEST_STATE_MIB` is how much (1 GiB in a normal run).
+//! State may exceed memory. The rest stays on disk, is read back as it was written, and survives a crash.
+//! `MILLRACE_TEST_STATE_MIB` is the amount of state (1 GiB in a normal run).
 
 use std::thread::scope;
 
@@ -7,13 +7,13 @@ use millrace_tests::{Server, ServerOptions, TestApp, number_from_env, wait_until
 
 const MEMORY_MIB: u64 = 64;
 
-/// What may come on top of the budget for entities, however large the state: code, both cores'
-/// JavaScript heaps, the checkpoint's buffers and merges, the log's batches, and what the allocator
-/// rounds up. Half of the state is of the kind that merges once held on to.
+/// The memory that may come on top of the budget for entities, however large the state. It holds code, both cores'
+/// JavaScript heaps, the checkpoint's buffers and merges, the log's batches, and what the allocator rounds up. Half
+/// of the state is of the kind that merges once kept in memory.
 const REST_MIB: u64 = 160;
 
-/// Fields of one entity, and bytes of each: 256 KiB an entity. Half of them are the same few bytes over and
-/// over, the others do not compress.
+/// Fields of one entity, and bytes of each: 256 KiB an entity. Half of the fields repeat the same few bytes, the
+/// others do not compress.
 const SOURCE: &str = r#"
 import { service, query } from "millrace";
 const FIELDS = 64, SIZE = 4096;
@@ -46,7 +46,7 @@ fn check_all(server: &Server, entities: usize) {
     }
 }
 
-/// A server with a budget of 64 MiB, and so many entities of 256 KiB filled.
+/// A server with a budget of 64 MiB, filled with this number of entities of 256 KiB.
 fn filled(entities: usize) -> Server {
     let options = ServerOptions::examples(&[]).with(&["--memory", &format!("{MEMORY_MIB}MiB")]);
     let server = Server::start(options);
@@ -61,7 +61,7 @@ fn filled(entities: usize) -> Server {
                     let path = format!("/call/store/e{entity}/fill");
                     wait_until("the entity is filled", || {
                         let reply = connection.request("POST", &path, &[], b"").expect("a reply");
-                        // Writes may come faster than the checkpoint; then the server says so.
+                        // Writes may come faster than the checkpoint takes them. Then the server says so.
                         assert!([200, 503].contains(&reply.status), "{}", reply.text());
                         reply.status == 200
                     });
@@ -112,7 +112,7 @@ export default service({
 });
 "#;
 
-/// A workflow that always has its next result at once could log all its journal before anything else goes on.
+/// A workflow that always has its next result at once could log its whole journal before anything else goes on.
 #[test]
 fn a_workflow_with_a_large_journal_takes_neither_the_memory_nor_the_core() {
     const STEPS: u64 = 60;

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use millrace_tests::{Server, ServerOptions, repository};
 
-/// The names of samples, as a query has them; a histogram's is without `_bucket` and the like.
+/// The names of samples as a query has them. A histogram's name is without `_bucket` and the like.
 fn metrics(text: &str) -> BTreeSet<String> {
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let name = |(name, kind)| if kind == "counter" { format!("{name}_total") } else { str::to_owned(name) };
     kinds.map(name).collect()
 }
 
-/// What the guide's table names. `…_x_total` is the name before it with another end.
+/// The names in the guide's table. `…_x_total` is the name before it with another end.
 fn documented(guide: &str) -> BTreeSet<String> {
     let rows = guide.lines().filter(|line| line.starts_with("| `millrace_"));
     let mut names = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Promise 6, for those beside it: how much longer others wait while hostile or long functions run is printed, and bounded
-//! by the CPU limit.
+//! Promise 6, for the neighbours of hostile or long functions. The test prints how much longer they wait. The CPU
+//! limit bounds it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,13 +13,13 @@ use millrace_tests::{
 };
 use serde_json::Value;
 
-/// Held by each test: they measure.
+/// Each test holds this, because the tests measure.
 static QUIET: Mutex<()> = Mutex::new(());
 
-/// What the bounds leave to the clients and the scheduler: threads that wake up beside others that always run.
+/// The time that the bounds leave to the clients and the scheduler. Threads wake up beside others that always run.
 const SLACK_MS: f64 = 40.0;
 
-/// What others meet with while calls like one run without a pause, and how many of those ended.
+/// What others meet with while one kind of call runs without a pause, and how many of those calls ended.
 fn beside<T>(
     hostile: &mut [Connection],
     call: impl Fn(usize, &mut Connection) + Sync,
@@ -42,7 +42,7 @@ fn beside<T>(
     (measured, ended.into_inner())
 }
 
-/// How many times as long as on CPUs of its own the core's work took for which that is the most.
+/// The factor by which a core's work took longer than on CPUs of its own, for the core with the largest factor.
 fn stretch_since(server: &Server, earlier: Vec<CpuUse>) -> f64 {
     let cores = server.cpu_use().into_iter().zip(earlier).map(|(now, earlier)| now.since(earlier));
     cores.map(CpuUse::stretch).fold(1.0, f64::max)
@@ -76,9 +76,9 @@ struct Neighbours {
     calls: u64,
 }
 
-/// Calls counters at a steady pace, whatever becomes of the earlier calls: who only called again once he was answered would
-/// measure mostly the moments in which he had nothing to wait for. Latency counts from when each call was due, and calls that never
-/// got a connection or a reply count with the time they waited.
+/// Calls counters at a steady pace, whatever becomes of the earlier calls. A client that waited for each answer would
+/// mostly measure idle moments. Latency counts from the moment when each call was due. A call that never got a
+/// connection or a reply counts with the time it waited.
 fn measure_neighbours(server: &Server, json: &Path) -> Neighbours {
     let url = format!("{}/call/counter/neighbour{{{{uniform:0:64}}}}/add", server.url());
     let status = Command::new(binary())
@@ -100,15 +100,16 @@ fn measure_neighbours(server: &Server, json: &Path) -> Neighbours {
     }
 }
 
-/// The bound: a neighbour's call passes up to four times through a core (that of its connection, that of its entity, there
-/// again once it is in the log, and back), each time behind at most one call of each hostile connection, which ends after
-/// `cpu_ms` of CPU time. That CPU time takes longer by the measured `stretch` where other processes have the CPUs, too.
+/// The bound. A neighbour's call passes up to four times through a core: that of its connection, that of its entity,
+/// there again once it is in the log, and back. Each time it waits behind at most one call of each hostile
+/// connection, which ends after `cpu_ms` of CPU time. That CPU time takes longer by the measured `stretch` if other
+/// processes have the CPUs too.
 #[test]
 fn hostile_calls_leave_the_neighbours_p99_bounded() {
     const CONNECTIONS: usize = 2;
     const PASSES: f64 = 4.0;
     let _quiet = QUIET.lock();
-    // What waits for a disk would be the disk's, and who is refused after a while has no latency.
+    // A wait for the disk would be the disk's, and a call that is refused after a while has no latency.
     let options = ServerOptions::examples(&["counter"]).and_test_apps(&["hostile"]);
     let server = Server::start(options.with(&["--durability", "os", "--queue-ms", "60000"]));
     let folder = tempfile::tempdir().expect("a folder");
@@ -121,7 +122,7 @@ fn hostile_calls_leave_the_neighbours_p99_bounded() {
         let call = |_, connection: &mut Connection| {
             let path = format!("/call/hostile/k{}/{handler}", keys.fetch_add(1, Ordering::Relaxed));
             let reply = connection.request("POST", &path, &[], b"").expect("a reply");
-            // On a slow machine the CPU limit is the first to be broken.
+            // On a slow machine the CPU limit is broken first.
             assert!([code, "cpu-limit"].contains(&reply.code().as_str()), "{handler}: {}", reply.text());
         };
         let earlier = server.cpu_use();
@@ -144,8 +145,9 @@ export default service({
   go(ctx) { for (let i = 0; i < 2; i++) ctx.send('breed', crypto.randomUUID(), 'go', null); },
 });";
 
-/// What a core does for messages between two looks at its connections, about: what it carries, of its own and of the other
-/// core, what is due, and what became durable, each for a round of 2 ms and the step that went over it.
+/// About the work that a core does for messages between two looks at its connections. It is what it carries, of its
+/// own and of the other core, what is due, and what became durable. Each takes a round of 2 ms and the step that went
+/// over it.
 const MESSAGES_MS: f64 = 4.0 * 4.0;
 
 #[test]
@@ -181,18 +183,18 @@ const LONG_LIMIT_MS: f64 = 100.0;
 /// The functions of 2 and 10 ms that run beside them, on a machine that takes twice as long for them.
 const OTHERS_MS: f64 = 24.0;
 
-/// How long functions of 1 ms are called, at the least, and how often.
+/// The least time and the least number of calls for functions of 1 ms.
 const SHORTEST: Duration = Duration::from_millis(1500);
 const CALLS: usize = 25;
 
-/// A connection, and the server's core that it is of.
+/// A connection, and the server's core that it belongs to.
 struct Placed {
     connection: Connection,
     core: usize,
 }
 
-/// How long calls took, and how long they would have taken had the server's cores and the clients CPUs of their own: for each
-/// call, less the time for which others had the CPU that its core or its client was to run on.
+/// How long calls took, and how long they would have taken if the server's cores and the clients had CPUs of their
+/// own. That is the time of each call without the time for which others had the CPU of its core or its client.
 #[derive(Default)]
 struct Delays {
     real: Latencies,
@@ -211,7 +213,7 @@ impl Delays {
     }
 }
 
-/// Functions of 1 ms over each of the connections, one after the other.
+/// Calls functions of 1 ms over each of the connections, one after the other.
 fn measure_short(server: &Server, connections: &mut [Placed]) -> Delays {
     let calls = |Placed { connection, core }: &mut Placed| {
         let began = Instant::now();
@@ -239,13 +241,14 @@ fn measure_short(server: &Server, connections: &mut [Placed]) -> Delays {
     all
 }
 
-/// Functions of 2, 10 and 100 ms, and one of a second that the CPU limit ends, all on one core: functions of 1 ms on the other
-/// core take as long as without them, and those on the same core wait for one long call or two, each within the CPU limit.
+/// Functions of 2, 10 and 100 ms, and one of a second that the CPU limit ends, all run on one core. Functions of 1 ms
+/// on the other core take as long as without them. Those on the same core wait for one long call or two, each within
+/// the CPU limit.
 #[test]
 fn long_functions_delay_their_own_core_by_the_cpu_limit_at_most_and_others_not() {
     const MIXES: [[u32; 3]; 2] = [[2, 10, 100], [2, 10, 1000]];
     let _quiet = QUIET.lock();
-    // Who is refused after a while has no latency.
+    // A call that is refused after a while has no latency.
     let server = Server::start(ServerOptions::examples(&[]).with(&["--queue-ms", "60000"]));
     let limit = format!("cpu_ms = {LONG_LIMIT_MS:.0}");
     let app = TestApp::example("synthetic").changed("millrace.toml", "cpu_ms = 3000", &limit);
@@ -264,7 +267,7 @@ fn long_functions_delay_their_own_core_by_the_cpu_limit_at_most_and_others_not()
     for mix in MIXES {
         let call = |index: usize, connection: &mut Connection| {
             let reply = spin(connection, mix[index]);
-            // On a slow machine what should take 100 ms may take more.
+            // On a slow machine a function of 100 ms may take more.
             let is_ended = mix[index] >= 100 && reply.code() == "cpu-limit";
             assert!(is_ended || mix[index] <= 100 && reply.status == 200, "{} ms: {}", mix[index], reply.text());
         };
@@ -272,7 +275,8 @@ fn long_functions_delay_their_own_core_by_the_cpu_limit_at_most_and_others_not()
         println!("beside {mix:?} ms, {ended} calls:\n  same core:  {}\n  other core: {}", home.text(), away.text());
         assert!(ended >= 20, "only {ended} long calls");
         let (home_ms, away_ms) = (home.own_p99_ms(), away.own_p99_ms());
-        // A long call that ends while another waits may be followed by the next of its connection before that one's turn.
+        // When a long call ends while another waits, the next call of its connection may come before the other's
+        // turn.
         let home_bound_ms = home_alone.own_p99_ms() + 2.0 * LONG_LIMIT_MS + OTHERS_MS + SLACK_MS;
         let away_bound_ms = away_alone.own_p99_ms() + LONG_LIMIT_MS / 5.0;
         assert!(home_ms <= home_bound_ms, "on the same core p99 is {home_ms:.1} ms, over {home_bound_ms:.1} ms");
@@ -285,10 +289,10 @@ fn spin(connection: &mut Connection, spin_ms: u32) -> Reply {
     connection.request("GET", &format!("/synthetic/spin?ms={spin_ms}"), &[], b"").expect("a reply")
 }
 
-/// So many connections to each of two cores.
+/// This number of connections to each of two cores.
 fn connections_by_core(server: &Server, count: usize) -> [Vec<Placed>; 2] {
     let mut by_core = [Vec::new(), Vec::new()];
-    // The kernel deals them out at random.
+    // The kernel distributes connections at random.
     for _ in 0..1000 {
         let mut connection = server.connect();
         let core = core_of(server, &mut connection);
@@ -300,7 +304,7 @@ fn connections_by_core(server: &Server, count: usize) -> [Vec<Placed>; 2] {
     panic!("all connections are of one core");
 }
 
-/// Whose thread is busy with what the connection asks for.
+/// The connection belongs to the core whose thread is busy with its request.
 fn core_of(server: &Server, connection: &mut Connection) -> usize {
     let earlier = server.cpu_use();
     spin(connection, 50);

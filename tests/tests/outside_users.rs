@@ -1,5 +1,5 @@
-//! The login of users who live in somebody else's database (`examples/login`, `/user/mongo_login`), against a
-//! gateway that answers as the one of `examples/login/outside` says it does, on a port of its own.
+//! The login of users who live in somebody else's database (`examples/login`, `/user/mongo_login`). The test's
+//! gateway answers as the gateway of `examples/login/outside` says it does, on a port of its own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use millrace_tests::{
 };
 use serde_json::json;
 
-/// Where the example looks for its gateway.
+/// The address where the example looks for its gateway.
 const DOCUMENTED: &str = "127.0.0.1:8090";
 
-/// The user of the outside example, with the hash that its database computes; and one whose name and password
-/// have other letters. Percent-encoded name, hex SHA-1(password + salt).
+/// The user of the outside example with the hash that its database computes, and a user whose name and password have
+/// other letters. Each is a percent-encoded name and hex SHA-1(password + salt).
 const SALT: &str = "0123456789abcdef";
 const USERS: [(&str, &str); 2] =
     [("alice", "275ffc7165607334ee9f2279840fbf9ea947c2bb"), ("Zo%C3%AB", "f241c6fb96424b10fc57db46ab904b6235025a3b")];
 
-/// As `gateway.lua`: none or one user, or 503 while the database does not answer.
+/// Answers like `gateway.lua`: no user or one user, or 503 while the database does not answer.
 fn users(request: &Asked, is_down: &AtomicBool) -> Answer {
     if is_down.load(Ordering::SeqCst) {
         return Answer::json(503, r#"{"message":"the database does not answer"}"#.into());
@@ -46,7 +46,7 @@ impl Gateway {
     }
 }
 
-/// Serves the example, which reaches this gateway in place of the documented one.
+/// Serves the example, which reaches this gateway instead of the documented one.
 fn start(gateway: SocketAddr) -> Server {
     let read = |file: &str| {
         let text = std::fs::read_to_string(repository().join("examples/login").join(file)).expect(file);

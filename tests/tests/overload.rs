@@ -1,5 +1,5 @@
-//! Promise 7: sheds. Offered three times what it can do, the server does as much as at its peak,
-//! answers what it accepts in bounded time, and refuses the rest with 503 and `Retry-After`.
+//! Promise 7: sheds. The server is offered three times what it can do. It does as much as at its peak, and answers
+//! what it accepts in bounded time. It refuses the rest with 503 and `Retry-After`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,23 +10,24 @@ use std::thread::scope;
 use millrace_tests::{CpuUse, Server, ServerOptions, StopOnDrop, assert_problem, binary, wait_until};
 use serde_json::Value;
 
-/// Held by each test: they measure.
+/// Each test holds this, because the tests measure.
 static QUIET: Mutex<()> = Mutex::new(());
 
-/// How long a request may wait for its core; set for each server.
+/// How long a request may wait for its core. Each server is started with this setting.
 const QUEUE_MS: f64 = 200.0;
 
 const CORES: f64 = 2.0;
 
-/// One request's work: a spin of 4 ms of CPU time, about.
+/// The work of one request: a spin of about 4 ms of CPU time.
 const SPIN_MS: f64 = 4.0;
 
-/// What an accepted request takes beside its wait, on CPUs of its own: the round before the server noticed it, the slice and
-/// the request in it that began just before its time was over, and itself; each on a machine that takes twice as long
-/// for a spin. The rest is the load generator's, which wakes up beside threads that always run.
+/// The time of an accepted request beside its wait, on CPUs of its own. It has three parts. The first is the round
+/// before the server noticed the request. The second is the slice, and the request in it that began just before the
+/// wait was over. The third is the request itself. Each part is on a machine that takes twice as long for a spin. The
+/// rest is the load generator's, which wakes up beside threads that always run.
 const SLACK_MS: f64 = 3.0 * (2.0 + 2.0 * SPIN_MS) + 20.0;
 
-/// Pairs of peak and overload. What other processes take of the machine changes meanwhile, so their median decides.
+/// Pairs of peak and overload. The share of other processes changes meanwhile, so the median of the pairs decides.
 const PAIRS: usize = 3;
 
 struct Measured {
@@ -34,7 +35,7 @@ struct Measured {
     /// Requests that were to be sent; 0 in a closed loop.
     offered: f64,
     shed: f64,
-    /// Replies that came when the time was over: to what then waited.
+    /// Replies that came when the time was over, to requests that waited then.
     late: f64,
     unanswered: f64,
     unsent: f64,
@@ -42,9 +43,9 @@ struct Measured {
     p50_ms: f64,
     p99_ms: f64,
     duration_s: f64,
-    /// CPU time that the server got.
+    /// The CPU time that the server got.
     cpu_s: f64,
-    /// How many times as long its work took as on CPUs of its own.
+    /// The factor by which its work took longer than on CPUs of its own.
     stretch: f64,
 }
 
@@ -54,12 +55,12 @@ impl Measured {
         self.rate * self.duration_s
     }
 
-    /// For each second of CPU time that the server's cores got.
+    /// Right answers for each second of CPU time that the server's cores got.
     fn per_cpu_second(&self) -> f64 {
         self.answered() / self.cpu_s
     }
 
-    /// Right answers a second on cores of its own: other processes may take less of the machine a moment later.
+    /// Right answers a second on cores of its own. Other processes may take less of the machine a moment later.
     fn capacity(&self) -> f64 {
         self.per_cpu_second() * CORES
     }
@@ -87,13 +88,13 @@ impl Measured {
         );
     }
 
-    /// How long an accepted request may take: its wait is bounded by the clock, its work by CPU time.
+    /// How long an accepted request may take. The clock bounds its wait, and CPU time bounds its work.
     fn bound_ms(&self) -> f64 {
         QUEUE_MS + SLACK_MS * self.stretch
     }
 
-    /// That what was offered was sent, far more than was done, and all that was sent was answered: what was not done,
-    /// with 503, as anything else is an error.
+    /// Checks three things. All offered requests were sent. That was far more than was done. Every request was
+    /// answered: those that were not done with 503. Anything else is an error.
     fn assert_overload(&self) {
         assert_eq!(self.errors, 0, "something else than the right reply and 503 came back");
         assert!(self.unsent <= 0.03 * self.offered, "{} of {} requests were not sent", self.unsent, self.offered);
@@ -112,7 +113,7 @@ fn load(server: &Server, json: &Path, arguments: &[&str]) -> Measured {
     bench(server, json, "synthetic/k{{uniform:0:1000}}/spin", &[&right[..], &often, arguments].concat())
 }
 
-/// Runs `millrace bench http`, which counts latency from when a request should have been sent.
+/// Runs `millrace bench http`, which counts latency from the moment when a request should have been sent.
 fn bench(server: &Server, json: &Path, call: &str, arguments: &[&str]) -> Measured {
     let url = format!("{}/call/{call}", server.url());
     let earlier = server.cpu_use();
@@ -148,7 +149,8 @@ fn bench(server: &Server, json: &Path, call: &str, arguments: &[&str]) -> Measur
     }
 }
 
-/// What clients see that send requests until it is over: of how many 503 each was right, `Retry-After` and all.
+/// Clients that send requests until the test is over. Returns the number of 503 replies, each right, with
+/// `Retry-After` and all.
 fn count_503(server: &Server, is_over: &AtomicBool) -> u32 {
     let mut connection = server.connect();
     let mut refused = 0;
@@ -166,7 +168,7 @@ fn count_503(server: &Server, is_over: &AtomicBool) -> u32 {
     refused
 }
 
-/// The middle one.
+/// The median.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -204,8 +206,8 @@ fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_res
         }
         overloaded.assert_overload();
         assert!(refused >= 5, "a client beside it saw {refused} replies 503");
-        // For each second of CPU time, as other processes may take more of it in one of the two than in the other; and the
-        // server has to take what it gets.
+        // The rate counts for each second of CPU time, because other processes may take more of it in one of the two
+        // runs. And the server has to use the CPU time it gets.
         let share = overloaded.per_cpu_second() / peak.per_cpu_second();
         let (idle, bound_ms) = (overloaded.idle(), overloaded.bound_ms());
         println!(
@@ -226,7 +228,7 @@ fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_res
     assert_eq!(server.call("synthetic/after/echo", "1").status, 200);
 }
 
-/// The bound is the queue's, whatever is offered: not a multiple of it that grows with the load.
+/// The queue sets the bound, whatever is offered. It is not a multiple that grows with the load.
 #[test]
 fn the_more_is_offered_the_more_is_refused_and_the_rest_waits_no_longer() {
     let _quiet = QUIET.lock();
@@ -247,7 +249,7 @@ fn the_more_is_offered_the_more_is_refused_and_the_rest_waits_no_longer() {
     assert!(excess_ms <= 0.0, "what was accepted took {excess_ms:.0} ms longer than it may");
 }
 
-/// More connections than a core reads ahead of: most of what they ask waits unread, for its turn among all others.
+/// More connections than a core reads ahead of. Most of their requests wait unread for their turn.
 #[test]
 fn what_waits_unread_is_served_in_its_turn_beside_what_waits_read() {
     let _quiet = QUIET.lock();
@@ -263,7 +265,7 @@ fn what_waits_unread_is_served_in_its_turn_beside_what_waits_read() {
         let mut others = 0;
         while !crowd.is_finished() {
             queued = queued.max(server.metric("millrace_queued_requests"));
-            // Read by another part of the front, which does not ask.
+            // Another part of the front reads this request, and it does not wait for its turn.
             let reply = server.request("POST", "/call/counter/other/add", &["upgrade: nothing"], b"1");
             assert_eq!(reply.status, 200, "{}", reply.text());
             others += 1;

@@ -1,5 +1,5 @@
-//! Typed records over their native URLs: content negotiation, conditions, patches, expiry, schemas
-//! that change, indexes, triggers.
+//! Typed records over their native URLs: content negotiation, conditions, patches, expiry, schemas that change,
+//! indexes, triggers.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn a_record_is_put_read_changed_and_deleted() {
     assert_eq!(patched.status, 200, "{}", patched.text());
     assert_eq!(patched.json(), json!({ "name": "bolt", "count": 7, "tags": ["m8", "steel"], "size": 12 }));
     assert_ne!(patched.header("etag"), Some(&*tag));
-    // The tag is that of the record before: nothing changes.
+    // The tag is that of the record before, so nothing changes.
     let stale = send(&server, "PUT", "/records/item/a", &[&format!("If-Match: {tag}")], &json!({ "name": "nut" }));
     assert_problem(&stale, 412, "precondition-failed");
     let exists = send(&server, "PUT", "/records/item/a", &["If-None-Match: *"], &json!({ "name": "nut" }));
@@ -76,7 +76,7 @@ fn a_record_is_put_read_changed_and_deleted() {
 fn binary_and_json_are_two_forms_of_one_record() {
     let server = server();
     put_type(&server, "item", &json!({ "schema": item_schema() }));
-    // name "ab", count 3, tags ["x"], size 5 as Avro writes them.
+    // The name "ab", count 3, tags ["x"] and size 5 as Avro writes them.
     let encoded = b"\x04ab\x06\x02\x02x\x00\x02\x0a";
     let made = server.request("PUT", "/records/item/b", &["Content-Type: avro/binary"], encoded);
     assert_eq!(made.status, 201, "{}", made.text());
@@ -155,7 +155,7 @@ fn records_vanish_when_their_time_is_over() {
     assert_eq!(send(&server, "PUT", "/records/item/s", &["Millrace-TTL: 50"], &json!({ "name": "short" })).status, 201);
     wait_until("the record has expired", || server.request("GET", "/records/item/s", &[], b"").status == 404);
     assert_eq!(server.get("/records/item/t")["name"], "long");
-    // A type goes only when nothing of it is stored any more, be it seen or not.
+    // A type is deleted only when nothing of it is stored any more, visible or not.
     put_type(&server, "brief", &json!({ "schema": item_schema(), "ttl_ms": 1_500 }));
     assert_eq!(send(&server, "PUT", "/records/brief/s", &[], &json!({})).status, 201);
     assert_problem(&server.request("DELETE", "/schemas/brief", &[], b""), 409, "type-in-use");
@@ -163,7 +163,7 @@ fn records_vanish_when_their_time_is_over() {
     assert_problem(&server.request("DELETE", "/schemas/item", &[], b""), 409, "type-in-use");
 }
 
-/// Moves one between the counts of two records, in one transaction.
+/// Moves one from the count of one record to that of another, in one transaction.
 const MOVER: &str = "import { service } from 'millrace';
     export default service({
       async move(ctx, to) {
@@ -359,7 +359,7 @@ fn triggers_veto_before_and_follow_after_the_commit() {
     let told = || server.value("told/a/told", "");
     wait_until("both changes were told", || told().as_array().is_some_and(|told| told.len() == 2));
     assert_eq!(told()[1], json!([1, 0, ".count"]));
-    // What triggers may, apps may not: they see nothing of each other.
+    // Triggers may do this, but apps may not: apps see nothing of each other.
     assert_problem(&server.call("told/a/reach", ""), 403, "forbidden");
 }
 
@@ -406,7 +406,7 @@ fn functions_touch_records_in_their_own_transaction() {
     assert_problem(&server.call("mover/a/move", r#"["b", 1]"#), 403, "forbidden");
 }
 
-/// How a query for `.count == 7` would be answered.
+/// The plan of a query for `.count == 7`.
 fn explained(server: &Server) -> Value {
     server.get("/records/item?explain=true&where=.count%3D%3D7")
 }
@@ -423,7 +423,7 @@ fn an_index_that_is_added_is_built_without_a_restart() {
     }
     put_type(&server, "item", &json!({ "indexes": [{ "name": "count", "path": ".count" }] }));
     let began = Instant::now();
-    // Nobody asks for anything meanwhile. It takes no longer than a transaction of before may run.
+    // No request comes meanwhile. The sweep takes no longer than a transaction of the version before may run.
     std::thread::sleep(Duration::from_secs(1));
     while explained(&server)["plan"] != "index" {
         assert!(began.elapsed() < Duration::from_secs(30), "{}", explained(&server));
@@ -448,7 +448,7 @@ fn the_index_of_a_new_type_is_used_at_once() {
             assert!(began.elapsed() < Duration::from_secs(1), "{name}: {}", server.get(&explain));
         }
     }
-    // Records that are there by now are found by it.
+    // The index finds the record that is there by now.
     assert_eq!(send(&server, "PUT", "/records/item/a", &[], &json!({ "count": 7 })).status, 201);
     assert_eq!(explained(&server)["plan"], "index");
     assert_eq!(server.get("/records/item?where=.count%3D%3D7")["records"][0]["id"], "a");
@@ -468,7 +468,7 @@ fn a_trigger_that_writes_its_own_record_for_ever_is_stopped() {
         assert!(letter.contains(part), "{letter}");
     }
     assert_eq!(server.get("/records/item/a")["count"], 17);
-    // A write of somebody's begins anew.
+    // A write by a client begins a new chain.
     assert_eq!(send(&server, "PUT", "/records/item/b", &[], &json!({ "count": 1 })).status, 201);
     wait_until("both are stopped", || letters().as_array().is_some_and(|letters| letters.len() == 2));
     assert_eq!(server.get("/records/item/b")["count"], 17);

@@ -1,4 +1,4 @@
-//! What requests about records may take of a core: others are served meanwhile, whatever is asked.
+//! Bounds on the core's time for requests about records. Other clients are served meanwhile, whatever is asked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use millrace_tests::{Server, ServerOptions, assert_problem};
 use serde_json::{Value, json};
 
-/// Far above what a core is held for (some 10 ms) even on a machine that does much else, and far below what it would be
-/// without bounds.
+/// Far above the time for which a core is held (some 10 ms), even on a busy machine. Far below the time without
+/// bounds.
 const BEARABLE: Duration = Duration::from_secs(5);
 
 fn server() -> Server {
@@ -25,7 +25,7 @@ fn send(server: &Server, method: &str, path: &str, body: &Value) -> u16 {
     server.request(method, path, &[], body.to_string().as_bytes()).status
 }
 
-/// Runs `work` while records are read, one after the other; the longest that one of them took.
+/// Runs `work` while records are read, one after the other. Returns the longest time of a read.
 fn longest_read(server: &Server, work: impl FnOnce()) -> Duration {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -78,7 +78,7 @@ fn a_query_that_looks_at_everything_comes_in_pages_and_holds_up_nobody() {
     assert!((3..=120).contains(&pages), "{pages} pages");
     assert!(longest < BEARABLE, "a read took {longest:?}");
     println!("{pages} pages, the longest read meanwhile {longest:?}");
-    // In an order that has no index everything would have to be looked at.
+    // An order without an index would have to look at every record.
     let sorted = server.request("GET", "/records/r?where=.n%7B.%3D%3D%3D61%7D&order=.id", &[], b"");
     assert_problem(&sorted, 400, "bad-request");
     assert!(sorted.text().contains("declare an index on .id"), "{}", sorted.text());

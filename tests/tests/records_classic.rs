@@ -1,4 +1,4 @@
-//! The classic URLs of the old record server, as its users call them: every row of their table,
+//! The classic URLs of the old record server, as its users call them. The test sends every row of their table, and
 //! every path of the language's table, over HTTP.
 
 use millrace_tests::{Reply, Server, ServerOptions, TestApp, assert_problem};
@@ -12,7 +12,7 @@ const PERSON_INFO: &str = r#"{
     {"name": "emails", "type": {"type": "array", "items": "string"}}
   ]}"#;
 
-/// A union file, as the old server took them: `fullname` picks one type of it.
+/// A union file as the old server accepted it: `fullname` picks one type of it.
 const ACCOUNT: &str = r#"[
   {"type": "record", "name": "ChargeRecord", "namespace": "app", "fields": [
     {"name": "time", "type": "long", "default": -1}, {"name": "amount", "type": "double", "default": 0}]},
@@ -41,7 +41,7 @@ fn ok(reply: &Reply) {
     assert_eq!((reply.status, reply.text().as_str()), (200, "OK"));
 }
 
-/// An account as the table of the path language has it, under `id`.
+/// The account of the path language's table, under `id`.
 fn put_account(server: &Server, id: &str) {
     let account = json!({
         "registerTime": 10000, "lastLoginTime": 20000, "id": "abCd",
@@ -76,7 +76,7 @@ fn the_example_of_the_old_server_works_as_it_did() {
 #[test]
 fn every_row_of_the_table_of_urls() {
     let server = server();
-    // Each with a slash behind it, too.
+    // Each path also works with a slash behind it.
     for (id, end) in [(2, ""), (7, "/")] {
         let url = |operation: &str| format!("/personinfo/{operation}/{id}{end}");
         ok(&post(&server, &url("put"), r#"{"name":"Ann","age":7,"gender":"Female","emails":["a@x"]}"#));
@@ -98,7 +98,7 @@ fn every_row_of_the_table_of_urls() {
         ok(&post(&server, &format!("/putschema/other{id}{end}"), PERSON_INFO));
         ok(&server.request("GET", &format!("/delschema/other{id}{end}"), &[], b""));
     }
-    // N: a uniform random id 1..N instead of the one in the path.
+    // N: a uniform random id 1..N instead of the id in the path.
     for _ in 0..20 {
         ok(&post(
             &server,
@@ -164,7 +164,7 @@ fn every_row_of_the_table_of_paths() {
         (r#".devApps(~"a.*").numBlackApps"#, json!([1])),
         (".devApps{.numBlackApps>2}.numBlackApps", json!([3])),
         (".chargeRecords{.time*100==.amount}.time", json!([1])),
-        // What the old implementation got wrong.
+        // Cases that the old implementation got wrong.
         (".chargeRecords[0:1].time", json!([1])),
         (".chargeRecords[0:9].time", json!([1, 2])),
         (".chargeRecords[7]", json!([])),
@@ -188,7 +188,7 @@ fn every_row_of_the_table_of_paths() {
         ok(&reply);
         assert_eq!(select(&server, "1", after), expected, "{path}");
     }
-    // An absent key is inserted, several entries are several.
+    // An absent key is inserted. Several entries are several.
     ok(&post(&server, "/account/update/1", ".devApps(\"z\")\n{\"numBlackApps\":26}"));
     ok(&post(&server, "/account/insertall/1", ".devApps\n{\"x\":{},\"y\":{}}"));
     assert_eq!(select(&server, "1", r#".devApps("z").numBlackApps"#), json!([26]));

@@ -1,10 +1,10 @@
-//! Records under `kill -9`: an update, its index rows, its change in the stream, what its triggers write and what
-//! they send happen together and once, in one shard and over two; a reader of the stream who goes on where it was
-//! misses and repeats nothing, with another number of cores at each start; what was
-//! said of types and schemas, each kind of it, is there, and what was taken away does not come back.
+//! Records under `kill -9`. An update happens together with its index rows, its change in the stream, and its
+//! triggers' writes and messages. All of it happens once, in one shard and over two. A reader of the stream who goes
+//! on where it was misses and repeats nothing, with another number of cores at each start. Every acknowledged change
+//! of types and schemas is there, and nothing that was deleted comes back.
 //!
-//! `MILLRACE_TEST_RECORD_KILLS` is how often the server is killed under load (20 in a normal run),
-//! `MILLRACE_TEST_STREAM_RESTARTS` how often under a reader (100).
+//! `MILLRACE_TEST_RECORD_KILLS` is the number of kills under load (20 in a normal run).
+//! `MILLRACE_TEST_STREAM_RESTARTS` is the number under a reader (100).
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,11 +18,11 @@ use millrace_tests::{
 };
 use serde_json::{Value, json};
 
-/// Records that the clients change; each client has those of its own, so that it knows what they are.
+/// Records that the clients change. Each client has its own records, so it knows their state.
 const CLIENTS: u64 = 6;
 const RECORDS_PER_CLIENT: u64 = 4;
 
-/// How long the records last that vanish by themselves.
+/// The lifetime of the records that expire.
 const BRIEF_MS: u64 = 200;
 
 fn put_type(server: &Server, name: &str, settings: &Value) -> Reply {
@@ -31,8 +31,8 @@ fn put_type(server: &Server, name: &str, settings: &Value) -> Reply {
     reply
 }
 
-/// `double` follows `count` by a trigger before the commit, which adds to a record of another shard, too. The
-/// one after the commit tells what has happened.
+/// `double` follows `count` by a trigger before the commit. That trigger also adds to a record of another shard. The
+/// trigger after the commit tells what has happened.
 fn settings() -> Value {
     let derive = "export default async (ctx, { record, before }) => {
         if (!record) return;
@@ -65,7 +65,7 @@ fn settings() -> Value {
     })
 }
 
-/// Notes how often it was told each thing.
+/// Counts how often it was told each thing.
 const LISTENER: &str = "import { service, query } from 'millrace';
     export default service({
       step(ctx, count) {
@@ -92,12 +92,12 @@ fn server() -> Server {
 struct Known {
     /// Count and colour of its records.
     records: BTreeMap<String, (u64, u64)>,
-    /// How many it has made that vanish.
+    /// The number of expiring records that it has made.
     brief: u64,
 }
 
-/// Adds to its records, each time under a key of its own, and tells what they must be. Now and then it makes
-/// one that vanishes.
+/// Adds to its records, each time under a key of its own, and returns their expected state. Now and then it makes a
+/// record that expires.
 fn client(number: u64, shared: &Shared) -> Known {
     let mut client = Client::new(shared);
     let mut random = Random::new();
@@ -164,7 +164,7 @@ fn update_index_triggers_and_change_happen_together_through_every_kill() {
     judge_records(&server, &known);
     judge_changes(&known, &changes);
     judge_indexes(&server);
-    // What a restart might send a second time has come by now.
+    // Everything that a restart might send a second time has come by now.
     server.kill();
     server.restart();
     sleep(Duration::from_millis(1_500));
@@ -189,7 +189,7 @@ fn wait_until_all_are_told(server: &Server, known: &[Known]) {
     let steps =
         |told: &Value| told[0].as_array().map_or(0, |steps| steps.iter().filter(|step| !step.is_null()).count());
     for (id, expected) in expected_to_be_told(known) {
-        // More than expected is seen later.
+        // A later check sees counts above the expected ones.
         wait_until("every trigger has run", || {
             let told = told(&id);
             steps(&told) >= steps(&expected) && told[1].as_u64() >= expected[1].as_u64()
@@ -230,7 +230,7 @@ fn judge_changes(known: &[Known], changes: &[Value]) {
         }
         for one in 1..=known.brief {
             let id = format!("brief{number}-{one}");
-            // Put whole, so `double` is as in the defaults at first.
+            // The record is put whole, so `double` is as in the defaults at first.
             let mut expected = step(1).to_vec();
             expected.push(json!(["expire", null, null]));
             assert_eq!(streamed.remove(&*id), Some(expected), "the stream of {id}");
@@ -239,7 +239,7 @@ fn judge_changes(known: &[Known], changes: &[Value]) {
     assert!(streamed.is_empty(), "nobody has written {streamed:?}");
 }
 
-/// The ids of a list, page by page; only the last page may be short.
+/// The ids of a list, page by page. Only the last page may be short.
 fn ids(server: &Server, query: &str) -> Vec<String> {
     const PAGE: usize = 5;
     let (mut all, mut cursor) = (Vec::new(), String::new());
@@ -248,7 +248,7 @@ fn ids(server: &Server, query: &str) -> Vec<String> {
         let records = page["records"].as_array().expect("records");
         all.extend(records.iter().map(|record| record["id"].as_str().expect("an id").to_owned()));
         match page["cursor"].as_str() {
-            // A row of a record that is gone takes a place, and shows nothing.
+            // A row of a record that is gone takes a place and shows nothing.
             Some(next) => {
                 assert_eq!(records.len(), PAGE, "{query}: {page}");
                 cursor = format!("&cursor={next}");
@@ -258,8 +258,8 @@ fn ids(server: &Server, query: &str) -> Vec<String> {
     }
 }
 
-/// What an index gives is what looking at every record gives. In the order of an index without a predicate, its rows
-/// are taken as they are: one that is left over shows twice, or as a gap.
+/// An index returns what a scan of every record returns. In the order of an index without a predicate, its rows are
+/// taken as they are. A row that is left over shows twice, or as a gap.
 fn judge_indexes(server: &Server) {
     let plan = |query: &str| {
         let explained = server.get(&format!("/records/tally?explain=true&{query}"));
@@ -290,7 +290,7 @@ fn judge_indexes(server: &Server) {
         predicates.extend(["===", "<=", ">"].map(|operator| (index, format!(".{index} {operator} {value}"))));
     }
     for (index, predicate) in predicates {
-        // No index serves what is joined by `||`.
+        // No index serves predicates joined by `||`.
         let by_index = format!("where={}", encoded(&predicate));
         let by_scan = format!("where={}", encoded(&format!("{predicate} || {predicate}")));
         assert_eq!(plan(&by_index), (json!("index"), json!(index)), "{predicate}");
@@ -305,10 +305,10 @@ fn judge_indexes(server: &Server) {
     }
 }
 
-/// What happened to each record, in the order in which it was told: `create 1`, `update 2`, `delete`.
+/// What happened to each record, in the order in which the stream told it: `create 1`, `update 2`, `delete`.
 type Story = BTreeMap<String, Vec<String>>;
 
-/// Where a follower of a stream is.
+/// The place of a follower in a stream.
 #[derive(Default)]
 struct Place {
     told: Story,
@@ -318,7 +318,7 @@ struct Place {
 }
 
 impl Place {
-    /// Each event of a shard has the next sequence: none is missing, none comes again, none comes late.
+    /// Each event of a shard has the next sequence: none is missing, none is repeated, none comes late.
     fn note(&mut self, change: &Value) {
         let id = change["id"].as_str().expect("an id");
         let tag = id.split('}').next().expect("a tag").to_owned();
@@ -330,8 +330,8 @@ impl Place {
         self.told.entry(id.to_owned()).or_default().push(event);
     }
 
-    /// Opens the stream behind what was seen, by the header of browsers or by the parameter. `None`: there is no
-    /// server now.
+    /// Opens the stream behind the events seen so far, by the browsers' header or by the parameter. `None` means that
+    /// there is no server now.
     fn open(&self, connection: Connection, by_header: bool) -> Option<EventStream> {
         const PATH: &str = "/records/watched/changes";
         let opened = match &self.last {
@@ -347,8 +347,8 @@ impl Place {
     }
 }
 
-/// Follows a stream of events from the one it has seen last, through every end of the server and some of its own.
-/// Gives what it was told.
+/// Follows a stream of events from the last event it has seen, through every end of the server and some of its own.
+/// Returns the events.
 fn watcher(shared: &Shared) -> Story {
     let (mut random, mut place) = (Random::new(), Place::default());
     loop {
@@ -357,7 +357,7 @@ fn watcher(shared: &Shared) -> Story {
             sleep(Duration::from_millis(2));
             continue;
         };
-        // So long nothing is said once everything has been.
+        // When every event has come, the stream is silent for this long.
         connection.socket().set_read_timeout(Some(Duration::from_millis(700))).expect("set");
         let Some(stream) = place.open(connection, random.below(2) == 0) else {
             sleep(Duration::from_millis(2));
@@ -383,8 +383,8 @@ fn watcher(shared: &Shared) -> Story {
     }
 }
 
-/// Makes, counts up, deletes and makes again records of its own, which lie in the shards of its tags; what it did
-/// to each.
+/// Makes, counts up, deletes and makes again records of its own, which lie in the shards of its tags. Returns what it
+/// did to each.
 fn changer(number: u64, tags: &[String], shared: &Shared) -> Story {
     let mut client = Client::new(shared);
     let mut random = Random::of(number + 1);
@@ -399,7 +399,7 @@ fn changer(number: u64, tags: &[String], shared: &Shared) -> Story {
         let id = format!("{{{tag}}}{number}-{}", random.below(RECORDS_PER_CLIENT));
         let (is_there, count) = states.entry(id.clone()).or_default();
         let (method, body, status, event) = if !*is_there {
-            // It counts on over its deletion, so that no state comes twice.
+            // The count goes on over the deletion, so that no state comes twice.
             *count += 1;
             ("PUT", json!({ "count": count }).to_string(), 201, format!("create {count}"))
         } else if random.below(4) == 0 {
@@ -419,7 +419,8 @@ fn changer(number: u64, tags: &[String], shared: &Shared) -> Story {
     done
 }
 
-/// Tags of records that each lie in a shard of their own: the first of that shard in the stream of another type.
+/// Tags of records that each lie in a shard of their own. Each is the first of its shard in the stream of another
+/// type.
 fn tags_of_shards(server: &Server, count: usize) -> Vec<String> {
     let schema = json!({ "type": "record", "name": "Probe", "fields": [] });
     put_type(server, "probe", &json!({ "schema": schema, "changes": {} }));
@@ -476,14 +477,14 @@ fn a_reader_through_a_hundred_restarts_misses_and_repeats_nothing() {
     let (made, deleted) = (counted("create"), counted("delete"));
     assert!(deleted > 10 && made > done.len() + 4, "{made} made, {deleted} deleted of {} records", done.len());
     let mut stories = watchers.finish();
-    // Whoever begins afterwards, page by page, is told the same.
+    // A follower that begins afterwards, page by page, is told the same.
     stories.push(told_afterwards(&server));
     for told in stories {
         assert_eq!(told, done);
     }
 }
 
-/// One change, where it is to be seen, which member of that, and what that is then.
+/// One change, the URL that shows it, the member to look at, and its expected value.
 struct Said {
     request: &'static str,
     body: String,
@@ -495,7 +496,7 @@ struct Said {
 fn said(request: &'static str, body: Value, shown: &'static str, member: &'static str, expected: Value) -> Said {
     let body = match body {
         Value::Null => String::new(),
-        // What is no JSON.
+        // A body that is not JSON.
         Value::String(text) => text,
         body => body.to_string(),
     };
@@ -516,7 +517,7 @@ fn send(server: &Server, request: &str, body: &str) -> Reply {
     server.request(method, path, &[], body.as_bytes())
 }
 
-/// Says one after the other, and kills the server after each. Then everything that was said so far is as it was said.
+/// Makes the changes one after the other, and kills the server after each. Then all changes so far are visible.
 fn is_kept(server: &mut Server, steps: Vec<Said>) {
     let is_error = |member: &str| ["/code", "/error_code"].contains(&member);
     let mut known: BTreeMap<(&str, &str), Value> = BTreeMap::new();
@@ -525,7 +526,7 @@ fn is_kept(server: &mut Server, steps: Vec<Said>) {
         server.kill();
         assert!(reply.status < 300, "{request}: {}", reply.text());
         server.restart();
-        // Where there is an error, there is nothing else, and the other way round.
+        // Where there is an error, there is nothing else, and the reverse.
         let stays = |old: &str| is_error(old) == is_error(member) && !old.starts_with(member);
         known.retain(|(path, old), _| *path != shown || stays(old));
         known.insert((shown, member), expected);
@@ -595,7 +596,7 @@ fn what_was_said_of_a_type_survives_a_kill_right_after_the_reply() {
         said("PUT /schemas/line", line, "/records/line/none", "/item", json!({ "a": 0, "b": 0 })),
     ];
     is_kept(&mut server, steps);
-    // The trigger does not only stand there, nor the index, the stream or the reference.
+    // The trigger works and is not only listed. The same holds for the index, the stream and the reference.
     assert_eq!(send(&server, "PUT /records/item/x", r#"{"a":7,"b":8}"#).status, 201);
     assert_eq!(server.get("/records/copy/x"), json!({ "a": 7 }));
     let plan = |server: &Server| server.get("/records/item?explain=true&where=.b%3D%3D8")["plan"].clone();

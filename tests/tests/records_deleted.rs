@@ -1,6 +1,6 @@
-//! Types that are deleted while something is under way for them: their sweeps and the timers of their records
-//! end without a word, and a type of the same name that is made later finds what they would have done. A clock
-//! that the test moves makes the attempts of messages, which take minutes, moments.
+//! Types that are deleted while something is under way for them. Their sweeps and the timers of their records end
+//! without a word. A type of the same name that is made later finds what they would have done. The attempts of
+//! messages take minutes; a clock that the test moves makes them moments.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn schema() -> Value {
 fn let_attempts_pass(server: &Server, clock: &mut MovedClock) {
     for _ in 0..60 {
         clock.forward(Duration::from_secs(60));
-        // Asking wakes every shard.
+        // The request wakes every shard.
         let _ = server.get("/dead-letters");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -44,7 +44,7 @@ fn start() -> Option<(Server, MovedClock)> {
 #[test]
 fn a_type_deleted_right_after_a_change_leaves_no_failing_sweeps() {
     let Some((server, mut clock)) = start() else { return };
-    // A sweep may be done before the type is gone; not each time.
+    // A sweep may be done before the type is gone, but not each time.
     for round in 0..6 {
         let path = format!("/schemas/item{round}");
         send(&server, "PUT", &path, &json!({ "schema": schema() }));
@@ -56,7 +56,7 @@ fn a_type_deleted_right_after_a_change_leaves_no_failing_sweeps() {
     }
     let_attempts_pass(&server, &mut clock);
     assert_nothing_failed(&server);
-    // Each is swept as a whole when it is there again, and its index then used.
+    // Each type is swept as a whole when it is there again, and its index is then used.
     send(
         &server,
         "PUT",
@@ -71,7 +71,7 @@ fn a_type_deleted_right_after_a_change_leaves_no_failing_sweeps() {
 #[test]
 fn records_that_expired_without_their_type_go_soon_after_it_is_made_again() {
     let Some((server, mut clock)) = start() else { return };
-    // Nothing but its name tells this type from the one before.
+    // Only its name tells this type from the one before.
     let settings = json!({ "schema": schema(), "ttl_ms": 30_000 });
     send(&server, "PUT", "/schemas/item", &settings);
     for id in 0..100 {
@@ -89,7 +89,7 @@ fn records_that_expired_without_their_type_go_soon_after_it_is_made_again() {
 /// The statuses of three puts and of a deletion; `None` where no answer came.
 type Raced = ([Option<u16>; 3], Option<u16>);
 
-/// Deletes a type and puts three records of it in the milliseconds that this takes; meanwhile does something else.
+/// Deletes a type, and puts three records of it in the milliseconds that this takes. Does something else meanwhile.
 fn race(server: &Server, name: &str, random: &mut Random, meanwhile: impl FnOnce()) -> Raced {
     let (barrier, address) = (&Barrier::new(5), server.address());
     let status = move |method: &str, path: String, body: &str, delay_us: u64| {
@@ -110,7 +110,7 @@ fn race(server: &Server, name: &str, random: &mut Random, meanwhile: impl FnOnce
     })
 }
 
-/// Either the records came first, and the type is there, or the type was gone and none of them is.
+/// Either the records came first, and the type is there. Or the type was gone, and none of them is there.
 fn judge(server: &Server, name: &str, (puts, deleted): Raced) {
     let shown = format!("{name}: PUT {puts:?}, DELETE {deleted:?}");
     let is_there = server.request("GET", &format!("/schemas/{name}"), &[], b"").status == 200;
@@ -121,7 +121,7 @@ fn judge(server: &Server, name: &str, (puts, deleted): Raced) {
         _ => panic!("{shown}"),
     }
     for (put, id) in puts.iter().zip(1..) {
-        // One that comes in the moment between is to try again.
+        // A record that comes in the moment between is told to try again.
         assert!(matches!(put, Some(201 | 404 | 503) | None), "{shown}");
         assert!(is_there || *put != Some(201), "the type is gone, its record was acknowledged: {shown}");
         if is_there && put.is_some() {
@@ -133,7 +133,7 @@ fn judge(server: &Server, name: &str, (puts, deleted): Raced) {
         send(server, "PUT", &format!("/schemas/{name}"), &json!({ "schema": schema() }));
         assert_eq!(server.get(&format!("/records/{name}"))["records"], json!([]), "out of reach: {shown}");
     }
-    // Nothing is left of what was under way: the type takes records, and goes once it has none.
+    // Nothing under way is left: the type takes records, and goes once it has none.
     for id in 1..=3 {
         send(server, "PUT", &format!("/records/{name}/{id}"), &json!({}));
         send(server, "DELETE", &format!("/records/{name}/{id}"), &Value::Null);

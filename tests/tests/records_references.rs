@@ -1,5 +1,5 @@
-//! Records whose schema uses types of other subjects, directly and through those: they are written, changed, found and
-//! read in every form, follow new versions of what is referred to, and what is in use is not deleted.
+//! Records whose schema uses types of other subjects, directly and through those. They are written, changed, found
+//! and read in every form. They follow new versions of the types they refer to. A type that is in use is not deleted.
 
 use millrace_tests::{Reply, Server, ServerOptions, assert_problem, wait_until};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ fn send(server: &Server, method: &str, path: &str, body: &Value) -> Reply {
     server.request(method, path, &[], body.as_bytes())
 }
 
-/// What the places refer to; a subject, but no type.
+/// The subject that the places refer to. It is not a type.
 fn country() -> Value {
     json!({ "type": "enum", "name": "Country", "namespace": "geo", "symbols": ["DE", "IT"] })
 }
@@ -35,7 +35,7 @@ fn person(version: u32) -> Value {
     json!({ "schema": schema, "references": [{ "name": "geo.Place", "subject": "place", "version": version }] })
 }
 
-/// A type of persons; people know of changes and are found by their cities.
+/// A type of persons. It keeps changes, and an index finds persons by their cities.
 fn start() -> Server {
     let server = Server::start(ServerOptions::examples(&[]));
     let country = json!({ "schema": country().to_string() });
@@ -94,7 +94,7 @@ fn records_of_several_subjects_schemas_are_as_any_others() {
     let tagged = server.request("GET", "/records/person/a", &["Accept: application/avro+json"], b"");
     assert_eq!(tagged.json()["home"], json!({ "city": "Ulm", "code": { "int": 7 }, "country": "DE" }));
 
-    // What does not fit what is referred to does not fit.
+    // A value that does not fit the referenced type does not fit.
     for (path, value, status, code) in [
         (".home.country", json!("FR"), 422, "wrong-type"),
         (".home", json!({ "street": "x" }), 422, "unknown-field"),
@@ -128,7 +128,7 @@ fn a_new_version_of_what_is_referred_to_is_followed_once_the_type_refers_to_it()
         assert_eq!(server.request("PUT", &format!("/records/person/{id}"), &BINARY[..1], ANN).status, 201);
     }
     let old_id = server.get("/schemas/person")["schema_id"].clone();
-    // What is there, and what is made now, is of the version that the type refers to.
+    // Existing records and new ones are of the version that the type refers to.
     let since = json!({ "name": "since", "type": "long", "default": 1900 });
     assert_eq!(send(&server, "PUT", "/schemas/place", &place(std::slice::from_ref(&since))).status, 200);
     assert_eq!(send(&server, "PUT", "/records/person/100", &ann()).status, 201);
@@ -142,7 +142,7 @@ fn a_new_version_of_what_is_referred_to_is_followed_once_the_type_refers_to_it()
     newer["home"]["since"] = json!(1900);
     newer["others"][0]["since"] = json!(1900);
     assert_eq!(server.get("/records/person/7"), newer);
-    // Bytes of before are brought to it, if they say so.
+    // Bytes of an older schema are brought to the new version if the request names that schema.
     let named = format!("Millrace-Schema-Id: {old_id}");
     assert_eq!(server.request("PUT", "/records/person/8", &[BINARY[0], &named], ANN).status, 200);
     assert_eq!(server.get("/records/person/8"), newer);
@@ -153,11 +153,12 @@ fn a_new_version_of_what_is_referred_to_is_followed_once_the_type_refers_to_it()
     };
     wait_until("all are written with the new version", || is_swept(&server));
     assert_eq!(found(&server, ".home.since === 1900").len(), 101);
-    // Neither a sweep nor a write of what is there is a change.
+    // Neither a sweep nor a write of the same value is a change.
     let changes = server.get("/records/person/changes?limit=1000");
     assert_eq!(changes["changes"].as_array().map(Vec::len), Some(101));
 
-    // A crash right after the next version: each record is of that version at once, whatever it is written with.
+    // A crash comes right after the next version. Each record is of that version at once, whatever schema it was
+    // written with.
     let more = [since, json!({ "name": "size", "type": "int", "default": 3 })];
     assert_eq!(send(&server, "PUT", "/schemas/place", &place(&more)).status, 200);
     let changed = send(&server, "PUT", "/schemas/person", &person(3));
@@ -215,12 +216,12 @@ fn what_is_referred_to_is_not_deleted() {
     assert_problem(&late, 422, "invalid-schema");
     assert_eq!(server.get("/schemas/person")["version"], 1);
 
-    // By and by all of it goes, in the order of its use.
+    // Step by step all of it is deleted, in the order of its use.
     assert_eq!(send(&server, "DELETE", "/records/person/a", &none).status, 204);
     assert_eq!(send(&server, "DELETE", "/schemas/person", &none).status, 204);
     assert_eq!(send(&server, "DELETE", "/schemas/place", &none).status, 204);
     assert_eq!(send(&server, "DELETE", "/subjects/country", &none).status, 200);
-    // What is deleted softly is read by its id, and so is what it refers to.
+    // A softly deleted schema is read by its id, and so is what it refers to.
     refused("DELETE", "/subjects/place?permanent=true");
     for subject in ["person", "place", "country"] {
         assert_eq!(send(&server, "DELETE", &format!("/subjects/{subject}?permanent=true"), &none).status, 200);

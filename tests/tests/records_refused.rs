@@ -1,5 +1,5 @@
-//! What is refused has an error of its own, which says what to do, and changes nothing: neither the records and their
-//! tags, nor the schema, nor what indexes find, nor what watchers and triggers are told.
+//! A refused request has an error of its own, which says what to do, and it changes nothing: not the records and
+//! their tags, not the schema, not what indexes find, and not what watchers and triggers are told.
 
 use millrace_tests::{Reply, Server, ServerOptions, assert_problem, wait_until};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn item_schema() -> Value {
 /// The name "ab", count 3, the tag "x", no size, a box 5 wide.
 const BINARY: &[u8] = b"\x04ab\x06\x02\x02x\x00\x00\x0a";
 
-/// A node with a few records that are indexed, watched, and counted by a trigger whenever they change.
+/// A node with a few records that are indexed and watched. A trigger counts their changes.
 struct Node {
     server: Server,
     /// A tag that no record has any more.
@@ -75,7 +75,7 @@ impl Node {
             .collect()
     }
 
-    /// All that can be seen.
+    /// Everything that a client can see.
     fn state(&self) -> Vec<Value> {
         let record = self.send("GET", "/records/item/a", &[], b"");
         let (tag, expires) = (record.header("etag").map(str::to_owned), record.header("millrace-expires"));
@@ -102,7 +102,7 @@ impl Node {
         state
     }
 
-    /// Each is refused, and nothing can be seen of it.
+    /// Each request is refused, and nothing of it is visible.
     fn refuses(&self, mistakes: Vec<Mistake>) {
         let before = self.state();
         for Mistake { request, headers, body, status, code } in mistakes {
@@ -123,7 +123,7 @@ impl Node {
                 assert_eq!(*before, after, "after {request} {headers:?} {shown}");
             }
         }
-        // What comes next is the next change, and the only one that the trigger is told of.
+        // The next request is the next change, and the only one that the trigger is told of.
         let told = before.last().expect("what the trigger counted")[0][1].as_u64();
         assert_eq!(self.json("PUT", "/records/item/a", &json!({ "name": "next" })).status, 200);
         wait_until("the trigger has run", || self.counted()[0].1 > told.unwrap_or_default());
@@ -213,7 +213,7 @@ fn bytes_that_are_no_record_change_nothing() {
         bytes.extend(&BINARY[3..]);
         bytes
     };
-    // 1 MiB, less what stands before the value where it is stored; three bytes are the name's length.
+    // 1 MiB, less the bytes that stand before the stored value. Three bytes are the name's length.
     let longest = (1 << 20) - 64 - 3 - (BINARY.len() - 3);
     let binary = |body: &[u8], status, code| {
         with("Content-Type: avro/binary", mistake("PUT /records/item/a", body, status, code))
@@ -269,7 +269,7 @@ fn a_patch_happens_whole_or_not_at_all() {
         json_mistake(PATCH, &json!([first, last]), *status, code)
     })
     .collect();
-    // Each for itself would fit.
+    // Each of them fits alone.
     let grown = json!([
         { "op": "set", "path": ".name", "value": long },
         { "op": "insert", "path": ".tags", "value": long },
@@ -319,7 +319,7 @@ fn a_type_that_may_not_be_so_stays_as_it_is() {
     let narrower = fields(&json!([{ "name": "name", "type": "string" }, { "name": "owner", "type": "string" }]));
     let refused = node.json("PUT", "/schemas/item", &json!({ "schema": narrower }));
     assert!(refused.json()["detail"].as_str().is_some_and(|text| text.contains("owner")), "{}", refused.text());
-    // With all the rest of the settings and a schema that would do, none of which is taken either.
+    // The rest of the settings and a valid schema come with it. None of that is taken either.
     let mut wider = item_schema();
     wider["fields"].as_array_mut().expect("fields").push(json!({ "name": "new", "type": "int", "default": 0 }));
     let rest = json!({

@@ -1,5 +1,5 @@
-//! The Schema Registry's URLs as its clients use them, and the edges of the record URLs: what is
-//! refused, with which status, and that many changes of schemas at once all happen.
+//! The Schema Registry's URLs as its clients use them, and the edges of the record URLs. The test checks which
+//! requests are refused, and with which status. Many changes of schemas at once all happen.
 
 use base64::Engine as _;
 use millrace_tests::{Reply, Server, ServerOptions, assert_problem, basic, millrace};
@@ -37,7 +37,7 @@ fn register(server: &Server, subject: &str, schema: &str) -> u64 {
     reply.json()["id"].as_u64().expect("an id")
 }
 
-/// The registry's own form of an error, whichever URL of it was asked.
+/// The registry's own form of an error, for every URL of the registry.
 fn assert_refused(reply: &Reply, status: u16, number: u32) {
     let body = reply.json();
     assert_eq!((reply.status, &body["error_code"]), (status, &json!(number)), "{}", reply.text());
@@ -171,7 +171,7 @@ fn errors_at_the_registrys_urls_have_its_form() {
     }
     let long = vec![b' '; 9 << 20];
     assert_refused(&server.request("POST", "/subjects/s/versions", &[], &long), 413, 41301);
-    // Elsewhere they are problem documents.
+    // Other URLs answer with problem documents.
     assert_problem(&send(&server, "GET /schemas/a/b/c", &none), 404, "unknown-route");
     assert_problem(&send(&server, "PATCH /schemas/a", &none), 405, "method-not-allowed");
 }
@@ -245,7 +245,7 @@ fn what_no_form_fits_is_not_acceptable() {
     }
     let mixed = ask("/records/t/1?path=.a", "avro/binary, application/json;q=0.5");
     assert_eq!((mixed.status, mixed.header("content-type")), (200, Some("application/json")));
-    // A write that answers with nothing has nothing to be refused for.
+    // A write without a body in its reply cannot be refused for `Accept`.
     assert_eq!(server.request("PUT", "/records/t/1", &["Accept: text/plain"], b"{}").status, 200);
     let wanted = ["Accept: text/plain", "Prefer: return=representation"];
     let before = server.get("/records/t/1");
@@ -424,7 +424,7 @@ fn hostile_bodies_are_refused_and_harm_nobody() {
         let reply = post("/subjects/s/versions", &schema(text));
         assert!(reply.status == 422 && reply.json()["error_code"] == 42201 || reply.status == 200, "{}", reply.text());
     }
-    // A chain of references, each to the one before: refused where it becomes too long, quickly.
+    // A chain of references, each to the one before. It is refused quickly where it becomes too long.
     let mut longest = 0;
     for number in 0..150 {
         let (fields, references) = match number {

@@ -1,6 +1,6 @@
-//! Triggers that run in a transaction and pass a limit take it back as a whole. Those that run after the commit and
-//! fail, whatever they fail with, are tried again and then wait among the dead letters; those of triggers that are
-//! gone are over. A clock that the test moves makes the minutes between the attempts moments.
+//! Triggers that run in a transaction and pass a limit roll it back as a whole. Triggers that run after the commit
+//! and fail are tried again, whatever the failure. Then they wait among the dead letters. Runs of triggers that are
+//! gone end. A clock that the test moves makes the minutes between the attempts moments.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ impl Node {
         Some(Self { server: Server::start(options), clock })
     }
 
-    /// All of it on one core, so that who waits for it waits for each run of a trigger.
+    /// All of it on one core, so that a call that waits for the core waits for each run of a trigger.
     fn start_on_one_core() -> Option<Self> {
         let mut node = Self::start()?;
         assert!(node.server.stop());
@@ -73,7 +73,7 @@ fn trigger(name: &str, when: &str, source: &str) -> Value {
     json!({ "name": name, "path": ".count", "when": when, "source": source })
 }
 
-/// The letter of a trigger, which names it and its type, and has had all its attempts.
+/// The dead letter of a trigger. It names the trigger and its type, and has had all its attempts.
 fn letter_of<'a>(letters: &'a [Value], type_name: &str, name: &str) -> &'a Value {
     let of = |letter: &&Value| letter["service"].as_str() == Some(&format!("{type_name}--triggers"));
     let letter = letters.iter().find(of).unwrap_or_else(|| panic!("none of {type_name}: {letters:#?}"));
@@ -96,7 +96,7 @@ fn one_that_aborts_after_the_commit_is_tried_again_and_not_forgotten() {
     for (name, body) in [
         ("direct", "throw new Abort('never');".to_owned()),
         ("nested", format!("await {PATCH_FLOOR};")),
-        // Nobody sees what comes of it, so it fails the transaction past the trigger.
+        // Nobody awaits the result, so the failure ends the transaction outside the trigger.
         ("loose", format!("{PATCH_FLOOR};")),
     ] {
         node.put_type(name, &json!([trigger("last", "after", &source(&body))]));
@@ -111,7 +111,7 @@ fn one_that_aborts_after_the_commit_is_tried_again_and_not_forgotten() {
     assert_eq!(letters.len(), 3, "{letters:#?}");
     assert_eq!(node.count("floor/a"), 0);
     assert_problem(&node.add("floor/a", -1), 409, "aborted");
-    // What kept them from their end is gone, and each of them has its effect, once.
+    // The cause of their failure is gone, and each of them has its effect once.
     assert_eq!(node.add("floor/a", 5).status, 200);
     for name in ["nested", "loose"] {
         node.retry(letter_of(&letters, name, "last"));
@@ -134,7 +134,7 @@ fn one_that_throws_becomes_a_dead_letter_and_works_once_it_is_corrected() {
         let error = &letter_of(std::slice::from_ref(letter), "item", "adds")["error"];
         assert_eq!(error["code"], "function-failed");
         let detail = error["detail"].as_str().expect("a detail");
-        // As the author knows the place: the second line of the source.
+        // The place as the author knows it: the second line of the source.
         assert!(detail.contains("not today") && detail.contains("triggers/item/adds.js:2:"), "{detail}");
     }
     assert_eq!(node.count("sum/all"), 0, "an attempt that failed has left something");
@@ -173,8 +173,8 @@ fn runs_of_a_trigger_that_is_gone_are_over() {
     assert!(!told.contains("unknown-handler") && !told.contains("unknown-service"), "{told}");
 }
 
-/// A type whose trigger writes to `other` and sends to a listener before it does more, with one record, and all that
-/// can be seen of that.
+/// A type with one record, whose trigger writes to `other` and sends to a listener before it does more. Also
+/// everything that is visible of it.
 struct Guarded {
     server: Server,
 }
@@ -210,7 +210,7 @@ impl Guarded {
         assert!([200, 201].contains(&reply.status), "{name}: {}", reply.text());
     }
 
-    /// What the trigger does besides goes with it.
+    /// The other effects of the trigger are rolled back with it.
     fn guard(&self, body: &str) {
         let source = format!(
             "const add = [{{ op: 'increment', path: '.count', value: 1 }}];
@@ -305,15 +305,15 @@ fn errors_of_limits_name_the_trigger_and_take_back_all_it_did() {
 fn triggers_in_a_circle_end_at_the_depth_of_calls_and_leave_nothing() {
     let guarded = Guarded::start();
     for circle in [
-        // Its own record.
+        // It writes its own record.
         "await ctx.record('item', ctx.key).patch(add);",
-        // Two records, of two shards.
+        // Two records of two shards.
         "await ctx.record('item', ctx.key === 'a' ? 'b' : 'a').patch(add);",
         // Further and further.
         "await ctx.record('item', ctx.key + '.').put({ count: 1 });",
-        // Nobody waits for what the next does.
+        // Nobody waits for the next trigger's work.
         "ctx.record('item', ctx.key === 'a' ? 'b' : 'a').patch(add);",
-        // By way of another type's.
+        // By way of another type's trigger.
         "await ctx.record('other', ctx.key).patch(add);",
     ] {
         let back = "await ctx.record('item', ctx.key).patch([{ op: 'increment', path: '.count', value: 1 }]);";
@@ -351,10 +351,10 @@ fn triggers_after_the_commit_that_lead_to_each_other_end_among_the_dead_letters(
     assert!(letter.contains("depth-limit") && letter.contains("_there"), "{letter}");
     let count = |name: &str| node.server.get(&format!("/records/{name}/x"))["count"].clone();
     assert_eq!((count("item"), count("other")), (json!(8), json!(8)), "sixteen, by turns");
-    // A write of somebody's begins anew.
+    // A write by a client begins a new chain.
     assert_eq!(node.send("PUT", "/records/other/y", &json!({ "count": 0 })).status, 201);
     wait_until("both are stopped", || letters().len() == 2);
-    // One that is tried again begins a line of its own, which ends where a person has broken the circle.
+    // A retried message begins a chain of its own, which ends where a person has broken the circle.
     node.put_type("other", &json!([]));
     let letters = letters();
     let first = letters.iter().find(|letter| letter["key"] == "x").expect("it waits");
@@ -364,7 +364,7 @@ fn triggers_after_the_commit_that_lead_to_each_other_end_among_the_dead_letters(
     assert_eq!(node.server.dead_letters().len(), 1);
 }
 
-/// Reads of the server's only core, one after the other, until what is done beside them is done; the longest.
+/// Reads of the server's only core, one after the other, until the work beside them is done. Returns the longest.
 fn longest_read(node: &mut Node, work: impl FnOnce(&mut Node)) -> Duration {
     let (address, is_done) = (node.server.address(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -397,11 +397,11 @@ fn one_that_never_ends_becomes_a_dead_letter_while_others_are_served() {
     node.put_type("item", &json!([spins, grows]));
     let mut letters = Vec::new();
     let longest = longest_read(&mut node, |node| {
-        // The change has happened, whatever becomes of those.
+        // The change has happened, whatever becomes of the triggers.
         assert_eq!(node.add("item/a", 1).status, 200);
         letters = node.wait_for_letters(2);
     });
-    // Each of the attempts may take 100 ms of the core, and no read waits for more than a few of them.
+    // Each attempt may take 100 ms of the core, and no read waits for more than a few attempts.
     assert!(longest < Duration::from_secs(3), "a read took {longest:?}");
     println!("the longest read beside endless triggers took {longest:?}");
     let of = |letters: &[Value], name: &str| {
@@ -414,7 +414,7 @@ fn one_that_never_ends_becomes_a_dead_letter_while_others_are_served() {
     }
     assert_eq!((node.count("item/a"), node.count("sum/all")), (json!(1), json!(0)));
 
-    // Tried again as it is, it is there again; dropped, it is gone; corrected, it runs.
+    // Retried as it is, it is there again. Dropped, it is gone. Corrected, it runs.
     node.retry(&of(&letters, "spins"));
     wait_until("it is taken up", || node.letters().len() == 1);
     let letters = node.wait_for_letters(2);

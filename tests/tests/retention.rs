@@ -1,5 +1,5 @@
-//! What is kept for a time goes when that is over: under a load that never changes, the data directory stops
-//! growing. A clock that the test moves makes hours of it moments.
+//! Data that is kept for a time goes when the time is over. Under a load that never changes, the data directory stops
+//! growing. A clock that the test moves makes hours moments.
 
 use std::fs::read_dir;
 use std::path::Path;
@@ -11,13 +11,13 @@ use serde_json::json;
 
 const CLIENTS: u64 = 4;
 
-/// Of each kind, by each client, in an hour.
+/// Calls, messages and workflows: this number of each kind, by each client, in an hour.
 const CALLS: u64 = 150;
 
-/// What a call brings, and its outcome holds.
+/// The input of a call, which its result holds too.
 const TEXT_BYTES: usize = 32 << 10;
 
-/// Hours of the test. Retention is one: from the second on, as much goes as comes.
+/// Hours of the test. Retention is one hour: from the second hour on, as much goes as comes.
 const HOURS: u64 = 6;
 
 const APP: &str = r#"
@@ -51,7 +51,7 @@ fn text(random: &mut Random) -> String {
     json!(text).to_string()
 }
 
-/// An hour of one client: calls, messages and workflows, each under a key of its own, and all over at the end.
+/// An hour of one client: calls, messages and workflows, each under a key of its own. All are over at the end.
 fn work(server: &Server, hour: u64, client: u64) {
     let mut random = Random::of(hour * CLIENTS + client);
     let mut connection = server.connect();
@@ -74,7 +74,7 @@ fn work(server: &Server, hour: u64, client: u64) {
     }
 }
 
-/// Bytes of the checkpoint and of the log, which has a bound of its own and is soon there.
+/// Bytes of the checkpoint and of the log. The log has a bound of its own and is soon there.
 fn sizes(server: &Server) -> [u64; 2] {
     ["checkpoint", "log"].map(|name| bytes_in(&server.data().join(name)))
 }
@@ -83,7 +83,7 @@ fn sizes(server: &Server) -> [u64; 2] {
 fn under_a_steady_load_the_data_directory_stops_growing() {
     let Some(mut clock) = MovedClock::new() else { return };
     let mut options = ServerOptions::examples(&[]);
-    // Few shards and little memory: what is written comes to the checkpoint soon.
+    // Few shards and little memory bring what is written to the checkpoint soon.
     for (flag, value) in [("--retention-hours", "1"), ("--memory", "64MiB"), ("--shards", "2")] {
         options.set(flag, value);
     }
@@ -103,13 +103,13 @@ fn under_a_steady_load_the_data_directory_stops_growing() {
             began.elapsed()
         );
         after.push([checkpoint, log]);
-        // All of it is older than that now.
+        // All of it is older than the retention now.
         clock.forward(Duration::from_secs(3660));
         let listed = || server.get("/invocations?service=work&limit=1");
         wait_until("the workflows have been forgotten", || listed()["invocations"] == json!([]));
     }
-    // The figures go up and down: what a merge is about to replace is still there. A checkpoint from which nothing
-    // goes would have more than 1.8 times as much.
+    // The figures go up and down: what a merge is about to replace is still there. A checkpoint that deletes nothing
+    // would have more than 1.8 times as much.
     let late = &after[3..];
     let [checkpoint, _] = after[1];
     let mean = late.iter().map(|[checkpoint, _]| checkpoint).sum::<u64>() / late.len() as u64;

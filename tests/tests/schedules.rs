@@ -1,5 +1,6 @@
-//! What a service declares to be done at certain times is done then: once for each time, once for all
-//! that passed while nobody served, and no more when it is no longer declared. Lists say when. The clock is the test's.
+//! A service declares work for certain times. The work is done once for each time, and once for all times that passed
+//! while nobody served. It is not done when it is no longer declared. Lists tell the next times. The clock is the
+//! test's.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,10 +11,10 @@ use serde_json::{Value, json};
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Shards are looked after once a second; whatever is due has been done after this long.
+/// Each shard looks at its schedules once a second. After this long everything due has been done.
 const A_FEW_TICKS: Duration = Duration::from_millis(2_500);
 
-/// Notes when it is called, hourly if so declared.
+/// Notes each call. With the flag it is declared to run hourly.
 fn bells(is_scheduled: bool) -> TestApp {
     if is_scheduled { bells_at("0 * * * *") } else { bells_with("") }
 }
@@ -101,7 +102,7 @@ fn what_is_no_longer_declared_is_no_longer_done() {
     wait_until("it rings", || rung(&server, "tower").len() == 1);
 }
 
-/// Name and minute of the day of each schedule, and that the rest is what is declared.
+/// Name and minute of the day of each schedule. Checks that the rest is as declared.
 fn shown(server: &Server, filter: &str) -> Vec<(String, u64)> {
     let page = server.get(&format!("/schedules?{filter}"));
     let minute = |one: &Value| {
@@ -139,7 +140,7 @@ fn lists_say_when_each_is_due_next() {
     server.restart();
     assert_eq!(shown(&server, ""), expected(13 * 60), "a restart changes nothing");
 
-    // It is twenty past twelve. The new time is told at once, and after the shard has taken it over too.
+    // It is twenty past twelve. The list shows the new time at once, and also after the shard has taken it over.
     assert_eq!(bells_at("15 * * * *").deploy(&server, "bells").status, 200);
     assert_eq!(shown(&server, ""), expected(13 * 60 + 15));
     sleep(A_FEW_TICKS);

@@ -1,5 +1,4 @@
-//! Starting and stopping: what is wrong with the settings is said in one sentence that names the
-//! setting, and a stop finishes what has begun.
+//! Starting and stopping. One sentence names a wrong setting, and a stop finishes what has begun.
 
 use std::io;
 use std::net::TcpListener;
@@ -15,7 +14,7 @@ fn plain() -> ServerOptions {
     ServerOptions::examples(&["counter"])
 }
 
-/// The last line of a refusal: one sentence, from `millrace:`.
+/// The last line of a refusal: one sentence that begins with `millrace:`.
 fn sentence(errors: &str) -> &str {
     let last = errors.trim_end().lines().last().unwrap_or_default();
     assert!(last.starts_with("millrace: ") || errors.contains("millrace: "), "no sentence: {errors}");
@@ -29,7 +28,7 @@ fn a_taken_port_names_the_address_and_the_flag() {
     let address = listener.local_addr().expect("bound");
     let errors = Server::refuses(ServerOptions { address: Some(address), ..plain() });
     assert!(sentence(&errors).contains(&address.to_string()) && errors.contains("--http"), "{errors}");
-    // Also where the other one is a server like ours, which shares its port among its cores.
+    // This also holds if the other program is a server like ours, which shares its port among its cores.
     let first = Server::start(plain());
     let errors = Server::refuses(ServerOptions { address: Some(first.address()), ..plain() });
     assert!(sentence(&errors).contains("--http"), "{errors}");
@@ -140,7 +139,7 @@ fn the_pid_file_names_the_process_and_goes_with_it() {
     assert_eq!(std::fs::read_to_string(&path).expect("written again").trim(), server.pid().to_string());
 }
 
-/// A login hashes its password with argon2id, which takes tens of milliseconds: requests are under way when
+/// A login hashes its password with argon2id, which takes tens of milliseconds. So requests are under way when
 /// SIGTERM comes, and each still gets its answer.
 #[test]
 fn a_stop_finishes_the_requests_it_has_and_exits_with_0() {
@@ -150,17 +149,17 @@ fn a_stop_finishes_the_requests_it_has_and_exits_with_0() {
     assert_eq!(server.request("POST", "/user/register", &[], body).status, 201);
     let login = basic("ada", "correct horse");
     let mut connections: Vec<_> = (0..LOGINS).map(|_| server.connect()).collect();
-    // Also one that is idle: it must not hold up the stop.
+    // One connection is idle: it must not hold up the stop.
     let idle = server.connect();
     for connection in &mut connections {
-        // Accepted by a core, not only by the kernel.
+        // A core has accepted the connection, not only the kernel.
         assert_eq!(connection.request("GET", "/healthz", &[], b"").expect("a reply").status, 200);
     }
     for (number, connection) in connections.iter_mut().enumerate() {
         let password = if number == 0 { login.clone() } else { basic("ada", &format!("wrong {number}")) };
         connection.send("GET", "/user/login", &[&password], b"").expect("sent");
     }
-    // Known to the server: each was read before this request, which came later.
+    // The server knows the logins: it read each of them before this request, which came later.
     wait_until("the logins are under way", || server.metric("millrace_open_requests") >= 1.0);
     server.terminate();
     for (number, connection) in connections.iter_mut().enumerate() {
@@ -206,11 +205,11 @@ fn a_stop_under_load_loses_nothing_and_answers_clearly() {
     server.restart();
     let found = server.value("counter/k/value", "").as_u64().expect("a number");
     println!("{acknowledged} acknowledged, {found} found");
-    // A request that was never answered may have been taken in the last moment, one a client.
+    // Of each client, one request that was never answered may have been taken in the last moment.
     assert!((acknowledged..=acknowledged + 4).contains(&found));
 }
 
-/// Entities on many shards, changed one after the other, each held until the last is.
+/// Entities on many shards, changed one after the other. Each is held until the last is changed.
 const RING: &str = r#"
 import { service, query } from "millrace";
 export default service({
@@ -224,8 +223,8 @@ export default service({
 });
 "#;
 
-/// Each waits for the next, and the last for the first; pairs in both directions; and some that hold what they
-/// have for as long as a hash takes.
+/// Each waits for the next, and the last for the first; pairs in both directions; and some that hold their entities
+/// for as long as a hash takes.
 const ROUNDS: [&[&str]; 8] = [
     &["a", "b", "c"],
     &["b", "c", "a"],
@@ -239,15 +238,15 @@ const ROUNDS: [&[&str]; 8] = [
 
 const RING_CLIENTS: u64 = 24;
 
-/// Shorter than any limit on a drain or on waiting: whoever comes to one has waited in a circle.
+/// Shorter than any limit on a drain or on waiting. A call that reaches one of those has waited in a circle.
 const SHORT: Duration = Duration::from_secs(10);
 
 /// One client's calls.
 struct Around {
     acknowledged: u64,
-    /// When the last of them was.
+    /// The time of the last of them.
     last: Instant,
-    /// Whether one more was never answered.
+    /// Whether one more call was never answered.
     is_unanswered: bool,
 }
 
@@ -284,7 +283,8 @@ fn go_around_until_the_stop(client: u64, shared: &Shared) -> Around {
     }
 }
 
-/// What waits for each other when SIGTERM comes, over the shards of all cores, comes to its end all the same.
+/// Transactions that wait for each other when SIGTERM comes, over the shards of all cores, come to their end all the
+/// same.
 #[test]
 fn a_stop_ends_in_the_middle_of_transactions_that_wait_for_each_other() {
     let mut options = ServerOptions::examples(&[]);
@@ -306,7 +306,7 @@ fn a_stop_ends_in_the_middle_of_transactions_that_wait_for_each_other() {
     assert!(late > 0, "nothing was under way");
 
     server.restart();
-    // Whoever was not answered asks again: it takes effect now, or has done so.
+    // A client without an answer asks again. The call takes effect now, or has done so.
     for client in unanswered {
         let reply = go_around(&mut server.connect(), client, told[client as usize].acknowledged).expect("a reply");
         assert_eq!(reply.status, 200, "{}", reply.text());

@@ -6,13 +6,13 @@ use std::process::Command;
 use millrace_tests::{Server, ServerOptions, free_address, has_programs, wait_until};
 use tempfile::TempDir;
 
-/// The files that a server is told, and how to ask it.
+/// The files that a server is told, and the program that asks it.
 struct Tls {
     folder: TempDir,
 }
 
 impl Tls {
-    /// `None`, and a line that says so, where there are no programs to make certificates and to ask with.
+    /// Returns `None` and prints a line that says so where the programs are missing that make certificates and ask.
     fn new() -> Option<Self> {
         has_programs(&["openssl", "curl"]).then(|| Self { folder: tempfile::tempdir().expect("a folder") })
     }
@@ -47,7 +47,8 @@ impl Tls {
         options.with(&["--tls-certificate", &text(certificate), "--tls-key", &text(key)])
     }
 
-    /// One call on a connection of its own that trusts this certificate only: its outcome, or why there is none.
+    /// One call on a connection of its own that trusts this certificate only. Returns its output, or why there is
+    /// none.
     fn call(&self, server: &Server, trusted: &Path, version: &str) -> Result<String, String> {
         let url = format!("https://localhost:{}/call/counter/k/add", server.address().port());
         let curl = Command::new("curl")
@@ -64,7 +65,7 @@ impl Tls {
         let called = self.call(server, &self.path(name), "--http1.1");
         match &called {
             Ok(out) => assert!(out.ends_with(" 200"), "{out}"),
-            // Nothing else may go wrong with a connection meanwhile.
+            // No other error may happen to a connection meanwhile.
             Err(error) => assert!(error.contains("certificate"), "{error}"),
         }
         called.is_ok()
@@ -103,7 +104,7 @@ fn a_replaced_certificate_is_served_and_a_broken_one_changes_nothing() {
     tls.replace("new-year.pem", "used.pem");
     wait_until("the new certificate is served", || tls.accepts(&server, "new-year.pem"));
     assert!(!tls.accepts(&server, "old.pem"));
-    // Whether it saw one of the two files before the other depends on the moment at which it looked.
+    // The server may have seen one of the two files before the other. That depends on the moment at which it looked.
     let refusals = || server.errors().matches("changed TLS files cannot be used").count();
     let before = refusals();
 

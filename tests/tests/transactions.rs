@@ -1,5 +1,5 @@
-//! Transactions over several shards, as users meet them: reads see one state, hot entities cost time and
-//! nothing else, whatever passes a limit leaves everything free, and a key is one effect.
+//! Transactions over several shards, as users meet them. Reads see one state. Hot entities cost time and nothing
+//! else. A transaction that passes a limit leaves everything free, and a key is one effect.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -20,10 +20,10 @@ fn deployed(app: &TestApp) -> Server {
     server
 }
 
-/// Nothing waits, and nothing is held or under way on any shard: each of these can be changed at once.
+/// Nothing waits, and nothing is held or under way on any shard: each of these entities can be changed at once.
 fn assert_free(server: &Server, paths: &[String], input: &str) {
     wait_until("no transaction waits", || server.metric("millrace_waiting_transactions") == 0.0);
-    // Also of the others, of which there may be too many to try each.
+    // The gauges cover the other entities too, of which there may be too many to try each.
     for what in ["locked_entities", "unfinished_commits"] {
         let name = format!("millrace_{what}");
         wait_until(&format!("there are no {what}"), || server.metric(&name) == 0.0);
@@ -68,7 +68,7 @@ export const routes: Routes = {
 
 const PAIR_KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Reads all amounts, by a route or by a query, until told to stop; how often.
+/// Reads all amounts, by a route or by a query, until told to stop. Returns the number of reads.
 fn read_sums(mut connection: Connection, reader: usize, stops: &AtomicBool) -> (u64, u64) {
     let (mut reads, mut changes, mut last) = (0, 0, Value::Null);
     while !stops.load(Ordering::Relaxed) {
@@ -128,7 +128,7 @@ fn queries_over_two_services_see_one_state_while_others_write() {
 
 const HOT_ACCOUNTS: u64 = 10;
 
-/// Random transfers among hot accounts by so many clients: transfers a second, refusals, latencies.
+/// Random transfers among hot accounts by this number of clients: transfers a second, refusals, latencies.
 fn transfer_hotly(server: &Server, clients: u64, time: Duration) -> (f64, u64, Latencies) {
     let (stops, refused) = (AtomicBool::new(false), AtomicU64::new(0));
     let latencies = scope(|threads| {
@@ -145,7 +145,7 @@ fn transfer_hotly(server: &Server, clients: u64, time: Duration) -> (f64, u64, L
                         let reply =
                             connection.request("POST", "/transfer/transaction", &[], body.to_string().as_bytes()).expect("a reply");
                         latencies.add(began.elapsed());
-                        // The only refusal is the account's own.
+                        // Only the account itself refuses.
                         let is_poor = reply.status == 409 && reply.json()["detail"] == "insufficient funds";
                         assert!(reply.status == 200 || is_poor, "{}", reply.text());
                         refused.fetch_add(u64::from(is_poor), Ordering::Relaxed);
@@ -175,7 +175,7 @@ fn with_accounts(flags: &[(&str, &str)]) -> Server {
     server
 }
 
-/// Ever more clients on ten hot accounts: the rates.
+/// Ever more clients on ten hot accounts. Returns the rates.
 fn hot_rates(durability: &str) -> Vec<f64> {
     let server = with_accounts(&[("--durability", durability)]);
     let time = Duration::from_millis(number_from_env("MILLRACE_TEST_HOT_MS", 1000) as u64);
@@ -204,10 +204,10 @@ fn hot_rates(durability: &str) -> Vec<f64> {
 #[test]
 fn hot_accounts_cost_time_and_no_transaction() {
     let _ = hot_rates("fsync");
-    // Where the disk, which has fast and slow moments, says nothing about the rate.
+    // The disk has fast and slow moments. Here it says nothing about the rate.
     let rates = hot_rates("os");
     let best = rates.iter().fold(0.0, |best: f64, rate| best.max(*rate));
-    // The bench measures how near it stays to its peak; here it must not collapse.
+    // The bench measures how near it stays to its peak. Here it must not collapse.
     assert!(rates[3] > best * 0.25, "{rates:?} transfers/s");
 }
 
@@ -291,7 +291,7 @@ fn a_transaction_that_never_ends_is_ended_and_all_it_held_is_free() {
     assert_refused(&server, "endless", "null", 500, "cpu-limit", &victims(&["victim1", "victim2", "root"]));
     let server = greedy("[limits]\nwait_ms = 700\n");
     assert_refused(&server, "waits", "null", 504, "wait-limit", &victims(&["victim1", "victim2", "root"]));
-    // A route waits outside of any shard before its first call: the limit is on all its waiting, not on each.
+    // A route waits outside of any shard before its first call. The limit is on all its waiting, not on each wait.
     for path in ["/greedy/hashes", "/greedy/left"] {
         assert_problem(&server.request("GET", path, &[], b""), 504, "wait-limit");
     }
@@ -311,7 +311,7 @@ fn who_waits_for_one_that_never_ends_gets_its_turn() {
         assert_problem(&endless.join().expect("a reply"), 504, "wait-limit");
         let (reply, waited) = patient.join().expect("a reply");
         println!("waited {waited:.1?} for a lock");
-        // It may have waited as long as it may, too: then it is told so, and has done nothing.
+        // A transaction may also have waited as long as it may. Then it is told so, and has done nothing.
         assert!(reply.status == 200 || reply.code() == "wait-limit", "{}", reply.text());
     });
     assert_free(&server, &["greedy/victim1/mark".into(), "greedy/victim2/mark".into()], "null");
@@ -424,7 +424,7 @@ fn wallets() -> Server {
     deployed(&TestApp::with("w.ts", WALLET).and("x.ts", WALLET))
 }
 
-/// A client that hears no reply may try another way: whichever it takes, it pays once.
+/// A client that hears no reply may try another way. Whichever way it takes, it pays once.
 #[test]
 fn calls_sends_and_routes_share_the_keys_of_an_entity() {
     let mut server = wallets();
@@ -502,7 +502,7 @@ fn a_key_of_a_route_belongs_to_the_first_entity_it_calls() {
     let app = TestApp::with("w.ts", WALLET).and("x.ts", WALLET);
     assert_eq!(app.deploy(&server, "app").status, 201);
     let post = |path: &str, body: &str| server.request("POST", path, &["Idempotency-Key: m"], body.as_bytes());
-    // Two services; and two entities that share a shard, by their tag.
+    // Two services, and two entities that share a shard by their tag.
     for path in ["/w/add/k", "/w/addx/k", "/w/add/%7Bk%7D1", "/w/add/%7Bk%7D2"] {
         for _ in 0..2 {
             assert_eq!(post(path, "1").text(), "1", "{path}");
@@ -520,7 +520,7 @@ fn a_key_of_a_route_belongs_to_the_first_entity_it_calls() {
     }
     wait_until("both are done", || server.get("/transfer/balance?id=bob") == json!(14));
     assert_eq!(server.get("/transfer/balance?id=ann"), json!(6));
-    // What calls nothing has no entity to keep its reply, and nothing to keep it from.
+    // A route that calls nothing has no entity to keep its reply, and no effect that a kept reply would protect.
     assert_ne!(post("/w/nothing", "1").text(), "");
 }
 
@@ -557,7 +557,7 @@ fn escape(key: &str) -> String {
     key.replace('{', "%7B").replace('}', "%7D")
 }
 
-/// Two clients for each sender; how many calls were acknowledged.
+/// Two clients for each sender. Returns the number of acknowledged calls.
 fn tell(number: u64, shared: &Shared) -> u64 {
     let mut client = Client::new(shared);
     let path = format!("/call/teller/{}/tell", escape(SENDERS[number as usize % 3]));
@@ -625,7 +625,7 @@ export default service({
 });
 "#;
 
-/// What a message does may meet what others do: its transaction gives way then, and lets go of its receiver.
+/// A message's transaction may meet others. It gives way then, and releases its receiver.
 #[test]
 fn messages_of_a_pair_run_in_order_though_their_transactions_give_way() {
     let server = deployed(&TestApp::with("bursts.ts", BURSTS));

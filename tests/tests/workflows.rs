@@ -1,7 +1,7 @@
-//! Workflows survive anything: `kill -9` at random moments, restarts, deployments. Each step takes
-//! effect exactly once, time goes on while nobody serves, and what is undone is undone last first.
+//! Workflows survive `kill -9` at random moments, restarts and deployments. Each step takes effect exactly once, and
+//! time goes on while nobody serves. Compensations run in the reverse order.
 //!
-//! `MILLRACE_TEST_WORKFLOW_KILLS` is how often the server is killed under load (20 in a normal run).
+//! `MILLRACE_TEST_WORKFLOW_KILLS` is the number of kills under load (20 in a normal run).
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -13,7 +13,7 @@ use millrace_tests::{
 };
 use serde_json::{Value, json};
 
-/// What workflows call: entities that note what was done to them.
+/// The entities that workflows call. They note what was done to them.
 const WORK: &str = r#"
 import { service, query, Abort } from "millrace";
 
@@ -169,7 +169,7 @@ fn waits(server: &Server, id: &str) -> Value {
     found
 }
 
-/// Starts workflows, each until that is answered; the ids by kind.
+/// Starts workflows, each until that is answered. Returns the ids by kind.
 fn start_workflows(number: u64, shared: &Shared) -> [Vec<String>; 2] {
     let mut client = Client::new(shared);
     let mut ids = [Vec::new(), Vec::new()];
@@ -267,7 +267,7 @@ fn sleeps_survive_restarts_and_end_at_their_time() {
         let ended = server.ended(id);
         let slept = ended["output"].as_u64().expect("a time");
         println!("a sleep of {ms} ms took {slept} ms");
-        // One was over when the server came back, one was not.
+        // One had ended when the server came back, one had not.
         assert!((*ms..ms + 10_000).contains(&slept), "{ended}");
     }
 }
@@ -321,7 +321,7 @@ fn one_that_is_to_begin_later_is_seen_signalled_and_cancelled_before() {
     assert_eq!(notes(&server, "cancelled"), json!([]), "it never began");
     assert_eq!(listed(&server, "cancelled"), BTreeSet::from([cancelled]));
 
-    // What is no workflow is told from one that has yet to begin.
+    // An invocation that is not a workflow is told apart from a workflow that has yet to begin.
     let call = server.send("work/x/note?delay_ms=3600000", "1");
     assert_problem(&server.request("POST", &format!("/invocations/{call}/cancel"), &[], b""), 400, "bad-request");
 }
@@ -385,7 +385,7 @@ fn signals_are_taken_once_and_in_order_before_the_wait_and_after_it() {
         let reply = server.request("POST", &path, &["Idempotency-Key: once"], body.as_bytes());
         assert_eq!(reply.status, 202, "{}", reply.text());
     }
-    // One of another name is not taken, and one of a refused transaction not sent.
+    // A signal of another name is not taken, and a signal of a refused transaction is not sent.
     let other = br#"{"name":"gone","payload":0}"#;
     assert_eq!(server.request("POST", &format!("/invocations/{after}/signal"), &[], other).status, 202);
     let poke = |refuses: bool| json!({ "id": after, "payload": null, "refuses": refuses }).to_string();
@@ -438,7 +438,7 @@ fn signals_and_cancels_right_after_a_restart_count() {
     let status = |server: &Server, id: &str| server.get(&format!("/invocations/{id}"))["status"].clone();
     let mut dropped = Vec::new();
     for round in 0..ROUNDS {
-        // Most on shards of their own, which hear of them for the first time.
+        // Most are on shards of their own, which hear of them for the first time.
         let start = |number| server.send(&format!("steps/k{round}-{number}/waits"), &input);
         let ids: Vec<String> = (0..12).map(start).collect();
         for id in &ids {
@@ -483,7 +483,7 @@ fn a_cancelled_workflow_is_undone_last_first_and_ends_so() {
     server.restart();
     assert_eq!(server.ended(&second)["status"], "cancelled");
     assert_eq!(notes(&server, "second"), undone);
-    // One that has ended stays as it is.
+    // A workflow that has ended stays as it is.
     let third = server.send("steps/third/undoes", "null");
     assert_eq!(server.ended(&third)["output"], "done");
     assert_eq!(cancel(&server, &third), 202);
@@ -593,7 +593,7 @@ fn a_workflow_that_strays_from_its_journal_fails_and_says_where() {
     assert_eq!(server.ended(&first)["status"], "succeeded");
     server.kill();
     server.restart();
-    // It is now the first one that begins, and does not sleep.
+    // It is now the first workflow that begins, and it does not sleep.
     let ended = server.ended(&second);
     assert_eq!((&ended["status"], &ended["error"]["code"]), (&json!("failed"), &json!("diverged")), "{ended}");
     let detail = ended["error"]["detail"].as_str().expect("a detail");
@@ -714,7 +714,8 @@ fn a_workflow_of_nine_steps_on_many_shards_needs_few_syncs() {
     assert_few_syncs("many shards", |step| format!("w{step}"));
 }
 
-/// A node to which a workflow's app is deployed every hour keeps what workflows run in, and nothing else.
+/// A node to which a workflow's app is deployed every hour keeps the versions that workflows run in, and nothing
+/// else.
 #[test]
 fn versions_that_no_workflow_runs_in_are_forgotten_while_the_node_runs() {
     let source = |number: u32| {
