@@ -472,7 +472,7 @@ fn what_a_trigger_calls_goes_with_a_veto_and_is_told_every_change() {
     let veto = json!([{ "op": "set", "path": ".count", "value": 11 }]);
     assert_problem(&send("PATCH", "/records/item/a", &veto), 409, "aborted");
     assert_eq!(server.get("/records/item/a"), json!({ "count": 2, "tags": ["y", "z"] }));
-    // What the vetoed one called is gone with it.
+    // The calls of the vetoed trigger are rolled back with it.
     let told = json!([
         [{ "path": ".", "kind": "insert", "value": { "count": 1, "tags": ["x", "y"] } }],
         [{ "path": ".count", "kind": "set", "value": 2 }, { "path": ".tags[2]", "kind": "insert", "value": "z" }],

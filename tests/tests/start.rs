@@ -205,7 +205,7 @@ fn a_stop_under_load_loses_nothing_and_answers_clearly() {
     server.restart();
     let found = server.value("counter/k/value", "").as_u64().expect("a number");
     println!("{acknowledged} acknowledged, {found} found");
-    // Of each client, one request that was never answered may have been taken in the last moment.
+    // One unanswered request of each client may have been taken in the last moment.
     assert!((acknowledged..=acknowledged + 4).contains(&found));
 }
 
