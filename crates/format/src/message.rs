@@ -5,7 +5,7 @@
 //! message (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
-//!  1      1      flags: bit 0 = its outcome is kept for `GET /invocations/{id}`, bit 1 = it has an
+//!  1      1      flags: bit 0 = its result is kept for `GET /invocations/{id}`, bit 1 = it has an
 //!                invocation id of its own, bit 2 = it is a signal to the workflow of that id,
 //!                bit 3 = it was a dead letter before
 //!  2      4      attempts made so far, little-endian

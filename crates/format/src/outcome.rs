@@ -2,7 +2,7 @@
 //! Stored as a field of the shard's bookkeeping entity `outcome`.
 //!
 //! ```text
-//! outcome (version 1)
+//! invocation result (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
 //!  1      1      kind: 0 pending, 1 value, 2 route reply, 3 error, 4 sent

@@ -4,7 +4,7 @@
 //! or when the coordinator answers that the transaction is aborted.
 //!
 //! ```text
-//! prepared (version 1)
+//! prepared writes (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
 //!  1      4      number of writes, little-endian

@@ -6,7 +6,7 @@
 //! workflow (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
-//!  1      1      flags: bit 0 = it has ended, bit 1 = somebody wants it cancelled
+//!  1      1      flags: bit 0 = it has ended, bit 1 = its cancellation was asked for
 //!  2      8      began at, Unix milliseconds, little-endian
 //! 10      8      fingerprint of the app version it runs in, little-endian
 //! 18      …      text app, text service, text handler, 4-byte length + key, rest: JSON input
