@@ -1,5 +1,6 @@
-//! The longest that a patch can hold a core: many operations of one kind on a record as large as it may be, until the
-//! steps of `limits::PATCH_STEPS` are spent. Milliseconds of CPU time as Linux counts it, in the fastest of several rounds.
+//! The longest time that a patch can hold a core. Many operations of one kind run on a record of the largest size,
+//! until the steps of `limits::PATCH_STEPS` are spent. The figures are milliseconds of CPU time as Linux counts it, in
+//! the fastest of several rounds.
 //!
 //! ```sh
 //! cargo run --release -p millrace-avpath --example patch_cost

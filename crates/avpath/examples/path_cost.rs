@@ -1,5 +1,5 @@
-//! What paths cost: nanoseconds for each evaluation, in the fastest of several rounds, as whatever else runs on the
-//! machine only ever adds.
+//! The cost of paths: nanoseconds for each evaluation, in the fastest of several rounds. Other work on the machine can
+//! only make a round slower.
 //!
 //! ```sh
 //! cargo run --release -p millrace-avpath --example path_cost
@@ -42,7 +42,7 @@ fn record() -> String {
     )
 }
 
-/// The fastest of rounds, in nanoseconds for each run.
+/// The fastest of several rounds, in nanoseconds for each run.
 fn measure(name: &str, mut run: impl FnMut()) {
     const ROUNDS: usize = 100;
     const RUNS: u32 = 500;

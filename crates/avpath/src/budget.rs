@@ -1,8 +1,8 @@
-//! What several evaluations may do together.
+//! A budget that several evaluations share.
 
 use crate::EvaluationError;
 
-/// Steps that are left for evaluations which run one after the other: those of one patch, or of one query. Besides, each
+/// Steps that are left for evaluations that run one after the other: those of one patch, or of one query. Besides, each
 /// may take no more than `limits::PATH_STEPS`. A step is a value looked at, or about as much time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
@@ -10,7 +10,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// No bound but that of each evaluation.
+    /// No bound except that of each evaluation.
     pub const UNBOUNDED: Self = Self { steps: usize::MAX };
 
     /// So many steps.
@@ -28,7 +28,7 @@ impl Budget {
     /// Takes steps for work beside the evaluations.
     ///
     /// # Errors
-    /// [`EvaluationError::BudgetSpent`] if there are fewer; none is left then.
+    /// [`EvaluationError::BudgetSpent`] if there are fewer. None is left then.
     pub fn charge(&mut self, steps: usize) -> Result<(), EvaluationError> {
         let left = self.steps.checked_sub(steps);
         self.steps = left.unwrap_or(0);

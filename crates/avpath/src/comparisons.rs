@@ -1,28 +1,28 @@
-//! What a predicate demands, for those who look for records by an index.
+//! What a predicate demands. A query uses this to look for records by an index.
 
 use serde_json::Value;
 
 use crate::syntax::{Comparator, Expression, Literal, Operator, Steps, Writer};
 use crate::{EvaluationError, Parameters, Predicate};
 
-/// A demand `path operator value` that a record must meet, or the predicate does not hold for it.
+/// A demand `path operator value`. If a record does not meet it, the predicate does not hold for the record.
 ///
-/// It holds if it is true of any value at the path. Two demands on a path with several values may be met by
-/// different ones: `.a[*] > 1 && .a[*] < 5` is no range.
+/// It holds if it is true of any value at the path. Different values may meet two demands on a path with several
+/// values, so `.a[*] > 1 && .a[*] < 5` is not a range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// As [`crate::Path::text`] has it; of names and `[*]` only. Where it leads to an array, its elements are compared,
-    /// as if `[*]` followed.
+    /// As [`crate::Path::text`] has it, of names and `[*]` only. If it leads to an array, its elements are compared, as
+    /// if `[*]` followed.
     pub path: String,
-    /// How.
+    /// The comparator.
     pub comparator: Comparator,
-    /// With any of these; none of them is an array or an object.
+    /// Compared with any of these. None of them is an array or an object.
     pub values: Vec<Value>,
 }
 
 impl Predicate {
-    /// The demands that stand at the top of the predicate, joined by `&&`, between a simple path and literals or
-    /// parameters. There may be more to the predicate than these.
+    /// The demands at the top of the predicate, joined by `&&`, between a simple path and literals or parameters. The
+    /// predicate may contain more than these.
     ///
     /// # Errors
     /// If a parameter is missing.
@@ -71,7 +71,7 @@ impl Find<'_> {
         Ok(Some(Comparison { path: self.text(path), comparator, values }))
     }
 
-    /// Of the record a predicate is about, `^.a` is `.a`.
+    /// In the predicate of a record, `^.a` is `.a`.
     fn text(&self, path: &Steps) -> String {
         let mut text = String::new();
         Writer { parameters: self.names }.steps(&mut text, path);

@@ -1,4 +1,4 @@
-//! Decimals: whole numbers with a scale, exact as far as 128 bits reach.
+//! Decimals: whole numbers with a scale, exact within 128 bits.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -24,13 +24,13 @@ impl Decimal {
         fits.then_some(Self { unscaled, scale })
     }
 
-    /// The same number with another, not smaller, scale.
+    /// The same number with another scale that is not smaller.
     fn rescaled(self, scale: u32) -> Option<i128> {
         10i128.checked_pow(scale.checked_sub(self.scale)?)?.checked_mul(self.unscaled)
     }
 
     pub(crate) fn to_f64(self) -> f64 {
-        // Correct to the last bit, which a division is not beyond 2^53.
+        // Correct to the last bit. A division would not be, beyond 2^53.
         format!("{}e-{}", self.unscaled, self.scale).parse().unwrap_or(f64::NAN)
     }
 
@@ -42,7 +42,7 @@ impl Decimal {
         }
     }
 
-    /// From a plain decimal number such as `-12.50`; `None` for other texts and beyond 128 bits.
+    /// From a plain decimal number such as `-12.50`. `None` for other texts and beyond 128 bits.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits = whole.strip_prefix('-').unwrap_or(whole);
@@ -81,7 +81,7 @@ impl From<i64> for Decimal {
     }
 }
 
-/// Which is greater, with nothing lost to rounding.
+/// Which is greater, without any rounding.
 pub(crate) fn compare_integer_f64(integer: i64, float: f64) -> Option<Ordering> {
     /// 2^63, exactly.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;

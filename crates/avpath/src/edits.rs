@@ -7,8 +7,8 @@ use millrace_base::limits;
 
 use crate::UpdateError;
 
-/// Ranges of the record and what stands there instead. An edit within a range that another edit replaces
-/// goes with it; otherwise edits do not overlap.
+/// Ranges of the record, and the bytes that replace them. If another edit replaces a range around an edit, the inner
+/// edit is dropped. Otherwise edits do not overlap.
 #[derive(Default)]
 pub(crate) struct Edits {
     edits: Vec<Edit>,
@@ -16,16 +16,17 @@ pub(crate) struct Edits {
 }
 
 struct Edit {
-    /// In the record.
+    /// Position in the record.
     range: Range<usize>,
-    /// In `bytes`.
+    /// Position in `bytes`.
     new: Range<usize>,
 }
 
-/// Bytes that take a step to copy, into memory that is new.
+/// Bytes that take a step to copy, into fresh memory.
 const COPIED_PER_STEP: usize = 32;
 
-/// Bytes that edits may hold before they are made. More than a record may have, as an edit may go with another.
+/// Bytes that edits may hold before they are made. This is more than a record may have, because an edit may be dropped
+/// with another.
 const MOST_BYTES: usize = 2 * limits::RECORD_BYTES;
 
 impl Edits {
@@ -46,7 +47,7 @@ impl Edits {
         &self.bytes[range]
     }
 
-    /// Puts what was kept in the place of a range.
+    /// Replaces a range with kept bytes.
     pub(crate) fn replace(&mut self, range: Range<usize>, new: Range<usize>) {
         self.edits.push(Edit { range, new });
     }
@@ -55,14 +56,15 @@ impl Edits {
         self.replace(range, 0..0);
     }
 
-    /// Steps that making them takes: putting them in order, and copying.
+    /// Steps that it takes to make the edits: to sort them, and to copy.
     pub(crate) fn cost(&self, record: &[u8]) -> usize {
         4 * self.edits.len() + (record.len() + self.bytes.len()) / COPIED_PER_STEP
     }
 
     /// The record with all edits made.
     pub(crate) fn apply(mut self, record: &[u8]) -> Result<Vec<u8>, UpdateError> {
-        // What replaces more comes first; the sort is stable, so of equal ranges the first one given.
+        // The edit that replaces more comes first. The sort is stable, so of equal ranges the one given first comes
+        // first.
         self.edits.sort_by_key(|edit| (edit.range.start, Reverse(edit.range.end)));
         let mut done = 0;
         self.edits.retain(|edit| {

@@ -31,13 +31,13 @@ impl From<PathError> for Error {
 /// Why a path or predicate gives no result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EvaluationError {
-    /// `$name` stands in it and nothing was given for it.
+    /// It contains `$name`, and no value was given for it.
     UnboundParameter(Box<str>),
     /// It looks at more than [`limits::PATH_STEPS`] values.
     TooManySteps,
-    /// It and those before it look at more values than they may together.
+    /// Together with those before it, it looks at more values than they may.
     BudgetSpent,
-    /// It matches more than [`limits::PATH_MATCHES`] places, or ten times as many on its way.
+    /// It matches more than [`limits::PATH_MATCHES`] places, or reaches ten times as many on its way.
     TooManyMatches,
     /// The record is not a canonical value of the schema.
     Malformed(Malformed),
@@ -88,11 +88,11 @@ impl From<EvaluationError> for Error {
 pub enum UpdateError {
     /// The path gives no result.
     Evaluation(EvaluationError),
-    /// The path matches something that the operation cannot change; the text says what and why.
+    /// The path matches something that the operation cannot change. The text says what and why.
     WrongTarget(String),
     /// The value does not fit where it should go.
     Value(ValueError),
-    /// The value does not fit where it should go; the text says why.
+    /// The value does not fit where it should go. The text says why.
     WrongValue(String),
     /// The record would have more than [`limits::RECORD_BYTES`].
     TooLarge,

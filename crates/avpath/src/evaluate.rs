@@ -1,4 +1,4 @@
-//! Following a path through an encoded record: from places to places, without a tree.
+//! Follows a path through an encoded record, from places to places, without a tree.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use crate::{Budget, EvaluationError, Parameters};
 /// Where a value lies in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// What it is by the schema: a union where the schema says so, whatever its branch.
+    /// Its node in the schema: a union if the schema says so, whatever its branch.
     pub node: NodeId,
     pub start: u32,
-    /// [`UNKNOWN`] until somebody has gone there.
+    /// [`UNKNOWN`] until it has been computed.
     pub end: u32,
     pub holder: Holder,
 }
@@ -35,10 +35,10 @@ pub(crate) enum Holder {
 
 pub(crate) const UNKNOWN: u32 = u32::MAX;
 
-/// Places one step may lead to. More than a path may match, as later steps sort out.
+/// Places that one step may lead to. This is more than a path may match, because later steps remove some.
 const LIST_PLACES: usize = 10 * limits::PATH_MATCHES;
 
-/// Bytes passed over that count as one value looked at: about as long as looking at one takes.
+/// Bytes passed over that count as one value looked at, because they take about as long.
 const BYTES_PER_STEP: usize = 16;
 
 pub(crate) type Places = SmallVec<[Place; 4]>;
@@ -50,11 +50,11 @@ pub(crate) struct Machine<'v> {
     pub schema: &'v Schema,
     pub record: &'v [u8],
     pub parameters: SmallVec<[&'v serde_json::Value; 2]>,
-    /// By slot: in which record type the name was last looked up, and the field's index. Elements
-    /// of an array are mostly of one type.
+    /// By slot: the record type in which the name was last looked up, and the field's index. Elements of an array are
+    /// mostly of one type.
     remembered: SmallVec<[(NodeId, u32); 8]>,
     steps_left: usize,
-    /// Steps it began with: what the budget had, or what one evaluation may take.
+    /// The steps that it began with: those of the budget, or those that one evaluation may take.
     steps: usize,
     budget: &'v mut Budget,
 }
@@ -76,11 +76,11 @@ pub(crate) enum Members<'v> {
     Items(Items),
 }
 
-/// What is left of an array or a map.
+/// The rest of an array or a map.
 pub(crate) struct Items {
     pub node: NodeId,
     pub is_map: bool,
-    /// Where the count stands.
+    /// Where the count is.
     pub container: u32,
     pub count: u32,
     pub next: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Items {
 }
 
 impl<'v> Machine<'v> {
-    /// Parameters of these names, `slots` names to remember.
+    /// Has parameters of these names, and `slots` names to remember.
     pub(crate) fn new(
         (schema, record): (&'v Schema, &'v [u8]),
         names: &[Box<str>],
@@ -112,7 +112,7 @@ impl<'v> Machine<'v> {
         Place { node: self.schema.root(), start: 0, end: offset(self.record.len()), holder: Holder::None }
     }
 
-    /// What the path leads to from `here`, in document order but for alternatives.
+    /// What the path leads to from `here`, in document order except for alternatives.
     pub(crate) fn follow(&mut self, path: &'v Steps, here: Place) -> Evaluate<Places> {
         self.follow_steps(path.from_root, &path.steps, here)
     }
@@ -127,7 +127,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// Goes along the steps as long as each leads to one place, which needs no list; gives those that are left.
+    /// Follows the steps as long as each leads to one place, which needs no list. Returns the steps that are left.
     #[inline]
     pub(crate) fn lead(&mut self, steps: &'v [Step], mut here: Place) -> Evaluate<(Single, &'v [Step])> {
         let mut rest = steps;
@@ -154,7 +154,7 @@ impl<'v> Machine<'v> {
         Ok(list)
     }
 
-    /// The step's result where that is at most one place.
+    /// The step's result if that is at most one place.
     #[inline]
     fn single(&mut self, step: &Step, here: Place) -> Evaluate<Single> {
         match step {
@@ -238,12 +238,12 @@ impl<'v> Machine<'v> {
                 }
                 Ok(())
             }
-            // Taken apart by the caller.
+            // The caller has taken these apart.
             Step::Either(_) => Ok(()),
         }
     }
 
-    /// The field or entry `name`; in an array, that of each element.
+    /// The field or entry `name`. For an array, that of each element.
     fn named(&mut self, here: Place, name: &str, slot: Option<u32>, out: &mut Places) -> Evaluate<()> {
         match self.child(here, name, slot)? {
             Single::One(place) => push(out, place),
@@ -258,7 +258,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// The fields or entries of these names; in an array, those of each element.
+    /// The fields or entries of these names. For an array, those of each element.
     fn keys(&mut self, here: Place, keys: &[Key], out: &mut Places) -> Evaluate<()> {
         let (node, _) = self.resolve(here)?;
         let is_array = matches!(self.schema.kind(node), Kind::Array(_));
@@ -277,7 +277,7 @@ impl<'v> Machine<'v> {
         Ok(())
     }
 
-    /// All within `here`, or what of it has this name.
+    /// All values within `here`, or those of this name.
     fn descend(&mut self, here: Place, name: Option<&str>, depth: usize, out: &mut Places) -> Evaluate<()> {
         if depth > limits::VALUE_DEPTH {
             return Err(malformed(here.start as usize, "the value nests too deep").into());
@@ -370,7 +370,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// Counts what all evaluations together are bounded by, and not this one.
+    /// Counts steps that bound all evaluations together, and not this one.
     pub(crate) fn charge_budget(&mut self, steps: usize) -> Evaluate<()> {
         self.budget.charge(steps)
     }
@@ -381,7 +381,7 @@ impl<'v> Machine<'v> {
         if self.steps < limits::PATH_STEPS { EvaluationError::BudgetSpent } else { EvaluationError::TooManySteps }
     }
 
-    /// The value's own node and where it begins: a union's branch.
+    /// The value's own node and where it begins. For a union, those of its branch.
     #[inline]
     pub(crate) fn resolve(&self, place: Place) -> Result<(NodeId, u32), Malformed> {
         match self.schema.kind(place.node) {
@@ -432,7 +432,7 @@ impl<'v> Machine<'v> {
         })
     }
 
-    /// The next one, with its field's name or its key; an element has none.
+    /// The next one, with its field's name or its key. An element has neither.
     pub(crate) fn next(&mut self, members: &mut Members<'v>) -> Evaluate<Option<(&'v str, Place)>> {
         match members {
             Members::None => Ok(None),
@@ -490,9 +490,9 @@ fn push(out: &mut Places, place: Place) -> Evaluate<()> {
     Ok(())
 }
 
-/// The first index and the one after the last that `[…]` takes out of so many; `None` for other steps.
+/// The first index, and the one after the last, that `[…]` takes out of so many; `None` for other steps.
 fn positions(step: &Step, count: u32) -> Option<(u32, u32)> {
-    // Counted from the end where negative, and cut to what is there.
+    // Negative bounds count from the end. All are cut to what is there.
     let bound = |bound: i64| {
         let from_start = if bound < 0 { bound.saturating_add(count.into()) } else { bound };
         u32::try_from(from_start.clamp(0, count.into())).unwrap_or(count)
@@ -514,7 +514,7 @@ fn absolute(index: i64, count: u32) -> Option<u32> {
     u32::try_from(index).ok().filter(|index| *index < count)
 }
 
-/// Positions in a record fit: a larger one is refused before anything is read.
+/// Positions in a record fit: a larger record is refused before anything is read.
 pub(crate) fn offset(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(UNKNOWN)
 }

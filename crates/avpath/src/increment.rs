@@ -1,4 +1,4 @@
-//! Adding to an encoded number.
+//! Adds to an encoded number.
 
 use millrace_avro::{JsonForm, Kind, Logical, Missing, NodeId, Reader, Schema, from_json, write_bytes, write_long};
 use serde_json::Value;
@@ -104,7 +104,7 @@ fn sum(a: &[u8], b: &[u8], precision: u32, scale: u32) -> Result<i128, UpdateErr
     if digits > precision { Err(beyond("the decimal")) } else { Ok(sum) }
 }
 
-/// Without the bytes at the front that say nothing; one is left.
+/// Without the redundant bytes at the front; at least one byte is left.
 fn shortest(bytes: &[u8; 16]) -> &[u8] {
     let says_nothing = |pair: &[u8]| matches!((pair[0], pair[1]), (0, 0..=0x7f) | (0xff, 0x80..=0xff));
     &bytes[bytes.windows(2).take_while(|pair| says_nothing(pair)).count()..]

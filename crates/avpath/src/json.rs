@@ -1,4 +1,4 @@
-//! What values are in JSON, where evaluating needs to know.
+//! The JSON of values, where an evaluation needs it.
 
 use millrace_avro::{JsonForm, Malformed, Missing, NodeId, Reader, Schema, from_json, to_json, write_long};
 use serde_json::Value;
@@ -7,11 +7,11 @@ use serde_json::Value;
 pub(crate) fn tree(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<Value, Malformed> {
     let mut text = Vec::new();
     to_json(schema, node, bytes, JsonForm::Plain, &mut text)?;
-    // Written just now; depth is the one thing a reader may refuse, and values do not nest so deep.
+    // The text was written just now. A reader may refuse only its depth, and values do not nest so deep.
     Ok(serde_json::from_slice(&text).unwrap_or_default())
 }
 
-/// The text of a value that is text in JSON; of others, their JSON.
+/// The text of a value that is text in JSON. For other values, their JSON.
 pub(crate) fn text(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<String, Malformed> {
     Ok(match tree(schema, node, bytes)? {
         Value::String(text) => text,
@@ -19,7 +19,7 @@ pub(crate) fn text(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<String
     })
 }
 
-/// The number a text stands for that is a date, a time or a timestamp.
+/// The number of a text that is a date, a time or a timestamp.
 pub(crate) fn moment(schema: &Schema, node: NodeId, text: &str) -> Option<i64> {
     let json = Value::from(text).to_string();
     let mut bytes = Vec::new();

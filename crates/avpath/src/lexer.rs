@@ -1,4 +1,4 @@
-//! Text to tokens, one at a time.
+//! Turns text into tokens, one at a time.
 
 use crate::PathError;
 
@@ -7,7 +7,7 @@ use crate::PathError;
 pub(crate) enum Token<'t> {
     /// A field's name, or a word such as `true`.
     Name(&'t str),
-    /// A string, escapes undone.
+    /// A string with its escapes undone.
     Text(String),
     /// `~` and a string: a regular expression.
     Pattern(String),
@@ -19,11 +19,11 @@ pub(crate) enum Token<'t> {
     Parameter(&'t str),
     /// An operator or bracket.
     Symbol(&'static str),
-    /// Nothing is left.
+    /// The end of the text.
     End,
 }
 
-/// The longest of these that fits is taken, so longer ones stand before their beginnings.
+/// The longest symbol that fits is taken, so longer ones come before their beginnings.
 const SYMBOLS: [&str; 35] = [
     "===", "!==", "^==", "$==", "*==", "==", "!=", "^=", "$=", "*=", "<=", ">=", "||", "&&", "..", ".", "^", "[", "]",
     "{", "}", "(", ")", "|", "<", ">", "+", "-", "*", "/", "%", "!", ":", "~", ",",
@@ -45,7 +45,7 @@ impl<'t> Lexer<'t> {
         self.at
     }
 
-    /// An error about what stands at `at`.
+    /// An error about the text at `at`.
     pub(crate) fn error(&self, at: usize, message: impl Into<String>) -> PathError {
         PathError { position: self.text[..at].chars().count() + 1, message: message.into() }
     }
@@ -101,7 +101,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Digits, fraction, exponent; the sign is an operator.
+    /// Digits, fraction, exponent. The sign is an operator.
     fn number(&mut self) -> Token<'t> {
         let start = self.at;
         let digit = |c: char| c.is_ascii_digit();
@@ -124,7 +124,7 @@ impl<'t> Lexer<'t> {
         if whole { Token::Integer(number) } else { Token::Float(number) }
     }
 
-    /// A quoted string with the escapes of JSON, and that of either quote.
+    /// A quoted string with the escapes of JSON, and an escape for either quote.
     fn string(&mut self, quote: char) -> Result<String, PathError> {
         let start = self.at;
         let mut text = String::new();
@@ -141,7 +141,7 @@ impl<'t> Lexer<'t> {
         Err(self.error(start, "this string has no end"))
     }
 
-    /// What stands after the backslash at `at`.
+    /// The escape after the backslash at `at`.
     fn escape(&mut self, at: usize) -> Result<char, PathError> {
         let escaped = self.rest().chars().next();
         self.at += escaped.map_or(0, char::len_utf8);
@@ -157,7 +157,7 @@ impl<'t> Lexer<'t> {
         })
     }
 
-    /// Four hexadecimal digits, or two such groups where one character takes two.
+    /// Four hexadecimal digits, or two such groups if one character takes two.
     fn unicode(&mut self, at: usize) -> Result<char, PathError> {
         let first = self.four_digits(at)?;
         let code = match first {
@@ -179,7 +179,7 @@ impl<'t> Lexer<'t> {
         code.ok_or_else(|| self.error(at, "expected four hexadecimal digits after `\\u`"))
     }
 
-    /// `~` and a string in which a backslash is the regular expression's own, but before the quote.
+    /// `~` and a string. A backslash in it is the regular expression's own, except before the quote.
     fn pattern(&mut self) -> Result<Token<'t>, PathError> {
         self.at += 1;
         self.skip_spaces();

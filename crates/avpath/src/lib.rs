@@ -1,15 +1,13 @@
 //! The path language of records, run on encoded values: selecting, testing, changing.
 //!
-//! A path is compiled once ([`Path::parse`]), is cheap to clone, and runs on the canonical Avro bytes of a
-//! record with their schema: no tree is built and nothing is decoded that the path does not look at. An update splices the
-//! bytes. The language is described for users in `docs/guide/record-paths.md`; the grammar is at the head of the
-//! parser.
+//! A path is compiled once ([`Path::parse`]) and is cheap to clone. It runs on the canonical Avro bytes of a record
+//! with their schema. It builds no tree and decodes nothing that it does not look at. An update splices the bytes.
+//! `docs/guide/record-paths.md` describes the language for users; the head of the parser has the grammar.
 //!
-//! Promises: no text, parameter or record makes anything here panic; what an evaluation may look at, match
-//! and hold in memory is bounded (`limits::PATH_*`), and what several may together ([`Budget`]); regular
-//! expressions take linear time; what an update gives is canonical and within `limits::RECORD_BYTES`, or it
-//! gives an error and nothing has changed.
-//! Must not know registries, entities, or HTTP.
+//! Promises: no text, parameter or record makes anything here panic. What one evaluation may look at, match and hold in
+//! memory is bounded (`limits::PATH_*`), and what several may together ([`Budget`]). Regular expressions take linear
+//! time. An update gives a canonical record within `limits::RECORD_BYTES`, or it gives an error and nothing has
+//! changed. Must not know registries, entities, or HTTP.
 
 mod budget;
 mod comparisons;
@@ -45,11 +43,11 @@ use evaluate::{Machine, Place};
 use parser::Parsed;
 use syntax::{Expression, Steps, Writer};
 
-/// A path, read and ready to run. A clone shares it.
+/// A path, parsed and ready to run. A clone shares it.
 #[derive(Clone)]
 pub struct Path(Arc<Compiled<Steps>>);
 
-/// A condition on a value, as it stands between `{` and `}`. A clone shares it.
+/// A condition on a value, as written between `{` and `}`. A clone shares it.
 #[derive(Clone)]
 pub struct Predicate(Arc<Compiled<Expression>>);
 
@@ -61,7 +59,7 @@ struct Compiled<T> {
 /// Where a path matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
-    /// What lies there: a union where the schema says so, whatever its branch.
+    /// The node of the value: a union if the schema says so, whatever its branch.
     pub node: NodeId,
     /// Its bytes in the record.
     pub range: Range<usize>,
@@ -71,7 +69,7 @@ impl Path {
     /// Reads a path.
     ///
     /// # Errors
-    /// If it is none, is too long or nests too deep; with the place.
+    /// If the text is not a path, is too long or nests too deep. The error has the place.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let mut parsed = parser::path(text)?;
         // A whole path begins with the record anyway, so `^.a` is `.a`.
@@ -88,21 +86,20 @@ impl Path {
         Ok(Self(Arc::new(Compiled { parsed, text: text.into() })))
     }
 
-    /// The path as it is written without anybody's habits: equal paths have equal texts, and reading it gives the
-    /// same path.
+    /// The path in a normal form: equal paths have equal texts, and parsing the text gives the same path.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0.text
     }
 
-    /// Whether it consists of names and `[*]` only, so that an index can be over it.
+    /// Whether it consists of names and `[*]` only, so that there can be an index of it.
     #[must_use]
     pub fn is_simple(&self) -> bool {
         self.steps().is_simple()
     }
 
-    /// What it matches, in document order but for alternatives, which come one after the other. A place that is
-    /// reached in two ways is there twice.
+    /// The places it matches, in document order. Alternatives come one after the other. A place that is reached in two
+    /// ways is there twice.
     ///
     /// # Errors
     /// If a parameter is missing, or limits are reached.
@@ -141,7 +138,7 @@ impl Predicate {
     /// Reads a predicate, without braces.
     ///
     /// # Errors
-    /// If it is none, is too long or nests too deep; with the place.
+    /// If the text is not a predicate, is too long or nests too deep. The error has the place.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let parsed = parser::predicate(text)?;
         let mut text = String::new();
@@ -163,7 +160,7 @@ impl Predicate {
         self.matches_within(schema, record, parameters, &mut Budget::UNBOUNDED.clone())
     }
 
-    /// The same, out of a budget.
+    /// The same, within a budget.
     ///
     /// # Errors
     /// As [`Predicate::matches`], and if the budget is spent.
@@ -180,7 +177,7 @@ impl Predicate {
         machine.holds(syntax, root)
     }
 
-    /// Whether everything that `$name` stands for is given. Parameters that no `$name` asks for are no mistake.
+    /// Whether a value is given for every `$name`. Parameters that no `$name` asks for are allowed.
     ///
     /// # Errors
     /// [`EvaluationError::UnboundParameter`], for the first one that is missing.

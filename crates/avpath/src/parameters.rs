@@ -1,4 +1,4 @@
-//! What stands for `$name` in paths.
+//! The values of `$name` in paths.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ pub struct Parameters {
     values: BTreeMap<String, Value>,
 }
 
-/// A text that is no JSON object.
+/// A text that is not a JSON object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParametersError(String);
 
@@ -20,10 +20,10 @@ impl Parameters {
     /// None.
     pub const NONE: &'static Self = &Self { values: BTreeMap::new() };
 
-    /// From a JSON object, its members' names without `$`; an empty text gives none.
+    /// From a JSON object, whose members have the names without `$`. An empty text gives none.
     ///
     /// # Errors
-    /// If it is something else.
+    /// If the text is anything else.
     pub fn parse(json: &str) -> Result<Self, ParametersError> {
         if json.is_empty() {
             return Ok(Self::default());

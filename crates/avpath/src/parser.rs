@@ -18,7 +18,7 @@ use crate::PathError;
 use crate::lexer::{Lexer, Token};
 use crate::syntax::{Arithmetic, Comparator, Expression, Key, Literal, Operator, Step, Steps};
 
-/// What was read, with the names that stand in it.
+/// The parsed syntax, with the names in it.
 pub(crate) struct Parsed<T> {
     pub syntax: T,
     /// How many names have a slot.
@@ -81,11 +81,11 @@ const PRODUCT: [(&str, Operator); 3] = [
 
 struct Parser<'t> {
     lexer: Lexer<'t>,
-    /// Not yet taken.
+    /// The token that comes next.
     token: Token<'t>,
     /// Where it begins, in bytes.
     at: usize,
-    /// Where the one before it ended.
+    /// Where the token before it ended.
     end: usize,
     depth: usize,
     slots: u32,
@@ -163,7 +163,7 @@ impl<'t> Parser<'t> {
                 Token::Symbol("(") => self.deeper(Self::keys_or_paths)?,
                 _ => return Ok(Steps { from_root, steps: steps.into() }),
             };
-            // `.` before a further dot says nothing; without it, there is one way to write a path.
+            // `.` before another dot means nothing. If it is dropped, there is one way to write a path.
             let dotted = matches!(step, Step::Itself | Step::Name { .. } | Step::Members)
                 || matches!(step, Step::Descendants | Step::Named(_) | Step::Within);
             if dotted && steps.last() == Some(&Step::Itself) {
@@ -448,7 +448,7 @@ fn whole_key(text: &str) -> Result<Regex, String> {
         let mut builder = RegexBuilder::new(pattern);
         builder.size_limit(limits::PATH_REGEX_BYTES).dfa_size_limit(limits::PATH_REGEX_BYTES).build()
     };
-    // Alone first: what is wrong in it must not become right by what is put around it.
+    // It is compiled alone first: the text put around it must not make a wrong expression right.
     compile(text).and_then(|_| compile(&format!(r"\A(?:{text})\z"))).map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => {
             format!("this regular expression takes more than {} bytes", limits::PATH_REGEX_BYTES)
@@ -457,7 +457,7 @@ fn whole_key(text: &str) -> Result<Regex, String> {
     })
 }
 
-/// The library's errors show the pattern over several lines and say what is wrong in the last.
+/// The library's errors show the pattern over several lines. The last line says what is wrong.
 fn last_line(message: &str) -> &str {
     message.lines().last().unwrap_or(message).trim_start_matches("error: ")
 }

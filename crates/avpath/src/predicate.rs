@@ -16,13 +16,13 @@ use millrace_base::limits;
 
 type Evaluate<T> = Result<T, EvaluationError>;
 
-/// Steps that writing a number takes, and reading or writing the text of a date or a time.
+/// Steps that it takes to write a number, or to read or write the text of a date or a time.
 const NUMBER_STEPS: usize = 10;
 const MOMENT_STEPS: usize = 30;
 
 impl<'v> Machine<'v> {
-    /// Whether the expression holds. A path holds if it gives anything but `null` and `false`; a comparison if
-    /// it is true of any two values its sides give; other values as in JavaScript.
+    /// Whether the expression holds. A path holds if it gives anything but `null` and `false`. A comparison holds if it
+    /// is true of any two values of its sides. Other values hold as in JavaScript.
     pub(crate) fn holds(&mut self, expression: &'v Expression, here: Place) -> Evaluate<bool> {
         match expression {
             Expression::Not(operand) => Ok(!self.holds(operand, here)?),
@@ -51,7 +51,7 @@ impl<'v> Machine<'v> {
                 Ok(values.all().iter().any(Value::is_there))
             }
             Expression::Chain(left, rest) if let [(Operator::Compare(comparator), right)] = &**rest => {
-                // Nearly all time of a query goes by here, and much of it in moving values about.
+                // A query spends nearly all its time here, much of it in moving values. So this case is handled apart.
                 if let (Expression::Path(path), Expression::Literal(literal)) = (&**left, right) {
                     self.charge(2)?;
                     let left = self.path_values(path, here)?;
@@ -229,7 +229,7 @@ impl<'v> Machine<'v> {
         })
     }
 
-    /// Taking case away takes longer than comparing: where it needs room, and more so character by character.
+    /// Removing case takes longer than comparing: it needs memory, and some texts go character by character.
     fn charge_folding(&mut self, a: &str, b: &str) -> Evaluate<()> {
         match (a.is_ascii() && b.is_ascii(), a.len() <= SHORT) {
             (true, true) => self.charge(1),
@@ -238,7 +238,7 @@ impl<'v> Machine<'v> {
         }
     }
 
-    /// `None` where the two are of kinds that do not compare.
+    /// `None` if the two are of kinds that do not compare.
     fn order(&mut self, a: &Value<'v>, b: &Value<'v>, is_exact: bool) -> Evaluate<Option<Ordering>> {
         Ok(match (a, b) {
             (Value::Integer(a), Value::Integer(b)) => Some(a.cmp(b)),
@@ -269,7 +269,7 @@ impl<'v> Machine<'v> {
         })
     }
 
-    /// The text as the moment's type reads it, or as a number.
+    /// Compares with the text as the moment's type reads it, or as a number.
     fn compare_moment(&mut self, node: NodeId, moment: i64, text: &str) -> Evaluate<Option<Ordering>> {
         self.charge(MOMENT_STEPS)?;
         if let Some(other) = json::moment(self.schema, node, text) {
@@ -278,7 +278,7 @@ impl<'v> Machine<'v> {
         Ok(None)
     }
 
-    /// As text: what JSON has in quotes, and if not exact numbers and booleans too.
+    /// The value as text: what has quotes in JSON. If not exact, numbers and booleans too.
     fn text<'t>(&mut self, value: &'t Value<'v>, is_exact: bool) -> Evaluate<Option<Cow<'t, str>>> {
         if !is_exact || matches!(value, Value::Decimal(_)) {
             self.charge(if matches!(value, Value::Text(_) | Value::Boolean(_)) { 0 } else { NUMBER_STEPS })?;
@@ -329,12 +329,12 @@ fn decimal<'v>(bytes: &[u8], scale: u32) -> Value<'v> {
     }
 }
 
-/// A float is calculated with as the number it is written as.
+/// A float takes part in a calculation as the number that its text is.
 fn calculation_steps(values: &[Value<'_>]) -> usize {
     if matches!(values.first(), Some(Value::Single(_))) { NUMBER_STEPS } else { 0 }
 }
 
-/// With the first value of each side; absent if one is absent or no number.
+/// Calculates with the first value of each side. The result is absent if one of them is absent or not a number.
 fn calculate<'v>(operator: Arithmetic, left: &[Value<'v>], right: &[Value<'v>]) -> Values<'v> {
     let number = |values: &[Value<'v>]| values.first().and_then(Value::number);
     match (number(left), number(right)) {
@@ -343,11 +343,11 @@ fn calculate<'v>(operator: Arithmetic, left: &[Value<'v>], right: &[Value<'v>]) 
     }
 }
 
-/// Bytes of a text that another one is looked for in by comparing it at each place. In longer ones that is done
-/// in time that does not grow with the other one, for which both are written anew.
+/// The longest text in which another one is searched by comparing it at each place. For longer texts, the search time
+/// does not grow with the other text, and both are copied for it.
 const SHORT: usize = 32;
 
-/// The same, whatever the case.
+/// The same, without case.
 fn has_folded(comparator: Comparator, text: &str, part: &str) -> bool {
     if (text.len() > SHORT && comparator == Comparator::Contains) || !text.is_ascii() || !part.is_ascii() {
         return has(comparator, &fold(text), &fold(part));

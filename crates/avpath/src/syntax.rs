@@ -1,4 +1,4 @@
-//! What a path means, as the parser leaves it, and how it is written when nobody's habits show.
+//! The syntax of a path, as the parser makes it, and its normal form as text.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::lexer::{begins_name, continues_name};
 /// The steps of one path.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Steps {
-    /// Whether it begins with the record (`^`) rather than with the value at hand.
+    /// Whether it begins with the record (`^`) rather than with the current value.
     pub from_root: bool,
     pub steps: Box<[Step]>,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Steps {
 pub(crate) enum Step {
     /// `.`
     Itself,
-    /// `.name`; the slot is where an evaluation remembers the field's number.
+    /// `.name`. In the slot an evaluation remembers the field's number.
     Name { name: Box<str>, slot: u32 },
     /// `.*`
     Members,
@@ -60,8 +60,8 @@ impl Key {
 }
 
 impl Key {
-    /// What matching costs, in eighths of a step. A regular expression takes time by the key's length times its own
-    /// size, of which its text says little where it repeats or names a class.
+    /// The cost of a match, in eighths of a step. A regular expression takes time by the key's length times its own
+    /// size. Its text says little about that size if it repeats or names a class.
     pub(crate) fn cost(&self, key: &str) -> usize {
         match self {
             Self::Text(_) => 1,
@@ -80,7 +80,7 @@ impl PartialEq for Key {
     }
 }
 
-/// What stands between `{` and `}`, and its parts.
+/// The text between `{` and `}`, and its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expression {
     Literal(Literal),
@@ -93,7 +93,7 @@ pub(crate) enum Expression {
     And(Box<[Expression]>),
     /// `||`
     Or(Box<[Expression]>),
-    /// Operators of one level, from left to right. Flat, so that no tree grows with a text's length.
+    /// Operators of one level, from left to right. It is flat, so that no tree grows with a text's length.
     Chain(Box<Expression>, Box<[(Operator, Expression)]>),
 }
 
@@ -115,7 +115,7 @@ pub(crate) enum Operator {
 /// How two values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparator {
-    /// `==`: equal; strings whatever their case, a number and a string by the number it reads as.
+    /// `==`: equal. Strings compare without case, a number and a string by the number that the string is.
     Equal,
     /// `!=`: not `==`.
     NotEqual,
@@ -131,15 +131,15 @@ pub enum Comparator {
     Greater,
     /// `>=`
     GreaterOrEqual,
-    /// `^=`: begins with, whatever the case.
+    /// `^=`: begins with, without case.
     StartsWith,
     /// `^==`: begins with.
     StartsWithExactly,
-    /// `$=`: ends with, whatever the case.
+    /// `$=`: ends with, without case.
     EndsWith,
     /// `$==`: ends with.
     EndsWithExactly,
-    /// `*=`: contains, whatever the case.
+    /// `*=`: contains, without case.
     Contains,
     /// `*==`: contains.
     ContainsExactly,
@@ -176,7 +176,7 @@ impl Comparator {
         }
     }
 
-    /// The one that says the same with its sides exchanged.
+    /// The comparator that says the same if its sides are exchanged.
     pub(crate) fn mirrored(self) -> Option<Self> {
         match self {
             Self::Equal | Self::NotEqual | Self::Same | Self::NotSame => Some(self),
@@ -189,7 +189,7 @@ impl Comparator {
     }
 }
 
-/// Operators of one level are one chain; later ones bind closer.
+/// Operators of one level are one chain; later levels bind closer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     Equality,
@@ -231,7 +231,7 @@ impl Steps {
 
 /// Writes syntax back as text. Reading that text gives the same syntax again.
 pub(crate) struct Writer<'a> {
-    /// Of `$name`, by number.
+    /// Names of `$name`, by number.
     pub parameters: &'a [Box<str>],
 }
 
@@ -318,7 +318,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One side of operators of a level: those that bind closer need no parentheses.
+    /// One side of operators of a level. Operators that bind closer need no parentheses.
     fn side(&self, out: &mut String, level: Level, operand: &Expression) {
         match operand {
             Expression::Chain(_, rest) if rest.first().is_some_and(|(operator, _)| operator.level() > level) => {
@@ -328,7 +328,7 @@ impl Writer<'_> {
         }
     }
 
-    /// In parentheses unless it is one thing.
+    /// Writes parentheses unless it is one thing.
     fn operand(&self, out: &mut String, operand: &Expression) {
         let compound = matches!(operand, Expression::And(_) | Expression::Or(_) | Expression::Chain(..));
         // A number that is negated is not a negative number: `-(5)`.
@@ -394,7 +394,7 @@ fn write_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Only quotes that no backslash precedes are escaped; see the lexer.
+/// Escapes only quotes without a backslash before them; see the lexer.
 fn write_pattern(out: &mut String, text: &str) {
     let mut characters = text.chars();
     while let Some(c) = characters.next() {

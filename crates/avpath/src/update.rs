@@ -1,4 +1,4 @@
-//! Changing a record's bytes at the places a path matches.
+//! Changes a record's bytes at the places that a path matches.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,17 +26,17 @@ const VALUE_STEPS: usize = 2;
 /// Bytes that take a step to compare.
 const COMPARED_PER_STEP: usize = 64;
 
-/// Steps that putting a place in order takes, and changing it.
+/// Steps that it takes to sort a place in, and to change it.
 const PLACE_STEPS: usize = 4;
 
-/// Steps that an entry takes which is looked up among others.
+/// Steps that it takes to look up an entry among others.
 const ENTRY_STEPS: usize = 10;
 
-/// What to do with what a path matches. Values are JSON text.
+/// What to do with the matches of a path. Values are JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// Every match becomes the value. A JSON object for a record sets the fields it names and leaves the rest. An entry
-    /// whose key is the last step, and that is not there, is inserted.
+    /// Every match becomes the value. A JSON object for a record sets the fields it names and leaves the rest. If the
+    /// last step is a key that is not there, its entry is inserted.
     Set(&'a str),
     /// Adds the value as an element to arrays, the members of an object as entries to maps.
     Insert(&'a str),
@@ -57,14 +57,14 @@ pub enum Change<'a> {
 pub struct Updated {
     /// The record afterwards, canonical.
     pub record: Vec<u8>,
-    /// How many places the path matched, each counted once. With none, nothing has changed.
+    /// How many places the path matched, each counted once. If there are none, nothing has changed.
     pub matched: usize,
 }
 
 /// What a test gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tested {
-    /// Whether the path matches something, and everything it matches equals the value.
+    /// Whether the path matches something, and every match equals the value.
     pub holds: bool,
     /// How many places it matches, each counted once.
     pub matched: usize,
@@ -97,12 +97,12 @@ impl From<ValueError> for UpdateError {
 }
 
 impl Path {
-    /// The record with a change made wherever the path matches. A match that lies within another one
-    /// which the change replaces or removes goes with it.
+    /// The record with a change at every place that the path matches. If the change replaces or removes a match around
+    /// another one, the inner match goes with it.
     ///
     /// # Errors
-    /// If the path gives no result, matches what cannot be changed so, or the value does not fit: then there is no
-    /// change at all.
+    /// If the path gives no result, matches something that cannot be changed so, or the value does not fit. Then
+    /// nothing changes at all.
     pub fn update(
         &self,
         schema: &Schema,
@@ -113,7 +113,7 @@ impl Path {
         self.update_within(schema, record, parameters, change, &mut Budget::UNBOUNDED.clone())
     }
 
-    /// The same, out of a budget.
+    /// The same, within a budget.
     ///
     /// # Errors
     /// As [`Path::update`], and if the budget is spent.
@@ -153,11 +153,11 @@ impl Path {
         Ok(Updated { record, matched })
     }
 
-    /// Whether the path matches something and, with a value, whether every match equals it. A value that
-    /// does not fit a match's type does not equal it.
+    /// Whether the path matches something and, with a value, whether every match equals it. A value that does not fit a
+    /// match's type does not equal it.
     ///
     /// # Errors
-    /// If the path gives no result or the value is no JSON.
+    /// If the path gives no result or the value is not JSON.
     pub fn test(
         &self,
         schema: &Schema,
@@ -168,7 +168,7 @@ impl Path {
         self.test_within(schema, record, parameters, value, &mut Budget::UNBOUNDED.clone())
     }
 
-    /// The same, out of a budget.
+    /// The same, within a budget.
     ///
     /// # Errors
     /// As [`Path::test`], and if the budget is spent.
@@ -194,8 +194,8 @@ impl Path {
 }
 
 impl Change<'_> {
-    /// Whether it may bring in values that nest, or that have no bytes: their number in the whole record is bounded, and
-    /// how deep they lie.
+    /// Whether it may add values that nest, or that have no bytes. Their number in the whole record is bounded, and so
+    /// is their depth.
     fn may_nest(self) -> bool {
         match self {
             Self::Set(value) | Self::Insert(value) | Self::InsertAll(value) | Self::AppendUnique(value) => {
@@ -206,7 +206,7 @@ impl Change<'_> {
     }
 }
 
-/// The places a path matches, each once, in the record's order, what holds others before them.
+/// The places that a path matches, each once, in the record's order. A place comes before those within it.
 fn distinct<'v>(machine: &mut Machine<'v>, path: &'v Steps) -> Result<Places, UpdateError> {
     let root = machine.root();
     let mut places = machine.follow(path, root)?;
@@ -223,15 +223,15 @@ fn distinct<'v>(machine: &mut Machine<'v>, path: &'v Steps) -> Result<Places, Up
 struct Update<'v> {
     machine: Machine<'v>,
     edits: Edits,
-    /// The value as the node last asked for has it: matches are mostly of one type.
+    /// The value as encoded for the last node. Matches are mostly of one type.
     last: Option<(NodeId, Range<usize>)>,
 }
 
-/// An array or a map that is there, walked to its end.
+/// An existing array or map, walked to its end.
 struct Container {
     item: NodeId,
     is_map: bool,
-    /// Where the count stands, the items begin, and the end is marked.
+    /// Where the count is, where the items begin, and where the end mark is.
     start: usize,
     items: usize,
     end: usize,
@@ -301,7 +301,7 @@ impl<'v> Update<'v> {
         }
     }
 
-    /// Inserts the entries that the path's last step names and that are not there. How many.
+    /// Inserts the entries that the path's last step names and that are not there. Returns how many.
     fn set_absent(&mut self, path: &'v Steps, value: &str) -> Outcome<usize> {
         let Some((last, before)) = path.steps.split_last() else { return Ok(0) };
         let mut names: Vec<&str> = Vec::new();
@@ -367,7 +367,7 @@ impl<'v> Update<'v> {
         Ok(Some(Container { item, is_map, start, items: first, end, count }))
     }
 
-    /// Puts encoded items behind those that are there.
+    /// Puts encoded items behind the existing ones.
     fn append(&mut self, container: &Container, added: usize, items: Range<usize>) -> Outcome<()> {
         if added == 0 {
             return Ok(());
@@ -381,7 +381,7 @@ impl<'v> Update<'v> {
             self.edits.replace(container.end..container.end, items);
             return Ok(());
         }
-        // What marks the end is all there is; the count and the items go before it.
+        // The array has only its end mark; the count and the items go before it.
         let whole = self.edits.keep(|out| {
             out.extend_from_within(count);
             out.extend_from_within(items);
@@ -405,7 +405,7 @@ impl<'v> Update<'v> {
         let mut reader = Reader::at(self.edits.kept(encoded.clone()), 0);
         let added = reader.long()?;
         let added = usize::try_from(added).map_err(|_| not_canonical())?;
-        // Without the count, and what marks the end.
+        // Without the count and the end mark.
         let items = encoded.start + reader.position()..encoded.end - 1;
         if added == 0 {
             return Ok(());
@@ -417,7 +417,7 @@ impl<'v> Update<'v> {
         }
     }
 
-    /// An entry whose key is there replaces that one's value; the others come behind.
+    /// An entry whose key is there replaces that one's value. The others come behind.
     fn insert_entries(
         &mut self,
         place: Place,
@@ -492,7 +492,7 @@ impl<'v> Update<'v> {
             let left = reader.long()? - removed;
             let left = usize::try_from(left).map_err(|_| not_canonical())?;
             let count = self.edits.keep(|out| {
-                // An array that gets empty is what marks its end.
+                // An array that becomes empty is only its end mark.
                 if left > 0 {
                     write_length(out, left);
                 }

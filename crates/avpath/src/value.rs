@@ -9,7 +9,7 @@ use crate::decimal::{Decimal, compare_integer_f64};
 use crate::evaluate::Place;
 use crate::syntax::{Arithmetic, Literal};
 
-/// What an operand gives: nothing where it is absent, several where a path matches several.
+/// What an operand gives: nothing if it is absent, several values if a path matches several.
 pub(crate) enum Values<'v> {
     None,
     One(Value<'v>),
@@ -31,8 +31,8 @@ pub(crate) enum Value<'v> {
     Null,
     Boolean(bool),
     Integer(i64),
-    /// Of an Avro `float`: other numbers are rounded as it is before they are compared with it, so that
-    /// `.ratio == 0.1` means what it seems to.
+    /// An Avro `float`. Other numbers are rounded to a float before the comparison, so that `.ratio == 0.1` means what
+    /// it seems to.
     Single(f32),
     Float(f64),
     Decimal(Decimal),
@@ -41,7 +41,7 @@ pub(crate) enum Value<'v> {
     Moment(NodeId, Logical, i64),
     /// A record, an array or a map.
     Whole(Place),
-    /// An object or an array out of a parameter.
+    /// An object or an array of a parameter.
     Json(&'v serde_json::Value),
 }
 
@@ -70,7 +70,7 @@ impl<'v> Value<'v> {
         !matches!(self, Self::Null | Self::Boolean(false))
     }
 
-    /// As JavaScript has it, for what is no path.
+    /// As in JavaScript, for an expression that is not a path.
     pub(crate) fn is_truthy(&self) -> bool {
         match self {
             Self::Null => false,
@@ -89,7 +89,7 @@ impl<'v> Value<'v> {
         match self {
             Self::Integer(value) | Self::Moment(_, _, value) => Some(Number::Integer(*value)),
             Self::Float(value) => Some(Number::Float(*value)),
-            // The number it is written as: 0.1, not 0.10000000149.
+            // The number that its text is: 0.1, not 0.10000000149.
             Self::Single(value) => value.to_string().parse().ok().map(Number::Float),
             Self::Decimal(Decimal { unscaled, scale: 0 }) if i64::try_from(*unscaled).is_ok() => {
                 i64::try_from(*unscaled).ok().map(Number::Integer)
@@ -99,7 +99,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// Bytes of text in it, which is what comparing it costs.
+    /// Bytes of text in it. They are the cost of a comparison.
     pub(crate) fn text_bytes(&self) -> usize {
         if let Self::Text(text) = self { text.len() } else { 0 }
     }
@@ -140,7 +140,7 @@ impl Number {
         }
     }
 
-    /// Exact between whole numbers as long as the result is one of 64 bits; else in floats.
+    /// Exact between whole numbers as long as the result has 64 bits; otherwise in floats.
     pub(crate) fn calculate(self, operator: Arithmetic, other: Self) -> Self {
         if let (Self::Integer(a), Self::Integer(b)) = (self, other) {
             let exact = match operator {
@@ -166,7 +166,7 @@ impl Number {
     }
 }
 
-/// How two numbers compare; `None` where one is none.
+/// How two numbers compare; `None` if one of them is not a number.
 pub(crate) fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     use Value::{Decimal as Exact, Float, Integer, Moment, Single};
     match (a, b) {
@@ -191,7 +191,7 @@ pub(crate) fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> 
     }
 }
 
-/// The number a text reads as, as JSON would have it.
+/// The number that a text is, as JSON would read it.
 pub(crate) fn read_number(text: &str) -> Option<Value<'static>> {
     let text = text.trim();
     let is_number = text.strip_prefix('-').unwrap_or(text).starts_with(|c: char| c.is_ascii_digit());
@@ -201,7 +201,7 @@ pub(crate) fn read_number(text: &str) -> Option<Value<'static>> {
     text.parse().map(Value::Integer).or_else(|_| text.parse().map(Value::Float)).ok()
 }
 
-/// Case taken away: each character's own lower case, whatever stands around it.
+/// Removes case: each character's own lower case, whatever stands around it.
 pub(crate) fn fold(text: &str) -> String {
     if text.is_ascii() { text.to_ascii_lowercase() } else { folded(text).collect() }
 }

@@ -1,4 +1,4 @@
-//! What paths and predicates mean where the reference's table is silent, and what is refused.
+//! What paths and predicates mean where the reference's table says nothing, and what is refused.
 
 mod support;
 
@@ -252,7 +252,7 @@ fn comparisons_are_what_an_index_can_serve() {
 fn updates_keep_to_the_schema() {
     use millrace_avpath::Change::{Clear, Increment, Insert, Set};
     let mut record = Record::new(THINGS, thing());
-    // Nullable, to and fro.
+    // From null to a value, and back.
     assert_eq!(record.change(".next", Set("null")), Ok(1));
     assert_eq!(record.select(".next"), json!([null]));
     assert_eq!(record.change(".next", Set(r#"{"name":"new"}"#)), Ok(1));

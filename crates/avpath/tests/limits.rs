@@ -1,4 +1,4 @@
-//! What strangers send: refused with a reason or done within bounds, never a panic.
+//! Input from strangers is refused with a reason or handled within bounds, and never panics.
 
 #![allow(clippy::disallowed_methods, reason = "a test that measures time")]
 
@@ -32,7 +32,7 @@ fn long_and_deep_texts_are_refused() {
     assert!(Path::parse(r#".(~"user-\d+:[a-z_]*\.(jpe?g|png)")"#).is_ok());
 }
 
-/// Long enough for the slowest machine, and far below what is not bounded would take.
+/// Long enough for the slowest machine, and far less than unbounded work would take.
 const BEARABLE: Duration = Duration::from_secs(5);
 
 #[test]
@@ -66,7 +66,7 @@ fn evaluations_are_bounded() {
     assert_eq!(select(".{.numbers > .numbers && .numbers === .nothing}"), Err(EvaluationError::TooManySteps));
     assert!(matches!(select(&"..".repeat(2000)), Err(EvaluationError::TooManyMatches | EvaluationError::TooManySteps)));
     assert!(select(&format!(".map(~'{}')", "(a*)*".repeat(20))).is_ok());
-    // The worst a regular expression can do: all of it is tried at each letter.
+    // The worst case of a regular expression: all of it is tried at each letter.
     let keys = Record::new(
         r#"{"type":"record","name":"K","fields":[{"name":"map","type":{"type":"map","values":"null"}}]}"#,
         json!({"map": {"a".repeat(400_000): null}}),

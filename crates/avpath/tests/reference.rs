@@ -55,11 +55,11 @@ fn what_the_old_server_did_wrong() {
         // Parentheses group.
         (".chargeRecords{(.time + 1) * 50 == .amount}.time", json!([1])),
         (".chargeRecords{.time == 9 && (.time == 1 || .time == 2)}.time", json!([])),
-        // An index behind a filter counts what it leaves.
+        // An index behind a filter counts what the filter leaves.
         (".devApps{.numBlackApps>1}[0].numBlackApps", json!([2])),
         (".devApps{.numBlackApps>1}[-1].numBlackApps", json!([3])),
         (".devApps{.numBlackApps>0}[1:].numBlackApps", json!([2, 3])),
-        // What is missing is absent, not an error.
+        // A missing value is absent, which is not an error.
         (".chargeRecords{.nothing.there > 1}", json!([])),
         (".chargeRecords{!.nothing}.time", json!([1, 2])),
     ] {

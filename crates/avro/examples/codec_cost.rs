@@ -18,7 +18,7 @@ const ACCOUNT: &str = r#"{"type":"record","name":"Account","fields":[
         {"name":"time","type":"long"},{"name":"amount","type":"double"},{"name":"note","type":["null","string"]}]}}},
     {"name":"registered","type":{"type":"long","logicalType":"timestamp-millis"}}]}"#;
 
-/// The best of several runs, as the machine is never as idle as one would like.
+/// The best of several runs, because the machine is never quite idle.
 fn measure(what: &str, mut run: impl FnMut()) {
     const RUNS: u32 = 20_000;
     let best = (0..15)

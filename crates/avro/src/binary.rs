@@ -3,7 +3,7 @@
 use crate::Malformed;
 use crate::schema::{NodeId, Schema};
 
-/// A cursor over encoded bytes. A read that fails leaves it where it was or behind what it read.
+/// A cursor over encoded bytes. A read that fails leaves the cursor where it was, or behind what it read.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -11,13 +11,13 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// At the first byte.
+    /// A cursor at the first byte.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes, position: 0 }
     }
 
-    /// At the byte `position`, or at the end if there are fewer.
+    /// A cursor at the byte `position`, or at the end if there are fewer.
     #[must_use]
     pub fn at(bytes: &'a [u8], position: usize) -> Reader<'a> {
         Reader { bytes, position: position.min(bytes.len()) }
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         self.position
     }
 
-    /// What lies behind the cursor.
+    /// The bytes behind the cursor.
     #[must_use]
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A number of at most eight bytes, at least eight bytes before the end, needs no loop.
+    /// A number of at most eight bytes that lies at least eight bytes before the end needs no loop.
     #[inline]
     fn longer(&mut self) -> Result<i64, Malformed> {
         if let Some(chunk) = self.rest().first_chunk::<8>() {
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
             let stops = !word & CONTINUED;
             if stops != 0 {
                 self.position += stops.trailing_zeros() as usize / 8 + 1;
-                // Up to the last byte's lowest seven bits; each step then closes every second gap.
+                // Up to the last byte's lowest seven bits. Each step then closes every second gap.
                 let bits = word & (stops ^ stops.wrapping_sub(1)) & !CONTINUED;
                 let bits = bits & 0x007f_007f_007f_007f | (bits & 0x7f00_7f00_7f00_7f00) >> 1;
                 let bits = bits & 0x0000_3fff_0000_3fff | (bits & 0x3fff_0000_3fff_0000) >> 2;
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The head of an array's or map's next block: how many items follow; 0 at the end.
+    /// The head of an array's or map's next block: how many items follow, or 0 at the end.
     ///
     /// # Errors
     /// If there is none.
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         Ok(self.sized_block()?.0)
     }
 
-    /// The same, and how many bytes the items take, where the block says so.
+    /// The same, and how many bytes the items take if the block says so.
     #[inline]
     pub(crate) fn sized_block(&mut self) -> Result<(u64, Option<usize>), Malformed> {
         let count = self.long()?;
@@ -233,10 +233,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes behind the value of a node.
+    /// Moves behind the value of a node.
     ///
     /// # Errors
-    /// If the bytes end before it does, or it nests too deep.
+    /// If the bytes end before the value, or it nests too deep.
     #[inline]
     pub fn skip(&mut self, schema: &Schema, node: NodeId) -> Result<(), Malformed> {
         match crate::skip::behind(schema, schema.skip_of(node), self.bytes, self.position) {
@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The bits of bytes after which a number goes on.
+/// These bits are set in bytes after which a number goes on.
 pub(crate) const CONTINUED: u64 = 0x8080_8080_8080_8080;
 
 pub(crate) const TOO_DEEP: &str = "the value nests too deep";

@@ -1,14 +1,14 @@
-//! Dates and times as ISO 8601 text, for the whole range of the numbers that stand for them.
+//! Dates and times as ISO 8601 text, for the whole range of their numbers.
 //!
-//! Years beyond 9999 or before 0 have a sign and at least six digits. The calendar is the
-//! proleptic Gregorian one; there are no leap seconds.
+//! Years beyond 9999 or before 0 have a sign and at least six digits. The calendar is the proleptic Gregorian one.
+//! There are no leap seconds.
 
 use crate::schema::Logical;
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// How many of a logical type's units are a second, in decimal digits; `None` for dates and what is
-/// no time.
+/// How many of a logical type's units are a second, in decimal digits. `None` for dates and for types that are not
+/// times.
 fn unit_digits(logical: Logical) -> Option<u32> {
     match logical {
         Logical::TimeMillis | Logical::TimestampMillis | Logical::LocalTimestampMillis => Some(3),
@@ -26,7 +26,7 @@ fn is_local(logical: Logical) -> bool {
     matches!(logical, Logical::LocalTimestampMillis | Logical::LocalTimestampMicros | Logical::LocalTimestampNanos)
 }
 
-/// Whether the number has a text: times of day outside of a day have none.
+/// Whether the number has a text. Times of day outside a day have none.
 pub(crate) fn has_text(logical: Logical, number: i64) -> bool {
     match unit_digits(logical) {
         Some(digits) => !is_time_of_day(logical) || (0..DAY_SECONDS * 10_i64.pow(digits)).contains(&number),
@@ -82,8 +82,8 @@ fn write_date(out: &mut Vec<u8>, days: i64) {
 const ERA_DAYS: i64 = 146_097;
 const EPOCH_DAYS: i64 = 719_468;
 
-/// The date so many days after 1970-01-01. Years are counted from March, so that the leap day is
-/// a year's last. Days beyond what timestamps and dates hold never come here.
+/// The date so many days after 1970-01-01. Years are counted from March, so that the leap day is a year's last. Days
+/// beyond what timestamps and dates hold never come here.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + EPOCH_DAYS;
     let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
@@ -103,7 +103,7 @@ fn days_of(year: i64, month: i64, day: i64) -> i64 {
     era * ERA_DAYS + 365 * year + year / 4 - year / 100 + (153 * month + 2) / 5 + day - 1 - EPOCH_DAYS
 }
 
-/// The number a text stands for; `None` if it is no text of this type, or its number too large.
+/// The number of a text. `None` if it is not a text of this type, or its number is too large.
 pub(crate) fn read(logical: Logical, text: &str) -> Option<i64> {
     let mut rest = text.as_bytes();
     let Some(digits) = unit_digits(logical) else {
@@ -171,7 +171,7 @@ fn read_clock(rest: &mut &[u8]) -> Option<i64> {
     (hour < 24 && minute < 60 && second < 60).then_some(hour * 3600 + minute * 60 + second)
 }
 
-/// What stands behind a point, in the unit of so many digits; `None` if it has more that count.
+/// The digits behind a point, in the unit of so many digits. `None` if more digits than that count.
 fn read_fraction(rest: &mut &[u8], digits: u32) -> Option<i64> {
     if rest.first() != Some(&b'.') {
         return Some(0);
@@ -186,7 +186,7 @@ fn read_fraction(rest: &mut &[u8], digits: u32) -> Option<i64> {
     (count > 0 && beyond.iter().all(|digit| *digit == b'0')).then_some(number * 10_i64.pow(missing))
 }
 
-/// `Z` or how far the clock is ahead, in seconds.
+/// `Z`, or how far the clock is ahead, in seconds.
 fn read_offset(rest: &mut &[u8]) -> Option<i64> {
     let (first, after) = rest.split_first()?;
     *rest = after;

@@ -1,4 +1,4 @@
-//! A stranger's bytes, checked completely and made canonical.
+//! Checks a stranger's bytes completely and makes them canonical.
 
 use crate::binary::{Reader, write_bytes, write_length, write_long};
 use crate::decimal;
@@ -8,20 +8,19 @@ use crate::schema::{Kind, Logical, Node, NodeId, Schema};
 use millrace_base::limits;
 use std::collections::BTreeSet;
 
-/// The canonical encoding of the value of `node` that `bytes` are: nothing may follow it.
-/// Arrays and maps in one block, numbers in their shortest form, one NaN, decimals without
-/// superfluous bytes. Entries of maps stay in their order; a key that is there twice is refused, and
-/// so is what a logical type does not allow.
+/// The canonical encoding of the value of `node` in `bytes`; nothing may follow the value. Arrays and maps are in one
+/// block, numbers in their shortest form. There is one NaN, and decimals have no superfluous bytes. Entries of maps
+/// keep their order. A key that occurs twice is refused, and so is what a logical type does not allow.
 ///
 /// # Errors
-/// With the place, if they are no value of the node, or one that is too large or nests too deep.
+/// If they are not a value of the node, or the value is too large or nests too deep. The error has the place.
 pub fn canonicalise(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<Vec<u8>, ValueError> {
     Ok(check(schema, node, bytes, true)?.0)
 }
 
-/// The same of a value of which parts have been stored, perhaps before what they may be was checked, or are
-/// a schema's defaults: UUIDs and times of day are taken as they are. With it, how many values it consists of: what
-/// checking them took.
+/// The same for a value whose parts may be stored already, or come from a schema's defaults. Stored parts may be older
+/// than the checks of logical types, so UUIDs and times of day are taken as they are. Also returns of how many values
+/// it consists, which is the cost of the check.
 ///
 /// # Errors
 /// As [`canonicalise`].
@@ -83,7 +82,7 @@ struct Walk<'s, 'b> {
     reader: Reader<'b>,
     out: Vec<u8>,
     budget: Budget,
-    /// Whether all that logical types say has to hold.
+    /// Whether all rules of logical types have to hold.
     is_new: bool,
     /// Values so far.
     values: usize,
@@ -200,7 +199,7 @@ impl Walk<'_, '_> {
                 items += 1;
                 self.budget.check_size(self.out.len())?;
             }
-            // Who skips the block believes what it says, so it must be true.
+            // A reader that skips the block trusts its size, so the size must be true.
             if size.is_some_and(|size| self.reader.position() - block != size) {
                 self.reader.malformed::<()>("a block has another length than it says")?;
             }
@@ -210,8 +209,8 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Makes the items that stand in `out` from `start` on an array or map: puts their number before
-/// them and the end behind. What is moved for it is moved once for each level of nesting.
+/// Makes an array or map of the items that are in `out` from `start` on. It puts their number before them and the end
+/// mark behind. It moves the items once for each level of nesting.
 pub(crate) fn finish_items(out: &mut Vec<u8>, start: usize, items: usize) {
     if items > 0 {
         let end = out.len();

@@ -3,7 +3,7 @@
 use crate::logical::DECIMAL_DIGITS;
 use num_bigint::BigInt;
 
-/// Bytes that a decimal's number may have: those of the longest, and one more of sign.
+/// Bytes that a decimal's number may have: those of the longest, and one more for the sign.
 const MOST_BYTES: usize = DECIMAL_DIGITS as usize * 5 / 12 + 1;
 
 /// The number, if it is not far too long for any decimal.
@@ -12,7 +12,7 @@ pub(crate) fn number_of(bytes: &[u8]) -> Option<BigInt> {
     (bytes.len() <= MOST_BYTES).then(|| BigInt::from_signed_bytes_be(bytes))
 }
 
-/// The canonical bytes of a number: as short as it can be, one byte for zero.
+/// The canonical bytes of a number: as few as possible, one byte for zero.
 pub(crate) fn shortest(bytes: &[u8]) -> &[u8] {
     let mut rest = bytes;
     while let [first, second, ..] = rest
@@ -43,8 +43,7 @@ pub(crate) fn fits(bytes: &[u8], precision: u32) -> bool {
     with_digits(bytes, |_, digits| digits.len() <= precision as usize || digits == b"0") == Some(true)
 }
 
-/// Writes the text, with exactly `scale` digits behind the point. False if the number is far too
-/// long.
+/// Writes the text, with exactly `scale` digits behind the point. False if the number is far too long.
 pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8], scale: u32) -> bool {
     let scale = scale as usize;
     let written = with_digits(bytes, |is_negative, digits| {
@@ -62,8 +61,7 @@ pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8], scale: u32) -> bool {
     written.is_some()
 }
 
-/// The canonical bytes of a text such as `-12.34` or `1.2e3`; `None` if it is no number, or has
-/// other digits than fit.
+/// The canonical bytes of a text such as `-12.34` or `1.2e3`. `None` if it is not a number, or its digits do not fit.
 pub(crate) fn read(text: &str, precision: u32, scale: u32) -> Option<Vec<u8>> {
     let (is_negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

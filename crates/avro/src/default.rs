@@ -1,4 +1,4 @@
-//! Defaults: from a schema's JSON to encoded values, and the values of what nobody has written.
+//! Defaults: from a schema's JSON to encoded values, and the values of records that nobody has written.
 
 use crate::binary::{write_bytes, write_length, write_long};
 use crate::decimal;
@@ -32,8 +32,8 @@ pub(crate) fn compile(schema: &mut Schema, defaults: &RawDefaults<'_>) -> Result
     Ok(())
 }
 
-/// Values that the defaults of one schema may have together: a default may leave out fields that
-/// have defaults, so few letters can stand for many values.
+/// Values that the defaults of one schema may have together. A default may leave out fields that have defaults, so a
+/// short text can stand for many values.
 const STEPS: usize = 1_000_000;
 
 struct Encoder<'s, 'v> {
@@ -138,14 +138,14 @@ impl Encoder<'_, '_> {
         Ok(())
     }
 
-    /// The first branch it is a value of, as the specification has it since 1.12.
+    /// The first branch of which it is a value, as the specification says since 1.12.
     fn union(&mut self, branches: &[NodeId], json: &Value, out: &mut Vec<u8>, depth: usize) -> Result<(), String> {
         let length = out.len();
         for (index, branch) in branches.iter().enumerate() {
             write_length(out, index);
             match self.encode(*branch, json, out, depth + 1) {
                 Ok(()) => return Ok(()),
-                // Trying on would take the same steps again.
+                // Another try would take the same steps again.
                 Err(message) if self.steps > STEPS || branches.len() == 1 => return Err(message),
                 Err(_) => out.truncate(length),
             }
@@ -181,7 +181,7 @@ fn shortened(json: &Value) -> String {
 }
 
 impl Schema {
-    /// The value of a record nobody has written: [`Schema::minimal_default`] of the root.
+    /// The value of a record that nobody has written: [`Schema::minimal_default`] of the root.
     ///
     /// # Errors
     /// If it is too large.
@@ -189,9 +189,9 @@ impl Schema {
         self.minimal_default(self.root)
     }
 
-    /// The value a node has when nobody has said anything: fields have their defaults, and those without one
-    /// their type's zero: 0, false, "", the nil UUID, no elements, an enum's first symbol, null where a union
-    /// allows it and else its first branch that ends.
+    /// The value of a node if none is given. Fields have their defaults. A field without one has its type's zero: 0,
+    /// false, "", the nil UUID, no elements, an enum's first symbol. A union has null if it allows it, else its first
+    /// branch that ends.
     ///
     /// # Errors
     /// If it is too large.
@@ -205,7 +205,7 @@ impl Schema {
         Err(ValueError { kind: ValueErrorKind::TooLarge, path: ".".to_owned(), message })
     }
 
-    /// Appends the same; false if it cannot be.
+    /// Appends the same. False if there is no such value.
     pub(crate) fn write_minimal_default(&self, node: NodeId, out: &mut Vec<u8>) -> bool {
         Zero { schema: self, open: Vec::new(), steps: 0 }.write(node, out)
     }
@@ -216,7 +216,7 @@ const NIL_UUID: &str = "00000000-0000-0000-0000-000000000000";
 
 struct Zero<'s> {
     schema: &'s Schema,
-    /// The records whose fields are being written: a branch that leads into one again is left.
+    /// The records whose fields are being written. A branch that leads into one of them again is not taken.
     open: Vec<NodeId>,
     steps: usize,
 }
@@ -263,7 +263,7 @@ impl Zero<'_> {
             Kind::Double => out.extend_from_slice(&[0; 8]),
             Kind::Fixed { size, .. } => out.resize(out.len() + size, 0),
             Kind::Record { fields, .. } => {
-                // Deeper than that no value is read again.
+                // No value deeper than that can be read again.
                 if self.open.contains(&node) || self.open.len() >= limits::VALUE_DEPTH {
                     return false;
                 }

@@ -1,4 +1,4 @@
-//! Where two values of one schema differ.
+//! Finds where two values of one schema differ.
 
 use crate::binary::Reader;
 use crate::error::Malformed;
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// What happened at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DifferenceKind {
-    /// Another value stands there.
+    /// The place has another value.
     Set,
     /// An element, an entry, or the whole value is new.
     Insert,
@@ -21,19 +21,19 @@ pub enum DifferenceKind {
 /// One place where two values differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// `.emails[1]`, `.devApps("a").n`; `.` for the whole. Of a deleted element, where it was.
+    /// `.emails[1]`, `.devApps("a").n`; `.` for the whole. For a deleted element, where it was.
     pub path: String,
     /// What happened there.
     pub kind: DifferenceKind,
-    /// What stands there now: its node, and where its bytes lie in those given. None if deleted.
+    /// The value after: its node, and where its bytes lie in those given. None if deleted.
     pub after: Option<(NodeId, Range<usize>)>,
-    /// What stood there, likewise. None if inserted.
+    /// The value before, likewise. None if inserted.
     pub before: Option<(NodeId, Range<usize>)>,
 }
 
-/// The smallest places where two canonical values of the schema differ; none where the bytes are equal.
-/// Of arrays, the elements that both begin with and end with are left out, and those between are
-/// compared by their places. More than `limit` places are told as one change of the whole.
+/// The smallest places where two canonical values of the schema differ. There are none if the bytes are equal. For
+/// arrays, it leaves out the elements that both begin and end with, and compares those between by their places. It
+/// reports more than `limit` places as one change of the whole.
 #[must_use]
 pub fn difference(schema: &Schema, before: Option<&[u8]>, after: Option<&[u8]>, limit: usize) -> Vec<Difference> {
     let whole = |kind| Difference {
@@ -57,7 +57,7 @@ pub fn difference(schema: &Schema, before: Option<&[u8]>, after: Option<&[u8]>, 
             };
             match search.value(schema.root()) {
                 Ok(()) => search.found,
-                // Bytes that are no value are different as a whole.
+                // Bytes that are not a value differ as a whole.
                 Err(_) => vec![whole(DifferenceKind::Set)],
             }
         }
@@ -106,7 +106,7 @@ impl<'b> Search<'_, 'b> {
         told
     }
 
-    /// Compares the values that both cursors stand before, and goes behind them.
+    /// Compares the values before both cursors, and moves behind them.
     fn value(&mut self, node: NodeId) -> Result<(), Malformed> {
         let (mut old_end, mut new_end) = (self.old.clone(), self.new.clone());
         old_end.skip(self.schema, node)?;
@@ -153,7 +153,7 @@ impl<'b> Search<'_, 'b> {
                 let key = if is_map { reader.string()? } else { "" };
                 let start = reader.position();
                 reader.skip(schema, node)?;
-                // Parts without bytes are all equal, so nobody needs to know more of them than records have.
+                // Parts without bytes are all equal, so there is no need for more of them than a record has.
                 if parts.len() > millrace_base::limits::RECORD_BYTES {
                     return reader.malformed("too many elements");
                 }
@@ -195,7 +195,7 @@ impl<'b> Search<'_, 'b> {
         Ok(())
     }
 
-    /// In the order of the new entries; the deleted ones after them, in theirs.
+    /// In the order of the new entries. The deleted ones follow, in their own order.
     fn entries(&mut self, value: NodeId) -> Result<(), Malformed> {
         let old = Self::parts(self.schema, &mut self.old, value, true)?;
         let new = Self::parts(self.schema, &mut self.new, value, true)?;

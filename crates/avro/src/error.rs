@@ -5,7 +5,7 @@ use std::fmt;
 /// Why a text is not a schema, and where in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaError {
-    /// For people; begins with the place, where there is one.
+    /// For people. It begins with the place, if there is one.
     pub message: String,
 }
 
@@ -23,10 +23,10 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// Bytes that are no encoding of a value of the schema.
+/// Bytes that are not an encoding of a value of the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Where, counted from the first byte given.
+    /// The place, counted from the first byte given.
     pub position: usize,
     /// What is wrong there.
     pub message: &'static str,
@@ -45,7 +45,7 @@ impl std::error::Error for Malformed {}
 pub enum ValueErrorKind {
     /// The text is not JSON.
     NotJson,
-    /// A value of another type than the schema has there, out of its range, or given twice.
+    /// A value of another type than the schema's, out of range, or given twice.
     WrongType,
     /// A field that the record does not have.
     UnknownField,
@@ -55,7 +55,7 @@ pub enum ValueErrorKind {
     TooDeep,
     /// Larger than values may be.
     TooLarge,
-    /// Bytes that are no encoding of a value of the schema.
+    /// Bytes that are not an encoding of a value of the schema.
     Malformed,
 }
 
@@ -64,9 +64,9 @@ pub enum ValueErrorKind {
 pub struct ValueError {
     /// What kind of fault.
     pub kind: ValueErrorKind,
-    /// Where: `.emails[3]`, `.devApps("a").n`; `.` for the whole value.
+    /// The place: `.emails[3]`, `.devApps("a").n`; `.` for the whole value.
     pub path: String,
-    /// What, for people; without the path.
+    /// The fault, for people; without the path.
     pub message: String,
 }
 

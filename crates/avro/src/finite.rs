@@ -5,9 +5,8 @@ use crate::parse::branch_name;
 use crate::schema::{Kind, Node};
 use millrace_base::limits;
 
-/// Refuses types without finite values, and records that hold records directly too deep or in
-/// such number that the smallest value is too large. What is recursive over records that hold
-/// each other directly is bounded from here on.
+/// Refuses types without finite values. Also refuses records that directly hold records too deep, or so many of them
+/// that the smallest value is too large. From here on, recursion over records that hold each other directly is bounded.
 pub(crate) fn check(nodes: &[Node]) -> Result<(), SchemaError> {
     let mut extents = vec![State::Unknown; nodes.len()];
     for index in 0..nodes.len() {
@@ -71,8 +70,8 @@ fn extent(nodes: &[Node], states: &mut [State], index: usize, depth: usize) -> R
     Ok(found)
 }
 
-/// A type has finite values if one of its branches, or all of its fields, have. Types mostly come
-/// before their parts, so going backwards settles nearly all in the first round.
+/// A union has finite values if one of its branches has. A record has them if all of its fields have. Types mostly come
+/// before their parts, so a backward pass settles nearly all in the first round.
 fn check_productive(nodes: &[Node]) -> Result<(), SchemaError> {
     let mut productive = vec![false; nodes.len()];
     loop {

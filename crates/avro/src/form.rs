@@ -5,12 +5,11 @@ use crate::schema::{Kind, NodeId, Schema};
 use std::collections::BTreeSet;
 
 impl Schema {
-    /// The schema as text in Parsing Canonical Form: only what matters to read values, always
-    /// written the same way.
+    /// The schema as text in Parsing Canonical Form: only what matters for reading values, always written the same way.
     #[must_use]
     pub fn canonical_form(&self) -> String {
         let mut form = Form { schema: self, defined: BTreeSet::new(), text: String::new() };
-        // What is left to write, the next last: types can follow each other in longer chains than recursion
+        // The parts left to write, the next one last. Types can follow each other in longer chains than recursion
         // could.
         let mut rest = vec![Part::Node(self.root)];
         while let Some(part) = rest.pop() {
@@ -36,7 +35,7 @@ impl Schema {
     }
 }
 
-/// The polynomial, which is the fingerprint of nothing too.
+/// The polynomial, which is also the fingerprint of the empty text.
 const EMPTY: u64 = 0xc15d_213a_a4d7_a795;
 
 const TABLE: [u64; 256] = {

@@ -1,4 +1,4 @@
-//! From JSON to encoded values, in one pass where members come in the schema's order.
+//! From JSON to encoded values, in one pass if members come in the schema's order.
 
 use crate::binary::{write_bytes, write_length, write_long};
 use crate::calendar;
@@ -15,25 +15,25 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// What becomes of fields that an object leaves out.
+/// What happens to fields that an object leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// They get their default, or else their type's zero value: see [`Schema::minimal_default`].
     Default,
-    /// They get their default; one without is an error.
+    /// They get their default. A field without one is an error.
     Refuse,
 }
 
-/// Appends the encoding of a JSON value, which is canonical.
+/// Appends the canonical encoding of a JSON value.
 ///
-/// Plain JSON is read as [`to_json`](crate::to_json) writes it, and besides: unions with branch
-/// names too (an object of one member whose name is a branch's is one), numbers for dates, times and
-/// decimals, base64 of either alphabet with or without padding. A value for a union without name is
-/// of the first branch that can be written so; where several are strings or numbers, the first
-/// that takes it. A member or key that is there twice is refused.
+/// Plain JSON is read as [`to_json`](crate::to_json) writes it. Besides, it may have unions with branch names: an
+/// object of one member whose name is a branch's is one. It may have numbers for dates, times and decimals, and base64
+/// of either alphabet with or without padding. A value for a union without a name belongs to the first branch that can
+/// be written so. If several are strings or numbers, it belongs to the first that takes it. A member or key that occurs
+/// twice is refused.
 ///
 /// # Errors
-/// With the place. What was appended is to be thrown away then.
+/// The error has the place. Throw away what was appended.
 pub fn from_json(
     schema: &Schema,
     node: NodeId,
@@ -54,11 +54,11 @@ pub fn from_json(
     }
 }
 
-/// The encoding of the record `before` with those fields replaced that a JSON object names.
-/// Of a node that is no record, the encoding of the JSON value.
+/// The encoding of the record `before`, with the fields replaced that a JSON object names. For a node that is not a
+/// record, the encoding of the JSON value.
 ///
 /// # Errors
-/// As [`from_json`], and if `before` is no value of the node.
+/// As [`from_json`], and if `before` is not a value of the node.
 pub fn merge_json(
     schema: &Schema,
     node: NodeId,
@@ -103,7 +103,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
     fn wrong<T>(&self, at: &Cursor<'j>, wanted: impl std::fmt::Display) -> Result<T, ValueError> {
         let mut found = at.clone();
         let is_there = found.skip().is_ok();
-        // What is no JSON at all is named so, wherever it stands.
+        // Text that is not JSON at all is called so, wherever it stands.
         if !is_there || at.clone().class().is_err() {
             return at.fail("a value is expected");
         }
@@ -261,7 +261,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
         }
     }
 
-    /// `bytes` and `fixed` that stand for something else, in plain JSON.
+    /// `bytes` and `fixed` with a logical type, in plain JSON.
     fn logical(&mut self, node: &Node, at: &Cursor<'j>, depth: usize) -> Result<(), ValueError> {
         match node.logical {
             Some(Logical::Decimal { precision, scale }) => {
@@ -318,7 +318,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
             }
             Ok(())
         })?;
-        // What is left out of a duration is no time.
+        // A part that a duration leaves out is zero.
         for part in parts {
             self.out.extend_from_slice(&part.unwrap_or(0).to_le_bytes());
         }
@@ -336,7 +336,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
         Err(ValueError::new(ValueErrorKind::WrongType, "the field is there twice").in_field(name))
     }
 
-    /// Calls `member` for each member of the object that comes, the cursor before its value.
+    /// Calls `member` for each member of the next object, with the cursor before its value.
     fn members(
         &mut self,
         depth: usize,
@@ -360,8 +360,8 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
         if self.cursor.take(b'}') { Ok(()) } else { self.cursor.fail("a comma or } is expected") }
     }
 
-    /// Members that come in the schema's order are encoded as they come. From the first that does
-    /// not, only their places are noted, so that each value is read once and passed once at most.
+    /// Members that come in the schema's order are encoded as they come. From the first one out of order, only their
+    /// places are kept. So each value is read once and passed at most once.
     fn record(
         &mut self,
         id: NodeId,
@@ -385,7 +385,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
             };
             if index == next && places.is_empty() {
                 next += 1;
-                // Each field's own size, so that the field that is too large is the one that is named.
+                // Each field has its own size limit, so that the error names the field that is too large.
                 let read = parser.value(fields[index].node, depth + 1).and_then(|()| parser.check_size());
                 return read.map_err(|error| error.in_field(&name));
             }
@@ -407,7 +407,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
         self.check_size()
     }
 
-    /// The fields from `next` on: from their noted places, or as what they are when left out.
+    /// The fields from `next` on: read at their kept places, or filled in if they are left out.
     fn other_fields(
         &mut self,
         fields: &[Field],
@@ -522,14 +522,14 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
         for (tried, index) in candidates.iter().enumerate() {
             let node = branches[*index as usize];
             write_length(self.out, *index as usize);
-            // A null is only counted where it has no byte of its own.
+            // A null counts only if it has no byte of its own.
             if matches!(schema.kind(node), Kind::Null) {
                 return if self.cursor.word("null") { Ok(()) } else { self.wrong(&at, "null") };
             }
             match self.value(node, depth) {
                 Ok(()) => return Ok(()),
-                // Only what has no parts is tried again: trying objects would take time by the power of
-                // their depth.
+                // Only values without parts are tried again: with objects, the time would grow exponentially with their
+                // depth.
                 Err(error) if tried + 1 == candidates.len() && candidates.len() > 1 && class != Class::Object => {
                     return if error.kind == ValueErrorKind::WrongType {
                         self.wrong(&at, self.branches(branches))
@@ -552,7 +552,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
         format!("a value of the union of {}", names.join(", "))
     }
 
-    /// The branch that the object that comes names: it has one member, called like a branch.
+    /// The branch that the next object names: the object has one member with a branch's name.
     fn named_branch(&self, shape: &UnionShape) -> Result<Option<usize>, ValueError> {
         let mut ahead = self.cursor.clone();
         ahead.take(b'{');
@@ -574,7 +574,7 @@ impl<'s, 'j> Parser<'s, 'j, '_> {
         self.cursor.take(b'{');
         let name = self.cursor.string()?;
         self.cursor.take(b':');
-        // The name is no place of the value, so it is not in the error's path.
+        // The name is not a place of the value, so it is not in the error's path.
         self.value(branches[index], depth)?;
         if self.cursor.take(b'}') { Ok(()) } else { self.cursor.fail(&format!("a }} is expected behind {name:?}")) }
     }
@@ -635,8 +635,8 @@ pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)).ok()
 }
 
-/// `8-4-4-4-12` hexadecimal digits of either case, as RFC 9562 has it. What version and variant they name is not
-/// looked at: the nil and the maximal UUID have none.
+/// `8-4-4-4-12` hexadecimal digits of either case, as in RFC 9562. Their version and variant are not checked: the nil
+/// and the maximal UUID have none.
 pub(crate) fn read_uuid(text: &str) -> Option<[u8; 16]> {
     let bytes = text.as_bytes();
     if bytes.len() != 36 || [8, 13, 18, 23].iter().any(|place| bytes[*place] != b'-') {

@@ -45,7 +45,7 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    /// Goes behind this byte, if it comes next.
+    /// Moves behind this byte, if it comes next.
     #[inline]
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let is_there = self.peek() == Some(byte);
@@ -53,7 +53,7 @@ impl<'j> Cursor<'j> {
         is_there
     }
 
-    /// What comes, without going behind it.
+    /// The class of the next value, without moving behind it.
     #[inline]
     pub(crate) fn class(&mut self) -> Result<Class, ValueError> {
         match self.peek() {
@@ -75,7 +75,7 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    /// `true`, `false` or `null`, if it is what comes.
+    /// Moves behind `true`, `false` or `null`, if it comes next.
     #[inline]
     pub(crate) fn word(&mut self, word: &str) -> bool {
         self.peek();
@@ -154,7 +154,7 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    /// What follows a `\`.
+    /// The escape after a `\`.
     fn escape(&mut self) -> Result<char, ValueError> {
         let Some(&byte) = self.bytes().get(self.position) else { return self.fail("the text ends within a string") };
         let letter = match byte {
@@ -203,7 +203,7 @@ impl<'j> Cursor<'j> {
         Ok(number)
     }
 
-    /// Goes behind a value that is read another time: brackets are counted, not matched.
+    /// Moves behind a value that will be read later: brackets are counted, not matched.
     pub(crate) fn skip(&mut self) -> Result<(), ValueError> {
         let mut open = 0_usize;
         loop {
@@ -232,7 +232,7 @@ impl<'j> Cursor<'j> {
         }
     }
 
-    /// A number or a word, and nothing that sticks to it: whoever reads it later looks no farther than it goes.
+    /// A number or a word, and nothing that sticks to it. A later reader looks no farther than it goes.
     fn skip_word(&mut self) -> Result<(), ValueError> {
         let ends =
             |byte: &u8| matches!(byte, b',' | b':' | b'}' | b']' | b'{' | b'[' | b'"' | b' ' | b'\n' | b'\r' | b'\t');
@@ -259,8 +259,8 @@ impl<'j> Cursor<'j> {
                     return Ok(());
                 }
                 Some(b'\\') if self.position + 1 < self.bytes().len() => {
-                    // Whatever is escaped, its first byte neither ends the string nor escapes; but it may be
-                    // the first of several bytes, the others of which are plain.
+                    // Whatever is escaped, its first byte neither ends the string nor escapes. It may be the first of
+                    // several bytes, but the others are plain.
                     self.position += 2;
                 }
                 Some(b'\\') | None => return self.fail("the text ends within a string"),

@@ -1,9 +1,9 @@
 //! From encoded values to JSON, in one pass.
 //!
-//! Plain JSON is for people: unions without branch names wherever reading the text gives the same branch
-//! back (else `{"branch":value}`), decimals, dates, times and UUIDs as text, bytes as base64, durations
-//! as `{"months","days","millis"}`. Avro JSON is the specification's encoding. Numbers that JSON
-//! does not have are the texts `"NaN"`, `"Infinity"` and `"-Infinity"` in both.
+//! Plain JSON is for people. It has unions without branch names wherever reading the text gives the same branch back
+//! (else `{"branch":value}`). Decimals, dates, times and UUIDs are text, bytes are base64, and durations
+//! `{"months","days","millis"}`. Avro JSON is the specification's encoding. In both, numbers that JSON does not have
+//! are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
 
 use crate::binary::{Reader, TOO_DEEP};
 use crate::calendar;
@@ -27,11 +27,11 @@ pub enum JsonForm {
     Avro,
 }
 
-/// Appends a value as JSON, fields in the schema's order, entries of maps in theirs.
+/// Appends a value as JSON. Fields come in the schema's order, entries of maps in their own.
 ///
 /// # Errors
-/// If the bytes are no value of the node, or go on behind it, or the text takes more than
-/// [`limits::RECORD_JSON_BYTES`]. What was appended is to be thrown away then.
+/// If the bytes are not a value of the node, or go on behind it, or the text takes more than
+/// [`limits::RECORD_JSON_BYTES`]. Throw away what was appended.
 pub fn to_json(
     schema: &Schema,
     node: NodeId,
@@ -124,7 +124,7 @@ impl Writer<'_, '_, '_> {
 
     #[inline]
     fn string(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        // Most are short and need neither an escape nor more than a look for whether they are UTF-8.
+        // Most strings are short and need no escape. One look shows that they are ASCII, and so UTF-8.
         if is_plain_ascii(bytes) {
             self.out.reserve(bytes.len() + 2);
             self.out.push(b'"');
@@ -153,7 +153,7 @@ impl Writer<'_, '_, '_> {
         Ok(())
     }
 
-    /// Whether there may be a container at this depth, and more text.
+    /// Checks whether there may be a container at this depth, and more text.
     #[inline]
     fn check(&self, depth: usize) -> Result<(), Malformed> {
         if depth >= limits::VALUE_DEPTH {
@@ -205,7 +205,7 @@ impl Writer<'_, '_, '_> {
         Ok(())
     }
 
-    /// Whether the value that comes, of this branch, is read as this branch without its name.
+    /// Whether the next value, of this branch, is read as this branch without its name.
     fn is_clear(&self, shape: &UnionShape, index: usize, node: NodeId) -> Result<bool, Malformed> {
         let class = self.class(node)?;
         let is_first = shape.candidates[class as usize].first().is_some_and(|first| *first as usize == index);

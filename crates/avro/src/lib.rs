@@ -1,12 +1,11 @@
-//! Avro: schemas, values as bytes, and what leads from one to the other.
+//! Avro: schemas, values as bytes, and the conversions between them.
 //!
-//! A value stays what Avro's binary encoding makes of it, from the request to the disk: this crate
-//! checks, skips, prints, resolves and compares encoded values, and never builds trees of them.
-//! Follows the Apache Avro specification 1.12.
+//! A value keeps its form in Avro's binary encoding from the request to the disk. This crate checks, skips, prints,
+//! resolves and compares encoded values, and never builds trees of them. It follows the Apache Avro specification 1.12.
 //!
-//! Promises: encoded values made here are *canonical* (arrays and maps in one block without byte
-//! counts, the shortest varints), so equal values have equal bytes; no input makes anything here
-//! panic or run longer than its length allows. Must not know records, entities, or HTTP.
+//! Promises: encoded values made here are *canonical* (arrays and maps in one block without byte counts, the shortest
+//! varints), so equal values have equal bytes. No input makes anything here panic or run longer than its length allows.
+//! Must not know records, entities, or HTTP.
 
 mod binary;
 mod calendar;

@@ -4,11 +4,11 @@ use crate::calendar;
 use crate::schema::{Kind, Logical, Node};
 use serde_json::{Map, Value};
 
-/// Digits a decimal may have. Turning bytes into digits takes time by the square of their number.
+/// Digits that a decimal may have. The time to turn bytes into digits grows with the square of their number.
 pub(crate) const DECIMAL_DIGITS: u32 = 1000;
 
-/// The logical type that `object` gives to a type of this kind. What the specification does not know, or
-/// does not allow there, is ignored, as it demands.
+/// The logical type that `object` gives to a type of this kind. Types that the specification does not know, or does not
+/// allow there, are ignored, as it demands.
 pub(crate) fn of(kind: &Kind, object: &Map<String, Value>) -> Result<Option<Logical>, String> {
     let Some(name) = object.get("logicalType").and_then(Value::as_str) else { return Ok(None) };
     Ok(Some(match (kind, name) {
@@ -55,10 +55,10 @@ impl Logical {
     }
 }
 
-/// Whether what is written as one type may be read as the other, which the types below allow: a value
-/// never silently comes to mean something else. A logical type may be added or dropped, not replaced
-/// by another one; between text and bytes, where the promotion changes what is written and not only how
-/// it is shown, it stays out of it. A UUID is text either way. Decimals are compared elsewhere.
+/// Whether a value written as one type may be read as the other. The types below allow it already. A value must never
+/// silently change its meaning. So a logical type may be added or dropped, but not replaced by another one. Between
+/// text and bytes it may not even be added or dropped: the promotion there changes what is written and not only how it
+/// is shown. A UUID is text either way. Decimals are compared elsewhere.
 pub(crate) fn keeps_meaning(writer: &Node, reader: &Node) -> bool {
     let is_recoded = matches!((&writer.kind, &reader.kind), (Kind::String, Kind::Bytes) | (Kind::Bytes, Kind::String));
     match (writer.logical, reader.logical) {
@@ -87,8 +87,8 @@ fn decimal(kind: &Kind, object: &Map<String, Value>) -> Result<Option<Logical>, 
     }
 }
 
-/// Decimal digits of which every number fits so many bytes in two's complement:
-/// ⌊log₁₀(2^(8n−1) − 1)⌋. No power of two above 1 is one of ten, so the −1 never matters.
+/// The most decimal digits of which every number fits so many bytes in two's complement: ⌊log₁₀(2^(8n−1) − 1)⌋. No
+/// power of two above 1 is a power of ten, so the −1 never matters.
 fn digits_in(size: usize) -> u64 {
     let bits = (size as u64 * 8).saturating_sub(1);
     // log₁₀ 2, to more digits than the largest size needs.

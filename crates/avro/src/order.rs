@@ -1,16 +1,15 @@
-//! Keys that sort like the values they stand for, as bytes.
+//! Keys, as bytes, that sort like the values they stand for.
 //!
 //! | tag | value | behind it |
 //! |---|---|---|
-//! | 0x10 | null | nothing |
-//! | 0x20 | boolean | 0 or 1 |
-//! | 0x30 | any number | the nearest `double`, so that it sorts; then 0 if the number is below it, 1 if it is the same, 2 if it is above; then, unless it is the same, its exponent and digits, so that they sort |
-//! | 0x40 | string, or an enum's symbol | its bytes, 0 as 0 255; then 0 0 |
-//! | 0x50 | bytes, fixed | the same |
+//! | 0x10 | null | nothing. |
+//! | 0x20 | boolean | 0 or 1. |
+//! | 0x30 | any number | the nearest `double`, so that it sorts. Then 0 if the number is below it, 1 if it is the same, 2 if it is above. If it is not the same, then its exponent and digits, so that they sort. |
+//! | 0x40 | string, or an enum's symbol | its bytes, 0 as 0 255. Then 0 0. |
+//! | 0x50 | bytes, fixed | the same. |
 //!
-//! No key is the beginning of another one. Equal numbers have equal keys whatever their types; numbers
-//! that a `double` does not tell apart (longs above 2⁵³, decimals) still sort exactly. NaN is above all
-//! numbers, and −0 is 0.
+//! No key is the beginning of another one. Equal numbers have equal keys whatever their types. Numbers that a `double`
+//! does not tell apart (longs above 2⁵³, decimals) still sort exactly. NaN is above all numbers, and −0 is 0.
 
 use crate::binary::Reader;
 use crate::error::Malformed;
@@ -27,13 +26,13 @@ const NUMBER: u8 = 0x30;
 const STRING: u8 = 0x40;
 const BYTES: u8 = 0x50;
 
-/// The letters of a text by which texts are compared that may differ in case.
+/// The letters by which texts are compared that may differ in case.
 pub fn folded(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().flat_map(char::to_lowercase)
 }
 
-/// Appends the key of an encoded value; of a union, its branch's. Texts and symbols without their case,
-/// if `fold_case`. False, with nothing appended, for arrays, maps, records and bytes that are no value.
+/// Appends the key of an encoded value. For a union, its branch's. With `fold_case`, texts and symbols lose their case.
+/// False, with nothing appended, for arrays, maps, records and bytes that are not a value.
 pub fn order_key(schema: &Schema, node: NodeId, bytes: &[u8], fold_case: bool, out: &mut Vec<u8>) -> bool {
     let length = out.len();
     let is_scalar = matches!(of_value(schema, node, Reader::new(bytes), fold_case, out), Ok(true));
@@ -82,9 +81,8 @@ fn of_value(
     Ok(true)
 }
 
-/// Appends the key that a value of the node has which plain JSON writes like this. JSON of another type than
-/// the node's has the key of its own type, which no value of the node has. False, with nothing appended,
-/// for arrays and objects.
+/// Appends the key of the value of the node that plain JSON writes like this. JSON of another type than the node's has
+/// the key of its own type, which no value of the node has. False, with nothing appended, for arrays and objects.
 pub fn order_key_of_json(schema: &Schema, node: NodeId, json: &Value, fold_case: bool, out: &mut Vec<u8>) -> bool {
     match json {
         Value::Null => out.push(NULL),
@@ -104,7 +102,7 @@ pub fn order_key_of_json(schema: &Schema, node: NodeId, json: &Value, fold_case:
     true
 }
 
-/// The types a value of the node may have.
+/// The types that a value of the node may have.
 fn branches_of<'s>(schema: &'s Schema, node: &'s NodeId) -> &'s [NodeId] {
     match schema.kind(*node) {
         Kind::Union(branches) => branches,
@@ -112,7 +110,7 @@ fn branches_of<'s>(schema: &'s Schema, node: &'s NodeId) -> &'s [NodeId] {
     }
 }
 
-/// A number with a point: of a float the nearest one, of a decimal exactly what is written.
+/// A number with a point. For a float, the nearest one; for a decimal, exactly what is written.
 fn push_number(schema: &Schema, node: NodeId, text: &str, double: f64, out: &mut Vec<u8>) {
     for branch in branches_of(schema, &node) {
         let branch = schema.node(*branch);
@@ -120,7 +118,7 @@ fn push_number(schema: &Schema, node: NodeId, text: &str, double: f64, out: &mut
             (Kind::Double, _) => return push_double(out, double),
             (Kind::Float, _) => return push_double(out, f64::from(double as f32)),
             (_, Some(Logical::Decimal { precision, scale })) => {
-                // What has more digits than the type has is between its values.
+                // A number with more digits than the type lies between its values.
                 if let Some(bytes) = decimal::read(text, precision, scale)
                     && push_decimal(out, &bytes, scale)
                 {
@@ -133,7 +131,7 @@ fn push_number(schema: &Schema, node: NodeId, text: &str, double: f64, out: &mut
     push_double(out, double);
 }
 
-/// A text as the first type of the node reads it for which texts stand for something else.
+/// A text, read as the first type of the node for which texts stand for something else.
 fn push_read(schema: &Schema, node: NodeId, text: &str, out: &mut Vec<u8>) -> bool {
     branches_of(schema, &node).iter().any(|branch| {
         let branch = schema.node(*branch);
@@ -192,8 +190,8 @@ fn push_byte(out: &mut Vec<u8>, byte: u8) {
     }
 }
 
-/// The tag and the double, with what makes its bits sort: all of them turned if it is negative, else only
-/// the sign.
+/// The tag and the double, with its bits changed so that they sort: all of them are inverted if it is negative, else
+/// only the sign.
 fn push_nearest(out: &mut Vec<u8>, double: f64) {
     let double = if double.is_nan() { f64::NAN } else { double + 0.0 };
     let bits = double.to_bits();
@@ -213,8 +211,8 @@ fn push_double(out: &mut Vec<u8>, double: f64) {
 
 fn push_integer(out: &mut Vec<u8>, number: i128) {
     let double = number as f64;
-    // Exact: what came from 128 bits is within the range of 128 bits, but for the rounded maximum, which
-    // saturates and is below the double as it should be.
+    // Exact. A double made from 128 bits is within the range of 128 bits, except for the rounded maximum. That
+    // saturates, and is below the double, as it should be.
     let order = number.cmp(&(double as i128));
     push_nearest(out, double);
     match order {
@@ -229,7 +227,7 @@ fn push_decimal(out: &mut Vec<u8>, bytes: &[u8], scale: u32) -> bool {
     let text = number.to_string();
     let is_negative = text.starts_with('-');
     let digits = text.trim_start_matches('-');
-    // Of the correctly rounded doubles none is out of order.
+    // None of the correctly rounded doubles is out of order.
     let double: f64 = format!("{text}e-{scale}").parse().unwrap_or(f64::NAN);
     let order = compare(&number, scale, double);
     push_nearest(out, double);
@@ -261,8 +259,8 @@ fn compare(number: &BigInt, scale: u32, double: f64) -> Ordering {
     left.cmp(&right)
 }
 
-/// Which side of the double, then what tells numbers next to the same double apart: how many digits stand
-/// before the point, and the digits, 0 at their end. Of negative numbers all bits turned.
+/// First, the side of the double. Then what tells numbers next to the same double apart: how many digits stand before
+/// the point, and the digits, with 0 at their end. For negative numbers all bits are inverted.
 fn push_digits(out: &mut Vec<u8>, side: Ordering, is_negative: bool, digits: &str, scale: u32) {
     out.push(if side == Ordering::Less { BELOW } else { ABOVE });
     let start = out.len();

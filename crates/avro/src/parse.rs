@@ -6,8 +6,7 @@ use millrace_base::limits;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How deep schemas nest, references into each other included: recursion over them must fit a
-/// core's stack.
+/// How deep schemas nest, references into each other included. Recursion over them must fit a core's stack.
 const NESTING: usize = 400;
 
 pub(crate) const PRIMITIVES: [(&str, Kind); 8] = [
@@ -22,11 +21,11 @@ pub(crate) const PRIMITIVES: [(&str, Kind); 8] = [
 ];
 
 impl Schema {
-    /// Compiles a schema. It may use the named types that the texts in `references` define, which
-    /// may use each other's, in any order.
+    /// Compiles a schema. It may use the named types that the texts in `references` define. These may use each other's,
+    /// in any order.
     ///
     /// # Errors
-    /// If the text, or a reference it uses, is not a schema; with the place.
+    /// If the text, or a reference it uses, is not a schema. The error has the place.
     pub fn parse(text: &str, references: &[&str]) -> Result<Schema, SchemaError> {
         let texts = Texts::read(text, references)?;
         let mut parser = Parser::new(&texts);
@@ -34,8 +33,8 @@ impl Schema {
         parser.finish(root)
     }
 
-    /// Compiles one named type of a text, which may be that type's own schema, one that holds it, or an
-    /// array of definitions.
+    /// Compiles one named type of a text. The text may be that type's own schema, a schema that holds it, or an array
+    /// of definitions.
     ///
     /// # Errors
     /// As [`Schema::parse`], and if the text does not define the name.
@@ -78,7 +77,7 @@ impl Texts {
     }
 }
 
-/// A text that is no JSON may still be a type's bare name, as registries take it.
+/// A text that is not JSON may still be a type's bare name, because registries accept it.
 fn read_json(path: &str, text: &str) -> Result<Value, SchemaError> {
     if text.len() > limits::SCHEMA_BYTES {
         return Err(SchemaError::new(path, format_args!("has more than {} bytes", limits::SCHEMA_BYTES)));
@@ -90,7 +89,7 @@ fn read_json(path: &str, text: &str) -> Result<Value, SchemaError> {
     }
 }
 
-/// The full names of all types that a text defines. Its depth is bounded by the JSON parser.
+/// The full names of all types that a text defines. The JSON parser bounds its depth.
 fn names_in(json: &Value) -> BTreeSet<String> {
     fn visit(json: &Value, namespace: &str, names: &mut BTreeSet<String>) {
         match json {
@@ -142,7 +141,7 @@ fn text_of<'v>(object: &'v Map<String, Value>, key: &str) -> Option<&'v str> {
     object.get(key).and_then(Value::as_str)
 }
 
-/// A default as the text has it, to be encoded once all types are known.
+/// A default as the text has it. It is encoded once all types are known.
 pub(crate) struct RawDefault<'v> {
     pub(crate) json: &'v Value,
     pub(crate) path: String,
@@ -240,7 +239,7 @@ impl<'v> Parser<'v> {
         if let Some(id) = self.primitive(name) {
             return id;
         }
-        // In its own namespace, then in none, as other implementations have it.
+        // In its own namespace, then in none, as in other implementations.
         for full_name in [qualify(name, namespace), name.to_owned()] {
             if let Some(&id) = self.names.get(&full_name) {
                 return Ok(id);
@@ -260,7 +259,7 @@ impl<'v> Parser<'v> {
         self.fail(format_args!("there is no type {name:?} before this place"))
     }
 
-    /// A referenced text: what counts is what it defines.
+    /// Reads a referenced text. Only its definitions count.
     fn definitions(&mut self, json: &'v Value) -> Result<(), SchemaError> {
         match json {
             Value::Array(definitions) => definitions.iter().try_for_each(|json| self.schema(json, "").map(drop)),
@@ -334,7 +333,7 @@ impl<'v> Parser<'v> {
         Ok(id)
     }
 
-    /// Makes the node of a named type known under its name, with its aliases.
+    /// Registers the node of a named type under its name and its aliases.
     fn define(&mut self, object: &Map<String, Value>, namespace: &str, kind: Kind) -> Result<NodeId, SchemaError> {
         let name = FullName(self.full_name(object, namespace)?.into());
         let own_namespace = namespace_of(&name.0).to_owned();
@@ -490,7 +489,7 @@ impl<'v> Parser<'v> {
     }
 }
 
-/// What a branch of a union is called: its name, or its type's.
+/// The name of a union's branch: its own, or its type's.
 pub(crate) fn branch_name(kind: &Kind) -> &str {
     match kind {
         Kind::Null => "null",

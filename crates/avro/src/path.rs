@@ -15,7 +15,7 @@ pub(crate) fn push_index(path: &mut String, index: usize) {
     write!(path, "[{index}]").expect("a string takes whatever is written");
 }
 
-/// With the key as a JSON string, so that it can be read back.
+/// Appends the key as a JSON string, so that it can be read back.
 pub(crate) fn push_key(path: &mut String, key: &str) {
     path.push('(');
     path.push_str(&serde_json::Value::from(key).to_string());
@@ -28,9 +28,9 @@ impl ValueError {
         ValueError { kind, path: ".".to_owned(), message: message.into() }
     }
 
-    /// The same fault, seen from the value that holds it.
+    /// The same fault, seen from the value around it.
     fn inside(mut self, step: String) -> ValueError {
-        // A whole value is written `.`, of which only a path on its own has need.
+        // A whole value is written `.`, but only a path on its own needs that.
         self.path = if self.path == "." { step } else { step + &self.path };
         self
     }

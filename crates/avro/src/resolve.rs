@@ -1,15 +1,15 @@
 //! Schema resolution: reading with one schema what was written with another.
 //!
-//! A [`Resolution`] is worked out once for two schemas: a plan for each pair of types that meet. Where the
-//! bytes are the same for both it copies them whole.
+//! A [`Resolution`] is computed once for two schemas. It is a plan for each pair of types that meet. If the bytes are
+//! the same for both, it copies them whole.
 //!
-//! As the specification says, with these choices where it leaves one or implementations differ:
-//! in a reader's union, the branch of the writer's own type is taken before one it is promoted to (as in
-//! the Java implementation; the text says "the first"); named types match by full name, by an
-//! alias, or else by the name without namespace; decimals match only with the same scale and no
-//! smaller precision, because a value would silently become another one; for the same reason no logical
-//! type is read as another one (a number of milliseconds is none of microseconds), nor text as the bytes
-//! of a decimal or the other way round. Adding a logical type to a type, or dropping it, is allowed.
+//! It follows the specification, with these choices where the specification leaves one or implementations differ. In a
+//! reader's union, the branch of the writer's own type goes before one to which it is promoted, as in the Java
+//! implementation. (The text says "the first".) Named types match by full name, by an alias, or else by the name
+//! without namespace. Decimals match only with the same scale and no smaller precision, because a value would silently
+//! become another one. For the same reason no logical type is read as another one: a number of milliseconds is not a
+//! number of microseconds. Nor is text read as the bytes of a decimal, or the other way round. A logical type may be
+//! added to a type or dropped from it.
 
 use crate::binary::{Reader, TOO_DEEP, write_bytes, write_length};
 use crate::canonical::{Budget, check_depth, finish_items};
@@ -22,9 +22,9 @@ use std::fmt;
 /// One thing that a reader could not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incompatibility {
-    /// Where, in the reader's schema: `.emails[*]`, `.devApps("*").n`; `.` for the whole.
+    /// The place in the reader's schema: `.emails[*]`, `.devApps("*").n`; `.` for the whole.
     pub path: String,
-    /// What, for people.
+    /// The reason, for people.
     pub message: String,
 }
 
@@ -46,13 +46,13 @@ impl fmt::Display for Incompatible {
 
 impl std::error::Error for Incompatible {}
 
-/// Why one value cannot be read with another schema; the path is one of the writer's.
+/// Why one value cannot be read with another schema. The path is one of the writer's.
 pub type ResolveError = ValueError;
 
 /// Whether `reader` can read whatever is written with `writer`.
 ///
 /// # Errors
-/// What it cannot, as far as it was looked for.
+/// What it cannot read, up to a bound.
 pub fn check_readable(writer: &Schema, reader: &Schema) -> Result<(), Vec<Incompatibility>> {
     let failures = resolve_plan::build(writer, reader).failures;
     if failures.is_empty() { Ok(()) } else { Err(failures) }
@@ -67,10 +67,10 @@ pub struct Resolution {
 }
 
 impl Resolution {
-    /// Works it out. Values that `reader` cannot read are found when they come, as long as there are others.
+    /// Computes it. Values that `reader` cannot read are found when they come, as long as it can read others.
     ///
     /// # Errors
-    /// If it can read none.
+    /// If the reader can read no value.
     pub fn new(writer: &Schema, reader: &Schema) -> Result<Resolution, Incompatible> {
         let built = resolve_plan::build(writer, reader);
         if let Some(failure) = built.failure_of_all() {
@@ -89,8 +89,8 @@ impl Resolution {
     /// Appends what the reader's schema makes of a value of the writer's.
     ///
     /// # Errors
-    /// If the bytes are no such value, or one that the reader has no type, branch or symbol for. What was
-    /// appended is to be thrown away then.
+    /// If the bytes are not such a value, or one for which the reader has no type, branch or symbol. Throw away what
+    /// was appended.
     pub fn apply(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), ResolveError> {
         let start = out.len();
         let mut run = Run { resolution: self, reader: Reader::new(bytes), out, start, budget: Budget::default() };

@@ -8,14 +8,14 @@ use crate::schema::{Field, FullName, Kind, Logical, Node, NodeId, Schema};
 use millrace_base::limits;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Pairs of types that are compared: types that are recursive over different numbers of types meet
-/// in as many pairs as the product of those numbers.
+/// Pairs of types that are compared. Two types that are recursive over different numbers of types meet in as many pairs
+/// as the product of those numbers.
 const PAIRS: usize = 4 * limits::SCHEMA_NODES;
 
-/// Incompatibilities that are told.
+/// Incompatibilities that are reported.
 const FAILURES: usize = 100;
 
-/// How often the plans are gone through to find out which of them only copy.
+/// How often the plans are searched for those that only copy.
 const COPY_ROUNDS: usize = 100;
 
 /// A plan of one resolution. The first is the root's.
@@ -42,18 +42,18 @@ pub(crate) enum Plan {
     Map(PlanId),
     /// In the order of both.
     Record(Box<[Step]>),
-    /// With the writer's fields, all of them.
+    /// With all of the writer's fields.
     Reordered {
         fields: Box<[NodeId]>,
         steps: Box<[Step]>,
     },
     /// For each of the writer's branches.
     FromUnion(Box<[PlanId]>),
-    /// Put this branch before it.
+    /// Write this branch before it.
     ToUnion(u32, PlanId),
-    /// There is nothing to make of it.
+    /// It cannot be read.
     Fail(Box<str>),
-    /// Not worked out.
+    /// Not computed yet.
     Open,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn build(writer: &Schema, reader: &Schema) -> Built {
 }
 
 impl Built {
-    /// The failure that no value escapes: at the root, or in records that it consists of.
+    /// The failure that every value meets: at the root, or in records of which it consists.
     pub(crate) fn failure_of_all(&self) -> Option<Incompatibility> {
         let mut rest = vec![PlanId(0)];
         let mut seen = vec![false; self.plans.len()];
@@ -274,8 +274,7 @@ impl Builder<'_> {
         (writer.short() == reader.short()).then_some(Match::SameShortName)
     }
 
-    /// Whether a reader's type can stand for a writer's, neither being a union, as far as can be seen
-    /// without looking into them.
+    /// Whether a reader's type can stand for a writer's, as far as their outsides tell. Neither is a union.
     fn matches(&self, old: NodeId, new: NodeId) -> Option<Match> {
         match (self.writer.kind(old), self.reader.kind(new)) {
             (Kind::Record { name: old, .. }, Kind::Record { name, .. })
@@ -335,7 +334,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What becomes `bytes` or `fixed`, perhaps a decimal.
+    /// Values that become `bytes` or `fixed`, perhaps a decimal.
     fn compare_bytes(&mut self, plan: PlanId, old: NodeId, new: NodeId) -> Plan {
         let decimal = |schema: &Schema, node| match schema.node(node).logical {
             Some(Logical::Decimal { precision, scale }) => Some((precision, scale)),
@@ -409,8 +408,7 @@ impl Builder<'_> {
         Plan::Record(steps.into())
     }
 
-    /// Plans all of whose parts copy, copy too. Plans are taken to copy until something shows that they
-    /// do not.
+    /// A plan whose parts all copy copies, too. Plans count as copies until something shows otherwise.
     fn find_copies(&mut self) {
         let nodes: BTreeMap<usize, NodeId> = self.by_pair.iter().map(|((old, _), plan)| (plan.0, *old)).collect();
         let mut copies: Vec<bool> = self.plans.iter().map(is_copy_itself).collect();
@@ -454,7 +452,7 @@ impl Builder<'_> {
     }
 }
 
-/// `long`, or `long (timestamp-millis)`; what is only `fixed` here has a name of its own, which says less.
+/// `long`, or `long (timestamp-millis)`. A type that is only `fixed` has a name of its own here, which says less.
 fn full_name(node: &Node) -> String {
     let kind = match &node.kind {
         Kind::Fixed { .. } => "fixed",

@@ -25,7 +25,7 @@ impl fmt::Display for FullName {
     }
 }
 
-/// What a node encodes. A named type that refers to itself is its own node's id again.
+/// What a node encodes. If a named type refers to itself, that is its own node's id again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// No bytes.
@@ -84,12 +84,12 @@ pub struct Field {
     pub aliases: Box<[Box<str>]>,
     /// Its type.
     pub node: NodeId,
-    /// Its default, encoded, where the schema gives one.
+    /// Its default, encoded, if the schema gives one.
     pub default: Option<Box<[u8]>>,
 }
 
-/// What a logical type says of the type below it. Unknown ones, and known ones on the wrong type,
-/// are left out, as the specification demands.
+/// What a logical type says of the type below it. Unknown ones, and known ones on the wrong type, are ignored, as the
+/// specification demands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named as in the specification")]
 pub enum Logical {
@@ -118,8 +118,8 @@ pub struct Node {
     pub aliases: Box<[FullName]>,
 }
 
-/// A compiled schema. Every [`NodeId`] in it is in range, and none leads back to itself without
-/// an array, map or union between: values are finite.
+/// A compiled schema. Every [`NodeId`] in it is in range. None leads back to itself without an array, map or union
+/// between, so values are finite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
     pub(crate) nodes: Box<[Node]>,
@@ -131,7 +131,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The node values of this schema begin with.
+    /// The node with which values of this schema begin.
     #[must_use]
     pub fn root(&self) -> NodeId {
         self.root

@@ -1,9 +1,9 @@
-//! What is worked out once for a schema, so that walking its values is quick.
+//! Tables computed once for a schema, so that walks over its values are quick.
 
 use crate::parse::branch_name;
 use crate::schema::{Kind, Logical, Node, NodeId};
 
-/// How to get behind a value.
+/// How to move behind a value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Skip {
     /// Always so many bytes.
@@ -18,8 +18,7 @@ pub(crate) enum Skip {
     Map(NodeId),
     /// The branch's index and its value.
     Union(Box<[Skip]>),
-    /// These one after another; neighbours of fixed size are one, so that every two steps pass at
-    /// least one byte.
+    /// These one after another. Neighbours of fixed size are one step, so that every two steps pass at least one byte.
     Record(Box<[Skip]>),
     /// As that node.
     Node(NodeId),
@@ -31,7 +30,7 @@ pub(crate) fn skips(nodes: &[Node]) -> Box<[Skip]> {
     nodes.iter().enumerate().map(|(index, _)| skip_of(nodes, &mut sizes, index)).collect()
 }
 
-/// What is known of a node's size: not yet, no fixed one, or this.
+/// What is known of a node's size: nothing yet, no fixed one, or this.
 type Size = Option<Option<usize>>;
 
 fn skip_of(nodes: &[Node], sizes: &mut [Size], index: usize) -> Skip {
@@ -72,7 +71,7 @@ fn part_of(nodes: &[Node], sizes: &mut [Size], index: usize) -> Skip {
     }
 }
 
-/// The recursion ends: records within records directly are bounded when a schema is parsed.
+/// The recursion ends, because the parser bounds records directly within records.
 fn fixed_size(nodes: &[Node], sizes: &mut [Size], index: usize) -> Option<usize> {
     if let Some(size) = sizes[index] {
         return size;
@@ -97,7 +96,7 @@ fn fixed_size(nodes: &[Node], sizes: &mut [Size], index: usize) -> Option<usize>
 pub(crate) enum Shape {
     /// Nothing.
     Plain,
-    /// What stands before each field's value (`{"name":`, `,"age":`), and the fields by name.
+    /// The text before each field's value (`{"name":`, `,"age":`), and the fields by name.
     Record { openings: Box<[Box<[u8]>]>, by_name: Box<[u32]> },
     /// Each symbol in quotes, and the symbols by name.
     Enum { quoted: Box<[Box<[u8]>]>, by_name: Box<[u32]> },
@@ -110,15 +109,15 @@ pub(crate) enum Shape {
 pub(crate) struct UnionShape {
     /// `{"name":` for each branch.
     pub(crate) tags: Box<[Box<[u8]>]>,
-    /// For each [`Class`], the branches to try, in this order: a value is written without a name where its
-    /// branch is the first.
+    /// For each [`Class`], the branches to try, in this order. A value is written without a name if its branch is the
+    /// first.
     pub(crate) candidates: [Box<[u32]>; CLASSES],
-    /// Branches that are records of one field whose name is a branch's name: without a name, it would be
+    /// Branches that are records of one field whose name is a branch's name. Without a name, such a record would be
     /// taken for one.
     pub(crate) looks_named: Box<[bool]>,
 }
 
-/// What JSON tells apart.
+/// The classes of values that JSON tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Null,
@@ -169,7 +168,7 @@ fn shape_of(nodes: &[Node], kind: &Kind) -> Shape {
 fn union_shape(nodes: &[Node], branches: &[NodeId]) -> UnionShape {
     let node = |branch: &NodeId| &nodes[branch.0 as usize];
     let candidates = CLASS_LIST.map(|class| {
-        // In two passes: those that are written so before those that are only read so.
+        // In two passes: the branches that are written so come before those that are only read so.
         let claims = |wanted: bool| {
             let numbered = branches.iter().zip(0_u32..);
             numbered.filter(move |(branch, _)| claim(node(branch), class) == Some(wanted)).map(|(_, index)| index)

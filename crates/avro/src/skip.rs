@@ -1,7 +1,7 @@
-//! Getting behind a value without looking at it.
+//! Moves behind a value without looking at it.
 //!
-//! Nothing here says what is wrong, only that something is: a place fits a register, a described
-//! error does not, and that is half of the time this takes.
+//! Nothing here says what is wrong, only that something is. A place fits a register and a described error does not.
+//! That is half of the time this takes.
 
 use crate::Malformed;
 use crate::binary::{CONTINUED, Reader};
@@ -9,11 +9,11 @@ use crate::schema::{NodeId, Schema};
 use crate::shape::Skip;
 use millrace_base::limits;
 
-/// How many bytes the value of `node` takes that `bytes` begin with. Texts and booleans in it are
-/// not looked at, and where blocks say how long they are, they are believed.
+/// How many bytes the value of `node` at the start of `bytes` takes. Texts and booleans in it are not checked. If
+/// blocks say how long they are, they are trusted.
 ///
 /// # Errors
-/// If the bytes end before the value does, or it nests too deep.
+/// If the bytes end before the value, or it nests too deep.
 pub fn skip(schema: &Schema, node: NodeId, bytes: &[u8]) -> Result<usize, Malformed> {
     let mut reader = Reader::new(bytes);
     reader.skip(schema, node)?;
@@ -108,8 +108,7 @@ impl Walk<'_, '_> {
         Some(at)
     }
 
-    /// The head of a block: how many items follow; or the place behind them, where it says how
-    /// long they are.
+    /// The head of a block: how many items follow. Or the place behind them, if the block says how long they are.
     #[inline]
     fn block(self, at: usize) -> Option<(Result<u64, usize>, usize)> {
         let (count, at) = self.long(at)?;

@@ -2,8 +2,8 @@
 
 use millrace_base::json::{is_plain, needs_escape};
 
-/// How many bytes from `start` on can stand in a JSON string as they are, at least up to the next
-/// that cannot; bytes above 0x7f can.
+/// How many bytes from `start` on can stand in a JSON string as they are, at least up to the next that cannot. Bytes
+/// above 0x7f can.
 #[inline]
 pub(crate) fn plain_run(bytes: &[u8], start: usize) -> usize {
     let mut end = start;
@@ -37,7 +37,7 @@ pub(crate) fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Writes bytes as the characters U+0000 to U+00FF, as the specification's JSON encoding has them.
+/// Writes bytes as the characters U+0000 to U+00FF, as in the specification's JSON encoding.
 pub(crate) fn write_code_points(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for &byte in bytes {

@@ -1,4 +1,4 @@
-//! JSON of every type, in both forms, and what is refused.
+//! JSON of every type, in both forms, and refused JSON.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

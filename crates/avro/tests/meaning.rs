@@ -1,4 +1,4 @@
-//! What is called compatible keeps the meaning of values: no logical type is read as another one.
+//! A compatible change keeps the meaning of values: no logical type is read as another one.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -9,7 +9,7 @@ use millrace_avro::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A type's name, as messages have it: `long`, or `long (timestamp-millis)`.
+/// A type's name, as in messages: `long`, or `long (timestamp-millis)`.
 fn named(name: &str) -> Value {
     let Some((kind, logical)) = name.split_once(" (") else {
         return match name {
@@ -53,12 +53,12 @@ const TYPES: [&str; 24] = [
     "fixed (duration)",
     "fixed (uuid)",
     "string (uuid)",
-    // Not known to be logical there.
+    // Not a known logical type there.
     "int (timestamp-millis)",
     "string (decimal)",
 ];
 
-/// What lies around a type, and the path to it.
+/// The types around a type, and the path to it.
 fn around(place: usize, of: Value) -> (Value, &'static str) {
     match place {
         0 => (of, "."),
@@ -72,7 +72,7 @@ fn around(place: usize, of: Value) -> (Value, &'static str) {
     }
 }
 
-/// The logical type that a name stands for.
+/// The logical type for which a name stands.
 fn logical(name: &str) -> Option<&str> {
     let (kind, logical) = name.split_once(" (")?;
     let logical = logical.trim_end_matches(')');
@@ -162,7 +162,7 @@ fn logical_types_come_and_go_and_the_specifications_promotions_stay() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
-    /// Where both sides are logical, they are the same, and people read the same text before and after.
+    /// If both sides are logical, they are the same, and people read the same text before and after.
     #[test]
     fn what_is_compatible_means_the_same(
         old in prop::sample::select(TYPES.to_vec()),

@@ -1,12 +1,11 @@
-//! Our encoding, canonical form, fingerprint and resolution against those of the Apache library.
+//! Our encoding, canonical form, fingerprint and resolution, compared with those of the Apache library.
 //!
-//! Where it and the specification differ, it is not asked: it does not look for a reader's branch
-//! of the writer's own type before others, it has its own JSON (not the specification's encoding), and a
-//! `duration` must be a fixed to it where the specification ignores a misplaced one; it leaves
-//! `{"type":"int"}` in the canonical form of an int that had a logical type; and it takes a default of
-//! `bytes` for UTF-8, not for code points. So the types here are those without logical types, unions are
-//! resolved only to themselves, and defaults of bytes are ASCII. What is refused is held against it in
-//! `evolution`, with all types.
+//! The library is not asked where it differs from the specification. It does not look for a reader's branch of the
+//! writer's own type before others. It has its own JSON, which is not the specification's encoding. To it, a `duration`
+//! must be a fixed, where the specification ignores a misplaced one. It leaves `{"type":"int"}` in the canonical form
+//! of an int that had a logical type. It takes a default of `bytes` for UTF-8, not for code points. So the types here
+//! have no logical types, unions are resolved only to themselves, and defaults of bytes are ASCII. The test `evolution`
+//! compares refusals, with all types.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(deprecated, reason = "what replaces these functions has more settings and does the same")]
@@ -109,7 +108,7 @@ proptest! {
         let mut out = Vec::new();
         let our_result = Resolution::new(&our_old, &our_new).ok().and_then(|plan| plan.apply(&bytes, &mut out).ok());
         if our_result.is_some() {
-            // What the specification allows and they do not do: nothing here.
+            // The specification allows this and the library does not do it: nothing here.
             let their_result = their_result.map(|bytes| canonicalise(&our_new, our_new.root(), &bytes).unwrap());
             if !new.to_string().contains("\"map\"") {
                 prop_assert_eq!(their_result, Some(out), "{} {}", old, new);

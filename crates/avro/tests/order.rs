@@ -1,4 +1,4 @@
-//! Keys sort like what they stand for, whatever types numbers have.
+//! Keys sort like the values they stand for, whatever types numbers have.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,7 +11,7 @@ fn schema(text: &str) -> Schema {
     Schema::parse(text, &[]).unwrap()
 }
 
-/// The key of a value given in plain JSON, which its literal must have too.
+/// The key of a value given in plain JSON. Its literal must have the same key.
 fn key(schema: &Schema, json: &serde_json::Value, fold_case: bool) -> Vec<u8> {
     let (mut bytes, mut key, mut literal) = (Vec::new(), Vec::new(), Vec::new());
     let text = json.to_string();

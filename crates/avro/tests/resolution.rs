@@ -105,7 +105,7 @@ fn what_cannot_be_read_is_named_with_its_place() {
         assert_eq!(failures[0].path, path, "{failures:?}");
         assert!(failures[0].message.contains(message), "{failures:?}");
     }
-    // Where some values can be read, those are.
+    // If some values can be read, those are.
     assert_eq!(resolved(r#"["null","int"]"#, r#""int""#, "3").as_deref(), Ok("3"));
     assert!(resolved(r#"["null","int"]"#, r#""int""#, "null").is_err());
     assert!(resolved(r#"{"type":"array","items":"long"}"#, r#"{"type":"array","items":"int"}"#, "[]").is_ok());

@@ -105,7 +105,7 @@ fn schemas_that_would_take_for_ever_are_refused() {
     let references: Vec<&str> = chain.iter().map(String::as_str).collect();
     let error = Schema::parse(r#""R0""#, &references).unwrap_err();
     assert!(error.message.contains("deep"), "{error}");
-    // A long chain of types that is no deep text: nothing that follows recurses over it.
+    // A long chain of types in a text that is not deep: nothing that follows recurses over it.
     let chain: Vec<String> = (1..3000)
         .map(|n| format!(r#"{{"type":"record","name":"R{n}","fields":[{{"name":"x","type":["null","R{}"]}}]}}"#, n - 1))
         .collect();

@@ -1,5 +1,5 @@
-//! Random values of random schemas: every form leads back to the same bytes, and bytes and texts of
-//! strangers to values or errors.
+//! Random values of random schemas. Every form leads back to the same bytes. Bytes and texts of strangers lead to
+//! values or errors.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -20,7 +20,7 @@ fn from_text(schema: &Schema, json: &str, form: JsonForm) -> Result<Vec<u8>, Val
     from_json(schema, schema.root(), json.as_bytes(), form, Missing::Refuse, &mut out).map(|()| out)
 }
 
-/// Whatever is done with bytes that may be no value.
+/// All operations on bytes that may not be a value.
 fn use_bytes(schema: &Schema, bytes: &[u8]) {
     let root = schema.root();
     let mut out = Vec::new();
@@ -50,7 +50,7 @@ proptest! {
             let text = to_text(&schema, &bytes, form);
             let json: serde_json::Value = serde_json::from_str(&text).unwrap();
             prop_assert_eq!(from_text(&schema, &text, form), Ok(bytes.clone()), "{}", text);
-            // Other spaces and, where the map sorts, another order of members.
+            // Other spaces and, if the map sorts, another order of members.
             let pretty = serde_json::to_string_pretty(&json).unwrap();
             let again = from_text(&schema, &pretty, form).unwrap();
             prop_assert_eq!(again.len(), bytes.len(), "{}", pretty);
@@ -120,7 +120,7 @@ proptest! {
             Ok(resolution) => {
                 let mut out = Vec::new();
                 match resolution.apply(&bytes, &mut out) {
-                    // What was no UUID and no time of day becomes neither.
+                    // A value that was not a UUID or a time of day does not become one.
                     Ok(()) => prop_assert_eq!(canonicalise_stored(&new, new.root(), &out).unwrap().0, out),
                     // Bytes that become a string or a decimal must be one.
                     Err(error) => prop_assert!(readable.is_err() || error.message.contains("UTF-8") || error.message.contains("digits"), "{error}"),

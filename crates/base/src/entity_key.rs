@@ -4,16 +4,16 @@ use std::fmt;
 
 use crate::{Name, ShardId, shard_of_key};
 
-/// Ends the escaped key. A NUL inside the key is written `00 FF`, so `00 01` cannot occur in it
-/// and sorts before every continuation: `a` comes before `ab`.
+/// Ends the escaped key. A NUL inside the key is written `00 FF`, so the key cannot contain `00 01`. `00 01` sorts
+/// before every continuation: `a` comes before `ab`.
 const TERMINATOR: [u8; 2] = [0x00, 0x01];
 const ESCAPED_NUL: [u8; 2] = [0x00, 0xFF];
 
 /// An entity's identity: `app 00 service 00 escaped-key 00 01`.
 ///
-/// Byte order equals the order of (app, service, key), and no entity key is a prefix of
-/// another, so `entity key ‖ field` is an unambiguous, ordered row key. The empty app holds the
-/// shard's own bookkeeping and cannot be named by users, because a [`Name`] is never empty.
+/// Byte order equals the order of (app, service, key). No entity key is a prefix of another, so `entity key ‖ field` is
+/// an unambiguous, ordered row key. The empty app holds the shard's own bookkeeping. Users cannot name it, because a
+/// [`Name`] is never empty.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntityKey(Box<[u8]>);
 
@@ -64,8 +64,8 @@ impl EntityKey {
         bytes
     }
 
-    /// Reads an encoded key back, as found in a log entry or at the start of a checkpoint row.
-    /// Returns the key and the bytes that follow it, or `None` when `bytes` does not start with one.
+    /// Reads an encoded key back, as found in a log entry or at the start of a checkpoint row. Returns the key and the
+    /// bytes that follow it, or `None` if `bytes` does not start with a key.
     #[must_use]
     pub fn split_from(bytes: &[u8]) -> Option<(EntityKey, &[u8])> {
         let app_end = bytes.iter().position(|byte| *byte == 0)?;
@@ -95,7 +95,7 @@ impl EntityKey {
     /// App, service and key.
     ///
     /// # Panics
-    /// Never for a key made by this module: every constructor checks the shape.
+    /// Does not panic for a key made by this module: every constructor checks the shape.
     #[must_use]
     pub fn parts(&self) -> EntityKeyParts {
         let mut pieces = self.0.splitn(3, |byte| *byte == 0);

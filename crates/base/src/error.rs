@@ -1,10 +1,10 @@
-//! What can go wrong, as the caller sees it. Few kinds, each telling the caller what to do;
-//! the detail is in the message.
+//! What can go wrong, as the caller sees it. There are few kinds of errors, and each tells the caller what to do. The
+//! details are in the message.
 
 use std::fmt;
 
-/// A stable error code. Its text is part of the public contract and names a page in
-/// `docs/errors/`; its status is the HTTP status fronts answer with.
+/// A stable error code. Its text is part of the public contract and names a page in `docs/errors/`. Its status is the
+/// HTTP status that fronts answer with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the title of each in TABLE says what it means")]
 pub enum ErrorCode {
@@ -130,7 +130,7 @@ impl ErrorCode {
     }
 
     fn row(self) -> &'static Row {
-        // TABLE is in the order of the variants; a test holds it to that.
+        // TABLE is in the order of the variants; a test checks this.
         &TABLE[self as usize]
     }
 

@@ -1,4 +1,4 @@
-//! What of a text can stand in a JSON string as it is.
+//! Which bytes of a text can stand in a JSON string as they are.
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -8,20 +8,20 @@ const HIGH: u64 = 0x8080_8080_8080_8080;
 #[must_use]
 pub fn needs_escape(chunk: [u8; 8]) -> bool {
     let word = u64::from_le_bytes(chunk);
-    // Exact for the first such byte and everything before it, which is all that is asked.
+    // Exact up to the first such byte. The callers ask for no more.
     let is_zero = |bits: u64| bits.wrapping_sub(LOW) & !bits & HIGH;
     let controls = word.wrapping_sub(LOW * 0x20) & !word & HIGH;
     (controls | is_zero(word ^ (LOW * u64::from(b'"'))) | is_zero(word ^ (LOW * u64::from(b'\\')))) != 0
 }
 
-/// Whether a byte is none of these.
+/// Whether a byte is neither `"`, nor `\`, nor a control character.
 #[inline]
 #[must_use]
 pub fn is_plain(byte: u8) -> bool {
     byte >= 0x20 && byte != b'"' && byte != b'\\'
 }
 
-/// Whether all bytes are ASCII, and none has to be escaped. Most strings are so.
+/// Whether all bytes are ASCII and none needs an escape. This holds for most strings.
 #[inline]
 #[must_use]
 pub fn is_plain_ascii(bytes: &[u8]) -> bool {

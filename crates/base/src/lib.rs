@@ -1,9 +1,8 @@
-//! The vocabulary every other crate shares: names, entity keys, values, log positions,
-//! shard placement, time and limits.
+//! The vocabulary that every other crate shares: names, entity keys, values, log positions, shard placement, time and
+//! limits.
 //!
-//! Promises: every type here is plain data with one canonical form, and every conversion from
-//! a stranger's bytes returns an error instead of panicking. Must not do I/O, be async, or
-//! know what a log, a store or a front is.
+//! Promises: every type here is plain data with one canonical form. Every conversion from a stranger's bytes returns an
+//! error instead of panicking. Must not do I/O, be async, or know what a log, a store or a front is.
 
 mod entity_key;
 mod error;

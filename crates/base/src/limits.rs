@@ -1,10 +1,10 @@
-//! Every limit that bounds what a stranger can send or a function can use, with its reason.
-//! Limits an app may change are fields of `func::Limits`, whose defaults come from here.
+//! Every limit that bounds what a stranger can send or a function can use, with its reason. Limits that an app may
+//! change are fields of `func::Limits`; their defaults come from here.
 
 /// Bytes in the name of an app, service or handler. Long enough for words, short enough to log.
 pub const NAME_BYTES: usize = 64;
 
-/// Bytes in an entity's key: above this a key is data, and keys are kept in memory per entity.
+/// Bytes in an entity's key. A longer key would be data, and keys are kept in memory per entity.
 pub const KEY_BYTES: usize = 1024;
 
 /// Bytes in a field's name, for the same reason as [`KEY_BYTES`].
@@ -16,7 +16,7 @@ pub const VALUE_BYTES: usize = 1 << 20;
 /// Fields one call may write. Bounds the entry that one call can make the log hold.
 pub const WRITES_PER_CALL: usize = 10_000;
 
-/// Bytes of one log entry: what one transaction may write in all.
+/// Bytes of one log entry, that is, all that one transaction may write.
 pub const ENTRY_BYTES: usize = 16 << 20;
 
 /// Bytes in an `Idempotency-Key`: a UUID or a short composed key.
@@ -31,11 +31,12 @@ pub const OUTPUT_BYTES: usize = 4 << 20;
 /// Rows that one `ctx.entries` or `ctx.fields` answer may hold.
 pub const SCAN_ROWS: usize = 10_000;
 
-/// Bytes of the rows that one scan or one read of a whole entity may gather: they are in memory at
-/// once, outside any function's own limit.
+/// Bytes of the rows that one scan, or one read of a whole entity, may gather. They are in memory at once, outside any
+/// function's own limit.
 pub const SCAN_BYTES: usize = 16 << 20;
 
-/// Rows, and bytes of them, that are in memory at a time where all of an entity are gone through: one of them is large at most.
+/// Rows, and their bytes, that are in memory at a time while all rows of an entity are read in parts. One row may be
+/// larger than the bytes here.
 pub const PART: (usize, usize) = (1_000, 1 << 20);
 
 /// CPU time one call may use, waits not counted.
@@ -50,8 +51,8 @@ pub const STACK_BYTES: usize = 512 << 10;
 /// How deep `ctx.call` may nest.
 pub const CALL_DEPTH: usize = 16;
 
-/// Calls one transaction may make in all: with depth alone to bound it, a function that calls
-/// itself twice would run for hours.
+/// Calls that one transaction may make in all. If only the depth bounded it, a function that calls itself twice would
+/// run for hours.
 pub const CALLS_PER_TRANSACTION: usize = 10_000;
 
 /// Operations (calls, hashes) one call may have open at once.
@@ -60,16 +61,16 @@ pub const PENDING_OPERATIONS: usize = 1024;
 /// Messages one transaction may send.
 pub const MESSAGES_PER_CALL: usize = 1024;
 
-/// Triggers that run after a commit, each led to by what the one before wrote: a chain that goes on is one
-/// that does not end, such as a trigger that writes its own record, and would run at full speed for ever.
-/// As many as calls may nest.
+/// Triggers that run after a commit, each caused by the writes of the one before. A longer chain probably has no end,
+/// such as a trigger that writes its own record, and would run at full speed for ever. The number is the same as how
+/// deep calls may nest.
 pub const TRIGGER_DEPTH: u8 = 16;
 
-/// How long a call may wait for what it awaits, in all. Longer work is a workflow.
+/// How long a call may wait in all. Longer work is a workflow.
 pub const CALL_WAIT_MS: u64 = 10_000;
 
-/// How long a type's changes are kept unless its settings say otherwise: a reader that stood still over a
-/// long weekend misses nothing.
+/// How long a type's changes are kept unless its settings say otherwise. A reader that stood still over a long weekend
+/// misses nothing.
 pub const CHANGE_RETENTION_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 /// How long the reply to an idempotency key is kept: a day of client retries.
@@ -81,19 +82,19 @@ pub const APP_BYTES: usize = 16 << 20;
 /// Files in an app.
 pub const APP_FILES: usize = 1024;
 
-/// Bytes of one file of an app that is code. Reading it takes stack for each byte in case that all are nesting: 4 GiB of
-/// address space here, and at worst under half of that in memory for a moment.
+/// Bytes of one code file of an app. The parser gets stack for the case that every byte nests. That is 4 GiB of address
+/// space here, and at worst under half of that in memory for a moment.
 pub const CODE_FILE_BYTES: usize = 1 << 20;
 
-/// Bytes in a file's path inside an app: what one path component may hold on Linux, so that an
-/// app can always be unpacked again.
+/// Bytes in a file's path inside an app. This is what one path component may hold on Linux, so an app can always be
+/// unpacked again.
 pub const APP_PATH_BYTES: usize = 255;
 
-/// Bytes of an app's archive beyond its files: a 512-byte header, padding to 512 bytes and an
-/// extended header for each file and its folder.
+/// Bytes of an app's archive beyond its files. Each file and its folder have a 512-byte header, padding to 512 bytes
+/// and an extended header.
 pub const APP_ARCHIVE_OVERHEAD_BYTES: usize = 4 << 20;
 
-/// Bytes of an HTTP request's line and headers, as other servers have it by default.
+/// Bytes of an HTTP request's line and headers: the default of other servers.
 pub const HTTP_HEADER_BYTES: usize = 16 << 10;
 
 /// Headers of an HTTP request.
@@ -105,7 +106,7 @@ pub const HTTP_REPLY_HEADERS: usize = 64;
 /// Bytes of all reply headers that a route may set: what common clients accept.
 pub const HTTP_REPLY_HEADER_BYTES: usize = 16 << 10;
 
-/// API keys in a key file: it is read whole, and one key serves many callers.
+/// API keys in a key file. The file is read whole, and one key serves many callers.
 pub const API_KEYS: usize = 10_000;
 
 /// Shards a data directory may be created with.
@@ -114,41 +115,41 @@ pub const SHARDS: u16 = 4096;
 /// Times a message is tried before it goes to the dead letters.
 pub const MESSAGE_ATTEMPTS: u32 = 16;
 
-/// Calls that may queue for one entity: beyond this, waiting longer helps nobody.
+/// Calls that may queue for one entity. Beyond this, waiting longer helps no caller.
 pub const ENTITY_QUEUE: usize = 4096;
 
-/// How long the result of a workflow's call is kept where it took effect, if the workflow's shard
-/// never says that it has noted it. It says so within moments, unless it is down.
+/// How long a shard keeps the result of a workflow's call if the workflow's shard never acknowledges it. The workflow's
+/// shard does so within moments, unless it is down.
 pub const ONCE_RETENTION_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
-/// Operations of one workflow: each is a row of its journal, read again whenever it starts again.
+/// Operations of one workflow. Each is a row of its journal, and is read again whenever the workflow starts again.
 pub const WORKFLOW_OPERATIONS: u32 = 10_000;
 
-/// Workflows of one shard whose code stays in memory while they only sleep or wait. The others
-/// run again from their journal when they wake.
+/// Workflows of one shard whose code stays in memory while they only sleep or wait. The others run again from their
+/// journal when they wake.
 pub const WORKFLOWS_AWAKE: usize = 256;
 
-/// Workflows of one shard that go on in one input, and that are taken up at once after a start: the
-/// others follow in the next one.
+/// Workflows of one shard that go on in one input, and that a shard resumes at once after a start. The others follow in
+/// the next input.
 pub const WORKFLOWS_PER_INPUT: usize = 16;
 
-/// Turns of one workflow's code before others have theirs: one that is always given its next
-/// result at once would keep the core.
+/// Turns of one workflow's code before other workflows run. A workflow that always gets its next result at once would
+/// keep the core.
 pub const WORKFLOW_TURNS: usize = 64;
 
-/// Milliseconds for which a message, a workflow's sleep or its wait for a signal may be put off: ten years. Who
-/// asks for more has mistaken the unit, or given a date; and times stay far from their type's end and exact
-/// in JSON.
+/// Milliseconds by which a message, a workflow's sleep or its wait for a signal may be delayed: ten years. A caller
+/// that asks for more has mistaken the unit, or given a date. The bound also keeps times far from their type's end, and
+/// exact in JSON.
 pub const DELAY_MS: u64 = 10 * 365 * 24 * 60 * 60 * 1000;
 
-/// Milliseconds that a request may wait for an invocation's end. Proxies give up on a silent connection after some
-/// minute; who wants to wait longer asks again.
+/// Milliseconds that a request may wait for an invocation's end. Proxies give up on a silent connection after about a
+/// minute. A client that wants to wait longer asks again.
 pub const INVOCATION_WAIT_MS: u64 = 60_000;
 
 /// Signals that wait for one workflow.
 pub const SIGNALS_PER_WORKFLOW: usize = 1_000;
 
-/// Bytes of payloads of these: a new one, and a workflow that waits, looks through all of them.
+/// Bytes of the payloads of these signals. A new signal, and a workflow that waits, look through all of them.
 pub const SIGNAL_BYTES_PER_WORKFLOW: usize = 16 << 20;
 
 /// Messages of one shard that may run at the same time.
@@ -157,14 +158,14 @@ pub const RUNNING_MESSAGES: usize = 64;
 /// Messages one shard may have on the way to another, not yet acknowledged.
 pub const DELIVERY_WINDOW: usize = 256;
 
-/// Bytes of messages on the way between all shards of a node, each of which has its part: they are in memory until the
-/// receiver has them durably, and what becomes durable at once is carried over at once, which takes a core some milliseconds.
-/// Some 6,000 small ones, which are on the way for a batch of the log or two.
+/// Bytes of messages on the way between all shards of a node; each shard has its share. They are in memory until the
+/// receiver has them durably. Those that become durable together are carried over together, which takes a core some
+/// milliseconds. The bound fits some 6,000 small messages, which are on the way for a batch of the log or two.
 pub const DELIVERY_BYTES: usize = 2 << 20;
 
-/// How long a request may wait for its core. A request that has to wait longer is refused at
-/// once: its caller has probably given up, and working for it would starve the others.
-/// Long enough that ten thousand clients which all ask at once are all served.
+/// How long a request may wait for its core. A request that has to wait longer is refused at once: its caller has
+/// probably given up, and work for it would starve the others. The time is long enough to serve all of ten thousand
+/// clients that ask at once.
 pub const QUEUE_MS: u64 = 500;
 
 /// Requests that may wait for one core, whatever their age.
@@ -173,56 +174,58 @@ pub const QUEUE_REQUESTS: usize = 16_384;
 /// Slow work (password hashes) one core may have waiting: each takes tens of milliseconds.
 pub const OFFLOADS: usize = 512;
 
-/// Bytes of one line that a function logs; the rest is cut off. Long enough for a document.
+/// Bytes of one line that a function logs; the server cuts off the rest. Long enough for a document.
 pub const LOG_LINE_BYTES: usize = 16 << 10;
 
-/// Lines that one call, or one turn of a workflow, may log: more than a reader follows. One more says that others were left out.
+/// Lines that one call, or one turn of a workflow, may log: more than a reader follows. One more line says that others
+/// were left out.
 pub const LOG_LINES_PER_CALL: u32 = 1_000;
 
-/// Bytes of these, with which a call fills some pages of the log and not the disk that keeps it.
+/// Bytes of these lines. With them a call fills some pages of the log, and not the disk that keeps it.
 pub const LOG_BYTES_PER_CALL: usize = 256 << 10;
 
-/// Bytes of the log that may wait for whoever reads standard error: some seconds of a busy log, held in memory. What comes when
-/// so much waits is left out, as no core waits for a reader.
+/// Bytes of the log that may wait for the reader of standard error: some seconds of a busy log, held in memory. Lines
+/// beyond this are dropped, because no core waits for a reader.
 pub const LOG_QUEUE_BYTES: usize = 8 << 20;
 
-/// Lines of these, each of which takes some memory by itself.
+/// Lines that may wait there. Each line takes some memory by itself.
 pub const LOG_QUEUE_LINES: usize = 16_384;
 
-/// Messages a shard starts within one input: the core must soon look at other input.
+/// Messages that a shard starts within one input: the core must soon look at other input.
 pub const MESSAGES_PER_INPUT: usize = 1;
 
-/// Bytes that one input may have logged before workflows of its shard wait for the next one: some milliseconds of copying.
+/// Bytes that one input may append to the log before workflows of its shard wait for the next input: some milliseconds
+/// of copying.
 pub const WORKFLOW_BYTES_PER_INPUT: usize = 8 << 20;
 
-/// Bytes of entries that may wait for the log on one core before writes are refused, and workflows and messages wait: the disk is
-/// full or far too slow, and what waits is in memory.
+/// Bytes of entries that may wait for the log on one core. Beyond this, writes are refused, and workflows and messages
+/// wait: the disk is full or far too slow, and the waiting entries are in memory.
 pub const BATCH_BYTES: usize = 64 << 20;
 
-/// CPU time that loading one service may take. Apart from `CPU_MS`: it happens once, on a cold
-/// machine too, and must not keep a node from starting.
+/// CPU time that loading one service may take. It has its own limit beside `CPU_MS`, because it happens once, also on a
+/// cold machine, and must not keep a node from starting.
 pub const LOAD_CPU_MS: u64 = 2_000;
 
-/// The same when a node starts with an app that it had accepted. Loading takes a little longer one time than another, and what
-/// was just within [`LOAD_CPU_MS`] once must be there after every restart, on a busier or slower machine too. Bounded all the
-/// same: an app that never ends loading must not keep a node from starting.
+/// The same when a node starts with an app that it had accepted. Loading does not take the same time each time. An app
+/// that was just within [`LOAD_CPU_MS`] once must load after every restart, on a busier or slower machine too. There is
+/// a bound all the same: an app whose loading never ends must not keep a node from starting.
 pub const KEPT_LOAD_CPU_MS: u64 = 10 * LOAD_CPU_MS;
 
-/// How long an outside request may take when the call does not say.
+/// How long an outside request may take if the call does not say.
 pub const FETCH_TIMEOUT_MS: u64 = 10_000;
 
-/// How long an outside request may take at most: longer work is started with one request and
-/// asked about with another, or reported with a signal.
+/// How long an outside request may take at most. For longer work, a function starts it with one request and polls it
+/// with another, or the outside server reports with a signal.
 pub const FETCH_LONGEST_MS: u64 = 60_000;
 
-/// Bytes of an outside request's body: as much as a call may take in.
+/// Bytes of an outside request's body: the same as a call's input.
 pub const FETCH_REQUEST_BYTES: usize = 4 << 20;
 
 /// Bytes of an outside response's body. It is held whole, and a workflow keeps it in its journal.
 pub const FETCH_RESPONSE_BYTES: usize = 4 << 20;
 
-/// Times a workflow sends an outside request again when the call does not say: with back-off,
-/// enough to outlast the restart of a server.
+/// Times that a workflow sends an outside request again if the call does not say. With back-off, this outlasts the
+/// restart of a server.
 pub const FETCH_RETRIES: u32 = 5;
 
 /// Times a workflow may send an outside request again at most.
@@ -231,20 +234,19 @@ pub const FETCH_MOST_RETRIES: u32 = 100;
 /// Bytes of an outside request's URL: what common servers take.
 pub const FETCH_URL_BYTES: usize = 8 << 10;
 
-/// Bytes in the name of a workflow's step or signal: such names are kept in its journal, and often
-/// hold a key.
+/// Bytes in the name of a workflow's step or signal. The journal keeps such names, and they often contain a key.
 pub const STEP_NAME_BYTES: usize = 256;
 
 /// Schedules one service may declare: each is a timer that never goes away.
 pub const SCHEDULES: usize = 256;
 
-/// Lines of `allow` under `[fetch]` in an app's `millrace.toml`: each is looked at for each fetch.
+/// Lines of `allow` under `[fetch]` in an app's `millrace.toml`. Each fetch is compared with each of them.
 pub const FETCH_RULES: usize = 256;
 
 /// Headers a function may send with a fetch.
 pub const FETCH_HEADERS: usize = 64;
 
-/// Bytes of all headers a function sends with a fetch: what servers commonly take.
+/// Bytes of all headers that a function sends with a fetch: what servers commonly take.
 pub const FETCH_HEADER_BYTES: usize = 16 << 10;
 
 /// Headers of the response to a fetch.
@@ -253,65 +255,64 @@ pub const FETCH_RESPONSE_HEADERS: usize = 128;
 /// Bytes of the status line and headers of the response to a fetch: more than servers send.
 pub const FETCH_RESPONSE_HEADER_BYTES: usize = 64 << 10;
 
-/// Connections to servers outside that one node may have, idle ones included. Times the size of
-/// a response, it bounds the memory that fetches hold.
+/// Connections to servers outside that one node may have, idle ones included. This number times the size of a response
+/// bounds the memory that fetches hold.
 pub const FETCH_CONNECTIONS: usize = 256;
 
 /// Idle connections kept for one server by one core.
 pub const FETCH_IDLE_PER_HOST: usize = 64;
 
-/// How long an idle connection is kept: less than the 5 s after which common servers close it, so
-/// that requests rarely meet a connection about to close.
+/// How long an idle connection is kept. Common servers close it after 5 s; with less, requests rarely meet a connection
+/// that is about to close.
 pub const FETCH_IDLE_MS: u64 = 4_000;
 
-/// Names being resolved at once by one node: each takes a thread, for as long as a silent name
-/// server likes.
+/// Names that one node resolves at once. Each takes a thread for as long as a silent name server does not answer.
 pub const FETCH_LOOKUPS: usize = 16;
 
-/// Items of one page of a list, when the request does not say how many.
+/// Items of one page of a list, if the request does not say how many.
 pub const PAGE_ITEMS: usize = 50;
 
 /// Items of one page of a list at most: a page is built in memory.
 pub const MOST_PAGE_ITEMS: usize = 1000;
 
-/// Bytes of inputs and outputs that one reply about invocations or dead letters shows: each may be
-/// megabytes, and a journal or a page holds many. Any one of them fits.
+/// Bytes of inputs and outputs that one reply about invocations or dead letters shows. Each may be megabytes, and a
+/// journal or a page holds many. Any single one fits.
 pub const PAGE_BYTES: usize = 16 << 20;
 
-/// Bytes of one encoded record: it is one field's value, and every change writes it whole.
+/// Bytes of one encoded record. A record is one field's value, and every change writes it whole.
 pub const RECORD_BYTES: usize = 1 << 20;
 
-/// Milliseconds from a record's write to its end, at most: over a hundred thousand years, and the end is still
-/// a time that JavaScript can name (8.64e15 ms after 1970).
+/// Milliseconds from a record's write to its end, at most: over a hundred thousand years. JavaScript can still
+/// represent the end (its latest time is 8.64e15 ms after 1970).
 pub const TTL_MS: u64 = 4_000_000_000_000_000;
 
-/// Bytes of a record type's name: names of its helpers are longer by a suffix and still names.
+/// Bytes of a record type's name. The names of its helpers have a suffix more, and must still be names.
 pub const TYPE_NAME_BYTES: usize = 48;
 
-/// Types of records that one app's `millrace.toml` may name: room for any, and a bound on a mistake.
+/// Types of records that one app's `millrace.toml` may name: room for any app, and a bound on a mistake.
 pub const RECORD_TYPES: usize = 256;
 
-/// Bytes of one schema's text, its references apart.
+/// Bytes of one schema's text, without its references.
 pub const SCHEMA_BYTES: usize = 256 << 10;
 
-/// Nodes of one compiled schema: what is done once a schema is bounded by this.
+/// Nodes of one compiled schema. It bounds all work that is done once a schema.
 pub const SCHEMA_NODES: usize = 10_000;
 
-/// Values in the smallest value of a schema, and values without bytes (nulls, empty records) in one
-/// record: what has no bytes is not bounded by [`RECORD_BYTES`].
+/// Values in the smallest value of a schema, and values without bytes (nulls, empty records) in one record.
+/// [`RECORD_BYTES`] does not bound values without bytes.
 pub const RECORD_VALUES: usize = 100_000;
 
-/// Bytes of JSON one record may become: the names of its fields, which its bytes do not hold, are
-/// in it.
+/// Bytes of JSON that one record may become. The JSON contains the names of the fields, which the record's bytes do
+/// not.
 pub const RECORD_JSON_BYTES: usize = 16 << 20;
 
-/// How deep values of recursive schemas may nest: recursion over them must fit a core's stack.
+/// How deep values of recursive schemas may nest. Recursion over them must fit a core's stack.
 pub const VALUE_DEPTH: usize = 64;
 
-/// Schemas in the registry: it is read whole, on every core, at each change.
+/// Schemas in the registry. Every core reads all of it at each change.
 pub const SCHEMAS: usize = 10_000;
 
-/// Other schemas one schema may use, those they use included: all are read to compile it.
+/// Other schemas that one schema may use, directly or not. All are read to compile it.
 pub const SCHEMA_REFERENCES: usize = 100;
 
 /// Bytes of a path or predicate.
@@ -323,38 +324,38 @@ pub const PATH_DEPTH: usize = 32;
 /// Places one path may match.
 pub const PATH_MATCHES: usize = 10_000;
 
-/// Values one evaluation of a path may look at, so that `..` within `{…}` cannot hold a core. A step
-/// takes some 10 ns, so this is 10 ms.
+/// Values that one evaluation of a path may look at, so that `..` within `{…}` cannot hold a core. A step takes some 10
+/// ns, so this is 10 ms.
 pub const PATH_STEPS: usize = 1_000_000;
 
 /// Bytes a compiled regular expression of a path may take.
 pub const PATH_REGEX_BYTES: usize = 64 << 10;
 
-/// Regular expressions of one path: each takes so many bytes for as long as the path is cached.
+/// Regular expressions of one path. Each takes up to [`PATH_REGEX_BYTES`] for as long as the path is cached.
 pub const PATH_PATTERNS: usize = 16;
 
 /// Operations of one patch.
 pub const PATCH_OPERATIONS: usize = 1000;
 
-/// Steps of all operations of one patch together: it runs in one turn, and a core has others to serve.
-/// Some 30 ms, and 100 ms for what is counted worst.
+/// Steps of all operations of one patch together. A patch runs in one turn, and a core has others to serve. This takes
+/// some 30 ms, and 100 ms for the operations that the count fits worst.
 pub const PATCH_STEPS: usize = 3_000_000;
 
-/// Bytes of a record's id, in which a NUL counts twice: it is part of the name of index rows, beside
-/// a key that is about as long.
+/// Bytes of a record's id, in which a NUL counts twice. The id is part of the name of index rows, beside a key that is
+/// about as long.
 pub const RECORD_ID_BYTES: usize = 512;
 
-/// Secondary indexes and triggers of one type, each: every write of a record runs through them.
+/// Secondary indexes, and triggers, of one type. Every write of a record runs through all of them.
 pub const INDEXES: usize = 32;
 
-/// Index rows one record may have in one index: an index of an array's elements has one for each.
+/// Index rows that one record may have in one index. An index of an array's elements has one row for each element.
 pub const INDEX_ROWS_PER_RECORD: usize = 1000;
 
 /// Records one page of a query without an index may look at in each shard.
 pub const QUERY_SCANNED: usize = 1000;
 
-/// Steps that a query may take for one page, in all shards together: about 80 ms. Then the page ends,
-/// whatever is on it.
+/// Steps that a query may take for one page, in all shards together: about 80 ms. Then the page ends, whatever is on
+/// it.
 pub const QUERY_STEPS: usize = 8_000_000;
 
 /// Steps that a query may take in one shard before others have their turn: some 3 ms.
@@ -363,6 +364,6 @@ pub const QUERY_VISIT_STEPS: usize = 300_000;
 /// Records asked for by one batch.
 pub const BATCH_RECORDS: usize = 1000;
 
-/// Readers of changes by server-sent events that one core serves: each asks all shards twice a
-/// second while nothing happens, and may hold one page.
+/// Readers of changes by server-sent events that one core serves. Each asks all shards twice a second while nothing
+/// happens, and may hold one page.
 pub const EVENT_STREAMS: u64 = 256;

@@ -1,14 +1,14 @@
 //! How many lines of one kind may come into the log.
 //!
-//! What fails once often fails a thousand times, and who can make it fail may do so on purpose. Whoever reads the
-//! log wants to see that and why, and not have it full of that: so many lines in a window of time, and how many
-//! they stand for.
+//! What fails once often fails a thousand times, and an attacker may cause it on purpose. A reader of the log needs to
+//! see the failure and its reason, but not a log full of them. So a limit lets some lines through in a window of time,
+//! and counts the lines that it holds back.
 
 /// At most so many lines in a window, which begins with its first line.
 #[derive(Clone, Debug)]
 pub struct LineLimit {
     lines: u32,
-    /// In the unit of the times that [`LineLimit::take`] is given.
+    /// In the unit of the times given to [`LineLimit::take`].
     window: u64,
     began: Option<u64>,
     said: u32,
@@ -16,15 +16,15 @@ pub struct LineLimit {
 }
 
 impl LineLimit {
-    /// `lines` in each `window`, which is in the unit of the times given later.
+    /// Allows `lines` in each `window`, which is in the unit of the times given later.
     #[must_use]
     pub const fn new(lines: u32, window: u64) -> Self {
         Self { lines, window, began: None, said: 0, unsaid: 0 }
     }
 
-    /// There is something to say. If it is to be said: how many before it were not.
+    /// Call this when there is a line to write. `Some` says to write it, and how many lines before it were held back.
     pub fn take(&mut self, now: u64) -> Option<u64> {
-        // The clock may be set back, too.
+        // The clock may also be set back.
         let is_within = |began: u64| now >= began && now - began < self.window;
         if !self.began.is_some_and(is_within) {
             (self.began, self.said) = (Some(now), 0);

@@ -1,10 +1,9 @@
-//! Numbers a core counts while it works and somebody else reads now and then.
+//! Numbers that a core counts while it works, and that another thread reads now and then.
 //!
-//! Each metric has one writer: the core that owns it. So an update is a relaxed load and a relaxed
-//! store, which cost what plain memory costs: no lock, no read-modify-write, no shared cache line.
-//! Readers (a scrape) may run on any thread; they see every value some time after it was written
-//! and may see one metric newer than another. Two writers at once would lose counts, never more.
-//! Whoever exports sums the metrics of all cores.
+//! Each metric has one writer: the core that owns it. So an update is a relaxed load and a relaxed store. They cost
+//! what plain memory costs: no lock, no read-modify-write, no shared cache line. Readers (a scrape) may run on any
+//! thread. They see every value some time after it was written, and may see one metric newer than another. Two writers
+//! at once would lose counts, but never add any. The exporter sums the metrics of all cores.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -61,7 +60,7 @@ impl Gauge {
         self.set(self.get().saturating_add(1));
     }
 
-    /// Takes one away; stays at zero.
+    /// Takes one away, but not below zero.
     #[inline]
     pub fn decrement(&self) {
         self.set(self.get().saturating_sub(1));
@@ -74,8 +73,8 @@ impl Gauge {
     }
 }
 
-/// Each power of two is cut into 2^2 buckets of equal width, so a bucket is at most a quarter
-/// wider than the values in it and a quantile read from it is at most 25 % too high.
+/// Each power of two is cut into 2^2 buckets of equal width. So a bucket is at most a quarter wider than the values in
+/// it. A quantile read from it is at most 25 % too high.
 const SUB_BITS: u32 = 2;
 const SUB_COUNT: usize = 1 << SUB_BITS;
 
@@ -110,7 +109,7 @@ impl Histogram {
         self.sum.store(self.sum.load(Relaxed).wrapping_add(value), Relaxed);
     }
 
-    /// Adds what was counted so far to `snapshot`.
+    /// Adds the counts so far to `snapshot`.
     pub fn add_to(&self, snapshot: &mut HistogramSnapshot) {
         for (sum, bucket) in snapshot.counts.iter_mut().zip(self.buckets.iter()) {
             *sum = sum.wrapping_add(bucket.load(Relaxed));
@@ -119,7 +118,7 @@ impl Histogram {
     }
 }
 
-/// What one or several [`Histogram`]s had counted at some moment.
+/// The counts of one or several [`Histogram`]s at some moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     counts: Box<[u64; BUCKETS]>,
@@ -150,15 +149,15 @@ impl HistogramSnapshot {
         self.counts.iter().enumerate().map(|(index, count)| (upper_bound(index), *count))
     }
 
-    /// How many values are at most `bound`, for a bound that is one less than a power of two
-    /// (others count a bucket that straddles them as above).
+    /// How many values are at most `bound`. `bound` should be one less than a power of two. For other bounds, a bucket
+    /// with values on both sides counts as above.
     #[must_use]
     pub fn count_up_to(&self, bound: u64) -> u64 {
         self.buckets().take_while(|(upper, _)| *upper <= bound).map(|(_, count)| count).sum()
     }
 
-    /// An upper bound, at most 25 % too high, of the value below which the share `quantile`
-    /// (0 to 1) of all values lies; 0 when there are none.
+    /// An upper bound, at most 25 % too high, of the value below which the share `quantile` (0 to 1) of all values
+    /// lies. 0 if there are no values.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> u64 {
         let total = self.count();

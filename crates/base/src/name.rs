@@ -17,8 +17,8 @@ const IS_ALLOWED: [bool; 256] = {
     is_allowed
 };
 
-/// A validated name: one to [`limits::NAME_BYTES`] bytes of `A-Z a-z 0-9 _ -`, not starting with
-/// a digit or `-`. Cheap to clone. Contains no NUL and no `/`, which entity keys and URLs rely on.
+/// A validated name: one to [`limits::NAME_BYTES`] bytes of `A-Z a-z 0-9 _ -`, not starting with a digit or `-`. Cheap
+/// to clone. It contains no NUL and no `/`; entity keys and URLs rely on that.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
@@ -46,7 +46,7 @@ impl Name {
     /// Checks `text` and keeps it.
     ///
     /// # Errors
-    /// [`NameError`] when `text` is empty, too long or holds another character.
+    /// [`NameError`] if `text` is empty, too long or has another character.
     pub fn new(text: &str) -> Result<Self, NameError> {
         if Self::is_valid(text) {
             Ok(Self(Arc::from(text)))

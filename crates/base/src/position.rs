@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// One partition of all entities of a node. Shards are numbered from 0; their count is fixed
-/// when a data directory is created.
+/// One partition of all entities of a node. Shards are numbered from 0. Their count is fixed when a data directory is
+/// created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
 
@@ -13,8 +13,8 @@ impl fmt::Display for ShardId {
     }
 }
 
-/// A position in one shard's log: the first entry is 1, each next entry one more.
-/// [`Lsn::ZERO`] means "before the first entry".
+/// A position in one shard's log. The first entry is 1, each next entry one more. [`Lsn::ZERO`] means "before the first
+/// entry".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -35,15 +35,15 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// One run of a transaction that touches several shards. A transaction that starts again is
-/// another run: what is still on its way for the first must not reach the second.
+/// One attempt of a transaction that touches several shards. A transaction that starts again is another attempt.
+/// Messages still on their way for the first attempt must not reach the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransactionId {
     /// The shard that coordinates it.
     pub home: ShardId,
-    /// Drawn at random by each start of that shard, so that no two starts give the same ids.
+    /// Each start of that shard draws it at random, so that no two starts give the same ids.
     pub incarnation: u64,
-    /// Counted by that shard since its start.
+    /// That shard counts it since its start.
     pub number: u64,
 }
 
@@ -51,7 +51,7 @@ impl TransactionId {
     /// How long its bytes are.
     pub const BYTES: usize = 18;
 
-    /// Home, incarnation, number, each big-endian.
+    /// The coordinator's shard, incarnation, number, each big-endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -75,7 +75,7 @@ impl TransactionId {
     }
 }
 
-/// Milliseconds since 1970-01-01T00:00:00Z. Pure layers are handed the time; they never read a clock.
+/// Milliseconds since 1970-01-01T00:00:00Z. Pure layers get the time as an argument; they never read a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMillis(pub u64);
 
@@ -89,12 +89,12 @@ impl UnixMillis {
 
 /// The shard that owns every entity with this key, of whatever app and service.
 ///
-/// The hash is XXH3-64 (seed 0) of the key, or of the text between the first `{` and the next
-/// `}` when that is not empty, as in the Redis Cluster specification. Data directories depend on
-/// this function: it never changes.
+/// The hash is XXH3-64 (seed 0) of the key. If the key has a non-empty text between the first `{` and the next `}`,
+/// only that text is hashed. This is as in the Redis Cluster specification. Data directories depend on this function:
+/// it never changes.
 ///
 /// # Panics
-/// When `shard_count` is zero: a node without shards is a bug in its configuration check.
+/// If `shard_count` is zero. A node without shards is a bug in the check of its configuration.
 #[must_use]
 pub fn shard_of_key(key: &[u8], shard_count: u16) -> ShardId {
     assert!(shard_count > 0, "a node has at least one shard");
@@ -125,11 +125,11 @@ pub fn shard_keys(shard_count: u16) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Up to here, a copy of what is hashed costs less than the state of a hash over parts.
+/// Up to this size, a copy of the hashed bytes costs less than the state of a hash over parts.
 const COPIED_BYTES: usize = 256;
 
-/// Tells requests apart: XXH3-64 over the parts, each behind its length. Stored with outcomes, so
-/// it never changes. Not a defence against somebody who looks for collisions with himself.
+/// Tells requests apart: XXH3-64 over the parts, each behind its length. It is stored with invocation results, so it
+/// never changes. It does not protect a caller that looks for collisions with its own requests.
 #[must_use]
 pub fn fingerprint(parts: &[&[u8]]) -> u64 {
     let size_bytes: usize = parts.iter().map(|part| part.len() + 8).sum();
@@ -183,7 +183,7 @@ mod tests {
     fn fingerprints_keep_parts_apart_and_never_change() {
         assert_ne!(fingerprint(&[b"ab", b"c"]), fingerprint(&[b"a", b"bc"]));
         assert_eq!(fingerprint(&[b"add", b"1"]), GOLDEN_FINGERPRINT);
-        // Small and large ones are hashed in two ways, which must not differ.
+        // Small and large parts are hashed in two ways, which must give the same.
         for length in [0, COPIED_BYTES - 8, COPIED_BYTES - 7, 3 * COPIED_BYTES] {
             let part = vec![7; length];
             let whole = [&(length as u64).to_le_bytes()[..], &part].concat();

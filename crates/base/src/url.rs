@@ -8,8 +8,7 @@ fn refused(message: &str) -> Error {
     Error::new(ErrorCode::BadRequest, message)
 }
 
-/// Decodes one path segment (or any other percent-encoded text) to bytes. Copies only when there
-/// is something to decode.
+/// Decodes one path segment (or any other percent-encoded text) to bytes. Copies only if there is something to decode.
 ///
 /// # Errors
 /// `bad-request` for a `%` that is not followed by two hexadecimal digits.

@@ -3,12 +3,12 @@
 
 use std::fmt;
 
-/// How a value's bytes are to be read at the edge.
+/// How the edge reads a value's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// UTF-8 JSON text; what `ctx.set` stores for everything but binary data.
+    /// UTF-8 JSON text. `ctx.set` stores it for everything but binary data.
     Json,
-    /// Raw bytes; what `ctx.set` stores for a `Uint8Array` or `ArrayBuffer`.
+    /// Raw bytes. `ctx.set` stores them for a `Uint8Array` or `ArrayBuffer`.
     Bytes,
 }
 
@@ -20,14 +20,13 @@ const BYTES: u8 = 1;
 pub struct Value(Box<[u8]>);
 
 impl Value {
-    /// A value of `kind` holding `content`. JSON content must be valid JSON text; the edge that
-    /// made it has checked that.
+    /// A value of `kind` with `content`. JSON content must be valid JSON text; the edge that made it has checked that.
     #[must_use]
     pub fn new(kind: ValueKind, content: &[u8]) -> Self {
         Self::written(kind, content.len(), |bytes| bytes.extend_from_slice(content))
     }
 
-    /// A value whose content of about `content_bytes` is appended by `put`.
+    /// A value whose content `put` appends; it has about `content_bytes` bytes.
     #[must_use]
     pub fn written(kind: ValueKind, content_bytes: usize, put: impl FnOnce(&mut Vec<u8>)) -> Self {
         let mut bytes = Vec::with_capacity(content_bytes + 1);

@@ -1,4 +1,4 @@
-//! Opening a connection: name → address → socket → TLS → HTTP/1.1.
+//! Opens a connection: name → address → socket → TLS → HTTP/1.1.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use tokio_rustls::TlsConnector;
 use crate::pool::Pool;
 use crate::{Options, Roots, tls};
 
-/// Addresses of one name that are tried.
+/// How many addresses of one name are tried.
 const ADDRESSES: usize = 8;
 
-/// How long one address may keep quiet before the next one is tried.
+/// How long one address may stay silent before the next one is tried.
 const ADDRESS_TRY: Duration = Duration::from_secs(2);
 
 /// Ends a task with its owner.
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
 
 /// Opens connections, no more than allowed.
 pub(crate) struct Connector {
-    /// One permit for each socket, given back when the socket is closed.
+    /// One permit for each socket. It is given back when the socket is closed.
     sockets: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
     roots: Roots,
@@ -60,8 +60,8 @@ impl Connector {
         }
     }
 
-    /// Opens one. The caller holds one of as many turns as there are sockets, so when all sockets
-    /// are taken at least one of them is idle, or being closed already.
+    /// Opens a connection. The caller holds a turn, and there are as many turns as sockets. So if all sockets are
+    /// taken, at least one of them is idle or already closing.
     pub(crate) async fn connect(&self, origin: &FetchOrigin, pool: &Pool) -> Result<Connection, String> {
         let sockets = Arc::clone(&self.sockets);
         let permit = match sockets.clone().try_acquire_owned() {
@@ -110,8 +110,8 @@ impl Connector {
         Err(format!("cannot connect: {reason}"))
     }
 
-    /// Asks the system's resolver, on a thread. The permit stays with the thread: it goes on after
-    /// nobody waits for it any more.
+    /// Asks the system's resolver, on a thread. The permit stays with the thread, which goes on even if nobody waits
+    /// for it any more.
     async fn resolve(&self, name: String, port: u16) -> Result<Vec<SocketAddr>, String> {
         let permit = Arc::clone(&self.lookups).acquire_owned().await.map_err(|error| error.to_string())?;
         let lookup = move || {
@@ -135,7 +135,7 @@ where
         .await
         .map_err(|error| error.to_string())?;
     let driver = tokio::spawn(async move {
-        // Its error reaches the exchange through `sender`; on an idle connection it is no error.
+        // The exchange gets its error through `sender`. On an idle connection it is not an error.
         let _ended = connection.await;
         drop(permit);
     });

@@ -18,8 +18,8 @@ use crate::connect::{Connection, Connector};
 use crate::pool::{Key, Pool};
 use crate::{Options, request, response};
 
-/// How long a connection may take after a response to be ready for another request; it takes one
-/// turn of the runtime, unless the server answered before it had read the request, and is not read on.
+/// How long a connection may take after a response until it is ready for another request. It takes one turn of the
+/// runtime. The exception is a server that answered before it had read the request, and does not read on.
 const READY: Duration = Duration::from_millis(20);
 
 /// Fetches over HTTP/1.1, with or without TLS. Clones share their connections.
@@ -29,14 +29,14 @@ pub struct HttpFetcher {
 }
 
 struct Shared {
-    /// One turn for each exchange; as many as sockets.
+    /// One turn for each exchange; as many turns as sockets.
     turns: Semaphore,
     connector: Connector,
     pool: Arc<Pool>,
 }
 
 impl HttpFetcher {
-    /// A fetcher without connections. Opens and reads nothing before it is used.
+    /// A fetcher without connections. It opens and reads nothing before its first use.
     #[must_use]
     pub fn new(options: &Options) -> Self {
         let shared = Shared {
@@ -55,7 +55,7 @@ impl Fetcher for HttpFetcher {
     }
 }
 
-/// What an exchange waits for, for the message when it has waited too long.
+/// What an exchange waits for. The message says so if it has waited too long.
 #[derive(Clone, Copy)]
 enum Stage {
     Turn,
@@ -75,7 +75,7 @@ impl Stage {
     }
 }
 
-/// A response that has come whole, and what it came over.
+/// A response that has arrived completely, and the connection that it came over.
 struct Finished<'a> {
     response: FetchResponse,
     key: Key,
@@ -88,7 +88,7 @@ impl Shared {
         let timeout_ms = request.timeout_ms.min(limits::FETCH_LONGEST_MS);
         let limit_bytes = request.response_bytes;
         let prepared = request::prepare(request)?;
-        // Path and query may hold secrets; who reads the error may not be who wrote the URL.
+        // Path and query may hold secrets, and the reader of the error may not be the author of the URL.
         let label = format!("{} {}", prepared.message.method(), prepared.origin);
         let failed = |reason: String| Error::new(ErrorCode::FetchFailed, format!("{label}: {reason}"));
         let Ok(runtime) = Handle::try_current() else {
@@ -118,9 +118,8 @@ impl Shared {
         Ok(Finished { response, key, connection, turn })
     }
 
-    /// Sends over a kept connection, or a new one. A kept one may have been closed by the server
-    /// meanwhile. When that shows while sending, hyper gives the request back if not a byte of it
-    /// was sent, and the next connection takes it.
+    /// Sends over a kept connection, or a new one. The server may have closed a kept one meanwhile. If that shows while
+    /// sending, hyper gives the request back if no byte of it was sent, and the next connection takes it.
     async fn send(
         &self,
         key: &Key,
@@ -146,11 +145,11 @@ impl Shared {
         Ok((connection, response))
     }
 
-    /// Keeps the connection before it gives the turn up, so that who has waited for the turn finds it.
+    /// Keeps the connection before it gives the turn up, so that the exchange that gets the turn finds it.
     async fn keep(&self, finished: Finished<'_>) -> FetchResponse {
         let Finished { response, key, mut connection, turn } = finished;
         if let Ok(Ok(())) = timeout(READY, connection.sender.ready()).await {
-            // All turns taken: others wait for one, and will want a connection at once.
+            // All turns are taken: other exchanges wait for one, and will want a connection at once.
             let is_wanted = self.turns.available_permits() == 0;
             self.pool.put(key, connection, is_wanted);
         }
@@ -159,7 +158,7 @@ impl Shared {
     }
 }
 
-/// hyper's errors name only the phase; the cause is in the source.
+/// hyper's errors name only the phase; their source has the cause.
 pub(crate) fn describe(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),

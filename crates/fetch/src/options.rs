@@ -3,18 +3,18 @@
 use millrace_base::limits;
 use rustls_pki_types::CertificateDer;
 
-/// How the fetcher behaves. The defaults are from `millrace_base::limits`, which gives the reasons.
+/// How the fetcher behaves. The defaults come from `millrace_base::limits`, which gives the reasons.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Connections open at once, idle ones included, and so exchanges at once. At least 1.
+    /// Connections open at once, idle ones included. Exchanges at once have the same bound. At least 1.
     pub connections: usize,
-    /// Idle connections kept for one server by one core, while no fetch waits for a turn.
+    /// Idle connections that one core keeps for one server, while no fetch waits for a turn.
     pub idle_per_host: usize,
     /// How long an idle connection is kept.
     pub idle_ms: u64,
-    /// Names being resolved at once. At least 1.
+    /// Names that are resolved at once. At least 1.
     pub lookups: usize,
-    /// Whom a server's certificate must come from.
+    /// The authorities from which a server's certificate must come.
     pub roots: Roots,
 }
 
@@ -33,8 +33,8 @@ impl Default for Options {
 /// Certificate authorities.
 #[derive(Clone, Debug)]
 pub enum Roots {
-    /// Those the operating system trusts, or the file or folder that `SSL_CERT_FILE` or
-    /// `SSL_CERT_DIR` names. Read when the first `https` URL is fetched.
+    /// Those that the operating system trusts, or the file or folder that `SSL_CERT_FILE` or `SSL_CERT_DIR` names. They
+    /// are read when the first `https` URL is fetched.
     System,
     /// These.
     Only(Vec<CertificateDer<'static>>),

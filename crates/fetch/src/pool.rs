@@ -1,4 +1,4 @@
-//! Idle connections, by server and runtime, each for a short while.
+//! Idle connections, by server and runtime, each kept for a short while.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,8 @@ use tokio::runtime;
 use crate::Options;
 use crate::connect::{Aborted, Connection};
 
-/// What a kept connection may be used for. Its driver runs on one runtime; another one, on
-/// another core, would depend on how busy that core is.
+/// What a kept connection may be used for. Its driver runs on one runtime. If a runtime on another core used it, that
+/// would depend on how busy the first core is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) runtime: runtime::Id,
@@ -52,8 +52,8 @@ impl Idle {
         Some(kept)
     }
 
-    /// Forgets the oldest ones, as far as they are closed: by the server, or because their runtime,
-    /// and with it their timer, is no more.
+    /// Forgets the oldest ones, as long as they are closed. Either the server closed them, or their runtime, and with
+    /// it their timer, has ended.
     fn forget_closed(&mut self) {
         while let Some((id, kept)) = self.kept.first_key_value()
             && kept.connection.sender.is_closed()
@@ -77,7 +77,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection used last: the likeliest to be alive.
+    /// The connection used last, which is the likeliest to be alive.
     pub(crate) fn take(&self, key: &Key) -> Option<Connection> {
         loop {
             let kept = {
@@ -91,8 +91,8 @@ impl Pool {
         }
     }
 
-    /// The connection that has been idle for longest, whomever it leads to. One that is closed
-    /// already makes no room, and is not it.
+    /// The connection that has been idle for longest, whichever server it leads to. It skips closed ones, because they
+    /// make no room.
     pub(crate) fn take_oldest(&self) -> Option<Connection> {
         let mut idle = self.lock();
         idle.forget_closed();
@@ -100,9 +100,9 @@ impl Pool {
         idle.remove(id).map(|kept| kept.connection)
     }
 
-    /// Keeps a connection that is ready for another request. When it is wanted at once, it is kept
-    /// though there are as many idle ones as allowed: many exchanges may end in one turn of the
-    /// runtime, before those that wait for them begin.
+    /// Keeps a connection that is ready for another request. If another exchange wants it at once, it is kept even
+    /// beyond the allowed number of idle ones. Many exchanges may end in one turn of the runtime, before those that
+    /// wait for them begin.
     pub(crate) fn put(self: &Arc<Self>, key: Key, connection: Connection, is_wanted: bool) {
         if self.idle_per_key == 0 {
             return;

@@ -1,4 +1,4 @@
-//! What a function asks for, checked and made a request of.
+//! Checks what a function asks for, and makes a request of it.
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, HeaderValue, USER_AGENT};
@@ -10,8 +10,8 @@ use millrace_func::{FetchOrigin, FetchRequest, FetchTarget};
 /// Longer than every registered method.
 const METHOD_BYTES: usize = 32;
 
-/// Headers about the connection or the framing, which are not the caller's to set: with them a
-/// request could be made that two servers in a row read differently.
+/// Headers about the connection or the framing, which the caller must not set. With them a caller could make a request
+/// that two servers in a row read differently.
 const RESERVED: [&str; 13] = [
     "connection",
     "content-length",
@@ -42,7 +42,7 @@ fn refused(message: impl Into<String>) -> Error {
 /// Checks everything that can be checked without a connection.
 ///
 /// # Errors
-/// `fetch-refused`. Values of headers, which may be secret, are not in the message.
+/// `fetch-refused`. The message does not contain values of headers, which may be secret.
 pub(crate) fn prepare(request: FetchRequest) -> Result<Prepared, Error> {
     let target = FetchTarget::parse(&request.url)?;
     let method = checked_method(&request.method)?;

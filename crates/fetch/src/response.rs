@@ -1,4 +1,4 @@
-//! Reading a response, within its limit.
+//! Reads a response, within its limit.
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
@@ -8,8 +8,7 @@ use millrace_func::FetchResponse;
 
 use crate::fetcher::describe;
 
-/// Headers that were about the connection, which is none of the function's business, and would be
-/// wrong when it passes the response on.
+/// Headers about the connection. The function does not need them, and they would be wrong if it passed the response on.
 const OF_THE_CONNECTION: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
@@ -23,14 +22,14 @@ pub(crate) async fn read(response: Response<Incoming>, limit_bytes: usize) -> Re
         return Err("the server switched to another protocol without being asked".to_owned());
     }
     let too_large = || format!("the response's body has more than {limit_bytes} bytes, the limit of this fetch");
-    // What a `content-length` announces; for a chunked body, 0.
+    // The length that `content-length` announces; for a chunked body, 0.
     if body.size_hint().lower() > limit_bytes as u64 {
         return Err(too_large());
     }
     let mut collected = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| format!("the response broke off: {}", describe(&error)))?;
-        // Trailers come after what they belong to; functions do not see them.
+        // Trailers come after the body; functions do not see them.
         let Ok(data) = frame.into_data() else { continue };
         if collected.len() + data.len() > limit_bytes {
             return Err(too_large());

@@ -1,4 +1,4 @@
-//! TLS towards servers outside, by rustls with the provider that the HTTP front uses.
+//! TLS to servers outside, by rustls with the provider that the HTTP front uses.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(crate) fn load(roots: &Roots) -> Result<TlsConnector, String> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Whom the certificate must be for.
+/// The name that the certificate must be for.
 pub(crate) fn server_name(host: &FetchHost) -> Result<ServerName<'static>, String> {
     match host {
         FetchHost::Address(address) => Ok(ServerName::from(*address)),

@@ -1,4 +1,4 @@
-//! What a proper server answers is what the function gets.
+//! The function gets what a proper server answers.
 
 mod support;
 

@@ -162,7 +162,7 @@ async fn a_dropped_fetch_closes_its_connection() {
         fetching.abort();
         server.counts.until("its connection closed", |counts| counts.open() == 0).await;
     }
-    // Dropped at any point, over and over: no turn and no connection is lost.
+    // Exchanges are dropped at any point, over and over: no turn and no connection is lost.
     for index in 0..400 {
         let fetching = fetcher.fetch(server.get("/delay/1"));
         assert!(timeout(Duration::from_micros(index * 10), fetching).await.is_err() || index > 50);
@@ -215,7 +215,7 @@ fn a_connection_stays_on_its_runtime_and_ends_with_it() {
     assert_eq!(counts.accepted(), 1);
     second.block_on(answer(&fetcher, get(&url)));
     assert_eq!(counts.accepted(), 2, "the first's connection is not taken away from it");
-    // Their connections end with them, or there would be no room for another.
+    // Their connections end with them. Otherwise there would be no room for another.
     drop((first, second));
     runtime().block_on(answer(&fetcher, get(&url)));
     runtime().block_on(answer(&fetcher, get(&url)));

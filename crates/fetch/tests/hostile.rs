@@ -93,7 +93,7 @@ async fn a_server_that_is_not_there_is_an_error() {
     assert!(message.contains("cannot be resolved") || message.contains("while connecting"), "{message}");
 }
 
-/// The answer does not wait for the request to be sent, nor is it sent any more.
+/// The answer does not wait until the request is sent, and the rest of the request is not sent.
 #[tokio::test]
 async fn an_answer_before_the_request_is_read_counts() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! A server must prove that it is the one the URL names.
+//! A server must prove that it is the one that the URL names.
 
 mod support;
 

@@ -18,7 +18,7 @@ const VERSION_WITHOUT_ERROR: u8 = 1;
 /// A dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterRecord {
-    /// Why the last attempt failed, where that was noted.
+    /// Why the last attempt failed, if that was stored.
     pub error: Option<Error>,
     /// The message.
     pub message: MessageRecord,

@@ -1,6 +1,7 @@
-//! That a transaction over several shards is committed, and who has yet to hear of it. Stored by
-//! the coordinating shard as a field of its bookkeeping entity `decision`, under the transaction's
-//! id, in the entry that holds the coordinator's own writes; deleted once everybody has applied it.
+//! The fact that a transaction over several shards is committed, and which shards have not acknowledged it yet. The
+//! coordinator's shard stores it as a field of its bookkeeping entity `decision`, under the transaction's id. It is in
+//! the entry that holds the coordinator's own writes. The shard deletes it once every participant has applied the
+//! commit.
 //!
 //! ```text
 //! decision (version 1)
@@ -17,7 +18,7 @@ use crate::fields::FieldReader;
 
 const VERSION: u8 = 1;
 
-/// A commit, with the shards that hold a prepared part of it.
+/// A commit, with the shards that hold prepared writes of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The shards, without the coordinator.
@@ -28,7 +29,7 @@ impl Decision {
     /// The stored bytes.
     ///
     /// # Panics
-    /// When there are more participants than there can be shards.
+    /// If there are more participants than there can be shards.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let count = u16::try_from(self.participants.len()).expect("a node has fewer than 2^16 shards");

@@ -1,9 +1,8 @@
-//! One log entry: the write set of one atomic outcome.
+//! One log entry: the write set of one atomic commit.
 //!
-//! Everything a transaction leaves behind is a write to some entity's field: user state, the
-//! reply stored under its idempotency key, messages in the outbox, the receiver's progress. So
-//! one entry is durable, atomic, exactly-once and an outbox at the same time, and replay is
-//! nothing but applying writes.
+//! A transaction leaves only writes to fields of entities behind: user state, the reply stored under its idempotency
+//! key, messages in the outbox, the receiver's progress. So one entry is durable, atomic, exactly-once and an outbox at
+//! the same time. Replay only applies writes.
 //!
 //! ```text
 //! entry body (version 1)
@@ -40,7 +39,7 @@ pub struct Write {
     pub value: Option<Value>,
 }
 
-/// A write as it lies in an encoded entry.
+/// A write in the form that it has in an encoded entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteRef<'a> {
     /// Encoded [`EntityKey`].
@@ -52,7 +51,7 @@ pub struct WriteRef<'a> {
 }
 
 impl WriteRef<'_> {
-    /// An owned copy. `None` when the key or the value is not one this version knows.
+    /// An owned copy. `None` if this version does not know the key or the value.
     #[must_use]
     pub fn to_write(&self) -> Option<Write> {
         let (entity, rest) = EntityKey::split_from(self.entity)?;
@@ -81,8 +80,8 @@ impl Entry<'_> {
     /// Appends the encoded body to `out`.
     ///
     /// # Panics
-    /// When a key, field or value is longer than its length field holds: the limits that keep
-    /// them far below are checked where they enter.
+    /// If a key, field or value is longer than its length field can say. Limits far below that are checked where they
+    /// enter.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[VERSION, KIND_WRITE_SET]);
         out.extend_from_slice(&self.shard.0.to_le_bytes());
@@ -170,7 +169,7 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// Refuses what this build cannot read.
+/// Refuses a version or kind that this build cannot read.
 pub(crate) fn check_version(version: u8, kind: u8) -> Result<(), DecodeError> {
     if version != VERSION {
         return Err(DecodeError::Version(version));
@@ -184,8 +183,7 @@ pub(crate) fn check_version(version: u8, kind: u8) -> Result<(), DecodeError> {
 /// Reads what [`put_writes`] wrote.
 pub(crate) fn read_writes<'a>(reader: &mut FieldReader<'a>) -> Result<Vec<WriteRef<'a>>, DecodeError> {
     let count = reader.u32()? as usize;
-    // A write takes at least its head, so a count that the bytes cannot hold is refused before
-    // anything is allocated for it.
+    // A write takes at least its head. So a count that the bytes cannot hold is refused before any allocation for it.
     if count > reader.left() / WRITE_HEAD_BYTES {
         return Err(DecodeError::Length);
     }

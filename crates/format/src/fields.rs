@@ -74,13 +74,13 @@ impl<'a> FieldReader<'a> {
         Ok(Error { code, message, detail: (has_detail == 1).then_some(detail) })
     }
 
-    /// Takes a version byte, and refuses any but the one that is known.
+    /// Takes a version byte, and refuses any but the known one.
     pub(crate) fn version(&mut self, known: u8) -> Result<(), DecodeError> {
         let [version] = self.array()?;
         if version == known { Ok(()) } else { Err(DecodeError::Version(version)) }
     }
 
-    /// What is left; nothing is left afterwards.
+    /// Takes all bytes that are left.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
@@ -90,7 +90,7 @@ impl<'a> FieldReader<'a> {
         self.rest.len()
     }
 
-    /// Refuses bytes that go on after the structure's end.
+    /// Refuses bytes behind the structure's end.
     pub(crate) fn end(&self) -> Result<(), DecodeError> {
         if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Length) }
     }

@@ -8,10 +8,9 @@
 //!  8      …      body (see entry.rs)
 //! ```
 //!
-//! The batch header's checksum is unknown while a batch is being filled: its number, and the
-//! segment it goes to, are settled when it is written. So frames are made unbound (XOR 0) and
-//! bound in place just before the write. Bound, a frame is valid in its own batch only: stale
-//! bytes of another batch at the same place do not pass.
+//! While a batch is being filled, the checksum of its header is unknown: its number and its segment are settled when it
+//! is written. So frames are made unbound (XOR 0), and bound in place just before the write. A bound frame is valid
+//! only in its own batch. So stale bytes of another batch at the same place are not accepted.
 
 use millrace_base::{Lsn, ShardId};
 
@@ -48,8 +47,8 @@ fn frame_with(out: &mut Vec<u8>, append_body: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// XORs `difference` into the checksum of every frame in `payload`: binds unbound frames to a
-/// batch header's checksum, or frames bound to one to another.
+/// XORs `difference` into the checksum of every frame in `payload`. This binds unbound frames to a batch header's
+/// checksum, or binds bound frames to another one.
 pub fn bind_frames(payload: &mut [u8], difference: u32) {
     let mut rest = payload;
     while let Some((header, after)) = rest.split_first_chunk_mut::<FRAME_HEADER_BYTES>() {
@@ -59,8 +58,8 @@ pub fn bind_frames(payload: &mut [u8], difference: u32) {
     }
 }
 
-/// The frame at the start of `payload`: its body's length and whether its checksum is right under `binding`.
-/// `None` when the payload is too short for what the frame says, so that its end is unknown.
+/// The frame at the start of `payload`: its body, and whether its checksum is right under `binding`. `None` if the
+/// payload is too short for the length that the frame says, so that its end is unknown.
 #[must_use]
 pub fn read_frame(payload: &[u8], binding: u32) -> Option<(&[u8], bool)> {
     let (header, after) = payload.split_first_chunk::<FRAME_HEADER_BYTES>()?;
@@ -78,7 +77,7 @@ fn split_header(header: &[u8; FRAME_HEADER_BYTES]) -> (u32, usize) {
 /// Shard and LSN of an encoded entry, without decoding the rest.
 ///
 /// # Errors
-/// As [`crate::EntryRef::decode`], for what lies before the writes.
+/// As [`crate::EntryRef::decode`], for the part before the writes.
 pub fn entry_position(body: &[u8]) -> Result<(ShardId, Lsn), DecodeError> {
     let head: &[u8; 12] = body.first_chunk().ok_or(DecodeError::Length)?;
     let [version, kind, shard_low, shard_high, lsn @ ..] = *head;

@@ -1,6 +1,6 @@
-//! One thing that a workflow has done, in the order in which they ended: what makes it go on after
-//! a restart as if there had been none. Stored as a field of the shard's bookkeeping entity
-//! `journal`, under the invocation's position and a 4-byte big-endian number, from 0.
+//! One thing that a workflow has done. The rows are in the order in which these things ended. They let the workflow go
+//! on after a restart as if there had been none. Stored as a field of the shard's bookkeeping entity `journal`, under
+//! the invocation's position and a 4-byte big-endian number, from 0.
 //!
 //! ```text
 //! journal row (version 1)
@@ -30,23 +30,23 @@ const VERSION: u8 = 1;
 pub enum StepKind {
     /// A call, as a transaction of its own.
     Call = 1,
-    /// Code whose result is noted.
+    /// Code whose result is stored.
     Step = 2,
-    /// It slept.
+    /// A sleep.
     Sleep = 3,
     /// A request to a server outside.
     Fetch = 4,
-    /// It waited for a signal, and took it, or waited too long.
+    /// A wait for a signal, which it took, or for which it waited too long.
     Wait = 5,
     /// A password hash.
     Hash = 6,
-    /// It sent a message.
+    /// A message that it sent.
     Send = 7,
-    /// It sent a signal.
+    /// A signal that it sent.
     Signal = 8,
-    /// It was cancelled.
+    /// The workflow was cancelled.
     Cancel = 9,
-    /// A call that takes back what an earlier one did.
+    /// A call that undoes what an earlier one did.
     Compensation = 10,
 }
 
@@ -68,7 +68,7 @@ impl StepKind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// As users see it.
+    /// The text that users see.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -91,11 +91,11 @@ impl StepKind {
 pub struct JournalRow {
     /// What was done.
     pub kind: StepKind,
-    /// Its number among those asked for.
+    /// Its number, in the order in which the code asked.
     pub operation: u32,
     /// When it ended.
     pub ended: UnixMillis,
-    /// Which one: the target of a call, a step's or signal's name, a URL.
+    /// The target of a call, a step's or signal's name, or a URL.
     pub name: String,
     /// JSON text, or why it failed.
     pub result: Result<Bytes, Error>,

@@ -1,8 +1,8 @@
-//! Bytes on disk and wire: what a log entry and a batch of them look like, with versions and
-//! golden vectors. The byte tables are in `docs/internals/format.md`.
+//! Bytes on disk and wire: what a log entry and a batch of them look like, with versions and golden vectors.
+//! `docs/internals/format.md` has the byte tables.
 //!
-//! Promises: decoding any bytes returns a value or an error, never panics, and never allocates
-//! more than the input justifies. Must not hold policy: when to write, sync, keep or delete.
+//! Promises: decoding any bytes returns a value or an error, never panics, and never allocates more than the input
+//! justifies. Must not hold policy: when to write, sync, keep or delete.
 
 mod checksum;
 mod dead_letter;

@@ -5,7 +5,7 @@
 //! message (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
-//!  1      1      flags: bit 0 = its outcome is kept for `GET /invocations/{id}`, bit 1 = it has an
+//!  1      1      flags: bit 0 = its result is kept for `GET /invocations/{id}`, bit 1 = it has an
 //!                invocation id of its own, bit 2 = it is a signal to the workflow of that id,
 //!                bit 3 = it was a dead letter before
 //!  2      4      attempts made so far, little-endian
@@ -34,19 +34,18 @@ pub type Position = (ShardId, Lsn, u16);
 /// A call to make later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageRecord {
-    /// Whether somebody may ask for its outcome.
+    /// Whether a client may ask for its result.
     pub keeps_outcome: bool,
-    /// The id of the invocation it starts, if that was chosen by the sender; of a signal, the
-    /// workflow it is for.
+    /// The id of the invocation that it starts, if the sender chose that id. For a signal: the workflow that it is for.
     pub invocation: Option<Position>,
     /// Whether it is a signal.
     pub is_signal: bool,
-    /// Whether it was a dead letter and somebody had it tried again: it is one once more unless it
-    /// succeeds.
+    /// Whether it was a dead letter that an operator had tried again. Unless it succeeds, it becomes a dead letter once
+    /// more.
     pub was_set_aside: bool,
     /// How often it was tried.
     pub attempts: u32,
-    /// Not to run before this.
+    /// It does not run before this time.
     pub due: UnixMillis,
     /// The app, by name: a message outlives the version that sent it.
     pub app: String,

@@ -1,8 +1,8 @@
-//! What became of an invocation: the reply kept under an idempotency key, and the state of an
-//! invocation that was sent. Stored as a field of the shard's bookkeeping entity `outcome`.
+//! The result of an invocation: the reply kept under an idempotency key, and the state of an invocation that was sent.
+//! Stored as a field of the shard's bookkeeping entity `outcome`.
 //!
 //! ```text
-//! outcome (version 1)
+//! invocation result (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
 //!  1      1      kind: 0 pending, 1 value, 2 route reply, 3 error, 4 sent
@@ -25,21 +25,21 @@ use crate::fields::{FieldReader, put_error, put_text};
 
 const VERSION: u8 = 1;
 const PENDING: u8 = 0;
-/// Before what depends on the kind.
+/// Bytes before the part that depends on the kind.
 const HEAD_BYTES: usize = 18;
 
-/// An outcome with what belongs to it.
+/// An invocation result with its expiry and fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// When it may be forgotten; zero means not before it is replaced.
+    /// When it may be forgotten. Zero means: not before it is replaced.
     pub expires: UnixMillis,
     /// Tells a repeated request from another one under the same key.
     pub fingerprint: u64,
-    /// What became of it.
+    /// The result.
     pub result: OutcomeResult,
 }
 
-/// What became of an invocation.
+/// The result of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutcomeResult {
     /// Not run yet.
@@ -112,11 +112,11 @@ impl Outcome {
         }
     }
 
-    /// When the outcome in stored bytes may be forgotten; `None` while it is pending. Reads no more
-    /// than that.
+    /// When the invocation result in stored bytes may be forgotten; `None` while it is pending. Reads no more than
+    /// that.
     ///
     /// # Errors
-    /// [`DecodeError`] for bytes that are not an outcome of a known version.
+    /// [`DecodeError`] for bytes that are not an invocation result of a known version.
     pub fn expiry(bytes: &[u8]) -> Result<Option<UnixMillis>, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let [version, kind] = reader.array()?;
@@ -130,7 +130,7 @@ impl Outcome {
     /// Reads stored bytes.
     ///
     /// # Errors
-    /// [`DecodeError`] for bytes that are not an outcome of a known version and kind.
+    /// [`DecodeError`] for bytes that are not an invocation result of a known version and kind.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         let [version, kind] = reader.array()?;

@@ -1,10 +1,10 @@
-//! One shard's part of a transaction over several shards, durable before the transaction is
-//! decided. Stored as a field of the shard's bookkeeping entity `prepared`, under the transaction's
-//! id (`base::TransactionId`, which names the coordinator to ask); deleted in the entry that
-//! applies it, or when the coordinator answers that it is aborted.
+//! The prepared writes of one shard in a transaction over several shards. They are durable before the transaction is
+//! decided. Stored as a field of the shard's bookkeeping entity `prepared`, under the transaction's id
+//! (`base::TransactionId`, which names the coordinator to ask). The shard deletes them in the entry that applies them,
+//! or when the coordinator answers that the transaction is aborted.
 //!
 //! ```text
-//! prepared (version 1)
+//! prepared writes (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
 //!  1      4      number of writes, little-endian
@@ -24,9 +24,9 @@ const MESSAGE_HEAD_BYTES: usize = 18;
 /// What a shard will do if the transaction commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Its write set; no entity in it is internal.
+    /// Its write set. No entity in it is internal.
     pub writes: Vec<Write>,
-    /// What it sends then.
+    /// The messages that it sends then.
     pub messages: Vec<MessageRecord>,
 }
 
@@ -34,7 +34,7 @@ impl Prepared {
     /// The stored bytes.
     ///
     /// # Panics
-    /// When there are 2^32 messages: limits keep them far below.
+    /// If there are 2^32 messages. Limits keep their number far below.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
@@ -50,8 +50,7 @@ impl Prepared {
     /// Reads stored bytes.
     ///
     /// # Errors
-    /// [`DecodeError`] for bytes that are not of a known version, or hold a key or value that this
-    /// build does not know.
+    /// [`DecodeError`] for bytes that are not of a known version, or that hold an unknown kind of key or value.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader::new(bytes);
         reader.version(VERSION)?;

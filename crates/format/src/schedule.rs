@@ -1,5 +1,5 @@
-//! When a schedule is due next. Stored as a field of the shard's bookkeeping entity `schedule`,
-//! under app, service and the schedule's name, each but the last followed by a zero byte.
+//! When a schedule is due next. Stored as a field of the shard's bookkeeping entity `schedule`, under app, service and
+//! the schedule's name. A zero byte follows each but the last.
 //!
 //! ```text
 //! schedule (version 1)
@@ -21,7 +21,7 @@ const VERSION: u8 = 1;
 pub struct ScheduleRecord {
     /// When it is due.
     pub due: UnixMillis,
-    /// What it was computed from.
+    /// The text that it was computed from.
     pub cron: String,
 }
 

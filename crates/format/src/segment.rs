@@ -1,8 +1,8 @@
 //! The heads of a log segment and of a batch in it.
 //!
-//! A segment is a file: one block with its header, then batches, each starting on a block
-//! boundary, so that writing one never touches a block that holds another. What follows the last
-//! batch is zeros or, in a recycled file, what an earlier segment left there.
+//! A segment is a file: one block with its header, then batches. Each batch starts on a block boundary, so that writing
+//! one never touches a block that holds another. Behind the last batch are zeros or, in a recycled file, the bytes of
+//! an earlier segment.
 //!
 //! ```text
 //! segment header (version 1), at offset 0
@@ -38,8 +38,8 @@ use std::fmt;
 
 use crate::checksum::crc32c;
 
-/// Every batch starts at a multiple of this, so no write of a batch rewrites a sector or a page
-/// that holds another batch.
+/// Every batch starts at a multiple of this. So a write of a batch never rewrites a sector or a page that holds another
+/// batch.
 pub const BLOCK_BYTES: usize = 4096;
 
 /// Bytes of an encoded [`SegmentHeader`].
@@ -54,19 +54,19 @@ const SEGMENT_VERSION: u32 = 1;
 const FLAG_CLOSING: u32 = 1;
 const CHECKSUM_AT: usize = 60;
 
-/// What a segment file says about itself.
+/// The header of a segment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// The stream it belongs to.
     pub stream: u64,
-    /// The start of the node that made it: the number of the first stream made by that start.
+    /// The start of the node that made it, named by the number of the first stream that this start made.
     pub run: u64,
     /// Its position in the stream, from 1.
     pub number: u64,
     /// The file's size as allocated.
     pub segment_bytes: u64,
-    /// Random; repeated in every batch, so that bytes a user had stored, or an earlier segment left,
-    /// cannot be taken for a batch.
+    /// Random, and repeated in every batch. So bytes that a user had stored, or that an earlier segment left, are never
+    /// taken for a batch.
     pub salt: u64,
 }
 
@@ -75,7 +75,7 @@ pub struct SegmentHeader {
 pub enum SegmentHeaderError {
     /// Too short, another magic or a wrong checksum.
     Unreadable,
-    /// Intact, but of a version, or with flags, that this build does not know.
+    /// Intact, but with a version or flags that this build does not know.
     Version(u32),
 }
 
@@ -108,7 +108,7 @@ impl SegmentHeader {
     /// Reads the header at the start of a segment file.
     ///
     /// # Errors
-    /// [`SegmentHeaderError`] when the bytes are not a header this build knows.
+    /// [`SegmentHeaderError`] if the bytes are not a header that this build knows.
     pub fn decode(bytes: &[u8]) -> Result<Self, SegmentHeaderError> {
         let bytes = checked(bytes).ok_or(SegmentHeaderError::Unreadable)?;
         if bytes[..8] != SEGMENT_MAGIC {
@@ -128,7 +128,7 @@ impl SegmentHeader {
     }
 }
 
-/// What a batch says about itself.
+/// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
     /// The stream it belongs to.
@@ -165,8 +165,8 @@ impl BatchHeader {
         (bytes, checksum)
     }
 
-    /// Reads a header and its checksum. `None` when the bytes are not an intact batch header;
-    /// most blocks are not one.
+    /// Reads a header and its checksum. `None` if the bytes are not an intact batch header, which holds for most
+    /// blocks.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
         if !bytes.starts_with(&BATCH_MAGIC) {
@@ -190,15 +190,15 @@ impl BatchHeader {
         Some((header, u32_at(bytes, CHECKSUM_AT)))
     }
 
-    /// Bytes that the batch takes in the file: header and payload, rounded up to whole blocks.
-    /// `None` when no file can be that long.
+    /// Bytes that the batch takes in the file: header and payload, rounded up to whole blocks. `None` if no file can be
+    /// that long.
     #[must_use]
     pub fn total_bytes(&self) -> Option<u64> {
         self.payload_bytes.checked_add(BATCH_HEADER_BYTES as u64)?.checked_next_multiple_of(BLOCK_BYTES as u64)
     }
 }
 
-/// The 64 bytes of a header whose checksum, at its end, is right.
+/// The 64 bytes of a header, if the checksum at its end is right.
 fn checked(bytes: &[u8]) -> Option<&[u8; 64]> {
     let bytes: &[u8; 64] = bytes.get(..64)?.try_into().ok()?;
     (u32_at(bytes, CHECKSUM_AT) == crc32c(&bytes[..CHECKSUM_AT])).then_some(bytes)

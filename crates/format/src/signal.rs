@@ -1,5 +1,5 @@
-//! A signal that has arrived at a workflow and has not been taken. Stored as a field of the
-//! shard's bookkeeping entity `signal`, under the invocation's position and that of its arrival.
+//! A signal that has arrived at a workflow, which has not taken it yet. Stored as a field of the shard's bookkeeping
+//! entity `signal`, under the invocation's position and the position of its arrival.
 //!
 //! ```text
 //! signal (version 1)
@@ -18,7 +18,7 @@ const VERSION: u8 = 1;
 /// A signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignalRecord {
-    /// What a workflow waits for it by.
+    /// The name that a workflow waits for.
     pub name: String,
     /// JSON text.
     pub payload: Bytes,

@@ -1,12 +1,12 @@
-//! A workflow under way, or ended and not yet forgotten. Stored as a field of the shard's
-//! bookkeeping entity `workflow`, under its invocation's position; what it has done is in the
-//! `journal`, what became of it in its outcome.
+//! A workflow under way, or ended and not yet forgotten. Stored as a field of the shard's bookkeeping entity
+//! `workflow`, under its invocation's position. The entity `journal` has what it has done, the entity `outcome` its
+//! result.
 //!
 //! ```text
 //! workflow (version 1)
 //! offset  bytes  meaning
 //!  0      1      version = 1
-//!  1      1      flags: bit 0 = it has ended, bit 1 = somebody wants it cancelled
+//!  1      1      flags: bit 0 = it has ended, bit 1 = its cancellation was asked for
 //!  2      8      began at, Unix milliseconds, little-endian
 //! 10      8      fingerprint of the app version it runs in, little-endian
 //! 18      …      text app, text service, text handler, 4-byte length + key, rest: JSON input
@@ -26,13 +26,13 @@ const IS_CANCELLED: u8 = 2;
 /// A workflow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkflowRecord {
-    /// Whether it has ended: its outcome says how.
+    /// Whether it has ended. Its invocation result says how.
     pub has_ended: bool,
     /// Whether it is to be cancelled.
     pub is_cancelled: bool,
     /// When it began.
     pub began: UnixMillis,
-    /// Which version of the app it runs in, to its end.
+    /// The version of the app that it runs in, to its end.
     pub version: u64,
     /// The app.
     pub app: String,

@@ -1,5 +1,5 @@
-//! What an operation on one record costs in the engine, beside what the store and the log take:
-//! nanoseconds, the least of several rounds.
+//! The cost of one operation on one record in the engine, without the store and the log: nanoseconds, the least of
+//! several rounds.
 //!
 //! `cargo run --release -p millrace-func-records --example record_cost`
 

@@ -1,4 +1,4 @@
-//! `T--shard/_apply`: index rows and changes of one write; and the changes it lets go.
+//! `T--shard/_apply`: writes index rows and changes of one write, and deletes old changes.
 
 use bytes::Bytes;
 use millrace_base::{Error, Value, ValueKind};
@@ -10,10 +10,10 @@ use crate::rows::{
 use crate::turn::{Progress, Turn};
 use crate::wire::{Apply, decode};
 
-/// Every so many changes, old ones are collected.
+/// Old changes are collected after this many new ones.
 const COLLECT_EVERY: u64 = 16;
 
-/// And so many at most then: more than have come, so that it catches up.
+/// At most so many are collected then. This is more than have come, so that collecting catches up.
 const COLLECTED: usize = 64;
 
 pub(crate) fn run(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> Result<Progress, Error> {
@@ -51,7 +51,7 @@ fn append(turn: &mut Turn<'_>, (kept, stream): (&ChangesKept, u16), changes: &[S
     Ok(())
 }
 
-/// Lets go of changes from the oldest on, up to the first that has to stay.
+/// Deletes changes from the oldest on, up to the first that has to stay.
 fn collect(turn: &mut Turn<'_>, kept: &ChangesKept, last: u64, now: u64) -> Result<(), Error> {
     visit_changes(turn.host, None, COLLECTED, &mut |host, field, value| {
         let Some(sequence) = change_sequence(field) else {
@@ -67,7 +67,7 @@ fn collect(turn: &mut Turn<'_>, kept: &ChangesKept, last: u64, now: u64) -> Resu
     })
 }
 
-/// When a change happened: the number behind `"at_ms":`, which stands at the beginning of its JSON.
+/// When a change happened: the number behind `"at_ms":`, at the beginning of its JSON.
 pub(crate) fn read_time(json: &[u8]) -> Option<u64> {
     const NAME: &[u8] = b"\"at_ms\":";
     let at = json.windows(NAME.len()).take(64).position(|part| part == NAME)? + NAME.len();

@@ -1,14 +1,14 @@
-//! What was read from text and is kept for the next operation with the same text.
+//! Keeps what was parsed from a text for the next operation with the same text.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Texts of one generation. Paths are few and written in programs; whoever makes up new ones all
-/// the time turns out at most what two generations hold.
+/// Texts of one generation. Paths are few, because programs contain them. A client that makes up new ones all the time
+/// displaces at most what two generations hold.
 const GENERATION: usize = 256;
 
-/// Keeps the entries of the present generation and of the one before: what is not used for as long
-/// as it takes to fill a generation goes.
+/// Keeps the entries of the present generation and of the one before. An entry goes if it is not used while a whole
+/// generation fills.
 pub(crate) struct Cache<T> {
     young: BTreeMap<Box<str>, Rc<T>>,
     old: BTreeMap<Box<str>, Rc<T>>,

@@ -1,4 +1,4 @@
-//! A record's new value from its old one and what a caller wants: bytes to bytes, nothing is stored.
+//! Makes a record's new value from its old one and the caller's operation: bytes to bytes. It stores nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,15 +11,15 @@ use crate::program::{RecordProgram, RecordType};
 use crate::turn::Shared;
 use crate::values::{self, Parameters};
 
-/// What became of a value.
+/// The result of a change.
 pub(crate) struct Changed<'a> {
-    /// `None`: the record goes.
+    /// `None`: the record is deleted.
     pub after: Option<Cow<'a, [u8]>>,
     /// How many places a patch matched.
     pub matched: u32,
 }
 
-/// The id is the asker's to know: it is in the URL, or in the line that called.
+/// The message does not name the id, because the caller has it in the URL or in its code.
 pub(crate) fn unknown_record(of: &RecordType) -> Error {
     Error::new(ErrorCode::UnknownRecord, format!("there is no such record of the type {:?}", of.name))
 }
@@ -93,13 +93,13 @@ fn patch<'a>(
     Ok(Changed { after: Some(value), matched: u32::try_from(matched).unwrap_or(u32::MAX) })
 }
 
-/// Steps that an operation takes whatever it does, and to read a path: for each byte, and for each
-/// regular expression, which may become as large as [`limits::PATH_REGEX_BYTES`].
+/// Steps that every operation takes. Then steps for reading a path: for each byte, and for each regular expression,
+/// which may become as large as [`limits::PATH_REGEX_BYTES`].
 const OPERATION_STEPS: usize = 50;
 const PATH_STEPS_PER_BYTE: usize = 4;
 const PATTERN_STEPS: usize = 30_000;
 
-/// What reading a path takes, whether or not it has been read before: nobody has to know that.
+/// The steps for reading a path. They count whether or not it is in the cache, so that callers need not know.
 fn path_steps(path: &str) -> usize {
     PATH_STEPS_PER_BYTE * path.len() + PATTERN_STEPS * path.matches('~').count().min(limits::PATH_PATTERNS)
 }
@@ -113,7 +113,7 @@ fn too_much(_: EvaluationError) -> Error {
     Error::new(ErrorCode::InvalidPath, message)
 }
 
-/// A fault in a value says where in that value it is; what the value is for, the path says.
+/// An error in a value names the place within that value. The path says where the value should go.
 fn refused(path: &Path, error: UpdateError) -> Error {
     match error {
         UpdateError::Evaluation(error @ EvaluationError::BudgetSpent) => too_much(error),

@@ -1,13 +1,13 @@
-//! Where a reader of changes is: the last sequence it has had of each shard, of one stream of changes. A
-//! type has another stream each time that changes were not kept for a while.
+//! The place of a reader of changes: the last sequence that it has got of each shard, in one stream of changes. A type
+//! has another stream each time that changes were not kept for a while.
 
 use millrace_base::{Error, ErrorCode, fingerprint};
 use millrace_func::{Base64Alphabet, base64_decode, base64_encode};
 
-/// Of a type's first stream.
+/// The version for a type's first stream.
 const FIRST: u8 = 1;
 
-/// The stream's number is behind the head.
+/// The version with the stream's number behind the head.
 const NUMBERED: u8 = 2;
 
 /// The first bytes: version, and two of a fingerprint of the type's name.
@@ -16,7 +16,7 @@ fn head(version: u8, type_name: &str) -> [u8; 3] {
     [version, low, high]
 }
 
-/// The cursor of a type's stream, given by the type's name and the stream's number.
+/// The cursor of a type's stream, which is named by the type's name and the stream's number.
 pub(crate) fn write((type_name, stream): (&str, u16), sequences: &[u64]) -> String {
     let mut bytes = match stream {
         0 => head(FIRST, type_name).to_vec(),
@@ -42,7 +42,7 @@ pub(crate) fn read((type_name, stream): (&str, u16), text: &str, shards: usize) 
         let message = "the cursor is not one of this type's changes: give back the last one as it was, or none";
         Error::new(ErrorCode::BadRequest, message)
     };
-    // The longest: ten bytes for each shard.
+    // The longest cursor has ten bytes for each shard.
     if text.len() > 16 + shards * 14 {
         return Err(wrong());
     }

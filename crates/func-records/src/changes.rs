@@ -42,7 +42,7 @@ pub(crate) fn of_shard(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> 
         got.changes.push((sequence.unwrap_or(0), time, text));
         Ok(true)
     })?;
-    // What is kept of a stream has no gaps: either the next one is there, or all up to the last are known.
+    // A stream as it is kept has no gaps. Either the next change is there, or the reader has all up to the last.
     got.is_lost = after.is_some_and(|after| {
         let is_within = (begins..=last).contains(&after);
         !is_within || first.unwrap_or(last + 1) != after + 1
@@ -119,11 +119,11 @@ impl Gathers for Gather {
     }
 }
 
-/// Shards beyond which a change does not say what the cursor behind it is: cursors have a number for
-/// each shard, and would be longer than the changes.
+/// With more shards than this, a change does not have the cursor behind it. A cursor has a number for each shard, so it
+/// would be longer than the change.
 const SHARDS_WITH_CURSORS: usize = 256;
 
-/// The first changes by time, each shard's in their own order, and where each shard then is. Every
+/// The first changes by time, with each shard's in their own order, and the place in each shard behind them. Every
 /// change has the cursor behind it, so that a reader may stop at any.
 fn merge(shards: &[GotChanges], limit: usize, stream: (&str, u16)) -> (Vec<String>, Vec<u64>) {
     let mut taken = vec![0; shards.len()];

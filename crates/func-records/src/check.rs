@@ -1,4 +1,4 @@
-//! For fuzzing only: what the readers of cursors and of stored records promise, for any bytes.
+//! For fuzzing only: the promises that readers of cursors and of stored records keep for any bytes.
 
 use millrace_api::RecordQuery;
 use millrace_base::{ErrorCode, Value, ValueKind};
@@ -10,14 +10,14 @@ use crate::{change_cursor, page_cursor};
 
 const TYPE: &str = "t";
 
-/// Bytes before what a cursor of a page says itself: version and query.
+/// Bytes before the page's own part of a cursor: version and query.
 const PAGE_HEAD_BYTES: usize = 9;
 
-/// The same of changes: version, type, number of the stream.
+/// The same for changes: version, type, number of the stream.
 const CHANGES_HEAD_BYTES: usize = 5;
 
-/// A cursor is refused, or leads to the place that it is written for. Nobody finds a cursor's head by chance, so the
-/// bytes are read with it too.
+/// A cursor is refused, or leads to the place for which it is written. Random bytes rarely have a cursor's head, so the
+/// bytes are also read with a head before them.
 #[doc(hidden)]
 pub fn check_cursors(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -69,7 +69,7 @@ fn check_changes(cursor: &str) {
     }
 }
 
-/// A stored record is refused, or is what is written again.
+/// A stored record is refused, or writing it again gives the same bytes.
 #[doc(hidden)]
 pub fn check_stored(bytes: &[u8]) {
     let value = Value::new(ValueKind::Bytes, bytes);

@@ -1,4 +1,4 @@
-//! What hangs on a change of a record: index rows, change rows, triggers.
+//! The effects of a change of a record: index rows, change rows, triggers.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,11 +15,11 @@ use crate::turn::Turn;
 use crate::values;
 use crate::wire::{Apply, encode};
 
-/// Bytes of one change as it is kept. A change of a larger record is kept without the record, and
-/// with more than that without the values: it is a row of its own, of the size of a field's value.
+/// Bytes of one stored change, which is a row of its own, of the size of a field's value. A change of a larger record
+/// is stored without the record. If it is still larger, it is stored without the values.
 const CHANGE_BYTES: usize = 256 << 10;
 
-/// What became of a record.
+/// What happened to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Create,
@@ -41,14 +41,14 @@ impl Kind {
 
 /// A record before and after a change.
 pub(crate) struct Transition<'a> {
-    /// What is stored, even if it counts as absent: its index rows are there.
+    /// The stored value, even if it counts as absent, because its index rows are there.
     pub stored: Option<&'a Stored<'a>>,
     /// The value before, in the present schema, if the record counted as there.
     pub before: Option<&'a [u8]>,
     /// The value now.
     pub after: Option<&'a [u8]>,
     pub kind: Kind,
-    /// What was stored had expired, and nobody has said so yet.
+    /// The stored record had expired, and no change has reported that yet.
     pub has_expired: bool,
 }
 
@@ -56,18 +56,18 @@ pub(crate) struct Transition<'a> {
 #[derive(Default)]
 pub(crate) struct Calls {
     calls: VecDeque<((u16, u16), Vec<u8>, Bytes)>,
-    /// Messages sent beside.
+    /// Messages sent besides.
     pub messages: usize,
-    /// Rows written, and bytes of calls and messages: how much of a transaction it takes.
+    /// Rows written, and bytes of calls and messages: the share of a transaction that it takes.
     pub rows: usize,
     pub size_bytes: usize,
-    /// One of those made was a trigger.
+    /// One of the calls was a trigger.
     pub ran_triggers: bool,
     triggers_service: Option<u16>,
 }
 
 impl Calls {
-    /// Begins the next one, if there is one.
+    /// Begins the next call, if there is one.
     pub(crate) fn next(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
         let Some((handler, key, input)) = self.calls.pop_front() else {
             return Ok(false);
@@ -77,7 +77,7 @@ impl Calls {
         Ok(true)
     }
 
-    /// Sends those that run after the commit, and adds the others.
+    /// Sends the triggers that run after the commit, and adds the others to the calls.
     fn add_triggers(
         &mut self,
         turn: &mut Turn<'_>,
@@ -103,8 +103,8 @@ impl Calls {
     }
 }
 
-/// Sends what comes after the commit, and gives what has to be called before it. An expiry cannot
-/// be refused: `may_refuse` is false for it.
+/// Sends the messages for after the commit, and returns the calls to make before it. An expiry cannot be refused:
+/// `may_refuse` is false for it.
 pub(crate) fn begin(
     turn: &mut Turn<'_>,
     type_index: usize,
@@ -115,7 +115,7 @@ pub(crate) fn begin(
     let program = Rc::clone(turn.program);
     let of = &program.types[type_index];
     let mut calls = Calls { triggers_service: of.triggers_service, ..Calls::default() };
-    // Only the time to live has changed, or an untouched record has been put as it was.
+    // Only the time to live has changed, or an untouched record was put with the same value.
     let is_same = transition.before == transition.after && transition.before.is_some();
     let mut apply = Apply::default();
     if !of.indexes.is_empty() {
@@ -171,7 +171,7 @@ fn triggers_of<'a>(
     Ok(triggers)
 }
 
-/// Sends what comes after the expiry of a record that another takes the place of before its timer has come.
+/// Sends the messages about a record's expiry, if another record replaces it before its timer has come.
 fn tell_of_expiry(
     turn: &mut Turn<'_>,
     calls: &mut Calls,
@@ -182,7 +182,7 @@ fn tell_of_expiry(
     if of.triggers.iter().all(|trigger| trigger.is_before) {
         return Ok(());
     }
-    // What cannot be read any more goes without a trigger having seen it.
+    // A record that can no longer be read is deleted without any trigger seeing it.
     let program = Rc::clone(turn.program);
     let Some(Ok(before)) = transition.stored.map(|stored| program.current_value(of, stored)) else {
         return Ok(());
@@ -201,8 +201,8 @@ fn tell_of_expiry(
 /// Names of index rows.
 type Rows = Vec<Vec<u8>>;
 
-/// Index rows that go and that come. The rows that are there are those of the value as it is
-/// stored, in the schema it was written with.
+/// Index rows to delete and to add. The existing rows are those of the stored value, in the schema in which it was
+/// written.
 fn row_changes(
     program: &RecordProgram,
     of: &RecordType,
@@ -222,7 +222,7 @@ fn row_changes(
     Ok((remove, add))
 }
 
-/// `"id":"…"`, or `"id_base64":"…"` where the id is not UTF-8.
+/// `"id":"…"`, or `"id_base64":"…"` if the id is not UTF-8.
 pub(crate) fn id_member(id: &[u8]) -> String {
     match std::str::from_utf8(id) {
         Ok(id) => format!("\"id\":{}", json!(id)),
@@ -233,7 +233,7 @@ pub(crate) fn id_member(id: &[u8]) -> String {
     }
 }
 
-/// How tags are written in JSON.
+/// A tag as text in JSON.
 pub(crate) fn tag_text(tag: u64) -> String {
     format!("{tag:016x}")
 }
@@ -245,7 +245,7 @@ fn value_json(of: &RecordType, value: Option<&[u8]>) -> Result<String, Error> {
     }
 }
 
-/// A change as it is kept, without its sequence and time.
+/// A change as stored, without its sequence and time.
 fn change_members(of: &RecordType, id: &[u8], transition: &Transition<'_>, difference: &str) -> Result<String, Error> {
     let mut members = format!("{},\"kind\":\"{}\"", id_member(id), transition.kind.as_str());
     let Some(after) = transition.after else {
@@ -258,14 +258,14 @@ fn change_members(of: &RecordType, id: &[u8], transition: &Transition<'_>, diffe
             members.push_str(&format!(",\"record\":{record}"));
         }
     }
-    // A new record says all there is to say.
+    // For a new record, the record says everything.
     if transition.before.is_some() && difference.len() <= CHANGE_BYTES {
         members.push_str(&format!(",\"changes\":{difference}"));
     }
     Ok(members)
 }
 
-/// What a trigger is given, without the depth and the brace before it.
+/// A trigger's input, without the depth and the brace before it.
 fn trigger_input(of: &RecordType, id: &[u8], transition: &Transition<'_>, difference: &str) -> Result<String, Error> {
     let input = format!(
         "{},\"record\":{},\"before\":{},\"changes\":{difference}}}",

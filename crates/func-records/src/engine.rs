@@ -1,4 +1,4 @@
-//! The engine: which frames are records', which the wrapped engine's, and what they wait for.
+//! The engine: which activations are records', which the wrapped engine's, and what they wait for.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,19 +17,19 @@ use crate::triggers::{self, TriggerHost, explain};
 use crate::turn::{Progress, Shared, Task, Turn};
 use crate::{apply, changes, expire, migrate, program, progress, read, scan, sweep, write};
 
-/// The first of its own program numbers; those below are the wrapped engine's.
+/// The first of its own program numbers. Smaller ones are the wrapped engine's.
 const OWN: u32 = 1 << 31;
 
-/// Runs operations on records, and whatever the engine it wraps runs. See the crate's documentation.
+/// Runs operations on records, and whatever the wrapped engine runs. See the crate's documentation.
 pub struct RecordsEngine<E> {
     inner: E,
     shared: Shared,
-    /// Indexed by program number less [`OWN`]; never shrinks, so that a number is never used again.
+    /// Indexed by program number less [`OWN`]. It never shrinks, so that a number is never used again.
     programs: RefCell<Vec<Option<Rc<RecordProgram>>>>,
     schemas: Rc<Schemas>,
-    /// Types that are being deleted, or were: no program before the one given writes records of theirs.
+    /// Types that are being deleted, or were. No program older than the given one writes records of them.
     closed: RefCell<BTreeMap<Name, Program>>,
-    /// Frames of the built-in app that wait. The wrapped engine keeps its own.
+    /// Activations of the built-in app that wait. The wrapped engine keeps its own.
     frames: RefCell<BTreeMap<u32, Waiting>>,
 }
 
@@ -45,8 +45,8 @@ enum What {
     Trigger { id: HandlerId, depth: u8 },
 }
 
-/// For each shard, the smallest number whose text is placed there: the key of the entity that keeps
-/// its index rows, its changes and its sweep.
+/// For each shard, the smallest number whose text is placed there. It is the key of the entity that keeps the shard's
+/// index rows, changes and sweep.
 #[must_use]
 pub fn shard_keys(shard_count: u16) -> Vec<Vec<u8>> {
     let mut keys = vec![Vec::new(); usize::from(shard_count)];
@@ -110,7 +110,7 @@ impl<E: Engine> RecordsEngine<E> {
         let before = programs.iter().rev().flatten().next();
         let (mut loaded, triggers) = RecordProgram::read(app, number, &self.schemas, before.map(Rc::as_ref))?;
         if let Some(triggers) = triggers {
-            // Most changes of types leave the triggers as they are, and to load them takes long.
+            // Most changes of types leave the triggers as they are, and loading triggers takes long.
             let mut known =
                 programs.iter().rev().flatten().filter_map(|known| known.inner.zip(known.triggers_app.as_ref()));
             let (inner, app) = match known.find(|(_, app)| ***app == triggers) {
@@ -126,7 +126,7 @@ impl<E: Engine> RecordsEngine<E> {
         Ok(number)
     }
 
-    /// Begins a frame of the built-in app.
+    /// Begins an activation of the built-in app.
     fn start_own(&self, frame: Frame, id: HandlerId, (key, input): (&[u8], &[u8]), host: &mut dyn Host) -> Step {
         let Some(program) = self.program(id.program) else {
             return Step::Done(Err(unknown_program()));
@@ -169,7 +169,7 @@ impl<E: Engine> RecordsEngine<E> {
         self.progressed(frame, program, progress)
     }
 
-    /// Whether a program must not write records of one of its types any more.
+    /// Whether a program must no longer write records of one of its types.
     fn is_closed(&self, program: &RecordProgram, type_index: usize) -> bool {
         let closed = self.closed.borrow();
         !closed.is_empty() && closed.get(&program.types[type_index].name).is_some_and(|by| program.number < *by)
@@ -207,7 +207,7 @@ impl<E: Engine> RecordsEngine<E> {
     }
 }
 
-/// It may stay, if there are records of it: nobody is told that it is gone before it is.
+/// The type may stay, if it has records. So no caller gets the news of its deletion before it is deleted.
 fn being_deleted(type_name: &str) -> Error {
     Error::new(ErrorCode::Overloaded, format!("the type {type_name:?} is being deleted at this moment; try again"))
 }
@@ -272,7 +272,7 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         self.frames.borrow_mut().retain(|_, waiting| waiting.program.number != program);
         let mut programs = self.programs.borrow_mut();
         let unloaded = programs.get_mut(index as usize).and_then(Option::take);
-        // What was closed matters for older programs only.
+        // Closed types matter for older programs only.
         let oldest = programs.iter().flatten().map(|program| program.number).next();
         self.closed.borrow_mut().retain(|_, by| oldest.is_some_and(|oldest| oldest < *by));
         let Some(inner) = unloaded.and_then(|program| program.inner) else {
@@ -307,7 +307,7 @@ impl<E: Engine> Engine for RecordsEngine<E> {
 
     #[inline]
     fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
-        // Frames of the wrapped engine pay no search while no operation on records waits.
+        // Activations of the wrapped engine need no search while no operation on records waits.
         let mut frames = self.frames.borrow_mut();
         let own = if frames.is_empty() { None } else { frames.remove(&frame.0) };
         drop(frames);
@@ -319,7 +319,7 @@ impl<E: Engine> Engine for RecordsEngine<E> {
                 self.trigger_stepped(frame, program, (id, depth), step)
             }
             Some(Waiting { program, what: What::Task(task) }) => {
-                // What a task still does sends nothing that depends on the depth.
+                // The rest of a task sends nothing that depends on the depth.
                 let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
                 let progress = task.resume(&mut turn, operation, result);
                 self.progressed(frame, program, progress)

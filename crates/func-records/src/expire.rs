@@ -1,9 +1,9 @@
-//! `T/_expire`: a timer of a record has come.
+//! `T/_expire`: a record's timer has come.
 //!
-//! A record counts as absent from the moment it expires; this takes it away. There is at most one
-//! timer that matters: the one whose time is noted with the record. A record whose time was put off
-//! meanwhile is given a new one. A timer of a type that has been deleted meanwhile is dropped; should
-//! there be a type of its name again, the sweep that follows does what the timer was to do.
+//! A record counts as absent from the moment it expires; this call deletes it. At most one timer matters: the one whose
+//! time is stored with the record. If the record's expiry was put off meanwhile, it gets a new timer. A timer of a type
+//! that has been deleted meanwhile is dropped. If a type of that name is made again, the sweep that follows does the
+//! timer's work.
 
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
     };
     let stored = Stored::read(&value)?;
     if !stored.is_expired(now) {
-        // Of several timers only the one that is noted goes on.
+        // Of several timers only the stored one goes on.
         if stored.timer_ms == Some(timer.at_ms) {
             let timed = with_timer(turn, of, key, stored)?;
             turn.host.set(FIELD, timed.write())?;
@@ -45,7 +45,8 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
     Rest { calls, output: Bytes::new() }.go_on(turn)
 }
 
-/// Sends a record the timer that it needs now, in place of one that has come. What it gives has to be stored.
+/// Sends a record the timer that it needs now, in place of one that has come. The caller has to store the returned
+/// record.
 pub(crate) fn with_timer<'a>(
     turn: &mut Turn<'_>,
     of: &RecordType,
@@ -60,13 +61,13 @@ pub(crate) fn with_timer<'a>(
     Ok(Stored { timer_ms: stored.expires_ms, ..stored })
 }
 
-/// Whether a record expires some time, and the timer that was to see to it is not under way any more: it came
-/// while there was no such type, and was dropped. Or it comes this moment, and finds another one noted.
+/// Whether a record will expire, and the timer for it is no longer under way: it came while there was no such type, and
+/// was dropped. Or the timer comes at this moment, and finds another one stored.
 pub(crate) fn has_lost_its_timer(stored: &Stored<'_>, now: UnixMillis) -> bool {
     stored.expires_ms.is_some() && stored.timer_ms.is_none_or(|timer| timer < now.0)
 }
 
-/// Takes an expired record away. Gives what has to be called then; after an error nothing has been written.
+/// Deletes an expired record. Returns the calls to make then. After an error nothing has been written.
 pub(crate) fn take_away(
     turn: &mut Turn<'_>,
     type_index: usize,
@@ -74,7 +75,7 @@ pub(crate) fn take_away(
     stored: &Stored<'_>,
 ) -> Result<Calls, Error> {
     let program = Rc::clone(turn.program);
-    // What cannot be read any more goes all the same, without a trigger having seen it.
+    // A record that can no longer be read is deleted all the same, without any trigger seeing it.
     let before = program.current_value(&program.types[type_index], stored).ok();
     let transition = Transition {
         stored: Some(stored),
@@ -88,7 +89,7 @@ pub(crate) fn take_away(
     Ok(calls)
 }
 
-/// What is left to do once a record has been taken away.
+/// The work left after a record has been deleted.
 pub(crate) struct Rest {
     pub calls: Calls,
     pub output: Bytes,

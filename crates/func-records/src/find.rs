@@ -1,11 +1,11 @@
-//! The operation `Find`: records of all shards that belong to a query, page by page.
+//! The operation `Find`: the records of all shards that match a query, page by page.
 //!
-//! Every shard gives the first that it has, and how far it has looked. What lies beyond the nearest place
-//! to which all have looked has to wait for the next page; the rest, in order, is this one.
+//! Every shard gives its first records, and how far it has looked. The nearest of these places is the end of the page,
+//! because all shards have looked up to it. Records beyond it wait for the next page.
 //!
-//! A query takes no more steps than [`limits::QUERY_STEPS`] for a page. Some of them all shards may take at the same
-//! time, as they will mostly do; with the others, the shard whose end is nearest goes on, so that records which
-//! take many steps are looked at in the page's order. However many they take, each page gets behind at least one.
+//! A query takes at most [`limits::QUERY_STEPS`] steps for a page. All shards may take some of them at the same time,
+//! as they mostly do. The shard whose end is nearest takes the others. So records that take many steps are looked at in
+//! the page's order. However many they take, each page gets past at least one record.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -29,14 +29,14 @@ use crate::turn::{Calls, Gathers, Progress, Shared, Turn};
 use crate::values::{self, Parameters};
 use crate::wire::{Ask, Probe, Probed, Range, Scan, Scanned, Verdict, decode, decode_all, encode, encode_ask};
 
-/// Steps that a visit of a shard may take at least, and what it takes beside what it looks at.
+/// Steps that a visit of a shard may take at least, and its own cost beside what it looks at.
 const VISIT_STEPS: usize = 1000;
 
-/// Bytes of a record that take a step to read, and of parameters.
+/// Bytes of a record, or of parameters, that take a step to read.
 const RECORD_PER_STEP: usize = 16;
 const PARAMETERS_PER_STEP: usize = 4;
 
-/// Whether a record belongs to a query, and where it stands in its order, in so many steps.
+/// Whether a record matches a query, and where it stands in its order, within so many steps.
 pub(crate) fn probe(
     shared: &Shared,
     of: &RecordType,
@@ -97,7 +97,7 @@ fn judge(
     Ok(keys.and_then(|keys| keys.into_iter().next()).map_or(Verdict::No, Verdict::Yes))
 }
 
-/// A query as it was asked, kept while it waits.
+/// A query as asked, kept while it waits.
 struct Query {
     predicate: String,
     parameters: String,
@@ -107,7 +107,7 @@ struct Query {
     ids_only: bool,
 }
 
-/// What shards are asked.
+/// The question to the shards.
 struct Plot {
     query: Query,
     ranges: Vec<Range>,
@@ -125,7 +125,7 @@ struct Visit {
 }
 
 impl Plot {
-    /// The path to order by, and whether the last come first.
+    /// The path to order by, and whether the order is descending.
     fn order(&self) -> (&str, bool) {
         order_of(&self.query.order)
     }
@@ -147,15 +147,15 @@ impl Plot {
         })
     }
 
-    /// What all shards may take in the first place. Sorting is done with it or not at all; else much
-    /// is left for going on where that is of use.
+    /// The steps that all shards may take at first. Sorting ends within them or not at all. Otherwise most steps are
+    /// kept for going on where it helps.
     fn first_steps(&self, shards: usize) -> usize {
         let share = if self.query.order.is_empty() { limits::QUERY_STEPS / 4 } else { limits::QUERY_STEPS };
         (share / shards.max(1)).clamp(VISIT_STEPS, limits::QUERY_VISIT_STEPS)
     }
 }
 
-/// The path of `-.path`, and whether there is the sign.
+/// The path of `-.path`, and whether it has the sign.
 fn order_of(order: &str) -> (&str, bool) {
     order.strip_prefix('-').map_or((order, false), |order| (order, true))
 }
@@ -227,7 +227,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, query: &RecordQuery<
     Ok(Progress::Wait(Box::new(find)))
 }
 
-/// Checks what to order by; gives the index that has that order, if there is one.
+/// Checks what to order by. Returns the index that has that order, if there is one.
 fn check_order(shared: &Shared, of: &RecordType, order: &str, is_descending: bool) -> Result<Option<usize>, Error> {
     if order.is_empty() {
         if is_descending {
@@ -255,7 +255,7 @@ struct Find {
     merge: Merge,
     /// Steps that are left.
     steps: usize,
-    /// The one that is waited for; `None` for all.
+    /// The shard that is waited for; `None` for all.
     visited: Option<usize>,
     calls: Calls,
 }
@@ -274,7 +274,7 @@ impl Find {
         Ok(())
     }
 
-    /// Lets a shard look farther, if that is of use and there are steps left, or reads the page.
+    /// Lets a shard look farther, if that helps and steps are left. Otherwise reads the page.
     fn go_on(mut self: Box<Self>, turn: &mut Turn<'_>) -> Result<Progress, Error> {
         if let Some(on) = self.merge.go_on()
             && (on.is_needed || self.steps > 0)
@@ -321,7 +321,7 @@ impl Gathers for Find {
     }
 }
 
-/// Only an order that no index has makes a shard look at everything at once.
+/// Only an order without an index makes a shard look at everything at once.
 fn refuse_sorting(of: &RecordType, plot: &Plot, shard: &Scanned) -> Error {
     let (order, _) = plot.order();
     let building = shard.incomplete.iter().filter_map(|at| of.indexes.get(*at)).map(|index| index.name.as_str());
@@ -358,7 +358,7 @@ struct Read {
 impl Read {
     fn next(mut self, turn: &mut Turn<'_>) -> Result<Progress, Error> {
         if self.body.len() > limits::OUTPUT_BYTES && !self.left.is_empty() {
-            // Enough for one page: the rest is the next one's.
+            // Enough for one page: the rest is for the next one.
             self.left.clear();
             self.next = self.last.take();
         }

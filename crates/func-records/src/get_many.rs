@@ -12,14 +12,14 @@ use crate::program::READ;
 use crate::read::{check_json, object_head};
 use crate::turn::{Calls, Gathers, Progress, Turn};
 
-/// Records asked for together at most, and at first.
+/// Records asked for together, at most and at first.
 const WAVE: usize = 64;
 const FIRST_WAVE: usize = 16;
 
-/// About as many bytes as the answers of one wave may have: they are in memory at once, beside the reply.
+/// About as many bytes as the answers of one wave may have. They are in memory at once, beside the reply.
 const WAVE_BYTES: usize = 4 << 20;
 
-/// How many records are asked for next, when so many have had so many bytes.
+/// How many records to ask for next, after so many had so many bytes.
 pub(crate) fn wave(records: usize, size_bytes: usize) -> usize {
     match size_bytes.checked_div(records) {
         None => FIRST_WAVE,
@@ -89,7 +89,7 @@ impl GetMany {
                 self.body.extend_from_slice(&object_head(id, reply.tag.unwrap_or(0)));
                 self.body.extend_from_slice(&reply.body);
             }
-            // Only what concerns this record; anything else concerns them all.
+            // Only errors about this record; any other error concerns them all.
             Err(error) if matches!(error.code, ErrorCode::UnknownRecord | ErrorCode::WrongType) => {
                 let said = json!({ "code": error.code.as_str(), "detail": error.message });
                 self.body.extend_from_slice(format!("{},\"error\":{said}", id_member(id)).as_bytes());

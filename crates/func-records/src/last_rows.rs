@@ -1,14 +1,14 @@
 //! The last rows of a range, with a host that only goes forward.
 //!
-//! Names of fields are taken as fractions, and the space between two of them is halved until few
-//! rows lie in the upper part: some tens of short scans, however many rows there are.
+//! It takes names of fields as fractions, and halves the space between two of them until few rows lie in the upper
+//! part. That is some tens of short scans, however many rows there are.
 
 use millrace_base::Error;
 use millrace_func::{Host, ScanRequest};
 
 /// Rows between two bounds, neither included.
 pub(crate) struct Between<'a> {
-    /// What all of them begin with.
+    /// The prefix of all of them.
     pub prefix: &'a [u8],
     pub low: Vec<u8>,
     pub high: Vec<u8>,
@@ -29,7 +29,7 @@ pub(crate) fn last_rows(host: &mut dyn Host, mut between: Between<'_>, wanted: u
     Ok(found)
 }
 
-/// The rows behind some place, that is not before `low`: at least one if there is any, and not many.
+/// The rows behind some place that is not before `low`: at least one if there is any, and not many.
 fn upper(host: &mut dyn Host, between: &Between<'_>, wanted: usize) -> Result<Vec<Vec<u8>>, Error> {
     let most = wanted.saturating_mul(2).max(16);
     let mut low = between.low.clone();
@@ -39,7 +39,7 @@ fn upper(host: &mut dyn Host, between: &Between<'_>, wanted: usize) -> Result<Ve
         if rows.len() <= most {
             return Ok(rows);
         }
-        // One row is left behind the new place, whatever there is.
+        // One row is left behind the new place in any case.
         low = rows.swap_remove(most - 1);
         while let Some(middle) = middle(&low, &ceiling) {
             if behind(host, between, &middle, 1)?.is_empty() {
@@ -58,7 +58,7 @@ fn behind(host: &mut dyn Host, between: &Between<'_>, low: &[u8], limit: usize) 
     Ok(rows.take_while(|field| *field < between.high).collect())
 }
 
-/// A name half-way between two, and neither of them; `None` when they have no room to speak of.
+/// A name half-way between two, and different from both. `None` if there is almost no room between them.
 fn middle(low: &[u8], high: &[u8]) -> Option<Vec<u8>> {
     let length = low.len().max(high.len()) + 1;
     let digit = |name: &[u8], at: usize| u16::from(name.get(at).copied().unwrap_or(0));

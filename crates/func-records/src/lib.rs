@@ -1,14 +1,13 @@
-//! The engine that runs operations on records: types, their triggers, indexes, changes, and the
-//! sweeps that bring what is stored to new settings.
+//! The engine that runs operations on records: types, their triggers, indexes, changes, and the sweeps that bring
+//! stored records to new settings.
 //!
-//! [`RecordsEngine`] wraps the engine it is given. It loads the app `records` itself, giving the wrapped
-//! engine the triggers as an app, and passes all other apps through at no cost. How records lie in
-//! entities is in `docs/internals/records.md`.
+//! [`RecordsEngine`] wraps another engine. It loads the app `records` itself, and gives the triggers to the wrapped
+//! engine as an app. It passes all other apps through at no cost. `docs/internals/records.md` says how records lie in
+//! entities.
 //!
-//! Promises: index rows and changes always agree with the records, because they are written in the same
-//! transaction; reading one record takes one turn and no more memory than its reply; nothing a
-//! stranger sends makes anything here panic or run without a bound. Must not know HTTP or touch the
-//! store.
+//! Promises: index rows and changes always agree with the records, because they are written in the same transaction.
+//! Reading one record takes one turn and no more memory than its reply. Nothing that a stranger sends makes anything
+//! here panic or run without a bound. Must not know HTTP or touch the store.
 
 mod apply;
 mod cache;

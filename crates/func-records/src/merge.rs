@@ -1,7 +1,7 @@
-//! One page out of what the shards have found, each in its part of one order.
+//! Makes one page of what the shards have found, each in its part of one order.
 //!
-//! A shard has looked at everything up to some place. What all have looked at is the page; where the
-//! nearest of those places is one where a shard had no steps left, going on there makes the page longer.
+//! Each shard has looked at everything up to some place. The page ends at the nearest of these places. If the shard
+//! there had no steps left, the page gets longer when it goes on.
 
 use crate::rows::Position;
 use crate::wire::Scanned;
@@ -10,14 +10,14 @@ use crate::wire::Scanned;
 #[derive(Default)]
 struct Part {
     found: Vec<Position>,
-    /// All up to here, included, has been looked at.
+    /// Everything up to here, included, has been looked at.
     seen: Option<Position>,
-    /// The next one, where the shard gave up.
+    /// The next position, where the shard gave up.
     next: Option<Position>,
     is_exhausted: bool,
 }
 
-/// How far a shard has looked: before a place, or at it too.
+/// How far a shard has looked: before a place, or including it.
 #[derive(Clone, Copy)]
 struct Bound<'a> {
     shard: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Merge {
     is_descending: bool,
 }
 
-/// What would make the page longer.
+/// Where to go on so that the page gets longer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GoOn {
     pub shard: usize,
@@ -50,7 +50,7 @@ impl Merge {
         Self { parts: (0..shards).map(|_| Part::default()).collect(), after, limit, is_descending }
     }
 
-    /// Takes in what a shard has found behind all it had looked at.
+    /// Adds what a shard has found behind everything that it had looked at.
     pub(crate) fn add(&mut self, shard: usize, scanned: Scanned) {
         let part = &mut self.parts[shard];
         part.found.extend(scanned.found.into_iter().map(Position::of_pair));
@@ -65,7 +65,7 @@ impl Merge {
         if self.is_descending { a < b } else { a > b }
     }
 
-    /// The shards' bounds but for one's, and of these the nearest. A shard that has seen all has none.
+    /// The nearest of the shards' bounds, without one shard's. A shard that has seen everything has none.
     fn nearest(&self, but: Option<usize>) -> Option<Bound<'_>> {
         let mut nearest: Option<Bound<'_>> = None;
         for (shard, part) in self.parts.iter().enumerate() {
@@ -78,12 +78,12 @@ impl Merge {
         nearest
     }
 
-    /// Whether all shards have looked at a record that one has found.
+    /// Whether all shards have looked at a record that one of them has found.
     fn is_ready(&self, found: &Position, nearest: Option<Bound<'_>>) -> bool {
         nearest.is_none_or(|nearest| !self.is_behind(found, nearest.place))
     }
 
-    /// The last place up to which all shards have looked: one that is known to be there.
+    /// The last known position up to which all shards have looked.
     fn end(&self, nearest: Bound<'_>) -> Option<Position> {
         if nearest.is_included {
             return Some(nearest.place.clone());
@@ -97,7 +97,7 @@ impl Merge {
         last.cloned()
     }
 
-    /// Where to go on for a longer page; `None` if it is full, or its end is not one where steps were missing.
+    /// Where to go on for a longer page. `None` if it is full, or if it does not end for lack of steps.
     pub(crate) fn go_on(&self) -> Option<GoOn> {
         let nearest = self.nearest(None)?;
         let part = &self.parts[nearest.shard];

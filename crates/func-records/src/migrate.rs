@@ -1,6 +1,6 @@
-//! `T/_migrate`: brings one record to the present schema and says which index rows it has then. One that has
-//! expired is taken away, and one without the timer it needs is given it: while there was no such type, timers
-//! came for nothing.
+//! `T/_migrate`: brings one record to the present schema and returns which index rows it has then. It deletes an
+//! expired record. It gives a timer to a record that needs one and has none: timers that came while there was no such
+//! type were dropped.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8]) -> Resul
     let mut rows = Migrated::default();
     let now = turn.host.now();
     if stored.is_expired(now) {
-        // What does not let itself be taken away holds up no sweep.
+        // A record that cannot be deleted does not hold up the sweep.
         if let Ok(calls) = take_away(turn, type_index, key, &stored) {
             (rows.rows, rows.messages, rows.size_bytes) = (calls.rows, calls.messages, calls.size_bytes);
             return expire::Rest { calls, output: encode(&rows) }.go_on(turn);

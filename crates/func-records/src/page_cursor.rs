@@ -1,4 +1,4 @@
-//! Where a page of a query ended: the position of the last record looked at, and which query it was.
+//! Where a page of a query ended: the position of the last record looked at, and the query.
 
 use millrace_api::RecordQuery;
 use millrace_base::{Error, ErrorCode, fingerprint};

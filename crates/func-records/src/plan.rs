@@ -1,5 +1,5 @@
-//! What a query's predicate says about indexes: ranges of order keys that hold every record it holds
-//! for. It is asked again for each of them, so a range may be wider than the demand it comes from.
+//! What a query's predicate says about indexes: ranges of order keys that hold every record for which the predicate
+//! holds. The predicate is tested again for each of these records, so a range may be wider than its demand.
 
 use millrace_avpath::{Comparator, Comparison};
 use millrace_avro::{Kind, Logical, NodeId, Schema, order_key_of_json};
@@ -17,7 +17,7 @@ pub(crate) struct Plan {
     pub why_not: Vec<String>,
 }
 
-/// Where a simple path leads in a schema: its scalar types, `null` left out.
+/// The scalar types that a simple path leads to in a schema, without `null`.
 pub(crate) fn leaves(schema: &Schema, path: &str) -> Option<Vec<NodeId>> {
     let types_of = |node: NodeId| -> Vec<NodeId> {
         match schema.kind(node) {
@@ -55,7 +55,7 @@ pub(crate) fn leaves(schema: &Schema, path: &str) -> Option<Vec<NodeId>> {
     (!nodes.is_empty() && !nodes.iter().any(is_composite)).then_some(nodes)
 }
 
-/// A field's name at the beginning of a path's text, and what follows it.
+/// A field's name at the beginning of a path's text, and the text behind it.
 fn name_of(text: &str) -> Option<(String, &str)> {
     if text.starts_with('"') {
         let mut parsed = serde_json::Deserializer::from_str(text).into_iter::<String>();
@@ -92,7 +92,7 @@ pub(crate) fn plan(of: &RecordType, predicate: &Predicate, parameters: &Paramete
         }
         plan.why_not.extend(reasons);
     }
-    // Stable: otherwise as they stand in the predicate.
+    // The sort is stable: otherwise they are in the order of the predicate.
     plan.ranges.sort_by_key(|range| (!range.is_equality, range.demands.len() < 2));
     Ok(plan)
 }
@@ -107,7 +107,8 @@ fn text(comparison: &Comparison) -> String {
     format!("{} {} {value}", comparison.path, comparison.comparator.symbol())
 }
 
-/// Two demands on the one value at a path are one range; several values may meet them separately.
+/// Two demands on the one value at a path are one range. If there are several values, different ones may meet the
+/// demands.
 fn add(ranges: &mut Vec<Range>, index: &Index, new: Range) {
     match ranges.iter_mut().find(|known| index.is_single && known.index == new.index) {
         None => ranges.push(new),
@@ -149,7 +150,7 @@ fn range(schema: &Schema, at: usize, index: &Index, comparison: &Comparison) -> 
     Ok(Range { index: at, low, high, is_equality, demands: vec![text(comparison)] })
 }
 
-/// Whether a text is what a UUID is written as: such texts are in the order of the bytes they stand for.
+/// Whether a text has the form in which UUIDs are written. Such texts are in the order of their bytes.
 fn is_uuid_as_written(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(index, byte)| match index {
@@ -158,7 +159,7 @@ fn is_uuid_as_written(text: &str) -> bool {
         })
 }
 
-/// The key of a literal, if comparing keys says the same as comparing values.
+/// The key of a literal, if comparing keys gives the same as comparing values.
 fn key(
     schema: &Schema,
     leaf: NodeId,
@@ -201,7 +202,7 @@ fn key(
         (Kind::Int | Kind::Long | Kind::Double, _, Value::Number(_)) if !is_beginning => {}
         (_, Some(Logical::Decimal { .. }), Value::Number(number)) if !is_beginning && !number.is_f64() => {}
         (Kind::Int | Kind::Long, Some(_), Value::String(_)) if !is_beginning => {}
-        // Of whatever case: it stands for the same bytes.
+        // In either case of letters it stands for the same bytes.
         (Kind::Fixed { .. }, Some(Logical::Uuid), Value::String(_)) if is_equality => {}
         (Kind::Fixed { .. }, Some(Logical::Uuid), Value::String(text)) => {
             if is_beginning || !is_uuid_as_written(text) {

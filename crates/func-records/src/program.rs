@@ -1,4 +1,4 @@
-//! A loaded version of the built-in app: its types, compiled, and the services it shows.
+//! A loaded version of the built-in app: its types, compiled, and its services.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ pub(crate) const READ: u16 = 0;
 pub(crate) const WRITE: u16 = 1;
 pub(crate) const EXPIRE: u16 = 2;
 pub(crate) const MIGRATE: u16 = 3;
-/// As [`WRITE`], by a trigger: its depth, one byte, stands before the operation.
+/// As [`WRITE`], by a trigger. Its depth, one byte, stands before the operation.
 pub(crate) const FOLLOW: u16 = 4;
 
 /// Handlers of `T--shard`, in their order.
@@ -32,10 +32,10 @@ pub(crate) const CHANGES: u16 = 2;
 pub(crate) const SWEEP: u16 = 3;
 pub(crate) const PROGRESS: u16 = 4;
 
-/// The file that the registry is kept in: no version of the built-in app is without it, but an empty one.
+/// The file of the registry. Every version of the built-in app has it, except an empty one.
 const REGISTRY: &str = "registry.json";
 
-/// The handler of a type that takes a record away when it expires.
+/// The handler of a type that deletes a record when it expires.
 const EXPIRE_HANDLER: &str = "_expire";
 
 /// The service that keeps a type's index rows, changes and sweeps.
@@ -44,7 +44,7 @@ pub fn shard_service(type_name: &str) -> String {
     format!("{type_name}{SHARD_SERVICE}")
 }
 
-/// What a service of the program is.
+/// What a service of the program stands for.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     /// A type, by its index.
@@ -91,24 +91,24 @@ pub(crate) struct RecordType {
     pub triggers_service: Option<u16>,
     pub schema_id: u32,
     pub schema: Arc<Schema>,
-    /// The value of records that nobody has written, if they come to be on touch.
+    /// The value of records that nobody has written, if they are made on touch.
     touched: Option<Vec<u8>>,
     pub ttl_ms: Option<u64>,
     pub indexes: Vec<Index>,
     pub triggers: Vec<Trigger>,
     pub changes: Option<ChangesKept>,
-    /// Tells the stream of changes from those the type had before.
+    /// Tells the stream of changes from earlier ones of the type.
     pub stream: u16,
-    /// Tells settings apart for which records and rows have to be looked through anew.
+    /// Differs between settings that need all records and rows to be looked at again.
     records_target: u64,
     /// The version of the app before this one had no such type.
     pub is_new: bool,
 }
 
-/// Schemas that records may be written with, by their registry ids, which are never given twice.
+/// Schemas that records may have, by their registry ids, which are never given twice.
 pub(crate) type Schemas = RefCell<BTreeMap<u32, Arc<Schema>>>;
 
-/// How records of one schema become those of another, or why they do not.
+/// How records of one schema become those of another, or why they cannot.
 type Known = Result<Rc<Resolution>, Error>;
 
 /// A loaded version of the built-in app.
@@ -123,13 +123,13 @@ pub(crate) struct RecordProgram {
     pub triggers_app: Option<Rc<App>>,
     /// How long a transaction of the version before may still run.
     pub wait_ms: u64,
-    /// Loaded at the start: no transaction of another version has begun since.
+    /// Whether it was loaded at the start: no transaction of another version has begun since.
     pub is_first: bool,
-    /// Types that the version before has and this one does not, and not because they were deleted by force:
-    /// they have to be without records when this one serves.
+    /// Types that the version before has and this one does not, except those deleted by force. They have to be without
+    /// records when this version serves.
     pub emptied: Vec<Name>,
     registry: Registry,
-    /// Schemas of all versions, those to come too: what still runs here may meet their records.
+    /// Schemas of all versions, also of later ones, because an activation that still runs here may meet their records.
     schemas: Rc<Schemas>,
     resolutions: RefCell<BTreeMap<(u32, u32), Known>>,
 }
@@ -153,8 +153,8 @@ fn parse_path(type_name: &str, what: &str, text: &str) -> Result<Path, Error> {
 }
 
 impl RecordProgram {
-    /// Reads the registry that is the app's source; schemas that the version before has are not compiled
-    /// again. With it comes the app of the triggers, if there are any.
+    /// Reads the registry, which is the app's source. Schemas that the version before has are not compiled again. Also
+    /// returns the app of the triggers, if there are any.
     ///
     /// # Errors
     /// `app-refused`.
@@ -212,7 +212,7 @@ impl RecordProgram {
         Ok((program, has_triggers.then_some(triggers_app)))
     }
 
-    /// Adds a type and its services; says whether it has triggers.
+    /// Adds a type and its services. Returns whether it has triggers.
     fn add_type(
         &mut self,
         of: &millrace_registry::RecordType<'_>,
@@ -264,7 +264,7 @@ impl RecordProgram {
         index
     }
 
-    /// The triggers have been loaded.
+    /// Call this once the triggers have been loaded.
     pub(crate) fn set_inner(&mut self, inner: Program, services: &[Service], app: Rc<App>) {
         for (place, service) in self.places.iter_mut().zip(&self.services) {
             if let Place::Triggers { inner_service } = place
@@ -281,7 +281,7 @@ impl RecordProgram {
         self.places.get(usize::from(service)).copied()
     }
 
-    /// The id under which the host knows a handler of the wrapped engine's program.
+    /// The host's id of a handler of the wrapped engine's program.
     pub(crate) fn outer_handler(&self, id: HandlerId) -> Option<HandlerId> {
         if Some(id.program) != self.inner {
             return None;
@@ -291,9 +291,9 @@ impl RecordProgram {
         Some(HandlerId { program: self.number, service: service as u16, handler: id.handler })
     }
 
-    /// Whether a message is a timer or a sweep of a type that is not there: the sweep of the next type of its
-    /// name finds what has expired, and what has to be brought to that type's settings. Or the run of a trigger
-    /// that is not there: who took it away wants it no more.
+    /// Whether to drop a message because its target is gone. A timer or a sweep of an unknown type is dropped: the
+    /// sweep of the next type of its name finds what has expired, and what needs that type's settings. A run of an
+    /// unknown trigger is dropped, because the trigger was removed on purpose.
     pub(crate) fn drops(&self, service: &str, handler: &str) -> bool {
         if triggers::is_service(service) {
             let known = self.services.iter().find(|known| known.name.as_str() == service);
@@ -307,7 +307,7 @@ impl RecordProgram {
         is_own && self.services.iter().all(|known| known.name.as_str() != service)
     }
 
-    /// The services to sweep, and what to.
+    /// The services to sweep, and the target of each.
     pub(crate) fn sweeps(&self) -> Vec<(Name, u64)> {
         let name =
             |of: &RecordType| self.services.get(usize::from(of.shard_service)).map(|service| service.name.clone());
@@ -315,14 +315,14 @@ impl RecordProgram {
         self.types.iter().filter_map(|of| Some((name(of)?, target(of)))).collect()
     }
 
-    /// The names of a trigger's type and of itself.
+    /// The names of a trigger's type and of the trigger.
     pub(crate) fn trigger_names(&self, id: HandlerId) -> [&str; 2] {
         let of = self.types.iter().find(|of| of.triggers_service == Some(id.service));
         let trigger = of.and_then(|of| of.triggers.iter().find(|trigger| trigger.handler == id.handler));
         [of.map_or("", |of| of.name.as_str()), trigger.map_or("", |trigger| trigger.name.as_str())]
     }
 
-    /// Why a trigger that too many triggers led to does not run.
+    /// Why a trigger does not run if too many triggers led to it.
     pub(crate) fn too_deep(&self, id: HandlerId) -> Error {
         let [type_name, trigger] = self.trigger_names(id);
         let message = format!(
@@ -334,7 +334,7 @@ impl RecordProgram {
         Error::new(ErrorCode::DepthLimit, message)
     }
 
-    /// A schema that records may be written with.
+    /// A schema that records may have.
     fn schema(&self, id: u32) -> Result<Arc<Schema>, Error> {
         if let Ok(known) = self.registry.schema(id) {
             return Ok(Arc::clone(known.schema()));
@@ -346,7 +346,7 @@ impl RecordProgram {
     /// A record's value in the type's present schema.
     ///
     /// # Errors
-    /// `wrong-type`, naming both versions, when the present schema cannot read it.
+    /// `wrong-type`, naming both versions, if the present schema cannot read it.
     #[inline]
     pub(crate) fn current_value<'a>(&self, of: &RecordType, stored: &Stored<'a>) -> Result<Cow<'a, [u8]>, Error> {
         if stored.schema_id == of.schema_id {
@@ -384,11 +384,11 @@ impl RecordProgram {
         Ok(value)
     }
 
-    /// The value in the type's present schema of what a caller wrote with the schema of any version of it.
+    /// The value in the type's present schema. The caller wrote it with the schema of any version of the type.
     ///
     /// # Errors
-    /// `unknown-schema` for the schema of no version of the type; `wrong-type` for what is no value of it,
-    /// or one that the present schema cannot read.
+    /// `unknown-schema` if no version of the type has the schema. `wrong-type` if it is not a value of that schema, or
+    /// if the present schema cannot read it.
     pub(crate) fn value_written_with(&self, of: &RecordType, id: u32, bytes: &[u8]) -> Result<Vec<u8>, Error> {
         let known = self.registry.record_type(of.name.as_str())?;
         if !known.versions().any(|version| version.schema.id() == id) {
@@ -415,11 +415,11 @@ impl RecordProgram {
         }
     }
 
-    /// The index rows of a record as it is stored: those of its own schema.
+    /// The index rows of a stored record, in its own schema.
     pub(crate) fn stored_rows(&self, of: &RecordType, stored: &Stored<'_>, id: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         match self.schema(stored.schema_id) {
             Ok(schema) => Ok(of.rows(&schema, stored.value, id)?.0),
-            // What nothing can read has never been given rows by this program.
+            // This program has never made rows for a value that nothing can read.
             Err(_) => Ok(Vec::new()),
         }
     }
@@ -441,7 +441,7 @@ impl RecordType {
             let millrace_registry::IndexSettings { name, path: path_text, ignore_case } = index.settings.clone();
             let path = parse_path(of.name, &format!("index {name:?}"), &path_text)?;
             let definition = fingerprint(&[path_text.as_bytes(), &[u8::from(ignore_case)], &number.to_be_bytes()]);
-            // Simple paths hold no other brackets than those of `[*]`, unless within a quoted name.
+            // The only brackets in simple paths are those of `[*]`, unless within a quoted name.
             let is_single = !path.text().contains('[');
             indexes.push(Index { number, name, path, ignore_case, is_single, definition });
         }
@@ -456,7 +456,7 @@ impl RecordType {
             });
         }
         let mut definitions = vec![of.schema_id().to_be_bytes().to_vec()];
-        // What became of the records while there was no such type has to be looked at.
+        // Records may have changed while there was no such type, so they have to be looked at.
         definitions.extend((of.began > 0).then(|| of.began.to_be_bytes().to_vec()));
         definitions.extend(indexes.iter().map(|index| index.definition.to_be_bytes().to_vec()));
         let definitions: Vec<&[u8]> = definitions.iter().map(Vec::as_slice).collect();
@@ -481,8 +481,8 @@ impl RecordType {
         })
     }
 
-    /// Tells settings apart that have to be swept for: what records and rows are brought to, and behind a `-`
-    /// the number of the stream of changes, if there was one before, whose changes have to go.
+    /// Differs between settings that need a sweep. It has the target of records and rows. Behind a `-` it has the
+    /// number of the stream of changes, if there was an earlier stream, whose changes have to be deleted.
     pub(crate) fn sweep_target(&self) -> String {
         match self.stream {
             0 => format!("{:016x}", self.records_target),
@@ -490,23 +490,22 @@ impl RecordType {
         }
     }
 
-    /// What a record that nobody has written reads as.
+    /// How a record reads that nobody has written.
     #[inline]
     pub(crate) fn touched_value(&self) -> Option<&[u8]> {
         self.touched.as_deref()
     }
 
-    /// A record's tag: a fingerprint of the present schema's id and of the value as that schema
-    /// encodes it. So it says what a reader gets, not how it happens to be stored: bringing a stored
-    /// record to the present schema leaves its tag as it is, and a new schema, which may give the
-    /// same bytes another meaning, changes all tags.
+    /// A record's tag: a fingerprint of the present schema's id and of the value as that schema encodes it. So it names
+    /// what a reader gets, not how it is stored. A sweep that brings a stored record to the present schema does not
+    /// change its tag. A new schema, which may give the same bytes another meaning, changes all tags.
     #[inline]
     pub(crate) fn tag(&self, value: &[u8]) -> u64 {
         fingerprint(&[&self.schema_id.to_le_bytes(), value])
     }
 
-    /// The index rows of a value of a schema, in order. An index that would take too many of one record
-    /// has none of it; the first such index comes with them.
+    /// The index rows of a value of a schema, in order. If an index would need too many rows for one record, none of
+    /// its rows is included. The first such index is returned with them.
     pub(crate) fn rows(
         &self,
         schema: &Schema,
@@ -530,7 +529,7 @@ impl RecordType {
     /// The index rows of a new value.
     ///
     /// # Errors
-    /// `too-large` for one that an index would take too many of.
+    /// `too-large` if an index would need too many rows.
     pub(crate) fn new_rows(&self, value: &[u8], id: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         match self.rows(&self.schema, value, id)? {
             (rows, None) => Ok(rows),

@@ -1,4 +1,4 @@
-//! How far a type's indexes are, and the sweep that brings its records to the present settings: in how many
+//! The progress of a type's indexes, and of the sweep that brings its records to the present settings: in how many
 //! shards each is complete.
 
 use std::rc::Rc;
@@ -23,7 +23,7 @@ struct Complete {
     is_swept: bool,
 }
 
-/// Stands for the sweep where indexes have their names.
+/// The name for the sweep among the names of indexes.
 const SWEEP: &str = "";
 
 /// `T--shard/_progress`

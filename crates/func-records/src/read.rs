@@ -1,5 +1,5 @@
-//! `T/_read`: operations that only read. Those on one record are done in one turn, straight from the
-//! stored bytes into the reply.
+//! `T/_read`: operations that only read. Those on one record take one turn, straight from the stored bytes into the
+//! reply.
 
 use std::rc::Rc;
 
@@ -43,7 +43,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
     }
 }
 
-/// What needs nothing but the record itself, without a turn. `None` for everything else.
+/// Answers without a turn if only the record itself is needed. `None` for everything else.
 pub(crate) fn at_once(
     shared: &Shared,
     program: &RecordProgram,
@@ -51,7 +51,7 @@ pub(crate) fn at_once(
     input: &[u8],
     reader: &mut dyn Reader,
 ) -> Option<Result<RecordReply, Error>> {
-    // What cannot be read as an operation is the turn's to refuse.
+    // The turn refuses an input that is not an operation.
     let operation = RecordOperation::from_bytes(input).ok()?;
     shared.with_output(|out| {
         let read = of_one(shared, (program, type_index), &operation, reader, out)?;
@@ -59,7 +59,7 @@ pub(crate) fn at_once(
     })
 }
 
-/// Runs an operation on one record, whose body it appends; `None` for one on several.
+/// Runs an operation on one record and appends its body. `None` for an operation on several.
 fn of_one<R: Reader + ?Sized>(
     shared: &Shared,
     (program, type_index): (&RecordProgram, usize),
@@ -78,7 +78,7 @@ fn of_one<R: Reader + ?Sized>(
     })
 }
 
-/// Runs `use_it` on the record's value in the present schema, and on when it expires.
+/// Runs `use_it` on the record's value in the present schema, and on its expiry.
 #[inline]
 fn with_value<T, R: Reader + ?Sized>(
     program: &RecordProgram,
@@ -130,7 +130,7 @@ fn get_field<R: Reader + ?Sized>(
     out: &mut Vec<u8>,
 ) -> Result<RecordReply, Error> {
     with_value(program, of, reader, true, |value, expires_ms| {
-        // Who reads asks for what may not be there; only who writes has made a mistake.
+        // A reader may ask for what is not there; only for a writer that is a mistake.
         let no_match = |error: Error| Error { code: ErrorCode::NoMatch, ..error };
         let (node, range) = values::field(&of.schema, value, name).map_err(no_match)?;
         values::print_node(out, &of.schema, node, &value[range], form)?;
@@ -163,7 +163,7 @@ fn select<R: Reader + ?Sized>(
                 out.push(b',');
             }
             values::print_node(out, &of.schema, found.node, &value[found.range], form)?;
-            // A path may match a place, and one around it, many times.
+            // A path may match a place, and a place around it, many times.
             if out.len() > millrace_base::limits::RECORD_JSON_BYTES {
                 let message = "what the path matches is too much for one reply: narrow it down";
                 return Err(Error::new(ErrorCode::TooLarge, message));
@@ -183,7 +183,7 @@ pub(crate) fn check_json(form: Form) -> Result<(), Error> {
     Ok(())
 }
 
-/// Answers a query that goes through many records. Those nobody has written are in no list.
+/// Answers a query over many records. Records that nobody has written are in no list.
 fn answer(turn: &mut Turn<'_>, type_index: usize, key: &[u8], ask: Ask<'_>) -> Result<Progress, Error> {
     let program = Rc::clone(turn.program);
     let of = &program.types[type_index];
@@ -219,7 +219,7 @@ fn shown(id: &[u8]) -> String {
     format!("{shown:?}")
 }
 
-/// The members of an object of a list before the record itself.
+/// The members of a list's object before the record itself.
 pub(crate) fn object_head(id: &[u8], tag: u64) -> Vec<u8> {
     format!("{},\"etag\":\"{}\",\"record\":", id_member(id), tag_text(tag)).into_bytes()
 }

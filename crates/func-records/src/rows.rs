@@ -1,16 +1,16 @@
-//! The fields of `T--shard`: index rows, changes, and what tells how far they go.
+//! The fields of `T--shard`: index rows, changes, and rows that say how far they go.
 //!
 //! | field | value | what |
 //! |---|---|---|
-//! | `i`, index number (u16 BE), order key of the value, escaped id, its length (u16 BE) | empty | one index row |
-//! | `c`, sequence (u64 BE) | JSON text | one change |
-//! | `n` | u64 BE | the last sequence |
-//! | `e` | number of the stream of changes (u16 BE), sequence (u64 BE) | it begins after this sequence |
-//! | `b`, index number (u16 BE) | fingerprint of its definition (u64 BE) | the index is complete in this shard |
-//! | `s` | JSON text | where the sweep is |
+//! | `i`: index number (u16 BE), order key of the value, escaped id, its length (u16 BE) | empty | one index row. |
+//! | `c`: sequence (u64 BE) | JSON text | one change. |
+//! | `n` | u64 BE | the last sequence. |
+//! | `e` | number of the stream of changes (u16 BE), sequence (u64 BE) | it begins after this sequence. |
+//! | `b`: index number (u16 BE) | fingerprint of its definition (u64 BE) | the index is complete in this shard. |
+//! | `s` | JSON text | where the sweep is. |
 //!
-//! An escaped id has `00 FF` for each NUL and ends with `00 01`, so that rows of one key are in the order
-//! of their ids. Order keys are those of [`millrace_avro::order_key`]; where there is no value, that of null.
+//! An escaped id has `00 FF` for each NUL and ends with `00 01`. So rows of one key are in the order of their ids.
+//! Order keys are those of [`millrace_avro::order_key`]. If there is no value, the key is that of null.
 
 use millrace_base::{Error, ErrorCode, Value, ValueKind, limits};
 use millrace_func::{Host, ScanRequest};
@@ -22,14 +22,14 @@ const STREAM: &[u8] = b"e";
 pub(crate) const COMPLETE: u8 = b'b';
 pub(crate) const SWEEP: &[u8] = b"s";
 
-/// Bytes of a record's id, escaped: it is part of index rows, whose names have a bound.
+/// Bytes of a record's id, escaped. It is part of the names of index rows, which are bounded.
 pub(crate) const ID_BYTES: usize = limits::RECORD_ID_BYTES;
 
-/// Bytes of an order key in an index row; longer ones are cut, so that longer texts which only
-/// differ behind it share a place in the order. Together with the id it fits a field's name.
+/// Bytes of an order key in an index row. Longer keys are cut, so texts that differ only behind the cut share a place
+/// in the order. Together with the id it fits a field's name.
 pub(crate) const ORDER_KEY_BYTES: usize = 500;
 
-/// Ends an escaped id; sorts before whatever a longer id has there.
+/// Ends an escaped id. It sorts before the next bytes of any longer id.
 const TERMINATOR: [u8; 2] = [0x00, 0x01];
 const ESCAPED_NUL: [u8; 2] = [0x00, 0xFF];
 
@@ -43,14 +43,14 @@ pub(crate) fn check_id(id: &[u8]) -> Result<(), Error> {
     Err(Error::new(ErrorCode::TooLarge, message))
 }
 
-/// Order key and id: where a record stands in an order. Ids alone are an order with empty keys.
+/// Order key and id: where a record stands in an order. In the order of ids, keys are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub key: Vec<u8>,
     pub id: Vec<u8>,
 }
 
-/// What all rows of an index begin with.
+/// The prefix of all rows of an index.
 pub(crate) fn index_prefix(number: u16) -> Vec<u8> {
     let mut field = vec![INDEX];
     field.extend_from_slice(&number.to_be_bytes());
@@ -93,7 +93,7 @@ pub(crate) fn read_index_row(field: &[u8]) -> Option<Position> {
     Some(Position { key: key.to_vec(), id })
 }
 
-/// The number of the index that a row is of.
+/// The number of the index to which a row belongs.
 pub(crate) fn index_number(field: &[u8]) -> Option<u16> {
     match field {
         [INDEX | COMPLETE, high, low, ..] => Some(u16::from_be_bytes([*high, *low])),
@@ -108,19 +108,19 @@ pub(crate) fn change_field(sequence: u64) -> Vec<u8> {
     field
 }
 
-/// The sequence of a field of a change.
+/// The sequence of a change's field.
 pub(crate) fn change_sequence(field: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(field.get(1..)?.try_into().ok()?))
 }
 
-/// Changes got together: one scan may gather a bounded number of bytes, and a change with its record may have half a
+/// Changes read at a time. One scan may gather a bounded number of bytes, and a change with its record may have half a
 /// mebibyte.
 const CHANGES_AT_ONCE: usize = 16;
 
-/// Is shown a field that holds a change, and its value. Says whether it needs more.
+/// Gets a field that holds a change, and its value. Returns whether it needs more.
 type ChangeVisitor<'a> = dyn FnMut(&mut dyn Host, &[u8], &Value) -> Result<bool, Error> + 'a;
 
-/// Shows `visit` the changes behind the field `after`, in order and at most so many, until it says that it needs no more.
+/// Gives `visit` the changes behind the field `after`, in order and at most so many, until it needs no more.
 pub(crate) fn visit_changes(
     host: &mut dyn Host,
     mut after: Option<Vec<u8>>,
@@ -154,7 +154,7 @@ pub(crate) fn number_value(number: u64) -> Value {
     Value::new(ValueKind::Bytes, &number.to_be_bytes())
 }
 
-/// The number that a field of the frame's entity holds.
+/// The number in a field of the activation's entity.
 pub(crate) fn read_number(host: &mut dyn Host, field: &[u8]) -> Result<Option<u64>, Error> {
     let Some(value) = host.get(field)? else {
         return Ok(None);
@@ -165,7 +165,7 @@ pub(crate) fn read_number(host: &mut dyn Host, field: &[u8]) -> Result<Option<u6
     }
 }
 
-/// The stream that the changes here are of, and the sequence that it begins after.
+/// The stream of the changes here, and the sequence behind which it begins.
 fn read_stream(host: &mut dyn Host) -> Result<(u16, u64), Error> {
     let Some(value) = host.get(STREAM)? else {
         return Ok((0, 0));
@@ -179,7 +179,7 @@ fn read_stream(host: &mut dyn Host) -> Result<(u16, u64), Error> {
     }
 }
 
-/// The sequence that a stream begins after: changes up to it are of streams that have ended.
+/// The sequence behind which a stream begins. Changes up to it belong to streams that have ended.
 pub(crate) fn stream_begins_after(host: &mut dyn Host, stream: u16) -> Result<u64, Error> {
     match read_stream(host)? {
         (known, begins) if known >= stream => Ok(begins),
@@ -188,7 +188,7 @@ pub(crate) fn stream_begins_after(host: &mut dyn Host, stream: u16) -> Result<u6
     }
 }
 
-/// The next change is of this stream. What still runs with the settings before adds to it too.
+/// The next change belongs to this stream. Activations that still run with the settings before also add to it.
 pub(crate) fn begin_stream(host: &mut dyn Host, stream: u16, last: u64) -> Result<(), Error> {
     if stream == 0 || read_stream(host)?.0 >= stream {
         return Ok(());
@@ -198,7 +198,7 @@ pub(crate) fn begin_stream(host: &mut dyn Host, stream: u16, last: u64) -> Resul
     host.set(STREAM, Value::new(ValueKind::Bytes, &bytes))
 }
 
-/// The first bytes after all that begin with `prefix`; `None` when there are none.
+/// The first bytes after all that begin with `prefix`; `None` if there are none.
 pub(crate) fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|byte| *byte != 0xFF)?;
     let mut after = prefix[..=keep].to_vec();

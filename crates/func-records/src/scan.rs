@@ -1,11 +1,11 @@
-//! `T--shard/_scan`: the records of one shard that belong to a query, in its order.
+//! `T--shard/_scan`: the records of one shard that match a query, in its order.
 //!
-//! Either it *streams*: what it goes through is in the order asked for, so it stops when it has enough.
-//! Or it *sorts*: it looks at all that may belong, if they are few, and puts them in order. Whatever way
-//! it takes here, and whatever other shards do, positions mean the same, so pages fit together.
+//! It either *streams* or *sorts*. Streaming: its source is in the order asked for, so it stops when it has enough.
+//! Sorting: it looks at all records that may match, if they are few, and sorts them. Positions mean the same either
+//! way, and in all shards, so pages fit together.
 //!
-//! All of it happens within one input of the shard, so it takes a bounded number of steps: then it gives what it
-//! has found, and the place where it gave up. Sorting cannot give up, so it is refused.
+//! All of it happens within one input of the shard, so it takes a bounded number of steps. Then it gives what it has
+//! found, and the place where it gave up. Sorting cannot give up, so it is refused.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -20,27 +20,27 @@ use crate::rows::{Position, complete_field, index_prefix, index_row, read_index_
 use crate::turn::{Calls, Gathers, Progress, Turn};
 use crate::wire::{Ask, Probed, Range, Scan, Scanned, Verdict, decode, encode, encode_ask};
 
-/// Candidates got together.
+/// Candidates asked for together.
 const WAVE: usize = 64;
 
-/// Steps that looking at a record takes beside what the predicate takes: a nested call.
+/// Steps that looking at a record takes beside the predicate: a nested call.
 const PROBE_STEPS: usize = 50;
 
 /// Where candidates come from.
 enum Source {
     /// All keys, in order.
     Keys { after: Option<Vec<u8>> },
-    /// Rows of an index, between two names that are not themselves rows.
+    /// Rows of an index, between two names that are not rows themselves.
     Rows { prefix: Vec<u8>, low: Vec<u8>, high: Vec<u8>, is_descending: bool },
-    /// These.
+    /// These positions.
     List(VecDeque<Position>),
 }
 
 struct Way {
     source: Source,
-    /// They have to be put in order.
+    /// They have to be sorted.
     sorts: bool,
-    /// The index gone through.
+    /// The index that the scan uses.
     index: Option<usize>,
 }
 
@@ -53,7 +53,7 @@ struct Scanning {
     prefix: Vec<u8>,
     after: Option<Position>,
     limit: usize,
-    /// The input of `_read` that asks whether a record belongs; none: all do.
+    /// The input of `_read` that asks whether a record matches. None: all do.
     probe: Option<Bytes>,
     /// Steps that are left.
     steps: usize,
@@ -62,7 +62,7 @@ struct Scanning {
     looked_at: usize,
     /// The last one looked at.
     last: Option<Position>,
-    /// Those that come next.
+    /// The next ones.
     queue: VecDeque<Position>,
     /// The one that is waited for.
     asked: Option<Position>,
@@ -72,11 +72,11 @@ struct Scanning {
 
 /// How a scan ended.
 enum End {
-    /// With the last record there is.
+    /// With the last record.
     Exhausted,
     /// It has found enough, or looked at as many as it may.
     Enough,
-    /// Before this one, as it has no steps left, or nobody needs to know yet.
+    /// Before this one, because no steps are left, or because no caller needs to know yet.
     Before(Position),
 }
 
@@ -118,13 +118,13 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, input: &[u8]) -> Res
     scanning.next(turn)
 }
 
-/// One record may take all steps of the visit, so that it is at most twice as long.
+/// One record may take all steps of the visit, so a visit is at most twice as long.
 fn probe_input(scan: &Scan<'_>) -> Bytes {
     let steps = if scan.is_patient { usize::MAX } else { scan.steps };
     encode_ask(&Ask::Probe { probe: scan.probe.clone(), steps })
 }
 
-/// The best way that is open here; `None` when only sorting too much would do.
+/// The best way that is possible here. `None` if it would have to sort too much.
 fn choose(turn: &mut Turn<'_>, of: &RecordType, scan: &Scan<'_>, scanned: &mut Scanned) -> Result<Option<Way>, Error> {
     let mut is_complete = |turn: &mut Turn<'_>, at: usize| -> Result<bool, Error> {
         let Some(index) = of.indexes.get(at) else {
@@ -176,7 +176,7 @@ fn choose(turn: &mut Turn<'_>, of: &RecordType, scan: &Scan<'_>, scanned: &mut S
     Ok(Some(Way { source: Source::List(list), sorts: true, index: None }))
 }
 
-/// Names between which the rows of a range lie.
+/// The names between which the rows of a range lie.
 fn bounds(number: u16, low: &[u8], high: Option<&[u8]>) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let prefix = index_prefix(number);
     let name = |key: &[u8]| [&prefix[..], key].concat();
@@ -195,7 +195,7 @@ fn equal_rows(of: &RecordType, scan: &Scan<'_>, range: &Range) -> Source {
     Source::Rows { prefix, low, high, is_descending: false }
 }
 
-/// Rows of an index in its order, those before or behind the position the page begins with.
+/// Rows of an index in its order, before or behind the position at which the page begins.
 fn ordered_rows(of: &RecordType, scan: &Scan<'_>, at: usize, range: Option<&Range>) -> Source {
     let number = of.indexes[at].number;
     let is_descending = scan.probe.is_descending;
@@ -233,7 +233,7 @@ fn few(
 }
 
 impl Source {
-    /// The next candidates; none are left when there are none.
+    /// The next candidates. Empty if there are no more.
     fn next(&mut self, turn: &mut Turn<'_>, service: u16, prefix: &[u8], count: usize) -> Result<Vec<Position>, Error> {
         match self {
             Source::Keys { after } => {
@@ -303,7 +303,7 @@ impl Scanning {
         }
     }
 
-    /// Whether the steps are spent, or what comes now is of no use.
+    /// Whether the steps are spent, or the next record is of no use.
     fn is_to_stop(&self, position: &Position) -> bool {
         let is_beyond = self
             .until
@@ -323,11 +323,11 @@ impl Scanning {
         self.scanned.steps += steps;
     }
 
-    /// Takes in what a record has answered; `false` if it could not be told whether it belongs.
+    /// Handles the answer about a record. `false` if the record could not be judged.
     fn looked(&mut self, candidate: &Position, result: Result<Bytes, Error>) -> Result<bool, Error> {
         self.spend(PROBE_STEPS);
         let answer = match result {
-            // What no schema can read meets no demand.
+            // A record that no schema can read meets no demand.
             Err(error) if error.code == ErrorCode::WrongType => return Ok(true),
             answer => answer?,
         };

@@ -1,13 +1,13 @@
-//! The field `r` of a record: which schema its value is written with, when it expires, the value.
+//! The field `r` of a record: the schema of its value, when it expires, the value.
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | version, 1 |
-//! | varint | registry id of the schema |
-//! | 1 | flags: 1 = expires, 2 = a timer is under way, 4 = a write said when it expires, or that it does not |
-//! | varint | when it expires, Unix ms (flag 1) |
-//! | varint | the time of the earliest timer under way (flag 2) |
-//! | rest | the value, canonical Avro binary |
+//! | 1 | version, 1. |
+//! | varint | registry id of the schema. |
+//! | 1 | flags: 1 = expires, 2 = a timer is under way, 4 = a write said when it expires, or that it does not. |
+//! | varint | when it expires, Unix ms (flag 1). |
+//! | varint | the time of the earliest timer under way (flag 2). |
+//! | rest | the value, canonical Avro binary. |
 
 use millrace_base::{Error, ErrorCode, UnixMillis, Value, ValueKind};
 
@@ -19,12 +19,12 @@ const EXPIRES: u8 = 1;
 const HAS_TIMER: u8 = 2;
 const IS_SAID: u8 = 4;
 
-/// A record as it is stored.
+/// A record as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored<'a> {
     pub schema_id: u32,
     pub expires_ms: Option<u64>,
-    /// Whether a write said so; else it is the type's time to live, which begins anew with each write.
+    /// Whether a write set it. Otherwise it comes from the type's time to live, which begins anew with each write.
     pub is_said: bool,
     pub timer_ms: Option<u64>,
     pub value: &'a [u8],
@@ -104,7 +104,7 @@ impl<'a> Stored<'a> {
         Value::new(ValueKind::Bytes, &bytes)
     }
 
-    /// Whether it counts as absent, though its timer has not come yet.
+    /// Whether it counts as absent, although its timer has not come yet.
     #[inline]
     pub(crate) fn is_expired(&self, now: UnixMillis) -> bool {
         self.expires_ms.is_some_and(|expires| expires <= now.0)

@@ -1,19 +1,20 @@
-//! `T--shard/_sweep`: brings the records of one shard, and their index rows, to the type's present
-//! settings, some at a time.
+//! `T--shard/_sweep`: brings the records of one shard, and their index rows, to the type's present settings, some at a
+//! time.
 //!
-//! Whoever switched to new settings, or started, calls it once for each shard, with empty input; it
-//! goes on by messages to itself. A sweep that another call overtakes ends; one that is begun again
-//! begins where it was, or anew if the settings have changed meanwhile.
+//! The node calls it once for each shard, with empty input, after a switch to new settings and after a start. It goes
+//! on by messages to itself. If another call begins a sweep of the same shard, the earlier one ends. A sweep that is
+//! begun again begins where it was, or anew if the settings have changed meanwhile.
 //!
-//! The order of things is what makes an index complete when it is said to be:
+//! This order makes an index complete by the time it is called complete:
 //!
-//! 1. An index whose definition is another than the one that was completed is not complete.
-//! 2. It waits until no transaction of the version before can run any more: that knew other indexes.
-//!    It is told, or enough time has passed. From then on every write keeps the rows of all present indexes.
-//! 3. Rows of indexes that are gone or not complete go, and changes that nobody keeps any more.
-//! 4. It walks over all keys there are. Each record is brought to the present schema and has all
-//!    its rows; what is written behind it has them anyway. A type that is made again is walked over in any
-//!    case: timers of its records may have come while there was none, and went unheard.
+//! 1. An index whose definition differs from the completed one is not complete.
+//! 2. The sweep waits until no transaction of the version before can run any more, because that version knew other
+//!    indexes. Either it is told so, or enough time has passed. From then on every write keeps the rows of all present
+//!    indexes.
+//! 3. It deletes rows of indexes that are gone or not complete, and changes that are no longer kept.
+//! 4. It walks over all keys. It brings each record to the present schema and gives it all its rows. Records written
+//!    behind it have their rows anyway. It always walks over a type that was made again: timers of its records may have
+//!    come while there was no such type, and were dropped.
 //! 5. All present indexes are complete.
 
 use std::collections::VecDeque;
@@ -34,32 +35,32 @@ use crate::rows::{
 use crate::turn::{Progress, Task, Turn};
 use crate::wire::{Migrated, decode};
 
-/// Records of one step: a transaction that writes them all.
+/// Records of one step, which is one transaction.
 const BATCH_RECORDS: usize = 100;
 
-/// Writes after which a step ends: far fewer than a transaction may make, as one more record may
-/// have many rows.
+/// Writes after which a step ends. This is far fewer than a transaction may make, because one more record may have many
+/// rows.
 const BATCH_WRITES: usize = 2_000;
 
 /// Bytes of records written after which a step ends: far fewer than one entry takes.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Messages after which a step ends: one more record may have as many as it has triggers.
+/// Messages after which a step ends. One more record may send as many as it has triggers.
 const BATCH_MESSAGES: usize = 256;
 
-/// Rows that one step takes away.
+/// Rows that one step deletes.
 const BATCH_ROWS: usize = 500;
 
-/// Beyond how long a transaction may wait: what ends it then takes a moment too.
+/// Added to the time that a transaction may wait, because ending it takes a moment too.
 const GRACE_MS: u64 = 1_000;
 
-/// Where a sweep is.
+/// What the sweep does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Phase {
-    /// What is left over is taken away.
+    /// It deletes what is left over.
     Clean,
-    /// Records are looked at.
+    /// It looks at records.
     Walk,
     Done,
 }
@@ -67,7 +68,7 @@ enum Phase {
 /// The field `s`.
 #[derive(Clone, Serialize, Deserialize)]
 struct State {
-    /// Which settings it brings records to.
+    /// The settings to which it brings records.
     target: String,
     phase: Phase,
     /// The last key it has seen, base64.
@@ -76,20 +77,20 @@ struct State {
     /// When it may begin: no transaction of the version before runs from then on.
     #[serde(default)]
     begins_ms: u64,
-    /// Which of the chains of messages is the present one.
+    /// Which chain of messages is the present one.
     run: u64,
-    /// Records and rows are as they have to be.
+    /// Records and rows are as they should be.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     cleans_only: bool,
-    /// Records it could not bring to the present schema.
+    /// Records that it could not bring to the present schema.
     #[serde(default)]
     skipped: u64,
-    /// Records that an index of several values takes none of: it stays incomplete.
+    /// Records that an index of several values cannot take. Such an index stays incomplete.
     #[serde(default)]
     unfit: u64,
 }
 
-/// What it is called with: nothing, or by a message to itself the run, or by who knows it that it is alone.
+/// Its input. It is empty, or has the run (in a message to itself), or says that it is alone.
 #[derive(Default, Serialize, Deserialize)]
 struct Input {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,13 +141,13 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
     }
 }
 
-/// Whether the records of this shard are what the present settings want.
+/// Whether the records of this shard are as the present settings want.
 pub(crate) fn is_done(host: &mut dyn Host, of: &RecordType) -> Result<bool, Error> {
     let state = host.get(STATE)?.map(|value| read::<State>(value.content())).transpose()?;
     Ok(state.is_some_and(|state| state.phase == Phase::Done && state.target == of.sweep_target()))
 }
 
-/// What records and rows are brought to.
+/// The target of records and rows.
 fn records_target(target: &str) -> &str {
     target.split_once('-').map_or(target, |(records, _)| records)
 }
@@ -156,7 +157,7 @@ fn read<T: for<'a> Deserialize<'a>>(json: &[u8]) -> Result<T, Error> {
         .map_err(|error| Error::new(ErrorCode::Internal, format!("the state of a sweep cannot be read: {error}")))
 }
 
-/// Begins to bring records to other settings than those of the last sweep.
+/// Begins to bring records to settings that differ from those of the last sweep.
 fn begin(
     turn: &mut Turn<'_>,
     (program, type_index): (&Rc<RecordProgram>, usize),
@@ -182,7 +183,7 @@ fn begin(
             state.phase == Phase::Done && records_target(&state.target) == records_target(&target)
         });
     let run = before.map_or(0, |state| state.run) + 1;
-    // Nothing of the version before can run: it had no such type, or there was none since the start.
+    // No transaction of the version before can run: that version had no such type, or there was none since the start.
     let is_alone = alone || (is_first && (of.is_new || (program.is_first && is_empty)));
     let grace_ms = if is_alone { 0 } else { program.wait_ms.saturating_add(GRACE_MS) };
     let begins_ms = turn.host.now().plus(grace_ms).0;
@@ -195,7 +196,7 @@ fn begin(
     go_on(turn, (program, of), key, &state, grace_ms)
 }
 
-/// Keeps the state, and sends itself the message to go on.
+/// Stores the state, and sends itself the message to go on.
 fn go_on(
     turn: &mut Turn<'_>,
     (program, of): (&RecordProgram, &RecordType),
@@ -232,7 +233,7 @@ fn walk(
         .next(turn)
 }
 
-/// Records are being brought to the present schema, one after the other.
+/// Brings records to the present schema, one after the other.
 struct Walk {
     program: Rc<RecordProgram>,
     type_index: usize,
@@ -287,7 +288,7 @@ impl Task for Walk {
     }
 }
 
-/// Takes some of what is left over away; says whether that was all.
+/// Deletes some of what is left over. Returns whether that was all.
 fn clean(turn: &mut Turn<'_>, of: &RecordType) -> Result<bool, Error> {
     let mut left = BATCH_ROWS;
     let mut after = None;
@@ -302,7 +303,7 @@ fn clean(turn: &mut Turn<'_>, of: &RecordType) -> Result<bool, Error> {
         let index = of.indexes.iter().find(|index| index.number == number);
         let completed = read_number(turn.host, &complete_field(number))?;
         if index.is_some_and(|index| completed == Some(index.definition)) {
-            // No row is named like the beginning of all rows of the next index.
+            // No row has the prefix of all rows of the next index as its name.
             match number.checked_add(1) {
                 Some(next) => after = Some(index_prefix(next)),
                 None => break,

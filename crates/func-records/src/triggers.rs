@@ -1,11 +1,10 @@
-//! Triggers: their sources as an app of the wrapped engine, and the world that engine sees.
+//! Triggers: their sources as an app of the wrapped engine, and the host that this engine sees.
 //!
-//! A trigger is either a module whose default export is `(ctx, { id, record, before, changes }) => …`, or, as
-//! classic scripts are, the plain body of such a function. For each type with triggers there is one
-//! generated service module, `{T}--triggers`, whose handlers are the functions of the sources.
+//! A trigger is either a module or, like classic scripts, the plain body of a function. A module's default export is
+//! `(ctx, { id, record, before, changes }) => …`, and a plain body is the body of such a function. Each type with
+//! triggers has one generated service module, `{T}--triggers`, whose handlers are the functions of the sources.
 //!
-//! The wrapped engine knows its own program only; ids of handlers that pass between it and the host are
-//! exchanged on their way.
+//! The wrapped engine knows its own program only. Ids of handlers are translated between it and the host.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -19,8 +18,8 @@ use millrace_func::{
 
 use crate::program::{FOLLOW, RecordProgram};
 
-/// What stands before a plain body, on its first line, so that the lines stay as they are. A body cannot
-/// import, and a trigger that cannot say `Abort` cannot refuse.
+/// The text before a plain body, on its first line, so that line numbers stay. A body cannot import, and a trigger
+/// without `Abort` could not refuse, so the text imports it.
 const BODY_HEAD: &str =
     "import { Abort } from \"millrace\"; export default async function (ctx, { id, record, before, changes }) { ";
 const BODY_TAIL: &str = "\n}\n";
@@ -31,7 +30,7 @@ pub(crate) struct Source<'a> {
     pub text: &'a str,
 }
 
-/// Whether a source is a module rather than a plain body, in which no statement begins so.
+/// Whether a source is a module rather than a plain body. No statement of a plain body begins so.
 fn is_module(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').split(['\n', ';']).any(|statement| {
         let rest = statement.trim_start().strip_prefix("export");
@@ -39,7 +38,7 @@ fn is_module(text: &str) -> bool {
     })
 }
 
-/// Where a trigger's source lies in the app.
+/// The path of a trigger's source in the app.
 pub(crate) fn path(type_name: &str, trigger: &str) -> String {
     format!("triggers/{type_name}/{trigger}.js")
 }
@@ -54,7 +53,7 @@ pub(crate) fn is_service(name: &str) -> bool {
     name.ends_with(TRIGGERS_SERVICE)
 }
 
-/// The name that the wrapped engine knows a trigger's handler by: a trigger's own name need not be one.
+/// The wrapped engine's name of a trigger's handler. A trigger's own name need not be valid there.
 pub(crate) fn inner_handler(index: usize) -> String {
     format!("trigger{index}")
 }
@@ -84,7 +83,7 @@ pub(crate) fn add_to(app: &mut App, type_name: &str, sources: &[Source<'_>]) {
     app.files.insert(format!("{}.js", service_name(type_name)), text.into_bytes());
 }
 
-/// An app without what is no source of a trigger: helpers in folders stay, for triggers to import.
+/// The app without the sources of triggers. Helpers in folders stay, for triggers to import.
 pub(crate) fn empty_app(app: &App) -> App {
     let helpers = app.files.iter().filter(|(path, _)| path.contains('/'));
     App { files: helpers.map(|(path, content)| (path.clone(), content.clone())).collect(), ..app.clone() }
@@ -102,8 +101,8 @@ pub(crate) fn explain(error: Error, app: &App) -> Error {
     Error { message: format!("trigger {trigger:?} of the type {type_name:?}: {message}"), ..error }
 }
 
-/// An error that a trigger ended with. What it threw on purpose is left as it is; any other names the trigger,
-/// wherever it comes from.
+/// An error with which a trigger ended. An `Abort` stays as it is. Any other error names the trigger, wherever it comes
+/// from.
 pub(crate) fn explain_run(error: Error, app: &App, [type_name, trigger]: [&str; 2]) -> Error {
     if error.code == ErrorCode::Aborted {
         return error;
@@ -155,21 +154,21 @@ pub(crate) const DEPTH_BYTES: usize = 13;
 
 const DEPTH_HEAD: &str = "{\"depth\":";
 
-/// A trigger's input, which lacks its opening brace, with the depth of the write that runs it: how many
-/// triggers that run after a commit led to it, one by what the other wrote. It is the first member, where
-/// [`depth_of`] looks for it.
+/// Adds the depth to a trigger's input, which lacks its opening brace. The depth counts the triggers that run after a
+/// commit and led to this write, each by what the one before wrote. It is the first member, where [`depth_of`] looks
+/// for it.
 pub(crate) fn with_depth(depth: u8, input: &str) -> Bytes {
     Bytes::from(format!("{DEPTH_HEAD}{depth},{input}"))
 }
 
-/// The depth in a trigger's input. One that was not written by [`with_depth`] begins a line of its own.
+/// The depth in a trigger's input. An input that [`with_depth`] did not write begins a line of its own.
 pub(crate) fn depth_of(input: &[u8]) -> u8 {
     let rest = input.strip_prefix(DEPTH_HEAD.as_bytes()).unwrap_or_default();
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit());
     digits.fold(0_u8, |depth, digit| depth.saturating_mul(10).saturating_add(digit - b'0'))
 }
 
-/// The same input as of a write that no trigger has led to; `None` if it was not written by [`with_depth`].
+/// The same input as of a write that no trigger has led to. `None` if [`with_depth`] did not write it.
 pub(crate) fn without_depth(input: &[u8]) -> Option<Bytes> {
     let rest = input.strip_prefix(DEPTH_HEAD.as_bytes())?;
     let comma = rest.iter().position(|byte| !byte.is_ascii_digit())?;
@@ -177,16 +176,16 @@ pub(crate) fn without_depth(input: &[u8]) -> Option<Bytes> {
     Some(with_depth(0, rest))
 }
 
-/// The host as a trigger's frame sees it.
+/// The host as a trigger's activation sees it.
 pub(crate) struct TriggerHost<'a> {
     pub host: &'a mut dyn Host,
     pub program: &'a Rc<RecordProgram>,
-    /// Of the trigger that runs.
+    /// The depth of the trigger that runs.
     pub depth: u8,
 }
 
 impl TriggerHost<'_> {
-    /// The handler's id as the host knows it: one of another app is what the host itself found.
+    /// The host's id of a handler. An id of another app is what the host itself found.
     fn outer(&self, id: HandlerId) -> Result<HandlerId, Error> {
         if Some(id.program) != self.program.inner {
             return Ok(id);
@@ -225,7 +224,7 @@ impl Host for TriggerHost<'_> {
     fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
         let of = self.program.types.iter().find(|of| of.name.as_str() == type_name);
         match (of, operation) {
-            // What it writes knows what it comes from.
+            // Its writes know where they come from.
             (Some(of), RecordOperation::Write(_)) if self.depth > 0 => {
                 let mut input = vec![self.depth];
                 input.extend_from_slice(&operation.to_bytes());

@@ -1,5 +1,5 @@
-//! How operations run: in turns, as every frame does. An operation that needs other entities makes
-//! nested calls and waits as a [`Task`].
+//! How operations run: in turns, as every activation does. An operation that needs other entities makes nested calls
+//! and waits as a [`Task`].
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,11 +14,11 @@ use crate::values::{Path, Predicate};
 
 /// What all programs of an engine share.
 pub(crate) struct Shared {
-    /// For each shard, the smallest number whose text is placed there: the key of its `T--shard`.
+    /// For each shard, the smallest number whose text is placed there. It is the key of its `T--shard`.
     pub shard_keys: Vec<Vec<u8>>,
     pub paths: RefCell<Cache<Path>>,
     pub predicates: RefCell<Cache<Predicate>>,
-    /// Memory that outputs are written in, one after the other.
+    /// Memory for outputs, which are written one after the other.
     pub output: RefCell<Vec<u8>>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
 const KEPT_BYTES: usize = 16 << 10;
 
 impl Shared {
-    /// A path, read once.
+    /// A path, parsed once.
     #[inline]
     pub(crate) fn path(&self, text: &str) -> Result<Rc<Path>, Error> {
         self.paths
@@ -34,7 +34,7 @@ impl Shared {
             .get(text, |text| Path::parse(text).map_err(|error| invalid("path", text, &error.to_string())))
     }
 
-    /// Runs `write` with memory for an output, which is the same again and again.
+    /// Runs `write` with memory for an output, which is reused each time.
     #[inline]
     pub(crate) fn with_output<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let mut out = self.output.take();
@@ -46,7 +46,7 @@ impl Shared {
         written
     }
 
-    /// A predicate, read once.
+    /// A predicate, parsed once.
     pub(crate) fn predicate(&self, text: &str) -> Result<Rc<Predicate>, Error> {
         self.predicates
             .borrow_mut()
@@ -60,12 +60,12 @@ fn invalid(what: &str, text: &str, why: &str) -> Error {
     Error::new(ErrorCode::InvalidPath, format!("the {what} {shown:?} cannot be read: {why}"))
 }
 
-/// One turn of one frame.
+/// One turn of one activation.
 pub(crate) struct Turn<'a> {
     pub shared: &'a Shared,
     pub program: &'a Rc<RecordProgram>,
     pub host: &'a mut dyn Host,
-    /// How many triggers that run after a commit led to this, one by the other.
+    /// How many triggers that run after a commit led to this, each by the one before.
     pub depth: u8,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Progress {
 
 /// An operation that awaits calls.
 pub(crate) trait Task {
-    /// One of them has ended.
+    /// One of the calls has ended.
     fn resume(
         self: Box<Self>,
         turn: &mut Turn<'_>,
@@ -88,11 +88,11 @@ pub(crate) trait Task {
     ) -> Result<Progress, Error>;
 }
 
-/// An operation that goes on when all the calls have ended which it has begun together.
+/// An operation that goes on when all calls that it began together have ended.
 pub(crate) trait Gathers: 'static {
     fn calls(&mut self) -> &mut Calls;
 
-    /// They have; the results are in the order of the calls.
+    /// They have ended. The results are in the order of the calls.
     fn gathered(self: Box<Self>, turn: &mut Turn<'_>, results: Vec<Result<Bytes, Error>>) -> Result<Progress, Error>;
 }
 
@@ -111,7 +111,7 @@ impl<G: Gathers> Task for G {
 }
 
 impl Turn<'_> {
-    /// The type of that index.
+    /// The type with that index.
     pub(crate) fn record_type(&self, index: usize) -> &RecordType {
         &self.program.types[index]
     }
@@ -127,7 +127,7 @@ impl Turn<'_> {
         self.host.call(NestedCall { handler, key: key.to_vec(), input })
     }
 
-    /// Begins a call of every shard's service, each with the input of its turn.
+    /// Begins a call of every shard's service, each with its own input.
     pub(crate) fn call_shards(
         &mut self,
         handler: (u16, u16),
@@ -157,10 +157,10 @@ impl Calls {
         self.open += 1;
     }
 
-    /// Takes note of a result; gives them all, in the order of the calls, once the last has come.
+    /// Keeps a result. Returns all of them, in the order of the calls, once the last has come.
     ///
     /// # Errors
-    /// `internal` for an operation that is none of these.
+    /// `internal` for an operation that is not one of these.
     pub(crate) fn ended(
         &mut self,
         operation: OperationId,

@@ -1,5 +1,5 @@
-//! Encoded values in the forms that callers and rows need them in: what this crate asks of `avro` and
-//! `avpath`, with their errors as callers see them.
+//! Encoded values in the forms that callers and rows need. These are the calls of `avro` and `avpath`, with their
+//! errors as callers see them.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ use millrace_base::{Error, ErrorCode, limits};
 
 use crate::rows::ORDER_KEY_BYTES;
 
-/// The order key of null, and of what is not there at all.
+/// The order key of null, and of a value that is not there at all.
 pub(crate) const NULL_KEY: [u8; 1] = [0x10];
 
-/// Places of one change that are told one by one; more are told as one change of the whole.
+/// Places of one change that are reported one by one. More are reported as one change of the whole.
 const DIFFERENCES: usize = 1000;
 
 #[cold]
@@ -25,7 +25,7 @@ pub(crate) fn damaged(malformed: Malformed) -> Error {
     Error::new(ErrorCode::Internal, format!("a stored record is damaged: {malformed}"))
 }
 
-/// What a caller sees of a value that does not fit.
+/// The error that a caller gets for a value that does not fit.
 #[cold]
 pub(crate) fn refused(error: ValueError) -> Error {
     let code = match error.kind {
@@ -79,7 +79,7 @@ pub(crate) fn json(schema: &Schema, value: &[u8]) -> Result<String, Error> {
     String::from_utf8(out).map_err(|_| Error::new(ErrorCode::Internal, "a record's JSON is not UTF-8"))
 }
 
-/// The canonical encoding of what a caller wrote for a node.
+/// The canonical encoding of a caller's value for a node.
 pub(crate) fn read_node(schema: &Schema, node: NodeId, form: Form, text: &[u8]) -> Result<Vec<u8>, Error> {
     match json_form(form) {
         Some(form) => {
@@ -110,8 +110,8 @@ pub(crate) fn field(schema: &Schema, value: &[u8], name: &str) -> Result<(NodeId
     Err(Error::new(ErrorCode::UnknownField, format!("the record has no field {name:?}; it has {}", names.join(", "))))
 }
 
-/// The order keys of what a simple path leads to. One that leads to one place has one key, whatever
-/// is there. `None`: there are more than an index takes of one record.
+/// The order keys of the values that a simple path leads to. A path that leads to one place has one key, whatever is
+/// there. `None`: there are more than an index takes of one record.
 pub(crate) fn order_keys(
     path: &Path,
     schema: &Schema,
@@ -139,8 +139,7 @@ pub(crate) fn order_keys(
     Ok(Some(keys))
 }
 
-/// Whether what a path leads to is not the same before and after; it counts as such where that is too
-/// much to be compared.
+/// Whether the values at a path differ before and after. If they are too much to compare, they count as different.
 pub(crate) fn differs(
     path: &Path,
     schema: &Schema,

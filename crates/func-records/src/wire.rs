@@ -1,5 +1,4 @@
-//! What the handlers of one shard's rows are asked, and what they answer. These travel inside one
-//! transaction and are kept nowhere.
+//! The inputs and outputs of the handlers of one shard's rows. They travel inside one transaction and are never stored.
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
@@ -8,16 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::rows::Position;
 
-/// Tells inputs of `_read` that only this crate makes from operations, whose first byte is their
-/// version.
+/// Marks inputs of `_read` that only this crate makes. The first byte of an operation is its version, so it differs.
 pub(crate) const INTERNAL: u8 = 0xFF;
 
-/// `_apply`: changes index rows and notes changes.
+/// `_apply`: changes index rows and stores changes.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Apply {
-    /// Index rows that go.
+    /// Index rows to delete.
     pub remove: Vec<Vec<u8>>,
-    /// Index rows that come.
+    /// Index rows to add.
     pub add: Vec<Vec<u8>>,
     /// Changes: the members of a JSON object that follow its sequence and time.
     pub changes: Vec<String>,
@@ -26,41 +24,41 @@ pub(crate) struct Apply {
 /// `_read`, asked by queries.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Ask<'a> {
-    /// Whether the record belongs to a query, and where.
+    /// Whether the record matches a query, and where it stands.
     Probe {
         #[serde(borrow)]
         probe: Probe<'a>,
         /// Steps it may take.
         steps: usize,
     },
-    /// The record if it is stored: the members of an object of a list, or only its id.
+    /// The record if it is stored: the members of a list's object, or only its id.
     Fetch { form: millrace_api::Form, ids_only: bool },
 }
 
-/// Whether a record belongs to a query.
+/// Whether a record matches a query.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Probe<'a> {
     pub predicate: &'a str,
     pub parameters: &'a str,
-    /// The path to order by; empty: by id.
+    /// The path to order by. Empty: by id.
     pub order: &'a str,
     pub is_descending: bool,
 }
 
-/// A range of order keys in an index, `low` included, `high` not.
+/// A range of order keys in an index, with `low` and without `high`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Range {
     /// Index into the type's indexes.
     pub index: usize,
     pub low: Vec<u8>,
     pub high: Option<Vec<u8>>,
-    /// It holds one key only, so that its rows are in the order of ids.
+    /// It has one key only, so that its rows are in the order of ids.
     pub is_equality: bool,
-    /// The demands it comes from, for people.
+    /// The demands from which it comes, for people.
     pub demands: Vec<String>,
 }
 
-/// `_scan`: records of one shard that belong to a query, in its order.
+/// `_scan`: records of one shard that match a query, in its order.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Scan<'a> {
     #[serde(borrow)]
@@ -76,13 +74,13 @@ pub(crate) struct Scan<'a> {
     pub explain: bool,
     /// Steps after which it ends with what it has.
     pub steps: usize,
-    /// What lies behind this place is of no use yet.
+    /// Records behind this place are of no use yet.
     pub until: Option<(Vec<u8>, Vec<u8>)>,
-    /// Each record may take as many steps as any evaluation, so that it gets behind the first one.
+    /// Each record may take as many steps as any evaluation, so that the scan gets past the first one.
     pub is_patient: bool,
 }
 
-/// What `_read` says to a probe.
+/// What `_read` answers to a probe.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Probed {
     /// Steps it took.
@@ -93,9 +91,9 @@ pub(crate) struct Probed {
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Verdict {
     No,
-    /// It belongs, with this key.
+    /// It matches, with this key.
     Yes(Vec<u8>),
-    /// The steps did not suffice to tell.
+    /// The steps did not suffice to decide.
     Unknown,
 }
 
@@ -103,21 +101,21 @@ pub(crate) enum Verdict {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Scanned {
     pub found: Vec<(Vec<u8>, Vec<u8>)>,
-    /// How far it has looked, when it has not seen all; none if it has not got behind the first.
+    /// How far it has looked, if it has not seen everything. None if it has not got past the first.
     pub frontier: Option<(Vec<u8>, Vec<u8>)>,
     /// The next one in order, where it gave up.
     pub next: Option<(Vec<u8>, Vec<u8>)>,
-    /// It has seen all.
+    /// It has seen everything.
     pub is_exhausted: bool,
     /// Steps it took.
     pub steps: usize,
     /// It would have to sort more than it may look at.
     pub is_too_many: bool,
-    /// It would have to sort what takes more steps to look at than it has.
+    /// It would have to sort records that take more steps to look at than it has.
     pub is_too_much: bool,
-    /// How: the index it went through, if it did.
+    /// The index that it used, if any.
     pub index: Option<usize>,
-    /// What it looked at had to be sorted.
+    /// It had to sort what it looked at.
     pub sorts: bool,
     /// Indexes that would have served and are still being built here.
     pub incomplete: Vec<usize>,
@@ -144,9 +142,9 @@ pub(crate) struct AskChanges {
 pub(crate) struct GotChanges {
     /// Sequence, time, JSON.
     pub changes: Vec<(u64, u64, String)>,
-    /// Where to go on when there are none.
+    /// Where to go on if there are none.
     pub at: u64,
-    /// What follows the place asked for is not kept any more.
+    /// The changes behind the place asked for are no longer kept.
     pub is_lost: bool,
 }
 
@@ -155,13 +153,13 @@ pub(crate) struct GotChanges {
 pub(crate) struct Migrated {
     pub remove: Vec<Vec<u8>>,
     pub add: Vec<Vec<u8>>,
-    /// An index takes none of it, as it would take too much.
+    /// An index cannot take it, because it would need too many rows.
     pub is_unfit: bool,
     /// How much it has written.
     pub size_bytes: usize,
     /// It is written with a schema that the present one cannot read.
     pub is_skipped: bool,
-    /// Rows it has had written itself, and messages sent.
+    /// Rows that it wrote itself, and messages that it sent.
     pub rows: usize,
     pub messages: usize,
 }
@@ -192,7 +190,7 @@ pub(crate) fn encode_ask(ask: &Ask<'_>) -> Bytes {
     Bytes::from(postcard::to_extend(ask, vec![INTERNAL]).expect("a vector takes whatever it is given"))
 }
 
-/// What several have answered; the first error that there is.
+/// The answers of several calls, or the first error among them.
 pub(crate) fn decode_all<T: DeserializeOwned>(results: Vec<Result<Bytes, Error>>) -> Result<Vec<T>, Error> {
     results.into_iter().map(|result| decode(&result?)).collect()
 }

@@ -1,8 +1,8 @@
-//! `T/_write`: one change of one record, with everything that hangs on it.
+//! `T/_write`: one change of one record, with all its effects.
 //!
-//! In one turn: read, judge the condition, make the new value, store it, send what comes after the
-//! commit. Then, by nested calls and in this order: index rows and change rows, triggers that may
-//! refuse. A write that changes nothing does none of it.
+//! One turn reads the record, checks the condition, makes the new value, stores it, and sends the messages for after
+//! the commit. Then nested calls follow in this order: index rows and change rows, triggers that may refuse. A write
+//! that changes nothing does none of this.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::stored::{FIELD, Stored};
 use crate::turn::{Progress, Task, Turn};
 use crate::{effects, values};
 
-/// When a record vanishes, and whether a write said so rather than the type.
+/// When a record expires, and whether a write set this rather than the type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Expiry {
     at_ms: Option<u64>,
@@ -39,7 +39,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
     let stored = value.as_ref().map(Stored::read).transpose()?;
     let live = stored.filter(|stored| !stored.is_expired(now));
     let before = match live.map(|live| program.current_value(of, &live)).transpose() {
-        // What no schema can read any more may be replaced or taken away all the same.
+        // A record that no schema can read any more may still be replaced or deleted.
         Err(error) if error.code == ErrorCode::WrongType && needs_no_value(&write) => None,
         before => before?,
     };
@@ -86,7 +86,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, type_index: usize, key: &[u8], input: &
     rest.go_on(turn)
 }
 
-/// Whether it does not matter what the record was.
+/// Whether the write does not depend on the record's value.
 fn needs_no_value(write: &RecordWrite<'_>) -> bool {
     let is_blind =
         matches!(write.change, RecordChange::Put { .. } | RecordChange::PutWritten { .. } | RecordChange::Delete);
@@ -102,7 +102,7 @@ struct Written<'a> {
     expiry: Expiry,
 }
 
-/// Stores the record, or takes it away, and sees to it that a timer comes when it expires.
+/// Stores the record, or deletes it, and makes sure that a timer comes when it expires.
 fn store(
     host: &mut dyn Host,
     (program, of): (millrace_func::Program, &RecordType),
@@ -129,7 +129,7 @@ fn store(
     host.set(FIELD, stored.write())
 }
 
-/// Sends the message that takes an expired record away.
+/// Sends the message that deletes an expired record.
 pub(crate) fn send_timer(
     host: &mut dyn Host,
     handler: HandlerId,
@@ -141,8 +141,8 @@ pub(crate) fn send_timer(
     Ok(())
 }
 
-/// A type's own time to live begins anew with each write; what a write said stays until another
-/// write says something else.
+/// A type's own time to live begins anew with each write. A time that a write set stays until another write sets
+/// another one.
 fn expiry(
     of: &RecordType,
     write: &RecordWrite<'_>,
@@ -162,8 +162,8 @@ fn expiry(
     })
 }
 
-/// Of a type whose records come to be on touch, one that is not stored counts as there, with its
-/// defaults; only `If-None-Match: *` asks for what is stored.
+/// In a type whose records are made on touch, a record that is not stored counts as there, with its defaults. Only
+/// `If-None-Match: *` asks for what is stored.
 fn check_condition(condition: &Condition, tag: Option<u64>, is_stored: bool) -> Result<(), Error> {
     let refuse = |message: &str| Err(Error::new(ErrorCode::PreconditionFailed, message));
     match (condition, tag) {
@@ -205,7 +205,7 @@ fn finish(of: &RecordType, reply: RecordReply, value: &[u8], answer: Option<Form
     Ok(Progress::Done(Bytes::from(out)))
 }
 
-/// What is left to do of a write: calls one after the other, and the reply.
+/// The work left of a write: calls one after the other, and the reply.
 struct Rest {
     program: Rc<RecordProgram>,
     type_index: usize,
@@ -230,7 +230,7 @@ impl Rest {
         }
     }
 
-    /// A trigger may have written the record itself: the reply tells what is there in the end.
+    /// A trigger may have written the record itself, so the reply reads what is there in the end.
     fn look_again(&mut self, host: &mut dyn Host) -> Result<(), Error> {
         let of = &self.program.types[self.type_index];
         let Some(value) = host.get(FIELD)? else {

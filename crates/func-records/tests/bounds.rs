@@ -106,7 +106,7 @@ fn parameters_are_asked_for_before_records_are_looked_at() {
     let query = RecordQuery { predicate: ".a + 1 == $x || .a == 1", ..RecordQuery::default() };
     let error = world.query(query.clone()).expect_err("unbound");
     assert!(error.code == ErrorCode::InvalidPath && error.message.contains("$x"), "{error}");
-    // One that nothing asks for is no mistake, as with paths.
+    // A parameter that nothing asks for is allowed, as with paths.
     world.query(RecordQuery { parameters: r#"{"x":1,"y":2}"#, ..query }).expect("runs");
 }
 
@@ -134,7 +134,7 @@ fn a_patch_has_one_budget_for_all_operations() {
         assert!((3..=1000).contains(&named) && error.message.contains("the patch"), "{error}");
         assert_eq!(world.get("000").expect("there"), before);
     }
-    // Paths of which each has to be read take steps too.
+    // Paths that each have to be parsed take steps too.
     let paths: Vec<String> = (0..1000).map(|number| format!(".(~'a{number}.*')")).collect();
     let tests: Vec<_> = paths.iter().map(|path| (Test, path.as_str(), None)).collect();
     let error = world.patch("000", &tests[..1]).expect_err("no such field");

@@ -1,4 +1,4 @@
-//! Types that are deleted: what was under way for them ends, and the next of the name finds what it has to.
+//! Deleted types: what was under way for them ends, and the next type of the name starts as it should.
 
 mod common;
 
@@ -117,7 +117,7 @@ fn a_sweep_takes_what_has_expired_in_steps_that_one_transaction_can_take() {
 fn a_record_that_cannot_be_taken_away_holds_up_no_sweep() {
     let any = json!([{ "name": "any", "path": ".", "when": "after", "source": "" }]);
     let mut world = World::with("t", json!({ "schema": person() }));
-    // Six times as long in JSON: more than a trigger can be given.
+    // Six times as long in JSON: more than a trigger's input may have.
     let name = "\u{1}".repeat(900_000);
     for id in ["large", "small"] {
         let value = json!({ "name": if id == "large" { &name } else { "" } }).to_string();
@@ -157,7 +157,7 @@ fn triggers_are_loaded_once_for_all_programs_that_have_the_same() {
     assert!(world.engine.inner().unloaded.borrow().is_empty(), "one still uses it");
     world.engine.unload(millrace_func::Program(first.0 + 2));
     assert_eq!(*world.engine.inner().unloaded.borrow(), [inner]);
-    // The triggers of before are not what is loaded any more.
+    // The earlier triggers are no longer loaded.
     world.switch("t", json!({ "triggers": trigger("count") })).expect("loads");
     assert_eq!(loads(&world), loaded + 2);
 }
@@ -174,7 +174,7 @@ fn no_older_program_writes_records_of_a_type_that_is_being_deleted() {
         registry.delete_type("t", force, force).expect("deleted");
         world.engine.load(&app_of(&registry)).expect("loads")
     };
-    // By force it goes whatever there is.
+    // By force it is deleted, whatever records there are.
     let by_force = load(&world, true);
     assert!(world.engine.close(by_force).is_empty());
     world.engine.unload(by_force);
@@ -185,14 +185,14 @@ fn no_older_program_writes_records_of_a_type_that_is_being_deleted() {
     assert!(world.get("1").is_ok(), "it is read as ever");
     let other = RecordOperation::Write(RecordWrite { change: put("{}"), ..RecordWrite::default() });
     assert!(world.run("other", b"1", &other).is_ok());
-    // There was a record: it stays.
+    // There was a record, so it stays.
     world.engine.reopen(refused);
     world.engine.unload(refused);
     assert_eq!(write(&mut world), Ok(()));
-    // It goes, and what is still on its way in the version before comes too late for good.
+    // It is deleted, and messages still on their way in the version before come too late for good.
     let next = load(&world, false);
     world.engine.close(next);
-    // A later one of its name is another type, also while what is older still runs.
+    // A later type of its name is another type, also while older activations still run.
     world.switch("t", json!({ "ttl_ms": 1_000_000 })).expect("loads");
     assert_eq!(write(&mut world), Ok(()));
     world.program = older;

@@ -1,4 +1,4 @@
-//! What hangs on writes: changes, triggers, expiry.
+//! The effects of writes: changes, triggers, expiry.
 
 mod common;
 
@@ -369,7 +369,7 @@ fn no_cursor_leads_over_a_time_without_changes() {
         world.put("b", r#"{"age":1}"#).expect("puts, and nobody is told");
         switch(&mut world, &kept);
         lost(&mut world, &first);
-        // What is left of the stream before is none of this one's.
+        // The rest of the earlier stream does not belong to this one.
         let (none, second) = world.changes("", 10).expect("changes");
         assert!(none.is_empty(), "{none:?}");
         assert_eq!(world.changes("now", 10).expect("changes").1, second);
@@ -435,7 +435,7 @@ fn a_trigger_that_leads_to_itself_is_stopped() {
     assert_eq!((error.code, runs), (ErrorCode::DepthLimit, limits::TRIGGER_DEPTH.into()));
     assert!(error.message.contains("\"again\"") && error.message.contains("\"t\""), "{error}");
     assert!(world.get("1").expect("reads").contains("\"age\":17"), "all but the last have taken effect");
-    // Somebody else's write begins anew.
+    // Another client's write begins anew.
     world.set("1", ".age", "5").expect("updates");
     let input: Value = serde_json::from_slice(&world.messages[0].input).expect("JSON");
     assert_eq!(input["depth"], 1);

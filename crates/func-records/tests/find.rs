@@ -183,7 +183,7 @@ fn sorting_is_bounded_and_an_index_helps() {
     let error = world.query(query.clone()).expect_err("too many");
     assert_eq!(error.code, ErrorCode::BadRequest);
     assert!(error.message.contains("declare an index on .age"), "{error}");
-    // A scan goes on from page to page, though most pages of a rare predicate are empty.
+    // A scan goes on from page to page, although most pages of a rare predicate are empty.
     let rare = RecordQuery { predicate: ".age == 999", limit: 1000, ..RecordQuery::default() };
     let (ids, pages) = world.ids(&rare).expect("finds");
     assert!(ids.len() == 3 && pages > 1, "{ids:?} in {pages}");

@@ -1,4 +1,4 @@
-//! Random records, indexes and queries: whatever indexes there are, a query gives the same records in the same order,
+//! Random records, indexes and queries. Whatever indexes there are, a query gives the same records in the same order,
 //! before and after records change.
 
 mod common;
@@ -106,7 +106,7 @@ fn composites() -> Vec<Field> {
     ]
 }
 
-/// A path that may have an index, and what may stand at it.
+/// A path that may have an index, and values that it may have.
 fn paths() -> Vec<(String, Vec<Value>)> {
     let mut paths = Vec::new();
     for (name, _, values) in fields() {
@@ -181,7 +181,7 @@ fn an_index_serves_what_the_guide_says() {
         (".uuid_fixed", "==", json!(upper), true),
         (".uuid_fixed", "<", json!(uuid), true),
         (".uuid_fixed", ">=", json!(uuid), true),
-        // Texts that are no UUID have a place among texts, not among bytes.
+        // Texts that are not UUIDs have a place among texts, not among bytes.
         (".uuid_fixed", "<", json!(upper), false),
         (".uuid_fixed", ">", json!("a550"), false),
         (".uuid_fixed", "^==", json!("a550"), false),
@@ -190,7 +190,7 @@ fn an_index_serves_what_the_guide_says() {
         (".bytes", "===", json!("AA=="), true),
         (".fixed", "===", json!("AAA="), true),
         (".keys[*]", "===", json!("YWI="), true),
-        // Base64 means something else with other case, and does not sort as what it stands for.
+        // Base64 means something else in another case, and sorts otherwise than its bytes.
         (".bytes", "==", json!("AA=="), false),
         (".fixed", "<", json!("AAA="), false),
         (".bytes", "===", json!(5), false),
@@ -229,7 +229,7 @@ struct Asked {
 const OPERATORS: [&str; 16] =
     ["==", "===", "<", "<=", ">", ">=", "^=", "^==", "==", "===", "<", ">=", "!=", "!==", "*=", "$=="];
 
-/// What is no value of the path, mostly.
+/// Values that mostly are not of the path's type.
 fn strange() -> Vec<Value> {
     let texts = [
         "",
@@ -307,7 +307,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     (predicate(), order, limit).prop_map(|(predicate, order, limit)| Asked { predicate, order, limit })
 }
 
-/// A change of a record; which one, and its new values.
+/// A change of a record: which one, and its new values.
 #[derive(Clone, Debug)]
 enum Action {
     Put(u8, Draw),

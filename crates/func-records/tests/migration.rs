@@ -8,7 +8,7 @@ use millrace_base::ErrorCode;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// `person` with a field more, and its age a long.
+/// `person` with one more field, and its age a long.
 fn taller() -> Value {
     let mut schema = person();
     schema["fields"][1]["type"] = json!("long");
@@ -17,14 +17,14 @@ fn taller() -> Value {
     schema
 }
 
-/// `taller` without what it has more: either can read the other.
+/// `taller` without its additions. Either can read the other.
 fn shorter() -> Value {
     let mut schema = taller();
     schema["fields"].as_array_mut().expect("fields").remove(0);
     schema
 }
 
-/// Something else altogether.
+/// An entirely different schema.
 fn stranger() -> Value {
     json!({ "type": "record", "name": "PersonInfo", "fields": [{ "name": "needed", "type": "bytes" }] })
 }
@@ -137,7 +137,7 @@ fn records_of_another_logical_type_say_so_instead_of_meaning_something_else() {
     let mut world = World::with("t", json!({ "schema": at("timestamp-millis"), "compatibility": "NONE" }));
     world.put("1", r#"{"at":"2026-01-02T03:04:05.000Z"}"#).expect("puts");
     world.put("2", "{}").expect("puts");
-    // Versions that only a rule which is no more, or none, let be.
+    // Versions that only an earlier rule, or no rule at all, allows.
     world.put_type("t", json!({ "schema": at("timestamp-micros") }));
     let error = world.get("1").expect_err("microseconds");
     assert_eq!(error.code, ErrorCode::WrongType);
@@ -288,7 +288,7 @@ fn an_index_of_a_type_that_was_not_there_before_is_complete_at_once() {
     let mut world = World::with("other", json!({ "schema": person() }));
     let settings = json!({ "schema": person(), "indexes": [{ "name": "by_age", "path": ".age" }] });
     world.switch("t", settings).expect("loads");
-    // Somebody was quicker than the sweep: nothing of the version before knows this type.
+    // A writer was quicker than the sweep: nothing of the version before knows this type.
     world.put("a", r#"{"age":1}"#).expect("puts");
     world.sweep("t");
     world.settle(0);
@@ -312,7 +312,7 @@ fn how_far_an_index_is_can_be_asked() {
     assert_eq!(of(&mut world), json!({ "": far(0), "by_age": far(3), "by_name": far(0) }));
     world.settle(60_000);
     assert_eq!(of(&mut world), json!({ "": far(3), "by_age": far(3), "by_name": far(3) }));
-    // A new schema has records written again, whatever indexes there are.
+    // After a new schema, records are written again, whatever indexes there are.
     let mut wider = person();
     wider["fields"].as_array_mut().expect("fields").push(json!({ "name": "new", "type": "int", "default": 7 }));
     world.switch("t", json!({ "schema": wider })).expect("loads");

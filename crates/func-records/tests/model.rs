@@ -1,4 +1,4 @@
-//! Random operations against a map of JSON values; index rows and changes agree with it at every point.
+//! Random operations against a map of JSON values. Index rows and changes agree with it at every point.
 
 mod common;
 
@@ -50,7 +50,7 @@ impl Model {
         self.records.retain(|_, (_, expires)| expires.is_none_or(|expires| expires > now));
     }
 
-    /// Changes a record, which comes to be if that is the type's habit. `None`: there is none.
+    /// Changes a record. Makes it first if the type makes records on touch. `None`: there is none.
     fn change(&mut self, id: &str, change: impl FnOnce(&mut Value)) -> Option<()> {
         let known = self.records.get(id).cloned();
         let is_known = known.is_some();

@@ -40,7 +40,7 @@ fn an_untouched_record_that_stays_as_it_is_stays_untouched() {
     let reply = world.set("1", ".age", "0").expect("updates");
     assert_eq!((reply.matched, reply.created, reply.tag.is_some()), (1, false, true));
     assert_eq!(world.stored, stored);
-    // To put it is to want it there.
+    // A put makes the record.
     assert!(world.put("1", "{}").expect("puts").created);
     assert_ne!(world.stored, stored);
     assert!(!world.put("1", "{}").expect("puts").created);

@@ -1,5 +1,5 @@
-//! Several operations in one update, on random records, against the model of single ones: each goes by what those before
-//! it have left, and when one fails nothing has changed at all.
+//! Several operations in one update, on random records, against the model of single ones. Each operation works on what
+//! those before it have left. If one fails, nothing has changed at all.
 
 mod common;
 #[path = "../../avpath/tests/model/tree.rs"]
@@ -40,7 +40,7 @@ fn operation(of: Type) -> impl Strategy<Value = Operation> {
     })
 }
 
-/// Half of them without the operations that fail: of those at random some of several nearly always does.
+/// Half of them without the operations that fail, because of several random ones nearly always one fails.
 fn patches() -> impl Strategy<Value = (Type, Value, Vec<Operation>)> {
     let drawn = cases().prop_flat_map(|(of, value)| {
         let operations = prop::collection::vec(operation(of.clone()), 1..10);
@@ -81,7 +81,7 @@ impl Operation {
         }
     }
 
-    /// As a patch has it.
+    /// The operation as in a patch.
     fn written(&self) -> (Kind, String, Option<String>) {
         let (path, kind, value) = match self {
             Self::Test(path, value) => (path, Kind::Test, value.clone()),

@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The wall clock and a clock that only moves forward.
 pub trait Clock: Send + Sync {
-    /// Milliseconds since 1970-01-01T00:00:00Z. May jump either way when the clock is set.
+    /// Milliseconds since 1970-01-01T00:00:00Z. May jump either way when somebody sets the clock.
     fn now(&self) -> u64;
 
     /// Nanoseconds since some fixed instant; never goes back. For measuring durations.
@@ -29,14 +29,14 @@ impl Clock for RealClock {
     }
 }
 
-/// CPU time of the calling thread in nanoseconds. A system call: for where the wall clock would
-/// blame a thread for what others did while it was preempted.
+/// CPU time of the calling thread in nanoseconds. This is a system call. Use it where the wall clock would blame a
+/// thread for the time in which it was preempted.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     read_ns(ClockId::ThreadCPUTime)
 }
 
-/// Straight from the system: a request reads it several times, and `Instant` costs thrice as much.
+/// Asks the system directly: a request reads the time several times, and `Instant` costs three times as much.
 fn read_ns(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

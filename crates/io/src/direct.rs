@@ -1,8 +1,8 @@
 //! Writes that go past the kernel's page cache (`O_DIRECT`).
 //!
-//! A page written through the cache is allocated, copied into, marked, and found again by the sync that follows; written
-//! past it, the device takes the bytes from here. What is read back comes from the same place: the kernel drops cached
-//! pages that such a write covers.
+//! For a write through the cache the kernel allocates a page, copies into it, marks it, and finds it again at the sync
+//! that follows. For a write past the cache the device takes the bytes from this process. A read afterwards gets the
+//! same bytes, because the kernel drops cached pages that such a write covers.
 
 use std::fs::File;
 use std::io;
@@ -12,13 +12,13 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
-/// Offsets, lengths and memory are multiples of this: as much as any usual device or file system asks for.
+/// Offsets, lengths and memory addresses are multiples of this. Usual devices and file systems ask for no more.
 const ALIGNMENT: usize = 4096;
 
-/// Bytes copied to aligned memory at a time; a larger write waits for the device in between.
+/// Bytes copied to aligned memory at a time. A larger write waits for the device after each piece.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The way past the cache to one file, opened when it is first asked for.
+/// The way past the cache to one file. It is opened at its first use.
 #[derive(Default)]
 pub(crate) enum Direct {
     #[default]
@@ -28,15 +28,15 @@ pub(crate) enum Direct {
         /// Holds a piece at an aligned address.
         memory: Vec<u8>,
     },
-    /// The file system has no such way.
+    /// The file system does not support it.
     Refused,
 }
 
 impl Direct {
-    /// Writes all of `bytes`; false where they have to go through the cache, whatever part of them was written.
+    /// Writes all of `bytes`. Returns false if they have to go through the cache, whatever part of them was written.
     ///
     /// # Errors
-    /// What the file system answers.
+    /// The file system's error.
     pub(crate) fn write_at(&mut self, cached: &File, bytes: &[u8], offset: u64) -> io::Result<bool> {
         if !bytes.len().is_multiple_of(ALIGNMENT) || !offset.is_multiple_of(ALIGNMENT as u64) {
             return Ok(false);
@@ -56,12 +56,12 @@ impl Direct {
         }
     }
 
-    /// The file by its descriptor, as its name may have changed.
+    /// Opens the file by its descriptor, because its name may have changed.
     fn open(cached: &File) -> Self {
         let path = format!("/proc/self/fd/{}", cached.as_raw_fd());
         match open(path, OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
             Ok(descriptor) => Direct::Open { file: descriptor.into(), memory: Vec::new() },
-            // Nothing is lost but speed, so it does not matter why.
+            // Only speed is lost, so the reason does not matter.
             Err(_) => Direct::Refused,
         }
     }

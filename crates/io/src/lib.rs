@@ -1,9 +1,8 @@
-//! The outside world as traits: disk, clock, randomness; and the real ones.
+//! The outside world as traits: disk, clock, randomness. The real implementations are here, too.
 //!
-//! Everything above reads files, time and random numbers through these, so that a simulated
-//! world can take their place: one that tears and loses unsynced writes, flips bits, fills up,
-//! fails an fsync, or stops the clock. That is why there are no memory maps and no file
-//! positions here, and why directories are synced by hand.
+//! Everything above reads files, time and random numbers through these traits, so that a simulated world can take their
+//! place. The simulated one tears and loses unsynced writes, flips bits, fills up, fails an fsync, or stops the clock.
+//! So there are no memory maps and no file positions here, and callers sync directories themselves.
 //!
 //! Must not know keys, entries or what any file is for.
 

@@ -16,7 +16,7 @@ pub trait Random: Send + Sync {
     }
 }
 
-/// The kernel's random numbers, fit for secrets. One system call each.
+/// The kernel's random numbers, fit for secrets. Each call is one system call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealRandom;
 

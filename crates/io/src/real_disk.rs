@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::direct::Direct;
 use crate::{DirectoryEntry, Disk, DiskFile};
 
-/// Where a file system cannot allocate, zeros are written in pieces of this size.
+/// If a file system cannot allocate, zeros are written in pieces of this size.
 const ZERO_BYTES: usize = 1 << 20;
 
 /// A directory of the machine's file system and what lies below it.
@@ -53,7 +53,7 @@ impl Disk for RealDisk {
         let mut entries = Vec::new();
         for entry in std::fs::read_dir(self.resolve(path)?)? {
             let entry = entry?;
-            // Nothing of ours has a name that is not UTF-8; what has is a stranger's file.
+            // All our names are UTF-8, so any other name is a stranger's file.
             if let Ok(name) = entry.file_name().into_string() {
                 entries.push(DirectoryEntry { name, is_directory: entry.file_type()?.is_dir() });
             }
@@ -120,7 +120,7 @@ impl DiskFile for RealFile {
     }
 
     fn write_blocks_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // After a panic in its middle the memory of a write holds whatever it holds, and the next one fills it anew.
+        // After a panic in the middle of a write, the memory may hold anything. The next write fills it anew.
         let is_written =
             self.direct.lock().unwrap_or_else(PoisonError::into_inner).write_at(&self.file, bytes, offset)?;
         if is_written { Ok(()) } else { self.write_at(bytes, offset) }
@@ -155,8 +155,8 @@ impl RealFile {
         Self { file, direct: Mutex::default() }
     }
 
-    /// Stands in for allocation: bytes past the file's end are written, those before it are
-    /// there already (nothing here makes holes).
+    /// Replaces allocation: writes zeros past the file's end. The bytes before it exist already, because nothing here
+    /// makes holes.
     fn write_zeros_where_missing(&self, offset: u64, length: u64) -> io::Result<()> {
         let zeros = vec![0; ZERO_BYTES];
         let mut at = offset.max(self.length()?);
@@ -211,7 +211,7 @@ mod tests {
         {
             byte += 1;
             expected[offset..offset + length].fill(byte);
-            // Read before, so that the cache holds what is now changed.
+            // Read first, so that the cache holds the bytes that the write changes.
             let mut bytes = vec![0; expected.len()];
             read_exactly_at(&*file, &mut bytes, 0)?;
             file.write_blocks_at(&expected[offset..offset + length], offset as u64)?;

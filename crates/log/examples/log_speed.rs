@@ -1,5 +1,5 @@
-//! Prints how fast this machine encodes, appends and replays: `cargo run --release -p millrace-log
-//! --example log_speed`. Run it several times: a disk's fsync has fast and slow phases.
+//! Prints how fast this machine encodes, appends and replays: `cargo run --release -p millrace-log --example
+//! log_speed`. Run it several times, because a disk's fsync has fast and slow phases.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The buffer that a core fills with entries while the batch before it is being written.
+//! The buffer that a core fills with entries while the log writes the batch before it.
 
 use millrace_base::{Lsn, ShardId};
 use millrace_format::{
@@ -7,21 +7,21 @@ use millrace_format::{
 
 use crate::positions::{Positions, ShardRange};
 
-/// A buffer that grew beyond this for one big batch gives the memory back.
+/// A buffer that one big batch made larger than this gives its memory back.
 const KEPT_BYTES: usize = 4 << 20;
 
 /// Entries on their way to the log: one batch is one write and one fsync.
 ///
-/// Entries are encoded and checksummed straight into one buffer, which is written as it is; in
-/// steady state nothing is allocated. Use one batch while the other is in the committer.
+/// Entries are encoded and checksummed straight into one buffer, which is written as it is. In steady state nothing is
+/// allocated. Fill one batch while the committer has the other.
 #[derive(Debug)]
 pub struct Batch {
-    /// Room for the batch header, then frames; whole blocks only while being written.
+    /// Room for the batch header, then frames. Padded to whole blocks only during the write.
     bytes: Vec<u8>,
     entry_count: u32,
     positions: Positions,
     committed: Positions,
-    /// What the frames are bound to (see `format::bind_frames`).
+    /// The checksum to which the frames are bound (see `format::bind_frames`).
     binding: u32,
 }
 
@@ -44,11 +44,11 @@ impl Batch {
         }
     }
 
-    /// Adds an entry. Each shard's entries must come in the order of their LSNs, without gaps:
-    /// recovery takes anything else for damage.
+    /// Adds an entry. Each shard's entries must come in the order of their LSNs, without gaps. Recovery takes anything
+    /// else for damage.
     ///
     /// # Panics
-    /// As [`Entry::encode`]: never, while the limits of `base` are kept.
+    /// As [`Entry::encode`]. Never, if the caller keeps the limits of `base`.
     pub fn push(&mut self, entry: &Entry<'_>) {
         let start = self.bytes.len();
         encode_frame(entry, &mut self.bytes);
@@ -94,8 +94,8 @@ impl Batch {
         self.positions.ranges()
     }
 
-    /// Per shard, the first and last LSN of the last append that succeeded with this buffer: what
-    /// became durable. The batch itself is empty again by then.
+    /// Per shard, the first and last LSN of the last successful append of this buffer. These entries are durable now;
+    /// the batch itself is empty again by then.
     #[must_use]
     pub fn committed(&self) -> &[ShardRange] {
         self.committed.ranges()
@@ -110,7 +110,7 @@ impl Batch {
         self.binding = 0;
     }
 
-    /// Empties the batch after its append, keeping what it held in [`Batch::committed`].
+    /// Empties the batch after its append, and keeps its positions in [`Batch::committed`].
     pub(crate) fn set_committed(&mut self) {
         std::mem::swap(&mut self.positions, &mut self.committed);
         self.clear();
@@ -125,15 +125,15 @@ impl Batch {
         self.bytes.len().next_multiple_of(BLOCK_BYTES) as u64
     }
 
-    /// Hands `write` the batch as it lies in a segment under `header`. The batch is as before
-    /// afterwards, so a failed write can be tried again, under another header too.
+    /// Gives `write` the batch as it lies in a segment under `header`. Afterwards the batch is as before, so a failed
+    /// write can be tried again, also under another header.
     pub(crate) fn with_image<R>(&mut self, header: &BatchHeader, write: impl FnOnce(&[u8]) -> R) -> R {
         let length = self.bytes.len();
         let (encoded, checksum) = header.encode();
         bind_frames(&mut self.bytes[BATCH_HEADER_BYTES..], checksum ^ self.binding);
         self.binding = checksum;
         self.bytes[..BATCH_HEADER_BYTES].copy_from_slice(&encoded);
-        // Whole blocks, so that the page cache never has to read one before changing it.
+        // Whole blocks, so that the page cache never has to read a block before it changes it.
         self.bytes.resize(length.next_multiple_of(BLOCK_BYTES), 0);
         let result = write(&self.bytes);
         self.bytes.truncate(length);

@@ -11,29 +11,29 @@ use crate::error::LogError;
 use crate::spare::Job;
 use crate::writer::{AppendReport, Space, Writer};
 
-/// How often a full disk is tried again: soon enough for a person who has just freed space.
+/// How often the committer tries a full disk again. This is soon enough for a person who has just freed space.
 const RETRY_MS: u64 = 200;
 
-/// What became of a batch, or of the disk's space.
+/// What happened to a batch, or to the disk's space.
 #[derive(Debug)]
 pub enum Committed {
-    /// The batch is durable (as far as the log's durability goes) and comes back empty;
-    /// [`Batch::committed`] tells what it held.
+    /// The batch is durable (as far as the log's durability goes) and comes back empty. [`Batch::committed`] tells what
+    /// it held.
     Durable {
         /// The emptied batch, for reuse.
         batch: Batch,
         /// What the append did.
         report: AppendReport,
     },
-    /// The disk is full. The batch stays here and is tried again by itself; `Durable` or `Failed`
-    /// follows. Said once for each batch that has to wait.
+    /// The disk is full. The batch stays here, and the committer tries it again by itself. `Durable` or `Failed`
+    /// follows. Reported once for each batch that has to wait.
     OutOfSpace,
     /// Space became low, or there is enough again. Reported when it changes.
     Space(Space),
-    /// The batch is not durable, and nothing will be again: the log needs a restart. Every later
-    /// batch comes back this way too.
+    /// The batch is not durable, and no later one will be: the log needs a restart. Every later batch comes back this
+    /// way too.
     Failed {
-        /// The batch, as it was submitted.
+        /// The batch, as submitted.
         batch: Batch,
         /// Why.
         error: LogError,
@@ -42,15 +42,15 @@ pub enum Committed {
 
 enum Command {
     Append(Batch),
-    /// A job is done; look at what it brought.
+    /// A job is done; look at its result.
     Wake,
     Close,
-    /// Stop where you are, as a crash would.
+    /// Stop at once, as a crash would.
     Stop,
 }
 
-/// The committer's handle. Dropping it without [`Committer::close`] stops it without a closing
-/// batch; batches already submitted may or may not be written.
+/// The committer's handle. If it is dropped without [`Committer::close`], the committer stops without a closing batch.
+/// Batches already submitted may or may not be written.
 pub struct Committer {
     sender: Sender<Command>,
     thread: Option<JoinHandle<Result<(), LogError>>>,
@@ -58,11 +58,11 @@ pub struct Committer {
 }
 
 impl Committer {
-    /// Starts the committer's thread and the one that prepares segments. `on_committed` is called
-    /// on the committer's thread, in the order of the batches.
+    /// Starts the committer's thread and the thread that prepares segments. The committer's thread calls
+    /// `on_committed`, in the order of the batches.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// If a thread cannot be started.
     #[allow(clippy::disallowed_methods, reason = "the committer exists to put a writer on a thread")]
     pub fn start(writer: Writer, on_committed: Box<dyn FnMut(Committed) + Send>) -> io::Result<Self> {
         let (sender, receiver) = channel();
@@ -72,7 +72,7 @@ impl Committer {
         let helper = std::thread::Builder::new().name(format!("log-prepare-{stream}")).spawn(move || {
             for job in job_receiver {
                 job.run();
-                // The committer may be gone already; then nobody waits for this.
+                // The committer may be gone already; then nothing waits for this.
                 let _ = wake.send(Command::Wake);
             }
         })?;
@@ -81,19 +81,19 @@ impl Committer {
         Ok(Self { sender, thread: Some(thread), helper: Some(helper) })
     }
 
-    /// Hands a batch over; it comes back through the callback. Neither waits nor takes a lock.
-    /// Several may be on their way: they are appended in order, one at a time.
+    /// Submits a batch; it comes back through the callback. This call neither waits nor takes a lock. Several batches
+    /// may be on their way: they are appended in order, one at a time.
     pub fn submit(&self, batch: Batch) {
-        // The thread lives as long as this handle, unless the callback panicked; then nothing is
-        // acknowledged any more, which is all that can be done about it here.
+        // The thread lives as long as this handle, unless the callback panicked. Then nothing is acknowledged any more,
+        // and this place can do no more about it.
         let _ = self.sender.send(Command::Append(batch));
     }
 
-    /// Appends what was submitted, ends the stream with a closing batch and waits for the threads.
-    /// Batches still waiting for space are given back as failed.
+    /// Appends what was submitted, ends the stream with a closing batch and waits for the threads. Batches that still
+    /// wait for space come back as failed.
     ///
     /// # Errors
-    /// [`LogError`] when the stream could not be closed; a restart then recovers it as after a crash.
+    /// [`LogError`] if the stream could not be closed. A restart then recovers it as after a crash.
     pub fn close(mut self) -> Result<(), LogError> {
         self.finish(Command::Close)
     }
@@ -126,7 +126,8 @@ struct Worker {
     jobs: Sender<Job>,
     on_committed: Box<dyn FnMut(Committed) + Send>,
     waiting: VecDeque<Batch>,
-    /// The first waiting batch found the disk full; said so, and try again at this time.
+    /// Set while the first waiting batch has found the disk full, which has been reported. It is tried again at this
+    /// time.
     retry_at_ns: Option<u64>,
     /// Earliest time for another job while space is low.
     job_at_ns: u64,
@@ -168,7 +169,7 @@ impl Worker {
     /// The next command; `None` when it is time to try a full disk again.
     fn receive(&mut self) -> Option<Command> {
         if self.retry_at_ns.is_none() && self.reported == Space::Enough {
-            // Without a sender the handle is gone, and it said stop before it went.
+            // Without a sender the handle is gone, and it sent `Stop` first.
             return Some(self.receiver.recv().unwrap_or(Command::Stop));
         }
         match self.receiver.recv_timeout(Duration::from_millis(RETRY_MS)) {
@@ -216,7 +217,7 @@ impl Worker {
             self.job_at_ns = now_ns + RETRY_MS * 1_000_000;
         }
         while let Some(job) = self.writer.job() {
-            // A helper that panicked leaves its jobs to the writer, which does them when it must.
+            // If the helper has panicked, its jobs stay with the writer, which does them when it must.
             let _ = self.jobs.send(job);
         }
     }

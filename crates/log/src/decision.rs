@@ -1,23 +1,22 @@
-//! What to do where a stream stops being readable: the table of `docs/internals/recovery.md`.
+//! What recovery does where a stream stops being readable: the table of `docs/internals/recovery.md`.
 //!
-//! One batch is in flight at a time, and every batch says up to which one all were durable when
-//! it was written. So an unreadable batch that a later one knows to be durable was acknowledged
-//! and has been damaged since; one that no later batch knows of was never acknowledged.
+//! One batch is in flight at a time. Every batch says up to which batch all were durable when it was written. So if a
+//! later batch knows an unreadable one to be durable, the unreadable one was acknowledged and has been damaged since.
+//! If no later batch knows of it, it was never acknowledged.
 
-/// What lies where the next batch should begin.
+/// What lies at the place of the next batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// No header of the next batch: zeros, what an earlier use of the file left, damaged bytes,
-    /// or the end of the file.
+    /// No header of the next batch: zeros, bytes of an earlier use of the file, damaged bytes, or the end of the file.
     NoBatch,
     /// The next batch's header, intact, but not all of its entries.
     BadBatch,
 }
 
-/// What the batches further on in the stream say.
+/// What later batches of the stream say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Later {
-    /// There is none.
+    /// There is no later batch.
     None,
     /// None of them was written after the missing one was durable.
     Unsynced,
@@ -30,20 +29,19 @@ pub(crate) enum Later {
 pub(crate) struct Facts {
     pub(crate) found: Found,
     pub(crate) later: Later,
-    /// The stream had its closing batch: a later run exists, which began by closing this stream,
-    /// or the file was cut to its end, which comes after closing only.
+    /// The stream had its closing batch. Either a later run exists, which began by closing this stream. Or the file was
+    /// cut to its end, which happens only after closing.
     pub(crate) was_closed: bool,
-    /// Exactly one block lies between the last good batch and the end of the file, as when the
-    /// closing batch was there.
+    /// Exactly one block lies between the last good batch and the end of the file, as if the closing batch was there.
     pub(crate) is_lone_block: bool,
 }
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// What follows was never acknowledged: the stream ends here.
+    /// The rest was never acknowledged: the stream ends here.
     Cut,
-    /// What should be here was acknowledged: refuse to start.
+    /// The missing batch was acknowledged: refuse to start.
     Damage,
 }
 

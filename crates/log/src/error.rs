@@ -9,11 +9,10 @@ use millrace_format::DecodeError;
 /// Why an append did not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogError {
-    /// The disk is full. Nothing of the batch is acknowledged or lost; the same batch may be
-    /// appended again later.
+    /// The disk is full. Nothing of the batch is acknowledged or lost. The same batch may be appended again later.
     OutOfSpace,
-    /// A write or an fsync failed. What is on disk is unknown until a restart reads it back; the
-    /// stream takes nothing any more.
+    /// A write or an fsync failed. Nobody knows what is on disk until a restart reads it back. The stream takes no more
+    /// batches.
     Failed(String),
 }
 
@@ -30,7 +29,7 @@ impl fmt::Display for LogError {
 
 impl std::error::Error for LogError {}
 
-/// Acknowledged bytes that are not what was written, and where.
+/// Acknowledged bytes that differ from what was written, and their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file, relative to the data directory.
@@ -48,11 +47,11 @@ pub enum DamageKind {
     SegmentHeader,
     /// The segment before this one is missing.
     MissingSegment(u64),
-    /// No batch can be read here, though later ones were written after it was durable.
+    /// No batch can be read here, but later ones were written after it was durable.
     Batch,
-    /// An entry of this batch has a wrong checksum, though later batches were written after it was durable.
+    /// An entry of this batch has a wrong checksum, but later batches were written after it was durable.
     Entry,
-    /// The stream ends here without its closing batch, though it had one.
+    /// The stream ends here without its closing batch, but it had one.
     CutShort,
     /// Entries of a shard are missing.
     Gap {
@@ -63,7 +62,7 @@ pub enum DamageKind {
         /// The LSN that is here.
         found: Lsn,
     },
-    /// An entry repeats or precedes one that was there before.
+    /// An entry repeats or precedes an earlier one.
     Order {
         /// The shard.
         shard: ShardId,
@@ -114,9 +113,9 @@ pub enum RecoverError {
         /// What is not known.
         what: String,
     },
-    /// A repair was interrupted between its two last steps; running it again finishes it.
+    /// A repair was interrupted between its two last steps. Running it again finishes it.
     RepairUnfinished {
-        /// The directory that is waiting to take its place.
+        /// The directory that should take its place.
         directory: String,
     },
     /// A file could not be read, written or synced.

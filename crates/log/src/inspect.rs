@@ -1,4 +1,4 @@
-//! Looking at a log without changing it, damaged or not.
+//! Looks at a log, damaged or not, without changing it.
 
 use millrace_base::Lsn;
 use millrace_format::EntryRef;
@@ -15,8 +15,8 @@ use crate::scan::{EntryPlace, Sink, StreamScan, scan_stream};
 pub struct LogReport {
     /// In order of their numbers.
     pub streams: Vec<StreamReport>,
-    /// Everything that [`crate::recover`] would refuse to start for, checkpoints aside. LSN gaps and
-    /// disorder are judged between the entries that can be read.
+    /// Everything for which [`crate::recover`] would refuse to start, except checkpoints. LSN gaps and disorder are
+    /// judged between the entries that can be read.
     pub damage: Vec<Damage>,
 }
 
@@ -25,11 +25,11 @@ pub struct LogReport {
 pub struct StreamReport {
     /// Its number.
     pub stream: u64,
-    /// The start of the node that made it; unknown when no segment's header can be read.
+    /// The start of the node that made it. Unknown if no segment's header can be read.
     pub run: Option<u64>,
     /// Whether it ends with a closing batch.
     pub is_closed: bool,
-    /// Where it ends, when it was not closed; recovery would go on from here.
+    /// Where it ends, if it was not closed. Recovery would go on from here.
     pub tail: Option<Tail>,
     /// In order of their numbers.
     pub segments: Vec<SegmentReport>,
@@ -54,10 +54,10 @@ pub struct SegmentReport {
     pub shards: Vec<ShardRange>,
 }
 
-/// Walks the log, hands every intact entry to `visit`, and reports what is there. Reads only.
+/// Walks the log, gives every intact entry to `visit`, and reports what is there. Only reads.
 ///
 /// # Errors
-/// When files cannot be read, or are of a format this build does not know.
+/// If files cannot be read, or have a format that this build does not know.
 pub fn inspect(
     disk: &dyn Disk,
     visit: &mut dyn FnMut(&EntryPlace<'_>, &EntryRef<'_>),

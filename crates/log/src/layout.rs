@@ -30,12 +30,12 @@ pub(crate) fn segment_path(directory: &str, number: u64) -> String {
     format!("{directory}/{number:010}.log")
 }
 
-/// A segment file as found, with what its header says.
+/// A segment file as found, with its header.
 pub(crate) struct SegmentFile {
     pub(crate) path: String,
     pub(crate) number: u64,
     pub(crate) length: u64,
-    /// The header, or why there is none that belongs to this name.
+    /// The header, or why none belongs to this name.
     pub(crate) header: Result<SegmentHeader, SegmentHeaderError>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct StreamFiles {
     pub(crate) directory: String,
     /// In order of their numbers.
     pub(crate) segments: Vec<SegmentFile>,
-    /// Files that hold nothing that counts.
+    /// Files without anything that counts.
     pub(crate) leftovers: Vec<String>,
 }
 
@@ -65,11 +65,11 @@ impl StreamFiles {
 /// Everything in the log's directory.
 #[derive(Default)]
 pub(crate) struct LogFiles {
-    /// In order of their numbers, which is the order in which a shard's entries went to them.
+    /// In order of their numbers. A shard's entries went to them in this order.
     pub(crate) streams: Vec<StreamFiles>,
     /// Streams being repaired: directories named `.repair`.
     pub(crate) repairs: Vec<u64>,
-    /// One more than the highest stream number seen, those set aside included.
+    /// One more than the highest stream number seen, including those set aside.
     pub(crate) next_stream: u64,
 }
 
@@ -130,7 +130,7 @@ fn read_segment_file(disk: &dyn Disk, stream: u64, number: u64, path: String) ->
     Ok(SegmentFile { path, number, length: file.length()?, header })
 }
 
-/// A number from a file name. Only what [`stream_directory`] and [`segment_path`] would write.
+/// A number from a file name, in exactly the form that [`stream_directory`] and [`segment_path`] write.
 fn parse_number(digits: &str) -> Option<u64> {
     let number: u64 = digits.parse().ok()?;
     (format!("{number:010}") == digits && number > 0).then_some(number)

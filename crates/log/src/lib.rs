@@ -1,9 +1,8 @@
-//! The log: what makes an entry durable, and what brings it back.
+//! The log makes entries durable and brings them back.
 //!
-//! One *stream* per core and start of the node interleaves the entries of that core's shards, so
-//! one fsync serves them all. A stream is a row of *segment* files; a segment is a row of
-//! *batches*, each one write and one fsync. The bytes are in `docs/internals/format.md`, the
-//! decisions of recovery in `docs/internals/recovery.md`.
+//! Each core has one *stream* per start of the node. A stream interleaves the entries of that core's shards, so one
+//! fsync serves them all. A stream is a row of *segment* files. A segment is a row of *batches*, each one write and one
+//! fsync. `docs/internals/format.md` describes the bytes, `docs/internals/recovery.md` the decisions of recovery.
 //!
 //! ```text
 //! core: Batch::push ──submit──▶ Committer (thread) ──▶ Writer ──▶ Disk
@@ -11,10 +10,10 @@
 //! store: checkpoint done ──▶ Segments::delete_covered
 //! ```
 //!
-//! Promises: what [`Writer::append`] returned for is delivered by [`recover`] after any crash, in
-//! order, once, unless a checkpoint covers it; what cannot be delivered is an error, never a gap;
-//! nothing is delivered that was not pushed. Must not know functions, replies or replication, and
-//! outside [`Committer`] starts no thread and waits for no clock.
+//! Promises: if [`Writer::append`] returned for an entry, [`recover`] delivers it after any crash, in order and once,
+//! unless a checkpoint covers it. If it cannot deliver it, it returns an error and never leaves a gap. It delivers
+//! nothing that was not pushed. Must not know functions, replies or replication. Outside [`Committer`] it starts no
+//! thread and waits for no clock.
 
 mod batch;
 mod committer;

@@ -1,4 +1,4 @@
-//! Which shards some part of a log holds, and from where to where.
+//! Which shards some part of a log holds, and their first and last LSNs there.
 
 use millrace_base::{Lsn, ShardId};
 
@@ -13,8 +13,8 @@ pub struct ShardRange {
     pub last: Lsn,
 }
 
-/// The ranges of all shards that occur, in order of first occurrence. Noting an entry is one
-/// array access; clearing costs only the shards that occurred.
+/// The ranges of all shards that occur, in order of first occurrence. Adding an entry is one array access. Clearing
+/// costs only the shards that occurred.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Positions {
     /// By shard: one more than its index in `ranges`, or 0.

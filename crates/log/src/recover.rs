@@ -1,10 +1,9 @@
-//! Bringing a log back after a stop of any kind.
+//! Recovers a log after a stop of any kind.
 //!
-//! First everything is read and judged; a damaged log is refused with nothing changed on disk.
-//! Then each stream that was not closed is *sealed*: its accepted end is made durable (it may
-//! have been in the page cache only) and a closing batch is written over whatever follows, so
-//! that a torn batch can never come back and later damage can never pass for a torn tail. From
-//! then on old streams are only read and deleted; the node writes new ones.
+//! Recovery first reads and judges everything. It refuses a damaged log and changes nothing on disk. Then it *seals*
+//! each stream that was not closed. It makes the accepted end durable, which may have been in the page cache only, and
+//! writes a closing batch over whatever follows. So a torn batch can never come back, and later damage can never pass
+//! for a torn tail. From then on the node only reads and deletes old streams, and writes new ones.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,10 +24,10 @@ pub struct Recovered {
     pub next_run: u64,
     /// The old streams' segments, for deletion once checkpoints cover them. New writers add theirs.
     pub segments: Segments,
-    /// The last LSN of each shard that has entries in the log. A shard's next entry is one after
-    /// this or after its checkpoint, whichever is higher.
+    /// The last LSN of each shard that has entries in the log. A shard's next entry is one after this or after its
+    /// checkpoint, whichever is higher.
     pub last: BTreeMap<ShardId, Lsn>,
-    /// Entries handed to `apply`.
+    /// Entries given to `apply`.
     pub applied: u64,
     /// Entries that checkpoints already covered.
     pub skipped: u64,
@@ -45,18 +44,17 @@ pub struct Tail {
     pub file: String,
     /// Where the accepted part ends.
     pub offset: u64,
-    /// A batch that was never acknowledged was there, in part, and was discarded.
+    /// Whether a part of a batch was there that was never acknowledged. It was discarded.
     pub is_torn: bool,
 }
 
-/// Reads the whole log and hands every entry above its shard's checkpoint to `apply`: each
-/// shard's in order, without gaps, once. Shards come interleaved. After an error, what `apply` was
-/// given must be thrown away.
+/// Reads the whole log and gives every entry above its shard's checkpoint to `apply`: each shard's in order, without
+/// gaps, once. Shards come interleaved. After an error, throw away what `apply` got.
 ///
-/// Call it once, before any [`crate::Writer`] is opened; nothing else may use the log meanwhile.
+/// Call it once, before any [`crate::Writer`] is opened. Nothing else may use the log meanwhile.
 ///
 /// # Errors
-/// [`RecoverError::Damaged`] when acknowledged entries are damaged or missing.
+/// [`RecoverError::Damaged`] if acknowledged entries are damaged or missing.
 pub fn recover(
     disk: &Arc<dyn Disk>,
     checkpoint_lsn: &dyn Fn(ShardId) -> Lsn,
@@ -113,7 +111,7 @@ fn closed_segments(stream: &StreamFiles, scan: &StreamScan) -> Vec<ClosedSegment
     closed.collect()
 }
 
-/// How far each shard's log has been read, against its checkpoint.
+/// How far each shard's log has been read, compared with its checkpoint.
 pub(crate) struct Chains<'a> {
     checkpoint_lsn: &'a dyn Fn(ShardId) -> Lsn,
     /// By shard.
@@ -126,7 +124,7 @@ pub(crate) struct Chain {
     last: Lsn,
 }
 
-/// What an entry is to its shard.
+/// How an entry relates to its shard's chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// The next one above the checkpoint.
@@ -142,10 +140,10 @@ impl<'a> Chains<'a> {
         Self { checkpoint_lsn, chains: Vec::new() }
     }
 
-    /// Takes the next entry of a shard; a broken one leaves the chain as it was.
+    /// Takes the next entry of a shard. A broken one leaves the chain as it was.
     ///
-    /// Below the checkpoint only the order is checked: after a power cut with `Durability::Os` the
-    /// checkpoint may have survived further than the log, which then goes on behind a gap.
+    /// Below the checkpoint only the order is checked. After a power cut with `Durability::Os` more of the checkpoint
+    /// may have survived than of the log, which then goes on behind a gap.
     pub(crate) fn link(&mut self, shard: ShardId, lsn: Lsn) -> Link {
         let index = usize::from(shard.0);
         if index >= self.chains.len() {
@@ -202,9 +200,9 @@ impl Sink for Apply<'_> {
     }
 }
 
-/// Ends a stream for good, and removes what lies behind its end. Each step may be the last one
-/// before a crash: until the closing batch is durable the stream is judged again as before, and
-/// from then on nothing behind it is looked at.
+/// Ends a stream for good, and removes what lies behind its end. A crash may come after each step. Until the closing
+/// batch is durable, the next start judges the stream again as before. After that, it looks at nothing behind the
+/// closing batch.
 fn seal(disk: &dyn Disk, stream: &StreamFiles, scan: &StreamScan) -> Result<(), RecoverError> {
     let mut first_unused = 0;
     if let Some((index, offset)) = scan.end {
@@ -224,9 +222,8 @@ fn seal(disk: &dyn Disk, stream: &StreamFiles, scan: &StreamScan) -> Result<(), 
     remove_unused(disk, stream, first_unused)
 }
 
-/// Makes accepted batches durable that may be in the page cache only. They are written again
-/// first: if it was a failed fsync that ended the last run, the kernel has marked their pages
-/// clean, and syncing alone would do nothing.
+/// Makes accepted batches durable that may be in the page cache only. It writes them again first. If a failed fsync
+/// ended the last run, the kernel has marked their pages clean, and a sync alone would do nothing.
 fn make_durable(disk: &dyn Disk, stream: &StreamFiles, scan: &StreamScan) -> Result<(), RecoverError> {
     let mut batches = scan.unsynced.iter().peekable();
     while let Some(first) = batches.peek().map(|batch| batch.segment) {
@@ -277,8 +274,8 @@ fn write_closing(
     file.sync_data()
 }
 
-/// Removes the segments from `first_unused` on, last one first, so that no hole is ever left;
-/// then what was never a segment; then the directory, if nothing is left of the stream.
+/// Removes the segments from `first_unused` on, last one first, so that no hole is ever left. Then it removes files
+/// that were never a segment. Then it removes the directory, if nothing is left of the stream.
 fn remove_unused(disk: &dyn Disk, stream: &StreamFiles, first_unused: usize) -> Result<(), RecoverError> {
     let at = || RecoverError::io(&stream.directory);
     for segment in stream.segments[first_unused..].iter().rev() {
@@ -291,7 +288,7 @@ fn remove_unused(disk: &dyn Disk, stream: &StreamFiles, first_unused: usize) -> 
     if !stream.leftovers.is_empty() {
         disk.sync_directory(&stream.directory).map_err(at())?;
     }
-    // A stranger's file in it keeps the directory, which harms nothing.
+    // A stranger's file in the directory keeps it, which harms nothing.
     if first_unused == 0 && disk.remove(&stream.directory).is_ok() {
         disk.sync_directory(LOG_DIRECTORY).map_err(at())?;
     }

@@ -1,9 +1,8 @@
-//! Making a damaged log startable again, at a price that is named.
+//! Makes a damaged log startable again, and names what is lost.
 //!
-//! Per shard, everything before its first missing entry is kept and everything after it is given
-//! up: a later entry without the earlier ones would be a state that never was. Each stream that is
-//! damaged, or holds entries to be given up, is written anew beside the old one, which is then
-//! renamed to `<stream>.damaged` and kept.
+//! For each shard, repair keeps everything before its first missing entry and gives up everything after it. A later
+//! entry without the earlier ones would be a state that never was. Repair writes a new stream beside each stream that
+//! is damaged, or that holds entries to be given up. It then renames the old stream to `<stream>.damaged` and keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,20 +24,20 @@ use crate::writer::{Durability, Environment, Writer, WriterOptions};
 /// Kept entries are written in batches of about this size.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What a repair found, and did or would do.
+/// What a repair found, and what it did or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// Everything that is damaged.
     pub damage: Vec<Damage>,
-    /// Per shard, what is lost: the entries that are missing and those after them. Entries that were
-    /// the last ones of their shard leave no trace when they are missing: a shard that `damage`
-    /// may concern and that is not listed here may have lost its last ones.
+    /// Per shard, the lost entries: those that are missing and those after them. If the last entries of a shard are
+    /// missing, they leave no trace. So a shard that `damage` may concern, and that is not listed here, may have lost
+    /// its last ones.
     pub lost: Vec<ShardRange>,
-    /// Of the lost entries, those that could be read and were given up for what precedes them.
+    /// Of the lost entries, those that could be read. They were given up because earlier ones are missing.
     pub given_up: u64,
     /// Entries that stay, in the streams that were written anew.
     pub kept: u64,
-    /// The directories the old streams were renamed to; empty when nothing was changed.
+    /// The directories to which the old streams were renamed. Empty if nothing was changed.
     pub set_aside: Vec<String>,
 }
 
@@ -50,8 +49,8 @@ impl RepairReport {
     }
 }
 
-/// Why a repair did not happen. The log is as it was, or as after the renames already done;
-/// running it again goes on from there.
+/// Why a repair did not happen. The log is as it was, or as after the renames already done. Running the repair again
+/// goes on from there.
 #[derive(Debug)]
 pub enum RepairError {
     /// The log cannot be read.
@@ -92,11 +91,11 @@ impl From<io::Error> for RepairError {
     }
 }
 
-/// Finds what is damaged and what a repair would lose; with `accept_loss` it repairs. Needs free
-/// space for a copy of the damaged streams. A torn tail is no damage: recovery deals with it.
+/// Finds what is damaged and what a repair would lose. With `accept_loss` it repairs. It needs free space for a copy of
+/// the damaged streams. A torn tail is not damage: recovery deals with it.
 ///
 /// # Errors
-/// [`RepairError`]; nothing is lost by trying again.
+/// [`RepairError`]. Trying again loses nothing.
 pub fn repair(
     environment: &Environment,
     checkpoint_lsn: &dyn Fn(ShardId) -> Lsn,
@@ -149,7 +148,7 @@ fn list(disk: &dyn Disk) -> Result<LogFiles, RecoverError> {
     list_log(disk).map_err(|(file, error)| RecoverError::Io { file, error })
 }
 
-/// Walks all streams; returns those that are damaged.
+/// Walks all streams and returns those that are damaged.
 fn walk(
     disk: &dyn Disk,
     files: &LogFiles,
@@ -214,7 +213,7 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// The first walk: what would be lost, and which streams have to be written anew.
+/// The first walk finds what would be lost, and which streams have to be written anew.
 struct Survey<'a> {
     keeper: Keeper<'a>,
     affected: BTreeSet<u64>,
@@ -229,7 +228,7 @@ impl Sink for Survey<'_> {
     }
 }
 
-/// The second walk: writes what stays of the affected streams.
+/// The second walk writes the entries of the affected streams that stay.
 struct Rewrite<'a> {
     keeper: Keeper<'a>,
     environment: &'a Environment,
@@ -249,7 +248,7 @@ impl Sink for Rewrite<'_> {
         }
         let result = self.write(place, body);
         result.map_err(|error| {
-            // The walk knows only its own errors; the cause is reported instead of this one.
+            // The walk knows only its own errors, so the cause is reported instead of this one.
             self.failure = Some(error);
             RecoverError::Io { file: place.file.to_owned(), error: io::ErrorKind::Other.into() }
         })
@@ -269,7 +268,7 @@ impl Rewrite<'_> {
         Ok(())
     }
 
-    /// Starts the repaired stream, unless it is there already: one that keeps nothing is empty but closed.
+    /// Starts the repaired stream, unless it is there already. A stream that keeps nothing is empty but closed.
     fn open(&mut self, stream: u64) -> Result<(), RepairError> {
         if !self.written.insert(stream) {
             return Ok(());
@@ -304,8 +303,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// Sets the old stream aside and gives its name to the repaired one. A crash in between is what
-/// [`finish_interrupted`] is for.
+/// Sets the old stream aside and gives its name to the repaired one. [`finish_interrupted`] handles a crash in between.
 fn put_in_place(disk: &dyn Disk, stream: u64) -> io::Result<String> {
     let directory = stream_directory(stream);
     let mut aside = format!("{directory}{DAMAGED_SUFFIX}");
@@ -321,8 +319,8 @@ fn put_in_place(disk: &dyn Disk, stream: u64) -> io::Result<String> {
     Ok(aside)
 }
 
-/// An earlier repair stopped: where the old stream is aside already, the new one is complete and
-/// takes its place; otherwise it is thrown away and made again.
+/// Handles an earlier repair that stopped. If the old stream is already set aside, the new one is complete and takes
+/// its place. Otherwise the new one is thrown away and made again.
 fn finish_interrupted(disk: &dyn Disk, files: &LogFiles) -> io::Result<()> {
     for number in &files.repairs {
         let directory = stream_directory(*number);

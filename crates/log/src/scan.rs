@@ -1,7 +1,7 @@
-//! Walking one stream from its first batch to its end, and judging where it ends.
+//! Walks one stream from its first batch to its end, and judges why it ends there.
 //!
-//! Recovery walks strictly: the first damage ends the walk as an error. Inspection and repair
-//! walk on behind damage and deliver what can still be read.
+//! Recovery walks strictly: the first damage ends the walk as an error. Inspection and repair walk on behind damage and
+//! deliver what can still be read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -67,10 +67,10 @@ pub(crate) struct StreamScan {
     /// For each file of the stream.
     pub(crate) segments: Vec<SegmentScan>,
     pub(crate) is_closed: bool,
-    /// Where the accepted part ends: the index of the segment, and the offset there. `None` when
-    /// the stream has no readable segment at all.
+    /// Where the accepted part ends: the index of the segment, and the offset there. `None` if the stream has no
+    /// readable segment at all.
     pub(crate) end: Option<(usize, u64)>,
-    /// Something that was begun and never acknowledged follows the end.
+    /// Whether a batch follows the end that was begun and never acknowledged.
     pub(crate) is_torn: bool,
     pub(crate) last_batch: u64,
     /// Accepted batches that no later batch knows to be durable.
@@ -83,7 +83,7 @@ pub(crate) struct StreamScan {
 struct Ahead {
     first: Option<(usize, u64, u64)>,
     is_known_synced: bool,
-    /// A later segment that is not what it was made as, and how.
+    /// A later segment that is not as it was made, and how it differs.
     broken: Option<(usize, DamageKind)>,
 }
 
@@ -99,16 +99,16 @@ struct Scanner<'a> {
     is_tolerant: bool,
     sink: &'a mut dyn Sink,
     scan: StreamScan,
-    /// The next batch's number; unknown where the stream's beginning has been deleted.
+    /// The next batch's number. Unknown if the stream's beginning has been deleted.
     expected: Option<u64>,
     window: Vec<u8>,
     reader: Option<(usize, SegmentReader)>,
 }
 
-/// Walks one stream. `is_older_run`: a later start of the node made streams after this one.
+/// Walks one stream. `is_older_run` says that a later start of the node made streams after this one.
 ///
 /// # Errors
-/// Damage, unless `is_tolerant`; formats this build does not know; what the sink and the disk answer.
+/// Damage, unless `is_tolerant`. Formats that this build does not know. Errors of the sink and the disk.
 pub(crate) fn scan_stream(
     disk: &dyn Disk,
     files: &StreamFiles,
@@ -182,7 +182,7 @@ impl Scanner<'_> {
                 let ahead = self.look_ahead(segment, after, header.number)?;
                 let step = self.judge(segment, offset, Found::BadBatch, ahead)?;
                 if self.is_tolerant && self.scan.end.is_none_or(|end| end != (segment, offset)) {
-                    // Damage, not a torn tail: what is left of an acknowledged batch.
+                    // It is damage and not a torn tail: these are the rest of an acknowledged batch.
                     self.entries(segment, offset, &header, binding)?;
                 }
                 Ok(step)
@@ -202,7 +202,7 @@ impl Scanner<'_> {
         self.expected.is_none_or(|expected| header.number == expected)
     }
 
-    /// The segment is full: the next one begins with the next batch.
+    /// The segment is full: the next segment begins with the next batch.
     fn next_segment_goes_on(&mut self, segment: usize) -> Result<bool, RecoverError> {
         let Some(next) = self.files.segments.get(segment + 1) else { return Ok(false) };
         if next.header.is_err() || next.number != self.files.segments[segment].number + 1 {
@@ -231,14 +231,14 @@ impl Scanner<'_> {
         if header.is_closing {
             self.scan.is_closed = true;
             self.scan.end = Some((segment, offset + bytes));
-            // Nothing was ever written after a closing batch: whatever follows is older.
+            // Nothing is ever written after a closing batch: whatever follows is older.
             return Ok(Step::End);
         }
         self.scan.unsynced.push_back(BatchPlace { segment, offset, bytes, number: header.number });
         Ok(Step::Continue(segment, offset + bytes))
     }
 
-    /// Hands the entries that are intact to the sink; all of them, where the batch was checked.
+    /// Gives the intact entries to the sink. If the batch was checked, these are all entries.
     fn entries(&mut self, segment: usize, offset: u64, header: &BatchHeader, binding: u32) -> Result<(), RecoverError> {
         self.open_reader(segment)?;
         let Some((_, reader)) = self.reader.as_mut() else { return Ok(()) };
@@ -248,7 +248,7 @@ impl Scanner<'_> {
         let mut rest = payload;
         let mut at = offset + BATCH_HEADER_BYTES as u64;
         for _ in 0..header.entry_count {
-            // A checked batch is not checked again: the walk is bound by these passes.
+            // A checked batch is not checked again, because these passes bound the walk's speed.
             let Some((body, is_valid)) = split_frame(rest, !self.is_tolerant, binding) else { break };
             if is_valid {
                 let (shard, lsn) = entry_position(body).map_err(|error| RecoverError::undecodable(file, at, &error))?;
@@ -265,8 +265,8 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Looks at everything from a place to the end of the stream. `missing` is the number of the
-    /// batch that should be there, 0 when that is unknown.
+    /// Looks at everything from a place to the end of the stream. `missing` is the number of the batch that should be
+    /// there, or 0 if that is unknown.
     fn look_ahead(&mut self, segment: usize, offset: u64, missing: u64) -> Result<Ahead, RecoverError> {
         let mut ahead = Ahead::default();
         for index in segment..self.files.segments.len() {
@@ -276,7 +276,7 @@ impl Scanner<'_> {
             self.io(index, |reader| {
                 reader.find_header(from, &mut |at, header| {
                     holds_batches = true;
-                    // Where the numbering is unknown, what is missing ends just before this one.
+                    // If the numbering is unknown, the missing batch is taken to be the one just before this one.
                     let missing = if missing == 0 { header.number.saturating_sub(1) } else { missing };
                     ahead.is_known_synced |= header.number == missing || header.synced >= missing;
                     ahead.first.get_or_insert((index, at, header.number));
@@ -331,7 +331,7 @@ impl Scanner<'_> {
         Ok(self.behind_damage(ahead))
     }
 
-    /// A segment whose header is lost, and whose first batch cannot be read either.
+    /// Judges a segment whose header is lost, and whose first batch cannot be read either.
     fn judge_unreadable_segment(&mut self, segment: usize, ahead: Ahead) -> Result<Step, RecoverError> {
         if ahead.first.is_some() || self.files.segments[segment].length < BLOCK || self.is_older_run {
             self.damage(segment, 0, DamageKind::SegmentHeader)?;
@@ -391,8 +391,7 @@ impl Scanner<'_> {
     }
 }
 
-/// The body of the frame at the start of `rest`, and whether it is intact; not looked at again
-/// when it `was_checked`.
+/// The body of the frame at the start of `rest`, and whether it is intact. It is not checked again if it `was_checked`.
 fn split_frame(rest: &[u8], was_checked: bool, binding: u32) -> Option<(&[u8], bool)> {
     if !was_checked {
         return read_frame(rest, binding);

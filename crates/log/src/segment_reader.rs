@@ -1,4 +1,4 @@
-//! Reading batches out of one segment file.
+//! Reads batches out of one segment file.
 
 use std::io;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ pub(crate) struct SegmentReader {
     pub(crate) length: u64,
     stream: u64,
     number: u64,
-    /// What the header says; a segment whose header is lost is read without comparing it.
+    /// The salt of the header. If the segment's header is lost, the salt is not compared.
     salt: Option<u64>,
     window: Vec<u8>,
     window_start: u64,
 }
 
-/// What was read where a batch may begin.
+/// What was read at a place where a batch may begin.
 pub(crate) enum Read {
     /// No header of a batch of this segment.
     NoBatch,
-    /// A header, and whether everything it announces is there and intact.
+    /// A header, and whether all that it announces is there and intact.
     Batch { header: BatchHeader, binding: u32, is_whole: bool },
 }
 
@@ -55,7 +55,7 @@ impl SegmentReader {
         self.window
     }
 
-    /// The bytes at `offset`, fewer than `count` only where the file ends.
+    /// The bytes at `offset`; fewer than `count` only if the file ends.
     fn view(&mut self, offset: u64, count: u64) -> io::Result<&[u8]> {
         let count = count.min(self.length.saturating_sub(offset));
         let window_end = self.window_start.saturating_add(self.window.len() as u64);
@@ -94,7 +94,7 @@ impl SegmentReader {
         Ok(Read::Batch { header, binding, is_whole })
     }
 
-    /// The payload of the batch at `offset`, cut where the file ends.
+    /// The payload of the batch at `offset`, cut at the file's end.
     pub(crate) fn payload(&mut self, offset: u64, header: &BatchHeader) -> io::Result<&[u8]> {
         let bytes = self.view(offset, header.payload_bytes.saturating_add(BATCH_HEADER_BYTES as u64))?;
         Ok(bytes.get(BATCH_HEADER_BYTES..).unwrap_or_default())

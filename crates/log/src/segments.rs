@@ -1,8 +1,7 @@
 //! Which closed segments exist, what they hold, and their removal once checkpoints cover them.
 //!
-//! A stream's segments are removed from its beginning only, and each removal is durable before
-//! the next: whatever a crash leaves is the stream's end without a hole, so a missing segment
-//! always means damage.
+//! A stream's segments are removed from its beginning only, and each removal is durable before the next. So a crash
+//! always leaves the stream's end without a hole, and a missing segment always means damage.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -14,8 +13,8 @@ use millrace_io::Disk;
 use crate::layout::LOG_DIRECTORY;
 use crate::positions::ShardRange;
 
-/// All closed segments of a node's log. One for the node: recovery makes it, every writer adds
-/// to it, and the store deletes through it, from any thread.
+/// All closed segments of a node's log. A node has one: recovery makes it, every writer adds to it, and the store
+/// deletes through it, from any thread.
 #[derive(Clone)]
 pub struct Segments {
     shared: Arc<Shared>,
@@ -24,17 +23,17 @@ pub struct Segments {
 struct Shared {
     disk: Arc<dyn Disk>,
     state: Mutex<BTreeMap<u64, StreamSegments>>,
-    /// Held while files are removed, so that two callers keep the order of removals; `state` is
-    /// not, so that a writer that closes a segment never waits for the disk here.
+    /// Held while files are removed, so that two callers keep the order of removals. `state` is not held then, so that
+    /// a writer that closes a segment never waits for the disk here.
     deleting: Mutex<()>,
 }
 
 #[derive(Default)]
 struct StreamSegments {
     directory: String,
-    /// A writer still appends to it; otherwise its directory goes with its last segment.
+    /// Whether a writer still appends to it. If not, its directory goes with its last segment.
     is_live: bool,
-    /// The size at which a covered segment is worth keeping for reuse.
+    /// The size that makes a covered segment worth keeping for reuse.
     recycled_bytes: u64,
     closed: VecDeque<ClosedSegment>,
     recycled: Option<String>,
@@ -50,7 +49,7 @@ pub(crate) struct ClosedSegment {
 /// What [`Segments::delete_covered`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// Segments removed, those kept for reuse included.
+    /// Segments removed, including those kept for reuse.
     pub segments: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -87,7 +86,7 @@ impl Segments {
         self.state().entry(stream).or_default().closed.push_back(segment);
     }
 
-    /// The writer is gone: nothing more comes, and nothing is reused.
+    /// The writer is gone: it adds and reuses nothing any more.
     pub(crate) fn end_stream(&self, stream: u64) {
         if let Some(known) = self.state().get_mut(&stream) {
             known.is_live = false;
@@ -102,14 +101,14 @@ impl Segments {
         if known.recycled_bytes == bytes { known.recycled.take() } else { None }
     }
 
-    /// Bytes of all closed segments: what [`Segments::delete_covered`] could free at most.
+    /// Bytes of all closed segments. [`Segments::delete_covered`] can free no more.
     #[must_use]
     pub fn closed_bytes(&self) -> u64 {
         self.state().values().flat_map(|stream| &stream.closed).map(|segment| segment.bytes).sum()
     }
 
-    /// What keeps the oldest segment of each stream from being deleted: the shards whose
-    /// checkpoint is behind what it holds. Checkpointing these frees space soonest.
+    /// The shards that keep the oldest segment of each stream from being deleted: their checkpoint is behind what it
+    /// holds. Checkpointing these frees space soonest.
     #[must_use]
     pub fn blockers(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn) -> Vec<ShardRange> {
         let state = self.state();
@@ -118,13 +117,12 @@ impl Segments {
         ranges.filter(|range| range.last > checkpoint_lsn(range.shard)).copied().collect()
     }
 
-    /// Deletes, from the beginning of each stream, the segments all of whose entries are at or
-    /// before their shard's checkpoint, or keeps one of them for the stream's writer to reuse.
-    /// The checkpoints must be durable. Takes as long as the disk does; call it from a thread
-    /// that may wait.
+    /// Deletes segments from the beginning of each stream, if all their entries are at or before their shard's
+    /// checkpoint. It keeps one of them for the stream's writer to reuse. The checkpoints must be durable. It takes as
+    /// long as the disk does, so call it from a thread that may wait.
     ///
     /// # Errors
-    /// What the disk answers; what could not be deleted is tried again by the next call.
+    /// The disk's error. The next call tries again to delete what is left.
     pub fn delete_covered(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn) -> io::Result<Deleted> {
         let _one_at_a_time = self.shared.deleting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut deleted = Deleted::default();
@@ -188,7 +186,7 @@ impl Segments {
         }
         match disk.remove(&directory) {
             Ok(()) => disk.sync_directory(LOG_DIRECTORY)?,
-            // Someone keeps a file of their own there; that is no reason to fail for ever.
+            // Somebody keeps a file of their own there, which is no reason to fail for ever.
             Err(error) => tracing::debug!(directory, %error, "an empty stream's directory stays"),
         }
         self.state().remove(&stream);

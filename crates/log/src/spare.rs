@@ -1,8 +1,8 @@
-//! Making the next segment ready before it is needed.
+//! Prepares the next segment before it is needed.
 //!
-//! An append to a fresh file makes every fsync wait for the file system's own bookkeeping; an
-//! overwrite of blocks that are allocated and written does not. So a spare segment is filled
-//! with zeros, or taken over from the stream's past, while the one before it is in use.
+//! If a batch is appended to a fresh file, every fsync waits for the file system's own bookkeeping. If it overwrites
+//! blocks that are allocated and written, the fsync does not. So while a segment is in use, its successor is filled
+//! with zeros, or an old segment of the stream is reused.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +16,7 @@ use crate::layout::{LOG_DIRECTORY, segment_path};
 /// Zeros are written in pieces of this size.
 const FILL_BYTES: usize = 1 << 20;
 
-/// Zeros are synced after so many bytes, so that a commit's fsync never queues behind a whole
-/// segment of them.
+/// Zeros are synced after so many bytes, so that a commit's fsync never queues behind a whole segment of them.
 const FILL_SYNC_BYTES: u64 = 4 << 20;
 
 /// A segment with a durable header, a durable name and space for all its bytes.
@@ -31,15 +30,15 @@ pub(crate) struct Prepared {
 pub(crate) struct Request {
     pub(crate) directory: String,
     pub(crate) header: SegmentHeader,
-    /// Write zeros over all of it, instead of allocating only.
+    /// Write zeros over all of it, instead of only allocating it.
     pub(crate) is_filled: bool,
-    /// Refuse when the disk would have less than this left.
+    /// Refuse if the disk would have less than this left.
     pub(crate) reserve_bytes: u64,
     /// A file of the right size to overwrite.
     pub(crate) recycled: Option<String>,
 }
 
-/// Where a spare segment is handed over between a writer and whoever prepares it.
+/// Where a job gives a spare segment to the writer.
 #[derive(Default)]
 pub(crate) struct Slot {
     state: Mutex<SlotState>,
@@ -61,7 +60,7 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims the slot for a new job; false while one is outstanding or its result is not taken.
+    /// Claims the slot for a new job. False while a job is outstanding or its result is not taken.
     pub(crate) fn claim(&self) -> bool {
         let mut state = self.state();
         let is_free = matches!(*state, SlotState::Empty);
@@ -89,7 +88,7 @@ impl Slot {
         }
     }
 
-    /// Waits for an outstanding job, telling it to hurry; `None` when there is none.
+    /// Waits for an outstanding job and tells it to hurry; `None` if there is none.
     pub(crate) fn wait(&self) -> Option<io::Result<Prepared>> {
         self.is_urgent.store(true, Ordering::Relaxed);
         let mut state = self.state();
@@ -101,8 +100,8 @@ impl Slot {
     }
 }
 
-/// Disk work that a writer wants done while it goes on appending. Run it on any thread, in the
-/// order the writer gave jobs out; dropping it undone is safe.
+/// Disk work that a writer wants done while it goes on appending. Run it on any thread, in the order in which the
+/// writer gave jobs out. Dropping it undone is safe.
 pub struct Job {
     kind: Option<JobKind>,
 }
@@ -112,7 +111,7 @@ enum JobKind {
     Sync { file: Arc<dyn DiskFile>, last_batch: u64, progress: Arc<SyncProgress> },
 }
 
-/// How far closed segments were synced when appends are not (`Durability::Os`).
+/// How far closed segments were synced if appends are not (`Durability::Os`).
 #[derive(Default)]
 pub(crate) struct SyncProgress {
     pub(crate) synced: AtomicU64,
@@ -128,7 +127,7 @@ impl Job {
         Self { kind: Some(JobKind::Sync { file, last_batch, progress }) }
     }
 
-    /// Does the work and hands the result to the writer.
+    /// Does the work and gives the result to the writer.
     pub fn run(mut self) {
         match self.kind.take() {
             Some(JobKind::Prepare { disk, request, slot }) => {
@@ -157,7 +156,7 @@ impl Drop for Job {
     }
 }
 
-/// Makes a segment ready: its header and its name are durable when this returns.
+/// Prepares a segment: its header and its name are durable when this returns.
 pub(crate) fn prepare(disk: &dyn Disk, request: Request, is_urgent: &AtomicBool) -> io::Result<Prepared> {
     let Request { directory, header, is_filled, reserve_bytes, recycled } = request;
     let path = segment_path(&directory, header.number);
@@ -183,7 +182,7 @@ pub(crate) fn prepare(disk: &dyn Disk, request: Request, is_urgent: &AtomicBool)
     match made {
         Ok(file) => Ok(Prepared { file, path, header }),
         Err(error) => {
-            // Whichever name it has by now. What cannot be removed is overwritten by the next attempt.
+            // Removes it under whichever name it has by now. The next attempt overwrites a file that cannot be removed.
             let _ = disk.remove(&unnamed);
             let _ = disk.remove(&path);
             Err(error)

@@ -1,8 +1,8 @@
-//! Appending batches to one stream.
+//! Appends batches to one stream.
 //!
-//! Synchronous and without threads of its own: [`crate::Committer`] puts it on one, a simulator
-//! calls it directly. One batch is in flight at a time: it is written, made durable, and only
-//! then is the next one written. That is what makes a torn tail tellable from damage.
+//! It is synchronous and has no threads of its own: [`crate::Committer`] puts it on a thread, a simulator calls it
+//! directly. One batch is in flight at a time: it is written and made durable before the next one is written. Therefore
+//! recovery can tell a torn tail from damage.
 
 use std::io;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ const SEGMENT_BYTES_MINIMUM: u64 = 3 * BLOCK;
 /// What acknowledged entries survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// A power cut: every batch is synced before it is acknowledged.
+    /// They survive a power cut: every batch is synced before it is acknowledged.
     #[default]
     Fsync,
-    /// A crash of the process only: a power cut loses what the kernel still held.
+    /// They survive a crash of the process only: a power cut loses what the kernel still held.
     Os,
 }
 
@@ -39,7 +39,7 @@ pub enum Durability {
 pub enum Space {
     /// A spare segment is ready or being made.
     Enough,
-    /// No spare segment could be made: take no new writes. What was begun still fits.
+    /// No spare segment could be made: take no new writes. Transactions that have begun still fit.
     Low,
 }
 
@@ -59,17 +59,17 @@ pub struct Environment {
 pub struct WriterOptions {
     /// [`crate::Recovered::next_run`]: the same for all cores of one start.
     pub run: u64,
-    /// Which core: 0, 1, …; its stream is `run + core`.
+    /// The core's number: 0, 1, …. Its stream is `run + core`.
     pub core: u64,
     /// What acknowledged entries survive.
     pub durability: Durability,
-    /// The first segment's size: small, so that a node is ready at once. Each next one is twice
-    /// as big, up to `segment_bytes`.
+    /// The first segment's size: small, so that a node is ready at once. Each next one is twice as big, up to
+    /// `segment_bytes`.
     pub first_segment_bytes: u64,
     /// A segment's size in the long run.
     pub segment_bytes: u64,
-    /// Bytes of the disk that the log leaves to others, the checkpoint above all: without room
-    /// for it no segment could ever be deleted again.
+    /// Bytes of the disk that the log leaves free, above all for the checkpoint. Without room for it no segment could
+    /// ever be deleted again.
     pub reserve_bytes: u64,
 }
 
@@ -111,7 +111,7 @@ struct Current {
 }
 
 impl Current {
-    /// Bytes for batches: the last block stays free, so that a stream can always be closed.
+    /// Bytes for batches. The last block stays free, so that a stream can always be closed.
     fn room(&self) -> u64 {
         self.header.segment_bytes.saturating_sub(BLOCK).saturating_sub(self.offset)
     }
@@ -147,11 +147,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a new stream: makes its first segment. A full disk is no error: the writer then
-    /// starts with [`Space::Low`] and every append answers [`LogError::OutOfSpace`] until it is not.
+    /// Starts a new stream: makes its first segment. A full disk is not an error. The writer then starts with
+    /// [`Space::Low`], and every append answers [`LogError::OutOfSpace`] until there is space.
     ///
     /// # Errors
-    /// [`LogError::Failed`] when the disk answers with anything else.
+    /// [`LogError::Failed`] if the disk returns any other error.
     pub fn open(environment: Environment, segments: Segments, options: WriterOptions) -> Result<Self, LogError> {
         let stream = options.run.saturating_add(options.core);
         Self::open_in(environment, segments, options, stream, stream_directory(stream))
@@ -195,7 +195,7 @@ impl Writer {
         self.stream
     }
 
-    /// The clock it measures with.
+    /// The clock that it measures with.
     #[must_use]
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.environment.clock)
@@ -207,12 +207,11 @@ impl Writer {
         self.space
     }
 
-    /// Writes a batch and makes it as durable as the options say, then empties it. An empty batch
-    /// costs nothing.
+    /// Writes a batch, makes it as durable as the options say, then empties it. An empty batch costs nothing.
     ///
     /// # Errors
-    /// [`LogError::OutOfSpace`]: the batch is as it was and may be appended again.
-    /// [`LogError::Failed`]: the stream is dead.
+    /// [`LogError::OutOfSpace`]: the batch is as it was and may be appended again. [`LogError::Failed`]: the stream is
+    /// dead.
     pub fn append(&mut self, batch: &mut Batch) -> Result<AppendReport, LogError> {
         self.check_failure()?;
         self.collect_spare();
@@ -228,9 +227,9 @@ impl Writer {
         Ok(report)
     }
 
-    /// Disk work to be done beside appending: preparing the spare segment, syncing closed ones.
-    /// Ask after every append, until there is none. A job that failed is offered again by the call
-    /// after the one that noticed. A writer that never gets its jobs done does them when it must.
+    /// Disk work to be done beside appending: preparing the spare segment, syncing closed ones. Ask for jobs after
+    /// every append, until there is none. The call after the one that noticed a failed job offers it again. If nobody
+    /// runs its jobs, the writer does them when it must.
     pub fn job(&mut self) -> Option<Job> {
         if self.failure.is_some() {
             return None;
@@ -249,11 +248,11 @@ impl Writer {
         Some(Job::prepare(Arc::clone(&self.environment.disk), request, Arc::clone(&self.slot)))
     }
 
-    /// Ends the stream: makes everything durable, writes the closing batch, cuts off what is
-    /// unused and removes the spare segment.
+    /// Ends the stream: makes everything durable, writes the closing batch, cuts off what is unused and removes the
+    /// spare segment.
     ///
     /// # Errors
-    /// [`LogError::Failed`]: the stream was not closed; a restart recovers it as after a crash.
+    /// [`LogError::Failed`]: the stream was not closed. A restart recovers it as after a crash.
     pub fn close(mut self) -> Result<(), LogError> {
         self.check_failure()?;
         if self.current.is_some() {
@@ -318,8 +317,8 @@ impl Writer {
         });
         let written_ns = clock.monotonic_ns();
         if let Err(error) = written {
-            // Allocated space cannot run out, but some file systems copy on write. Nothing was
-            // acknowledged and the next attempt writes the same bytes' place anew.
+            // Allocated space cannot run out, but some file systems copy on write. Nothing was acknowledged, and the
+            // next attempt overwrites the same place.
             if is_out_of_space(&error) {
                 self.space = Space::Low;
                 return Err(LogError::OutOfSpace);
@@ -338,8 +337,7 @@ impl Writer {
         if is_synced {
             self.synced = self.last_batch;
         }
-        // A write that found no room has gone through, and the next segment is there already: no
-        // job will bring the news.
+        // A write that found no room has gone through, and the next segment is there already. No job will report this.
         if self.spare.is_some() {
             self.space = Space::Enough;
         }
@@ -352,11 +350,11 @@ impl Writer {
         })
     }
 
-    /// Goes on in the next segment, which has room for `needed` bytes unless it was prepared
-    /// before anyone needed as much.
+    /// Goes on in the next segment. It has room for `needed` bytes, unless it was prepared before an append needed so
+    /// many.
     fn roll(&mut self, needed: u64) -> Result<(), LogError> {
-        // Every segment but the last holds a batch, so that a first batch that cannot be read is
-        // never taken for an empty segment.
+        // Every segment but the last holds a batch. So a first batch that cannot be read is never taken for an empty
+        // segment.
         if self.current.as_ref().is_some_and(|current| current.offset == BLOCK) {
             self.write(&mut Batch::new(), false)?;
         }
@@ -391,7 +389,7 @@ impl Writer {
             return Ok(spare);
         }
         let mut request = self.request(self.last_segment + 1, needed);
-        // Now it is needed: allocating is quick, and the reserve is for what can wait.
+        // The segment is needed now. Allocating it is quick, and the reserve is for work that can wait.
         request.is_filled = false;
         request.reserve_bytes = 0;
         let path = request.directory.clone();
@@ -428,7 +426,7 @@ impl Writer {
         }
     }
 
-    /// Takes the result of a finished job; true when it brought no spare segment.
+    /// Takes the result of a finished job. True if the job made no spare segment.
     fn collect_spare(&mut self) -> bool {
         if self.spare.is_none()
             && let Some(result) = self.slot.take()
@@ -447,8 +445,8 @@ impl Writer {
                 self.space = Space::Enough;
             }
             Err(error) => {
-                // Not only a full disk: whatever keeps the spare from being made, writing on
-                // would end in a log that cannot grow. The next attempt may go better.
+                // This covers more than a full disk. Whatever keeps the spare from being made, writing on would end in
+                // a log that cannot grow. The next attempt may go better.
                 if !is_out_of_space(&error) {
                     tracing::warn!(stream = self.stream, %error, "the log's next segment could not be prepared");
                 }
@@ -468,8 +466,8 @@ impl Writer {
         }
     }
 
-    /// Ends the stream for good: after a failed write or fsync nobody knows what is on disk, and
-    /// a repeated fsync may answer "done" for pages the kernel has given up.
+    /// Ends the stream for good. After a failed write or fsync nobody knows what is on disk. A repeated fsync may
+    /// report success for pages that the kernel has given up.
     fn fail(&mut self, place: &str, error: &dyn std::fmt::Display) -> LogError {
         let failure = format!("{place}: {error}");
         self.failure = Some(failure.clone());

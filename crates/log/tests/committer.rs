@@ -1,5 +1,5 @@
-//! The committer's thread: batches come back in order and empty, a full disk is waited out, a
-//! failure reaches every later batch, and closing is clean.
+//! The committer's thread: batches come back in order and empty. It waits out a full disk. A failure reaches every
+//! later batch, and closing is clean.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn start(writer: Writer) -> (Committer, Receiver<Committed>) {
     (Committer::start(writer, Box::new(callback)).expect("started"), receiver)
 }
 
-/// A writer with a clock that really moves: the committer waits by it.
+/// A writer with a real clock, because the committer waits by it.
 fn open_in_real_time(disk: &MemoryDisk) -> Writer {
     let environment = Environment { clock: Arc::new(RealClock), ..environment(disk) };
     Writer::open(environment, Segments::new(Arc::new(disk.clone())), small()).expect("opened")
@@ -36,7 +36,7 @@ fn batches_become_durable_in_order_on_a_real_disk() {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
     let recovered = recover(&disk, &|_| Lsn::ZERO, &mut |_| {}).expect("an empty log");
     let environment = Environment { disk: Arc::clone(&disk), clock: Arc::new(RealClock), random: Arc::new(RealRandom) };
-    // Segments of 64 KiB: some thirty of them, so that the helper's work is waited for too.
+    // Segments of 64 KiB: some thirty of them, so that the committer also waits for the helper's work.
     let options = WriterOptions {
         run: recovered.next_run,
         first_segment_bytes: 64 << 10,
@@ -124,7 +124,7 @@ fn after_a_failed_fsync_every_batch_comes_back_failed() {
     assert!(matches!(next(&receiver), Committed::Durable { .. }));
     disk.fail_syncs(true);
     committer.submit(batch_of(&[(1, 2)]));
-    // The helper may be preparing the spare segment just now, and fail too: that is reported apart.
+    // The helper may be preparing the spare segment just now, and fail too. That failure is reported separately.
     let next = |receiver| loop {
         match next(receiver) {
             Committed::Space(_) => {}

@@ -1,6 +1,6 @@
-//! Whatever happens to the bytes: no panic, no invented or reordered entry, and no lost
-//! acknowledged entry that is not reported, except by a flip in the last batch of a stream that
-//! was not closed, which cannot be told from a torn one.
+//! Whatever happens to the bytes, there is no panic and no invented or reordered entry. Every lost acknowledged entry
+//! is reported, with one exception: a flip in the last batch of a stream that was not closed. Such a batch cannot be
+//! told from a torn one.
 
 mod common;
 
@@ -39,8 +39,8 @@ fn damage_of(disk: &MemoryDisk) -> Option<Damage> {
     }
 }
 
-/// Damages a copy of the log and checks what recovery makes of it: everything, or an error that
-/// left the disk alone; less only by the last batch, and only where that is allowed.
+/// Damages a copy of the log and checks what recovery makes of it. The result is everything, or an error that left the
+/// disk alone. Only the last batch may be missing, and only where that is allowed.
 fn check(
     disk: &MemoryDisk,
     batches: &[Vec<Seen>],
@@ -72,7 +72,7 @@ fn check(
     }
 }
 
-/// Which bits of a file to flip: all where something is written, some elsewhere.
+/// Which bits of a file to flip: all in written parts, some elsewhere.
 fn bits_of(bytes: &[u8]) -> Vec<usize> {
     let is_written = |bit: &usize| {
         let block = bit / 8 / 4096 * 4096;
@@ -182,8 +182,8 @@ fn bytes_that_look_like_a_batch_of_another_life_of_the_file_do_not_count() {
 
 #[test]
 fn a_batch_whose_padding_was_cut_off_is_whole() {
-    // Found by the property test below: the last whole batch of segment 1 ends in a cut, and the
-    // torn first batch of segment 2 follows.
+    // Found by the property test below: the last whole batch of segment 1 ends in a cut, and the torn first batch of
+    // segment 2 follows.
     let disk = MemoryDisk::default();
     let mut writer = open(&disk, small());
     for lsn in 1..=4 {
@@ -234,8 +234,7 @@ fn a_format_of_the_future_is_not_called_damage() {
     assert!(error.contains("version 2") && error.contains("newer"), "{error}");
 }
 
-/// Runs two starts of a node on one disk. Returns what was acknowledged, and what was in flight
-/// when the power went.
+/// Runs two starts of a node on one disk. Returns what was acknowledged, and what was in flight when the power went.
 fn live(disk: &MemoryDisk, batch_count: u64, big: bool) -> (Vec<Seen>, Vec<Seen>) {
     let mut acknowledged = Vec::new();
     for _start in 0..2 {
@@ -294,7 +293,7 @@ fn power_may_go_at_every_operation() {
                     entries.len(),
                     acknowledged.len()
                 );
-                // What was accepted once stays, whatever the power does now.
+                // What was accepted once stays, even after another power cut.
                 let later = disk.after_power_cut(&mut dice);
                 assert_eq!(recover_all(&later).expect("recovered").0, entries);
             }

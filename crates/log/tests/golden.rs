@@ -1,4 +1,4 @@
-//! A segment written by the first version opens in every later one, and gives the same entries.
+//! A segment that the first version wrote opens in every later version, and gives the same entries.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn the_writer_still_writes_these_bytes() {
     assert!(write().contents()[PATH] == GOLDEN, "the format changed: give it a new version and keep this file");
 }
 
-/// Writes the file anew: only ever for a new version, under a new name.
+/// Writes the file anew. Use it only for a new version, under a new name.
 #[test]
 #[ignore = "makes the golden file"]
 #[allow(clippy::disallowed_methods, reason = "writes into the source tree")]

@@ -1,5 +1,5 @@
-//! What was appended comes back: in order, once, whatever the number of cores; segments roll, are
-//! reused and deleted; a full disk and a failed fsync are told apart.
+//! Appended entries come back in order and once, whatever the number of cores. Segments roll, are reused and deleted. A
+//! full disk and a failed fsync are told apart.
 
 mod common;
 
@@ -165,7 +165,7 @@ fn a_full_disk_is_reported_before_anything_fails_and_passes_without_loss() {
     assert_eq!(writer.space(), Space::Enough);
     disk.set_capacity(Some(disk.used() + 1000));
     let mut lsn = 1;
-    // The spare is taken; no other can be made: low, but what is begun still fits.
+    // The spare is taken and no other can be made: space is low, but transactions that have begun still fit.
     while writer.space() == Space::Enough {
         append_pairs(&mut writer, lsn, 1);
         lsn += 1;
@@ -238,7 +238,7 @@ fn what_a_restart_reads_after_a_failed_fsync_survives_a_power_cut() {
     let all = append_pairs(&mut writer, 1, 2);
     disk.fail_syncs(true);
     writer.append(&mut batch_of(&[(1, 3), (2, 3)])).expect_err("the fsync failed");
-    // The kernel shows the batch to the restarted node, though it will never write it by itself.
+    // The kernel shows the batch to the restarted node, but will never write it by itself.
     let disk = disk.after_kill();
     let (entries, recovered) = recover_all(&disk).expect("recovered");
     assert_eq!(entries.len(), all.len() + 2);
@@ -270,7 +270,7 @@ fn without_fsync_a_power_cut_leaves_a_prefix() {
         assert_eq!(entries, all[..entries.len()]);
         assert!(seed % 2 == 1 || entries.len() >= 18, "closed segments were synced");
         shortest = shortest.min(entries.len());
-        // What came after the hole is gone for good, and the log goes on.
+        // The entries after the hole are gone for good, and the log goes on.
         let next = recovered.last.get(&ShardId(1)).copied().unwrap_or_default().next().0;
         let options = WriterOptions { run: recovered.next_run, ..small() };
         let mut writer = Writer::open(environment(&disk), recovered.segments, options).expect("opened");

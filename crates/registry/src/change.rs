@@ -27,8 +27,8 @@ impl Registry {
     /// Registers a schema as a subject's next version, if the subject does not have it yet.
     ///
     /// # Errors
-    /// If the schema is not valid, breaks the subject's level or does not fit the type's settings, or if the
-    /// mode does not allow it.
+    /// If the schema is not valid, breaks the subject's level or does not fit the type's settings. Also if the mode
+    /// does not allow it.
     pub fn register(&mut self, subject: &str, schema: &NewSchema) -> Result<Registered, Refusal> {
         self.change(|next| {
             let level = next.effective_compatibility(subject);
@@ -38,7 +38,7 @@ impl Registry {
         })
     }
 
-    /// Makes a schema a type's current one. The caller sees that it fits the settings.
+    /// Makes a schema a type's current one. The caller checks that it fits the settings.
     pub(crate) fn register_at(&mut self, name: &str, schema: &NewSchema, level: Level) -> Result<Registered, Refusal> {
         self.register_with(name, schema, level, Known::BecomesLatest)
     }
@@ -89,7 +89,7 @@ impl Registry {
         Ok(Registered { id, version, is_new: true })
     }
 
-    /// What a new schema refers to is not deleted.
+    /// Checks that everything a new schema refers to exists and is not deleted.
     fn check_references(&self, schema: &NewSchema) -> Result<(), Refusal> {
         for reference in &schema.references {
             let (number, _) = self.referred(reference)?;
@@ -153,7 +153,7 @@ impl Registry {
         Ok(id)
     }
 
-    /// Refuses what the mode does not allow.
+    /// Refuses a write that the mode does not allow.
     pub(crate) fn check_writable(&self, subject: &str) -> Result<(), Refusal> {
         let mode = self.effective_mode(subject);
         if mode.is_read_only() {
@@ -162,16 +162,16 @@ impl Registry {
         Ok(())
     }
 
-    /// Deletes one version: softly, so that it is still found by its id, or permanently, if it was deleted
-    /// softly before. Answers its number.
+    /// Deletes one version. Softly: it is still found by its id. Permanently: only if it was deleted softly before.
+    /// Returns its number.
     ///
     /// # Errors
-    /// If it is not there or not in that state, if others refer to it, if a type would lose what its records
-    /// are read with, or if the mode does not allow it.
+    /// If the version is not there or not in that state, or if others refer to it. Also if the mode does not allow it,
+    /// or if a type would lose the schema that reads its records.
     pub fn delete_version(&mut self, subject: &str, number: VersionNumber, permanent: bool) -> Result<u32, Refusal> {
         self.change(|next| {
             next.check_writable(subject)?;
-            // The latest is the latest that is not deleted, even to be deleted for good.
+            // The latest is the latest that is not deleted, also for permanent deletion.
             let even_deleted = matches!(number, VersionNumber::Number(_));
             let found = next.version(subject, number, even_deleted)?;
             let (version, is_deleted) = (found.version, found.is_deleted);
@@ -203,11 +203,11 @@ impl Registry {
         })
     }
 
-    /// Deletes all versions of a subject, and its rules: softly, or permanently what was deleted softly
-    /// before. Answers their numbers.
+    /// Deletes all versions of a subject, and its rules: softly, or permanently those deleted softly before. Returns
+    /// their numbers.
     ///
     /// # Errors
-    /// As [`Registry::delete_version`]; a type is deleted by [`Registry::delete_type`].
+    /// As [`Registry::delete_version`]. [`Registry::delete_type`] deletes a type.
     pub fn delete_subject(&mut self, subject: &str, permanent: bool) -> Result<Vec<u32>, Refusal> {
         self.change(|next| {
             next.check_writable(subject)?;
@@ -244,7 +244,7 @@ impl Registry {
         Ok(versions.into_iter().collect())
     }
 
-    /// A subject without versions that are not deleted begins anew: the rules it had end with them.
+    /// If all versions of a subject are deleted, the subject begins anew, and its rules end with the versions.
     fn forget_rules_of_deleted(&mut self, subject: &str) {
         if self.subjects.get(subject).is_some_and(|state| !state.has_live()) {
             let state = self.subject_mut(subject);
@@ -260,7 +260,7 @@ impl Registry {
         Err(Refusal::new(RefusalKind::TypeInUse, message))
     }
 
-    /// Whether others refer to these versions: for soft deletion, others that are not deleted.
+    /// Whether others refer to these versions. For soft deletion, only others that are not deleted count.
     fn check_unreferenced(&self, subject: &str, versions: &BTreeSet<u32>, permanent: bool) -> Result<(), Refusal> {
         for (name, state) in &self.subjects {
             for (number, version) in &state.versions {
@@ -280,8 +280,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Sets the compatibility level of a subject, which may have no versions yet, or, without a subject, the
-    /// one for all. `None` takes it away: a subject's gives way to the one for all, that one to `BACKWARD`.
+    /// Sets the compatibility level of a subject, which may have no versions yet. Without a subject, sets the level for
+    /// all. `None` removes it: a subject then has the level for all, and the level for all becomes `BACKWARD`.
     ///
     /// # Errors
     /// If the mode does not allow it.
@@ -304,11 +304,11 @@ impl Registry {
         })
     }
 
-    /// Sets the mode of a subject, or, without a subject, the one for all. `None` takes it away. `IMPORT`
-    /// needs a subject, or a registry, without versions, unless it is forced.
+    /// Sets the mode of a subject, or, without a subject, the mode for all. `None` removes it. `IMPORT` needs a
+    /// subject, or a registry, without versions, unless it is forced.
     ///
     /// # Errors
-    /// If there are versions, or a subject is to be `READONLY_OVERRIDE`.
+    /// If there are versions, or if a subject should become `READONLY_OVERRIDE`.
     pub fn set_mode(&mut self, subject: Option<&str>, mode: Option<Mode>, force: bool) -> Result<(), Refusal> {
         self.change(|next| {
             let has_live = match subject {

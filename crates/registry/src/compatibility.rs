@@ -1,13 +1,13 @@
-//! Whether a schema fits those before it.
+//! Whether a schema fits the ones before it.
 
 use millrace_avro::{Schema, check_readable};
 
 use crate::level::Level;
 
-/// Points that one check reports; more help nobody.
+/// Points that one check reports. More would not help a reader.
 const POINTS: usize = 100;
 
-/// Where `new` breaks the level, for each of the earlier versions given: all that the level concerns.
+/// Where `new` breaks the level, for each of the given earlier versions. They are all versions that the level concerns.
 pub(crate) fn breaches<'a>(
     level: Level,
     new: &Schema,

@@ -16,7 +16,7 @@ use crate::types::{Blame, IndexNumber, TypeState};
 
 const REGISTRY: &str = "registry.json";
 
-/// The format of `registry.json` that is written here.
+/// The format of `registry.json` that this version writes.
 const FORMAT: u32 = 1;
 
 /// Only to tell another format from a damaged file.
@@ -125,7 +125,7 @@ fn damaged(what: impl std::fmt::Display) -> Refusal {
 }
 
 impl Registry {
-    /// The files it is kept as, in the order of their paths. Equal registries have equal files.
+    /// The registry's files, in the order of their paths. Equal registries have equal files.
     #[must_use]
     pub fn to_files(&self) -> Vec<AppFile> {
         let mut triggers = Vec::new();
@@ -155,7 +155,7 @@ impl Registry {
         files
     }
 
-    /// Reads what [`Registry::to_files`] wrote. No files are an empty registry.
+    /// Reads what [`Registry::to_files`] wrote. No files give an empty registry.
     ///
     /// # Errors
     /// If they are anything else.
@@ -163,7 +163,7 @@ impl Registry {
         Self::from_files_with(files, None)
     }
 
-    /// As [`Registry::from_files`]; schemas that `previous` has are not compiled again.
+    /// As [`Registry::from_files`], but does not compile schemas again that `previous` has.
     ///
     /// # Errors
     /// As [`Registry::from_files`].
@@ -246,7 +246,7 @@ impl Registry {
         if self.schemas.contains_key(&id) {
             return Ok(());
         }
-        // A schema that is being loaded waits no more, so references in a circle end here too.
+        // A schema that is being loaded is no longer waiting, so references in a circle end here too.
         let file = waiting.remove(&id).ok_or_else(|| Refusal::invalid("refers to itself"))?;
         if depth > limits::SCHEMA_REFERENCES || file.references.len() > limits::SCHEMA_REFERENCES {
             return Err(Refusal::invalid("uses too many others"));

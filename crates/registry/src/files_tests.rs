@@ -1,4 +1,4 @@
-//! The registry as the files of an app: what is written is read back, and what is not ours is refused with its place.
+//! The registry as the files of an app: it reads back what it wrote, and refuses foreign files with the place.
 
 use super::*;
 use crate::{NewSchema, TypeChange, VersionNumber};

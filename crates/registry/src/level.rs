@@ -12,12 +12,12 @@ use crate::refusal::{Refusal, RefusalKind};
 pub enum Level {
     /// Nothing.
     None,
-    /// It reads what the latest wrote.
+    /// It reads what the latest version wrote.
     #[default]
     Backward,
     /// It reads what any version wrote.
     BackwardTransitive,
-    /// The latest reads what it writes.
+    /// The latest version reads what it writes.
     Forward,
     /// Every version reads what it writes.
     ForwardTransitive,
@@ -42,7 +42,7 @@ impl Level {
     /// The level of this name, in any case of letters.
     ///
     /// # Errors
-    /// Another name.
+    /// If there is no such level.
     pub fn parse(text: &str) -> Result<Level, Refusal> {
         Self::ALL.into_iter().find(|level| level.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|level| level.as_str()).collect();
@@ -77,7 +77,7 @@ impl Level {
         matches!(self, Level::Forward | Level::ForwardTransitive | Level::Full | Level::FullTransitive)
     }
 
-    /// Whether it holds for all earlier versions rather than for the latest.
+    /// Whether it applies to all earlier versions rather than to the latest.
     #[must_use]
     pub fn is_transitive(self) -> bool {
         matches!(self, Level::BackwardTransitive | Level::ForwardTransitive | Level::FullTransitive)
@@ -90,20 +90,20 @@ impl fmt::Display for Level {
     }
 }
 
-/// What may be done with a subject, or with all.
+/// What callers may do with a subject, or with all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// Everything; ids are given here.
+    /// Everything. This registry gives the ids.
     #[default]
     #[serde(rename = "READWRITE")]
     ReadWrite,
     /// Reading.
     #[serde(rename = "READONLY")]
     ReadOnly,
-    /// As the global mode: reading, whatever a subject's own mode is.
+    /// As the global mode: only reading, whatever a subject's own mode is.
     #[serde(rename = "READONLY_OVERRIDE")]
     ReadOnlyOverride,
-    /// Registering with ids and versions that come from elsewhere, without checks of compatibility.
+    /// Registering with ids and versions from elsewhere, without checks of compatibility.
     #[serde(rename = "IMPORT")]
     Import,
 }
@@ -115,7 +115,7 @@ impl Mode {
     /// The mode of this name, in any case of letters.
     ///
     /// # Errors
-    /// Another name.
+    /// If there is no such mode.
     pub fn parse(text: &str) -> Result<Mode, Refusal> {
         Self::ALL.into_iter().find(|mode| mode.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|mode| mode.as_str()).collect();
@@ -134,7 +134,7 @@ impl Mode {
         }
     }
 
-    /// Whether nothing may be changed.
+    /// Whether callers may change nothing.
     #[must_use]
     pub fn is_read_only(self) -> bool {
         matches!(self, Mode::ReadOnly | Mode::ReadOnlyOverride)

@@ -1,10 +1,10 @@
-//! The form of a schema's text that tells whether two texts are the same schema, and one type
-//! picked out of a file of several.
+//! The normal form of a schema's text, which tells whether two texts are the same schema. Also picks one type out of a
+//! file of several.
 //!
-//! The normal form keeps everything that Avro's own parser keeps (documentation, defaults, aliases,
-//! order, other properties) and nothing else: no whitespace, attributes in the order of their names, full
-//! names, short forms. Unlike the specification's parsing canonical form, which drops defaults, it is a
-//! schema that may stand for the one it was made of.
+//! The normal form keeps everything that Avro's own parser keeps (documentation, defaults, aliases, order, other
+//! properties) and nothing else. It has no whitespace, attributes in the order of their names, full names, short forms.
+//! The specification's parsing canonical form drops defaults. The normal form does not: it is a schema that may replace
+//! the original.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
 
-/// How deep the JSON of a schema nests: what the JSON parser takes, and so what recursion here is bounded by.
+/// How deep the JSON of a schema nests. The JSON parser takes no more, so recursion here is bounded by it.
 const DEPTH: usize = 120;
 
 /// Nodes that picking one type may visit: more than any schema may have.
@@ -24,7 +24,7 @@ const NAME_BYTES: usize = 4 * limits::SCHEMA_BYTES;
 
 const PRIMITIVES: [&str; 8] = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
 
-/// A text that is no JSON may still be a type's bare name; whether it is, the compiler says.
+/// Reads the text as JSON. A text that is not JSON may still be a type's bare name; the compiler decides that.
 fn parse(text: &str) -> Result<Value, Refusal> {
     let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'));
     match serde_json::from_str(text) {
@@ -42,8 +42,8 @@ pub(crate) fn normal_text(text: &str) -> Result<String, Refusal> {
     Ok(out)
 }
 
-/// The text of the type `full_name` alone, out of a file that may define several. What it uses of the
-/// others is moved into it. `None` if the text is that type.
+/// The text of the type `full_name` alone, out of a file that may define several. Other types that it uses are moved
+/// into it. `None` if the text is that type.
 pub(crate) fn pick(text: &str, full_name: &str) -> Result<Option<String>, Refusal> {
     let value = parse(text)?;
     if let Value::Object(map) = &value
@@ -104,7 +104,7 @@ impl QualifiedName {
     }
 }
 
-/// The name that a definition of a named type gives; `None` if it is none.
+/// The name that a definition of a named type gives. `None` if it is not a definition.
 fn definition_name(map: &Map<String, Value>, enclosing: &str) -> Option<QualifiedName> {
     let kind = map.get("type")?.as_str()?;
     if !matches!(kind, "record" | "error" | "enum" | "fixed") {
@@ -129,12 +129,12 @@ fn full_name_of_use(name: &str, enclosing: &str) -> String {
 /// One walk over a schema.
 #[derive(Default)]
 struct Walk<'a> {
-    /// When picking: every definition by its full name, with the namespace around it.
+    /// Only when picking: every definition by its full name, with the namespace around it.
     known: Option<BTreeMap<String, (&'a Value, String)>>,
     /// Named types already written out.
     given: BTreeSet<String>,
     visits: usize,
-    /// Bytes of full names written: a short name may stand for a long one, over and over.
+    /// Bytes of full names written. A short name may stand for a long one, over and over.
     name_bytes: usize,
 }
 
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The normal form of what stands where a schema may stand.
+    /// The normal form of a value in the place of a schema.
     fn schema(&mut self, value: &'a Value, namespace: &str, depth: usize) -> Result<Value, Refusal> {
         self.visit(depth)?;
         match value {
@@ -198,7 +198,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A name where a schema may stand.
+    /// A name in the place of a schema.
     fn used(&mut self, name: &str, namespace: &str, depth: usize) -> Result<Value, Refusal> {
         let full = full_name_of_use(name, namespace);
         let known = self.known.as_ref().and_then(|known| known.get(&full)).cloned();

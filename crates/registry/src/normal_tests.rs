@@ -107,8 +107,8 @@ fn a_type_without_namespace_stays_one_where_it_is_moved() {
 
 #[test]
 fn what_would_grow_without_bound_is_refused() {
-    // Each type uses the next one twice: written out, it would be twice as long each time, were a type
-    // written out more than once. Nesting is bounded.
+    // Each type uses the next one twice. If a type were written out more than once, the text would double with each
+    // type. Nesting is bounded.
     let chain = |length: usize| {
         let types: Vec<String> = (0..length)
             .map(|n| {

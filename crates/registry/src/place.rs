@@ -10,7 +10,7 @@ enum Step {
     Items,
 }
 
-/// Reads a simple path as it is written: `.name`, `."name"` and `[*]`, one after the other.
+/// Reads the text of a simple path: `.name`, `."name"` and `[*]`, one after the other.
 fn steps_of(path: &str) -> Option<Vec<Step>> {
     let mut rest = path.trim();
     rest = rest.strip_prefix('^').unwrap_or(rest).trim_start();
@@ -39,7 +39,7 @@ fn name_of(text: &str) -> Option<(String, &str)> {
     (end > 0).then(|| (text[..end].to_owned(), &text[end..]))
 }
 
-/// The types a node may be, `null` left out.
+/// The types that a node may have, without `null`.
 fn types_of(schema: &Schema, node: NodeId) -> Vec<NodeId> {
     match schema.kind(node) {
         Kind::Union(branches) => {

@@ -1,4 +1,4 @@
-//! What can be asked of the registry.
+//! The questions that the registry answers.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -13,7 +13,7 @@ use crate::settings::Reference;
 use crate::state::{LARGEST_NUMBER, Registry, Subject, shown, subject_not_found};
 use crate::stored::{Candidate, StoredSchema};
 
-/// Which of the versions are looked at: soft deletion hides, permanent deletion removes.
+/// Which versions are looked at. Soft deletion hides a version, permanent deletion removes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shown {
     /// Those that are not deleted.
@@ -48,7 +48,7 @@ impl VersionNumber {
     /// A positive number, `latest` or `-1`.
     ///
     /// # Errors
-    /// Anything else.
+    /// If it is anything else.
     pub fn parse(text: &str) -> Result<VersionNumber, Refusal> {
         match text {
             "latest" | "-1" => Ok(VersionNumber::Latest),
@@ -63,12 +63,12 @@ impl VersionNumber {
     }
 }
 
-/// What a schema is tested against.
+/// The versions against which a schema is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// What registering it would test: the latest version, or all if the level is transitive.
+    /// Those that registering it would test: the latest version, or all if the level is transitive.
     Subject,
-    /// One version, whichever the level.
+    /// One version, whatever the level.
     Version(VersionNumber),
 }
 
@@ -77,15 +77,15 @@ pub enum Against {
 pub struct NewSchema {
     /// Its text.
     pub text: String,
-    /// Its kind; only `AVRO`, which is what is meant by none, is kept here.
+    /// Its kind. The registry keeps only `AVRO`, which is also meant if none is given.
     pub schema_type: Option<String>,
     /// What it refers to.
     pub references: Vec<Reference>,
-    /// Keep its normal form instead of the text as it is.
+    /// Whether to keep its normal form instead of the text as it is.
     pub normalize: bool,
-    /// The id it is to have. Only in the mode [`Mode::Import`].
+    /// The id that it should have. Only in the mode [`Mode::Import`].
     pub id: Option<u32>,
-    /// The version it is to be.
+    /// The version that it should be.
     pub version: Option<u32>,
 }
 
@@ -103,7 +103,7 @@ pub struct Registered {
     pub id: u32,
     /// The subject's version.
     pub version: u32,
-    /// Whether this registered it; otherwise it was there.
+    /// Whether this call registered it. Otherwise it was there already.
     pub is_new: bool,
 }
 
@@ -143,7 +143,7 @@ impl Registry {
         if numbers.is_empty() { Err(subject_not_found(subject)) } else { Ok(numbers) }
     }
 
-    /// One version of a subject; with `even_deleted` also one that is deleted.
+    /// One version of a subject. With `even_deleted`, also a deleted one.
     ///
     /// # Errors
     /// If the subject has no versions, or not this one.
@@ -186,7 +186,7 @@ impl Registry {
     /// The schema with this id, wherever it is registered, deleted or not.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such schema.
     pub fn schema(&self, id: u32) -> Result<&Arc<StoredSchema>, Refusal> {
         self.stored(id)
     }
@@ -212,7 +212,7 @@ impl Registry {
         Ok(referring.map(|version| version.schema.id).collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    /// The version of a subject that is this schema: the latest one, deleted ones (if `even_deleted`) after
+    /// The version of a subject that is this schema: the latest one. With `even_deleted`, deleted versions come after
     /// those that are not.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl Registry {
         live.or_else(|| newest().next().filter(|_| even_deleted))
     }
 
-    /// Resolves references and finds what the schema is the same as.
+    /// Resolves references and computes the key that tells equal schemas.
     pub(crate) fn candidate(&self, schema: &NewSchema) -> Result<Candidate, Refusal> {
         if let Some(other) = schema.schema_type.as_deref().filter(|kind| *kind != "AVRO") {
             let message = format!("schemas of type {:?} are not kept here, only AVRO", shown(other));
@@ -264,11 +264,11 @@ impl Registry {
         Ok(Candidate { text: text.into(), ..candidate })
     }
 
-    /// Where a schema would break the subject's level; empty if it fits. Registers nothing.
+    /// Where a schema would break the subject's level. Empty if it fits. Registers nothing.
     ///
     /// # Errors
-    /// If the schema is not valid or the version to test against is not there. A subject that is not there
-    /// has nothing that could be broken.
+    /// If the schema is not valid or the version to test against is not there. An unknown subject has nothing that
+    /// could be broken.
     pub fn test_compatibility(
         &self,
         subject: &str,
@@ -294,7 +294,7 @@ impl Registry {
         breaches(level, new, live.take(count).map(|old| (old.version, &**old.schema.schema())))
     }
 
-    /// The level that was set for a subject, or, without a subject, the one for all; the latter always is.
+    /// The level that was set for a subject. Without a subject, the level for all, which is always there.
     #[must_use]
     pub fn compatibility(&self, subject: Option<&str>) -> Option<Level> {
         match subject {
@@ -303,13 +303,13 @@ impl Registry {
         }
     }
 
-    /// The level that holds for a subject.
+    /// The level that applies to a subject.
     #[must_use]
     pub fn effective_compatibility(&self, subject: &str) -> Level {
         self.compatibility(Some(subject)).or(self.compatibility).unwrap_or_default()
     }
 
-    /// The mode that was set for a subject, or, without a subject, the one for all; the latter always is.
+    /// The mode that was set for a subject. Without a subject, the mode for all, which is always there.
     #[must_use]
     pub fn mode(&self, subject: Option<&str>) -> Option<Mode> {
         match subject {
@@ -318,7 +318,7 @@ impl Registry {
         }
     }
 
-    /// The mode that holds for a subject.
+    /// The mode that applies to a subject.
     #[must_use]
     pub fn effective_mode(&self, subject: &str) -> Mode {
         match self.mode {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use millrace_base::{Error, ErrorCode};
 
-/// What kind of refusal. The Confluent Schema Registry has a number for each; clients of its API tell
-/// errors apart by it.
+/// What kind of refusal. The Confluent Schema Registry has a number for each kind, by which clients of its API tell
+/// errors apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// There is no such subject.
@@ -24,7 +24,7 @@ pub enum RefusalKind {
     VersionNotDeleted,
     /// The new schema breaks the compatibility rule.
     Incompatible,
-    /// The text is not a valid schema, or not of a kind that is kept here.
+    /// The text is not a valid schema, or of a kind that the registry does not keep.
     InvalidSchema,
     /// Not the number of a version.
     InvalidVersion,
@@ -107,7 +107,7 @@ pub struct Refusal {
     pub kind: RefusalKind,
     /// What happened, for a person.
     pub message: String,
-    /// Each single point, where there may be several: the places at which schemas do not fit.
+    /// Each single point, if there may be several: the places at which schemas do not fit.
     pub points: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What users say of a type, as they write it in JSON.
+//! A type's settings, as users write them in JSON.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use serde_json::value::RawValue;
 
 use crate::refusal::Refusal;
 
-/// The path of triggers that any change runs.
+/// The path of triggers that run at any change.
 pub(crate) const ANY_CHANGE: &str = ".";
 
-/// Words that URLs have where a type's name would stand.
+/// Words that URLs have in the place of a type's name.
 const RESERVED_TYPES: [&str; 4] = ["contexts", "ids", "subjects", "types"];
 
-/// Whether a subject of this name can be a type: a name with room for what the engine adds to it.
+/// Whether a subject of this name can be a type. The name needs room for what the engine adds to it.
 #[must_use]
 pub fn is_type_name(name: &str) -> bool {
     Name::is_valid(name)
@@ -29,7 +29,7 @@ pub fn is_type_name(name: &str) -> bool {
 /// As [`is_type_name`], with the reason.
 ///
 /// # Errors
-/// `bad-request`, saying what a name of a type is.
+/// `bad-request`, which says what a type's name may be.
 pub fn check_type_name(name: &str) -> Result<(), Refusal> {
     if is_type_name(name) {
         return Ok(());
@@ -43,7 +43,7 @@ pub fn check_type_name(name: &str) -> Result<(), Refusal> {
     )))
 }
 
-/// When records come to be.
+/// When records come to exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Create {
@@ -69,11 +69,11 @@ pub enum When {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
-    /// What the schema calls it: the type's full name.
+    /// The type's full name, which the schema uses.
     pub name: String,
     /// The subject that defines it.
     pub subject: String,
-    /// Which version of that; -1 for the latest one, which the registry replaces by its number.
+    /// The version of the subject. The registry replaces -1, the latest one, by its number.
     pub version: i32,
 }
 
@@ -109,10 +109,10 @@ pub struct TriggerSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangesSettings {
-    /// So long.
+    /// Keep changes for so long.
     #[serde(default = "default_retention_ms")]
     pub retention_ms: u64,
-    /// And at most so many in each shard.
+    /// Keep at most so many in each shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_count: Option<u64>,
 }
@@ -125,7 +125,7 @@ fn default_retention_ms() -> u64 {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TypeSettings {
-    /// When records come to be.
+    /// When records come to exist.
     pub create: Create,
     /// How long after the last write a record vanishes, unless the write says otherwise.
     pub ttl_ms: Option<u64>,
@@ -137,17 +137,17 @@ pub struct TypeSettings {
     pub changes: Option<ChangesSettings>,
 }
 
-/// A change of a type: the body of `PUT /schemas/{type}`. What is left out stays as it is.
+/// A change of a type: the body of `PUT /schemas/{type}`. What it leaves out stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TypeChange {
-    /// The schema's text; in JSON the schema itself, or a string that holds it.
+    /// The schema's text. In JSON, the schema itself or a string that holds it.
     #[serde(deserialize_with = "schema_text")]
     pub schema: Option<String>,
     /// What the schema refers to.
     #[serde(deserialize_with = "objects")]
     pub references: Vec<Reference>,
-    /// The subject's compatibility level, already for this change; `null` for the global one.
+    /// The subject's compatibility level, which already applies to this change; `null` for the global one.
     #[serde(deserialize_with = "even_null")]
     pub compatibility: Option<Option<crate::Level>>,
     /// See [`TypeSettings::create`].
@@ -166,7 +166,7 @@ pub struct TypeChange {
     pub changes: Option<Option<ChangesSettings>>,
 }
 
-/// Tells `null` from what is left out.
+/// Tells `null` from an absent member.
 fn even_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(deserializer).map(Some)
 }
@@ -176,13 +176,13 @@ fn settings_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     Ok(Some(settings.map(|settings| settings.0)))
 }
 
-/// A list that takes the place of the one that is there; `null` is as good as nothing.
+/// A list that replaces the existing one. `null` counts as absent.
 fn all<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
     let all: Option<Vec<Object<T>>> = Option::deserialize(deserializer)?;
     Ok(all.map(|all| all.into_iter().map(|one| one.0).collect()))
 }
 
-/// Keeps the text of a schema as it stands in the JSON around it.
+/// Keeps the text of a schema as it is in the JSON around it.
 fn schema_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let raw: Option<Box<RawValue>> = Option::deserialize(deserializer)?;
     raw.map(|raw| {
@@ -200,7 +200,7 @@ impl TypeChange {
     /// Reads JSON.
     ///
     /// # Errors
-    /// `bad-request`, saying where.
+    /// `bad-request`, which names the place.
     pub fn from_json(text: &str) -> Result<TypeChange, Refusal> {
         let read: Result<Object<Self>, _> = serde_json::from_str(text);
         read.map(|change| change.0).map_err(|error| Refusal::invalid(format!("not settings of a type: {error}")))
@@ -208,18 +208,18 @@ impl TypeChange {
 }
 
 impl TypeSettings {
-    /// Writes paths as they are written without anybody's habits, so that equal ones are seen to be equal.
+    /// Writes paths in their normal form, so that equal paths have equal texts.
     pub(crate) fn canonicalise(&mut self) {
         let indexes = self.indexes.iter_mut().map(|index| &mut index.path);
         for path in indexes.chain(self.triggers.iter_mut().map(|trigger| &mut trigger.path)) {
-            // What is no path is refused by the check.
+            // The check refuses a text that is not a path.
             if let Ok(parsed) = Path::parse(path) {
                 *path = parsed.text().to_owned();
             }
         }
     }
 
-    /// What can be said of settings without the schema.
+    /// Checks what settings allow without the schema.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         for (what, count) in [("indexes", self.indexes.len()), ("triggers", self.triggers.len())] {
             if count > limits::INDEXES {
@@ -227,7 +227,7 @@ impl TypeSettings {
             }
         }
         check_names("index", limits::NAME_BYTES, self.indexes.iter().map(|index| index.name.as_str()))?;
-        // A trigger's handler is called `_` and the name.
+        // A trigger's handler has the name of the trigger with `_` before it.
         let most = limits::NAME_BYTES - 1;
         check_names("trigger", most, self.triggers.iter().map(|trigger| trigger.name.as_str()))?;
         let mut definitions = BTreeSet::new();
@@ -250,7 +250,7 @@ impl TypeSettings {
     }
 }
 
-/// Checks that they are names of at most so many characters, each another one.
+/// Checks that they are names of at most so many characters, and all different.
 fn check_names<'a>(what: &str, most: usize, names: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     for name in names {

@@ -1,4 +1,4 @@
-//! The state itself, and what keeps it whole.
+//! The state itself, and the code that keeps it whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::types::TypeState;
 /// Ids and versions are positive 32-bit numbers in the API that clients know.
 pub(crate) const LARGEST_NUMBER: u32 = i32::MAX as u32;
 
-/// The largest id, and the largest version, that is taken from elsewhere. What is numbered here comes behind
-/// all that was ever there, so somebody else's numbers must leave room: this leaves half of all.
+/// The largest id, and the largest version, that is taken from elsewhere. This registry numbers behind all numbers that
+/// were ever there. So foreign numbers must leave room: this leaves half of all.
 pub(crate) const LARGEST_IMPORTED: u32 = LARGEST_NUMBER / 2;
 
 /// Bytes of the JSON around one entry, more than it ever takes.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 
-/// The registry. See the crate's documentation. Cheap to clone: entries are shared.
+/// The registry. See the crate's documentation. Cheap to clone, because entries are shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registry {
     pub(crate) schemas: BTreeMap<u32, Arc<StoredSchema>>,
@@ -31,24 +31,24 @@ pub struct Registry {
     pub(crate) subjects: BTreeMap<String, Arc<Subject>>,
     pub(crate) compatibility: Option<Level>,
     pub(crate) mode: Option<Mode>,
-    /// All ids from here on were never given.
+    /// This id and all larger ones were never given.
     pub(crate) next_id: u32,
-    /// No subject that is gone had index numbers from here on.
+    /// No removed subject had this index number or a larger one.
     pub(crate) first_index: u16,
 }
 
-/// One subject. Has a version, or at least a rule of its own.
+/// One subject. It has a version, or at least a rule of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Subject {
     pub compatibility: Option<Level>,
     pub mode: Option<Mode>,
     pub versions: BTreeMap<u32, Version>,
-    /// Every index number from here on was never given in this type.
+    /// This index number and all larger ones were never given in this type.
     pub next_index: u16,
-    /// The number of the type's stream of changes: another one each time that changes were not kept for a
-    /// while. Never given again, as it is one that indexes could have had.
+    /// The number of the type's stream of changes. It is another one each time that changes were not kept for a while.
+    /// It is never given again, because it is one that indexes could have had.
     pub stream: u16,
-    /// Its type was deleted by force: records of it may be stored.
+    /// Its type was deleted by force, so records of it may be stored.
     pub leaves_records: bool,
     pub record_type: Option<TypeState>,
 }
@@ -97,7 +97,7 @@ pub(crate) fn subject_not_found(subject: &str) -> Refusal {
     Refusal::new(RefusalKind::SubjectNotFound, format!("there is no subject {:?}", shown(subject)))
 }
 
-/// A stranger's name, cut to what belongs in a message.
+/// A stranger's name, cut to a length that suits a message.
 pub(crate) fn shown(name: &str) -> String {
     name.chars().take(limits::NAME_BYTES).collect()
 }
@@ -111,12 +111,12 @@ pub(crate) fn check_subject_name(subject: &str) -> Result<(), Refusal> {
 }
 
 impl Registry {
-    /// Runs a change on a copy, which takes this one's place if it succeeds.
+    /// Runs a change on a copy, which replaces this registry if the change succeeds.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Registry) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let mut next = self.clone();
         let answer = change(&mut next)?;
         let (before, after) = (self.extent(), next.extent());
-        // What shrinks is never refused, even if limits were lowered meanwhile.
+        // A change that shrinks the registry is never refused, even if limits were lowered meanwhile.
         for ((what, limit), (before, after)) in EXTENT_LIMITS.iter().zip(before.into_iter().zip(after)) {
             if after > *limit && after > before {
                 return Err(Refusal::invalid(format!("the registry is full: {after} {what}; {limit} are allowed")));
@@ -137,7 +137,7 @@ impl Registry {
         Ok(())
     }
 
-    /// How much there is of what [`EXTENT_LIMITS`] limits.
+    /// The amounts that [`EXTENT_LIMITS`] limits.
     fn extent(&self) -> [usize; 4] {
         let mut bytes = ENTRY_OVERHEAD_BYTES;
         let (mut versions, mut files) = (0, 1);
@@ -170,7 +170,7 @@ impl Registry {
         self.subjects.get(name).map(AsRef::as_ref).ok_or_else(|| subject_not_found(name))
     }
 
-    /// The subject to be changed, made if need be.
+    /// The subject to be changed. Makes it if needed.
     pub(crate) fn subject_mut(&mut self, name: &str) -> &mut Subject {
         let subject = self.subjects.entry(name.to_owned()).or_insert_with(|| {
             Arc::new(Subject { next_index: self.first_index, stream: self.first_index, ..Subject::default() })
@@ -178,7 +178,7 @@ impl Registry {
         Arc::make_mut(subject)
     }
 
-    /// Takes away what nothing holds any more, after versions or rules of a subject were removed.
+    /// Removes what nothing uses any more, after versions or rules of a subject were removed.
     pub(crate) fn sweep(&mut self, name: &str) {
         if let Some(subject) = self.subjects.get(name)
             && subject.is_void()
@@ -192,7 +192,7 @@ impl Registry {
         self.index_keys();
     }
 
-    /// Finds ids by key again.
+    /// Rebuilds the map from keys to ids.
     pub(crate) fn index_keys(&mut self) {
         self.ids_by_key.clear();
         for (&id, schema) in &self.schemas {
@@ -206,7 +206,7 @@ impl Registry {
             .ok_or_else(|| Refusal::new(RefusalKind::SchemaNotFound, format!("there is no schema with the id {id}")))
     }
 
-    /// The ids of everything that references lead to.
+    /// The ids of all schemas that references lead to.
     pub(crate) fn uses_of(&self, references: &[Reference]) -> Result<Vec<u32>, Refusal> {
         let mut uses = Vec::new();
         for reference in references {

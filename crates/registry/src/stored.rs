@@ -1,4 +1,4 @@
-//! A registered schema: its text, what it refers to, and what they compile to.
+//! A registered schema: its text, its references, and what they compile to.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::normal::normal_text;
 use crate::refusal::Refusal;
 use crate::settings::Reference;
 
-/// A schema under its id. Never changes.
+/// A schema under its id. It never changes.
 #[derive(Debug)]
 pub struct StoredSchema {
     pub(crate) id: u32,
@@ -17,7 +17,7 @@ pub struct StoredSchema {
     pub(crate) references: Vec<Reference>,
     /// Equal for texts that are the same schema.
     pub(crate) key: Arc<str>,
-    /// The ids of all schemas that it uses, those they use included.
+    /// The ids of all schemas that it uses, directly or not.
     pub(crate) uses: Vec<u32>,
     pub(crate) schema: Arc<Schema>,
     /// Bytes of the text as a JSON string.
@@ -59,7 +59,7 @@ impl PartialEq for StoredSchema {
 
 impl Eq for StoredSchema {}
 
-/// What is the same for all texts and references that are the same schema.
+/// A key that is the same for all texts and references that are the same schema.
 pub(crate) fn key_of(normal: &str, references: &[Reference]) -> Arc<str> {
     let mut sorted: Vec<&Reference> = references.iter().collect();
     sorted.sort();
@@ -106,7 +106,7 @@ impl Candidate {
         Ok(Candidate { text: Arc::from(text), references, key, uses })
     }
 
-    /// Compiles it, given the texts that it uses.
+    /// Compiles it with the texts that it uses.
     pub(crate) fn compile(&self, used: &[&str]) -> Result<Arc<Schema>, Refusal> {
         let schema = Schema::parse(&self.text, used).map_err(|error| Refusal::invalid_schema(error.to_string()))?;
         Ok(Arc::new(schema))

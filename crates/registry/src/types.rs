@@ -20,11 +20,11 @@ pub(crate) struct TypeState {
     pub settings: Arc<TypeSettings>,
     /// For each of the settings' indexes, in their order.
     pub numbers: Vec<IndexNumber>,
-    /// The subject's stream of changes when the type was made: another one for each type of a name.
+    /// The subject's stream of changes when the type was made. Each type of a name has another one.
     pub began: u16,
 }
 
-/// An index's number, and what besides its settings it was given for.
+/// An index's number, and what it was given for beside its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IndexNumber {
     pub number: u16,
@@ -38,13 +38,13 @@ pub struct RecordType<'a> {
     pub name: &'a str,
     /// Its settings.
     pub settings: &'a Arc<TypeSettings>,
-    /// The subject's latest version: what records are written with. Its root is a record.
+    /// The subject's latest version, with which records are written. Its root is a record.
     pub version: u32,
     /// That version's schema.
     pub schema: &'a Arc<StoredSchema>,
-    /// Tells the stream of changes from those that the type, or one of its name, had before and that ended.
+    /// Tells the stream of changes from earlier ones that ended, of this type or of an earlier type of its name.
     pub stream: u16,
-    /// Its stream of changes when it was made: tells it from those of its name that were deleted.
+    /// Its stream of changes when it was made. Tells the type from deleted types of its name.
     pub began: u16,
     numbers: &'a [IndexNumber],
     registry: &'a Registry,
@@ -53,18 +53,18 @@ pub struct RecordType<'a> {
 /// An index with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberedIndex<'a> {
-    /// Its number in the type. Belongs to this definition (path, case, what is at the path) for ever.
+    /// Its number in the type. It belongs to this definition (path, case, what is at the path) for ever.
     pub number: u16,
     /// Its definition.
     pub settings: &'a IndexSettings,
 }
 
-/// What came of [`Registry::put_type`].
+/// The result of [`Registry::put_type`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutType {
-    /// The current schema, and whether this registered it.
+    /// The current schema, and whether this call registered it.
     pub schema: Registered,
-    /// Whether this made the type.
+    /// Whether this call made the type.
     pub is_new: bool,
 }
 
@@ -75,9 +75,9 @@ impl<'a> RecordType<'a> {
         self.schema.id
     }
 
-    /// Every version records may be written with, in the order they were registered in: deleted ones too, and
-    /// an id again if it was registered again. A version reads what the one before it wrote if the level asks for
-    /// that; what older ones wrote only if the level is transitive.
+    /// Every version that records may have, in the order of registration. Deleted versions are included, and an id
+    /// comes again if it was registered again. If the level asks for it, a version reads what the one before it wrote.
+    /// It reads what older ones wrote only if the level is transitive.
     pub fn versions(&self) -> impl DoubleEndedIterator<Item = SchemaVersion<'a>> + use<'a> {
         self.registry.all_versions_of(self.name)
     }
@@ -93,7 +93,8 @@ fn unknown_type(name: &str) -> Refusal {
     Refusal::new(RefusalKind::UnknownType, format!("there is no type {:?}", shown(name)))
 }
 
-/// Changes of settings are refused as such, new schemas as incompatible with the settings there are.
+/// Tells what to blame: a change of settings is refused as such, a new schema as incompatible with the existing
+/// settings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {
     Settings,
@@ -123,12 +124,12 @@ impl Registry {
         Some(RecordType { name, settings, version, schema, stream, began, numbers, registry: self })
     }
 
-    /// Makes a type or changes it: its schema, its compatibility level, its settings, as far as the change
-    /// names them. A new type without settings has the default ones. A schema that an earlier version has becomes
-    /// current again, as a new version with the same id.
+    /// Makes a type or changes it: its schema, its compatibility level, its settings, if the change names them. A new
+    /// type without settings has the default ones. If an earlier version has the schema, it becomes current again, as a
+    /// new version with the same id.
     ///
     /// # Errors
-    /// If any of it cannot be done; then none is.
+    /// If any part of it cannot be done. Then nothing is done.
     pub fn put_type(&mut self, name: &str, change: &TypeChange) -> Result<PutType, Refusal> {
         self.change(|next| {
             next.check_writable(name)?;
@@ -189,7 +190,7 @@ impl Registry {
         let before = state.settings.clone();
         let settings = Arc::make_mut(&mut state.settings);
         change(settings);
-        // Only what is new: what was kept before there was a bound can still be read.
+        // Only for new settings: a longer time stored before there was a bound can still be read.
         if settings.ttl_ms > before.ttl_ms && settings.ttl_ms > Some(limits::TTL_MS) {
             return Err(Refusal::invalid(format!("ttl_ms is at most {}, or null for never", limits::TTL_MS)));
         }
@@ -200,7 +201,7 @@ impl Registry {
         Ok(PutType { schema, is_new })
     }
 
-    /// Adds a trigger to a type or replaces the one of its name.
+    /// Adds a trigger to a type, or replaces the one of its name.
     ///
     /// # Errors
     /// `unknown-type`, or `bad-request` if it does not fit.
@@ -214,7 +215,7 @@ impl Registry {
         })
     }
 
-    /// Takes a trigger from a type.
+    /// Removes a trigger from a type.
     ///
     /// # Errors
     /// `unknown-type`, or `unknown-handler` if the type has no such trigger.
@@ -248,12 +249,12 @@ impl Registry {
         })
     }
 
-    /// Takes a type away and deletes its schemas, softly. `has_records` says whether records of it are
-    /// stored; those are refused unless it is forced. Whoever switches to the registry without the type sees to
-    /// it that there still are none then, unless [`Registry::may_leave_records`].
+    /// Removes a type and deletes its schemas softly. `has_records` says whether records of it are stored. If so, it is
+    /// refused unless it is forced. The caller that switches to the registry without the type makes sure that there are
+    /// still no records then, unless [`Registry::may_leave_records`].
     ///
     /// # Errors
-    /// `unknown-type`, or `type-in-use` if it has records or schemas of other subjects refer to it.
+    /// `unknown-type`, or `type-in-use` if it has records or if schemas of other subjects refer to it.
     pub fn delete_type(&mut self, name: &str, has_records: bool, force: bool) -> Result<(), Refusal> {
         self.change(|next| {
             next.record_type(name)?;
@@ -274,13 +275,13 @@ impl Registry {
         })
     }
 
-    /// Whether a type that is not there was deleted by force, so that records of it may be stored.
+    /// Whether an unknown type was deleted by force, so that records of it may be stored.
     #[must_use]
     pub fn may_leave_records(&self, name: &str) -> bool {
         self.subjects.get(name).is_some_and(|subject| subject.leaves_records)
     }
 
-    /// Changes of a type are not kept any more: should they be again, that is another stream.
+    /// Changes of a type are no longer kept. If they are kept again later, that is another stream.
     fn end_stream(&mut self, name: &str) -> Result<(), Refusal> {
         let subject = self.subject_mut(name);
         let number = subject.next_index.max(subject.stream.saturating_add(1));
@@ -291,8 +292,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Checks that a type's settings fit its current schema, and numbers its indexes. `before` are the
-    /// settings that the numbers at hand belong to, where they are others. Nothing to do for what is no type.
+    /// Checks that a type's settings fit its current schema, and numbers its indexes. `before` are the settings to
+    /// which the present numbers belong, if they differ. Does nothing for a subject that is not a type.
     pub(crate) fn refit(&mut self, name: &str, before: Option<&TypeSettings>, blame: Blame) -> Result<(), Refusal> {
         let Some(subject) = self.subjects.get(name) else {
             return Ok(());
@@ -345,8 +346,8 @@ impl Registry {
         if ends_stream { self.end_stream(name) } else { Ok(()) }
     }
 
-    /// Whether a version of a type may be deleted: what is then the latest must read what it wrote, unless
-    /// the level asks for nothing.
+    /// Whether a version of a type may be deleted. The next latest version must read what it wrote, unless the level
+    /// asks for nothing.
     pub(crate) fn check_still_readable(&self, name: &str, deleted: u32) -> Result<(), Refusal> {
         let Some((latest, _)) = self.subjects.get(name).and_then(|subject| subject.latest()) else {
             let message = format!("{name:?} is a type, and this its only schema: delete the type instead");

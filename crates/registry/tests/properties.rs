@@ -1,4 +1,4 @@
-//! Whatever is changed in whatever order, the registry stays whole.
+//! Whatever changes are made in whatever order, the registry stays whole.
 
 mod common;
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 const SUBJECTS: [&str; 4] = ["a", "b", "c-d", "not/a/type"];
 
-/// Some are compatible with some, some are not records, one is none at all.
+/// Some are compatible with some, some are not records, one is not a schema at all.
 fn schema_text(n: usize) -> String {
     match n {
         0 => record("x:int"),
@@ -126,13 +126,13 @@ fn run(registry: &mut Registry, step: &Step) -> Result<(), Refusal> {
     }
 }
 
-/// What was ever seen, to tell whether something is given twice.
+/// Everything ever seen, to tell whether something is given twice.
 #[derive(Default)]
 struct Seen {
     schemas: BTreeMap<u32, (String, Vec<Reference>)>,
     /// By type and number: path, case, and the kind of what is there.
     indexes: BTreeMap<(String, u16), (String, bool, String)>,
-    /// Subjects of which a version was removed for good.
+    /// Subjects of which a version was removed permanently.
     holed: BTreeSet<String>,
 }
 

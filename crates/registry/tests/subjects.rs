@@ -1,4 +1,4 @@
-//! Subjects, versions, ids, rules: as the Confluent Schema Registry has them.
+//! Subjects, versions, ids, rules: as in the Confluent Schema Registry.
 
 mod common;
 
@@ -196,7 +196,7 @@ fn each_level_compares_with_what_it_says() {
     // Versions 1 and 2, then the level, then whether a third one fits.
     let with_default = "x:int y:int=0";
     let table = [
-        // Adding a field without default: old readers do not mind, the new one does.
+        // Adding a field without a default: old readers accept it, the new one does not.
         ("x:int", "x:int", Level::None, "x:int y:int", true),
         ("x:int", "x:int", Level::Backward, "x:int y:int", false),
         ("x:int", "x:int", Level::Forward, "x:int y:int", true),
@@ -205,10 +205,10 @@ fn each_level_compares_with_what_it_says() {
         ("x:int y:int", "x:int y:int", Level::Backward, "x:int", true),
         ("x:int y:int", "x:int y:int", Level::Forward, "x:int", false),
         ("x:int y:int", "x:int y:int", Level::Full, "x:int", false),
-        // With a default all goes.
+        // With a default everything fits.
         ("x:int", "x:int", Level::Full, with_default, true),
         ("x:int", "x:int", Level::FullTransitive, with_default, true),
-        // The latest has the field (with default), the one before not.
+        // The latest has the field (with a default), the one before does not.
         ("x:int", with_default, Level::Backward, "x:int y:int", true),
         ("x:int", with_default, Level::BackwardTransitive, "x:int y:int", false),
         ("x:int y:int", with_default, Level::Forward, "x:int", true),
@@ -364,7 +364,7 @@ fn import_takes_ids_and_versions_as_they_come() {
     assert_eq!(Registry::from_files(&r.to_files()).as_ref(), Ok(&*r));
 }
 
-/// Half of all numbers: what is taken from elsewhere leaves the other half.
+/// Half of all numbers: imported numbers leave the other half.
 const LARGEST_IMPORTED: u32 = i32::MAX as u32 / 2;
 
 #[test]
@@ -381,7 +381,7 @@ fn imported_numbers_leave_room_for_more() {
     assert_eq!(register(r, "a", "y:int"), (LARGEST_IMPORTED + 1, 1));
     r.set_mode(Some("b"), Some(Mode::ReadWrite), false).expect("a mode");
     assert_eq!(register(r, "b", "x:int z:int=0"), (LARGEST_IMPORTED + 2, LARGEST_IMPORTED + 1));
-    // What was given here may be imported again elsewhere, however large its id is.
+    // An id that this registry gave may be imported again elsewhere, however large it is.
     r.set_mode(Some("c"), Some(Mode::Import), false).expect("no versions");
     r.register("c", &with("y:int", LARGEST_IMPORTED + 1, 1)).expect("the same schema");
     assert_eq!(Registry::from_files(&r.to_files()).as_ref(), Ok(&*r));
@@ -445,7 +445,7 @@ fn the_same_text_with_other_references_is_another_schema() {
     let first = registry.register("b", &uses(&[("a", 1)], "b")).expect("a schema");
     let second = registry.register("b", &uses(&[("a", 2)], "b")).expect("a schema");
     assert_ne!(first.id, second.id);
-    // In which order they are named does not matter.
+    // The order in which they are named does not matter.
     registry.register("z", &uses(&[], "z")).expect("a schema");
     let both = uses(&[("a", 1), ("z", 1)], "c");
     let turned = NewSchema { references: both.references.iter().rev().cloned().collect(), ..both.clone() };

@@ -1,4 +1,4 @@
-//! Types: settings, indexes, triggers, and what schemas must be for them.
+//! Types: settings, indexes, triggers, and the schemas that they need.
 
 mod common;
 
@@ -156,7 +156,7 @@ fn one_change_sets_schema_level_and_settings_and_leaves_what_it_does_not_name() 
     assert_eq!((left.create, left.ttl_ms, left.changes), (Create::Explicit, None, None));
     assert_eq!((&left.indexes, &left.triggers), (&settings.indexes, &settings.triggers));
     assert_eq!(registry.compatibility(Some("t")), None);
-    // The new level holds for the change that sets it.
+    // The new level applies to the change that sets it.
     let other = format!(r#"{{"schema":{},"compatibility":"NONE","indexes":[],"triggers":[]}}"#, record("z:string"));
     put(&mut registry, &other).expect("no level any more, and nothing that needs x");
     assert_eq!(registry.record_type("t").expect("a type").version, 3);
@@ -264,7 +264,7 @@ fn an_index_keeps_its_number_and_numbers_are_never_given_again() {
         (r#"[{"name":"bb","path":".c"},{"name":"a","path":".a"}]"#, &[("bb", 2), ("a", 0)]),
         (r#"[{"name":"bb","path":".c","ignore_case":true},{"name":"a","path":".a"}]"#, &[("bb", 3), ("a", 0)]),
         ("[]", &[]),
-        // What was there before comes back as something new.
+        // A definition that was there before comes back as a new one.
         (r#"[{"name":"a","path":".a"}]"#, &[("a", 4)]),
         (r#"[{"name":"a","path":".a"},{"name":"c","path":".c"}]"#, &[("a", 4), ("c", 5)]),
         (r#"[{"name":"c","path":".c"}]"#, &[("c", 5)]),
@@ -316,7 +316,7 @@ fn what_an_index_holds_is_part_of_its_definition() {
     put(&mut registry, r#"{"indexes":[{"name":"a","path":".a"},{"name":"b","path":".b"}]}"#).expect("settings");
     register(&mut registry, "t", "a:long b:int c:int=0");
     assert_eq!(numbers(&registry), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
-    // Back to what the version before had.
+    // Back to the schema of the version before.
     registry.set_compatibility(Some("t"), Some(Level::None)).expect("a level");
     registry.delete_version("t", VersionNumber::Latest, false).expect("deleted");
     assert_eq!(numbers(&registry), [("a".to_owned(), 3), ("b".to_owned(), 1)]);
@@ -412,7 +412,7 @@ fn a_type_is_deleted_unless_it_is_in_use() {
     assert_eq!((r.types().count(), r.to_files().len()), (0, 1));
     assert_eq!((r.subjects(Shown::Live), r.subjects(Shown::Deleted)), (vec![], vec!["other", "t"]));
     assert_eq!(Registry::from_files(&r.to_files()).as_ref(), Ok(&*r));
-    // It comes back without its settings, and knows what its records were written with.
+    // It comes back without its settings, and knows the schemas of its records.
     r.put_type("t", &with_schema("z:string")).expect("a type");
     let found = r.record_type("t").expect("a type");
     assert_eq!(**found.settings, TypeSettings::default());
@@ -440,7 +440,7 @@ fn the_classic_front_puts_schemas() {
     // Again: nothing new.
     let again = r.put_classic_schema("p", CLASSIC, Some("chat.PersonInfo")).expect("a type");
     assert!(!again.is_new && !again.schema.is_new);
-    // Anything replaces it; what was set besides stays.
+    // Any schema replaces it; other settings stay.
     r.put_trigger("p", trigger("a", ".")).expect("a trigger");
     r.put_type("p", &change(r#"{"ttl_ms":60000}"#)).expect("an expiry");
     r.put_classic_schema("p", &record("x:string"), None).expect("replaced");

@@ -1,7 +1,7 @@
-//! A slab that grows by pages: an index stays valid until it is removed, and growing neither
-//! copies what is there (a pause of many milliseconds at a million entities) nor doubles it.
+//! A slab that grows by pages. An index stays valid until it is removed. Growing copies nothing, which would pause for
+//! many milliseconds at a million entities, and does not double the memory.
 
-/// Slots a page holds. 1,024 entities are some 72 KiB: a page is cheap to hold half empty, in each shard.
+/// Slots of a page. 1,024 entities are some 72 KiB: half of a page may be empty in each shard without costing much.
 const PAGE: usize = 1024;
 
 /// The pages and their free list.
@@ -36,8 +36,8 @@ impl<T> Arena<T> {
         }
     }
 
-    /// Keeps `item` and returns its index; the lowest possible order of indexes is not promised,
-    /// only that equal histories give equal indexes.
+    /// Keeps `item` and returns its index. Indexes are not promised to be the lowest possible; equal histories give
+    /// equal indexes.
     ///
     /// # Panics
     /// At 2^32 - 1 items, which is 300 GiB of entities in one shard.
@@ -100,7 +100,7 @@ impl<T> std::ops::Index<u32> for Arena<T> {
     type Output = T;
 
     /// # Panics
-    /// When nothing is at `index`: the indexes of this crate point at live entities.
+    /// If nothing is at `index`. The indexes of this crate point at live entities.
     fn index(&self, index: u32) -> &T {
         self.get(index).expect("an index of this crate points at a live entity")
     }

@@ -1,4 +1,4 @@
-//! What lies under a store: ordered rows on disk, and the LSN each shard's rows reflect.
+//! The layer under a store: ordered rows on disk, and the LSN that each shard's rows reflect.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -8,7 +8,7 @@ use millrace_base::{Lsn, ShardId};
 
 use crate::StoreError;
 
-/// Is shown one row after another, key and value, and says whether to go on.
+/// Gets one row after another, key and value, and says whether to go on.
 pub type RowVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// Rows on disk, shared by a node's shards. Row keys start with the shard's number.
@@ -18,33 +18,33 @@ pub trait Checkpoint: Send + Sync {
     /// The LSN up to which the shard's rows hold everything; [`Lsn::ZERO`] for an unknown shard.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint cannot be read.
+    /// [`StoreError`] if the checkpoint cannot be read.
     fn lsn(&self, shard: ShardId) -> Result<Lsn, StoreError>;
 
     /// One row's value.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint cannot be read.
+    /// [`StoreError`] if the checkpoint cannot be read.
     fn get(&self, row: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Visits rows in order until `visit` breaks. `visit` must not call the checkpoint.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint cannot be read.
+    /// [`StoreError`] if the checkpoint cannot be read.
     fn scan(&self, from: Bound<&[u8]>, to: Bound<&[u8]>, visit: &mut RowVisitor<'_>) -> Result<(), StoreError>;
 
-    /// Writes a chunk's rows and, with the last chunk, the shard's new LSN. When this returns,
-    /// the chunk is durable: the store will forget its own copy.
+    /// Writes a chunk's rows and, with the last chunk, the shard's new LSN. When this returns, the chunk is durable,
+    /// and the store will forget its own copy.
     ///
-    /// Chunks of a shard are written in the order they were taken. Once one has failed, no later
-    /// chunk of the same flush may be written: the last one would claim the failed rows are here.
+    /// Chunks of a shard are written in the order in which they were taken. Once one has failed, no later chunk of the
+    /// same flush may be written: the last one would claim that the failed rows are here.
     ///
     /// # Errors
-    /// [`StoreError`] when it could not be made durable; any part of it may have been written.
+    /// [`StoreError`] if the chunk could not be made durable. Any part of it may have been written.
     fn write(&self, shard: ShardId, chunk: &FlushChunk) -> Result<(), StoreError>;
 }
 
-/// Rows taken from a store, to be written to the checkpoint by whatever thread.
+/// Rows taken from a store, which any thread may write to the checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlushChunk {
     pub(crate) number: u64,
@@ -52,7 +52,7 @@ pub struct FlushChunk {
     pub(crate) advances_to: Option<Lsn>,
     bytes: Vec<u8>,
     rows: Vec<RowEnds>,
-    /// Some rows were added out of order.
+    /// Whether some rows were added out of order.
     is_unordered: bool,
 }
 
@@ -69,26 +69,26 @@ impl FlushChunk {
         Self { number, needs_durable, ..Self::default() }
     }
 
-    /// The log must be durable up to here before the chunk is written: it holds the effects of
-    /// entries up to this LSN, and the checkpoint must not hold what the log could lose.
+    /// The log must be durable up to this LSN before the chunk is written. The chunk holds the effects of entries up to
+    /// it, and the checkpoint must not hold what the log could lose.
     #[must_use]
     pub fn needs_durable(&self) -> Lsn {
         self.needs_durable
     }
 
-    /// The shard's checkpoint LSN once this chunk is written; only the last chunk of a flush has one.
+    /// The shard's checkpoint LSN once this chunk is written. Only the last chunk of a flush has one.
     #[must_use]
     pub fn advances_to(&self) -> Option<Lsn> {
         self.advances_to
     }
 
-    /// The rows: key, and value or `None` for a deletion. No key is there twice.
+    /// The rows: key, and value or `None` for a deletion. No key occurs twice.
     pub fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.rows.iter().map(|ends| self.row(ends))
     }
 
-    /// The rows in the order of their keys. Those of a ledger are sorted here, on the thread that
-    /// writes them and not on the shard's.
+    /// The rows in the order of their keys. Those of an append-only map are sorted here, on the thread that writes them
+    /// and not on the shard's.
     pub fn ordered_rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let mut rows = Vec::new();
         if self.is_unordered {
@@ -198,7 +198,7 @@ impl Checkpoint for MemoryCheckpoint {
     }
 }
 
-/// Whether a range holds anything; ordered maps panic on one that runs backwards.
+/// Whether a range may hold anything. Ordered maps panic on a range that runs backwards.
 pub(crate) fn is_range(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
     match (from, to) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,

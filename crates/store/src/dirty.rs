@@ -1,10 +1,9 @@
 //! The dirty entities in the order of their keys.
 //!
-//! A tree of pointers to keys would miss the cache at every comparison: at a million entities that
-//! is most of the cost of a replay. So entities are grouped by app and service, which all keys of
-//! a group share, and each is found by the first bytes of what distinguishes it, its *head*. Few share
-//! one: those, and only those, are kept by their whole keys. All other keys stay where the entities
-//! are; who calls says how to get them.
+//! A tree of pointers to keys would miss the cache at every comparison. At a million entities that is most of the cost
+//! of a replay. So entities are grouped by app and service, which all keys of a group share. Within a group, an entity
+//! is found by the first bytes of the rest of its key, its *head*. Few entities share a head: only those are kept by
+//! their whole keys. All other keys stay where the entities are, and the caller says how to get them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,11 +12,11 @@ use std::ops::Bound;
 /// Bytes of a head.
 const HEAD_BYTES: usize = 16;
 
-/// What stands for a head that several entities have had. No entity has this index: see [`crate::arena`].
+/// Stands for a head that several entities have had. No entity has this index: see [`crate::arena`].
 const SHARED: u32 = u32::MAX;
 
-/// The first bytes after the group, filled up with zeros, as a big-endian number in two parts: one of
-/// 128 bits would be aligned to 16. Of two keys, the smaller one's head is not the larger one.
+/// The first bytes after the group, padded with zeros, as a big-endian number. It has two parts because a number of 128
+/// bits would be aligned to 16. If one key is smaller than another, its head is not larger.
 type Head = [u64; 2];
 
 /// Dirty entities: key to index.
@@ -44,7 +43,7 @@ fn head_of(rest: &[u8]) -> Head {
     [(number >> 64) as u64, number as u64]
 }
 
-/// Where the group ends in `key`; zero when it holds no whole group, as the start of a scan may.
+/// Where the group ends in `key`. Zero if `key` holds no whole group, as the start of a scan may.
 fn group_end(key: &[u8]) -> usize {
     let mut nuls = key.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(at, _)| at);
     nuls.next();
@@ -52,7 +51,7 @@ fn group_end(key: &[u8]) -> usize {
 }
 
 impl Group {
-    /// Adds an entity that is not here; `rest_of` gives the rest of another's key.
+    /// Adds an entity that is not here. `rest_of` gives the rest of another entity's key.
     fn insert<'a>(&mut self, rest: &[u8], index: u32, rest_of: impl Fn(u32) -> &'a [u8]) {
         match self.by_head.entry(head_of(rest)) {
             Entry::Vacant(free) => {
@@ -82,7 +81,7 @@ impl Group {
         is_removed
     }
 
-    /// The entities from the rest `low` on, in order.
+    /// The entities whose rest is `low` or greater, in order.
     fn from<'a>(&'a self, low: &'a [u8], rest_of: impl Fn(u32) -> &'a [u8] + 'a) -> impl Iterator<Item = u32> + 'a {
         let first = head_of(low);
         self.by_head.range(first..).flat_map(move |(head, index)| {
@@ -96,10 +95,10 @@ impl Group {
     }
 }
 
-/// The entities of those kept by key that share `head`, from the rest `low` on.
+/// The entities kept by key that share `head` and whose rest is `low` or greater.
 fn sharing<'a>(by_key: &'a BTreeMap<Box<[u8]>, u32>, head: Head, low: &[u8]) -> impl Iterator<Item = u32> + use<'a> {
     let bytes = (u128::from(head[0]) << 64 | u128::from(head[1])).to_be_bytes();
-    // The least key with a head is the head without the zeros that it may have been filled up with.
+    // The least key with a head is the head without the zeros that may have padded it.
     let filled = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
     let from = low.max(&bytes[..filled]);
     let range = by_key.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
@@ -111,7 +110,7 @@ impl DirtyIndex {
         self.count
     }
 
-    /// Adds an entity that is not here; `key_of` gives the key of one that is.
+    /// Adds an entity that is not here. `key_of` gives the key of one that is.
     pub(crate) fn insert<'a>(&mut self, key: &[u8], index: u32, key_of: impl Fn(u32) -> &'a [u8]) {
         let (group, rest) = key.split_at(group_end(key));
         let rest_of = |index| &key_of(index)[group.len()..];
@@ -131,7 +130,7 @@ impl DirtyIndex {
         }
     }
 
-    /// The entities with keys from `low` on, in order.
+    /// The entities whose key is `low` or greater, in order.
     pub(crate) fn from<'a>(
         &'a self,
         low: &'a [u8],
@@ -159,7 +158,7 @@ mod tests {
     fn key() -> impl Strategy<Value = Vec<u8>> {
         let name = || "[a-b]{0,1}";
         let byte = || prop_oneof![Just(0xFFu8), Just(b'a'), Just(0u8)];
-        // Most are longer than a head, and begin alike.
+        // Most rests are longer than a head, and begin alike.
         let rest = (0..20usize, proptest::collection::vec(byte(), 0..4))
             .prop_map(|(length, end)| [vec![b'a'; length], end].concat());
         (name(), name(), rest).prop_map(|(app, service, rest)| {

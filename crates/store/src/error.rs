@@ -15,7 +15,7 @@ pub enum StoreError {
     Corrupt(String),
     /// A log entry is not the next one.
     OutOfOrder {
-        /// The LSN that was due.
+        /// The LSN that should come next.
         expected: Lsn,
         /// The entry's LSN.
         found: Lsn,

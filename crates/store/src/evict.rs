@@ -1,4 +1,4 @@
-//! Keeping memory within its budget: a clock over the entities in memory.
+//! Keeps memory within its budget: a clock over the entities in memory.
 
 use millrace_base::Lsn;
 
@@ -7,8 +7,9 @@ use crate::fields::Fields;
 use crate::store::Residency;
 
 impl Store {
-    /// Drops clean entities, the clean fields of large dirty ones, and what is clean and oldest of the
-    /// ledger, until `target_resident_bytes` are held or nothing more can go. What was touched since the hand last passed is spared once.
+    /// Drops clean entities, the clean fields of large dirty ones, and the oldest clean part of the append-only map. It
+    /// stops when at most `target_resident_bytes` are held or nothing more can go. An entity touched since the clock's
+    /// hand last passed is spared once.
     pub fn evict(&mut self, target_resident_bytes: usize) {
         // Two rounds: the first takes the second chances away, the second drops.
         let mut steps = u64::from(self.entities.end()) * 2;

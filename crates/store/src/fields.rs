@@ -1,8 +1,8 @@
-//! The fields of one entity in memory: a sorted list while few, ordered maps when many, and for the
-//! one entity that is a ledger a log of its own.
+//! The fields of one entity in memory. Few fields are a sorted list, many are ordered maps. The one entity that is an
+//! append-only map has a structure of its own.
 //!
-//! Every field held is in one of the states of [`State`]. A field not held is absent if the
-//! entity is complete, else unknown; that is for the entity to know, and is passed in as `complete`.
+//! Every field in memory is in one of the states of [`State`]. A field not in memory is absent if the entity is
+//! complete, else unknown. The entity knows which, and passes it in as `complete`.
 
 use std::ops::Bound;
 
@@ -11,8 +11,8 @@ use millrace_base::Value;
 use crate::ledger::{Held, Ledger};
 use crate::many::Many;
 
-/// Fields kept in a sorted list; above it, maps. Inserting moves half of the list: 32 fields are
-/// 1,280 bytes, less than what a tree's node costs.
+/// Fields kept in a sorted list; more are kept in maps. An insertion moves half of the list: 32 fields are 1,280 bytes,
+/// less than what a tree's node costs.
 pub(crate) const FEW_FIELDS: usize = 32;
 
 /// How a field in memory relates to its row in the checkpoint.
@@ -20,7 +20,7 @@ pub(crate) const FEW_FIELDS: usize = 32;
 pub(crate) enum State {
     /// Equal to the row.
     Clean,
-    /// Differs from the row, and there has never been one: deleting it leaves no tombstone.
+    /// There has never been a row, so deleting the field leaves no tombstone.
     Fresh,
     /// Differs from the row.
     Dirty,
@@ -28,14 +28,14 @@ pub(crate) enum State {
     InFlight,
 }
 
-/// One field; without a value it is a tombstone, which is never clean.
+/// One field. Without a value it is a tombstone, which is never clean.
 pub(crate) struct Slot {
     pub(crate) name: Box<[u8]>,
     pub(crate) value: Option<Value>,
     pub(crate) state: State,
 }
 
-/// What fields cost, kept up to date by every change.
+/// The memory that fields take. Every change keeps it up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// Bytes in memory.
@@ -65,17 +65,17 @@ pub(crate) fn field_bytes(name: &[u8], value: Option<&Value>) -> usize {
     std::mem::size_of::<Slot>() + name.len() + value.map_or(0, |value| value.encoded().len())
 }
 
-/// What is known of a field.
+/// What memory knows of a field.
 pub(crate) enum Lookup<'a> {
     /// It has this value.
     Live(&'a Value),
     /// It was deleted.
     Dead,
-    /// Memory does not hold it, or it is a ledger's.
+    /// Memory does not hold it, or an append-only map holds it.
     Missing,
 }
 
-/// A name that is owned already or copied only if it must be kept.
+/// A name that the caller owns already, or that is copied only if it must be kept.
 pub(crate) trait FieldName: AsRef<[u8]> + Into<Box<[u8]>> {}
 impl<T: AsRef<[u8]> + Into<Box<[u8]>>> FieldName for T {}
 
@@ -141,7 +141,7 @@ impl Fields {
                 slot.value = value;
                 sizes.add(field_bytes(&slot.name, slot.value.as_ref()), slot.state);
             }
-            // The deletion of a field known to be absent leaves nothing to remember.
+            // If the field is known to be absent, its deletion leaves nothing to remember.
             Err(_) if complete && value.is_none() => {}
             Err(at) => {
                 let state = if complete { State::Fresh } else { State::Dirty };
@@ -150,13 +150,13 @@ impl Fields {
         }
     }
 
-    /// Adds a field read from the checkpoint, unless memory knows better.
+    /// Adds a field read from the checkpoint, unless memory has a newer state of it.
     pub(crate) fn add_clean(&mut self, name: &[u8], value: Value, sizes: &mut Sizes) {
         let slots = match self {
             Fields::One(slot) => std::slice::from_ref(slot),
             Fields::Few(slots) => slots,
             Fields::Many(many) => return many.add_clean(name, value, sizes),
-            // What a ledger holds lies in the order of writes; what is read is not kept.
+            // An append-only map holds records in the order of writes, so it does not keep what is read.
             Fields::Ledger(_) => return,
         };
         if let Err(at) = position(slots, name) {
@@ -179,7 +179,7 @@ impl Fields {
                 let pair = if at == 0 { [slot, other] } else { [other, slot] };
                 *self = Fields::Few(Vec::from(pair));
             }
-            // `write` and `add_clean` have handed over to these before they come here.
+            // `write` and `add_clean` have handled these before they come here.
             Fields::Many(_) | Fields::Ledger(_) => {}
         }
     }
@@ -239,7 +239,7 @@ impl Fields {
         }
     }
 
-    /// Hands every field of a list that the checkpoint lacks to `take`, and marks it in flight.
+    /// Gives every field of a list that the checkpoint lacks to `take`, and marks it in flight.
     pub(crate) fn take_few(&mut self, mut take: impl FnMut(&[u8], Option<&Value>)) {
         for slot in self.few_mut() {
             if matches!(slot.state, State::Fresh | State::Dirty) {
@@ -249,7 +249,7 @@ impl Fields {
         }
     }
 
-    /// The checkpoint holds what was taken of a list, which may have become maps since.
+    /// The checkpoint holds the fields that were taken of a list. The list may have become maps since.
     pub(crate) fn confirm_few(&mut self, sizes: &mut Sizes) {
         if let Fields::Many(many) = self {
             for name in many.in_flight_before() {
@@ -281,7 +281,7 @@ impl Fields {
         }
     }
 
-    /// What was taken of a list was not written, or only perhaps.
+    /// The fields that were taken of a list were not written, or only perhaps.
     pub(crate) fn revert_few(&mut self) {
         if let Fields::Many(many) = self {
             for name in many.in_flight_before() {
@@ -304,7 +304,7 @@ impl Fields {
         }
     }
 
-    /// Everything the fields cost.
+    /// All the memory that the fields take.
     pub(crate) fn resident_bytes(&self) -> usize {
         match self {
             Fields::One(slot) => field_bytes(&slot.name, slot.value.as_ref()),

@@ -1,13 +1,12 @@
-//! The checkpoint in fjall, an LSM library. The only file that knows it.
+//! The checkpoint in fjall, an LSM library. Only this file knows fjall.
 //!
-//! Our log is the truth, but a confirmed chunk leaves the store's memory, so each chunk is synced;
-//! chunks are megabytes, which makes that one sync per thousands of rows. A large chunk is written
-//! as a table at once. A small one goes through fjall's journal and its sorted table in memory,
-//! which turns many small flushes of many shards into few large tables.
+//! Our log is the truth, but a confirmed chunk leaves the store's memory, so each chunk is synced. Chunks are
+//! megabytes, so there is one sync for thousands of rows. A large chunk is written as a table at once. A small one goes
+//! through fjall's journal and its sorted table in memory, which turns many small flushes of many shards into few large
+//! tables.
 //!
-//! A failed write (disk full, I/O error) poisons a fjall database: it refuses all writes until it
-//! is opened again, while reads go on. The next write here opens it again first; what fjall had
-//! accepted before comes back from its journal.
+//! A failed write (disk full, I/O error) poisons a fjall database: it refuses all writes until it is opened again,
+//! while reads go on. The next write here opens it again first. Its journal brings back what fjall had accepted before.
 
 use std::error::Error as StdError;
 use std::io;
@@ -24,48 +23,50 @@ use millrace_base::{Lsn, ShardId};
 use crate::checkpoint::is_range;
 use crate::{Checkpoint, FlushChunk, RowVisitor, StoreError};
 
-/// Bytes of rows gathered in memory before they become a table. Full ones that wait for the background
-/// worker, and those that fjall lets go of only when the next one is full, count beside it.
+/// Bytes of rows that are gathered in memory before they become a table. Two kinds of full ones count beside it: those
+/// that wait for the background worker, and those that fjall frees only when the next one is full.
 const MEMTABLE_BYTES: u64 = 8 << 20;
 
-/// The same for the shards' LSNs: fjall keeps each that was ever written until they become a table.
+/// The same for the shards' LSNs. fjall keeps each LSN ever written until they become a table.
 const LSN_MEMTABLE_BYTES: u64 = 64 << 10;
 
-/// Full ones above which a write waits for the background worker. At four fjall itself would wait,
-/// and never look whether the worker is still alive.
+/// A write waits for the background worker if more full ones than this wait. At four fjall itself would wait, and never
+/// check whether the worker is still alive.
 const FULL_MEMTABLES: usize = 1;
 
-/// Chunks from this size on become a table of their own at once: that costs some six syncs, and
-/// spares writing everything twice, sorting it again, and reading it back at a restart.
+/// Chunks of at least this size become a table of their own at once. That costs some six syncs. It avoids writing
+/// everything twice, sorting it again, and reading it back at a restart.
 const TABLE_BYTES: usize = 2 << 20;
 
-/// Tables not yet merged with older ones above which a write waits for the background worker:
-/// every one of them has to be looked at by a scan.
+/// The most tables that are not yet merged with older ones. Above this, a write waits for the background worker,
+/// because a scan has to look at every such table.
 const NEW_TABLES: usize = 16;
 
-/// Bytes of a table, as compressed, after which a merge begins the next one. What a merge holds in memory
-/// grows with it: see [`row_options`]. fjall does one merge for each table that is added, so the tables
-/// that are added have to be a quarter of this at most, or merges fall behind for good.
+/// Bytes of a table, as compressed, after which a merge begins the next one. The memory of a merge grows with it: see
+/// [`row_options`]. fjall does one merge for each table that is added. So each added table has to be a quarter of this
+/// at most, or merges fall behind for good.
 const TABLE_TARGET_BYTES: u64 = 4 * MEMTABLE_BYTES;
 
-/// How often a waiting write looks again.
+/// How often a waiting write checks again.
 const WAIT: Duration = Duration::from_millis(1);
 
-/// Bytes of journals above which fjall writes out whatever still needs the oldest.
+/// Bytes of journals. Above this, fjall writes out everything that still needs the oldest one.
 const JOURNAL_BYTES: u64 = 128 << 20;
 
-/// One background thread. With two or more, fjall 3.1 keeps one from compacting, and that one
-/// passes compactions on in a busy loop for as long as another runs.
+/// One background thread. With two or more, fjall 3.1 keeps one from compacting. That one passes compactions on in a
+/// busy loop for as long as another runs.
 const WORKERS: usize = 1;
 
 /// Open table files.
 const OPEN_FILES: usize = 256;
 
-/// The key of a row that every batch of rows writes along and nothing deletes; before all others, and of no shard.
+/// The key of a row that every batch of rows also writes and nothing deletes. It sorts before all others, and belongs
+/// to no shard.
 ///
-/// At a restart fjall takes what its journal holds for written if a table has a newer row. Tables that are written at
-/// once are not in the journal: were all their rows deleted and merged away, older batches of the journal would come
-/// back, and nothing would delete them again. With this row some table has one as new as any batch that became a table.
+/// At a restart fjall takes its journal's rows for written if a table has a newer row. Tables that are written at once
+/// are not in the journal. If all their rows were deleted and merged away, older batches of the journal would come
+/// back, and nothing would delete them again. With this row, some table has a row as new as any batch that became a
+/// table.
 const NEWEST: &[u8] = &[0];
 
 const ROWS: &str = "rows";
@@ -81,7 +82,7 @@ pub struct FjallCheckpoint {
     writing: Mutex<()>,
 }
 
-/// Fields are dropped in order: the database last, because that waits for its threads.
+/// Fields are dropped in order. The database comes last, because it waits for its threads.
 struct Open {
     rows: Keyspace,
     shards: Keyspace,
@@ -89,17 +90,17 @@ struct Open {
 }
 
 impl FjallCheckpoint {
-    /// Opens the database in the folder `path`, creating it if there is none. `cache_bytes` bounds
-    /// the cache of table blocks; the rows on their way to disk take up to 48 MiB beside it.
+    /// Opens the database in the folder `path`, creating it if there is none. `cache_bytes` bounds the cache of table
+    /// blocks. The rows on their way to disk take up to 48 MiB beside it.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be written, is in use, or holds damaged files.
+    /// [`StoreError`] if the folder cannot be written, is in use, or holds damaged files.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
         let open = Open::new(path, cache_bytes).map_err(translate)?;
         Ok(Self { path: path.to_owned(), cache_bytes, open: RwLock::new(Some(open)), writing: Mutex::new(()) })
     }
 
-    /// Runs `operation` on the open database, opening it if an earlier attempt failed.
+    /// Runs `operation` on the open database. Opens it first if an earlier attempt failed.
     fn with<T>(&self, operation: impl Fn(&Open) -> fjall::Result<T>) -> Result<T, StoreError> {
         loop {
             if let Some(open) = self.open.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
@@ -113,7 +114,7 @@ impl FjallCheckpoint {
     fn reopen(&self, anyway: bool) -> Result<(), StoreError> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if open.is_none() || anyway {
-            // The old one must have let go of the folder's lock before the new one takes it.
+            // The old one must release the folder's lock before the new one takes it.
             *open = None;
             *open = Some(Open::new(&self.path, self.cache_bytes).map_err(translate)?);
         }
@@ -153,7 +154,7 @@ impl Open {
         self.commit(batch, shard, chunk)
     }
 
-    /// Writes the rows as a table, for which they have to be in order.
+    /// Writes the rows as a table. They have to be in order for it.
     fn write_table(&self, shard: ShardId, chunk: &FlushChunk) -> fjall::Result<()> {
         let mut table = self.rows.start_ingestion()?;
         for (row, value) in chunk.ordered_rows() {
@@ -185,8 +186,8 @@ impl Open {
         Ok(())
     }
 
-    /// Waits until the background worker has caught up, or fails if it has died. Not by fjall's own count
-    /// of the bytes in memory: that never learns of rows that the writing of a table has taken along.
+    /// Waits until the background worker has caught up, or fails if it has died. It does not use fjall's own count of
+    /// the bytes in memory. That count never learns of rows that went along with the writing of a table.
     #[expect(clippy::disallowed_methods, reason = "a checkpoint is written on a thread of its own, never a shard's")]
     fn wait_for_room(&self) -> fjall::Result<()> {
         let is_behind = |keyspace: &Keyspace| keyspace.sealed_memtable_count() > FULL_MEMTABLES;
@@ -199,12 +200,12 @@ impl Open {
     }
 }
 
-/// How tables of rows are made. fjall keeps this with the database: one made earlier stays as it was.
+/// How tables of rows are made. fjall keeps this with the database: an older database stays as it was made.
 ///
-/// A table that is being written remembers the last key of each of its blocks, for its index. In a merge
-/// such a key may hold on to the block it was read from, uncompressed: with rows of a block's size, that is
-/// the whole state, once compressed it fits one table. An index in parts of 4 KiB keeps only one key of
-/// each part, and less has to be read and cached for a lookup. The same goes for the filters.
+/// While a table is being written, fjall remembers the last key of each of its blocks for the index. In a merge such a
+/// key may hold on to the block it was read from, uncompressed. With rows of a block's size, and if the whole state
+/// fits one table once compressed, that is the whole state. An index in parts of 4 KiB keeps only one key of each part.
+/// A lookup also reads and caches less. The same goes for the filters.
 fn row_options() -> KeyspaceCreateOptions {
     // From level 1 on: those of level 0 are small and stay in memory.
     let in_parts = PartitioningPolicy::new([false, true]);

@@ -25,8 +25,8 @@ fn row(number: usize) -> Vec<u8> {
     chunk(number, 4096).rows().next().expect("one row").0.to_vec()
 }
 
-/// The rows that the writing of a table takes along stayed in fjall's count, until every write waited
-/// for it to sink: from then on nothing was ever flushed again.
+/// Rows that went along with the writing of a table stayed in fjall's count, until every write waited for the count to
+/// sink. From then on nothing was ever flushed again.
 #[test]
 fn small_and_large_chunks_in_turn_are_all_written() {
     const ROUNDS: usize = 80;
@@ -74,7 +74,7 @@ fn count(checkpoint: &FjallCheckpoint) -> usize {
     count
 }
 
-/// Rows written through the journal came back: the table with their deletions was not in it, and once a merge had
+/// Rows written through the journal came back. The table with their deletions was not in the journal. Once a merge had
 /// left nothing of either, fjall took the journal for newer than all its tables.
 #[test]
 fn what_a_table_deletes_stays_deleted_after_a_restart() {
@@ -93,7 +93,7 @@ fn what_a_table_deletes_stays_deleted_after_a_restart() {
     for round in 0..3 {
         checkpoint.write(SHARD, &rows(0..MANY, Some(b"value"))).expect("a large one");
         checkpoint.write(SHARD, &rows(MANY..ALL, Some(b"value"))).expect("a small one");
-        // Flushes of another shard, behind which fjall lets a merge drop what is hidden.
+        // Flushes of another shard. Behind them fjall lets a merge drop hidden rows.
         for lsn in 1..20 {
             let mut end = FlushChunk::new(0, Lsn::ZERO);
             end.advances_to = Some(Lsn(lsn));
@@ -102,7 +102,7 @@ fn what_a_table_deletes_stays_deleted_after_a_restart() {
         let deletions = rows(0..ALL, None);
         assert!(deletions.size_bytes() >= TABLE_BYTES);
         checkpoint.write(SHARD, &deletions).expect("a large one");
-        // What it does by itself some time.
+        // fjall does this by itself at some time.
         checkpoint.open.read().expect("unbroken").as_ref().expect("open").rows.major_compact().expect("merged");
         assert_eq!(count(&checkpoint), 0, "round {round}");
         drop(checkpoint);

@@ -1,10 +1,10 @@
-//! The fuzzy checkpoint: writing dirty entities to disk while the shard goes on.
+//! The fuzzy checkpoint: dirty entities are written to disk while the shard goes on.
 //!
-//! A flush walks once over the dirty entities in the order of their keys and hands out chunks of
-//! rows, each as the entity is at that moment. Until a chunk is confirmed its fields stay in memory
-//! and count as dirty, so reads never look for them in the checkpoint. The last chunk moves the
-//! checkpoint's LSN to the LSN at which the flush began: every entity dirty then has been walked
-//! over. Why rows newer than that LSN do no harm is told in `docs/internals/store.md`.
+//! A flush walks once over the dirty entities in the order of their keys. It gives out chunks of rows, each as the
+//! entity is at that moment. Until a chunk is confirmed, its fields stay in memory and count as dirty, so reads never
+//! look for them in the checkpoint. The last chunk moves the checkpoint's LSN to the LSN at which the flush began: the
+//! walk has passed every entity that was dirty then. `docs/internals/store.md` says why rows newer than that LSN do no
+//! harm.
 
 use std::collections::VecDeque;
 
@@ -26,18 +26,18 @@ pub(crate) struct Flush {
     /// Entities looked up and not taken yet. They are dirty, so they stay where they are.
     next: VecDeque<u32>,
     looked_up_all: bool,
-    /// The large entity the walk is in.
+    /// The large entity that the walk is in.
     inside: Option<Inside>,
-    /// Chunks handed out and not confirmed, oldest first.
+    /// Chunks given out and not confirmed, oldest first.
     in_flight: VecDeque<Taken>,
-    /// Whether the last chunk has been handed out.
+    /// Whether the last chunk has been given out.
     walked: bool,
 }
 
 /// A large entity that several chunks share.
 struct Inside {
     index: u32,
-    /// Its last write when the walk came to it: what is written later may miss its chunk.
+    /// Its last write when the walk came to it. Later writes may miss its chunk.
     last_write: Lsn,
     rest: Rest,
 }
@@ -45,7 +45,7 @@ struct Inside {
 /// The fields still to be taken.
 enum Rest {
     Names(Names),
-    /// Those of a ledger up to here.
+    /// Those of an append-only map up to here.
     Until(Place),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Taken {
     entities: VecDeque<(u32, Lsn)>,
     /// Fields taken of large entities.
     names: Vec<(u32, Vec<Box<[u8]>>)>,
-    /// Up to where fields were taken of a ledger.
+    /// Up to where fields were taken of an append-only map.
     ledgers: VecDeque<(u32, Place)>,
 }
 
@@ -67,13 +67,12 @@ const LOOK_UP: usize = 256;
 /// Fields or entities made clean as soon as their chunk is confirmed: a millisecond's work.
 const SETTLE: usize = 2048;
 
-/// Bytes a chunk counts for a row beside its key and value, so that the work of many tiny rows
-/// is bounded as well.
+/// Bytes that a chunk counts for a row beside its key and value. So the work of many tiny rows is bounded as well.
 const ROW_BYTES: usize = 16;
 
 impl Store {
-    /// Begins to flush what is dirty now; returns the LSN the checkpoint will have afterwards, or
-    /// `None` when a flush is under way or the checkpoint is up to date.
+    /// Begins to flush what is dirty now. Returns the LSN that the checkpoint will have afterwards, or `None` if a
+    /// flush is under way or the checkpoint is up to date.
     pub fn begin_flush(&mut self) -> Option<Lsn> {
         if self.flush.is_some() || self.checkpoint_lsn == self.lsn {
             return None;
@@ -98,9 +97,9 @@ impl Store {
         self.flush.is_some()
     }
 
-    /// The next rows to write, of about `max_bytes` (a single entity of a few large fields may
-    /// exceed it); `None` when no flush is under way or its last chunk has been handed out. Several
-    /// chunks may be out at a time, if they are written and confirmed in order.
+    /// The next rows to write, of about `max_bytes`. A single entity of a few large fields may exceed it. `None` if no
+    /// flush is under way or its last chunk has been given out. Several chunks may be out at a time, if they are
+    /// written and confirmed in order.
     pub fn next_flush_chunk(&mut self, max_bytes: usize) -> Option<FlushChunk> {
         if self.flush.as_ref()?.walked {
             return None;
@@ -119,9 +118,9 @@ impl Store {
         Some(chunk)
     }
 
-    /// Adds about `more_bytes` of rows to the newest chunk, which has not been written yet, so that
-    /// a chunk large enough to be written well can be taken in steps short enough to serve requests
-    /// in between. Returns whether there may be more.
+    /// Adds about `more_bytes` of rows to the newest chunk, which has not been written yet. So a large chunk, which is
+    /// written efficiently, can be taken in short steps, and requests are served in between. Returns whether there may
+    /// be more.
     pub fn extend_flush_chunk(&mut self, chunk: &mut FlushChunk, more_bytes: usize) -> bool {
         let Some(mut flush) = self.flush.take() else { return false };
         let newest = flush.in_flight.pop_back_if(|taken| taken.number == chunk.number && taken.advances_to.is_none());
@@ -132,7 +131,7 @@ impl Store {
                 chunk.advances_to = Some(flush.began_at);
                 taken.advances_to = chunk.advances_to;
             }
-            // From here on the checkpoint may hold rows, whatever becomes of the chunk.
+            // From here on the checkpoint may hold rows, whatever happens to the chunk.
             self.checkpoint_empty &= chunk.row_count() == 0;
             flush.in_flight.push_back(taken);
         }
@@ -163,8 +162,8 @@ impl Store {
         }
     }
 
-    /// Looks up the next entities to take, many at a time because a look-up costs more than a step;
-    /// returns whether there are any.
+    /// Looks up the next entities to take, many at a time because a look-up costs more than a step. Returns whether
+    /// there are any.
     fn look_up(&self, flush: &mut Flush) -> bool {
         if flush.looked_up_all {
             return false;
@@ -228,11 +227,10 @@ impl Store {
         }
     }
 
-    /// The oldest chunk out has been written and is durable.
+    /// The oldest chunk that is out has been written and is durable.
     ///
-    /// Returns the new checkpoint LSN with the last chunk. A chunk of a flush that has failed in the
-    /// meantime is passed over: its rows are still dirty. The chunk's entities become clean here and
-    /// in later calls of [`Store::settle`].
+    /// Returns the new checkpoint LSN with the last chunk. Ignores a chunk of a flush that has failed in the meantime:
+    /// its rows are still dirty. The chunk's entities become clean here and in later calls of [`Store::settle`].
     pub fn confirm_flush_chunk(&mut self, chunk: &FlushChunk) -> Option<Lsn> {
         let flush = self.flush.as_mut()?;
         let taken = flush.in_flight.pop_front_if(|taken| taken.number == chunk.number)?;
@@ -246,13 +244,13 @@ impl Store {
         lsn
     }
 
-    /// Makes up to about `count` fields or entities of confirmed chunks clean; returns whether there
-    /// are more. Until then they count as dirty, which is never wrong, only early memory pressure;
-    /// a chunk has too many for one turn of the shard.
+    /// Makes up to about `count` fields or entities of confirmed chunks clean. Returns whether there are more. A chunk
+    /// has too many for one turn of the shard. Until then they count as dirty, which is never wrong, and only makes
+    /// memory seem fuller.
     pub fn settle(&mut self, count: usize) -> bool {
         let mut left = count;
         while let Some(mut taken) = self.written.pop_front() {
-            // All fields of large entities before the entities, which are clean only then.
+            // All fields of large entities come before the entities, which are clean only then.
             while let Some((index, names)) = taken.names.last_mut().filter(|_| left > 0) {
                 if let (Some(name), Fields::Many(many)) = (names.pop(), &mut self.entities[*index].fields) {
                     many.confirm(&name, &mut self.sizes);
@@ -269,7 +267,7 @@ impl Store {
                 }
                 taken.ledgers.pop_front();
             }
-            // In the order they were taken: neighbours in the index and in memory.
+            // In the order in which they were taken: neighbours in the index and in memory.
             while let Some((index, last_write)) = taken.entities.front().copied().filter(|_| left > 0) {
                 taken.entities.pop_front();
                 self.settle_entity(index, last_write);
@@ -286,7 +284,7 @@ impl Store {
     fn settle_entity(&mut self, index: u32, last_write: Lsn) {
         let entity = &mut self.entities[index];
         entity.fields.confirm_few(&mut self.sizes);
-        // Written again since it was taken: it stays dirty.
+        // If it was written again since it was taken, it stays dirty.
         if entity.last_write == last_write {
             entity.last_write = Lsn::ZERO;
             self.dirty.remove(&entity.key);
@@ -295,8 +293,8 @@ impl Store {
         }
     }
 
-    /// A chunk could not be written: the flush is over, everything not confirmed stays dirty, and
-    /// another flush may begin at once.
+    /// A chunk could not be written. The flush is over, everything not confirmed stays dirty, and another flush may
+    /// begin at once.
     pub fn abandon_flush(&mut self) {
         let Some(flush) = self.flush.take() else { return };
         for taken in flush.in_flight {

@@ -1,12 +1,11 @@
-//! The fields of a ledger: an entity of very many fields with names in no order, each written about
-//! once, looked up by name, and deleted about in the order they came. The outcomes kept under
-//! idempotency keys are one.
+//! The fields of an append-only map: an entity of very many fields with names in no order. Each field is written about
+//! once, looked up by name, and deleted about in the order of writes. The invocation results kept under idempotency
+//! keys are such an entity.
 //!
-//! Records lie one behind the other in segments, in the order of their writes; a hash index finds
-//! the newest one of each name. Nothing is ordered by name: in a tree of random names every level is
-//! a cache miss, and every name an allocation. What the checkpoint lacks is all that lies behind one
-//! place, so a flush copies from there on; eviction drops segments from the other end, and whoever
-//! collects what has expired looks at the oldest records and at no others.
+//! Records lie one behind the other in segments, in the order of their writes. A hash index finds the newest record of
+//! each name. Nothing is ordered by name: in a tree of random names every level would be a cache miss, and every name
+//! an allocation. All that the checkpoint lacks lies behind one place, so a flush copies from there on. Eviction drops
+//! segments from the other end. The collection of expired records looks only at the oldest ones.
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -19,31 +18,32 @@ use hashbrown::hash_table::Entry;
 use crate::RowVisitor;
 use crate::fields::Sizes;
 
-/// The encoded key of the one entity that is a ledger: the shard's outcomes.
+/// The encoded key of the one entity that is an append-only map: the shard's invocation results.
 const OUTCOMES: &[u8] = b"\0outcome\0\0\x01";
 
-/// Whether the entity with this encoded key is a ledger.
+/// Whether the entity with this encoded key is an append-only map.
 pub(crate) fn is_ledger(key: &[u8]) -> bool {
     key == OUTCOMES
 }
 
-/// Bytes of a segment, but for a record that is larger. Evicting one takes some 30 µs.
+/// Bytes of a segment, except for one with a larger record. Evicting a segment takes some 30 µs.
 const SEGMENT_BYTES: usize = 64 << 10;
 
-/// Bytes of the first segment; each is twice as large as the one before, up to [`SEGMENT_BYTES`], so
-/// that a shard with few records stays small and nothing is ever moved.
+/// Bytes of the first segment. Each next one is twice as large, up to [`SEGMENT_BYTES`]. So a shard with few records
+/// stays small, and nothing is ever moved.
 const FIRST_SEGMENT_BYTES: usize = 1 << 10;
 
-/// What a name costs in the index: 12 bytes and one of control, at a load between 7/16 and 7/8.
+/// Bytes that a name takes in the index: 12 bytes and one of control, at a load between 7/16 and 7/8.
 const SLOT_BYTES: usize = 20;
 
 /// Hash, length of the name with [`FRESH`], length of the value or zero for a tombstone.
 const HEAD_BYTES: usize = 12;
 
-/// In a record's length of name: when it was written there had never been a row of that name.
+/// A bit in a record's length of name. It says that there had never been a row of that name when the record was
+/// written.
 const FRESH: u32 = 1 << 31;
 
-/// Where a record lies; later ones are greater.
+/// Where a record lies. Later records have greater places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     segment: u32,
@@ -55,7 +55,7 @@ struct Slot {
     place: Place,
 }
 
-/// Records one behind the other. One without capacity has been freed.
+/// Records one behind the other. A segment without capacity has been freed.
 #[derive(Default)]
 struct Segment {
     bytes: Vec<u8>,
@@ -87,7 +87,7 @@ pub(crate) enum Held<'a> {
     Missing,
 }
 
-/// The fields of a ledger.
+/// The fields of an append-only map.
 pub(crate) struct Ledger {
     seed: u64,
     shared_seed: SharedSeed,
@@ -97,13 +97,13 @@ pub(crate) struct Ledger {
     first: u32,
     live_count: usize,
     segment_bytes: usize,
-    /// What lies before is in the checkpoint or in a chunk on its way there.
+    /// Records before this place are in the checkpoint or in a chunk on its way there.
     taken: Place,
-    /// What lies before has once been in a chunk: there may be a row, whatever became of the chunk.
+    /// Records before this place have once been in a chunk. So there may be a row, whatever happened to the chunk.
     handed_out: Place,
-    /// What lies before is in the checkpoint.
+    /// Records before this place are in the checkpoint.
     confirmed: Place,
-    /// What lies before has been visited.
+    /// Records before this place have been visited.
     visited: Place,
 }
 
@@ -155,7 +155,7 @@ impl Ledger {
         (hasher.finish() >> 32) as u32
     }
 
-    /// The segment of that number, if it has not been dropped.
+    /// The segment of that number, unless it has been dropped.
     fn segment(&self, number: u32) -> Option<&Segment> {
         self.segments.get(number.checked_sub(self.first)? as usize)
     }
@@ -193,7 +193,7 @@ impl Ledger {
         self.segment_bytes + self.index.len() * SLOT_BYTES
     }
 
-    /// Live fields from `low` to `high` in order. Looks at all there are: for tests and repairs.
+    /// Live fields from `low` to `high` in order. It looks at all records, so it is for tests and repairs.
     pub(crate) fn live_range<'a>(&'a self, low: &[u8], high: Option<&[u8]>) -> Vec<(&'a [u8], &'a [u8])> {
         let records = self.index.iter().map(|slot| self.record(slot.place));
         let mut found: Vec<(&[u8], &[u8])> = records
@@ -204,7 +204,7 @@ impl Ledger {
         found
     }
 
-    /// Applies a write; `complete` says that a name not held has no row.
+    /// Applies a write. `complete` says that a name not in memory has no row.
     pub(crate) fn write(&mut self, name: &[u8], value: Option<&[u8]>, complete: bool, sizes: &mut Sizes) {
         let hash = self.hash(name);
         let old = self.find(hash, name);
@@ -216,8 +216,8 @@ impl Ledger {
             }
         };
         match (old, value) {
-            // The deletion of a name known to be absent leaves nothing to remember; that of a
-            // deleted one is remembered.
+            // If a name is known to be absent, its deletion leaves nothing to remember. The deletion of a deleted name
+            // is remembered.
             (None, None) if complete => return,
             (Some(_), None) if !was_live => return,
             (Some(place), None) if is_fresh => {
@@ -272,12 +272,12 @@ impl Ledger {
         Place { segment: number, offset }
     }
 
-    /// The number of the last segment; there is one.
+    /// The number of the last segment; there is always one.
     fn last(&self) -> u32 {
         self.first + length(self.segments.len()) - 1
     }
 
-    /// The record at `place` is not the newest of its name any more.
+    /// The record at `place` is no longer the newest of its name.
     fn discount(&mut self, place: Place, was_live: bool) {
         let segment = self.segment_mut(place.segment);
         segment.current -= 1;
@@ -285,7 +285,7 @@ impl Ledger {
         self.live_count -= usize::from(was_live);
     }
 
-    /// Memory does not hold the name of the record at `place` any more.
+    /// Memory no longer holds the name of the record at `place`.
     fn forget(&mut self, place: Place, hash: u32, sizes: &mut Sizes) {
         if let Ok(slot) = self.index.find_entry(table_hash(hash), |slot| slot.place == place) {
             slot.remove();
@@ -295,8 +295,8 @@ impl Ledger {
         }
     }
 
-    /// Gives back the memory of a segment in which nothing is the newest of its name. The last one
-    /// stays: it is written to.
+    /// Frees the memory of a segment that holds no newest record of a name. The last segment stays, because writes go
+    /// to it.
     fn free_if_dead(&mut self, number: u32, sizes: &mut Sizes) {
         if number >= self.last() || self.segment(number).is_none_or(|segment| segment.current > 0) {
             return;
@@ -311,7 +311,7 @@ impl Ledger {
         }
     }
 
-    /// The place of the next record from `place` on, or the end.
+    /// The place of the next record at `place` or later, or the end.
     fn next(&self, mut place: Place) -> Place {
         if place.segment < self.first {
             place = Place { segment: self.first, offset: 0 };
@@ -325,7 +325,7 @@ impl Ledger {
         place
     }
 
-    /// Behind the last record.
+    /// The place behind the last record.
     pub(crate) fn end(&self) -> Place {
         match self.segments.back() {
             Some(last) => Place { segment: self.last(), offset: length(last.bytes.len()) },
@@ -333,12 +333,12 @@ impl Ledger {
         }
     }
 
-    /// What has been taken lies before.
+    /// The place before which all records have been taken.
     pub(crate) fn taken(&self) -> Place {
         self.taken
     }
 
-    /// Hands the next field before `end` that the checkpoint lacks to `take`; says whether there was one.
+    /// Gives the next field before `end` that the checkpoint lacks to `take`. Returns whether there was one.
     pub(crate) fn take_next(&mut self, end: Place, mut take: impl FnMut(&[u8], Option<&[u8]>)) -> bool {
         loop {
             let place = self.next(self.taken);
@@ -361,8 +361,8 @@ impl Ledger {
         }
     }
 
-    /// The checkpoint holds everything before `to`. Spends of `left` what it does, and says whether
-    /// it has come to the end.
+    /// The checkpoint holds everything before `to`. The call subtracts its work from `left`, and returns whether it has
+    /// reached the end.
     pub(crate) fn confirm(&mut self, to: Place, left: &mut usize, sizes: &mut Sizes) -> bool {
         while self.confirmed < to {
             if *left == 0 {
@@ -391,7 +391,7 @@ impl Ledger {
         true
     }
 
-    /// What a segment has deleted has no row any more, so nothing needs to be remembered of it.
+    /// The rows that a segment's tombstones deleted are gone, so the tombstones need not be remembered.
     fn drop_tombstones(&mut self, number: u32, sizes: &mut Sizes) -> usize {
         let dropped = self.segment(number).map_or(0, |segment| segment.tombstones);
         if dropped > 0 {
@@ -413,13 +413,13 @@ impl Ledger {
         }
     }
 
-    /// What was taken and not confirmed was not written, or only perhaps.
+    /// Records that were taken and not confirmed were not written, or only perhaps.
     pub(crate) fn revert(&mut self) {
         self.taken = self.confirmed;
     }
 
-    /// Drops the oldest segments that the checkpoint holds whole, until memory is down to
-    /// `target_resident_bytes`. Says whether any is gone: the entity is no longer complete then.
+    /// Drops the oldest segments that are wholly in the checkpoint, until memory is down to `target_resident_bytes`.
+    /// Returns whether any is gone: the entity is no longer complete then.
     pub(crate) fn drop_oldest(&mut self, target_resident_bytes: usize, sizes: &mut Sizes) -> bool {
         let mut has_dropped = false;
         while sizes.resident > target_resident_bytes && self.segments.len() > 1 && self.first < self.confirmed.segment {
@@ -430,8 +430,8 @@ impl Ledger {
         has_dropped
     }
 
-    /// Shows `visit` what is live in the order it was written, from where the last visit ended, but
-    /// no more than `limit` records. What `visit` breaks at it sees again the next time.
+    /// Gives live records to `visit` in the order of writes, from where the last visit ended, at most `limit` of them.
+    /// If `visit` breaks at a record, the next visit begins with it.
     pub(crate) fn visit(&mut self, limit: usize, visit: &mut RowVisitor<'_>) {
         let end = self.end();
         for _ in 0..limit {

@@ -1,16 +1,16 @@
 //! The state of one shard: entities' fields in memory over a checkpoint on disk.
 //!
-//! Memory holds every write the checkpoint does not hold yet (the *overlay*: dirty fields, with
-//! deletions as tombstones) and a cache of clean fields. The log is the truth: a [`Store`] that is
-//! lost is its checkpoint plus the log's entries after [`Store::checkpoint_lsn`].
+//! Memory holds every write that the checkpoint does not hold yet (the *overlay*: dirty fields, with deletions as
+//! tombstones) and a cache of clean fields. The log is the truth. A [`Store`] that is lost can be restored from its
+//! checkpoint and the log's entries after [`Store::checkpoint_lsn`].
 //!
-//! Promises: reads see every applied write, whatever is flushed, in flight or evicted; nothing
-//! depends on hash order; the work of one operation does not grow with the number of fields of an
-//! entity; the checkpoint never holds a write that the log could lose, as long as the driver obeys
-//! [`FlushChunk::needs_durable`]. Must not know the network, the log's files, or time.
+//! Promises: reads see every applied write, whether it is flushed, in flight or evicted. Nothing depends on hash order.
+//! The work of one operation does not grow with the number of fields of an entity. The checkpoint never holds a write
+//! that the log could lose, if the driver obeys [`FlushChunk::needs_durable`]. Must not know the network, the log's
+//! files, or time.
 //!
-//! Reading order: `checkpoint` (what is below), `fields` (one entity; `many`, `ledger`), `store` (reads
-//! and writes), `scan`, `flush`, `evict`. The argument why recovery is right is in `docs/internals/store.md`.
+//! Reading order: `checkpoint` (the layer below), `fields` (one entity; `many`, `ledger`), `store` (reads and writes),
+//! `scan`, `flush`, `evict`. `docs/internals/store.md` argues why recovery is right.
 
 mod arena;
 mod checkpoint;

@@ -1,8 +1,7 @@
-//! The fields of a large entity: every operation costs the logarithm of their number.
+//! The fields of a large entity. Every operation costs the logarithm of their number.
 //!
-//! Live fields and tombstones are kept apart, so that reading the head of a queue does not walk
-//! over everything already taken from it. Below, the same is true of the checkpoint's rows with
-//! the help of one [`Hole`].
+//! Live fields and tombstones are kept apart. So a read of a queue's head does not walk over everything already taken
+//! from the queue. One [`Hole`] does the same for the checkpoint's rows below.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +14,9 @@ use crate::fields::{FieldName, Lookup, Sizes, Slot, State, field_bytes};
 /// The names of fields taken for one flush, or still to be taken.
 pub(crate) type Names = BTreeSet<Box<[u8]>>;
 
-/// Names from `start` on, and below `end` if there is one, of which the checkpoint holds no row
-/// that a tombstone does not hide. A scan that starts inside may start at the end instead: without
-/// this, each look at the head of a queue would step over all its taken items, in the overlay and
-/// as the checkpoint's own tombstones.
+/// Names from `start` on, and below `end` if there is one. Within it, a tombstone hides every row of the checkpoint. A
+/// scan that starts inside may start at the end instead. Otherwise each read of a queue's head would step over all its
+/// taken items, in the overlay and as the checkpoint's own tombstones.
 pub(crate) struct Hole {
     pub(crate) start: Box<[u8]>,
     pub(crate) end: Option<Box<[u8]>>,
@@ -36,9 +34,9 @@ pub(crate) struct Many {
     live: BTreeMap<Box<[u8]>, (Value, State)>,
     /// Tombstones. A clean one is dropped at once.
     dead: BTreeMap<Box<[u8]>, State>,
-    /// Names of the fields that are fresh or dirty, minus those a running flush has taken over.
+    /// Names of the fields that are fresh or dirty, without those that a running flush has taken over.
     unwritten: Names,
-    /// Fields that were in flight when the list became maps: their chunk knows only the entity.
+    /// Fields that were in flight when the list became maps. Their chunk knows only the entity.
     in_flight_before: Vec<Box<[u8]>>,
     pub(crate) hole: Option<Hole>,
     resident_bytes: usize,
@@ -103,7 +101,7 @@ impl Many {
         low: Bound<&'a [u8]>,
         high: Bound<&'a [u8]>,
     ) -> impl Iterator<Item = (&'a [u8], &'a Value)> {
-        // A map refuses a range that runs backwards; a scan after the end of its prefix asks for one.
+        // A map refuses a range that runs backwards. A scan after the end of its prefix asks for one.
         let range = crate::checkpoint::is_range(low, high).then(|| self.live.range::<[u8], _>((low, high)));
         range.into_iter().flatten().map(|(name, (value, _))| (&**name, value))
     }
@@ -126,7 +124,7 @@ impl Many {
                 let old_bytes = field_bytes(held.key(), Some(&held.get().0));
                 let old_state = held.get().1;
                 let state = if old_state == State::Fresh { State::Fresh } else { State::Dirty };
-                // Until it is taken, the name of such a field is known to the flush that will.
+                // Until such a field is taken, the flush that will take it knows its name.
                 if !matches!(old_state, State::Fresh | State::Dirty) {
                     self.unwritten.insert(held.key().clone());
                 }
@@ -175,13 +173,13 @@ impl Many {
         }
     }
 
-    /// The names a flush that reaches this entity has to write; they are its own from now on.
+    /// The names that a flush that reaches this entity has to write. They belong to the flush from now on.
     pub(crate) fn start_taking(&mut self) -> Names {
         std::mem::take(&mut self.unwritten)
     }
 
-    /// Hands the field `name` to `take` and marks it in flight. A name whose field has vanished
-    /// since (it was fresh and was deleted) is passed over.
+    /// Gives the field `name` to `take` and marks it in flight. Ignores a name whose field has vanished since, because
+    /// it was fresh and was deleted.
     pub(crate) fn take(&mut self, name: &[u8], take: impl FnOnce(Option<&Value>)) {
         if let Some((value, state)) = self.live.get_mut(name) {
             take(Some(value));
@@ -224,13 +222,13 @@ impl Many {
         }
     }
 
-    /// The fields that a chunk took while they were a list, if it is still out.
+    /// The fields that a chunk took while they were a list, if the chunk is still out.
     pub(crate) fn in_flight_before(&mut self) -> Vec<Box<[u8]>> {
         std::mem::take(&mut self.in_flight_before)
     }
 
-    /// Drops the clean fields, if they are worth the walk: at least as many as the others. The
-    /// entity is no longer complete then. Returns whether anything was dropped.
+    /// Drops the clean fields if they are worth the walk, that is, at least as many as the others. The entity is no
+    /// longer complete then. Returns whether anything was dropped.
     pub(crate) fn drop_clean(&mut self, sizes: &mut Sizes) -> bool {
         if self.clean_count == 0 || self.clean_count * 2 < self.live.len() + self.dead.len() {
             return false;

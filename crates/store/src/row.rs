@@ -1,13 +1,13 @@
 //! Row keys of the checkpoint: `shard (2 bytes, big-endian) ‖ encoded entity key ‖ field`.
 //!
-//! No entity key is a prefix of another, so a row key is unambiguous and row order is the order
-//! of (shard, entity, field).
+//! No entity key is a prefix of another. So a row key is unambiguous, and row order is the order of (shard, entity,
+//! field).
 
 use millrace_base::{EntityKey, ShardId};
 
 pub(crate) const SHARD_BYTES: usize = 2;
 
-/// The row of `field` of `entity`; with an empty field, the first bytes of all its rows.
+/// The row of `field` of `entity`. With an empty field: the first bytes of all its rows.
 pub(crate) fn row_key(shard: ShardId, entity: &[u8], field: &[u8]) -> Vec<u8> {
     let mut row = Vec::with_capacity(SHARD_BYTES + entity.len() + field.len());
     row.extend_from_slice(&shard.0.to_be_bytes());
@@ -16,7 +16,7 @@ pub(crate) fn row_key(shard: ShardId, entity: &[u8], field: &[u8]) -> Vec<u8> {
     row
 }
 
-/// The least byte string above every string that starts with `prefix`; `None` when there is none.
+/// The least byte string above every string that starts with `prefix`; `None` if there is none.
 pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
     let mut end = prefix[..=last].to_vec();

@@ -1,4 +1,4 @@
-//! Ordered scans that merge what memory holds with the checkpoint's rows.
+//! Ordered scans that merge the rows in memory with those of the checkpoint.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -10,11 +10,11 @@ use crate::row::{SHARD_BYTES, entity_of, prefix_end, row_key, successor};
 use crate::store::{Residency, damaged_row, upper};
 use crate::{RowVisitor, Store, StoreError};
 
-/// Rows of one entity that a scan of entities steps over before it seeks to the next entity: a
-/// seek costs about as much as this many steps.
+/// Rows of one entity that a scan of entities steps over before it seeks to the next entity. A seek costs about as much
+/// as this many steps.
 const STEPS_BEFORE_SEEK: usize = 8;
 
-/// Hidden rows that make a scan worth remembering.
+/// A scan that stepped over so many hidden rows is worth remembering.
 const STEPS_WORTH_A_HOLE: usize = 16;
 
 /// A field's name and value.
@@ -23,7 +23,7 @@ pub type FieldRow = (Box<[u8]>, Value);
 /// Some of an entity's rows, as its fields are now.
 #[derive(Debug, Default)]
 pub struct RowPage {
-    /// Those that are not deleted.
+    /// The fields that are not deleted.
     pub fields: Vec<FieldRow>,
     /// The last row looked at, unless there are no more.
     pub last: Option<Box<[u8]>>,
@@ -35,7 +35,7 @@ struct Rows {
     hidden: usize,
 }
 
-/// How much one scan may gather: whichever comes first ends it.
+/// How much one scan may gather. The bound that is reached first ends it.
 #[derive(Clone, Copy)]
 struct Bounds {
     rows: usize,
@@ -51,7 +51,7 @@ impl Store {
     /// Up to `limit` fields of `entity` in order: those that start with `prefix` and come after `after`.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint had to be read and could not be.
+    /// [`StoreError`] if the checkpoint had to be read and could not be.
     pub fn scan_fields(
         &mut self,
         entity: &EntityKey,
@@ -63,8 +63,8 @@ impl Store {
         self.scan_within(entity, prefix, after, bounds).map(|(rows, _)| rows)
     }
 
-    /// As [`Store::scan_fields`], but ends once it has gathered more than `max_bytes`; says whether
-    /// it did, which means that fields may be missing.
+    /// As [`Store::scan_fields`], but ends once it has gathered more than `max_bytes`. Says whether it did, because
+    /// then fields may be missing.
     ///
     /// # Errors
     /// As for [`Store::scan_fields`].
@@ -79,8 +79,8 @@ impl Store {
         self.scan_within(entity, prefix, after, Bounds { rows: limit, bytes: max_bytes })
     }
 
-    /// Shows `visit` the fields of `entity` that start with `prefix`, in order and until it breaks off. Few are in memory at a
-    /// time: parts of `part_rows` or a little more than `part_bytes`.
+    /// Gives the fields of `entity` that start with `prefix` to `visit`, in order, until it breaks off. Few are in
+    /// memory at a time: parts of `part_rows` or a little more than `part_bytes`.
     ///
     /// # Errors
     /// As for [`Store::scan_fields`].
@@ -137,7 +137,7 @@ impl Store {
         Ok((merged, is_cut))
     }
 
-    /// Rows of a large entity that memory holds neither a value nor a tombstone for, up to `limit`.
+    /// Up to `limit` rows of a large entity for which memory holds neither a value nor a tombstone.
     fn read_rows(&self, index: u32, low: &[u8], high: Option<&[u8]>, bounds: Bounds) -> Result<Rows, StoreError> {
         let entity = &self.entities[index];
         let mut rows = Rows { found: Vec::new(), hidden: 0 };
@@ -161,15 +161,15 @@ impl Store {
             let name = row.get(prefix.len()..).unwrap_or_default();
             match entity.fields.held(name) {
                 Held::Missing => match Value::from_encoded(encoded) {
-                    // Only what is found counts: then the bounds are reached within it, and what comes behind the last
-                    // row looked at is not asked for.
+                    // Only found rows count. Then the bounds are reached among them, and nothing behind the last row
+                    // looked at is needed.
                     Some(value) => {
                         gathered_bytes += row_bytes(name, encoded);
                         rows.found.push((name.into(), value));
                     }
                     None => damaged = Some(damaged_row(row)),
                 },
-                // The first row that memory has a newer value for ends a hole like any other.
+                // The first row for which memory has a newer value ends a hole like any other.
                 Held::Live(_) => {}
                 Held::Dead => rows.hidden += 1,
             }
@@ -179,10 +179,10 @@ impl Store {
         damaged.map_or(Ok(rows), Err)
     }
 
-    /// Shows `visit` what memory holds of the ledger `entity` in the order it was written, with encoded
-    /// values, from where the last visit ended, but no more than `limit` records. What `visit` breaks
-    /// at it sees again the next time. What has been evicted, or lay in the checkpoint at the start, is
-    /// not seen: see [`Store::scan_rows`].
+    /// Gives the records of the append-only map `entity` that memory holds to `visit`, in the order of writes, with
+    /// encoded values. It begins where the last visit ended, and gives at most `limit` records. If `visit` breaks at a
+    /// record, the next visit begins with it. It does not see records that were evicted, or that lay in the checkpoint
+    /// at the start: see [`Store::scan_rows`].
     pub fn visit_ledger(&mut self, entity: &EntityKey, limit: usize, visit: &mut RowVisitor<'_>) {
         if let Some(index) = self.find(entity.as_bytes())
             && let Fields::Ledger(ledger) = &mut self.entities[index].fields
@@ -191,11 +191,11 @@ impl Store {
         }
     }
 
-    /// Whether a ledger has a field that begins with `prefix`, or a row of one that is deleted since. Looks at all that
-    /// memory holds: for starts.
+    /// Whether an append-only map has a field that begins with `prefix`, or a row of such a field that was deleted
+    /// since. It looks at all that memory holds, so it is for starts.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint cannot be read.
+    /// [`StoreError`] if the checkpoint cannot be read.
     pub fn ledger_has(&self, entity: &EntityKey, prefix: &[u8]) -> Result<bool, StoreError> {
         let mut is_there = match self.find(entity.as_bytes()).map(|index| &self.entities[index].fields) {
             Some(Fields::Ledger(ledger)) => !ledger.live_range(prefix, prefix_end(prefix).as_deref()).is_empty(),
@@ -212,12 +212,12 @@ impl Store {
         Ok(is_there)
     }
 
-    /// The fields of `entity` among up to `limit` of its rows in the checkpoint, in order from behind
-    /// `after` on, as they are now; and where to go on, unless those were the last. Fields that no
-    /// flush has written yet are not among them.
+    /// The fields of `entity` among up to `limit` of its rows in the checkpoint, in order, behind `after`, with their
+    /// present values. Also where to go on, unless those were the last. Fields that no flush has written yet are not
+    /// among them.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint cannot be read.
+    /// [`StoreError`] if the checkpoint cannot be read.
     pub fn scan_rows(&self, entity: &EntityKey, after: Option<&[u8]>, limit: usize) -> Result<RowPage, StoreError> {
         let (mut page, mut count) = (RowPage::default(), 0);
         if self.checkpoint_empty || limit == 0 {
@@ -250,11 +250,11 @@ impl Store {
         damaged.map_or(Ok(page), Err)
     }
 
-    /// Up to `limit` entities in order that have a field: those whose key starts with `prefix`
-    /// (see [`EntityKey::scan_prefix`]) and comes after `after`.
+    /// Up to `limit` entities in order that have a field. Their key starts with `prefix` (see
+    /// [`EntityKey::scan_prefix`]) and comes after `after`.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint had to be read and could not be.
+    /// [`StoreError`] if the checkpoint had to be read and could not be.
     pub fn scan_entities(
         &mut self,
         prefix: &[u8],
@@ -264,8 +264,8 @@ impl Store {
         self.scan_entities_seen(prefix, after, limit).map(|(found, _)| found)
     }
 
-    /// As [`Store::scan_entities`], with the LSN that a reply which depends on the answer must wait
-    /// for: that of the newest write, deletions included, to any entity in the range looked at.
+    /// As [`Store::scan_entities`], with the LSN that a reply must wait for if it depends on the answer. That is the
+    /// LSN of the newest write, deletions included, to any entity in the range looked at.
     ///
     /// # Errors
     /// As for [`Store::scan_entities`].
@@ -297,7 +297,7 @@ impl Store {
                 break;
             }
         }
-        // What comes after as many as are asked for cannot be on the page.
+        // Entities behind the last one that was asked for cannot be on the page.
         let high = match written.last() {
             Some((last, ..)) if live >= limit => Some(last.as_bytes().to_vec()),
             _ => high,
@@ -306,7 +306,7 @@ impl Store {
         Ok(merge_entities(clean, written, limit))
     }
 
-    /// Entities with a row, but for the dirty ones, whose rows do not decide. Up to `limit`.
+    /// Up to `limit` entities with a row, except the dirty ones, whose rows do not decide.
     fn clean_entities(&self, low: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Vec<EntityKey>, StoreError> {
         let mut found: Vec<EntityKey> = Vec::new();
         let mut from = row_key(self.shard, low, b"");
@@ -364,8 +364,8 @@ impl Store {
     }
 }
 
-/// The first `limit` of the clean entities and the live ones of those written, and the newest write
-/// up to the last of them.
+/// The first `limit` of the clean entities and the live ones of those written, and the newest write up to the last of
+/// them.
 fn merge_entities(clean: Vec<EntityKey>, written: Vec<(EntityKey, Lsn, bool)>, limit: usize) -> (Vec<EntityKey>, Lsn) {
     let (mut found, mut seen) = (Vec::new(), Lsn::ZERO);
     let mut clean = clean.into_iter().peekable();
@@ -422,14 +422,14 @@ fn merge<'a>(
     (merged, bytes > bounds.bytes)
 }
 
-/// Remembers that nothing lies from `low` to `end`. A scan that started inside the known hole
-/// widens it; another one replaces it only if it had much to step over, because a reader that
-/// pages through the entity must not displace what the reader of the head needs.
+/// Remembers that nothing lies from `low` to `end`. A scan that started inside the known hole widens it. Another scan
+/// replaces it only if it had much to step over. Otherwise a reader that pages through the entity would displace what
+/// the reader of the head needs.
 fn remember_hole(fields: &mut Fields, low: Vec<u8>, end: Option<Box<[u8]>>, hidden: usize) {
     let Fields::Many(many) = fields else { return };
     match &mut many.hole {
         Some(hole) if hole.contains(&low) => {
-            // Only ever widened: a limited prefix may end before the hole does.
+            // The hole is only ever widened, because a limited prefix may end before the hole does.
             let wider = match (&hole.end, &end) {
                 (None, _) => false,
                 (Some(_), None) => true,

@@ -19,14 +19,14 @@ use crate::ledger::{Held, Ledger, is_ledger};
 use crate::row::{SHARD_BYTES, prefix_end, row_key};
 use crate::{Checkpoint, StoreError};
 
-/// Fields up to which an entity is loaded whole on first touch: one scan of neighbouring rows is
-/// then cheaper than point reads, and absent fields are known to be absent.
+/// An entity with at most so many fields is loaded whole on first touch. One scan of neighbouring rows is then cheaper
+/// than point reads, and absent fields are known to be absent.
 const LOAD_FIELDS: usize = 128;
 
 /// Bytes of rows up to which an entity is loaded whole, for the same reason.
 const LOAD_BYTES: usize = 64 << 10;
 
-/// What memory knows of the fields an entity has in the checkpoint.
+/// What memory knows of the fields that an entity has in the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residency {
     /// Nothing: the entity was written without being read.
@@ -40,7 +40,7 @@ pub(crate) enum Residency {
 /// An entity in memory.
 pub(crate) struct Entity {
     pub(crate) key: Box<[u8]>,
-    /// The LSN of the last write to it; zero when the checkpoint holds all of it.
+    /// The LSN of the last write to it. Zero if the checkpoint holds all of it.
     pub(crate) last_write: Lsn,
     pub(crate) fields: Fields,
     pub(crate) residency: Residency,
@@ -48,17 +48,17 @@ pub(crate) struct Entity {
     pub(crate) referenced: bool,
 }
 
-/// What an entity costs beside its fields: itself, its key, its slot in the hash table (9 bytes at a
-/// load between 7/16 and 7/8).
+/// Bytes that an entity takes beside its fields: itself, its key, its slot in the hash table (9 bytes at a load between
+/// 7/16 and 7/8).
 pub(crate) fn entity_bytes(key: &[u8]) -> usize {
     const INDEX_BYTES: usize = 16;
     std::mem::size_of::<Entity>() + INDEX_BYTES + key.len()
 }
 
-/// What being dirty adds: 20 bytes in the ordered index, whose nodes are two thirds full.
+/// Bytes that being dirty adds: 20 bytes in the ordered index, whose nodes are two thirds full.
 pub(crate) const DIRTY_INDEX_BYTES: usize = 32;
 
-/// Where a key is: part of its hash, so that neither growing nor most misses touch the entity.
+/// Where a key is, with a part of its hash. So neither growth nor most misses touch the entity.
 #[derive(Clone, Copy)]
 pub(crate) struct Located {
     hash: u32,
@@ -66,13 +66,13 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    /// The table's hash, made of the stored half: the table reads its top and its low bits.
+    /// The table's hash, made from the stored half: the table reads its top and its low bits.
     fn table_hash(hash: u32) -> u64 {
         u64::from(hash) << 32 | u64::from(hash)
     }
 }
 
-/// One shard's state, single-threaded, pure but for the checkpoint it is given.
+/// One shard's state. It is single-threaded, and pure except for the checkpoint that it gets.
 pub struct Store {
     pub(crate) shard: ShardId,
     pub(crate) checkpoint: Arc<dyn Checkpoint>,
@@ -80,7 +80,7 @@ pub struct Store {
     shared_seed: SharedSeed,
     pub(crate) lsn: Lsn,
     pub(crate) checkpoint_lsn: Lsn,
-    /// No row of this shard can be in the checkpoint: what memory lacks is absent.
+    /// No row of this shard can be in the checkpoint, so whatever memory lacks is absent.
     pub(crate) checkpoint_empty: bool,
     pub(crate) entities: Arena<Entity>,
     located: HashTable<Located>,
@@ -88,25 +88,24 @@ pub struct Store {
     pub(crate) dirty: DirtyIndex,
     pub(crate) sizes: Sizes,
     pub(crate) flush: Option<Flush>,
-    /// Chunks confirmed whose entities are still to be made clean.
+    /// Confirmed chunks whose entities are still to be made clean.
     pub(crate) written: VecDeque<Taken>,
     pub(crate) next_chunk: u64,
     pub(crate) clock_hand: u32,
-    /// Kept by `replay` between entries for its memory only.
+    /// `replay` keeps it between entries only to reuse its memory.
     found: Vec<Option<u32>>,
-    /// Where the ledger is, if it is in memory: it is looked for with every request that has a key.
+    /// Where the append-only map is, if it is in memory. Every request with an idempotency key looks for it.
     ledger: Option<u32>,
-    /// What was last read of the ledger, which holds no values that could be lent.
+    /// The value last read of the append-only map, which holds no values that it could lend.
     read: Option<Value>,
 }
 
 impl Store {
-    /// The state of `shard` as the checkpoint holds it; the log's entries after
-    /// [`Store::checkpoint_lsn`] are to be replayed next. `hash_seed` should be secret: it keeps
-    /// chosen keys from colliding. Nothing observable depends on it.
+    /// The state of `shard` as the checkpoint holds it. Next, replay the log's entries after [`Store::checkpoint_lsn`].
+    /// `hash_seed` should be secret: it keeps chosen keys from colliding. Nothing observable depends on it.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint cannot be read.
+    /// [`StoreError`] if the checkpoint cannot be read.
     pub fn open(shard: ShardId, checkpoint: Arc<dyn Checkpoint>, hash_seed: u64) -> Result<Store, StoreError> {
         let lsn = checkpoint.lsn(shard)?;
         let prefix = shard.0.to_be_bytes();
@@ -138,7 +137,7 @@ impl Store {
         })
     }
 
-    /// The shard this is the state of.
+    /// The shard whose state this is.
     #[must_use]
     pub fn shard(&self) -> ShardId {
         self.shard
@@ -150,14 +149,14 @@ impl Store {
         self.lsn
     }
 
-    /// The LSN up to which the checkpoint holds everything: the log is needed from the next one on.
+    /// The LSN up to which the checkpoint holds everything. The log is needed from the next LSN on.
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {
         self.checkpoint_lsn
     }
 
-    /// The LSN of the last write to `entity`, which is what a reply that read it must wait for;
-    /// [`Lsn::ZERO`] when the checkpoint holds all of it, which only durable writes can reach.
+    /// The LSN of the last write to `entity`. A reply that read it must wait for this LSN. [`Lsn::ZERO`] if the
+    /// checkpoint holds all of it, because only durable writes reach the checkpoint.
     #[must_use]
     pub fn entity_lsn(&self, entity: &EntityKey) -> Lsn {
         self.find(entity.as_bytes()).map_or(Lsn::ZERO, |index| self.entities[index].last_write)
@@ -190,7 +189,7 @@ impl Store {
     /// A field's value.
     ///
     /// # Errors
-    /// [`StoreError`] when the checkpoint had to be read and could not be.
+    /// [`StoreError`] if the checkpoint had to be read and could not be.
     pub fn get(&mut self, entity: &EntityKey, field: &[u8]) -> Result<Option<&Value>, StoreError> {
         let Some(index) = self.touch(entity.as_bytes()) else { return Ok(None) };
         if matches!(self.entities[index].fields, Fields::Ledger(_)) {
@@ -218,7 +217,7 @@ impl Store {
     /// None at present: writing needs no read.
     ///
     /// # Panics
-    /// When `lsn` is not the next one: the shard that numbers entries is broken then.
+    /// If `lsn` is not the next one. Then the shard that numbers entries is broken.
     pub fn apply(&mut self, lsn: Lsn, writes: impl IntoIterator<Item = Write>) -> Result<(), StoreError> {
         assert_eq!(lsn, self.lsn.next(), "entries are applied in order");
         self.lsn = lsn;
@@ -229,12 +228,12 @@ impl Store {
         Ok(())
     }
 
-    /// Applies an entry read from the log. Entries up to [`Store::lsn`] are passed over, so a log
-    /// may be replayed from an earlier entry than necessary.
+    /// Applies an entry read from the log. Ignores entries up to [`Store::lsn`], so a log may be replayed from an
+    /// earlier entry than necessary.
     ///
     /// # Errors
-    /// [`StoreError`] when the entry is of another shard, leaves a gap, or holds a key or value
-    /// this version does not know; nothing of it is applied then.
+    /// [`StoreError`] if the entry is of another shard, leaves a gap, or holds a key or value that this version does
+    /// not know. Nothing of it is applied then.
     pub fn replay(&mut self, entry: &EntryRef<'_>) -> Result<(), StoreError> {
         if entry.shard != self.shard {
             return Err(StoreError::WrongShard { expected: self.shard, found: entry.shard });
@@ -262,10 +261,10 @@ impl Store {
         Ok(())
     }
 
-    /// Where a logged write's entity is, if it is in memory; refuses what this version cannot hold.
+    /// Where a logged write's entity is, if it is in memory. Refuses a key or value that this version cannot hold.
     fn check(&self, write: &WriteRef<'_>) -> Result<Option<u32>, StoreError> {
         let known_value = match write.value {
-            // Of an encoded value, only the first byte decides whether it is known.
+            // Only the first byte of an encoded value decides whether its kind is known.
             Some(encoded) => Value::from_encoded(encoded.get(..1).unwrap_or_default()).is_some(),
             None => true,
         };
@@ -307,13 +306,13 @@ impl Store {
         self.located.find(Located::table_hash(hash), is_it).map(|located| located.index)
     }
 
-    /// Finds or brings in an entity that is to be read; `None` when it is known to have no fields.
+    /// Finds an entity that is to be read, or brings it in. `None` if it is known to have no fields.
     pub(crate) fn touch(&mut self, key: &[u8]) -> Option<u32> {
         if let Some(index) = self.find(key) {
             self.entities[index].referenced = true;
             return Some(index);
         }
-        // Nothing is remembered about absent entities while asking costs nothing.
+        // While asking costs nothing, nothing is remembered about absent entities.
         (!self.checkpoint_empty).then(|| self.insert(key))
     }
 
@@ -344,7 +343,7 @@ impl Store {
         }
     }
 
-    /// Reads an entity's rows under what memory already holds of it: all of them if they are few.
+    /// Reads an entity's rows below what memory already holds of it: all of them if they are few.
     pub(crate) fn load(&mut self, index: u32) -> Result<(), StoreError> {
         let entity = &mut self.entities[index];
         let prefix = row_key(self.shard, &entity.key, b"");
@@ -363,8 +362,7 @@ impl Store {
         let mut small = true;
         let mut damaged = false;
         self.checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |row, encoded| {
-            // The bounds are looked at when there is another row, so a single large value is no
-            // reason to read it twice.
+            // The bounds are checked only if there is another row. So a single large value is not read twice.
             if rows.len() >= LOAD_FIELDS || bytes >= LOAD_BYTES {
                 small = false;
                 return ControlFlow::Break(());
@@ -392,8 +390,8 @@ impl Store {
         Ok(())
     }
 
-    /// A field of the ledger. What is read from the checkpoint is not kept: it is asked for again
-    /// only by those who repeat themselves.
+    /// A field of the append-only map. A value read from the checkpoint is not kept, because only a repeated request
+    /// asks for it again.
     fn read_ledger(&mut self, index: u32, field: &[u8]) -> Result<Option<Value>, StoreError> {
         match self.entities[index].fields.held(field) {
             Held::Live(encoded) => return Ok(Value::from_encoded(encoded)),

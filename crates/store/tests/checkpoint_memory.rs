@@ -1,5 +1,5 @@
-//! What writing a checkpoint takes in memory does not grow with what it holds, by what the allocator
-//! was really asked for. `STATE_MIB` sets the size.
+//! The memory that writing a checkpoint takes does not grow with what the checkpoint holds, measured at the allocator.
+//! `STATE_MIB` sets the size.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement reads its size from outside")]
 
@@ -11,7 +11,7 @@ use millrace_base::{EntityKey, Name, ShardId, Value, ValueKind};
 use millrace_format::Write;
 use millrace_store::{Checkpoint, FjallCheckpoint, Store};
 
-/// Counts what the program holds, and the most it ever held.
+/// Counts the memory that the program holds, and the most it ever held.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -40,8 +40,7 @@ const SHARD: ShardId = ShardId(0);
 const MIB: usize = 1 << 20;
 const CACHE_BYTES: usize = 4 * MIB;
 
-/// Rows of a block's size and more, which compress to almost nothing: a merge then makes one table of
-/// all there is.
+/// Rows of at least a block's size, which compress to almost nothing. So a merge makes one table of all there is.
 const VALUE_BYTES: usize = 5000;
 
 /// The cache, rows on their way to disk, a chunk and its rows in the store, a merge.
@@ -89,7 +88,7 @@ fn most_mib(state_mib: usize, chunk_bytes: usize) -> usize {
 #[test]
 fn writing_takes_no_more_memory_for_a_larger_state() {
     let state_mib = std::env::var("STATE_MIB").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
-    // Gathered in memory first, and written as a table each.
+    // The first kind is gathered in memory first, the second is written as a table each.
     for chunk_mib in [1, 3] {
         let most_mib = most_mib(state_mib, chunk_mib * MIB);
         println!("{state_mib} MiB of state in chunks of {chunk_mib} MiB: at most {most_mib} MiB in memory");

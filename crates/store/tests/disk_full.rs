@@ -1,8 +1,8 @@
-//! A full disk under the checkpoint: the flush fails with a clear error, nothing is lost or
-//! hidden meanwhile, and once there is room the next flush succeeds, without a restart.
+//! A full disk under the checkpoint. The flush fails with a clear error, and nothing is lost or hidden meanwhile. Once
+//! there is room, the next flush succeeds without a restart.
 //!
-//! The full disk is a limit on file sizes, which any user may set. It holds for a process, so the
-//! test runs itself again as a process of its own, with the limit's signal ignored.
+//! The full disk is a limit on file sizes, which any user may set. The limit holds for a process. So the test runs
+//! itself again as a process of its own, with the limit's signal ignored.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a test starts processes")]
 
@@ -95,7 +95,7 @@ fn under_a_limit() {
         for _ in 0..3 {
             let result = flush(&mut store, &*checkpoint, chunk_bytes);
             assert!(matches!(result, Err(StoreError::DiskFull(_))), "{result:?}");
-            // What is dirty stays, what was flushed can go, and reads go on.
+            // Dirty entities stay, flushed ones can go, and reads go on.
             store.evict(0);
             check(&mut store, 9000, 2);
             assert_eq!(store.checkpoint_lsn(), before);

@@ -1,4 +1,4 @@
-//! What a small entity costs in memory, by what the allocator was really asked for.
+//! The memory that a small entity takes, measured at the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use millrace_base::{EntityKey, Name, ShardId, Value};
 use millrace_format::Write;
 use millrace_store::{MemoryCheckpoint, Store};
 
-/// Counts what the program asks for, each request rounded up to 16 bytes as size classes do.
+/// Counts the bytes that the program asks for. Each request is rounded up to 16 bytes, as size classes do.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
@@ -59,14 +59,14 @@ fn a_small_entity_costs_at_most_200_bytes_over_its_own() {
     let mut worst = 0.0f64;
     for number in 0..ENTITIES {
         store.apply(store.lsn().next(), [write(number)]).expect("applies");
-        // The hash table doubles, so the cost per entity depends on where one looks.
+        // The hash table doubles, so the cost per entity depends on when it is measured.
         if number >= 500_000 && number % 1000 == 0 {
             worst = worst.max((ALLOCATED.load(Ordering::Relaxed) - before) as f64 / number as f64);
         }
     }
     let dirty = (ALLOCATED.load(Ordering::Relaxed) - before) as f64 / ENTITIES as f64;
     let accounted = store.resident_bytes() as f64 / ENTITIES as f64;
-    // Confirmed without a checkpoint behind it: the rows would be counted too.
+    // Confirmed without a checkpoint behind it, because the rows would be counted too.
     store.begin_flush();
     while let Some(chunk) = store.next_flush_chunk(1 << 20) {
         store.confirm_flush_chunk(&chunk);

@@ -1,5 +1,5 @@
-//! State larger than memory: filled, flushed and evicted under a budget, then read back and
-//! scanned, all of it checked. `STATE_MIB` sets the size; the full size is the ignored test.
+//! State larger than memory. The test fills, flushes and evicts it under a budget, then reads and scans it back and
+//! checks all of it. `STATE_MIB` sets the size; the ignored test has the full size.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock and its size from outside")]
 
@@ -43,7 +43,7 @@ fn flush(store: &mut Store, checkpoint: &dyn Checkpoint) {
     }
 }
 
-/// The process's resident memory, where the system tells it.
+/// The process's resident memory, if the system tells it.
 fn process_mib() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,5 +1,5 @@
-//! The store against a model, through every interleaving of writes, reads, flushes that succeed,
-//! fail or are cut short, evictions, and crashes that lose what the log had not made durable.
+//! The store against a model, through every interleaving of writes, reads, flushes, evictions and crashes. Flushes
+//! succeed, fail or are cut short. Crashes lose what the log had not made durable.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -29,7 +29,7 @@ enum Step {
         count: u8,
         value: Option<u8>,
     },
-    /// Deletes the first fields, reading each time which is first: a queue.
+    /// Deletes the first fields, and reads each time which one is first: a queue.
     Drain {
         entity: u8,
         count: u8,
@@ -58,8 +58,8 @@ enum Step {
     Fail(Failure),
     Evict(u16),
     Durable(u8),
-    /// A chunk that is extended after a commit, written, and followed by a crash: the narrow path
-    /// on which rows could outlive what the log lost.
+    /// A chunk is extended after a commit and written, and a crash follows. Only on this path could rows outlive
+    /// entries that the log lost.
     CrashAfterExtending {
         take: u16,
         writes: Vec<(u8, u8, Option<u8>)>,
@@ -100,8 +100,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn entity(number: u8) -> EntityKey {
-    // Keys that extend each other and hold the bytes the encoding escapes.
-    // The third is the shard's outcomes, a ledger.
+    // Keys that extend each other and hold the bytes that the encoding escapes. The third is the shard's invocation
+    // results, an append-only map.
     let keys = [&b"a"[..], b"a\0", b"", b"ab", b"b", b"", b"\xFF", b"\xFF\xFF", b"a\0\xFF"];
     let key: &[u8] = keys[usize::from(number)];
     if number == 2 {
@@ -222,7 +222,7 @@ impl World {
             }
             self.log.push(writes);
         }
-        // What recovery has read it has read from disk.
+        // What recovery has read comes from disk.
         self.durable = self.log.len();
         assert_eq!(self.store.lsn().0 as usize, self.log.len());
     }
@@ -247,7 +247,7 @@ impl World {
         assert_eq!(self.store.scan_fields(entity, prefix, after, limit), Ok(expected));
     }
 
-    /// What a bounded scan gives is the beginning of what one without bound does, as long as it has to be.
+    /// A bounded scan gives the beginning of what an unbounded one gives, as long as it has to be.
     fn check_scan_within(
         &mut self,
         entity: &EntityKey,
@@ -281,7 +281,7 @@ impl World {
                 .collect();
             let (found, seen) = self.store.scan_entities_seen(&prefix, after, limit).expect("scans");
             assert_eq!(found, expected);
-            // What the page tells depends on what was written up to its end, deletions included.
+            // The page depends on what was written up to its end, deletions included.
             let end = found.last().filter(|_| found.len() == limit);
             let is_seen = |entity: &EntityKey| {
                 entity.as_bytes().starts_with(&prefix)
@@ -318,7 +318,7 @@ impl World {
         assert!(self.store.dirty_bytes() <= self.store.resident_bytes());
     }
 
-    /// What is read of the rows, page by page, is what the fields are now; with nothing unflushed all of them.
+    /// The rows read page by page are what the fields are now. With nothing unflushed, they are all fields.
     fn check_rows(&mut self, entity: &EntityKey) {
         let expected = self.expected_fields(entity, b"", None, 1000);
         let (mut found, mut after) = (Vec::new(), None);
@@ -412,7 +412,7 @@ impl World {
 
     fn finish(mut self) {
         self.check_all();
-        // The first may be the end of one that began before the last writes.
+        // The first may be the end of a flush that began before the last writes.
         self.flush_all();
         self.flush_all();
         while self.store.settle(10) {}
@@ -512,7 +512,7 @@ fn a_field_put_where_a_queue_was_drained_is_found_again() {
     world.store.settle(usize::MAX);
     world.store.evict(0);
     assert_eq!(world.store.resident_entities(), 0);
-    // Partly on disk now; draining it leaves a hole at its head.
+    // They are partly on disk now; draining them leaves a hole at the head.
     world.drain(0, 200);
     for step in 0..20u16 {
         // Into the hole, onto disk, out of memory, while other fields keep the entity dirty.
@@ -540,7 +540,7 @@ fn a_scan_bounded_in_bytes_goes_on_behind_what_was_deleted() {
     world.flush_all();
     world.store.settle(usize::MAX);
     world.store.evict(0);
-    // On disk lie the bytes of what is deleted, more than the scan may gather, and behind them what is not.
+    // On disk lie more bytes of deleted fields than the scan may gather, and behind them live ones.
     world.commit((0..900).map(|number| numbered(number, None)).collect());
     world.check_scan_within(&entity(0), b"", None, 2000, 10_000);
     world.check_scan(&entity(0), b"", None, 2000);

@@ -1,5 +1,5 @@
-//! Floors for the bulk paths, set well below what an idle machine does, so that they catch a
-//! lost order of magnitude and not a busy neighbour. The figures are printed.
+//! Floors for the bulk paths, set well below what an idle machine does. So they catch a lost order of magnitude and not
+//! a busy neighbour. The tests print the figures.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock and its size from outside")]
 
@@ -28,7 +28,7 @@ fn per_second(count: u64, elapsed: Duration) -> f64 {
     count as f64 / elapsed.as_secs_f64()
 }
 
-/// Entries of one write each, encoded: `entries` of them over `entities` entities.
+/// Encoded entries of one write each: `entries` of them over `entities` entities.
 fn log(entries: u64, entities: u64) -> Vec<Vec<u8>> {
     let encode = |number: u64| {
         let mut bytes = Vec::new();

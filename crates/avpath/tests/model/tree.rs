@@ -1,5 +1,5 @@
-//! Random types, values, paths and changes, and a model of them that works on JSON trees and was written from the guide
-//! alone.
+//! Random types, values, paths and changes, and a model of them. The model works on JSON trees and was written from the
+//! guide alone.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeSet;
@@ -81,7 +81,7 @@ impl Type {
         }
     }
 
-    /// The value with what it leaves out filled in; `None` if it does not fit.
+    /// The value with its missing parts filled in; `None` if it does not fit.
     pub fn accept(&self, value: &Value) -> Option<Value> {
         match (self, value) {
             (Self::Long, Value::Number(number)) => number.as_i64().map(Value::from),
@@ -293,7 +293,7 @@ impl<'t> Place<'t> {
         matches!(self.of.inner(), Type::Map(_)) && self.value.is_object()
     }
 
-    /// Those whose name passes; looks into arrays.
+    /// Those whose name passes. It looks into arrays.
     pub fn named(&self, passes: &dyn Fn(&str) -> bool) -> Vec<Place<'t>> {
         let mut found = Vec::new();
         for (name, member) in self.members() {
@@ -540,8 +540,8 @@ pub fn update(path: &[Step], root: &Place<'_>, edit: &Edit) -> Option<(Value, us
     if matches!(edit, Edit::Delete) {
         return delete(root, &places).map(|record| (record, matched));
     }
-    // The first that can take others with it come last, so that what they hold is settled; whatever a
-    // change replaces whole does not depend on it.
+    // The first places, which can take others with them, come last, so that their content is settled by then. A change
+    // that replaces a whole value does not depend on the content.
     places.sort_by_key(|place| std::cmp::Reverse(place.way.len()));
     for place in &places {
         let alone = changed(edit, place)?;
@@ -566,7 +566,7 @@ pub fn update(path: &[Step], root: &Place<'_>, edit: &Edit) -> Option<(Value, us
                 if map.value.get(*name).is_none() {
                     matched += 1;
                     let new = of.accept(value)?;
-                    // Gone if something around it was replaced.
+                    // It is gone if something around it was replaced.
                     let is_gone = places.iter().any(|place| map.way.starts_with(&place.way));
                     if !is_gone {
                         at(&mut record, &map.way)[*name] = new;
@@ -582,7 +582,7 @@ pub fn last_name(path: &[Step]) -> Vec<&'static str> {
     if let Some(Step::Name(name)) = path.last() { vec![name] } else { Vec::new() }
 }
 
-/// What is inserted goes by the value as it was; what lies in it is as changes within left it.
+/// The value as it was decides what is inserted. Its content is as changes within left it.
 pub fn grown(edit: &Edit, before: &Place<'_>, now: &Place<'_>) -> Option<Value> {
     match (edit, before.of.inner()) {
         (Edit::AppendUnique(value), _) => changed(&Edit::Insert(value.clone()), now),
@@ -601,7 +601,7 @@ pub fn delete(root: &Place<'_>, places: &[Place<'_>]) -> Option<Value> {
         }
         ways.push(&place.way);
     }
-    // Later elements first, and what lies deeper.
+    // Later elements first, and deeper ones.
     ways.sort_by_key(|way| {
         let key = |step: &String| step.parse::<usize>().map_or((0, step.clone()), |n| (n + 1, String::new()));
         std::cmp::Reverse((way.len(), way.iter().map(key).collect::<Vec<_>>()))
@@ -630,7 +630,7 @@ pub fn cases() -> impl Strategy<Value = (Type, Value)> {
     })
 }
 
-/// A path that leads somewhere, and to what: paths at random seldom do.
+/// A path that leads somewhere, and the type it leads to. Random paths rarely lead anywhere.
 pub fn guided(of: &Type, seeds: &[u16]) -> (Vec<Step>, Type) {
     let (mut path, mut here) = (Vec::new(), of.clone());
     for seed in seeds {
@@ -674,7 +674,7 @@ pub fn guided(of: &Type, seeds: &[u16]) -> (Vec<Step>, Type) {
     (path, here)
 }
 
-/// What can be done to values of a type.
+/// Changes that values of a type allow.
 pub fn fitting(of: &Type) -> BoxedStrategy<Edit> {
     let set = of.value().prop_map(Edit::Set);
     match of.inner() {

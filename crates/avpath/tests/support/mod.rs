@@ -76,7 +76,7 @@ impl Record {
         decode(&self.schema, self.schema.root(), &self.bytes)
     }
 
-    /// Makes a change; how many places matched. What comes out is canonical.
+    /// Makes a change and returns how many places matched. The result must be canonical.
     pub fn change(&mut self, path: &str, change: Change<'_>) -> Result<usize, UpdateError> {
         let path = Path::parse(path).unwrap_or_else(|error| panic!("{path}: {error}"));
         let updated = path.update(&self.schema, &self.bytes, Parameters::NONE, change)?;

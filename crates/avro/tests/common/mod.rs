@@ -7,7 +7,7 @@ use millrace_avro::{Kind, Logical, NodeId, Schema, write_bytes, write_length, wr
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A type without its names, which are given when it is written.
+/// A type without its names, which it gets when it is written.
 #[derive(Clone, Debug)]
 pub enum Type {
     Primitive(&'static str),
@@ -33,7 +33,7 @@ pub fn any_type() -> impl Strategy<Value = Type> {
     types(true)
 }
 
-/// Without logical types, for what judges them otherwise than the specification.
+/// Without logical types, for tests that compare with software that judges them otherwise than the specification.
 pub fn plain_type() -> impl Strategy<Value = Type> {
     types(false)
 }
@@ -88,7 +88,7 @@ fn loops() -> impl Strategy<Value = Loop> {
     prop_oneof![3 => Just(Loop::No), 2 => Just(Loop::Nullable), 1 => Just(Loop::Array), 1 => Just(Loop::Map)]
 }
 
-/// The schema's JSON. Names are numbered; unions lose the branches that they may not have.
+/// The schema's JSON. Names are numbered. Unions lose the branches that they may not have.
 pub fn schema_of(of: &Type) -> Value {
     write_type(of, &mut 0, false)
 }
@@ -141,7 +141,7 @@ fn kind_of(json: &Value) -> String {
     json.get("name").or(json.get("type")).unwrap_or(json).to_string()
 }
 
-/// Decisions of a random value; zeros from its end on.
+/// Decisions of a random value. Behind its end, all are zero.
 pub struct Entropy<'e>(pub &'e [u8]);
 
 impl Entropy<'_> {
@@ -159,7 +159,7 @@ impl Entropy<'_> {
         std::array::from_fn(|_| self.byte())
     }
 
-    /// Of all sizes alike, and the borders of their sizes.
+    /// Of all sizes with equal chance, and the borders of their sizes.
     fn long(&mut self) -> i64 {
         let shift = self.below(64);
         match self.below(4) {
@@ -181,7 +181,7 @@ impl Entropy<'_> {
     }
 
     fn key(&mut self, index: usize) -> String {
-        // Names of branches are what is hard to tell from keys.
+        // Names of branches are the keys that are hardest to tell apart from them.
         let names = ["string", "int", "map", "null", "a.b.R1", "k"];
         if index == 0 { names[self.below(names.len())].to_owned() } else { format!("{}{index}", self.text()) }
     }
@@ -230,7 +230,7 @@ pub fn write_value(schema: &Schema, id: NodeId, entropy: &mut Entropy<'_>, depth
         Kind::Fixed { size, .. } => out.extend((0..*size).map(|_| entropy.byte())),
         Kind::Enum { symbols, .. } => write_length(out, entropy.below(symbols.len())),
         Kind::Union(branches) => {
-            // Deep down, whatever is no record ends sooner.
+            // Deep down, every branch that is not a record ends sooner.
             let ends = |branch: &NodeId| !matches!(schema.kind(*branch), Kind::Record { .. });
             let index = match branches.iter().position(ends) {
                 Some(index) if depth > 20 => index,

@@ -65,7 +65,7 @@ const KINDS: [Kind; 25] = [
     Kind::SwapContainer,
 ];
 
-/// A change, and what decides where it is made and to what.
+/// A change, and the numbers that decide where it is made and to what.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit {
     kind: Kind,
@@ -74,7 +74,7 @@ pub struct Edit {
     other: usize,
 }
 
-/// More often those that values live through; and a weight for the change that puts two types in the place of one.
+/// Changes that values survive come more often. The weight is for the change that puts two types in the place of one.
 pub fn edits(twins: u32) -> impl Strategy<Value = Vec<Edit>> {
     use Kind::{AddFieldWithDefault, MoveField, Promote, RenameFieldWithAlias, SetEnumDefault, Wrap};
     let gentle = vec![AddFieldWithDefault, MoveField, Promote, RenameFieldWithAlias, SetEnumDefault, Wrap];
@@ -159,7 +159,7 @@ fn with_defaults(number: usize) -> Vec<(Value, Value)> {
 
 const PRIMITIVES: [&str; 8] = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"];
 
-/// Which types a type can be promoted to, and which look much like it.
+/// The types to which a type can be promoted, and those that look much like it.
 fn promotions(kind: &str) -> &'static [&'static str] {
     match kind {
         "int" => &["long", "float", "double"],
@@ -193,7 +193,7 @@ fn logical_types(kind: &str, size: u64) -> Vec<Value> {
         ("string", _) => plain(&["uuid"]),
         ("fixed", 12) => plain(&["duration"]),
         ("fixed", 16) => plain(&["uuid"]),
-        // Of four bytes no more than nine digits.
+        // Four bytes hold no more than nine digits.
         ("fixed", _) => decimals(&[(10, 2), (9, 2), (6, 2), (6, 1), (2, 0)]),
         _ => Vec::new(),
     }
@@ -319,13 +319,13 @@ impl Edit {
         Some(())
     }
 
-    /// Puts another type where one stands.
+    /// Puts another type in the place of one.
     fn shape(&self, schema: &mut Value) -> Option<()> {
         match self.kind {
             Kind::Promote => {
                 let of = self.at(schema, |json| !promotions(kind_of(json)).is_empty())?;
                 let kind = self.pick(promotions(kind_of(of)), self.choice)?;
-                // What it was logically stays, if the new type may be that.
+                // It keeps its logical type, if the new type may have that.
                 if of.is_object() { of["type"] = json!(kind) } else { *of = json!(kind) }
             }
             Kind::Retype => {
@@ -358,7 +358,7 @@ impl Edit {
         Some(())
     }
 
-    /// A type and what refers to it get another name; or another namespace, so that only the short name stays.
+    /// A type and its references get another name, or another namespace, so that only the short name stays.
     fn rename_type(&self, schema: &mut Value) -> Option<()> {
         let of = self.at(schema, |json| json.get("name").is_some())?;
         let old = of["name"].as_str()?.to_owned();

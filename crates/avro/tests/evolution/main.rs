@@ -1,5 +1,5 @@
-//! A schema that somebody has edited: what it makes of the values written before, against a naive model, and against
-//! the Apache library where a value is refused.
+//! What an edited schema makes of the values written before. The result is compared with a naive model, and with the
+//! Apache library if a value is refused.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(deprecated, reason = "what replaces these functions has more settings and does the same")]
@@ -35,7 +35,7 @@ fn theirs(json: &Value) -> Option<apache_avro::Schema> {
     apache_avro::Schema::parse_str(&json.to_string()).ok()
 }
 
-/// What there is to judge by.
+/// The facts to judge by.
 struct Disagreement {
     /// Our reason.
     refusal: Refusal,
@@ -43,7 +43,7 @@ struct Disagreement {
     is_in_union: bool,
 }
 
-/// Why, and what it is seen by.
+/// The reason, and how to recognize it.
 type KnownDifference = (&'static str, fn(&Disagreement) -> bool);
 
 /// What we refuse and the Apache library reads.
@@ -84,7 +84,7 @@ proptest! {
         let bytes = value_of(&old, &entropy);
         let expected = predicted(&json, &edited, &bytes);
         prop_assert_eq!(resolved(&old, &new, &bytes), expected.clone().ok(), "{} -> {}: {:?}", json, edited, expected);
-        // What the schemas promise holds for each value, but for what only values can tell.
+        // What the schemas promise holds for each value, except for what only values can tell.
         if check_readable(&old, &new).is_ok() {
             prop_assert!(expected.is_ok() || expected.is_err_and(|refusal| refusal.is_of_the_value()), "{} -> {}", json, edited);
         }

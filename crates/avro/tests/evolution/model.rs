@@ -1,5 +1,5 @@
-//! What one schema makes of another's value, worked out naively: on trees, from the JSON of both schemas, pair by
-//! pair. Follows the specification and the choices that `resolve.rs` tells.
+//! What one schema makes of another's value, computed naively: on trees, from the JSON of both schemas, pair by pair.
+//! It follows the specification and the choices that `resolve.rs` lists.
 
 use super::edits::kind_of;
 use millrace_avro::{Reader, write_bytes, write_length, write_long};
@@ -56,12 +56,12 @@ pub struct Side<'s> {
     named: BTreeMap<String, Of<'s>>,
 }
 
-/// A type where it stands: with the names that are around it.
+/// A type in its place, with the names around it.
 #[derive(Clone, Debug)]
 struct Of<'s> {
     json: &'s Value,
     name: String,
-    /// The namespace of what is within.
+    /// The namespace for the types within it.
     namespace: String,
 }
 
@@ -94,7 +94,7 @@ impl<'s> Side<'s> {
         }
     }
 
-    /// A type, or the one that a name stands for.
+    /// A type, or the type for which a name stands.
     fn of(&self, json: &'s Value, namespace: &str) -> Of<'s> {
         if let Some(name) = json.as_str()
             && let Some(known) = self.named.get(&full_name(name, namespace))
@@ -407,8 +407,8 @@ impl<'s> Model<'s> {
         })
     }
 
-    /// Each of the reader's fields takes the first of the writer's that has its name or an alias of it, and that no
-    /// field before it has taken.
+    /// Each of the reader's fields takes the first of the writer's that has its name or an alias of it. It does not
+    /// take one that an earlier field has taken.
     fn fields(
         &self,
         old: &Of<'s>,
@@ -436,7 +436,7 @@ impl<'s> Model<'s> {
     }
 }
 
-/// What becomes bytes, or stays them: perhaps a number, which has to fit.
+/// A value that becomes bytes, or stays bytes: perhaps a number, which has to fit.
 fn decimal(old: &Of<'_>, new: &Of<'_>, bytes: Vec<u8>) -> Result<Vec<u8>, Refusal> {
     let Some((precision, scale)) = new.decimal() else { return Ok(bytes) };
     if old.decimal().is_some_and(|(_, old)| old != scale) {

@@ -26,7 +26,7 @@ pub struct Counts {
     pub open: AtomicUsize,
     pub most_open: AtomicUsize,
     pub requests: AtomicUsize,
-    /// Of the bodies of requests that were answered early.
+    /// Bytes of the bodies of requests that were answered early.
     pub late_bytes: AtomicUsize,
     pub late_requests: AtomicUsize,
 }
@@ -58,7 +58,7 @@ impl Counts {
     }
 }
 
-/// A server on a port of its own; ends with the test.
+/// A server on a port of its own. It ends with the test.
 pub struct Server {
     pub address: SocketAddr,
     pub counts: Arc<Counts>,
@@ -144,7 +144,7 @@ struct Received {
     body: Vec<u8>,
 }
 
-/// One request, or `None` when the client has closed the connection.
+/// One request, or `None` if the client has closed the connection.
 async fn receive<S: AsyncRead + Unpin>(stream: &mut S) -> Option<Received> {
     let mut bytes = Vec::new();
     let head_end = loop {
@@ -185,7 +185,7 @@ fn with_body(status: &str, body: &[u8]) -> Vec<u8> {
     response
 }
 
-/// Says whether the connection goes on; `Err` when the client has closed it.
+/// Says whether the connection goes on; `Err` if the client has closed it.
 async fn respond<S>(stream: &mut S, request: &Received, counts: &Counts) -> Result<bool, ()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -223,7 +223,7 @@ where
             goes_on = false;
             b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok".to_vec()
         }
-        // Promises to go on, and does not.
+        // It promises to go on, and does not.
         "stale" => {
             goes_on = false;
             with_body("200 OK", b"ok")
@@ -309,7 +309,7 @@ async fn misbehave<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, path: &str
     loop {
         stream.write_all(repeated.as_bytes()).await.map_err(drop)?;
         stream.flush().await.map_err(drop)?;
-        // Without a pause a client that reads on is given all it takes.
+        // Without a pause, a client that reads on gets as much as it takes.
         if repeated.is_empty() {
             let mut byte = [0];
             let read = stream.read(&mut byte).await;

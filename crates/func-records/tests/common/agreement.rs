@@ -1,4 +1,4 @@
-//! Whether index rows and changes agree with the records, worked out from the records' JSON.
+//! Checks whether index rows and changes agree with the records, computed from the records' JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{SHARDS, World, text};
 
-/// What a simple path leads to in JSON.
+/// The values that a simple path leads to in JSON.
 fn at<'a>(json: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut values = vec![json];
     for step in path.trim_start_matches('.').split('.') {
@@ -22,7 +22,7 @@ fn at<'a>(json: &'a Value, path: &str) -> Vec<&'a Value> {
 }
 
 impl World {
-    /// Every stored record as JSON, by id: what has expired is `None`.
+    /// Every stored record as JSON, by id. An expired one is `None`.
     pub fn records(&mut self, type_name: &str) -> BTreeMap<Vec<u8>, Option<Value>> {
         let ids: BTreeSet<Vec<u8>> =
             self.stored.keys().filter(|place| place.0 == type_name).map(|place| place.1.clone()).collect();
@@ -38,8 +38,8 @@ impl World {
         records
     }
 
-    /// Checks that index rows are exactly those of the records. Expired records, whose values are out of
-    /// sight, have to be swept away first.
+    /// Checks that index rows are exactly those of the records. Expired records have to be swept away first, because
+    /// their values cannot be seen.
     pub fn check_rows(&mut self, type_name: &str) {
         let records = self.records(type_name);
         let registry = self.registry.clone();
@@ -59,7 +59,7 @@ impl World {
                     let node = schema.root();
                     let fold = index.settings.ignore_case;
                     assert!(millrace_avro::order_key_of_json(schema, node, value, fold, &mut row));
-                    // No id of the tests holds a NUL.
+                    // No id of the tests contains a NUL.
                     row.extend_from_slice(id);
                     row.extend_from_slice(&[0, 1]);
                     row.extend_from_slice(&(id.len() as u16 + 2).to_be_bytes());

@@ -1,14 +1,14 @@
-//! An engine that stands in for the one that runs JavaScript. Its triggers are texts of commands, one a line:
+//! An engine that replaces the one that runs JavaScript. Its triggers are texts of commands, one a line:
 //!
 //! | command | what |
 //! |---|---|
-//! | `veto text` | fails with `aborted` |
-//! | `throw text` | fails with `function-failed`, at the command's place |
-//! | `set path json` | writes the record itself, with `Host::record` |
-//! | `add path number` | adds to a field of the record itself |
-//! | `send` | sends the trigger's input to itself, once |
-//! | `count` | counts in a field of its own entity |
-//! | `broken` | the source cannot be loaded |
+//! | `veto text` | fails with `aborted`. |
+//! | `throw text` | fails with `function-failed`, at the command's place. |
+//! | `set path json` | writes the record itself, with `Host::record`. |
+//! | `add path number` | adds to a field of the record itself. |
+//! | `send` | sends the trigger's input to itself, once. |
+//! | `count` | counts in a field of its own entity. |
+//! | `broken` | the source cannot be loaded. |
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! A world in memory around the engine: what shards do, without locks, log or disk. Transactions are
-//! atomic and run one after the other; messages come when their time has come.
+//! A world in memory around the engine. It does what shards do, without locks, log or disk. Transactions are atomic and
+//! run one after the other. Messages come at their time.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod agreement;
@@ -30,7 +30,7 @@ pub type Place = (String, Vec<u8>, Vec<u8>);
 
 pub type Stored = BTreeMap<Place, Value>;
 
-/// A message that waits for its time: the names last, as programs change.
+/// A message that waits for its time. It keeps names, which stay the same when programs change.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     pub due_ms: u64,
@@ -54,7 +54,7 @@ pub struct World {
     pub services: BTreeMap<u32, Vec<Service>>,
     pub stored: Stored,
     pub messages: Vec<Waiting>,
-    /// Messages for what is gone that the engine does not drop.
+    /// Messages whose target is gone and that the engine does not drop.
     pub lost: Vec<Waiting>,
     pub now: u64,
     pub frames: u32,
@@ -305,7 +305,7 @@ impl World {
         self.switch_to(registry)
     }
 
-    /// Takes a type away, whether or not it has records, and switches to the new program.
+    /// Deletes a type, whether or not it has records, and switches to the new program.
     pub fn delete_type(&mut self, type_name: &str) {
         let mut registry = self.registry.clone();
         registry.delete_type(type_name, true, true).expect("deleted");
@@ -320,12 +320,12 @@ impl World {
         Ok(())
     }
 
-    /// Has every shard swept, as a node does after a switch: sends the messages.
+    /// Sends the messages that sweep every shard, as a node does after a switch.
     pub fn sweep(&mut self, type_name: &str) {
         self.sweep_with(type_name, b"null");
     }
 
-    /// The same, by who knows that nothing of the version before runs any more.
+    /// The same, told that nothing of the version before runs any more.
     pub fn sweep_alone(&mut self, type_name: &str) {
         self.sweep_with(type_name, b"{\"alone\":true}");
     }
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// Runs the next message that is due within some time; says whether there was one.
+    /// Runs the next message that is due within some time. Returns whether there was one.
     pub fn run_message(&mut self, within_ms: u64) -> bool {
         let next = self.messages.iter().enumerate().min_by_key(|(index, message)| (message.due_ms, *index));
         let Some((index, _)) = next.filter(|(_, message)| message.due_ms <= self.now + within_ms) else {
@@ -517,7 +517,7 @@ impl World {
         Ok((changes, page["cursor"].as_str().expect("a cursor").to_owned()))
     }
 
-    /// Fields of a type's shard entities that begin so.
+    /// Fields of a type's shard entities with this prefix.
     pub fn shard_fields(&self, type_name: &str, prefix: u8) -> Vec<(ShardId, Vec<u8>)> {
         let name = shard_service(type_name);
         let rows = self.stored.keys().filter(|place| place.0 == name && place.2.first() == Some(&prefix));
@@ -541,7 +541,7 @@ pub fn patch<'a>(operations: &[(PathOperationKind, &'a str, Option<&'a str>)]) -
     RecordChange::Patch { operations, parameters: "" }
 }
 
-/// The classic PersonInfo, and some more.
+/// The classic PersonInfo, with some more fields.
 pub fn person() -> serde_json::Value {
     json!({ "type": "record", "name": "PersonInfo", "fields": [
         { "name": "name", "type": "string", "default": "" },

@@ -1,5 +1,5 @@
-//! A disk in memory that can lose power, fill up, fail an fsync and be damaged; and short ways
-//! to write and read logs. Names are durable at once here; the simulator loses those too.
+//! A disk in memory that can lose power, fill up, fail an fsync and be damaged, and short ways to write and read logs.
+//! Names are durable at once here; the simulator loses those too.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,7 +145,7 @@ impl MemoryDisk {
         self.copy(&mut FileState::clone)
     }
 
-    /// The disk after a power cut: of what was not synced, each sector may be there or not.
+    /// The disk after a power cut. Each sector that was not synced may be there or not.
     pub fn after_power_cut(&self, dice: &mut Dice) -> MemoryDisk {
         let share = dice.below(4);
         self.copy(&mut |file| {
@@ -318,8 +318,8 @@ impl DiskFile for MemoryFile {
         let mut file = self.file.lock().unwrap();
         let pending = std::mem::take(&mut file.pending);
         if is_failing {
-            // As Linux does it: what could not be written counts as clean from now on. It can
-            // still be read, and no later sync writes it.
+            // As on Linux: bytes that could not be written count as clean from now on. They can still be read, and no
+            // later sync writes them.
             return Err(io::Error::other("the disk cannot sync"));
         }
         for pending in pending {
@@ -354,7 +354,7 @@ impl DiskFile for MemoryFile {
     }
 }
 
-/// A clock that moves a microsecond with each look.
+/// A clock that moves a microsecond at each read.
 #[derive(Default)]
 pub struct TestClock(AtomicU64);
 
@@ -416,7 +416,7 @@ pub fn push(batch: &mut Batch, shard: u16, lsn: u64, content: &[u8]) {
     batch.push(&Entry { shard: ShardId(shard), lsn: Lsn(lsn), time: UnixMillis(lsn), writes: &writes });
 }
 
-/// Fills a batch with entries of content that tells them apart.
+/// Fills a batch with entries whose content tells them apart.
 pub fn batch_of(entries: &[(u16, u64)]) -> Batch {
     let mut batch = Batch::new();
     for (shard, lsn) in entries {

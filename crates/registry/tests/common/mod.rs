@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Code that the tests of this crate share.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 use millrace_base::Error;
@@ -27,7 +27,7 @@ pub fn reference(name: &str, subject: &str, version: i32) -> Reference {
     Reference { name: name.into(), subject: subject.into(), version }
 }
 
-/// Registers a record and says `(id, version)`.
+/// Registers a record and returns `(id, version)`.
 pub fn register(registry: &mut Registry, subject: &str, fields: &str) -> (u32, u32) {
     let Registered { id, version, .. } = registry.register(subject, &avro(fields)).expect("registered");
     (id, version)
@@ -37,7 +37,7 @@ pub fn change(json: &str) -> TypeChange {
     TypeChange::from_json(json).expect("a change")
 }
 
-/// The change's refusal; the registry stays as it was.
+/// The change's refusal. The registry stays as it was.
 pub fn refused<T: std::fmt::Debug>(
     registry: &mut Registry,
     change: impl FnOnce(&mut Registry) -> Result<T, Refusal>,
