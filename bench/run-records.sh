@@ -9,4 +9,4 @@ bench/rivals/postgres-records/install.sh >&2
 # These are not to be had everywhere; the outcome tells that they were not measured.
 bench/rivals/prest-records/install.sh >&2 || echo "pREST is missing; the others are measured without it" >&2
 bench/rivals/mongodb-records/install.sh >&2 || echo "MongoDB is missing; the others are measured without it" >&2
-exec "$target/release/records" --millrace "$target/release/millrace" --data "$target" "$@"
+exec "$target/release/records" --millrace "$target/release/millrace" --data "$target" --raw "$target/bench" "$@"

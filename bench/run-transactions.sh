@@ -6,4 +6,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 bench/rivals/install.sh >&2
-exec "$target/release/transactions" --millrace "$target/release/millrace" --data "$target" "$@"
+exec "$target/release/transactions" --millrace "$target/release/millrace" --data "$target" --raw "$target/bench" "$@"

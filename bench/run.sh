@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 bench/rivals/install.sh
-exec "$target/release/functions" --millrace "$target/release/millrace" "$@"
+exec "$target/release/functions" --millrace "$target/release/millrace" --raw "$target/bench" "$@"

@@ -22,9 +22,12 @@ pub struct Surroundings {
     /// Where servers keep their data: on the disk to be measured.
     #[arg(long, default_value = "target")]
     data: PathBuf,
-    /// Where the results go. What is not measured stays there as it is.
+    /// Where medians, pages and plots go. Results of cells that are not measured stay as they are.
     #[arg(long, default_value = "docs/benchmarks")]
     pub results: PathBuf,
+    /// Where raw results go, as JSON.
+    #[arg(long, default_value = "target/bench")]
+    pub raw: PathBuf,
     /// The server's CPUs, as taskset takes them.
     #[arg(long, default_value = "0")]
     server_cpus: String,

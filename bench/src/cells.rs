@@ -100,6 +100,9 @@ pub struct CellResult {
     pub title: String,
     /// What the ratio should be; see [`Figure`].
     pub aim: String,
+    /// `A / B`, where two sides are compared.
+    #[serde(default)]
+    pub compared: String,
     /// First side over second, per round.
     pub ratios: Vec<f64>,
     /// The median of the ratios.
@@ -327,7 +330,11 @@ impl Cell {
         };
         let is_met = is_met && problem.is_none() && !ratios.is_empty();
         let (id, title) = (self.id.to_owned(), self.title.to_owned());
-        CellResult { id, title, aim, ratios, ratio, is_met, problem, runs, remarks: Vec::new() }
+        let compared = match self.figure {
+            Figure::Cpu | Figure::Rate => format!("{} / {}", self.sides[0].name, self.sides[1].name),
+            Figure::Spread => String::new(),
+        };
+        CellResult { id, title, aim, compared, ratios, ratio, is_met, problem, runs, remarks: Vec::new() }
     }
 
     /// One round's ratio; `None` if a side is missing in it.

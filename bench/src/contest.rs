@@ -147,10 +147,6 @@ pub fn aim(title: &str, figure: Figure, bound: f64, (first, second): (usize, usi
 pub struct Contest {
     /// Names it on the command line.
     pub id: String,
-    /// Its heading.
-    pub title: String,
-    /// What a reader has to know about it.
-    pub note: String,
     /// What runs.
     pub sides: Vec<Contestant>,
     /// What is aimed at.
@@ -182,21 +178,29 @@ pub struct Judgement {
     pub aim: String,
     /// What was measured, or why nothing was.
     pub measured: String,
+    /// The figure's unit.
+    #[serde(default)]
+    pub unit: String,
     /// The figure, each round.
     pub values: Vec<f64>,
+    /// `A / B`, where two sides are compared.
+    #[serde(default)]
+    pub compared: String,
     /// Whether the median is as aimed.
     pub is_met: bool,
     /// Whether there is a figure.
     pub is_measured: bool,
 }
 
-/// How a contest was measured: others of the same page may have been at another time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// What to run to repeat it.
-    pub command: String,
-    /// The commit checked out.
-    pub commit: String,
+/// A figure that is not a side's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FigureRounds {
+    /// What was measured.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// In each round.
+    pub values: Vec<f64>,
 }
 
 /// What came of a contest.
@@ -204,16 +208,13 @@ pub struct Origin {
 pub struct ContestResult {
     /// Names it on the command line.
     pub id: String,
-    /// Its heading.
-    pub title: String,
-    /// What a reader has to know about it.
-    pub note: String,
-    /// How it was measured.
-    pub origin: Origin,
     /// What came of the aims.
     pub judgements: Vec<Judgement>,
     /// Every side of every round.
     pub runs: Vec<Measured>,
+    /// What is not a side's.
+    #[serde(default)]
+    pub figures: Vec<FigureRounds>,
     /// Further lines for a person.
     pub remarks: Vec<String>,
 }
@@ -231,7 +232,9 @@ impl Judgement {
             measured: format!("{} {unit} ({} to {})", digits(middle), digits(low), digits(high)),
             is_met: !values.is_empty() && is_met(middle),
             is_measured: !values.is_empty(),
+            unit: unit.to_owned(),
             values,
+            compared: String::new(),
         }
     }
 
@@ -239,7 +242,8 @@ impl Judgement {
     #[must_use]
     pub fn missing(title: &str, aim: String, why: &str) -> Self {
         let measured = format!("not measured: {}", why.replace(['|', '\n'], " "));
-        Self { title: title.to_owned(), aim, measured, values: Vec::new(), is_met: false, is_measured: false }
+        let (title, unit, compared) = (title.to_owned(), String::new(), String::new());
+        Self { title, aim, measured, unit, values: Vec::new(), compared, is_met: false, is_measured: false }
     }
 }
 
@@ -262,6 +266,11 @@ impl Aim {
             Figure::Median => format!("p50 < {bound} ×"),
             Figure::Tail => format!("p99 < {bound} ×"),
         }
+    }
+
+    /// The names of both sides, as [`Judgement::compared`] has them.
+    fn compared(&self, sides: &[Contestant]) -> String {
+        format!("{} / {}", sides[self.first].name, sides[self.second].name)
     }
 
     fn ratio(&self, sides: &[Contestant], runs: &[Measured], round: usize) -> Option<f64> {
@@ -287,7 +296,8 @@ impl Aim {
             Figure::Rate => ratio >= self.bound,
             Figure::Median | Figure::Tail => ratio < self.bound,
         };
-        Judgement::new(&self.title, self.text(), "×", ratios, is_met)
+        let compared = self.compared(sides);
+        Judgement { compared, ..Judgement::new(&self.title, self.text(), "×", ratios, is_met) }
     }
 }
 
@@ -296,7 +306,7 @@ impl Contest {
     /// tried once more, and that is told; a side that fails again is left out from then on, and the figures it
     /// had are void.
     #[must_use]
-    pub fn run(&self, setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult {
+    pub fn run(&self, setup: &Setup, rounds: &Rounds) -> ContestResult {
         let mut kept = Kept::default();
         match self.order {
             Order::Alone => self.run_alone(setup, rounds, &mut kept),
@@ -310,11 +320,9 @@ impl Contest {
         let judgements = self.aims.iter().map(|aim| aim.judge(&self.sides, &runs, problem(aim))).collect();
         ContestResult {
             id: self.id.clone(),
-            title: self.title.clone(),
-            note: self.note.clone(),
-            origin: origin.clone(),
             judgements,
             runs,
+            figures: Vec::new(),
             remarks: remarks.into_iter().chain(problems.into_iter().map(|(_, error)| error)).collect(),
         }
     }

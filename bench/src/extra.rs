@@ -26,6 +26,9 @@ pub struct ExtraResult {
     pub measured: String,
     /// The figure alone.
     pub value: f64,
+    /// Its unit.
+    #[serde(default)]
+    pub unit: String,
     /// Whether it is as aimed.
     pub is_met: bool,
     /// Whether there is a figure.
@@ -107,6 +110,7 @@ impl Extra {
             aim: format!("{sign} {} {}", digits(self.aim), self.unit),
             measured,
             value,
+            unit: self.unit.to_owned(),
             is_met,
             is_measured: outcome.is_ok(),
         }

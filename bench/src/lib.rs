@@ -5,18 +5,21 @@
 //! timed test: nothing in CI passes or fails by one.
 
 pub mod arguments;
+pub mod bars;
 pub mod cells;
 pub mod contest;
 pub mod extra;
 pub mod fsync;
 pub mod load;
 pub mod machine;
+pub mod page;
+pub mod pages;
 pub mod plot;
-pub mod publish;
 pub mod records;
+pub mod rows;
 pub mod server;
 pub mod small;
-pub mod table;
+pub mod summary;
 pub mod transactions;
 
 /// What stops a comparison, for a person.

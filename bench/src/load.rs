@@ -74,6 +74,7 @@ impl LoadCell {
             id: self.id.to_owned(),
             title: self.title.to_owned(),
             aim: self.aim.to_owned(),
+            compared: String::new(),
             ratio: median(&ratios),
             is_met: problem.is_none() && 2 * met_count > judged.len(),
             ratios,

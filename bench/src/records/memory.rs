@@ -10,8 +10,9 @@ use super::fill::fill;
 use super::workload::make_type;
 use crate::Outcome;
 use crate::contest::Judgement;
+use crate::rows::of_judgement;
 use crate::server::{Kind, Server, Setup};
-use crate::table::Circumstances;
+use crate::summary::Row;
 use crate::transactions::workload::{get, metric};
 
 const AIM_BYTES: f64 = 250.0;
@@ -34,8 +35,6 @@ const FIGURES: [&str; 4] = [
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Memory {
-    /// How it was measured.
-    pub circumstances: Circumstances,
     /// What came of the aim.
     pub judgement: Judgement,
     /// Records put.
@@ -48,6 +47,23 @@ pub struct Memory {
     pub remarks: Vec<String>,
 }
 
+/// The cell in a summary.
+pub const ID: &str = "memory";
+
+impl Memory {
+    /// The rows of a summary.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let resident = |side: &str, bytes| Row::figure(ID, side, ("resident", "bytes"), &[bytes]);
+        let full = format!("{} records", self.records);
+        vec![
+            of_judgement(ID, &self.judgement),
+            resident("no records", self.empty_bytes),
+            resident(&full, self.full_bytes),
+        ]
+    }
+}
+
 fn record(id: u64) -> String {
     let (age, gender) = (id % 100, ["Unknown", "Female", "Male"][(id % 3) as usize]);
     format!(r#"{{"name":"Person {id}","age":{age},"gender":"{gender}","emails":["person{id}@example.org"]}}"#)
@@ -55,9 +71,8 @@ fn record(id: u64) -> String {
 
 /// Puts so many records there, each its own.
 #[must_use]
-pub fn measure(setup: &Setup, records: u64, circumstances: &Circumstances) -> Memory {
+pub fn measure(setup: &Setup, records: u64) -> Memory {
     let mut memory = Memory {
-        circumstances: circumstances.clone(),
         judgement: Judgement::missing(&title(records), aim(), "it did not end"),
         records,
         empty_bytes: 0.0,

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 use crate::contest::Judgement;
-use crate::machine::median;
+use crate::rows::of_judgement;
 use crate::server::Setup;
-use crate::table::Circumstances;
+use crate::summary::Row;
 
 /// Examples of `crates/avpath` and `crates/avro`.
 const PROGRAMS: [&str; 2] = ["path_cost", "codec_cost"];
@@ -34,8 +34,6 @@ pub struct Cost {
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Micro {
-    /// How it was measured.
-    pub circumstances: Circumstances,
     /// What came of the aims.
     pub judgements: Vec<Judgement>,
     /// In the order the programs told them.
@@ -46,7 +44,7 @@ pub struct Micro {
 
 /// Runs both programs so often, in turn; they lie in `folder`.
 #[must_use]
-pub fn measure(setup: &Setup, folder: &Path, rounds: usize, circumstances: &Circumstances) -> Micro {
+pub fn measure(setup: &Setup, folder: &Path, rounds: usize) -> Micro {
     let mut costs: Vec<Cost> = Vec::new();
     let mut problems = Vec::new();
     for round in 0..rounds {
@@ -62,7 +60,7 @@ pub fn measure(setup: &Setup, folder: &Path, rounds: usize, circumstances: &Circ
         }
     }
     let judgements = AIMS.map(|aim| judge(&costs, aim)).to_vec();
-    Micro { circumstances: circumstances.clone(), judgements, costs, problems }
+    Micro { judgements, costs, problems }
 }
 
 fn run(setup: &Setup, program: &Path) -> Outcome<String> {
@@ -114,17 +112,15 @@ fn judge(costs: &[Cost], (mark, most, title): (&str, f64, &str)) -> Judgement {
     Judgement::new(&title, aim, "µs", values, |us| us <= most / 1000.0)
 }
 
+/// The cell in a summary.
+pub const ID: &str = "micro";
+
 impl Micro {
-    /// The table, for the page.
+    /// The rows of a summary.
     #[must_use]
-    pub fn rows(&self) -> Vec<String> {
-        let mut rows = vec!["| program | what | ns |".to_owned(), "|---|---|--:|".to_owned()];
-        // A path may hold what would end a cell of the table.
-        let row = |cost: &Cost| {
-            format!("| {} | `{}` | {:.0} |", cost.program, cost.what.replace('|', "\\|"), median(&cost.ns))
-        };
-        rows.extend(self.costs.iter().map(row));
-        rows
+    pub fn rows(&self) -> Vec<Row> {
+        let row = |cost: &Cost| Row::figure(ID, &cost.program, (&cost.what, "ns"), &cost.ns);
+        self.judgements.iter().map(|one| of_judgement(ID, one)).chain(self.costs.iter().map(row)).collect()
     }
 }
 

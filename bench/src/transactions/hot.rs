@@ -6,7 +6,7 @@ use millrace_client::bench::{Plan, Report, run};
 
 use crate::Outcome;
 use crate::cells::{Measured, Rounds};
-use crate::contest::{ContestResult, Contestant, Judgement, Origin, digits, one_line};
+use crate::contest::{ContestResult, Contestant, Judgement, digits, one_line};
 use crate::fsync;
 use crate::server::{Server, Setup};
 use crate::transactions::workload::{App, Workload, metric};
@@ -25,13 +25,6 @@ const TAIL_S: f64 = 1.0;
 
 /// As the server names it. Runs that are not measured count, too, so it tells a little too much.
 const RESTARTS: &str = "millrace_transaction_restarts_total";
-
-const NOTE: &str = "Transfers of 1 between two of ten accounts at random, in one transaction, durable. Closed loops over 16 to \
-     1,024 connections tell where the peak is; then three times as much is offered to the same server, as open loops over 1,024 \
-     and 4,096 connections, and the load of the peak comes again before each of them and after the last: the peak that the open \
-     loops are held against is the mean of these runs. 503 is an answer that tells to come later, and counts neither as done nor \
-     as an abort. The latency of an open loop counts from when each should have been sent, and most of it is waited for a free \
-     connection. At the end the accounts hold what they held at first.";
 
 const TITLES: [&str; 5] = [
     "ten hot accounts at three times the load over 1,024 connections, throughput against the peak",
@@ -55,7 +48,7 @@ struct Round {
 
 /// All rounds.
 #[must_use]
-pub fn measure(setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult {
+pub fn measure(setup: &Setup, rounds: &Rounds) -> ContestResult {
     let mut done = Vec::new();
     let mut problem = None;
     for round in 0..rounds.count {
@@ -71,11 +64,9 @@ pub fn measure(setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult
     let remarks = done.iter().flat_map(Round::remarks).chain(problem.clone()).collect();
     ContestResult {
         id: ID.to_owned(),
-        title: "Ten hot accounts".to_owned(),
-        note: NOTE.to_owned(),
-        origin: origin.clone(),
         judgements: judge(&done, problem.as_deref()),
         runs: done.into_iter().flat_map(|round| round.runs).collect(),
+        figures: Vec::new(),
         remarks,
     }
 }

@@ -6,7 +6,9 @@ use millrace_client::bench::{Plan, Report, run};
 use serde::{Deserialize, Serialize};
 
 use crate::contest::Contestant;
+use crate::rows::{RATE, SERVER_CPU};
 use crate::server::Setup;
+use crate::summary::{FSYNC, Row};
 use crate::transactions::workload::{App, Workload};
 use crate::{Outcome, fsync};
 
@@ -128,6 +130,45 @@ pub struct MatrixCell {
     pub problem: Option<String>,
     /// By rising rate.
     pub points: Vec<Point>,
+}
+
+/// The cell of an example in a summary.
+#[must_use]
+pub fn id(app: &str) -> String {
+    format!("matrix-{app}")
+}
+
+/// The name of a figure at a share of the capacity.
+#[must_use]
+pub fn metric(figure: &str, share: f64) -> String {
+    format!("{figure} at {share}")
+}
+
+/// The rows of a summary: capacity, then throughput and latency at each rate; errors and 503 where there are some.
+#[must_use]
+pub fn rows(cell: &MatrixCell) -> Vec<Row> {
+    let MatrixCell { app, configuration, capacity, cpu_us, problem, points } = cell;
+    let row = |name: &str, unit: &str, value: f64| Row::figure(&id(app), configuration, (name, unit), &[value]);
+    let mut rows = vec![row("capacity", RATE.1, *capacity), row(SERVER_CPU.0, SERVER_CPU.1, *cpu_us)];
+    for Point { share, achieved, shed, errors, p50_us, p99_us, .. } in points {
+        let mut at = |figure: &str, unit: &str, value: f64| rows.push(row(&metric(figure, *share), unit, value));
+        at(RATE.0, RATE.1, *achieved);
+        at("p50", "µs", *p50_us);
+        at("p99", "µs", *p99_us);
+        if *shed > 0.0 {
+            at("answered 503", RATE.1, *shed);
+        }
+        if *errors > 0 {
+            at("errors", "requests", *errors as f64);
+        }
+    }
+    rows.extend(points.first().map(|point| row(FSYNC.0, FSYNC.1, point.fsync_us)));
+    if let Some(problem) = problem {
+        let title = format!("{app}, {configuration}: throughput and latency");
+        let row = Row::figure(&id(app), configuration, (&title, ""), &[]);
+        rows.push(Row { aim: "no errors".to_owned(), verdict: problem.replace('\n', " "), ..row });
+    }
+    rows
 }
 
 /// How long each rate runs.
