@@ -1,8 +1,15 @@
 //! Pages for a person: a text with places for figures, filled from a summary.
 //!
-//! Places are `{{table}}`, `{{repeat}}`, `{{met}}` (how many aims are met), `{{aims}}` (how many there are),
-//! `{{cpu CELL}}`, `{{aim CELL | N}}` (the figure of a comparison's N-th aim) and `{{side CELL | SIDE | METRIC}}`.
-//! The last two may end with `@ MAKER`, such as `@ intel`; without it, the first CPU of the file counts.
+//! | place | becomes |
+//! |---|---|
+//! | `{{table}}` | all comparisons that have an aim |
+//! | `{{repeat}}` | the runs with their commands |
+//! | `{{met}}`, `{{aims}}` | the number of aims that are met, and of all aims |
+//! | `{{cpu CELL}}` | the CPU of a comparison |
+//! | `{{aim CELL | N}}` | the figure of a comparison's N-th aim |
+//! | `{{side CELL | SIDE | METRIC}}` | a figure of one side |
+//!
+//! The last three may end with `@ MAKER`, such as `@ intel`. Without it, the first CPU of the file counts.
 
 use crate::Outcome;
 use crate::contest::digits;
@@ -53,7 +60,7 @@ fn fill(place: &str, summary: &Summary) -> Option<String> {
     }
 }
 
-/// Instead of a figure that there is not.
+/// Stands for a missing figure.
 const MISSING: &str = "—";
 
 /// A figure within a sentence.
@@ -114,7 +121,7 @@ fn table_row(summary: &Summary, row: &Row) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// Of both sides of a comparison; nothing if one of them has none.
+/// The CPU of both sides of a comparison; empty if one side has no CPU figure.
 fn server_cpu(summary: &Summary, row: &Row) -> String {
     let of = |side: &str, metric: &str| {
         let is_it =

@@ -20,7 +20,7 @@ pub struct Panel {
     pub lines: Vec<Line>,
 }
 
-/// Told apart by those who do not see all colours, too (Okabe and Ito).
+/// Colours that colour-blind readers can tell apart (Okabe and Ito).
 const COLOURS: [&str; 8] = ["#999999", "#56b4e9", "#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#000000"];
 
 const WIDTH: f64 = 480.0;

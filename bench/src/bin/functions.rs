@@ -1,4 +1,4 @@
-//! Measures functions beside their rivals and publishes the outcome, losing cells included.
+//! Measures functions beside their rivals and publishes the results, lost comparisons included.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,13 +29,13 @@ struct Arguments {
     /// Seconds measured per side and round.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Entities that start-up and memory are measured with.
+    /// Entities for the measurements of start-up and memory.
     #[arg(long, default_value_t = 1_000_000)]
     entities: usize,
-    /// Only the cells with these ids.
+    /// Only the comparisons with these ids.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The rivals alone, without Millrace; publishes nothing.
+    /// Only the rivals, without Millrace; publishes nothing.
     #[arg(long)]
     rivals: bool,
 }
@@ -85,16 +85,16 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
     FUNCTIONS.publish(results, Suite::new("functions", &circumstances, "fsync, unless the side says otherwise"), rows)
 }
 
-/// The command to repeat it with; without the paths of this machine.
+/// The command to repeat the run, without the paths of this machine.
 fn command(arguments: &Arguments) -> String {
     let Arguments { rounds, seconds, entities, .. } = arguments;
     let only = if arguments.only.is_empty() { String::new() } else { format!(" --only {}", arguments.only.join(",")) };
-    format!("make bench (functions --rounds {rounds} --seconds {seconds} --entities {entities}{only})")
+    format!("make bench BENCH=\"--rounds {rounds} --seconds {seconds} --entities {entities}{only}\"")
 }
 
 fn rivals() -> Vec<String> {
     let node = format!("Node.js {}", output("node", &["--version"]));
-    // "Redis server v=7.0.15 sha=… malloc=…": the first three words tell it.
+    // "Redis server v=7.0.15 sha=… malloc=…": the first three words are enough.
     let store = output(store_program(), &["--version"]);
     vec![store.split(' ').take(3).collect::<Vec<_>>().join(" "), node, "Express 5".to_owned()]
 }

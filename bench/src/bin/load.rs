@@ -1,5 +1,4 @@
-//! The load generator as a program of its own, with modes for comparisons with servers that speak the
-//! protocols of Redis and of MongoDB.
+//! The load generator as a program, with modes for the protocols of Redis and of MongoDB.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! Measures typed records beside the bare responder, the durable counter and rivals, by server threads,
-//! in memory and by themselves, and publishes the outcome, losing cells included.
+//! Measures typed records beside the bare responder, the durable counter and rivals, by server threads, in memory and
+//! alone. It publishes the results, lost comparisons included.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,7 +50,7 @@ struct Arguments {
     /// Seconds measured per side and round.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Records that memory is measured with.
+    /// Records for the measurement of memory.
     #[arg(long, default_value_t = 3_000_000)]
     records: u64,
 }
@@ -130,7 +130,7 @@ fn circumstances(arguments: &Arguments, part: &str, machine: &Machine, rounds: &
     }
 }
 
-/// Published after each comparison: a run that ends early has not run in vain.
+/// Publishes after each comparison, so that a run that ends early has results.
 fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, rounds: &Rounds) -> Outcome<()> {
     let only = &arguments.only;
     let all = contests();

@@ -1,5 +1,4 @@
-//! Measures transactions beside each other and beside rivals, and publishes the outcome, losing
-//! cells included.
+//! Measures transactions beside each other and beside rivals, and publishes the results, lost comparisons included.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,7 +65,7 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
     Ok(())
 }
 
-/// Published after each comparison: a run that ends early has not run in vain.
+/// Publishes after each comparison, so that a run that ends early has results.
 fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine) -> Outcome<()> {
     let Arguments { rounds, seconds, only, .. } = arguments;
     let all = comparisons();

@@ -1,4 +1,4 @@
-//! The contests: what runs beside what, and what is aimed at.
+//! The contests of records: their sides and aims.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What paths and codecs cost by themselves: the programs of their crates, run and read.
+//! The cost of paths and codecs alone. It runs the programs of their crates and reads their output.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,35 +14,35 @@ use crate::summary::Row;
 /// Examples of `crates/avpath` and `crates/avro`.
 const PROGRAMS: [&str; 2] = ["path_cost", "codec_cost"];
 
-/// What is aimed at: what stands in the line, at most so many ns, and what it is.
+/// The aims: the line's text, the bound in ns, and a title.
 const AIMS: [(&str, f64, &str); 2] = [
     ("select .address.geo.city", 1000.0, "select of a nested path"),
     ("select .orders{.amount > 50}.number", 15_000.0, "predicate over 100 array elements"),
 ];
 
-/// One line of a program, in all rounds.
+/// One line of a program's output, over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// That told it.
+    /// The program.
     pub program: String,
-    /// What was done.
+    /// The operation.
     pub what: String,
     /// Nanoseconds, in each round.
     pub ns: Vec<f64>,
 }
 
-/// All of it.
+/// The result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Micro {
-    /// What came of the aims.
+    /// The results for the aims.
     pub judgements: Vec<Judgement>,
-    /// In the order the programs told them.
+    /// In the order of the output.
     pub costs: Vec<Cost>,
-    /// What went wrong.
+    /// Errors.
     pub problems: Vec<String>,
 }
 
-/// Runs both programs so often, in turn; they lie in `folder`.
+/// Runs both programs of `folder` in turn, `rounds` times.
 #[must_use]
 pub fn measure(setup: &Setup, folder: &Path, rounds: usize) -> Micro {
     let mut costs: Vec<Cost> = Vec::new();
@@ -73,7 +73,7 @@ fn run(setup: &Setup, program: &Path) -> Outcome<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Lines are `NUMBER ns  WHAT` or `WHAT  NUMBER ns`; those set in belong to the line before that is not.
+/// Lines are `NUMBER ns  WHAT` or `WHAT  NUMBER ns`. An indented line belongs to the last line that is not.
 fn take(costs: &mut Vec<Cost>, program: &str, text: &str) {
     let mut group = String::new();
     for line in text.lines() {

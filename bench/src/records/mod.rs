@@ -1,8 +1,7 @@
-//! Typed records measured: beside the bare responder, the durable counter and rivals (`contests`), by
-//! server threads (`scaling`), in memory (`memory`), and their codecs by themselves (`micro`).
+//! Measures typed records: beside the bare responder, the durable counter and rivals (`contests`), by server threads
+//! (`scaling`), in memory (`memory`), and paths and codecs alone (`micro`).
 //!
-//! Promises: as the crate's; besides, after each run that writes, records are read again and must
-//! be what was written.
+//! Promises: those of the crate. After each run that writes, records are read again and compared.
 
 pub mod contests;
 pub mod fill;

@@ -13,10 +13,10 @@ use crate::summary::Row;
 
 /// Connections for each server thread.
 const CONNECTIONS: usize = 128;
-/// Of the throughput of one thread, each.
+/// The aim for each thread, relative to a single thread.
 const AIM: f64 = 0.8;
 
-/// The lines of table and plot.
+/// The measured combinations.
 pub const LINES: [(&str, Work, &str); 4] = [
     ("GET, fsync", Work::Get, "fsync"),
     ("GET, none", Work::Get, "none"),
@@ -24,39 +24,38 @@ pub const LINES: [(&str, Work, &str); 4] = [
     ("PUT, none", Work::Put, "none"),
 ];
 
-/// One line at one number of threads in one round.
+/// One combination at one number of threads in one round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// Of [`LINES`].
+    /// The name in [`LINES`].
     pub line: String,
-    /// Of the server.
+    /// Server threads.
     pub threads: usize,
-    /// That the load generator had to itself; 0: it shared the last of the server's.
+    /// CPUs of the load generator alone; 0 if it shared the server's last CPU.
     pub load_cpus: usize,
-    /// What was measured.
+    /// The figures.
     pub measured: Measured,
 }
 
-/// All of it.
+/// The result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scaling {
-    /// What came of the aims.
+    /// The results for the aims.
     pub judgements: Vec<Judgement>,
     /// By round, threads and line.
     pub runs: Vec<Run>,
-    /// What went wrong.
+    /// Errors.
     pub problems: Vec<String>,
 }
 
-/// The server's CPUs and those of the load generator, and how many of these are its own. The server has
-/// the first ones, the load generator what is left, or the last one if nothing is.
+/// The server's CPUs, the load generator's CPUs, and how many of these the server does not use. The server gets the
+/// first CPUs. The load generator gets the rest, or the last CPU if none is left.
 fn places(threads: usize, cores: usize) -> (String, Vec<usize>, usize) {
     let load: Vec<usize> = (threads.min(cores - 1)..cores).collect();
     (format!("0-{}", threads - 1), load, cores - threads)
 }
 
-/// All lines at all numbers of threads, in alternation: lines within threads within rounds, and every
-/// other round the other way round.
+/// All combinations at all numbers of threads, in rounds. Every second round runs in reverse order.
 #[must_use]
 pub fn measure(setup: &Setup, rounds: &Rounds, cores: usize) -> Scaling {
     let mut runs = Vec::new();

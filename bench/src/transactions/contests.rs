@@ -1,4 +1,4 @@
-//! The contests: what runs beside what, and what is aimed at.
+//! The contests of transactions: their sides and aims.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::transactions::workload::{App, Workload};
 const MANY: usize = 1024;
 /// Connections of the contest with rivals.
 const HOTEL: usize = 64;
-/// Connections where only the CPU is to decide.
+/// Connections where only the CPU decides.
 const ENOUGH: usize = 256;
 /// The CPUs of a server on two cores. The load generator has to share the second.
 const BOTH: &str = "0-1";
@@ -106,9 +106,8 @@ fn hotel() -> Contest {
     }
 }
 
-/// All guarantees against none, where no disk is waited for. Where entities lie is not a guarantee, but
-/// the configuration with all of them in the matrix has them apart: so the two are compared at equal
-/// places, and across.
+/// All guarantees against none, without waiting for a disk. Placement is not a guarantee, but `all` of the matrix places
+/// entities on separate shards. So both are compared at equal placement, and across.
 fn guarantees(app: App) -> Contest {
     let name = Workload::new(app, false).folder();
     let all = |title, is_spread| Contestant::millrace(title, "os", Workload::new(app, is_spread).keyed(), ENOUGH);

@@ -16,14 +16,14 @@ pub const ID: &str = "hot";
 
 /// The peak is at one of these.
 const CLOSED: [usize; 4] = [16, 64, 256, 1024];
-/// As many as elsewhere in the comparisons, and four times as many: there, what each of so many connections costs is
-/// measured along with the load.
+/// The usual number of connections, and four times as many. With so many, the cost of each connection is part of the
+/// figure.
 const OPEN: [usize; 2] = [1024, 4096];
 const OVERLOAD: f64 = 3.0;
-/// Of a closed loop: in the open one, most of the time is waited for a free connection.
+/// The aim holds for a closed loop. In the open loop, most of the latency is the wait for a free connection.
 const TAIL_S: f64 = 1.0;
 
-/// As the server names it. Runs that are not measured count, too, so it tells a little too much.
+/// The server's metric. It counts the warm-up as well, so it is a little too high.
 const RESTARTS: &str = "millrace_transaction_restarts_total";
 
 const TITLES: [&str; 5] = [
@@ -35,13 +35,13 @@ const TITLES: [&str; 5] = [
 ];
 
 struct Round {
-    /// Closed loops at the peak, none of them that which told where it is: the best of many is better than most.
+    /// Closed loops at the peak. The loop that found the peak is not among them, because the best of many is biased.
     peaks: Vec<Report>,
-    /// The widest closed loop.
+    /// The closed loop with most connections.
     crowd: Report,
     /// In the order of [`OPEN`].
     overloads: Vec<Report>,
-    /// Starts of transactions that had to give way, over all transfers of the round.
+    /// Restarted transactions for each transfer of the round.
     restarts: f64,
     runs: Vec<Measured>,
 }
@@ -77,7 +77,7 @@ impl Round {
         self.peaks.iter().map(|report| report.rate).sum::<f64>() / self.peaks.len() as f64
     }
 
-    /// What the loads of which nothing may fail have in common.
+    /// The sum over the loads in which nothing may fail.
     fn count(&self, value: &dyn Fn(&Report) -> u64) -> f64 {
         self.peaks.iter().chain(&self.overloads).map(value).sum::<u64>() as f64
     }

@@ -1,8 +1,8 @@
-//! Transactions measured: beside each other and beside rivals (`contests`), under overload (`hot`),
-//! as workflows (`workflow`), and as latency against throughput in all configurations (`matrix`).
+//! Measures transactions: beside each other and beside rivals (`contests`), under overload (`hot`), as workflows
+//! (`workflow`), and as latency against throughput in all configurations (`matrix`).
 //!
-//! Promises: as the crate's; besides, after each run the state is audited, so that a figure of a
-//! run that lost or doubled anything is not told.
+//! Promises: those of the crate. After each run the state is audited, and a run that lost or doubled anything has no
+//! figure.
 
 pub mod contests;
 pub mod hot;

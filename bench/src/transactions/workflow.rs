@@ -1,4 +1,4 @@
-//! A workflow of nine steps, one at a time: what it costs in syncs, and how long it takes.
+//! A workflow of nine steps, one at a time: its syncs and its duration.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ const WORKFLOWS: usize = 100;
 const STEPS: f64 = 9.0;
 /// Syncs of a workflow: one and a half for each step.
 const SYNCS: f64 = 13.5;
-/// What the steps sum up to: each adds its number to an entity that is new.
+/// The output: each step adds its number to a new entity.
 const OUTPUT: u64 = 45;
 const WAIT: Duration = Duration::from_secs(10);
-/// Between two looks whether it has ended.
+/// Pause between two polls.
 const PAUSE: Duration = Duration::from_micros(200);
-/// Until the server has put in order what workflows have left.
+/// Time for the server to clean up after workflows.
 const REST: Duration = Duration::from_millis(500);
 
 /// All rounds.
@@ -71,15 +71,15 @@ pub fn measure(setup: &Setup, rounds: &Rounds) -> ContestResult {
     }
 }
 
-/// What came of one round.
+/// The result of one round.
 struct Round {
     /// Syncs of a workflow.
     syncs: f64,
-    /// From sending the request that starts a workflow until it is seen to have ended.
+    /// Median time from sending the start request until a poll sees the end.
     middle_us: f64,
     /// The 99th percentile of the same.
     tail_us: f64,
-    /// What a sync of the disk cost.
+    /// The cost of a sync of the disk.
     fsync_us: f64,
 }
 
@@ -127,7 +127,7 @@ fn run_one(address: SocketAddr, key: &str) -> Outcome<Duration> {
     }
 }
 
-/// How often the server's log was synced.
+/// The number of syncs of the server's log.
 fn syncs(address: SocketAddr) -> Outcome<f64> {
     metric(address, "millrace_fsync_seconds_count")
 }
