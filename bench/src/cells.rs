@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use millrace_client::bench::{Expectation, HttpRequest, Plan, Report, RequestTemplate, run};
+use millrace_loadgen::{Expectation, HttpRequest, Plan, Report, RequestTemplate, run};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::median;

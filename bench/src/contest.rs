@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use millrace_client::bench::{Plan, run};
+use millrace_loadgen::{Plan, run};
 use serde::{Deserialize, Serialize};
 
 use crate::cells::{Measured, Rounds};

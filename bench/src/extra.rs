@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use millrace_client::bench::process::ProcessUse;
-use millrace_client::bench::{HttpRequest, Plan, Report, RequestTemplate, run};
+use millrace_loadgen::process::ProcessUse;
+use millrace_loadgen::{HttpRequest, Plan, Report, RequestTemplate, run};
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;

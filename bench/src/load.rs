@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use millrace_client::bench::{Expectation, HttpRequest, LatencySummary, Plan, Report, RequestTemplate, run};
+use millrace_loadgen::{Expectation, HttpRequest, LatencySummary, Plan, Report, RequestTemplate, run};
 
 use crate::cells::{CellResult, Measured, Rounds, one_line};
 use crate::machine::median;

@@ -1,6 +1,6 @@
 //! Results as rows of a summary.
 
-use millrace_client::bench::ServerUse;
+use millrace_loadgen::ServerUse;
 
 use crate::cells::{CellResult, Measured};
 use crate::contest::{ContestResult, Judgement};

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use millrace_client::bench::mongo::{MESSAGE_BYTES, decode, message};
+use millrace_loadgen::mongo::{MESSAGE_BYTES, decode, message};
 use serde_json::Value;
 
 use crate::Outcome;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use millrace_client::bench::{HttpArgs, LoadArgs, run_http, run_mongo, run_resp};
+use millrace_loadgen::{HttpArgs, LoadArgs, run_http, run_mongo, run_resp};
 
 #[derive(Parser)]
 #[command(about = "Send load and measure the replies")]

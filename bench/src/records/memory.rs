@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use millrace_client::bench::process::ProcessUse;
+use millrace_loadgen::process::ProcessUse;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -73,7 +73,7 @@ pub fn read(address: SocketAddr, id: u64) -> Outcome<Value> {
 
 #[cfg(test)]
 mod tests {
-    use millrace_client::bench::RequestTemplate;
+    use millrace_loadgen::RequestTemplate;
 
     use super::*;
 

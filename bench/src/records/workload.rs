@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use millrace_client::bench::mongo::found;
-use millrace_client::bench::{Expectation, HttpRequest, Plan, RequestTemplate};
+use millrace_loadgen::mongo::found;
+use millrace_loadgen::{Expectation, HttpRequest, Plan, RequestTemplate};
 use serde_json::Value;
 
 use super::fill::fill;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_client::bench::{Plan, Report, run};
+use millrace_loadgen::{Plan, Report, run};
 
 use crate::Outcome;
 use crate::cells::{Measured, Rounds};

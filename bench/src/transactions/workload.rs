@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace_client::bench::{Expectation, HttpRequest, Plan, RequestTemplate};
+use millrace_loadgen::{Expectation, HttpRequest, Plan, RequestTemplate};
 use serde_json::{Value, json};
 
 use crate::contest::{Contestant, Load};

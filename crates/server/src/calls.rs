@@ -130,7 +130,7 @@ fn render_deployed(deployed: &Value) -> String {
 /// Generates load.
 pub(crate) fn bench(args: &BenchArgs) -> ExitCode {
     match &args.command {
-        BenchCommand::Http(http) => millrace_client::bench::run_http(http),
+        BenchCommand::Http(http) => millrace_loadgen::run_http(http),
     }
 }
 

@@ -416,5 +416,5 @@ pub(crate) struct BenchArgs {
 #[derive(Subcommand, Debug)]
 pub(crate) enum BenchCommand {
     /// Load an HTTP server and check every reply
-    Http(Box<millrace_client::bench::HttpArgs>),
+    Http(Box<millrace_loadgen::HttpArgs>),
 }

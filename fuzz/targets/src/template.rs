@@ -1,7 +1,7 @@
 //! Templates of the load generator: refused with a place inside the text, or a text that fills in
 //! the same way for the same seed. The same text is read as a request: target, header, body.
 
-use millrace_client::bench::{Compiler, HttpRequest, RequestTemplate, Scope, Template};
+use millrace_loadgen::{Compiler, HttpRequest, RequestTemplate, Scope, Template};
 
 /// Each recalled name may hold the earlier ones many times over, so what one request becomes grows
 /// with a power of their number; templates are the user's own, and nothing bounds them but that.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::bench::RequestTemplate;
-use crate::bench::codec::replies_in_pieces;
+use crate::RequestTemplate;
+use crate::codec::replies_in_pieces;
 
 /// The reply with this document.
 fn answer(document: &str) -> Vec<u8> {

@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bench::codec::replies_in_pieces;
+    use crate::codec::replies_in_pieces;
 
     fn parse(bytes: &[u8], piece: usize) -> Result<Vec<(u16, Vec<u8>)>, ParseError> {
         let mut parser = RespParser::default();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use millrace_client::bench::{HttpRequest, Plan, Report, RequestTemplate, run};
+use millrace_loadgen::{HttpRequest, Plan, Report, RequestTemplate, run};
 
 /// What a server does with its `number`-th request, which is `request`; what it returns is sent.
 type Answer = dyn Fn(u64, &str) -> Option<Vec<u8>> + Send + Sync;
