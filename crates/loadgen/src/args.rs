@@ -1,4 +1,4 @@
-//! `millrace bench http`: the command line, and what it prints.
+//! `millrace bench http`: the command line and its output.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use super::report::{Report, duration_text};
 use super::request::{HttpRequest, RequestTemplate};
 use super::run::{Progress, run};
 
-/// What stands below the flags in `--help`.
+/// The text below the flags in `--help`.
 const AFTER_HELP: &str = "\
 URL, headers and body may hold parts that change with each request:
   {{uniform:LOW:HIGH}}     a number from LOW up to, not including, HIGH
@@ -53,12 +53,12 @@ pub struct HttpArgs {
     #[arg(long, value_name = "FILE")]
     pub body_file: Option<PathBuf>,
 
-    /// How much load, what is right, where the results go.
+    /// Amount of load, right replies, files for the results.
     #[command(flatten)]
     pub load: LoadArgs,
 }
 
-/// How much load, what is right, where the results go.
+/// Amount of load, right replies, files for the results.
 #[derive(Args, Clone, Debug)]
 pub struct LoadArgs {
     /// Connections, over all threads.
@@ -232,7 +232,7 @@ fn plan_at(address: &str, name: &str, request: RequestTemplate, load: &LoadArgs)
     Ok(plan)
 }
 
-/// Tells whoever watches; if nobody reads any more, the files still hold the outcome.
+/// Prints progress. If nobody reads it any more, the files still get the results.
 fn say(to: &mut dyn std::io::Write, text: &str) {
     let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
 }

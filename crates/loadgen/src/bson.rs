@@ -1,11 +1,10 @@
 //! BSON, as far as comparisons with servers of MongoDB's protocol need it.
 //!
-//! What is sent is written as relaxed Extended JSON: whole numbers become 32-bit integers where they fit,
-//! else 64-bit ones, and `{"$numberInt": "…"}` is a 32-bit integer whose text may be a template. What comes
-//! back is walked in place.
+//! Requests are written as relaxed Extended JSON. Whole numbers become 32-bit integers if they fit, otherwise 64-bit
+//! ones. `{"$numberInt": "…"}` is a 32-bit integer whose text may be a template. Replies are read in place.
 //!
-//! Promises: fields keep their order, for the first one names a command; lengths follow from what template
-//! parts become; bounded, and no panic on any bytes.
+//! Promises: fields keep their order, because the first field names a command. Lengths count the filled-in template
+//! parts. Memory is bounded, and no bytes make it panic.
 
 use std::fmt;
 
@@ -30,13 +29,13 @@ const TIMESTAMP: u8 = 0x11;
 const INT64: u8 = 0x12;
 const DECIMAL: u8 = 0x13;
 
-/// The name of a document's only field that makes it a number, as Extended JSON has it.
+/// In Extended JSON, a document with only this field is a number.
 const NUMBER: &str = "$numberInt";
 
-/// Bytes of the JSON of a document: as many as servers take of BSON.
+/// Bytes of a document's JSON: the servers' limit for BSON.
 const JSON_BYTES: usize = 16 << 20;
 
-/// Documents inside documents that are decoded; servers allow 100.
+/// Depth of documents inside documents; servers allow 100.
 const DEPTH: usize = 100;
 
 /// A document's length and its end.
@@ -57,7 +56,7 @@ enum Part {
     Document(DocumentTemplate),
 }
 
-/// JSON as it is written, fields in their order.
+/// JSON with its fields in their order.
 enum Node {
     Null,
     Boolean(bool),
@@ -72,7 +71,7 @@ impl DocumentTemplate {
     /// Compiles a document.
     ///
     /// # Errors
-    /// Names what is no JSON, no document, or no template.
+    /// Names the text that is not JSON, not a document, or not a template.
     pub(super) fn compile(json: &str) -> Result<Self, BenchError> {
         if json.len() > JSON_BYTES {
             return Err(refuse(format!("it is longer than {JSON_BYTES} bytes")));
@@ -148,7 +147,7 @@ impl DocumentTemplate {
         }
     }
 
-    /// Adds a value; one without template parts is built now.
+    /// Adds a value. A value without template parts is built now.
     fn part(&mut self, part: Part) {
         let is_fixed = match &part {
             Part::Literal(_) => true,
@@ -202,8 +201,7 @@ impl Part {
     }
 }
 
-/// Sets the length at `start`, which counts the bytes from `first` on. Templates are bounded far below what
-/// it can hold.
+/// Sets the length at `start`, which counts the bytes from `first` on. Templates are too small to overflow it.
 pub(super) fn put_length(out: &mut [u8], start: usize, first: usize) {
     let length = out.len() - first;
     if let Some(place) = out.get_mut(start..start + 4) {
@@ -211,7 +209,7 @@ pub(super) fn put_length(out: &mut [u8], start: usize, first: usize) {
     }
 }
 
-/// A decimal number; what is too large becomes the largest.
+/// A decimal number. A number that is too large becomes the largest.
 fn number(digits: &[u8]) -> i32 {
     let add = |sum: i32, digit: &u8| sum.saturating_mul(10).saturating_add(i32::from(digit.wrapping_sub(b'0')));
     digits.iter().fold(0, add)
@@ -293,7 +291,7 @@ pub(super) struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// `document` is all of one.
+    /// `document` is a whole document.
     pub(super) fn of(document: &'a [u8]) -> Result<Self, ParseError> {
         match document {
             [_, _, _, _, rest @ .., 0] if length_at(document)? == document.len() => Ok(Self { rest }),
@@ -333,12 +331,12 @@ impl<'a> Elements<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// The number, of whichever type; truth counts 1.
+    /// The value of any numeric type; `true` is 1.
     pub(super) fn integer(&self) -> Option<i64> {
         match self.kind {
             INT32 => self.value.try_into().ok().map(i32::from_le_bytes).map(i64::from),
             INT64 => self.value.try_into().ok().map(i64::from_le_bytes),
-            // Counts and `ok` are small; what is not whole is none of them.
+            // Counts and `ok` are small whole numbers.
             DOUBLE => {
                 self.double().filter(|value| value.fract() == 0.0 && value.abs() < 1e15).map(|value| value as i64)
             }
@@ -360,13 +358,13 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The length that `bytes` begin with.
+/// The length at the start of `bytes`.
 pub(super) fn length_at(bytes: &[u8]) -> Result<usize, ParseError> {
     let length = bytes.first_chunk().ok_or(ParseError("a length is cut off"))?;
     usize::try_from(i32::from_le_bytes(*length)).map_err(|_| ParseError("a length is negative"))
 }
 
-/// A document as JSON; `depth` is how many it stands in.
+/// A document as JSON. `depth` counts the documents around it.
 pub(super) fn decode(document: &[u8], depth: usize) -> Result<Value, ParseError> {
     let mut elements = Elements::of(document)?;
     let mut fields = Map::new();

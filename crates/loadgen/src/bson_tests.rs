@@ -1,4 +1,4 @@
-//! Documents have the bytes of the specification, and no bytes break what walks them.
+//! Tests: documents have the bytes of the specification, and no bytes break the reader.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -42,7 +42,7 @@ fn every_type_has_its_bytes_and_fields_keep_their_order() {
 #[test]
 fn lengths_follow_the_template_parts() {
     let json = r#"{"q":{"_id":"{{k=seq:99}}"},"u":[{"$set":{"age":{"$numberInt":"{{$k}}"}}}]}"#;
-    // What is recalled may be anything, so it is no number.
+    // A recalled text may be anything, so it is not a number.
     let error = DocumentTemplate::compile(json).unwrap_err().to_string();
     assert!(error.contains("more than digits"), "{error}");
     let json = r#"{"q":{"_id":"k{{seq:99}}"},"u":[{"$set":{"age":{"$numberInt":"{{uniform:7:8}}"}}}],"m":false}"#;

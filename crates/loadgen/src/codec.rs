@@ -1,10 +1,10 @@
-//! What the engine sees of a reply, whatever the protocol.
+//! The engine's view of a reply in any protocol.
 
 use super::mongo::MongoParser;
 use super::resp::RespParser;
 use super::response::{HeadCache, ResponseParser};
 
-/// Why a reply cannot be understood.
+/// The reason why a reply cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ParseError(pub(super) &'static str);
 

@@ -1,4 +1,4 @@
-//! One connection of the engine: its socket, what is under way on it, what is still to be written.
+//! One connection of the engine: its socket, its requests in flight, and its unsent bytes.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use super::request::Protocol;
 use super::resp::RespParser;
 use super::response::ResponseParser;
 
-/// A request under way. Times are in nanoseconds since the run's start.
+/// A request in flight. Times are in nanoseconds since the run's start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
-    /// From when its latency counts: when it was sent, or, in open loop, when it should have been.
+    /// The start of its latency: the time of sending, or in an open loop the time at which it was due.
     pub from: u64,
     pub sent: u64,
 }
@@ -34,7 +34,7 @@ pub(super) enum Stage {
 pub(super) struct Connection {
     pub socket: Option<OwnedFd>,
     pub stage: Stage,
-    /// Counts the sockets this connection has had, so that a late event of an earlier one is seen.
+    /// The number of sockets this connection has had. It tells late events of earlier sockets apart.
     pub generation: u32,
     pub in_flight: VecDeque<InFlight>,
     /// Bytes of requests that the socket did not take yet.
@@ -54,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// Starts to connect; the socket reports to `epoll` from then on, whatever happens on it.
+    /// Starts to connect. From then on the socket reports every event to `epoll`.
     pub(super) fn open(&mut self, index: u32, epoll: &OwnedFd, target: &SocketAddr, now: u64) -> Result<(), Errno> {
         let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
@@ -65,7 +65,7 @@ impl Connection {
         }
         self.generation = self.generation.wrapping_add(1);
         let token = u64::from(self.generation) << 32 | u64::from(index);
-        // Edge-triggered, once for all: no call to change it when a write has to wait.
+        // Edge-triggered for reads and writes, so that a waiting write needs no further call.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(epoll, &socket, EventData::new_u64(token), flags)?;
         self.socket = Some(socket);
@@ -73,7 +73,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes and forgets what was under way; answers how many requests that were.
+    /// Closes the socket and drops the requests in flight. Returns their number.
     pub(super) fn close(&mut self, plan: &Plan) -> u64 {
         let lost = self.in_flight.len() as u64;
         self.socket = None;

@@ -23,19 +23,19 @@ use super::template::Scope;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How often timeouts are looked for.
+/// Interval between two checks for timeouts.
 const TICK_NS: u64 = 100_000_000;
 
-/// The pause before a failed connection is tried again.
+/// The pause before the next attempt of a failed connection.
 const RETRY_NS: u64 = 100_000_000;
 
-/// Connections being made at one time by one thread: below every usual listen backlog.
+/// Concurrent connection attempts of one thread: below every usual listen backlog.
 const CONNECTING: usize = 128;
 
-/// How long the first connections may take.
+/// Time limit of the first connections.
 const FIRST_CONNECTIONS_NS: u64 = 15 * SECOND_NS;
 
-/// How long replies are waited for after the end of an open loop.
+/// Time limit of the last replies after the end of an open loop.
 const DRAIN_NS: u64 = 2 * SECOND_NS;
 
 const INPUT_BYTES: usize = 64 << 10;
@@ -44,15 +44,15 @@ const EVENTS: usize = 512;
 /// The token of the timer; no connection has it.
 const TIMER: u64 = u64::MAX;
 
-/// What a thread tells the one that started it.
+/// Messages of a thread to the thread that started it.
 pub(super) enum Message {
-    /// The first connections are made, so many of them; why not all, if not.
+    /// The number of first connections, and the reason if some are missing.
     Ready { open: usize, error: Option<String> },
-    /// What was seen in a period.
+    /// The counts of a period.
     Seen(Period, Box<Slice>),
 }
 
-/// When a request of an open loop is meant to be sent.
+/// The times at which requests of an open loop are due.
 struct Schedule {
     start: u64,
     interval_ns: f64,
@@ -82,7 +82,7 @@ pub(super) struct Engine<'a> {
     phase: Phase,
     open: usize,
     connecting: usize,
-    /// To be connected now, and to be connected later with the time when.
+    /// Connections to make now, and connections to make at a later time.
     to_connect: VecDeque<u32>,
     to_retry: VecDeque<(u64, u32)>,
     /// Open loop: connections with room for a request, and their generation then.
@@ -133,12 +133,12 @@ impl<'a> Engine<'a> {
         self.base.elapsed().as_nanos() as u64
     }
 
-    /// The whole run of this thread. `start` brings the time at which all threads start.
+    /// The whole run of this thread. `start` delivers the time at which all threads start.
     pub(super) fn run(mut self, start: &Receiver<u64>, tell: &Sender<Message>) {
         self.connect_all();
         let error = self.slice.first_error.take();
         self.slice = Slice::new();
-        // Whoever listens may have given up; then `start` is closed as well.
+        // The receiver may have given up. Then `start` is closed as well.
         tell.send(Message::Ready { open: self.open, error }).ok();
         let Ok(start) = start.recv() else { return };
         while self.now() < start {
@@ -217,7 +217,7 @@ impl<'a> Engine<'a> {
 
     /// Waits for the last replies of an open loop and accounts for those that never came.
     fn drain(&mut self, end: u64) {
-        // What became due since the last look and has a free connection is still sent.
+        // Requests that became due since the last check are still sent if a connection is free.
         self.dispatch(end);
         self.phase = Phase::Draining;
         let patience = DRAIN_NS.min(self.plan.timeout.as_nanos() as u64);
@@ -225,8 +225,7 @@ impl<'a> Engine<'a> {
             self.wait(TICK_NS / 10);
         }
         let now = self.now();
-        // What was kept waiting counts with the time it has waited so far: leaving it out would
-        // make a stalled server look fast.
+        // Waiting requests count with the time they have waited. Without them a stalled server would look fast.
         for flight in self.connections.iter().flat_map(|connection| &connection.in_flight) {
             self.slice.unanswered += 1;
             self.slice.latency.saturating_record(now.saturating_sub(flight.from));
@@ -287,7 +286,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Waits for events, `limit_ns` at most, less if a request is to be sent before; handles them.
+    /// Waits for events and handles them: at most `limit_ns`, or until a request is due.
     fn wait(&mut self, limit_ns: u64) {
         let mut limit_ns = limit_ns;
         if let (Some(schedule), Phase::Running, false) = (&self.schedule, self.phase, self.idle.is_empty()) {
@@ -377,7 +376,7 @@ impl<'a> Engine<'a> {
                     if !self.process(index, &input[..length]) {
                         break;
                     }
-                    // A short read has emptied the socket; what comes later is a new event.
+                    // A short read has emptied the socket. Later bytes are a new event.
                     if length < input.len() && !is_broken {
                         break;
                     }
@@ -393,7 +392,7 @@ impl<'a> Engine<'a> {
         self.input = input;
     }
 
-    /// Handles the replies in `bytes`; answers whether the connection still stands.
+    /// Handles the replies in `bytes`. Returns whether the connection is still open.
     fn process(&mut self, index: usize, bytes: &[u8]) -> bool {
         let now = self.now();
         let mut rest = bytes;
@@ -439,7 +438,7 @@ impl<'a> Engine<'a> {
         self.connections[index].stage == Stage::Open
     }
 
-    /// Gives a connection with room for `room` requests what it may send now.
+    /// Sends the requests that a connection with room for `room` requests may send now.
     fn fill(&mut self, index: usize, room: usize, now: u64) {
         if self.schedule.is_none() {
             self.send(index, room, now, now);
@@ -470,7 +469,7 @@ impl<'a> Engine<'a> {
         Some(intended)
     }
 
-    /// Open loop: sends what is due over connections that have room.
+    /// Open loop: sends due requests over connections that have room.
     fn dispatch(&mut self, now: u64) {
         if self.schedule.is_none() || self.phase != Phase::Running {
             return;
@@ -523,7 +522,7 @@ impl<'a> Engine<'a> {
             Err(Errno::AGAIN | Errno::INTR) => connection.unsent.extend_from_slice(bytes),
             Err(_) => self.lost(index, Failure::Reset),
         }
-        // A part that was taken is a part the socket has no more room behind: its event comes.
+        // The socket took only a part, so it is full. An event follows when it has room.
     }
 
     fn flush(&mut self, index: usize) {
@@ -541,7 +540,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The server ended the connection: an error only for requests under way.
+    /// The server closed the connection. Only requests in flight fail.
     fn lost(&mut self, index: usize, failure: Failure) {
         let connection = &self.connections[index];
         if connection.in_flight.is_empty() && !connection.codec.is_inside_reply() {

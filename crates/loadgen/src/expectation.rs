@@ -30,7 +30,7 @@ impl Expectation {
         self.body.is_some() || self.body_contains.is_some()
     }
 
-    /// How to say what is right, for who has not said it.
+    /// A hint for a user who did not set the expectation.
     pub(super) fn advice(&self, verdict: Verdict) -> &'static str {
         match verdict {
             Verdict::WrongStatus if self.statuses.is_empty() => {

@@ -1,17 +1,22 @@
-//! The load generator: HTTP/1.1 (and, for comparisons, RESP and MongoDB's protocol) from few threads over many
-//! connections, checking every reply.
+//! The load generator behind `millrace bench`. It sends HTTP/1.1 from few threads over many connections, and checks every
+//! reply. For comparisons it also speaks RESP and MongoDB's protocol.
 //!
-//! It shares its machine with the server it measures, so its own cost per request decides what
-//! can be measured at all: one epoll per thread, one write and one read per request, requests
-//! built before the run with only their changing parts filled in, replies parsed in place.
+//! It shares its machine with the server it measures, so its own cost for each request bounds what it can measure. A
+//! thread has one epoll, and a request takes one write and one read. Requests are built before the run, and only their
+//! changing parts are filled in. Replies are parsed in place.
 //!
-//! Promises: every reply is checked against the expectation; in open loop latency counts from
-//! the moment a request was meant to be sent, so a slow server cannot hide the requests it kept
-//! waiting (no coordinated omission); nothing a server answers makes it panic.
+//! Promises: every reply is checked against the expectation. In an open loop, latency counts from the time at which a
+//! request was due. So a slow server cannot hide requests that it kept waiting (no coordinated omission). No reply makes
+//! it panic. It must not depend on any crate of the server.
 //!
-//! Reading order: [`Plan`] (what to run), `template` and `request` (what to send), `engine`
-//! (the loop of one thread), `response`, `resp` and `mongo` (what comes back), `run` (all threads and the
-//! clock), `report` (what is told).
+//! | module | holds |
+//! |---|---|
+//! | `plan` | the run to do |
+//! | `template`, `request` | the requests |
+//! | `engine` | the loop of one thread |
+//! | `response`, `resp`, `mongo` | the replies |
+//! | `run` | all threads and the clock |
+//! | `report` | the results |
 
 mod args;
 mod bson;
@@ -43,7 +48,7 @@ pub use template::{Compiler, Scope, Template, TemplateError};
 pub use zipf::Zipf;
 
 /// For fuzzing only: feeds `bytes` to the HTTP reply parser in pieces of `piece` bytes.
-/// Answers how many replies it found before it stopped.
+/// Returns the number of replies it found before it stopped.
 #[doc(hidden)]
 #[must_use]
 pub fn fuzz_replies(bytes: &[u8], piece: usize) -> usize {

@@ -1,4 +1,4 @@
-//! What one thread counts between two whole seconds.
+//! The counts of one thread between two whole seconds.
 
 use hdrhistogram::Histogram;
 
@@ -15,7 +15,7 @@ const DIGITS: u8 = 3;
 pub(super) enum Period {
     WarmUp(u32),
     Measured(u32),
-    /// After the end: replies to what was sent before it.
+    /// After the end: replies to requests sent before it.
     Drain,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum Failure {
     Malformed,
 }
 
-/// What one thread saw in one period.
+/// The counts of one thread in one period.
 #[derive(Clone, Debug)]
 pub(super) struct Slice {
     pub right: u64,
@@ -72,7 +72,7 @@ impl Slice {
         }
     }
 
-    /// What was seen, leaving an empty slice.
+    /// Takes the counts and leaves an empty slice.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new())
     }
@@ -136,7 +136,7 @@ impl Slice {
         }
     }
 
-    /// Adds what came after the end: it counts for latency and errors, not for the rate.
+    /// Adds replies after the end. They count for latency and errors, not for the rate.
     pub(super) fn add_late(&mut self, late: &Slice) {
         let (right, shed) = (self.right, self.shed);
         let (read, written) = (self.bytes_read, self.bytes_written);

@@ -1,9 +1,9 @@
-//! MongoDB's wire protocol, for comparisons with servers that speak it: commands and their replies in
-//! `OP_MSG`, each with the one document that every such message has.
+//! MongoDB's wire protocol, for comparisons with servers that speak it. Commands and replies are `OP_MSG` messages with
+//! one document each.
 //!
-//! Promises: bounded, no panic on any bytes. A reply is told as HTTP would tell it, so that the same
-//! expectations serve all protocols: 500 if it is not `ok` or tells of any error, 404 if nothing was found or
-//! changed, 201 if something was made, else 200.
+//! Promises: memory is bounded, and no bytes make it panic. A reply has a status as in HTTP, so that the same expectations
+//! serve all protocols: 500 if it is not `ok` or has an error, 404 if nothing was found or changed, 201 if something was
+//! created, otherwise 200.
 
 use serde_json::Value;
 
@@ -12,21 +12,20 @@ use super::codec::{ParseError, Reply};
 use super::plan::BenchError;
 use super::template::Scope;
 
-/// The operation's code.
+/// The code of `OP_MSG`.
 const OP_MSG: i32 = 2013;
-/// Length, request, request that is answered, operation: four numbers.
+/// Four numbers: length, request, answered request, operation.
 const HEADER_BYTES: usize = 16;
 /// Flags and the kind of the section, between the header and the document.
 const PREFIX_BYTES: usize = 5;
-/// Every request has this number: replies on a connection come in order.
+/// Every request has this number, because replies on a connection come in order.
 const REQUEST: i32 = 1;
-/// The bits of the flags that a receiver must know, a checksum and more messages to come among them:
-/// neither is asked for.
+/// The flags that a receiver must know, among them a checksum and more messages to come. No request asks for these.
 const REQUIRED_FLAGS: u32 = 0xFFFF;
 
 /// Bytes of one message: `maxMessageSizeBytes` of the servers.
 pub const MESSAGE_BYTES: usize = 48_000_000;
-/// No message is shorter: its header, and an empty document.
+/// The shortest message: its header and an empty document.
 const LEAST_BYTES: usize = HEADER_BYTES + PREFIX_BYTES + 5;
 
 /// Appends a request's message.
@@ -53,18 +52,18 @@ fn literal(json: &str) -> Result<DocumentTemplate, BenchError> {
 /// The message of a command without template parts, written as Extended JSON.
 ///
 /// # Errors
-/// If it is no such command.
+/// If it is not such a command.
 pub fn message(command: &str) -> Result<Vec<u8>, BenchError> {
     let mut out = Vec::new();
     render(&literal(command)?, &mut Scope::new(0, 0, 1), &mut Vec::new(), &mut out);
     Ok(out)
 }
 
-/// The body of the reply to a command that finds just this document, written as Extended JSON: its fields
-/// in their order, without `_id`.
+/// The body of the reply to a command that finds just this document, as Extended JSON: its fields in their order, without
+/// `_id`.
 ///
 /// # Errors
-/// If it is no document, or has template parts.
+/// If it is not a document, or has template parts.
 pub fn found(document: &str) -> Result<Vec<u8>, BenchError> {
     let mut out = Vec::new();
     literal(document)?.render(&mut Scope::new(0, 0, 1), &mut Vec::new(), &mut out);
@@ -74,7 +73,7 @@ pub fn found(document: &str) -> Result<Vec<u8>, BenchError> {
 /// The document of a whole reply, as JSON.
 ///
 /// # Errors
-/// If it is no reply, or holds what JSON cannot tell.
+/// If it is not a reply, or has a value that JSON lacks.
 pub fn decode(reply: &[u8]) -> Result<Value, String> {
     let document = document(reply).map_err(|error| error.0)?;
     bson::decode(document, 0).map_err(|error| error.0.to_owned())
@@ -85,7 +84,7 @@ pub fn decode(reply: &[u8]) -> Result<Value, String> {
 pub(super) struct MongoParser {
     /// A reply that has not arrived whole.
     partial: Vec<u8>,
-    /// How many bytes of `partial` belong to the reply told last.
+    /// Bytes of `partial` that belong to the last reply.
     told: usize,
 }
 
@@ -105,7 +104,7 @@ impl MongoParser {
         {
             return Ok((length, Some(reply(message)?)));
         }
-        // No more than the message at hand is kept.
+        // Only the current message is kept.
         let mut used = input.len();
         if known + used >= 4 {
             let mut start = [0; 4];
@@ -128,10 +127,10 @@ impl MongoParser {
     }
 }
 
-/// The length of the message that the bytes begin with, once it is there.
+/// The length of the first message in the bytes, if its length field is complete.
 ///
 /// # Errors
-/// If no message has it.
+/// If no message can have this length.
 fn message_length(bytes: &[u8]) -> Result<Option<usize>, ParseError> {
     if bytes.len() < 4 {
         return Ok(None);
@@ -162,12 +161,12 @@ fn document(message: &[u8]) -> Result<&[u8], ParseError> {
     }
 }
 
-/// What a reply's fields say.
+/// The fields of a reply.
 #[derive(Default)]
 struct Said<'a> {
     is_ok: bool,
     message: &'a [u8],
-    /// Of writes that failed, or did not reach the disk as was asked.
+    /// Errors of writes that failed, or did not reach the disk as requested.
     error: Option<&'a [u8]>,
     cursor: Option<&'a [u8]>,
     count: Option<Element<'a>>,
@@ -193,8 +192,8 @@ fn said(document: &[u8]) -> Result<Said<'_>, ParseError> {
     Ok(said)
 }
 
-/// The reply in a whole message. Its body: what went wrong; or the only document found, without `_id`; or
-/// the number of documents found by a write, as it stands there: four bytes.
+/// The reply in a whole message. Its body is the error, or the only document found without `_id`, or the number of
+/// documents that a write found, as its four bytes.
 fn reply(message: &[u8]) -> Result<Reply<'_>, ParseError> {
     let told = |status, body| Ok(Reply { status, keep_alive: true, body });
     let said = said(document(message)?)?;
@@ -246,7 +245,7 @@ fn only_document(cursor: &[u8]) -> Result<Batch<'_>, ParseError> {
     Err(ParseError("the cursor has no first batch"))
 }
 
-/// The bytes of a document's fields to its end, without `_id`, which servers put first.
+/// The bytes of a document's fields to its end, without `_id`. Servers put `_id` first.
 fn fields(document: &[u8]) -> Result<&[u8], ParseError> {
     let first = Elements::of(document)?.next()?;
     // Its type, its name and the NUL after that, and its value.

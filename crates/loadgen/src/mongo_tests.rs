@@ -1,4 +1,4 @@
-//! Messages have the layout of the specification, and every reply is told as what it is or refused.
+//! Tests: messages have the layout of the specification, and every reply is understood or refused.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -26,8 +26,8 @@ fn parse(bytes: &[u8], piece: usize) -> Result<Vec<(u16, Vec<u8>)>, ParseError> 
     Ok(replies)
 }
 
-/// The layout of the public specification of `OP_MSG`: length, request, answered request, operation, flags,
-/// then sections, of which one of kind 0 is a document.
+/// The layout of the public specification of `OP_MSG`: length, request, answered request, operation, flags, sections.
+/// A section of kind 0 is a document.
 #[test]
 fn a_command_has_the_bytes_of_the_specification() {
     let expected = [
@@ -145,7 +145,7 @@ fn a_large_reply_is_bounded_by_its_first_bytes() {
 proptest! {
     #[test]
     fn any_bytes_are_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..60), piece in 1..70usize, at in 16..60usize) {
-        // As far as the document, so that it is reached.
+        // The bytes before the document are right, so that the parser reaches it.
         let length = bytes.len() as u32;
         let header = [&length.to_le_bytes()[..], b"\0\0\0\0\x01\0\0\0\xDD\x07\0\0\0\0\0\0\0"].concat();
         if let Some(start) = bytes.get_mut(..header.len()) {

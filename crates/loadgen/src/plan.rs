@@ -1,4 +1,4 @@
-//! What to run.
+//! The run to do.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use super::expectation::Expectation;
 use super::request::RequestTemplate;
 
-/// The most connections of one run: what one address has ports for, a few targets over.
+/// The most connections of one run: the ports of one address, for a few targets.
 const CONNECTIONS: usize = 100_000;
 
-/// The most requests under way on one connection.
+/// The most requests in flight on one connection.
 const PIPELINE: usize = 1024;
 
-/// Why a run did not happen.
+/// The reason why a run did not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BenchError {
-    /// What was asked for cannot be done.
+    /// The plan cannot be run.
     Arguments(String),
     /// No connection could be made.
     Connect(String),
@@ -39,7 +39,7 @@ impl std::error::Error for BenchError {}
 /// One run against one address.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the report calls the target, such as the URL.
+    /// The target's name in the report, such as the URL.
     pub name: String,
     /// Where to connect.
     pub target: SocketAddr,
@@ -51,11 +51,11 @@ pub struct Plan {
     pub connections: usize,
     /// Threads; each has its share of the connections.
     pub threads: usize,
-    /// Requests under way per connection.
+    /// Requests in flight on each connection.
     pub pipeline: usize,
-    /// How long is measured.
+    /// The measured time.
     pub duration: Duration,
-    /// How long runs before the measurement.
+    /// The time before the measurement.
     pub warm_up: Duration,
     /// Requests a second over all threads; `None` is a closed loop, where each reply triggers
     /// the next request.
@@ -125,7 +125,7 @@ impl Plan {
     }
 }
 
-/// The first address that `host` and `port` stand for.
+/// The first address of `host` with `port`.
 ///
 /// # Errors
 /// If the name is unknown.

@@ -1,11 +1,11 @@
-//! What a process used, as the kernel tells it under `/proc`.
+//! CPU time, switches and memory of a process, as the kernel reports them under `/proc`.
 
 use std::fs;
 
 /// Clock ticks a second in `/proc`; part of the kernel's interface on every Linux in use.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// What a process has used since it started.
+/// The use of a process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessUse {
     /// CPU time in user code, in microseconds, in steps of 10,000.
@@ -21,7 +21,7 @@ pub struct ProcessUse {
 }
 
 impl ProcessUse {
-    /// What `pid` has used so far.
+    /// The use of `pid` so far.
     ///
     /// # Errors
     /// If there is no such process.
@@ -36,7 +36,7 @@ impl ProcessUse {
         };
         let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(failed)?;
         used.resident_bytes = field(&status, "VmRSS:").unwrap_or(0) * 1024;
-        // Switches are told per thread only; a thread that ends while we look is left out.
+        // The kernel counts switches for each thread. A thread that ends meanwhile is left out.
         for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)?.flatten() {
             if let Ok(status) = fs::read_to_string(task.path().join("status")) {
                 used.voluntary_switches += field(&status, "voluntary_ctxt_switches:").unwrap_or(0);
@@ -46,7 +46,7 @@ impl ProcessUse {
         Ok(used)
     }
 
-    /// What several processes have used so far, together.
+    /// The use of several processes together.
     ///
     /// # Errors
     /// If one of them does not exist.

@@ -1,4 +1,4 @@
-//! What a run tells: a document for programs (JSON), a table (CSV) and a summary for a person.
+//! The report of a run: a document for programs (JSON), a table (CSV) and a summary for a person.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::process::ProcessUse;
 /// The quantiles of the percentile table.
 const QUANTILES: [f64; 12] = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999, 1.0];
 
-/// Failed requests, by what went wrong.
+/// Failed requests by the kind of failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorCounts {
     /// Connections that could not be made.
@@ -24,7 +24,7 @@ pub struct ErrorCounts {
     pub closed: u64,
     /// Requests without a reply in time.
     pub timeout: u64,
-    /// Replies that are not what the protocol allows.
+    /// Replies that the protocol does not allow.
     pub malformed: u64,
     /// Replies with a wrong status.
     pub status: u64,
@@ -148,7 +148,7 @@ impl SecondRow {
     }
 }
 
-/// What a process used over the measured part of a run.
+/// The use of a process over the measured part of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerUse {
     /// CPU time over all answers, shed ones included.
@@ -189,25 +189,25 @@ impl ServerUse {
 /// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was sent where.
+    /// The target's name.
     pub target: String,
     /// `closed` or `open`.
     pub r#loop: String,
-    /// Open loop: requests a second that were to be sent.
+    /// Open loop: requests a second that were due.
     pub rate_wanted: Option<f64>,
     /// Connections, over all threads.
     pub connections: usize,
     /// Threads of the load generator.
     pub threads: usize,
-    /// Requests under way per connection.
+    /// Requests in flight on each connection.
     pub pipeline: usize,
-    /// How long ran before the measurement.
+    /// The time before the measurement.
     pub warm_up_s: f64,
-    /// How long was measured.
+    /// The measured time.
     pub duration_s: f64,
     /// Sends the same random keys again.
     pub seed: u64,
-    /// Right replies, and how many a second.
+    /// Right replies.
     pub requests: u64,
     /// Right replies a second.
     pub rate: f64,
@@ -227,17 +227,16 @@ pub struct Report {
     pub bytes_written: u64,
     /// Latencies of right replies.
     pub latency: LatencySummary,
-    /// Open loop: replies after the end, requests never answered, requests never sent for lack
-    /// of a free connection. All of them are in the latencies, the last two with the time they
-    /// had waited when the run ended.
+    /// Open loop: replies after the end. These, `unanswered` and `unsent` are part of the latencies. The last two count
+    /// with the time that they had waited at the end of the run.
     pub late: u64,
     /// Open loop: requests without a reply when the run ended.
     pub unanswered: u64,
-    /// Open loop: requests that no connection was free for.
+    /// Open loop: requests that found no free connection.
     pub unsent: u64,
-    /// The server's processes, if they were named.
+    /// The use of the server's processes, if the plan names them.
     pub server: Option<ServerUse>,
-    /// This process.
+    /// The use of this process.
     pub generator: Option<ServerUse>,
     /// The measured part, second by second.
     pub seconds: Vec<SecondRow>,

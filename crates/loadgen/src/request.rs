@@ -1,7 +1,7 @@
-//! What is sent: the bytes of a request with its changing parts.
+//! The bytes of a request with its changing parts.
 //!
-//! Promises: a request without changing parts is built once; whatever the parts become, the
-//! request is well formed (its length is counted, no part can hold a line break in the head).
+//! Promises: a request without changing parts is built once. Every request is well formed: its length is counted, and no
+//! part can put a line break into the head.
 
 use super::bson::DocumentTemplate;
 use super::mongo;
@@ -32,7 +32,7 @@ pub struct RequestTemplate {
     is_bodyless: bool,
 }
 
-/// What requests and replies are written in.
+/// The protocol of requests and replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
@@ -53,7 +53,7 @@ enum Content {
 }
 
 impl RequestTemplate {
-    /// Compiles an HTTP request; answers host and port beside it.
+    /// Compiles an HTTP request. Returns it with host and port.
     ///
     /// # Errors
     /// Names the part of the request that is wrong.
@@ -111,11 +111,11 @@ impl RequestTemplate {
     }
 
     /// Compiles a command of MongoDB's protocol, written as relaxed Extended JSON, such as
-    /// `{"ping": 1, "$db": "test"}`. Its texts may hold template parts, and so may a number that is written
-    /// as `{"$numberInt": "{{uniform:0:60}}"}`.
+    /// `{"ping": 1, "$db": "test"}`. Its texts may hold template parts. So may a number in the form
+    /// `{"$numberInt": "{{uniform:0:60}}"}`.
     ///
     /// # Errors
-    /// Names what is wrong in it.
+    /// Names the error in it.
     pub fn mongo(command: &str) -> Result<Self, BenchError> {
         let command = DocumentTemplate::compile(command)?;
         let is_literal = command.is_literal();
@@ -124,7 +124,7 @@ impl RequestTemplate {
         Ok(Self { content, protocol: Protocol::Mongo, is_bodyless: false })
     }
 
-    /// What replies are written in.
+    /// The protocol of the replies.
     pub(super) fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -149,7 +149,7 @@ impl RequestTemplate {
 }
 
 impl Content {
-    /// The same, built once, for nothing in it changes.
+    /// The same, built once, because nothing in it changes.
     fn built(&self) -> Self {
         let mut whole = Vec::new();
         self.render(&mut Scope::new(0, 0, 1), &mut Vec::new(), &mut whole);

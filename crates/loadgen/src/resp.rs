@@ -1,7 +1,7 @@
 //! RESP2 replies, for comparisons with servers that speak the Redis protocol.
 //!
-//! Promises: bounded, no panic on any bytes. A reply is told as status 200, an error reply as
-//! 500 and a null as 404, so that the same expectations serve both protocols.
+//! Promises: memory is bounded, and no bytes make it panic. A reply counts as status 200, an error reply as 500 and a null
+//! as 404, so that the same expectations serve both protocols.
 
 use super::codec::{ParseError, Reply};
 
@@ -16,14 +16,14 @@ const DEPTH: usize = 8;
 pub(super) struct RespParser {
     /// A reply that has not arrived whole.
     partial: Vec<u8>,
-    /// How many bytes of `partial` belong to the reply told last.
+    /// Bytes of `partial` that belong to the last reply.
     told: usize,
 }
 
 /// A reply in its bytes.
 struct Found {
     status: u16,
-    /// What a simple reply or a bulk string holds; empty for an array.
+    /// The text of a simple reply or a bulk string; empty for an array.
     start: usize,
     end: usize,
     length: usize,
@@ -65,7 +65,7 @@ impl Found {
     }
 }
 
-/// The reply at the start of `bytes`, if it is whole.
+/// The reply at the start of `bytes`, if it is complete.
 fn find_reply(bytes: &[u8], depth: usize) -> Result<Option<Found>, ParseError> {
     let Some(line_end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
     let after = line_end + 2;

@@ -1,11 +1,10 @@
 //! HTTP/1.1 replies, parsed as they arrive.
 //!
-//! Promises: strict (what RFC 9112 forbids or leaves to guessing is an error, so a broken server
-//! is seen), bounded memory, no panic on any bytes, no copy of a reply that arrives whole.
+//! Promises: strict, because a broken server must be seen. A reply that RFC 9112 forbids or leaves open is an error.
+//! Memory is bounded, no bytes make it panic, and a reply that arrives whole is not copied.
 //!
-//! A server answers a load generator with the same head again and again, but for a date that
-//! changes once a second. So the last head that parsed is kept: a reply that starts with the same
-//! bytes has the same meaning, and one comparison replaces the parsing.
+//! A server sends the same head again and again, except for a date that changes once a second. So the parser keeps the
+//! last head. A reply that starts with the same bytes has the same meaning, and a comparison replaces the parsing.
 
 use super::codec::{ParseError, Reply};
 
@@ -15,7 +14,7 @@ const HEAD_BYTES: usize = 64 << 10;
 /// Bytes of a body kept to be checked.
 const KEPT_BODY_BYTES: usize = 64 << 20;
 
-/// What a head says about what follows.
+/// The body as the head announces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     status: u16,
@@ -58,7 +57,7 @@ enum State {
     Chunked(Chunk),
 }
 
-/// Where in a chunked body the next byte stands.
+/// The position of the next byte in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunk {
     Size { value: u64, digits: u8 },
@@ -75,7 +74,7 @@ enum Chunk {
 /// The parser of one connection's replies.
 #[derive(Debug)]
 pub(super) struct ResponseParser {
-    /// Replies have no body whatever their heads say: the request is HEAD.
+    /// The request is HEAD, so replies have no body in spite of their heads.
     is_bodyless: bool,
     keeps_body: bool,
     state: State,
@@ -99,8 +98,8 @@ impl ResponseParser {
         self.state != State::Head || !self.partial.is_empty()
     }
 
-    /// Takes bytes; answers how many it used and the reply they complete, if they do. Without a
-    /// reply all bytes are used.
+    /// Takes bytes. Returns the number of used bytes, and the reply if they complete one. Without a reply, all bytes are
+    /// used.
     pub(super) fn feed<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -129,7 +128,7 @@ impl ResponseParser {
         Ok((used, None))
     }
 
-    /// The finished reply; its body is `whole`, or what was kept of it.
+    /// The finished reply. Its body is `whole` or the kept part.
     fn reply<'a>(&'a self, whole: &'a [u8]) -> Reply<'a> {
         let body = if whole.is_empty() { self.body.as_slice() } else { whole };
         Reply { status: self.head.status, keep_alive: self.head.keep_alive, body }
@@ -187,7 +186,7 @@ impl ResponseParser {
         }
     }
 
-    /// What follows the head: the body's length if all of it is in `rest`, else `None`.
+    /// The body's length if `rest` has all of it, otherwise `None`.
     fn start_body(&mut self, rest: &[u8]) -> Result<Option<usize>, ParseError> {
         if self.is_bodyless || matches!(self.head.status, 204 | 304) {
             return Ok(Some(0));
@@ -274,7 +273,7 @@ fn next_chunk_state(chunk: Chunk, byte: u8) -> Result<Chunk, ParseError> {
         Chunk::Extension { value } => Ok(Chunk::Extension { value }),
         Chunk::SizeEnd { value: 0 } => expect(b'\n', Chunk::Trailer { is_line_start: true }),
         Chunk::SizeEnd { value } => expect(b'\n', Chunk::Data { remaining: value }),
-        // Data is taken in pieces before this is asked.
+        // The caller takes data in pieces before this call.
         Chunk::Data { .. } => Ok(chunk),
         Chunk::DataEnd => expect(b'\r', Chunk::DataEndLine),
         Chunk::DataEndLine => expect(b'\n', Chunk::Size { value: 0, digits: 0 }),
@@ -289,7 +288,7 @@ fn next_chunk_state(chunk: Chunk, byte: u8) -> Result<Chunk, ParseError> {
     }
 }
 
-/// The length of the head in `bytes`, its empty line included; nothing before `from` ends it.
+/// The length of the head in `bytes` with its empty line. The head does not end before `from`.
 fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     bytes[from..].windows(4).position(|window| window == b"\r\n\r\n").map(|index| from + index + 4)
 }
@@ -336,7 +335,7 @@ fn parse_head(bytes: &[u8]) -> Result<Head, ParseError> {
     }
 }
 
-/// Lines end with CR LF; the last one's was cut off with the empty line.
+/// Lines end with CR LF. The last line lost its CR LF together with the empty line.
 fn strip_cr(line: &[u8], is_last: bool) -> Result<&[u8], ParseError> {
     if is_last {
         return Ok(line);

@@ -1,4 +1,4 @@
-//! The reply parser: right replies are read whole, whatever pieces they come in; wrong ones are refused.
+//! Tests of the reply parser: right replies are read whole from pieces of any size, and wrong ones are refused.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 type Parsed = (u16, bool, Vec<u8>);
 
-/// Feeds `bytes` in pieces of `piece`; answers all replies, or the error.
+/// Feeds `bytes` in pieces of `piece`. Returns all replies, or the error.
 fn parse(bytes: &[u8], piece: usize, is_bodyless: bool) -> Result<Vec<Parsed>, ParseError> {
     let mut parser = ResponseParser::new(is_bodyless, true);
     let mut cache = HeadCache::default();

@@ -1,5 +1,5 @@
-//! All threads of a run and its clock: starts them together, gathers what they see second by
-//! second, measures the server's process over exactly the measured part.
+//! All threads of a run and its clock. It starts them together, gathers their counts for each second, and measures the
+//! server's process over exactly the measured part.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -16,12 +16,12 @@ use super::report::{Report, SecondRow};
 /// Descriptors beside the connections: standard streams, epolls, timers, files.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// What is told each second while a run goes on.
+/// The progress of a run, once a second.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Whether this second is not part of the measurement.
     pub is_warm_up: bool,
-    /// What was seen in it.
+    /// The counts of the second.
     pub row: SecondRow,
 }
 
@@ -59,7 +59,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Progress)) -> Result<Report, B
     })
 }
 
-/// Binds the thread to its CPU and makes its waits exact, where the kernel lets it.
+/// Binds the thread to its CPU and makes its waits exact, if the kernel allows it.
 fn settle_thread(plan: &Plan, thread: usize) {
     if !plan.cpus.is_empty() {
         let cpu = plan.cpus[thread % plan.cpus.len()];
@@ -73,7 +73,7 @@ fn settle_thread(plan: &Plan, thread: usize) {
     rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)).ok();
 }
 
-/// Makes room for that many descriptors.
+/// Raises the limit of descriptors to this number.
 ///
 /// # Errors
 /// If the hard limit is lower and cannot be raised.
@@ -93,7 +93,7 @@ pub(super) fn raise_descriptor_limit(wanted: u64) -> Result<(), BenchError> {
 struct Gathering<'a> {
     plan: &'a Plan,
     base: Instant,
-    /// Slices of a period, and how many threads have told theirs.
+    /// Slices of a period, and the number of threads that have sent theirs.
     periods: BTreeMap<Period, (usize, Slice)>,
     rows: Vec<SecondRow>,
     total: Slice,
@@ -114,7 +114,7 @@ impl<'a> Gathering<'a> {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<Report, BenchError> {
         self.wait_until_ready(told)?;
-        // Far enough ahead that every thread is there in time.
+        // Far enough ahead that every thread is ready in time.
         let start = self.base.elapsed() + Duration::from_millis(5);
         for sender in starts {
             sender.send(start.as_nanos() as u64).ok();
@@ -158,7 +158,7 @@ impl<'a> Gathering<'a> {
         Ok(())
     }
 
-    /// What the server's processes and this one have used so far.
+    /// The use of the server's processes and of this process so far.
     fn sample(&self) -> Option<(ProcessUse, ProcessUse)> {
         let server = ProcessUse::of_all(&self.plan.server_pids).ok()?;
         Some((server, ProcessUse::of(std::process::id()).ok()?))
@@ -185,8 +185,8 @@ impl<'a> Gathering<'a> {
                 self.rows.push(row);
                 self.total.add(&sum);
             }
-            // In open loop, replies after the end are replies to requests of the measured part;
-            // they count for latency, not for the rate.
+            // In an open loop, late replies belong to requests of the measured part. They count for latency, not for the
+            // rate.
             Period::Drain => self.total.add_late(&sum),
         }
     }

@@ -14,8 +14,7 @@
 //! | `{{$NAME}}` | what was remembered, for the same request |
 //! | `{{open}}` | two opening braces |
 //!
-//! Promises: compiling never panics and is bounded in size and depth; an error names its place;
-//! rendering cannot fail.
+//! Promises: compiling never panics and is bounded in size and depth. An error names its place. Rendering cannot fail.
 
 use std::fmt;
 
@@ -25,7 +24,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::random::Random;
 use super::zipf::Zipf;
 
-/// Bytes of one template: a request body with room to spare.
+/// Bytes of one template: enough for a large request body.
 const TEMPLATE_BYTES: usize = 16 << 20;
 
 /// Parts inside parts.
@@ -34,12 +33,12 @@ const DEPTH: usize = 8;
 /// Names that one request may remember.
 const NAMES: usize = 64;
 
-/// Why a template cannot be compiled.
+/// The reason why a template cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// Where, in bytes from the start of the template.
+    /// The place in bytes from the start of the template.
     pub position: usize,
-    /// Why, for a person.
+    /// The reason for a person.
     pub message: String,
 }
 
@@ -70,10 +69,10 @@ enum Segment {
     Recall { slot: usize },
 }
 
-/// What filling in needs; one per thread.
+/// The state for filling in templates; one for each thread.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// Where random parts come from.
+    /// The source of random parts.
     pub random: Random,
     sequence: u64,
     stride: u64,
@@ -81,7 +80,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Thread `index` of `count`, which share one run: their sequence numbers do not meet.
+    /// The scope of thread `index` of `count`. Threads of one run have different sequence numbers.
     #[must_use]
     pub fn new(seed: u64, index: usize, count: usize) -> Self {
         let stride = count.max(1) as u64;
@@ -135,7 +134,7 @@ impl Template {
         }
     }
 
-    /// Whether it becomes digits and nothing else, whatever its parts become.
+    /// Whether it always becomes digits only.
     pub(super) fn is_decimal(&self) -> bool {
         let is_decimal = |segment: &Segment| match segment {
             Segment::Literal(bytes) => bytes.iter().all(u8::is_ascii_digit),
@@ -165,7 +164,7 @@ impl Segment {
             Segment::Literal(bytes) => bytes.iter().copied().any(is_bad),
             Segment::Pick(words) => words.iter().flatten().copied().any(is_bad),
             Segment::Remember { part, .. } => part.holds(is_bad),
-            // Digits, letters and `+/=-` whatever went in.
+            // The result always consists of digits, letters and `+/=-`.
             Segment::Uniform { .. } | Segment::Zipf(_) | Segment::Sequence { .. } => false,
             Segment::Uuid | Segment::Base64(_) | Segment::Recall { .. } => false,
         }
@@ -246,8 +245,8 @@ fn push_uuid(out: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// Compiles the templates of one request, in the order they are filled in, so that a name
-/// remembered in one can be recalled in a later one.
+/// Compiles the templates of one request in the order in which they are filled in. So a later template can recall a name
+/// of an earlier one.
 #[derive(Clone, Debug, Default)]
 pub struct Compiler {
     names: Vec<String>,
@@ -274,7 +273,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Up to the end of the text, or, inside a part, up to the braces that close it.
+    /// Reads to the end of the text, or inside a part to its closing braces.
     fn template(&mut self, depth: usize) -> Result<Template, TemplateError> {
         let mut template = Template::default();
         loop {
@@ -363,7 +362,7 @@ fn word_length(text: &str) -> usize {
     text.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count()
 }
 
-/// A part without parts inside; `text` is what stands between the braces.
+/// A part without parts inside. `text` is the content of the braces.
 fn simple_part(text: &str) -> Result<Segment, String> {
     let (kind, arguments) = match text.split_once(':') {
         Some((kind, arguments)) => (kind, Some(arguments)),

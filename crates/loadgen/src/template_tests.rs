@@ -1,4 +1,4 @@
-//! Templates: what each placeholder makes, and that no text makes the compiler panic.
+//! Tests of templates: the result of each placeholder, and no text makes the compiler panic.
 
 use proptest::prelude::*;
 

@@ -14,7 +14,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// The most ranks: above, a rank is no longer exact in the arithmetic used.
+    /// The most ranks. Above this number the arithmetic is no longer exact.
     pub const COUNT: u64 = 1 << 40;
 
     /// `None` unless `count` is in `1..=Zipf::COUNT` and `exponent` in `(0, 10]`.
@@ -46,7 +46,7 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// The integral of the density up to `x`, in a form that holds for an exponent of 1 too.
+    /// The integral of the density up to `x`, in a form that also holds for an exponent of 1.
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         ratio((1.0 - self.exponent) * log, f64::exp_m1) * log

@@ -1,5 +1,5 @@
-//! The load generator against small servers that misbehave on purpose: it must count what
-//! happened, and latency must not hide a server that stalls.
+//! The load generator against small servers that misbehave on purpose. It must count every failure, and its latency must
+//! not hide a server that stalls.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use millrace_loadgen::{HttpRequest, Plan, Report, RequestTemplate, run};
 
-/// What a server does with its `number`-th request, which is `request`; what it returns is sent.
+/// The reply of a server to its `number`-th request.
 type Answer = dyn Fn(u64, &str) -> Option<Vec<u8>> + Send + Sync;
 
-/// A server with a thread per connection; requests end with an empty line and have no body.
+/// A server with a thread for each connection. Requests end with an empty line and have no body.
 fn serve(answer: Arc<Answer>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -117,8 +117,8 @@ fn a_request_without_reply_times_out() {
 
 #[test]
 fn open_loop_keeps_its_rate_and_counts_from_the_intended_time() {
-    // One connection, and a pause of 200 ms once: a closed loop would show one slow request, but
-    // all requests that were to be sent during the pause had to wait.
+    // One connection, and one pause of 200 ms. A closed loop would show one slow request, but all requests that were
+    // due during the pause had to wait.
     let address = serve(Arc::new(|number, _| {
         if number == 300 {
             std::thread::sleep(Duration::from_millis(200));
@@ -147,7 +147,7 @@ fn open_loop_past_capacity_tells_what_was_never_sent() {
     plan.connections = 2;
     plan.rate = Some(2000.0);
     let report = measure(&plan);
-    // 2 connections answer 200 a second; 800 were to be sent in 0.4 s.
+    // 2 connections answer 200 a second; 800 were due in 0.4 s.
     assert!(report.requests < 120 && report.unsent > 600, "{report:?}");
     assert!(report.latency.max_us > 300_000.0, "{:?}", report.latency);
 }
