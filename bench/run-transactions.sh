@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run-transactions.sh: measures transactions and publishes the outcome in docs/benchmarks, the comparisons
+# run-transactions.sh: measures transactions and publishes the results in docs/benchmarks, the comparisons
 # first (some 7 minutes), then the matrix (some 7 minutes). Arguments go to the `transactions` program:
 # --part table --part matrix --only ID,… --rounds N --seconds N --matrix-seconds N.
 set -euo pipefail

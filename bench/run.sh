@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh: measures Millrace beside its rivals and publishes the outcome in docs/benchmarks.
+# run.sh: measures Millrace beside its rivals and publishes the results in docs/benchmarks.
 # Arguments go to the `functions` program: --only ID,… --rounds N --seconds N.
 set -euo pipefail
 cd "$(dirname "$0")/.."
