@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what Millrace is compared with: wrk, Valkey (Redis where the distribution has no
-# Valkey), Node.js, Express and its Redis client; for the hotel PostgreSQL with its client, the
-# Restate server and its SDK, and the Node.js that both use. Run by `make bench-rivals`.
+# install.sh: installs the rivals: wrk, Valkey (or Redis, if the distribution has no Valkey), Node.js, Express and its
+# Redis client. For the hotel it installs PostgreSQL with its client, the Restate server with its SDK, and the Node.js
+# that both use. `make bench` and `make bench-transactions` run it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 if [ "$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi
@@ -28,8 +28,8 @@ if [ -n "$missing" ]; then
 fi
 cd "$here/express"
 npm install --no-package-lock --no-audit --no-fund --omit=dev
-# Their Node.js comes as a package of binaries; nothing of theirs needs an install script, and one
-# would tell its maker about the installation.
+# The package of Node.js contains binaries. No package needs an install script, and one script would report the
+# installation to its maker.
 for rival in express-hotel restate-hotel; do
     cd "$here/$rival"
     npm install --no-package-lock --no-audit --no-fund --omit=dev --ignore-scripts

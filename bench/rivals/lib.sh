@@ -1,10 +1,10 @@
-# Shared by what installs, starts and checks the rivals; sourced, not run.
+# lib.sh: shared by the scripts that install, start and check the rivals; sourced, not run.
 # shellcheck shell=bash
 
 # ---------------------------------------------------------------------------------------------
 # install.sh
 
-# install_postgres: PostgreSQL and what start.sh and check.sh need, from Debian's packages, where it is missing.
+# install_postgres: installs PostgreSQL and the needs of start.sh and check.sh from Debian's packages, if missing.
 install_postgres() {
     local sudo=() missing=()
     [ "$(id -u)" = 0 ] || sudo=(sudo)
@@ -21,7 +21,7 @@ install_postgres() {
 # ---------------------------------------------------------------------------------------------
 # start.sh, with `$here` its folder, `$data` that of the data, `$cpus` the CPUs, and WAIT as told there
 
-# bind_to_cpus: sets `$bound`, what every process of the rival has to be started by.
+# bind_to_cpus: sets `$bound`, the command that must start every process of the rival.
 bind_to_cpus() {
     bound=(taskset -c "$cpus")
     if [ "${WAIT:-}" = 1 ]; then bound=(setpriv --pdeathsig KILL "${bound[@]}"); fi
@@ -44,7 +44,7 @@ start_postgres() {
     fi
     mkdir -p "$postgres"
     sockets=$(mktemp -d)
-    # A copy, for that user may not be able to read the checkout.
+    # A copy, because that user may not be able to read the checkout.
     install -m 644 "$configuration" "$data/postgresql.conf"
     if [ "$(id -u)" = 0 ]; then chown postgres: "$postgres" "$sockets"; fi
     "${as_user[@]}" test -w "$postgres" || { echo "the user postgres cannot reach $postgres" >&2; exit 1; }
@@ -104,7 +104,7 @@ expect() {
     fi
 }
 
-# finish: says how it went, and fails if anything did.
+# finish: prints the result, and fails if any check failed.
 finish() {
     echo "$passed passed, $failed failed"
     [ "$failed" = 0 ]

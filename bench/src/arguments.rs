@@ -1,4 +1,4 @@
-//! What every program that starts servers and loads them is told.
+//! Arguments of every program that starts servers and loads them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap::Args;
 use crate::Outcome;
 use crate::server::Setup;
 
-/// Where things are, and on which CPUs they run.
+/// Paths, and the CPUs of servers and load generator.
 #[derive(Args, Clone, Debug)]
 pub struct Surroundings {
     /// The server's binary.
@@ -19,12 +19,15 @@ pub struct Surroundings {
     /// The folder of the rivals.
     #[arg(long, default_value = "bench/rivals")]
     pub rivals_folder: PathBuf,
-    /// Where servers keep their data: on the disk to be measured.
+    /// Where servers keep their data, on the disk to measure.
     #[arg(long, default_value = "target")]
     data: PathBuf,
-    /// Where the results go. What is not measured stays there as it is.
+    /// Where medians, pages and plots go. Results of cells that are not measured stay as they are.
     #[arg(long, default_value = "docs/benchmarks")]
     pub results: PathBuf,
+    /// Where raw results go, as JSON.
+    #[arg(long, default_value = "target/bench")]
+    pub raw: PathBuf,
     /// The server's CPUs, as taskset takes them.
     #[arg(long, default_value = "0")]
     server_cpus: String,
@@ -34,8 +37,8 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// The same with absolute paths, for servers run elsewhere. `limit` is the bare responder, `apps`
-    /// the folder of apps that are not examples, for those who need them.
+    /// The same with absolute paths, for servers with other working folders. `limit` is the bare responder, `apps` the
+    /// folder of apps that are not examples, if the program needs them.
     ///
     /// # Errors
     /// A path that cannot be made absolute.
@@ -54,7 +57,7 @@ impl Surroundings {
     }
 }
 
-/// How a program ends: an error goes to standard error.
+/// The exit code. An error goes to standard error.
 #[must_use]
 pub fn exit_code(outcome: &Outcome<()>) -> ExitCode {
     match outcome {

@@ -1,10 +1,10 @@
-//! The comparisons: what runs against what, which figure decides, and what is aimed at.
+//! The comparisons of functions: their sides, the figure that decides, and the aim.
 
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use millrace_client::bench::{Expectation, HttpRequest, Plan, Report, RequestTemplate, run};
+use millrace_loadgen::{Expectation, HttpRequest, Plan, Report, RequestTemplate, run};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::median;
@@ -22,7 +22,7 @@ pub enum Figure {
     Spread,
 }
 
-/// What one side sends.
+/// The requests of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// `GET /user/login`, Basic auth.
@@ -40,15 +40,15 @@ pub enum Work {
 /// One server under one load.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// What tables call it.
+    /// Its name in tables.
     pub name: String,
     /// The server.
     pub kind: Kind,
-    /// What it is sent.
+    /// The requests.
     pub work: Work,
-    /// Over how many connections.
+    /// Connections of the load generator.
     pub connections: usize,
-    /// How many requests each of them has in flight (HTTP/1.1 pipelining).
+    /// Requests in flight on each connection (HTTP/1.1 pipelining).
     pub in_flight: usize,
 }
 
@@ -59,22 +59,22 @@ pub struct Cell {
     pub id: &'static str,
     /// Names it in tables.
     pub title: &'static str,
-    /// What is compared.
+    /// The figure that decides.
     pub figure: Figure,
-    /// What the ratio should be; see [`Figure`].
+    /// The bound of the ratio; see [`Figure`].
     pub aim: f64,
-    /// What is compared; the first two, or all for [`Figure::Spread`].
+    /// The sides: two, or more for [`Figure::Spread`].
     pub sides: Vec<Side>,
 }
 
-/// How often and how long.
+/// Number and length of rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
     /// Rounds.
     pub count: usize,
     /// How long each side is measured in a round.
     pub duration: Duration,
-    /// How long it runs before.
+    /// How long each side runs before that.
     pub warm_up: Duration,
 }
 
@@ -85,32 +85,35 @@ pub struct Measured {
     pub side: String,
     /// Counted from 0.
     pub round: usize,
-    /// What 4 KiB and `fdatasync` cost on the data folder's disk just before.
+    /// The cost of 4 KiB and `fdatasync` on the data folder's disk just before.
     pub fsync_us: f64,
-    /// What the load generator told.
+    /// The load generator's report.
     pub report: Report,
 }
 
-/// What came of a cell.
+/// The result of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CellResult {
     /// Names it on the command line.
     pub id: String,
     /// Names it in tables.
     pub title: String,
-    /// What the ratio should be; see [`Figure`].
+    /// The bound of the ratio; see [`Figure`].
     pub aim: String,
+    /// `A / B`, where two sides are compared.
+    #[serde(default)]
+    pub compared: String,
     /// First side over second, per round.
     pub ratios: Vec<f64>,
     /// The median of the ratios.
     pub ratio: f64,
-    /// Whether the median is as aimed.
+    /// Whether the median meets the aim.
     pub is_met: bool,
-    /// Why there is no figure, if there is none.
+    /// The reason if there is no figure.
     pub problem: Option<String>,
     /// Every side of every round.
     pub runs: Vec<Measured>,
-    /// What the tables have no column for.
+    /// Further lines for a person.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
@@ -123,8 +126,8 @@ fn side(name: impl Into<String>, kind: Kind, work: Work, connections: usize) -> 
     Side { name: name.into(), kind, work, connections, in_flight: 1 }
 }
 
-/// The same work over few and many connections: one request in flight on each, and a hundred over all, where one
-/// connection is not bound by its round trip.
+/// The same work over few and many connections. The first comparison has one request in flight on each connection. The
+/// second has at least a hundred over all, so that no round trip limits few connections.
 fn cells_of_connections() -> [Cell; 2] {
     let over = |name: String, connections, in_flight| {
         let side = side(name, millrace("login", "fsync"), Work::LoginRoute, connections);
@@ -213,7 +216,7 @@ pub fn function_cells() -> Vec<Cell> {
     cells
 }
 
-/// The rivals alone, at the same loads: a check of this machine when there is nothing to compare.
+/// The rivals alone, at the same loads. This checks the machine.
 #[must_use]
 pub fn rival_cells() -> Vec<Cell> {
     let store = store_program().trim_end_matches("-server");
@@ -245,7 +248,7 @@ impl Side {
         let (request, body) = match self.work {
             Work::LoginRoute => (http("GET", "/user/login", &basic, None), Some("ok")),
             Work::LoginCall => {
-                // The responder ignores what it is sent, and answers without JSON's quotes.
+                // The responder ignores its input and answers without JSON's quotes.
                 let expected = if self.kind == Kind::Limit { "ok" } else { "\"ok\"" };
                 // `check` is the synchronous handler that the route calls.
                 let password = format!("\"{PASSWORD}\"");
@@ -274,7 +277,7 @@ impl Side {
     /// Starts the server, loads it, stops it.
     ///
     /// # Errors
-    /// If any of it fails, a wrong reply included.
+    /// If any step fails, or any reply is wrong.
     pub fn measure(&self, setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Measured> {
         let named = |error: String| format!("{}: {error}", self.name);
         let fsync_us = fsync::cost_us(&setup.data)?;
@@ -291,7 +294,7 @@ impl Side {
 }
 
 impl Cell {
-    /// All rounds, the sides in turn; a side that goes first in one round goes last in the next.
+    /// All rounds, the sides in turn. The first side of one round is the last of the next.
     #[must_use]
     pub fn run(&self, setup: &Setup, rounds: &Rounds) -> CellResult {
         let mut runs = Vec::new();
@@ -327,10 +330,14 @@ impl Cell {
         };
         let is_met = is_met && problem.is_none() && !ratios.is_empty();
         let (id, title) = (self.id.to_owned(), self.title.to_owned());
-        CellResult { id, title, aim, ratios, ratio, is_met, problem, runs, remarks: Vec::new() }
+        let compared = match self.figure {
+            Figure::Cpu | Figure::Rate => format!("{} / {}", self.sides[0].name, self.sides[1].name),
+            Figure::Spread => String::new(),
+        };
+        CellResult { id, title, aim, compared, ratios, ratio, is_met, problem, runs, remarks: Vec::new() }
     }
 
-    /// One round's ratio; `None` if a side is missing in it.
+    /// One round's ratio; `None` if the round lacks a side.
     fn ratio(&self, runs: &[Measured], round: usize) -> Option<f64> {
         let of = |side: &Side| runs.iter().find(|run| run.round == round && run.side == side.name);
         let all: Option<Vec<&Measured>> = self.sides.iter().map(of).collect();
@@ -347,7 +354,7 @@ impl Cell {
     }
 }
 
-/// What a person who waits is told.
+/// Progress for a waiting person.
 pub(crate) fn one_line(measured: &Measured) -> String {
     let report = &measured.report;
     let cpu = report.server.as_ref().map_or(0.0, |used| used.cpu_us_per_request);

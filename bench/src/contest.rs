@@ -1,10 +1,10 @@
-//! A contest: sides that run in alternation, and what is aimed at between two of them.
+//! A contest: sides that run in alternation, and aims that compare two of them.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use millrace_client::bench::{Plan, run};
+use millrace_loadgen::{Plan, run};
 use serde::{Deserialize, Serialize};
 
 use crate::cells::{Measured, Rounds};
@@ -25,47 +25,47 @@ pub enum Figure {
     Tail,
 }
 
-/// What a server is asked while it is measured.
+/// The load of a server while it is measured.
 pub trait Load: std::fmt::Debug {
-    /// Puts there what the requests need.
+    /// Prepares the state that the requests need.
     ///
     /// # Errors
-    /// If the server refuses any of it.
+    /// If the server refuses a request.
     fn prepare(&self, server: &Server, setup: &Setup) -> Outcome<()>;
 
-    /// What a load generator does with it; the caller sets connections, rate and times.
+    /// The load generator's plan. The caller sets connections, rate and times.
     ///
     /// # Errors
     /// If the request cannot be built.
     fn plan(&self, name: &str, server: &Server) -> Outcome<Plan>;
 
-    /// Says what is wrong with the state once all replies are in, if anything is.
+    /// Checks the state after all replies have arrived.
     ///
     /// # Errors
-    /// If the state is not what it must be, or cannot be read.
+    /// If the state is wrong or cannot be read.
     fn audit(&self, address: SocketAddr) -> Outcome<()>;
 }
 
 /// One server under one load.
 #[derive(Clone, Debug)]
 pub struct Contestant {
-    /// What tables call it.
+    /// Its name in tables.
     pub name: String,
     /// The server.
     pub kind: Kind,
-    /// What it is asked.
+    /// Its load.
     pub workload: Rc<dyn Load>,
-    /// Over how many connections.
+    /// Connections of the load generator.
     pub connections: usize,
-    /// The server's CPUs, where they are not those of the others.
+    /// The server's CPUs, if they differ from those of the other sides.
     pub cpus: Option<&'static str>,
 }
 
 impl Contestant {
-    /// The server, with what the requests need.
+    /// Starts the server and prepares its state.
     ///
     /// # Errors
-    /// If it does not start, or refuses any of it.
+    /// If it does not start, or refuses a request.
     pub fn open(&self, setup: &Setup) -> Outcome<Server> {
         let server = match self.cpus {
             Some(cpus) => Server::start(&self.kind, &Setup { server_cpus: cpus.to_owned(), ..setup.clone() }),
@@ -75,7 +75,7 @@ impl Contestant {
         Ok(server)
     }
 
-    /// What the load generator is to do.
+    /// The load generator's plan.
     ///
     /// # Errors
     /// If the request cannot be built.
@@ -92,7 +92,7 @@ impl Contestant {
     /// Starts the server, loads it, audits it, stops it.
     ///
     /// # Errors
-    /// If any of it fails, a wrong reply included.
+    /// If any step fails, or any reply is wrong.
     pub fn measure(&self, setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Measured> {
         let server = self.open(setup).map_err(|error| self.named(&error))?;
         let measured = self.load(&server, setup, rounds, round)?;
@@ -121,22 +121,22 @@ impl Contestant {
     }
 }
 
-/// What is aimed at.
+/// A comparison of two sides, and its aim.
 #[derive(Clone, Debug)]
 pub struct Aim {
     /// Names it in tables.
     pub title: String,
-    /// What is compared.
+    /// The figure that decides.
     pub figure: Figure,
-    /// What the ratio should be; see [`Figure`].
+    /// The bound of the ratio; see [`Figure`].
     pub bound: f64,
-    /// The side above the line, by its place in the contest.
+    /// The numerator's side, by its index in the contest.
     pub first: usize,
-    /// The side below the line.
+    /// The denominator's side.
     pub second: usize,
 }
 
-/// The first side against the second, by their places.
+/// The first side over the second, by their indexes.
 #[must_use]
 pub fn aim(title: &str, figure: Figure, bound: f64, (first, second): (usize, usize)) -> Aim {
     Aim { title: title.to_owned(), figure, bound, first, second }
@@ -147,79 +147,79 @@ pub fn aim(title: &str, figure: Figure, bound: f64, (first, second): (usize, usi
 pub struct Contest {
     /// Names it on the command line.
     pub id: String,
-    /// Its heading.
-    pub title: String,
-    /// What a reader has to know about it.
-    pub note: String,
-    /// What runs.
+    /// The sides.
     pub sides: Vec<Contestant>,
-    /// What is aimed at.
+    /// The aims.
     pub aims: Vec<Aim>,
-    /// How the sides of a round follow each other.
+    /// The order of the sides in a round.
     pub order: Order,
 }
 
-/// How the sides of a round follow each other.
+/// The order of the sides in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Each has the machine to itself from start to stop.
     Alone,
-    /// All stand at the same time and are loaded in turns, [`TURNS`] times in a round. What the machine gives or
-    /// takes within seconds then reaches all sides, so a smaller difference shows. For sides that do nothing
-    /// while nobody asks them.
+    /// All servers run at once and take turns, [`TURNS`] times in a round. Fluctuations of the machine within
+    /// seconds then reach all sides, so a smaller difference shows. The sides must be idle without requests.
     Turns,
 }
 
-/// Turns of a side in a round of [`Order::Turns`], each of as much of the round's time.
+/// Turns of a side in a round of [`Order::Turns`], all of the same length.
 const TURNS: usize = 4;
 
-/// What came of one aim.
+/// The result for one aim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judgement {
     /// Names it in tables.
     pub title: String,
-    /// What was aimed at.
+    /// The aim.
     pub aim: String,
-    /// What was measured, or why nothing was.
+    /// The figure for a person, or the reason if there is none.
     pub measured: String,
-    /// The figure, each round.
+    /// The figure's unit.
+    #[serde(default)]
+    pub unit: String,
+    /// The figure in each round.
     pub values: Vec<f64>,
-    /// Whether the median is as aimed.
+    /// `A / B`, where two sides are compared.
+    #[serde(default)]
+    pub compared: String,
+    /// Whether the median meets the aim.
     pub is_met: bool,
     /// Whether there is a figure.
     pub is_measured: bool,
 }
 
-/// How a contest was measured: others of the same page may have been at another time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// What to run to repeat it.
-    pub command: String,
-    /// The commit checked out.
-    pub commit: String,
+/// A figure that belongs to no side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FigureRounds {
+    /// Its name.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// One value for each round.
+    pub values: Vec<f64>,
 }
 
-/// What came of a contest.
+/// The result of a contest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ContestResult {
     /// Names it on the command line.
     pub id: String,
-    /// Its heading.
-    pub title: String,
-    /// What a reader has to know about it.
-    pub note: String,
-    /// How it was measured.
-    pub origin: Origin,
-    /// What came of the aims.
+    /// The results for its aims.
     pub judgements: Vec<Judgement>,
     /// Every side of every round.
     pub runs: Vec<Measured>,
+    /// Figures that belong to no side.
+    #[serde(default)]
+    pub figures: Vec<FigureRounds>,
     /// Further lines for a person.
     pub remarks: Vec<String>,
 }
 
 impl Judgement {
-    /// A figure against its bound; the bound itself is met.
+    /// A figure with its aim.
     #[must_use]
     pub fn new(title: &str, aim: String, unit: &str, values: Vec<f64>, is_met: impl Fn(f64) -> bool) -> Self {
         let middle = median(&values);
@@ -231,19 +231,22 @@ impl Judgement {
             measured: format!("{} {unit} ({} to {})", digits(middle), digits(low), digits(high)),
             is_met: !values.is_empty() && is_met(middle),
             is_measured: !values.is_empty(),
+            unit: unit.to_owned(),
             values,
+            compared: String::new(),
         }
     }
 
-    /// One without a figure.
+    /// An aim without a figure.
     #[must_use]
     pub fn missing(title: &str, aim: String, why: &str) -> Self {
         let measured = format!("not measured: {}", why.replace(['|', '\n'], " "));
-        Self { title: title.to_owned(), aim, measured, values: Vec::new(), is_met: false, is_measured: false }
+        let (title, unit, compared) = (title.to_owned(), String::new(), String::new());
+        Self { title, aim, measured, unit, values: Vec::new(), compared, is_met: false, is_measured: false }
     }
 }
 
-/// Three digits that count.
+/// At least three significant digits.
 #[must_use]
 pub fn digits(value: f64) -> String {
     match value.abs() {
@@ -262,6 +265,11 @@ impl Aim {
             Figure::Median => format!("p50 < {bound} ×"),
             Figure::Tail => format!("p99 < {bound} ×"),
         }
+    }
+
+    /// The names of both sides, as [`Judgement::compared`] has them.
+    fn compared(&self, sides: &[Contestant]) -> String {
+        format!("{} / {}", sides[self.first].name, sides[self.second].name)
     }
 
     fn ratio(&self, sides: &[Contestant], runs: &[Measured], round: usize) -> Option<f64> {
@@ -287,16 +295,16 @@ impl Aim {
             Figure::Rate => ratio >= self.bound,
             Figure::Median | Figure::Tail => ratio < self.bound,
         };
-        Judgement::new(&self.title, self.text(), "×", ratios, is_met)
+        let compared = self.compared(sides);
+        Judgement { compared, ..Judgement::new(&self.title, self.text(), "×", ratios, is_met) }
     }
 }
 
 impl Contest {
-    /// All rounds, the sides in alternation; a side that goes first in one goes last in the next. What fails is
-    /// tried once more, and that is told; a side that fails again is left out from then on, and the figures it
-    /// had are void.
+    /// All rounds, the sides in alternation. The first side of one round is the last of the next. A side that fails is
+    /// tried once more, and a remark says so. A side that fails again is left out, and its figures are void.
     #[must_use]
-    pub fn run(&self, setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult {
+    pub fn run(&self, setup: &Setup, rounds: &Rounds) -> ContestResult {
         let mut kept = Kept::default();
         match self.order {
             Order::Alone => self.run_alone(setup, rounds, &mut kept),
@@ -310,11 +318,9 @@ impl Contest {
         let judgements = self.aims.iter().map(|aim| aim.judge(&self.sides, &runs, problem(aim))).collect();
         ContestResult {
             id: self.id.clone(),
-            title: self.title.clone(),
-            note: self.note.clone(),
-            origin: origin.clone(),
             judgements,
             runs,
+            figures: Vec::new(),
             remarks: remarks.into_iter().chain(problems.into_iter().map(|(_, error)| error)).collect(),
         }
     }
@@ -344,7 +350,7 @@ impl Contest {
             let first = self.turns(setup, rounds, round);
             match first.or_else(|error| kept.again(round, &error, || self.turns(setup, rounds, round))) {
                 Ok(runs) => kept.runs.extend(runs),
-                // One that fails takes the others' turns with it.
+                // One failed turn voids the round for all sides.
                 Err(error) => return self.sides.iter().for_each(|side| kept.drop_side(&side.name, error.clone())),
             }
         }
@@ -376,11 +382,11 @@ impl Contest {
     }
 }
 
-/// What is kept while a contest runs.
+/// Results while a contest runs.
 #[derive(Default)]
 struct Kept {
     runs: Vec<Measured>,
-    /// Sides left out, and why.
+    /// Sides that were left out, with reasons.
     problems: Vec<(String, String)>,
     remarks: Vec<String>,
 }
@@ -399,7 +405,7 @@ impl Kept {
     }
 }
 
-/// What a person who waits is told.
+/// Progress for a waiting person.
 pub fn one_line(measured: &Measured) -> String {
     let report = &measured.report;
     let cpu = report.server.as_ref().map_or(0.0, |used| used.cpu_us_per_request);
@@ -438,7 +444,7 @@ mod tests {
         let judged = aim.judge(&sides, &runs, None);
         assert_eq!((judged.values.as_slice(), judged.is_met), (&[1.0, 0.2, 0.7][..], true));
         assert!(!Aim { bound: 0.71, ..aim.clone() }.judge(&sides, &runs, None).is_met);
-        // A CPU figure that was not taken is no figure.
+        // These runs have no CPU figure.
         let judged = Aim { figure: Figure::Cpu, ..aim }.judge(&sides, &runs, Some("why"));
         assert!(!judged.is_measured && !judged.is_met && judged.measured.contains("why"));
     }

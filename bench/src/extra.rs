@@ -1,11 +1,11 @@
-//! What is measured without a rival: memory per connection and entity, time to be ready, scaling.
+//! Measurements without a rival: memory per connection and entity, time to be ready, scaling.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use millrace_client::bench::process::ProcessUse;
-use millrace_client::bench::{HttpRequest, Plan, Report, RequestTemplate, run};
+use millrace_loadgen::process::ProcessUse;
+use millrace_loadgen::{HttpRequest, Plan, Report, RequestTemplate, run};
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
@@ -13,20 +13,23 @@ use crate::cells::{Rounds, Side, Work};
 use crate::machine::median;
 use crate::server::{Kind, Server, Setup};
 
-/// What came of one measurement.
+/// The result of one measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExtraResult {
     /// Names it on the command line.
     pub id: String,
     /// Names it in tables.
     pub title: String,
-    /// What is aimed at, with its unit.
+    /// The aim with its unit.
     pub aim: String,
-    /// What was measured, with its unit, or why nothing was.
+    /// The figure with its unit, or the reason if there is none.
     pub measured: String,
     /// The figure alone.
     pub value: f64,
-    /// Whether it is as aimed.
+    /// Its unit.
+    #[serde(default)]
+    pub unit: String,
+    /// Whether it meets the aim.
     pub is_met: bool,
     /// Whether there is a figure.
     pub is_measured: bool,
@@ -50,12 +53,12 @@ pub struct Extra {
     measure: fn(&Setup, &Size) -> Outcome<f64>,
 }
 
-/// How much the measurements handle; smaller for a trial.
+/// The size of the measurements; a trial uses a smaller one.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Entities to fill the server with.
     pub entities: usize,
-    /// How often and how long.
+    /// Number and length of rounds.
     pub rounds: Rounds,
 }
 
@@ -107,6 +110,7 @@ impl Extra {
             aim: format!("{sign} {} {}", digits(self.aim), self.unit),
             measured,
             value,
+            unit: self.unit.to_owned(),
             is_met,
             is_measured: outcome.is_ok(),
         }
@@ -121,13 +125,13 @@ fn resident(server: &Server) -> Outcome<f64> {
     Ok(ProcessUse::of_all(&server.pids())?.resident_bytes as f64)
 }
 
-/// A connection counts as idle once the server has taken its buffers back.
+/// After this time without a request, the server has taken the connection's buffers back.
 const UNTIL_IDLE: Duration = Duration::from_secs(8);
 
-/// Connections that each asked something and then stay silent.
+/// Memory of a connection that sent one request and then stays silent.
 fn connection_bytes(setup: &Setup, _size: &Size) -> Outcome<f64> {
     let server = Server::start(&Kind::Millrace { app: "login", durability: "fsync", cores: 1 }, setup)?;
-    // More descriptors than the load generator asks for; it raises the limit for both.
+    // This process holds the connections, so it needs their descriptors as well.
     let mut open = Vec::with_capacity(IDLE_CONNECTIONS);
     let failed = |error: std::io::Error| format!("connection: {error}");
     let ask = |open: &mut Vec<TcpStream>| -> Outcome<()> {
@@ -141,7 +145,7 @@ fn connection_bytes(setup: &Setup, _size: &Size) -> Outcome<f64> {
         open.push(stream);
         Ok(())
     };
-    // The first ones fill pools that later ones share.
+    // The first connections fill pools that later connections share.
     for _ in 0..100 {
         ask(&mut open)?;
     }
@@ -157,7 +161,7 @@ fn connection_bytes(setup: &Setup, _size: &Size) -> Outcome<f64> {
     Ok((after - before) / (IDLE_CONNECTIONS - 100) as f64)
 }
 
-/// Makes `count` counters at least, each once; answers how many.
+/// Creates at least `count` counters, each once. Returns their number.
 fn fill(server: &Server, setup: &Setup, first: usize, count: usize) -> Outcome<usize> {
     let mut made = 0;
     while made < count {
@@ -173,7 +177,7 @@ fn fill(server: &Server, setup: &Setup, first: usize, count: usize) -> Outcome<u
         if !report.is_clean() {
             return Err(format!("filling failed: {:?}", report.first_error));
         }
-        // The replies that came after the end are of entities that exist too.
+        // Requests answered after the end have created entities as well.
         made += report.requests as usize + plan.connections;
     }
     Ok(made)
@@ -215,8 +219,8 @@ fn start_checkpoint(setup: &Setup, size: &Size) -> Outcome<f64> {
     Ok(time)
 }
 
-/// A lower bound: what was checkpointed before the kill is not replayed, yet counted only if the
-/// checkpoint never ran; the time includes the whole start.
+/// A lower bound, because the time includes the whole start. The figure holds only if no checkpoint ran before the
+/// kill: checkpointed entries are not replayed.
 fn replay_rate(setup: &Setup, size: &Size) -> Outcome<f64> {
     let folder = folder(setup)?;
     let server = Server::start_in(&COUNTER, setup, folder.path())?;
@@ -228,7 +232,7 @@ fn replay_rate(setup: &Setup, size: &Size) -> Outcome<f64> {
     Ok(made as f64 / time)
 }
 
-/// Half of the CPUs serve, the other half send; so it takes four to tell anything.
+/// Half of the CPUs serve and the other half send, so this needs four CPUs.
 fn scaling(setup: &Setup, size: &Size) -> Outcome<f64> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = cpus / 2;

@@ -1,4 +1,4 @@
-//! What one durable write costs on a disk, right now: no durability figure means anything without.
+//! The cost of one durable write on a disk at this moment. Every durability figure needs it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ pub fn cost_us(folder: &Path) -> Outcome<f64> {
     let failed = |error: std::io::Error| format!("cannot probe the disk in {}: {error}", folder.display());
     let path = folder.join("fsync-probe");
     let file = File::create(&path).map_err(failed)?;
-    // Written, not only reserved: an overwrite must not allocate.
+    // The file is written, not only reserved, because an overwrite must not allocate.
     file.write_all_at(&vec![1; FILE_BYTES], 0).map_err(failed)?;
     file.sync_all().map_err(failed)?;
     let mut costs = Vec::with_capacity(WRITES);

@@ -1,23 +1,25 @@
 //! Programs that measure Millrace beside its rivals, and what they share.
 //!
-//! Promises: two things are compared only in the same run on the same machine, in alternation;
-//! every reply is checked; what was lost is published beside what was won. No figure here is a
-//! timed test: nothing in CI passes or fails by one.
+//! Promises: two sides are compared only in the same run on the same machine, in alternation. Every reply is checked.
+//! Lost comparisons are published beside the others. No figure here is a test: CI never passes or fails by one.
 
 pub mod arguments;
+pub mod bars;
 pub mod cells;
 pub mod contest;
 pub mod extra;
 pub mod fsync;
 pub mod load;
 pub mod machine;
+pub mod page;
+pub mod pages;
 pub mod plot;
-pub mod publish;
 pub mod records;
+pub mod rows;
 pub mod server;
 pub mod small;
-pub mod table;
+pub mod summary;
 pub mod transactions;
 
-/// What stops a comparison, for a person.
+/// A result, or the reason for a person why a comparison stopped.
 pub type Outcome<T> = Result<T, String>;

@@ -1,16 +1,16 @@
-//! What tells about loads rather than about rivals: three times what a node can do, and the load generator beside wrk.
+//! Comparisons of loads: three times the peak of a node, and the load generator beside wrk.
 
 use std::process::Command;
 use std::time::Duration;
 
-use millrace_client::bench::{Expectation, HttpRequest, LatencySummary, Plan, Report, RequestTemplate, run};
+use millrace_loadgen::{Expectation, HttpRequest, LatencySummary, Plan, Report, RequestTemplate, run};
 
 use crate::cells::{CellResult, Measured, Rounds, one_line};
 use crate::machine::median;
 use crate::server::{Kind, Server, Setup};
 use crate::{Outcome, fsync};
 
-/// What ran in a round, and a remark on it.
+/// The runs of a round, and a remark.
 type Round = (Vec<Measured>, String);
 
 /// A cell by its id.
@@ -20,7 +20,7 @@ pub struct LoadCell {
     title: &'static str,
     aim: &'static str,
     measure: fn(&Setup, &Rounds, usize) -> Outcome<Round>,
-    /// A round's ratio, and whether a round is as aimed.
+    /// A round's ratio, and whether the round meets the aim.
     judge: fn(&[&Measured]) -> Option<(f64, bool)>,
 }
 
@@ -46,7 +46,7 @@ pub fn load_cells() -> Vec<LoadCell> {
 }
 
 impl LoadCell {
-    /// All rounds. The rounds' median decides, of the ratio and of whether it is as aimed.
+    /// All rounds. The median of the ratios is the figure. The aim is met if most rounds meet it.
     #[must_use]
     pub fn run(&self, setup: &Setup, rounds: &Rounds) -> CellResult {
         let (mut runs, mut remarks, mut problem) = (Vec::new(), Vec::new(), None);
@@ -74,6 +74,7 @@ impl LoadCell {
             id: self.id.to_owned(),
             title: self.title.to_owned(),
             aim: self.aim.to_owned(),
+            compared: String::new(),
             ratio: median(&ratios),
             is_met: problem.is_none() && 2 * met_count > judged.len(),
             ratios,
@@ -84,17 +85,17 @@ impl LoadCell {
     }
 }
 
-/// Work of one call. One CPU cannot send three times as many cheap calls as another answers; of these it can, many times over.
+/// Work of one call. One CPU cannot send three times as many cheap calls as another one answers. Of these calls it can.
 const SPIN_MS: &str = "0.2";
 
 const PEAK_CONNECTIONS: usize = 64;
 
-/// More than may wait: as many as are done in the half second for which a request waits at most, and those that are refused.
+/// Enough for the calls that wait, at most half a second each, and for the calls that are refused.
 const OVERLOAD_CONNECTIONS: usize = 8192;
 
 const OVERLOAD: f64 = 3.0;
 
-/// The peak, three times as much to the same server, and the peak again.
+/// The peak, then three times the peak on the same server, then the peak again.
 fn overload(setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Round> {
     let fsync_us = fsync::cost_us(&setup.data)?;
     let server = Server::start(&Kind::Millrace { app: "synthetic", durability: "fsync", cores: 1 }, setup)?;
@@ -139,7 +140,7 @@ fn beside_wrk(setup: &Setup, rounds: &Rounds, round: usize) -> Outcome<Round> {
     let mut plan = plan("millrace bench", setup, rounds, &server, ("GET", &url, None), "ok")?;
     plan.connections = WRK_CONNECTIONS;
     let ours = || clean(run(&plan, &mut |_| {}).map_err(|error| error.to_string())?);
-    // Who goes first in one round goes last in the next.
+    // The first load generator of one round is the last of the next.
     let (ours, theirs) = if round.is_multiple_of(2) {
         let ours = ours()?;
         (ours, wrk(setup, rounds, &url)?)
@@ -194,7 +195,7 @@ fn clean(report: Report) -> Outcome<Report> {
     Err(format!("{} errors, the first: {first}", report.errors.total()))
 }
 
-/// What wrk tells, as far as it does.
+/// The report of wrk, with the figures that wrk prints.
 fn wrk(setup: &Setup, rounds: &Rounds, url: &str) -> Outcome<Report> {
     let cpus: Vec<String> = setup.load_cpus.iter().map(ToString::to_string).collect();
     let duration_s = rounds.duration.as_secs();

@@ -1,4 +1,4 @@
-//! Where and on what a figure was measured.
+//! The machine and the commit of a figure.
 
 use std::fs;
 use std::process::Command;
@@ -44,14 +44,14 @@ impl Machine {
     }
 }
 
-/// How many processes ran or waited for a CPU, over the last minute.
+/// The load average of the last minute.
 #[must_use]
 pub fn load_average() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or_default()
 }
 
-/// What a program prints, on one line; empty if it fails.
+/// The first line that a program prints; empty if it fails.
 #[must_use]
 pub fn output(program: &str, arguments: &[&str]) -> String {
     let run = Command::new(program).args(arguments).output();
@@ -59,7 +59,7 @@ pub fn output(program: &str, arguments: &[&str]) -> String {
     text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
-/// The middle value; 0 of none.
+/// The median; 0 if there are no values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();

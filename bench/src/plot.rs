@@ -11,27 +11,16 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a pair of axes shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Axes {
-    /// Throughput (a second) from 0, and latency (µs) by its logarithm.
-    RateLatency,
-    /// Server threads and throughput (a second), both from 0.
-    ThreadsRate,
-}
-
-/// One pair of axes.
+/// One pair of axes: throughput (a second) from 0, and latency (µs) by its logarithm.
 #[derive(Clone, Debug)]
 pub struct Panel {
     /// Above it.
     pub title: String,
-    /// What it shows.
-    pub axes: Axes,
     /// In the legend's order, the same in all panels.
     pub lines: Vec<Line>,
 }
 
-/// Told apart by those who do not see all colours, too (Okabe and Ito).
+/// Colours that colour-blind readers can tell apart (Okabe and Ito).
 const COLOURS: [&str; 8] = ["#999999", "#56b4e9", "#0072b2", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#000000"];
 
 const WIDTH: f64 = 480.0;
@@ -67,7 +56,6 @@ pub fn draw(title: &str, panels: &[Panel]) -> String {
 struct Scale {
     left: f64,
     most: f64,
-    axes: Axes,
     low: f64,
     high: f64,
 }
@@ -76,14 +64,9 @@ impl Scale {
     fn new(panel: &Panel, left: f64) -> Self {
         let points = || panel.lines.iter().flat_map(|line| &line.points).filter(|(_, y)| *y > 0.0);
         let most = round_up(points().map(|(x, _)| *x).fold(1.0, f64::max));
-        let axes = panel.axes;
-        if axes == Axes::ThreadsRate {
-            let high = round_up(points().map(|(_, rate)| *rate).fold(1.0, f64::max));
-            return Self { left, most, axes, low: 0.0, high };
-        }
         let low = points().map(|(_, us)| us.log10().floor()).fold(6.0, f64::min);
         let high = points().map(|(_, us)| us.log10().ceil()).fold(low + 1.0, f64::max);
-        Self { left, most, axes, low, high }
+        Self { left, most, low, high }
     }
 
     fn x(&self, value: f64) -> f64 {
@@ -91,31 +74,18 @@ impl Scale {
     }
 
     fn y(&self, value: f64) -> f64 {
-        let place = if self.axes == Axes::RateLatency { value.max(1e-3).log10() } else { value };
-        let share = (place - self.low) / (self.high - self.low);
+        let share = (value.max(1e-3).log10() - self.low) / (self.high - self.low);
         HEIGHT - BELOW - share * (HEIGHT - ABOVE - BELOW)
     }
 
     /// The values beside which the upright axis has a label, and the labels.
     fn ticks(&self) -> Vec<(f64, String)> {
-        let step = if self.axes == Axes::RateLatency { 1.0 } else { step(self.high) };
-        let count = ((self.high - self.low) / step).round() as usize;
+        let count = (self.high - self.low).round() as usize;
         let tick = |at: usize| {
-            let place = self.low + step * at as f64;
-            match self.axes {
-                Axes::RateLatency => (10f64.powf(place), latency_label(10f64.powf(place))),
-                Axes::ThreadsRate => (place, rate_label(place)),
-            }
+            let us = 10f64.powf(self.low + at as f64);
+            (us, latency_label(us))
         };
         (0..=count).map(tick).collect()
-    }
-
-    /// What stands below, and the distance of ticks there: threads are whole.
-    fn below(&self) -> (&'static str, f64) {
-        match self.axes {
-            Axes::RateLatency => ("right replies a second", step(self.most)),
-            Axes::ThreadsRate => ("server threads; upwards: right replies a second", step(self.most).max(1.0)),
-        }
     }
 }
 
@@ -148,7 +118,7 @@ fn draw_panel(svg: &mut String, panel: &Panel, left: f64) {
         let x = x0 - 6.0;
         line(format!("<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", y + 4.0));
     }
-    let (title, step) = scale.below();
+    let step = step(scale.most);
     let mut rate = 0.0;
     while rate <= scale.most * 1.001 {
         let x = scale.x(rate);
@@ -158,7 +128,7 @@ fn draw_panel(svg: &mut String, panel: &Panel, left: f64) {
     }
     line(format!("<path d=\"M{x0:.1} {y1:.1}V{y0:.1}H{x1:.1}\" fill=\"none\" stroke=\"#333333\"/>"));
     let below = y0 + 36.0;
-    line(format!("<text x=\"{middle:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{title}</text>"));
+    line(format!("<text x=\"{middle:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">right replies a second</text>"));
     for (index, one) in panel.lines.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let at = |(rate, us): &(f64, f64)| format!("{:.1},{:.1}", scale.x(*rate), scale.y(*us));
@@ -217,24 +187,13 @@ mod tests {
     fn every_point_lies_within_the_axes_and_no_points_are_no_harm() {
         let line = |points: &[(f64, f64)]| Line { name: "a < b".to_owned(), points: points.to_vec() };
         let lines = vec![line(&[(10.0, 90.0), (31_234.0, 2_500_000.0)]), line(&[])];
-        let panel = Panel { title: "p50".to_owned(), axes: Axes::RateLatency, lines };
+        let panel = Panel { title: "p50".to_owned(), lines };
         let scale = Scale::new(&panel, 0.0);
         for (rate, us) in [(10.0, 90.0), (31_234.0, 2_500_000.0)] {
             assert!((LEFT..=WIDTH - RIGHT).contains(&scale.x(rate)) && (ABOVE..=HEIGHT - BELOW).contains(&scale.y(us)));
         }
-        let svg = draw("plots", &[panel, Panel { title: String::new(), axes: Axes::ThreadsRate, lines: Vec::new() }]);
+        let svg = draw("plots", &[panel, Panel { title: String::new(), lines: Vec::new() }]);
         assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n"));
-    }
-
-    #[test]
-    fn rates_over_threads_rise_from_the_corner() {
-        let points = vec![(1.0, 50_000.0), (2.0, 98_000.0)];
-        let lines = vec![Line { name: "GET".to_owned(), points }];
-        let scale = Scale::new(&Panel { title: String::new(), axes: Axes::ThreadsRate, lines }, 0.0);
-        assert_eq!((scale.x(0.0), scale.y(0.0)), (LEFT, HEIGHT - BELOW));
-        assert!(scale.y(98_000.0) < scale.y(50_000.0) && scale.y(98_000.0) >= ABOVE && scale.x(2.0) <= WIDTH - RIGHT);
-        let labels: Vec<String> = scale.ticks().into_iter().map(|(_, label)| label).collect();
-        assert_eq!(labels, ["0", "20k", "40k", "60k", "80k", "100k"]);
     }
 
     #[test]

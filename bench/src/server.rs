@@ -1,5 +1,4 @@
-//! Servers to measure: started on their own CPUs with a data folder of their own, stopped and
-//! cleaned up after.
+//! Servers to measure. Each starts on its own CPUs with its own data folder, which is deleted afterwards.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -16,7 +15,7 @@ use crate::{Outcome, small};
 const START: Duration = Duration::from_secs(120);
 const STOP: Duration = Duration::from_secs(60);
 
-/// The user every login cell logs in as.
+/// The user of every login comparison.
 pub const USER: &str = "alice";
 /// The user's password.
 pub const PASSWORD: &str = "correct horse";
@@ -44,7 +43,7 @@ pub struct Setup {
     pub apps: PathBuf,
     /// The folder of the rivals.
     pub rivals: PathBuf,
-    /// Where data folders are made: on the disk to be measured.
+    /// Where data folders are made, on the disk to measure.
     pub data: PathBuf,
     /// The CPUs of servers, as taskset takes them.
     pub server_cpus: String,
@@ -52,7 +51,7 @@ pub struct Setup {
     pub load_cpus: Vec<usize>,
 }
 
-/// What to start.
+/// The server to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A Millrace node.
@@ -64,7 +63,7 @@ pub enum Kind {
         /// As its flag of this name.
         cores: usize,
     },
-    /// A Millrace node without any app: records need none.
+    /// A Millrace node without an app, because records need none.
     Records {
         /// As its flag of this name.
         durability: &'static str,
@@ -82,9 +81,9 @@ pub enum Kind {
         /// Whether every write is synced before its reply.
         is_durable: bool,
     },
-    /// A rival that is several processes, which its `start.sh` starts.
+    /// A rival with several processes; its `start.sh` starts them.
     Rival {
-        /// Its folder in that of the rivals.
+        /// Its folder in the folder of the rivals.
         folder: &'static str,
     },
 }
@@ -99,7 +98,7 @@ impl Setup {
 /// A running server. Dropping it kills its processes.
 pub struct Server {
     children: Vec<Child>,
-    /// What a rival's script has started, by its own account.
+    /// The processes that a rival's script reports.
     started: Vec<u32>,
     /// Where it listens.
     pub address: SocketAddr,
@@ -161,7 +160,7 @@ impl Server {
         match kind {
             Kind::Millrace { .. } | Kind::Records { .. } | Kind::Express => server.wait_until_healthy()?,
             Kind::Limit | Kind::Store { .. } => wait_for_port(address)?,
-            // Its script has waited.
+            // Its script has waited until it serves.
             Kind::Rival { .. } => {}
         }
         server.ready_after = start.elapsed();
@@ -183,8 +182,7 @@ impl Server {
         self.spawn(setup, &setup.millrace, &arguments, &[("MILLRACE_LOG", "warn")])
     }
 
-    /// Runs the `start.sh` of a rival, which tells its processes once all of them serve, and stays to
-    /// end them.
+    /// Runs the `start.sh` of a rival. The script reports its processes when all of them serve, and stays to end them.
     fn spawn_rival(&mut self, setup: &Setup, folder: &Path, name: &str) -> Outcome<()> {
         let script = setup.rivals.join(name).join("start.sh");
         let failed = |error: std::io::Error| format!("cannot run {}: {error}", script.display());
@@ -214,7 +212,7 @@ impl Server {
     }
 
     fn spawn(&mut self, setup: &Setup, program: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Outcome<()> {
-        // A server must not outlive the program that measures it, however that ends.
+        // A server must not outlive the program that measures it.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "taskset", "-c", &setup.server_cpus]).arg(program).args(arguments);
         command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
@@ -241,7 +239,7 @@ impl Server {
         }
     }
 
-    /// Puts the user there.
+    /// Creates the user.
     fn prepare(&self, kind: &Kind) -> Outcome<()> {
         let hash = hex(&Sha1::digest(format!("{PASSWORD}{SALT}")));
         match kind {
@@ -270,12 +268,12 @@ impl Server {
         if self.started.is_empty() {
             return self.children.iter().map(Child::id).collect();
         }
-        // Helpers that such a server starts and ends as it likes.
+        // The server starts and ends helper processes as it likes.
         let is_alive = |pid: &u32| Path::new("/proc").join(pid.to_string()).exists();
         self.started.iter().copied().filter(is_alive).collect()
     }
 
-    /// Asks it to end, waits, and takes its folder away.
+    /// Asks the server to end, waits, and deletes its folder.
     ///
     /// # Errors
     /// If it does not end in time.
@@ -293,7 +291,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends it as a power cut would, for the process at least.
+    /// Kills the process.
     pub fn kill(self) {
         drop(self);
     }
@@ -301,7 +299,7 @@ impl Server {
     fn signal(&self, signal: Signal) {
         for child in &self.children {
             if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // It may have ended already.
+                // The process may have ended already.
                 kill_process(pid, signal).ok();
             }
         }
@@ -318,7 +316,7 @@ impl Drop for Server {
     }
 }
 
-/// Valkey where it is installed, else Redis.
+/// Valkey if it is installed, otherwise Redis.
 #[must_use]
 pub fn store_program() -> &'static str {
     let has_valkey =

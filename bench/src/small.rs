@@ -1,10 +1,10 @@
-//! One request at a time, for setting servers up: blocking, over plain sockets.
+//! Single blocking requests over plain sockets, to set servers up.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use millrace_client::bench::mongo::{MESSAGE_BYTES, decode, message};
+use millrace_loadgen::mongo::{MESSAGE_BYTES, decode, message};
 use serde_json::Value;
 
 use crate::Outcome;
@@ -44,8 +44,8 @@ pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> Outcom
     Ok((status.ok_or_else(|| format!("{method} {path}: no status in {head:?}"))?, body.to_owned()))
 }
 
-/// Whether the length the head names has arrived; a server may keep the connection although it
-/// is asked to close it. Without a length the end of the connection is the end of the reply.
+/// Whether the body has the length of its head. A server may keep the connection open although the request asks it to
+/// close. Without a length, the reply ends with the connection.
 fn is_whole(reply: &[u8]) -> bool {
     let Some(end) = reply.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(&reply[..end]).to_ascii_lowercase();
@@ -73,7 +73,7 @@ pub fn resp(address: SocketAddr, words: &[&str]) -> Outcome<String> {
     }
 }
 
-/// The reply to a command of MongoDB's protocol, written as Extended JSON; one that is not `ok` is an error.
+/// The reply to a command of MongoDB's protocol, as Extended JSON. A reply that is not `ok` is an error.
 ///
 /// # Errors
 /// If there is no reply, or an error.

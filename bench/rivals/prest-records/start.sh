@@ -22,8 +22,8 @@ front=$here/prestd
 bind_to_cpus
 start_postgres records "$here/../postgres-records/postgresql.conf" "$here/../postgres-records/schema.sql" "$here/schema.sql"
 
-# It writes a line for each request, which no setting turns off; so they go nowhere. What it keeps as idle
-# is 0 by default: a new connection for each request.
+# pREST writes a line for each request, and no setting turns that off, so its output is discarded. By default it keeps no
+# idle connections and opens one for each request.
 PREST_CONF=$here/prest.toml PREST_HTTP_PORT=$port PREST_PG_HOST=$sockets PREST_QUERIES_LOCATION=$here/queries \
     PREST_PG_MAXOPENCONN=$pool PREST_PG_MAXIDLECONN=$pool GOGC=400 \
     PREST_CACHE_STORAGEPATH=$data "${bound[@]}" "$front" >/dev/null 2>"$data/front.log" &
@@ -32,8 +32,8 @@ served=$!
 base=http://127.0.0.1:$port
 until_healthy "$served" "$base/_health" "$data/front.log"
 
-# It opens connections as it needs them. All have to be there before their processes are told, for
-# their CPU time belongs to the server.
+# pREST opens connections when it needs them. All must exist before the script prints their processes, because their CPU
+# time belongs to the server.
 backends() { pgrep -f "^postgres: records postgres " -P "$database" | wc -l; }
 for ((tries = 0; tries < 20 && $(backends) < pool; tries++)); do
     curl -s --parallel --parallel-immediate --parallel-max "$pool" -o /dev/null \

@@ -1,7 +1,7 @@
-// The hotel reservation on Restate: hotels, flights and users are virtual objects, a reservation is
-// a durable handler that calls them in turn and undoes what it did when it cannot go on, for
-// Restate has no transaction over several objects. Clients call Restate's own ingress, whose paths
-// /hotel/add_hotel, /hotel/add_flight, /hotel/reserve and /hotel/audit are those of the contract.
+// The hotel reservation on Restate: hotels, flights and users are virtual objects. A reservation is a durable handler
+// that calls them in turn. If one call fails, it undoes the earlier ones, because Restate has no transaction over several
+// objects. Clients call Restate's own ingress. Its paths /hotel/add_hotel, /hotel/add_flight, /hotel/reserve and
+// /hotel/audit are those of the contract.
 //
 //   SERVICE_PORT  where the Restate server reaches these handlers, on 127.0.0.1
 //   ADMIN_PORT    the Restate server's admin API, which the audit reads
@@ -11,11 +11,11 @@ import { createServer } from "node:http2";
 import { createEndpointHandler, object, service, TerminalError } from "@restatedev/restate-sdk";
 import type { Context, ObjectContext } from "@restatedev/restate-sdk";
 
-// Restate keeps the journal of a finished invocation for a day, for people to look at. Nothing
-// here is looked at, and the other side keeps none.
+// By default Restate keeps the journal of a finished invocation for a day. Nobody reads it here, and the other side keeps
+// none.
 const options = { journalRetention: 0 };
 
-// stock is a virtual object that counts what is left of one hotel or flight.
+// stock is a virtual object that counts the free places of one hotel or flight.
 const handlers = {
   add: async (ctx: ObjectContext, capacity: number): Promise<void> => {
     ctx.set("left", capacity);

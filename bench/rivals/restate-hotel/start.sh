@@ -53,7 +53,7 @@ export RESTATE_BASE_DIR=$data/restate RESTATE_LISTEN_MODE=tcp RESTATE_DEFAULT_NU
 # The SDK logs every invocation unless told otherwise.
 export DO_NOT_TRACK=1 RESTATE_LOGGING=WARN
 if [ "$processes" -gt 1 ]; then
-    # So that there are connections to deal out: the server fills one before it opens the next.
+    # The server fills one connection before it opens the next, so small ones spread over the processes.
     export RESTATE_WORKER__INVOKER__HTTP2_STREAMS_PER_CONNECTION_LIMIT=16
 fi
 "${bound[@]}" "$server" --no-logo --config-file "$here/restate.toml" >"$data/restate.log" 2>&1 &

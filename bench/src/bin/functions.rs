@@ -1,4 +1,4 @@
-//! Measures functions beside their rivals and publishes the outcome, losing cells included.
+//! Measures functions beside their rivals and publishes the results, lost comparisons included.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,11 +8,13 @@ use clap::Parser;
 use millrace_bench::Outcome;
 use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::cells::{Cell, CellResult, Rounds, function_cells, rival_cells};
-use millrace_bench::extra::{Size, extras};
+use millrace_bench::extra::{ExtraResult, Size, extras};
 use millrace_bench::load::load_cells;
-use millrace_bench::machine::{Machine, median, output};
-use millrace_bench::publish::Publication;
+use millrace_bench::machine::{Machine, load_average, output};
+use millrace_bench::pages::{FUNCTIONS, write_raw};
+use millrace_bench::rows::{of_cell, of_extra};
 use millrace_bench::server::store_program;
+use millrace_bench::summary::{Circumstances, Row, Suite, Summary};
 
 #[derive(Parser)]
 #[command(about = "Measure functions beside their rivals, in alternation, and publish the outcome")]
@@ -22,20 +24,18 @@ struct Arguments {
     /// The bare responder's binary; beside this one by default.
     #[arg(long)]
     limit: Option<PathBuf>,
-    #[arg(long, default_value = "functions")]
-    name: String,
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds measured per side and round.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Entities that start-up and memory are measured with.
+    /// Entities for the measurements of start-up and memory.
     #[arg(long, default_value_t = 1_000_000)]
     entities: usize,
-    /// Only the cells with these ids.
+    /// Only the comparisons with these ids.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// The rivals alone, without Millrace; publishes nothing.
+    /// Only the rivals, without Millrace; publishes nothing.
     #[arg(long)]
     rivals: bool,
 }
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 fn measure(arguments: &Arguments) -> Outcome<()> {
     let beside = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("limit");
     let setup = arguments.surroundings.setup(arguments.limit.clone().unwrap_or(beside), None)?;
-    let machine = Machine::here();
+    let (machine, load_before) = (Machine::here(), load_average());
     if machine.cores < 2 {
         return Err("two CPUs are needed: one for the server, one for the load".to_owned());
     }
@@ -66,36 +66,35 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
     let size = Size { entities: arguments.entities, rounds };
     let extras = extras();
     let extras = extras.iter().filter(|extra| !arguments.rivals && is_wanted(extra.id));
-    let extras = extras.map(|extra| extra.run(&setup, &size)).collect();
-    let fsyncs: Vec<f64> = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.fsync_us).collect();
-    let publication = Publication {
-        title: "Functions next to their data".to_owned(),
-        command: command(arguments),
-        machine,
-        rivals: rivals(),
-        fsync_us: median(&fsyncs),
-        rounds: rounds.count,
-        duration_s: rounds.duration.as_secs_f64(),
-        cells,
-        extras,
-    };
+    let extras: Vec<ExtraResult> = extras.map(|extra| extra.run(&setup, &size)).collect();
+    let rows: Vec<Row> = cells.iter().flat_map(of_cell).chain(extras.iter().map(of_extra)).collect();
     if arguments.rivals {
-        print!("{}", publication.markdown());
+        print!("{}", Summary { suites: Vec::new(), rows }.csv()?);
         return Ok(());
     }
-    publication.write(&arguments.surroundings.results, &arguments.name)
+    let circumstances = Circumstances {
+        command: command(arguments),
+        machine,
+        rounds: rounds.count,
+        seconds: rounds.duration.as_secs_f64(),
+        rivals: rivals(),
+        load_before,
+    };
+    let Surroundings { results, raw, .. } = &arguments.surroundings;
+    write_raw(raw, "functions", &(&circumstances, &cells, &extras))?;
+    FUNCTIONS.publish(results, Suite::new("functions", &circumstances, "fsync, unless the side says otherwise"), rows)
 }
 
-/// The command to repeat it with; without the paths of this machine.
+/// The command to repeat the run, without the paths of this machine.
 fn command(arguments: &Arguments) -> String {
     let Arguments { rounds, seconds, entities, .. } = arguments;
     let only = if arguments.only.is_empty() { String::new() } else { format!(" --only {}", arguments.only.join(",")) };
-    format!("make bench (functions --rounds {rounds} --seconds {seconds} --entities {entities}{only})")
+    format!("make bench BENCH=\"--rounds {rounds} --seconds {seconds} --entities {entities}{only}\"")
 }
 
 fn rivals() -> Vec<String> {
     let node = format!("Node.js {}", output("node", &["--version"]));
-    // "Redis server v=7.0.15 sha=… malloc=…": the first three words tell it.
+    // "Redis server v=7.0.15 sha=… malloc=…": the first three words are enough.
     let store = output(store_program(), &["--version"]);
     vec![store.split(' ').take(3).collect::<Vec<_>>().join(" "), node, "Express 5".to_owned()]
 }

@@ -1,6 +1,5 @@
-//! The yardstick of every HTTP front: a bare epoll responder that ignores its input. One thread;
-//! each time a connection is readable: one read, one write of a fixed reply. No server that
-//! looks at its requests can cost less on the same kernel.
+//! The yardstick of every HTTP front: a bare epoll responder that ignores its input. It has one thread. For each readable
+//! connection it reads once and writes a fixed reply. No server that parses requests can cost less on the same kernel.
 
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
@@ -63,7 +62,7 @@ fn serve(port: u16) -> std::io::Result<()> {
                 && let Some(socket) = slot
                 && !answer(socket)
             {
-                // A socket has one event in a batch, so no later one of this batch means the index.
+                // A socket has one event in a batch, so no later event of this batch has this index.
                 *slot = None;
                 free.push(token as usize);
             }

@@ -1,10 +1,9 @@
-//! The load generator as a program of its own, with modes for comparisons with servers that speak the
-//! protocols of Redis and of MongoDB.
+//! The load generator as a program, with modes for the protocols of Redis and of MongoDB.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use millrace_client::bench::{HttpArgs, LoadArgs, run_http, run_mongo, run_resp};
+use millrace_loadgen::{HttpArgs, LoadArgs, run_http, run_mongo, run_resp};
 
 #[derive(Parser)]
 #[command(about = "Send load and measure the replies")]

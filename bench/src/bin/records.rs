@@ -1,5 +1,5 @@
-//! Measures typed records beside the bare responder, the durable counter and rivals, by server threads,
-//! in memory and by themselves, and publishes the outcome, losing cells included.
+//! Measures typed records beside the bare responder, the durable counter and rivals, by server threads, in memory and
+//! alone. It publishes the results, lost comparisons included.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,13 +9,14 @@ use clap::{Parser, ValueEnum};
 use millrace_bench::Outcome;
 use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::cells::Rounds;
-use millrace_bench::contest::Origin;
 use millrace_bench::machine::{Machine, load_average, output};
+use millrace_bench::pages::{RECORDS, write_raw};
 use millrace_bench::records::contests::contests;
-use millrace_bench::records::document::Document;
 use millrace_bench::records::{memory, micro, scaling};
+use millrace_bench::rows;
 use millrace_bench::server::Setup;
-use millrace_bench::table::{Circumstances, Table};
+use millrace_bench::summary::{Circumstances, Row, Suite};
+use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
@@ -49,7 +50,7 @@ struct Arguments {
     /// Seconds measured per side and round.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Records that memory is measured with.
+    /// Records for the measurement of memory.
     #[arg(long, default_value_t = 3_000_000)]
     records: u64,
 }
@@ -72,28 +73,39 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
         duration: Duration::from_secs_f64(seconds),
         warm_up: Duration::from_secs_f64(seconds.min(1.0)),
     };
-    let (results, has) = (&arguments.surroundings.results, |part| arguments.part.contains(&part));
-    let mut document = Document::published(results);
+    let has = |part| arguments.part.contains(&part);
     if has(Part::Table) {
-        measure_table(arguments, &setup, &machine, &rounds, &mut document)?;
+        measure_table(arguments, &setup, &machine, &rounds)?;
     }
     if has(Part::Micro) {
         let programs = arguments.programs.clone().unwrap_or_else(|| program.with_file_name("examples"));
         let circumstances = circumstances(arguments, "micro", &machine, &rounds);
-        document.micro = Some(micro::measure(&setup, &programs, rounds.count, &circumstances));
-        document.write(results)?;
+        let micro = micro::measure(&setup, &programs, rounds.count);
+        publish(arguments, ("micro", "none: no server runs"), &circumstances, &micro, micro.rows())?;
     }
     if has(Part::Scaling) {
         let circumstances = circumstances(arguments, "scaling", &machine, &rounds);
-        document.scaling = Some(scaling::measure(&setup, &rounds, machine.cores, &circumstances));
-        document.write(results)?;
+        let scaling = scaling::measure(&setup, &rounds, machine.cores);
+        publish(arguments, ("scaling", "as the side says"), &circumstances, &scaling, scaling.rows())?;
     }
     if has(Part::Memory) {
         let circumstances = circumstances(arguments, "memory", &machine, &rounds);
-        document.memory = Some(memory::measure(&setup, arguments.records.max(1), &circumstances));
-        document.write(results)?;
+        let memory = memory::measure(&setup, arguments.records.max(1));
+        publish(arguments, ("memory", "fsync"), &circumstances, &memory, memory.rows())?;
     }
     Ok(())
+}
+
+fn publish(
+    arguments: &Arguments,
+    (part, durability): (&str, &str),
+    circumstances: &Circumstances,
+    raw: &impl Serialize,
+    rows: Vec<Row>,
+) -> Outcome<()> {
+    let Surroundings { results, raw: folder, .. } = &arguments.surroundings;
+    write_raw(folder, &format!("records-{part}"), &(circumstances, raw))?;
+    RECORDS.publish(results, Suite::new(part, circumstances, durability), rows)
 }
 
 fn circumstances(arguments: &Arguments, part: &str, machine: &Machine, rounds: &Rounds) -> Circumstances {
@@ -118,14 +130,8 @@ fn circumstances(arguments: &Arguments, part: &str, machine: &Machine, rounds: &
     }
 }
 
-/// Published after each comparison: a run that ends early has not run in vain.
-fn measure_table(
-    arguments: &Arguments,
-    setup: &Setup,
-    machine: &Machine,
-    rounds: &Rounds,
-    document: &mut Document,
-) -> Outcome<()> {
+/// Publishes after each comparison, so that a run that ends early has results.
+fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, rounds: &Rounds) -> Outcome<()> {
     let only = &arguments.only;
     let all = contests();
     let order: Vec<String> = all.iter().map(|contest| contest.id.clone()).collect();
@@ -133,11 +139,12 @@ fn measure_table(
         return Err(format!("there is no comparison {unknown:?}; there are {}", order.join(", ")));
     }
     let circumstances = circumstances(arguments, "table", machine, rounds);
-    let origin = Origin { command: circumstances.command.clone(), commit: machine.commit.clone() };
+    let suite = Suite::new("comparisons", &circumstances, "fsync");
+    let Surroundings { results, raw, .. } = &arguments.surroundings;
     for contest in all.iter().filter(|contest| only.is_empty() || only.contains(&contest.id)) {
-        let result = contest.run(setup, rounds, &origin);
-        document.table = Some(Table::with(document.table.take(), &circumstances, result, &order));
-        document.write(&arguments.surroundings.results)?;
+        let result = contest.run(setup, rounds);
+        write_raw(raw, &format!("records-{}", contest.id), &(&circumstances, &result))?;
+        RECORDS.publish(results, suite.clone(), rows::of_contest(&result))?;
     }
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! Measures transactions beside each other and beside rivals, and publishes the outcome, losing
-//! cells included.
+//! Measures transactions beside each other and beside rivals, and publishes the results, lost comparisons included.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,14 +8,14 @@ use clap::{Parser, ValueEnum};
 use millrace_bench::Outcome;
 use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::cells::Rounds;
-use millrace_bench::contest::{ContestResult, Origin};
 use millrace_bench::machine::{Machine, load_average, output};
+use millrace_bench::pages::{TRANSACTIONS, write_raw};
+use millrace_bench::rows;
 use millrace_bench::server::Setup;
-use millrace_bench::table::{Circumstances, Table};
-use millrace_bench::transactions::contests::contests;
-use millrace_bench::transactions::document::{Document, Matrix};
+use millrace_bench::summary::{Circumstances, Suite};
 use millrace_bench::transactions::matrix::{APPS, CONFIGURATIONS, Times};
-use millrace_bench::transactions::{hot, matrix, workflow};
+use millrace_bench::transactions::workload::Workload;
+use millrace_bench::transactions::{comparisons, matrix};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
@@ -57,35 +56,19 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
     if machine.cores < 2 {
         return Err("two CPUs are needed: one for the server, one for the load".to_owned());
     }
-    let mut document = Document::published(&arguments.surroundings.results);
     if arguments.part.contains(&Part::Table) {
-        measure_table(arguments, &setup, &machine, &mut document)?;
+        measure_table(arguments, &setup, &machine)?;
     }
     if arguments.part.contains(&Part::Matrix) {
-        measure_matrix(arguments, &setup, &machine, &mut document)?;
+        measure_matrix(arguments, &setup, &machine)?;
     }
     Ok(())
 }
 
-/// A comparison by its id, ready to run.
-type Measure = Box<dyn Fn(&Setup, &Rounds, &Origin) -> ContestResult>;
-
-/// In the order they are published.
-fn all() -> Vec<(String, Measure)> {
-    let mut all: Vec<(String, Measure)> = Vec::new();
-    for contest in contests() {
-        all.push((contest.id.clone(), Box::new(move |setup, rounds, origin| contest.run(setup, rounds, origin))));
-    }
-    // Behind what compares shards and cores, before the rivals.
-    all.insert(3, (hot::ID.to_owned(), Box::new(hot::measure)));
-    all.insert(5, (workflow::ID.to_owned(), Box::new(workflow::measure)));
-    all
-}
-
-/// Published after each comparison: a run that ends early has not run in vain.
-fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, document: &mut Document) -> Outcome<()> {
+/// Publishes after each comparison, so that a run that ends early has results.
+fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine) -> Outcome<()> {
     let Arguments { rounds, seconds, only, .. } = arguments;
-    let all = all();
+    let all = comparisons();
     let order: Vec<String> = all.iter().map(|(id, _)| id.clone()).collect();
     if let Some(unknown) = only.iter().find(|id| !order.contains(id)) {
         return Err(format!("there is no comparison {unknown:?}; there are {}", order.join(", ")));
@@ -106,16 +89,17 @@ fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, docume
         duration: Duration::from_secs_f64(seconds.clamp(0.2, 3600.0)),
         warm_up: Duration::from_secs(1).min(Duration::from_secs_f64(seconds.clamp(0.2, 3600.0))),
     };
-    let origin = Origin { command: circumstances.command.clone(), commit: machine.commit.clone() };
-    for (_, measure) in all.iter().filter(|(id, _)| only.is_empty() || only.contains(id)) {
-        let result = measure(setup, &rounds, &origin);
-        document.table = Some(Table::with(document.table.take(), &circumstances, result, &order));
-        document.write(&arguments.surroundings.results)?;
+    let suite = Suite::new("comparisons", &circumstances, "fsync; in `guarantees-*`, os and none");
+    let surroundings = &arguments.surroundings;
+    for (id, measure) in all.iter().filter(|(id, _)| only.is_empty() || only.contains(id)) {
+        let result = measure(setup, &rounds);
+        write_raw(&surroundings.raw, &format!("transactions-{id}"), &(&circumstances, &result))?;
+        TRANSACTIONS.publish(&surroundings.results, suite.clone(), rows::of_contest(&result))?;
     }
     Ok(())
 }
 
-fn measure_matrix(arguments: &Arguments, setup: &Setup, machine: &Machine, document: &mut Document) -> Outcome<()> {
+fn measure_matrix(arguments: &Arguments, setup: &Setup, machine: &Machine) -> Outcome<()> {
     let seconds = arguments.matrix_seconds.clamp(0.2, 3600.0);
     let times = Times {
         duration: Duration::from_secs_f64(seconds),
@@ -129,13 +113,13 @@ fn measure_matrix(arguments: &Arguments, setup: &Setup, machine: &Machine, docum
         rivals: Vec::new(),
         load_before: load_average(),
     };
-    let mut cells = Vec::new();
+    let suite = Suite::new("matrix", &circumstances, "as the side says");
     for app in APPS {
-        for configuration in &CONFIGURATIONS {
-            cells.push(matrix::measure(app, configuration, setup, times));
-        }
-        document.matrix = Some(Matrix { circumstances: circumstances.clone(), cells: cells.clone() });
-        document.write(&arguments.surroundings.results)?;
+        let cells: Vec<_> = CONFIGURATIONS.iter().map(|one| matrix::measure(app, one, setup, times)).collect();
+        let name = format!("transactions-matrix-{}", Workload::new(app, false).folder());
+        write_raw(&arguments.surroundings.raw, &name, &(&circumstances, &cells))?;
+        let rows = cells.iter().flat_map(matrix::rows).collect();
+        TRANSACTIONS.publish(&arguments.surroundings.results, suite.clone(), rows)?;
     }
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! Puts many records there, each once, over many connections with several requests under way on
-//! each; every reply is checked.
+//! Puts many records, each once, over many connections with several requests in flight on each. Every reply is checked.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,14 +7,14 @@ use std::time::Duration;
 
 use crate::Outcome;
 
-/// Connections of a thread: each of them waits for the disk by itself.
+/// Connections of a thread. Each connection waits for the disk by itself.
 const CONNECTIONS: usize = 256;
-/// Requests under way on a connection.
+/// Requests in flight on a connection.
 const PIPELINE: usize = 8;
 const THREADS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// PUTs the records with these numbers; `record` tells each one's JSON. The threads run on `cpus`.
+/// PUTs the records with these numbers. `record` returns the JSON of a record. The threads run on `cpus`.
 ///
 /// # Errors
 /// If any reply is not 200, 201 or 204.
@@ -43,7 +42,7 @@ fn bind_to(cpus: &[usize], thread: usize) {
     let Some(cpu) = cpus.get(thread).filter(|cpu| **cpu < rustix::thread::CpuSet::MAX_CPU) else { return };
     let mut set = rustix::thread::CpuSet::new();
     set.set(*cpu);
-    // Where the kernel refuses, it places the thread.
+    // If the kernel refuses, it places the thread itself.
     rustix::thread::sched_setaffinity(None, &set).ok();
 }
 
@@ -116,7 +115,7 @@ impl Connection {
     }
 }
 
-/// The length of the reply that the bytes begin with, if it is there as a whole.
+/// The length of the first reply in the bytes, if it is complete.
 fn whole_reply(bytes: &[u8]) -> Outcome<Option<usize>> {
     let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(None) };
     let head = String::from_utf8_lossy(&bytes[..end]);

@@ -1,8 +1,8 @@
-//! Memory of many records: what the server's process holds with them less what it holds empty.
+//! Memory of many records: the server's resident memory with them, less that of the empty server.
 
 use std::time::{Duration, Instant};
 
-use millrace_client::bench::process::ProcessUse;
+use millrace_loadgen::process::ProcessUse;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,20 +10,21 @@ use super::fill::fill;
 use super::workload::make_type;
 use crate::Outcome;
 use crate::contest::Judgement;
+use crate::rows::of_judgement;
 use crate::server::{Kind, Server, Setup};
-use crate::table::Circumstances;
+use crate::summary::Row;
 use crate::transactions::workload::{get, metric};
 
 const AIM_BYTES: f64 = 250.0;
-/// Memory counts as settled once it has not moved by more than a hundredth for so long.
+/// Memory is settled after it has moved by at most 1 % for this time.
 const STILL: Duration = Duration::from_secs(8);
-/// What is still moving then is taken as it is, and that is told.
+/// After this time memory is taken as it is, and a remark says so.
 const PATIENCE: Duration = Duration::from_secs(180);
 const GLANCE: Duration = Duration::from_millis(500);
-/// Room for each record: far more than is aimed at, so that none is ever put out of memory.
+/// Memory setting for each record: far above the aim, so that no record leaves memory.
 const ROOM_BYTES: u64 = 2048;
 
-/// What the server says of itself.
+/// Metrics of the server for the remarks.
 const FIGURES: [&str; 4] = [
     "millrace_resident_bytes",
     "millrace_resident_entities",
@@ -31,12 +32,10 @@ const FIGURES: [&str; 4] = [
     "millrace_checkpoint_bytes_total",
 ];
 
-/// All of it.
+/// The result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Memory {
-    /// How it was measured.
-    pub circumstances: Circumstances,
-    /// What came of the aim.
+    /// The result for the aim.
     pub judgement: Judgement,
     /// Records put.
     pub records: u64,
@@ -48,16 +47,32 @@ pub struct Memory {
     pub remarks: Vec<String>,
 }
 
+/// The cell in a summary.
+pub const ID: &str = "memory";
+
+impl Memory {
+    /// The rows of a summary.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let resident = |side: &str, bytes| Row::figure(ID, side, ("resident", "bytes"), &[bytes]);
+        let full = format!("{} records", self.records);
+        vec![
+            of_judgement(ID, &self.judgement),
+            resident("no records", self.empty_bytes),
+            resident(&full, self.full_bytes),
+        ]
+    }
+}
+
 fn record(id: u64) -> String {
     let (age, gender) = (id % 100, ["Unknown", "Female", "Male"][(id % 3) as usize]);
     format!(r#"{{"name":"Person {id}","age":{age},"gender":"{gender}","emails":["person{id}@example.org"]}}"#)
 }
 
-/// Puts so many records there, each its own.
+/// Puts `records` different records and weighs the server.
 #[must_use]
-pub fn measure(setup: &Setup, records: u64, circumstances: &Circumstances) -> Memory {
+pub fn measure(setup: &Setup, records: u64) -> Memory {
     let mut memory = Memory {
-        circumstances: circumstances.clone(),
         judgement: Judgement::missing(&title(records), aim(), "it did not end"),
         records,
         empty_bytes: 0.0,
@@ -82,7 +97,7 @@ fn aim() -> String {
 fn fill_and_weigh(setup: &Setup, memory: &mut Memory) -> Outcome<()> {
     let records = memory.records;
     let memory_mib = Some(((records * ROOM_BYTES) >> 20) + 1024);
-    // The durability that a server has by default.
+    // The server's default durability.
     let server = Server::start(&Kind::Records { durability: "fsync", cores: 1, memory_mib }, setup)?;
     make_type(server.address)?;
     let (empty, _) = settled(&server)?;
@@ -109,7 +124,7 @@ fn fill_and_weigh(setup: &Setup, memory: &mut Memory) -> Outcome<()> {
     server.stop()
 }
 
-/// Resident bytes once they are still, and whether they are.
+/// Resident bytes after they have settled, and whether they have.
 fn settled(server: &Server) -> Outcome<(f64, bool)> {
     let resident = || -> Outcome<f64> { Ok(ProcessUse::of_all(&server.pids())?.resident_bytes as f64) };
     let start = Instant::now();
@@ -120,7 +135,7 @@ fn settled(server: &Server) -> Outcome<(f64, bool)> {
         if (now - reference).abs() > reference / 100.0 {
             (since, reference) = (Instant::now(), now);
         }
-        // What is not yet in the checkpoint may still be written; a server that does not tell has none.
+        // The server still writes dirty entities to the checkpoint.
         let is_flushed = metric(server.address, "millrace_dirty_bytes").is_ok_and(|dirty| dirty < reference / 50.0);
         if since.elapsed() >= STILL && (is_flushed || start.elapsed() >= PATIENCE / 2) {
             return Ok((now, true));
@@ -131,7 +146,7 @@ fn settled(server: &Server) -> Outcome<(f64, bool)> {
     }
 }
 
-/// The first, the last and some between are what was put.
+/// Compares the first record, the last one and some between.
 fn check(server: &Server, records: u64) -> Outcome<()> {
     for at in 0..100 {
         let id = (at * records / 99).clamp(1, records);

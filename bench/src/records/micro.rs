@@ -1,4 +1,4 @@
-//! What paths and codecs cost by themselves: the programs of their crates, run and read.
+//! The cost of paths and codecs alone. It runs the programs of their crates and reads their output.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,46 +7,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 use crate::contest::Judgement;
-use crate::machine::median;
+use crate::rows::of_judgement;
 use crate::server::Setup;
-use crate::table::Circumstances;
+use crate::summary::Row;
 
 /// Examples of `crates/avpath` and `crates/avro`.
 const PROGRAMS: [&str; 2] = ["path_cost", "codec_cost"];
 
-/// What is aimed at: what stands in the line, at most so many ns, and what it is.
+/// The aims: the line's text, the bound in ns, and a title.
 const AIMS: [(&str, f64, &str); 2] = [
     ("select .address.geo.city", 1000.0, "select of a nested path"),
     ("select .orders{.amount > 50}.number", 15_000.0, "predicate over 100 array elements"),
 ];
 
-/// One line of a program, in all rounds.
+/// One line of a program's output, over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// That told it.
+    /// The program.
     pub program: String,
-    /// What was done.
+    /// The operation.
     pub what: String,
     /// Nanoseconds, in each round.
     pub ns: Vec<f64>,
 }
 
-/// All of it.
+/// The result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Micro {
-    /// How it was measured.
-    pub circumstances: Circumstances,
-    /// What came of the aims.
+    /// The results for the aims.
     pub judgements: Vec<Judgement>,
-    /// In the order the programs told them.
+    /// In the order of the output.
     pub costs: Vec<Cost>,
-    /// What went wrong.
+    /// Errors.
     pub problems: Vec<String>,
 }
 
-/// Runs both programs so often, in turn; they lie in `folder`.
+/// Runs both programs of `folder` in turn, `rounds` times.
 #[must_use]
-pub fn measure(setup: &Setup, folder: &Path, rounds: usize, circumstances: &Circumstances) -> Micro {
+pub fn measure(setup: &Setup, folder: &Path, rounds: usize) -> Micro {
     let mut costs: Vec<Cost> = Vec::new();
     let mut problems = Vec::new();
     for round in 0..rounds {
@@ -62,7 +60,7 @@ pub fn measure(setup: &Setup, folder: &Path, rounds: usize, circumstances: &Circ
         }
     }
     let judgements = AIMS.map(|aim| judge(&costs, aim)).to_vec();
-    Micro { circumstances: circumstances.clone(), judgements, costs, problems }
+    Micro { judgements, costs, problems }
 }
 
 fn run(setup: &Setup, program: &Path) -> Outcome<String> {
@@ -75,7 +73,7 @@ fn run(setup: &Setup, program: &Path) -> Outcome<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Lines are `NUMBER ns  WHAT` or `WHAT  NUMBER ns`; those set in belong to the line before that is not.
+/// Lines are `NUMBER ns  WHAT` or `WHAT  NUMBER ns`. An indented line belongs to the last line that is not.
 fn take(costs: &mut Vec<Cost>, program: &str, text: &str) {
     let mut group = String::new();
     for line in text.lines() {
@@ -114,17 +112,15 @@ fn judge(costs: &[Cost], (mark, most, title): (&str, f64, &str)) -> Judgement {
     Judgement::new(&title, aim, "µs", values, |us| us <= most / 1000.0)
 }
 
+/// The cell in a summary.
+pub const ID: &str = "micro";
+
 impl Micro {
-    /// The table, for the page.
+    /// The rows of a summary.
     #[must_use]
-    pub fn rows(&self) -> Vec<String> {
-        let mut rows = vec!["| program | what | ns |".to_owned(), "|---|---|--:|".to_owned()];
-        // A path may hold what would end a cell of the table.
-        let row = |cost: &Cost| {
-            format!("| {} | `{}` | {:.0} |", cost.program, cost.what.replace('|', "\\|"), median(&cost.ns))
-        };
-        rows.extend(self.costs.iter().map(row));
-        rows
+    pub fn rows(&self) -> Vec<Row> {
+        let row = |cost: &Cost| Row::figure(ID, &cost.program, (&cost.what, "ns"), &cost.ns);
+        self.judgements.iter().map(|one| of_judgement(ID, one)).chain(self.costs.iter().map(row)).collect()
     }
 }
 

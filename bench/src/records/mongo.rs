@@ -1,5 +1,5 @@
-//! The same records in a server of MongoDB's protocol: one document a record, whose `_id` is the record's
-//! id, as text. Every write asks for the journal on disk before its reply.
+//! The same records in a server of MongoDB's protocol. A record is one document whose `_id` is the record's id as text.
+//! Every write asks for the journal on disk before its reply.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -13,11 +13,10 @@ use crate::{Outcome, small};
 /// Documents of one insert; a server takes 100,000.
 const BATCH: u64 = 1000;
 
-/// What makes a write durable on one server, before it is answered.
+/// Makes a write durable on one server before its reply.
 const DURABLE: &str = r#""writeConcern":{"w":1,"j":true},"$db":"records""#;
 
-/// The command for one record. `id` and `age` may be template parts; `record` is the whole of it, with that
-/// age.
+/// The command for one record. `id` and `age` may be template parts. `record` is the whole record with that age.
 pub fn command(work: Work, id: &str, age: &str, record: &str) -> String {
     let update = |change: &str, upsert: bool| {
         format!(
@@ -33,7 +32,7 @@ pub fn command(work: Work, id: &str, age: &str, record: &str) -> String {
     }
 }
 
-/// Puts records there, all the same but for their ids; `record` is JSON.
+/// Inserts records that differ only in their ids. `record` is JSON.
 ///
 /// # Errors
 /// If the server refuses any of them.
@@ -57,10 +56,10 @@ pub fn fill(address: SocketAddr, ids: Range<u64>, record: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// A record as it stands there, without its id.
+/// A stored record without its id.
 ///
 /// # Errors
-/// If it does not stand there, or under another id.
+/// If there is no such record.
 pub fn read(address: SocketAddr, id: u64) -> Outcome<Value> {
     let reply = small::mongo(address, &command(Work::Get, &id.to_string(), "", ""))?;
     let batch = reply["cursor"]["firstBatch"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -74,7 +73,7 @@ pub fn read(address: SocketAddr, id: u64) -> Outcome<Value> {
 
 #[cfg(test)]
 mod tests {
-    use millrace_client::bench::RequestTemplate;
+    use millrace_loadgen::RequestTemplate;
 
     use super::*;
 

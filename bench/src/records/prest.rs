@@ -1,5 +1,5 @@
-//! The same records in PostgreSQL behind pREST, which answers whatever tables and views there are at
-//! `/{database}/{schema}/{table}`: its URLs and its bodies are not those of the record API.
+//! The same records in PostgreSQL behind pREST. pREST serves tables and views at `/{database}/{schema}/{table}`, so its
+//! URLs and bodies differ from those of the record API.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,16 +14,16 @@ const BATCH: u64 = 1000;
 
 const SCHEMA: &str = "/postgres/public";
 
-/// What it says of an update of one row.
+/// Its reply to an update of one row.
 pub const CHANGED: &str = r#"{"rows_affected":1}"#;
 
-/// Method, path and body for one record. `id` and `age` may be template parts; `record` is the whole of it,
-/// with that age.
+/// Method, path and body for one record. `id` and `age` may be template parts. `record` is the whole record with that
+/// age.
 pub fn request(work: Work, id: &str, age: &str, record: &str) -> (&'static str, String, Option<String>) {
     match work {
         Work::Get => ("GET", path(id), None),
         Work::Put => ("PUT", format!("{SCHEMA}/personinfo?id={id}"), Some(format!(r#"{{"record":{record}}}"#))),
-        // A view of the one field, whose update sets its path; see the rival's `schema.sql`.
+        // A view of one field. Its update sets the path; see the rival's `schema.sql`.
         Work::Update => ("PATCH", format!("{SCHEMA}/personinfo_age?id={id}"), Some(format!(r#"{{"age":{age}}}"#))),
     }
 }
@@ -32,12 +32,12 @@ fn path(id: &str) -> String {
     format!("{SCHEMA}/personinfo?id={id}&_select=record")
 }
 
-/// The reply to a read; `record` as JSONB is written.
+/// The reply to a read. `record` has the form that JSONB prints.
 pub fn found(record: &str) -> String {
     format!(r#"[{{"record":{record}}}]"#)
 }
 
-/// Puts records there, all the same but for their ids; `record` is JSON.
+/// Inserts records that differ only in their ids. `record` is JSON.
 ///
 /// # Errors
 /// If the server refuses any of them.
@@ -45,7 +45,7 @@ pub fn fill(address: SocketAddr, ids: Range<u64>, record: &str) -> Outcome<()> {
     let mut first = ids.start;
     while first < ids.end {
         let end = (first + BATCH).min(ids.end);
-        // It takes JSON into a new row as text only.
+        // pREST inserts JSON only as text.
         let rows: Vec<Value> = (first..end).map(|id| json!({"id": id.to_string(), "record": record})).collect();
         let body = Value::Array(rows).to_string();
         match small::http(address, "POST", &format!("/batch{SCHEMA}/personinfo"), &body)? {
@@ -57,10 +57,10 @@ pub fn fill(address: SocketAddr, ids: Range<u64>, record: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// A record as it stands there.
+/// A stored record.
 ///
 /// # Errors
-/// If it does not stand there.
+/// If there is no such record.
 pub fn read(address: SocketAddr, id: u64) -> Outcome<Value> {
     let (status, reply) = small::http(address, "GET", &path(&id.to_string()), "")?;
     let rows = serde_json::from_str::<Value>(&reply).unwrap_or_default();

@@ -1,6 +1,5 @@
 //! Throughput by server threads, reading and writing, with and without a log.
 
-use std::fmt::Write as _;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
@@ -8,17 +7,16 @@ use serde::{Deserialize, Serialize};
 use super::workload::{BENCHMARKED, Records, Target, Work};
 use crate::cells::{Measured, Rounds};
 use crate::contest::{Contestant, Judgement, one_line};
-use crate::machine::median;
-use crate::plot::{Axes, Line, Panel, draw};
+use crate::rows;
 use crate::server::{Kind, Setup};
-use crate::table::Circumstances;
+use crate::summary::Row;
 
 /// Connections for each server thread.
 const CONNECTIONS: usize = 128;
-/// Of the throughput of one thread, each.
+/// The aim for each thread, relative to a single thread.
 const AIM: f64 = 0.8;
 
-/// The lines of table and plot.
+/// The measured combinations.
 pub const LINES: [(&str, Work, &str); 4] = [
     ("GET, fsync", Work::Get, "fsync"),
     ("GET, none", Work::Get, "none"),
@@ -26,43 +24,40 @@ pub const LINES: [(&str, Work, &str); 4] = [
     ("PUT, none", Work::Put, "none"),
 ];
 
-/// One line at one number of threads in one round.
+/// One combination at one number of threads in one round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// Of [`LINES`].
+    /// The name in [`LINES`].
     pub line: String,
-    /// Of the server.
+    /// Server threads.
     pub threads: usize,
-    /// That the load generator had to itself; 0: it shared the last of the server's.
+    /// CPUs of the load generator alone; 0 if it shared the server's last CPU.
     pub load_cpus: usize,
-    /// What was measured.
+    /// The figures.
     pub measured: Measured,
 }
 
-/// All of it.
+/// The result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scaling {
-    /// How it was measured.
-    pub circumstances: Circumstances,
-    /// What came of the aims.
+    /// The results for the aims.
     pub judgements: Vec<Judgement>,
     /// By round, threads and line.
     pub runs: Vec<Run>,
-    /// What went wrong.
+    /// Errors.
     pub problems: Vec<String>,
 }
 
-/// The server's CPUs and those of the load generator, and how many of these are its own. The server has
-/// the first ones, the load generator what is left, or the last one if nothing is.
+/// The server's CPUs, the load generator's CPUs, and how many of these the server does not use. The server gets the
+/// first CPUs. The load generator gets the rest, or the last CPU if none is left.
 fn places(threads: usize, cores: usize) -> (String, Vec<usize>, usize) {
     let load: Vec<usize> = (threads.min(cores - 1)..cores).collect();
     (format!("0-{}", threads - 1), load, cores - threads)
 }
 
-/// All lines at all numbers of threads, in alternation: lines within threads within rounds, and every
-/// other round the other way round.
+/// All combinations at all numbers of threads, in rounds. Every second round runs in reverse order.
 #[must_use]
-pub fn measure(setup: &Setup, rounds: &Rounds, cores: usize, circumstances: &Circumstances) -> Scaling {
+pub fn measure(setup: &Setup, rounds: &Rounds, cores: usize) -> Scaling {
     let mut runs = Vec::new();
     let mut problems = Vec::new();
     for round in 0..rounds.count {
@@ -93,7 +88,7 @@ pub fn measure(setup: &Setup, rounds: &Rounds, cores: usize, circumstances: &Cir
         }
     }
     let judgements = LINES.iter().map(|(line, ..)| judge(line, &runs, rounds.count, cores)).collect();
-    Scaling { circumstances: circumstances.clone(), judgements, runs, problems }
+    Scaling { judgements, runs, problems }
 }
 
 /// Judged at half of the CPUs, so that the load generator has as many as the server.
@@ -116,60 +111,17 @@ fn judge(line: &str, runs: &[Run], rounds: usize, cores: usize) -> Judgement {
     Judgement::new(&format!("{title}, {half} threads"), aim, "×", ratios, |ratio| ratio >= AIM)
 }
 
+/// The cell in a summary.
+pub const ID: &str = "scaling";
+
 impl Scaling {
-    fn threads(&self) -> Vec<usize> {
-        let mut threads: Vec<usize> = self.runs.iter().map(|run| run.threads).collect();
-        threads.sort_unstable();
-        threads.dedup();
-        threads
-    }
-
-    fn runs_at<'a>(&'a self, line: &'a str, threads: usize) -> impl Iterator<Item = &'a Run> {
-        self.runs.iter().filter(move |run| run.line == line && run.threads == threads)
-    }
-
-    /// Median over the rounds; nothing if none went right.
-    fn rate(&self, line: &str, threads: usize) -> Option<f64> {
-        let rates: Vec<f64> = self.runs_at(line, threads).map(|run| run.measured.report.rate).collect();
-        (!rates.is_empty()).then(|| median(&rates))
-    }
-
-    /// The table, for the page: throughput, and in parentheses that of each thread over that of one.
+    /// The rows of a summary: throughput and its companions by line and number of threads.
     #[must_use]
-    pub fn rows(&self) -> Vec<String> {
-        let names: Vec<&str> = LINES.iter().map(|(line, ..)| *line).collect();
-        let mut rows = vec![
-            format!("| server threads | CPUs of the load generator | {} |", names.join(" | ")),
-            format!("|--:|--:|{}", "--:|".repeat(names.len())),
-        ];
-        for threads in self.threads() {
-            let own = self.runs.iter().find(|run| run.threads == threads).map_or(0, |run| run.load_cpus);
-            let own = if own == 0 { "shares the last".to_owned() } else { own.to_string() };
-            let mut row = format!("| {threads} | {own} |");
-            for name in &names {
-                let text = self.rate(name, threads).map_or("—".to_owned(), |rate| {
-                    let each = self.rate(name, 1).map(|one| rate / one / threads as f64);
-                    format!("{rate:.0} ({})", each.map_or("—".to_owned(), |each| format!("{each:.2}")))
-                });
-                // Writing to a String cannot fail.
-                write!(row, " {text} |").unwrap_or_default();
-            }
-            rows.push(row);
-        }
+    pub fn rows(&self) -> Vec<Row> {
+        let measured: Vec<Measured> = self.runs.iter().map(|run| run.measured.clone()).collect();
+        let mut rows: Vec<Row> = self.judgements.iter().map(|judgement| rows::of_judgement(ID, judgement)).collect();
+        rows.extend(rows::of_sides(ID, &measured));
         rows
-    }
-
-    /// The plot.
-    #[must_use]
-    pub fn plot(&self) -> String {
-        let line = |(name, ..): &(&str, Work, &str)| {
-            let points =
-                self.threads().into_iter().filter_map(|threads| Some((threads as f64, self.rate(name, threads)?)));
-            Line { name: (*name).to_owned(), points: points.collect() }
-        };
-        let title = "Records: throughput by server threads";
-        let lines = LINES.iter().map(line).collect();
-        draw(title, &[Panel { title: title.to_owned(), axes: Axes::ThreadsRate, lines }])
     }
 }
 

@@ -1,10 +1,10 @@
-//! What records are asked while they are measured.
+//! The load of the contests of records.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use millrace_client::bench::mongo::found;
-use millrace_client::bench::{Expectation, HttpRequest, Plan, RequestTemplate};
+use millrace_loadgen::mongo::found;
+use millrace_loadgen::{Expectation, HttpRequest, Plan, RequestTemplate};
 use serde_json::Value;
 
 use super::fill::fill;
@@ -14,65 +14,65 @@ use crate::server::{Server, Setup};
 use crate::transactions::workload::get;
 use crate::{Outcome, small};
 
-/// The type that the old server was measured with.
+/// The type in the figures of the old server.
 pub const SCHEMA: &str = r#"{"type":"record","name":"PersonInfo","fields":[{"name":"name","type":"string"},{"name":"age","type":"int"},{"name":"gender","type":{"type":"enum","name":"Gender","symbols":["Unknown","Female","Male"]}},{"name":"emails","type":{"type":"array","items":"string"}}]}"#;
 
-/// As the old server's users measured it.
+/// The number of records in the figures of the old server.
 pub const BENCHMARKED: u64 = 10_240;
-/// As many as the counter of the other comparisons has keys.
+/// As many as the keys of the durable counter.
 pub const KEYS: u64 = 100_000;
 
-/// What every record holds at first, so that each reply to a read can be checked as a whole.
+/// The first content of every record, so that each reply to a read can be checked as a whole.
 const RECORD: &str = r#"{"name":"James Bond","age":60,"gender":"Male","emails":["james@example.org"]}"#;
-/// The same as JSONB is written.
+/// The same in the form that JSONB prints.
 const RECORD_JSONB: &str = r#"{"age": 60, "name": "James Bond", "emails": ["james@example.org"], "gender": "Male"}"#;
-/// Ages that are written while it is measured; none is the one at first.
+/// Ages that the load writes. The first age is not among them.
 const AGES: (u64, u64) = (0, 60);
 const AGE_AT_FIRST: u64 = 60;
 
 /// Records that the audit reads.
 const AUDITED: u64 = 100;
 
-/// Who is asked.
+/// The server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Over the URLs of the record API.
+    /// Millrace, over the URLs of the record API.
     Native,
-    /// Over the URLs of the old server.
+    /// Millrace, over the URLs of the old server.
     Classic,
-    /// The responder that ignores what it is sent.
+    /// The bare responder.
     Limit,
-    /// The rival of the same URLs.
+    /// PostgreSQL behind a front with the URLs of the record API.
     Postgres,
-    /// PostgreSQL behind a front with URLs of its own.
+    /// PostgreSQL behind pREST.
     Prest,
-    /// The rival with a protocol of its own.
+    /// MongoDB.
     Mongo,
 }
 
-/// What is asked.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// A whole record.
+    /// Reads a whole record.
     Get,
-    /// A whole record, in place of the one that is there.
+    /// Replaces a record.
     Put,
-    /// One field of a record that is there.
+    /// Updates one field of a record.
     Update,
 }
 
-/// One kind of request to one kind of server, over so many records.
+/// One kind of request to one kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Records {
-    /// Who is asked.
+    /// The server.
     pub target: Target,
-    /// What is asked.
+    /// The kind of request.
     pub work: Work,
-    /// Records put there before.
+    /// Records that exist before the load.
     pub count: u64,
 }
 
-/// Makes the type.
+/// Creates the type.
 ///
 /// # Errors
 /// If the server refuses it.
@@ -84,7 +84,7 @@ pub fn make_type(address: SocketAddr) -> Outcome<()> {
 }
 
 impl Records {
-    /// Ids and ages as they are drawn.
+    /// Template parts that draw id and age.
     fn drawn(&self) -> (String, String) {
         (format!("{{{{uniform:1:{}}}}}", self.count + 1), format!("{{{{uniform:{}:{}}}}}", AGES.0, AGES.1))
     }
@@ -124,7 +124,7 @@ impl Records {
     fn reply(&self) -> Outcome<Vec<u8>> {
         let text = match (self.target, self.work) {
             (Target::Mongo, Work::Get) => return found(RECORD).map_err(|error| error.to_string()),
-            // One document was there to be changed.
+            // The number of documents found.
             (Target::Mongo, _) => return Ok(1i32.to_le_bytes().to_vec()),
             (Target::Prest, Work::Get) => return Ok(prest::found(RECORD_JSONB).into_bytes()),
             (Target::Prest, _) => prest::CHANGED,
@@ -149,7 +149,7 @@ impl Records {
         template.map_err(|error| error.to_string())
     }
 
-    /// A record as it stands there.
+    /// A stored record.
     fn read(&self, address: SocketAddr, id: u64) -> Outcome<Value> {
         match self.target {
             Target::Mongo => mongo::read(address, id),
@@ -185,7 +185,7 @@ impl Load for Records {
         Ok(plan)
     }
 
-    /// Records are what was put, but for the age, which was written if any was.
+    /// Compares some records with the first content. Only the age may differ, and only if the load writes.
     fn audit(&self, address: SocketAddr) -> Outcome<()> {
         if self.target == Target::Limit {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The contests: what runs beside what, and what is aimed at.
+//! The contests of transactions: their sides and aims.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::transactions::workload::{App, Workload};
 const MANY: usize = 1024;
 /// Connections of the contest with rivals.
 const HOTEL: usize = 64;
-/// Connections where only the CPU is to decide.
+/// Connections where only the CPU decides.
 const ENOUGH: usize = 256;
 /// The CPUs of a server on two cores. The load generator has to share the second.
 const BOTH: &str = "0-1";
@@ -27,12 +27,6 @@ fn key() -> Contest {
     let counter = Workload::new(App::Counter, false);
     Contest {
         id: "key".to_owned(),
-        title: "Idempotency key on the durable counter".to_owned(),
-        note: "`POST /call/counter/{key}/add`, one of 100,000 keys, all as likely. With a key, every request has a \
-               random UUID of its own in `Idempotency-Key`, and its outcome is kept for a day; no request is a repetition. Both \
-               servers stand at once and are loaded in turns of a fraction of a second: what is to be told apart is less than what the \
-               machine gives and takes within seconds."
-            .to_owned(),
         sides: vec![
             Contestant::millrace("with a key", "fsync", counter.keyed(), MANY),
             Contestant::millrace("without", "fsync", counter, MANY),
@@ -49,11 +43,6 @@ fn one_core() -> Contest {
     let side = |name: &str, app, is_spread| Contestant::millrace(name, "fsync", Workload::new(app, is_spread), MANY);
     Contest {
         id: "shards".to_owned(),
-        title: "Transactions over entities on one core".to_owned(),
-        note: "Durable, without keys of idempotency; one of 100,000 keys, all as likely. Server and load generator have a \
-               CPU each. `single` counts in one entity; `chain` in the third of three, of one shard or of three; `tree` in two on \
-               two shards at once. Shards are 64, on one core: over several, there are locks and two phases, and no other thread."
-            .to_owned(),
         sides: vec![
             side("single", App::Single, false),
             side("chain, one shard", App::Chain, false),
@@ -77,10 +66,6 @@ fn two_cores() -> Contest {
     };
     Contest {
         id: "cores".to_owned(),
-        title: "Transactions over entities on different cores".to_owned(),
-        note: "As before, with a server of two cores on both CPUs, the second of which it shares with the load generator, for all \
-               three sides alike. Keys are random: of three shards, all are on one core in one request of four; of two, in one of two."
-            .to_owned(),
         sides: vec![
             side("single, 2 cores", App::Single, false),
             side("chain, three shards, 2 cores", App::Chain, true),
@@ -111,12 +96,6 @@ fn hotel() -> Contest {
     }
     Contest {
         id: "hotel".to_owned(),
-        title: "Hotel reservation".to_owned(),
-        note: "100 hotels, 100 flights, none ever full, each request one of each at random out of ten groups of ten. All sides put a \
-               reservation on disk (`fsync`) before they answer. Millrace and PostgreSQL under SERIALIZABLE isolate reservations from each other; \
-               Restate's are sagas. Every side has one CPU for all its processes. What the sides are and how they are tuned is told in \
-               `bench/rivals`."
-            .to_owned(),
         sides: vec![
             Contestant::millrace("Millrace", "fsync", workload, HOTEL),
             rival("Restate", "restate-hotel"),
@@ -127,9 +106,8 @@ fn hotel() -> Contest {
     }
 }
 
-/// All guarantees against none, where no disk is waited for. Where entities lie is not a guarantee, but
-/// the configuration with all of them in the matrix has them apart: so the two are compared at equal
-/// places, and across.
+/// All guarantees against none, without waiting for a disk. Placement is not a guarantee, but `all` of the matrix places
+/// entities on separate shards. So both are compared at equal placement, and across.
 fn guarantees(app: App) -> Contest {
     let name = Workload::new(app, false).folder();
     let all = |title, is_spread| Contestant::millrace(title, "os", Workload::new(app, is_spread).keyed(), ENOUGH);
@@ -144,15 +122,5 @@ fn guarantees(app: App) -> Contest {
         let title = format!("{name}: all guarantees on shards of their own against none on one shard");
         aims.push(aim(&title, Figure::Rate, 0.7, (2, 1)));
     }
-    Contest {
-        id: format!("guarantees-{name}"),
-        title: format!("All guarantees against none, {name}"),
-        note: "All: `--durability os`, so a log that does not wait for the disk, and an idempotency key with each request. None: \
-               `--durability none`, so no log, and no key. A request is a transaction in both. Its entities lie on one shard, or on shards of \
-               their own, where they take locks and two phases."
-            .to_owned(),
-        sides,
-        aims,
-        order: Order::Alone,
-    }
+    Contest { id: format!("guarantees-{name}"), sides, aims, order: Order::Alone }
 }

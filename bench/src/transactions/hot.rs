@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use millrace_client::bench::{Plan, Report, run};
+use millrace_loadgen::{Plan, Report, run};
 
 use crate::Outcome;
 use crate::cells::{Measured, Rounds};
-use crate::contest::{ContestResult, Contestant, Judgement, Origin, digits, one_line};
+use crate::contest::{ContestResult, Contestant, Judgement, digits, one_line};
 use crate::fsync;
 use crate::server::{Server, Setup};
 use crate::transactions::workload::{App, Workload, metric};
@@ -16,22 +16,15 @@ pub const ID: &str = "hot";
 
 /// The peak is at one of these.
 const CLOSED: [usize; 4] = [16, 64, 256, 1024];
-/// As many as elsewhere in the comparisons, and four times as many: there, what each of so many connections costs is
-/// measured along with the load.
+/// The usual number of connections, and four times as many. With so many, the cost of each connection is part of the
+/// figure.
 const OPEN: [usize; 2] = [1024, 4096];
 const OVERLOAD: f64 = 3.0;
-/// Of a closed loop: in the open one, most of the time is waited for a free connection.
+/// The aim holds for a closed loop. In the open loop, most of the latency is the wait for a free connection.
 const TAIL_S: f64 = 1.0;
 
-/// As the server names it. Runs that are not measured count, too, so it tells a little too much.
+/// The server's metric. It counts the warm-up as well, so it is a little too high.
 const RESTARTS: &str = "millrace_transaction_restarts_total";
-
-const NOTE: &str = "Transfers of 1 between two of ten accounts at random, in one transaction, durable. Closed loops over 16 to \
-     1,024 connections tell where the peak is; then three times as much is offered to the same server, as open loops over 1,024 \
-     and 4,096 connections, and the load of the peak comes again before each of them and after the last: the peak that the open \
-     loops are held against is the mean of these runs. 503 is an answer that tells to come later, and counts neither as done nor \
-     as an abort. The latency of an open loop counts from when each should have been sent, and most of it is waited for a free \
-     connection. At the end the accounts hold what they held at first.";
 
 const TITLES: [&str; 5] = [
     "ten hot accounts at three times the load over 1,024 connections, throughput against the peak",
@@ -42,20 +35,20 @@ const TITLES: [&str; 5] = [
 ];
 
 struct Round {
-    /// Closed loops at the peak, none of them that which told where it is: the best of many is better than most.
+    /// Closed loops at the peak. The loop that found the peak is not among them, because the best of many is biased.
     peaks: Vec<Report>,
-    /// The widest closed loop.
+    /// The closed loop with most connections.
     crowd: Report,
     /// In the order of [`OPEN`].
     overloads: Vec<Report>,
-    /// Starts of transactions that had to give way, over all transfers of the round.
+    /// Restarted transactions for each transfer of the round.
     restarts: f64,
     runs: Vec<Measured>,
 }
 
 /// All rounds.
 #[must_use]
-pub fn measure(setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult {
+pub fn measure(setup: &Setup, rounds: &Rounds) -> ContestResult {
     let mut done = Vec::new();
     let mut problem = None;
     for round in 0..rounds.count {
@@ -71,11 +64,9 @@ pub fn measure(setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult
     let remarks = done.iter().flat_map(Round::remarks).chain(problem.clone()).collect();
     ContestResult {
         id: ID.to_owned(),
-        title: "Ten hot accounts".to_owned(),
-        note: NOTE.to_owned(),
-        origin: origin.clone(),
         judgements: judge(&done, problem.as_deref()),
         runs: done.into_iter().flat_map(|round| round.runs).collect(),
+        figures: Vec::new(),
         remarks,
     }
 }
@@ -86,7 +77,7 @@ impl Round {
         self.peaks.iter().map(|report| report.rate).sum::<f64>() / self.peaks.len() as f64
     }
 
-    /// What the loads of which nothing may fail have in common.
+    /// The sum over the loads in which nothing may fail.
     fn count(&self, value: &dyn Fn(&Report) -> u64) -> f64 {
         self.peaks.iter().chain(&self.overloads).map(value).sum::<u64>() as f64
     }

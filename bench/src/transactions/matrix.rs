@@ -2,81 +2,49 @@
 
 use std::time::Duration;
 
-use millrace_client::bench::{Plan, Report, run};
+use millrace_loadgen::{Plan, Report, run};
 use serde::{Deserialize, Serialize};
 
 use crate::contest::Contestant;
+use crate::rows::{RATE, SERVER_CPU};
 use crate::server::Setup;
+use crate::summary::{FSYNC, Row};
 use crate::transactions::workload::{App, Workload};
 use crate::{Outcome, fsync};
 
-/// What is switched on.
+/// The guarantees of one configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration {
     /// Names it in tables and plots.
     pub name: &'static str,
-    /// As the server's flag of this name.
+    /// The value of `--durability`.
     pub durability: &'static str,
-    /// A key with each request.
+    /// Each request has an idempotency key.
     pub is_keyed: bool,
-    /// Entities of one request on shards of their own.
+    /// Each entity of a request is on its own shard.
     pub is_spread: bool,
     /// The request goes to `echo`.
     pub is_echo: bool,
-    /// What it switches off, for a person.
-    pub meaning: &'static str,
 }
 
-const fn configuration(
-    name: &'static str,
-    durability: &'static str,
-    (is_keyed, is_spread): (bool, bool),
-    meaning: &'static str,
-) -> Configuration {
-    Configuration { name, durability, is_keyed, is_spread, is_echo: false, meaning }
+const fn configuration(name: &'static str, durability: &'static str, is_keyed: bool, is_spread: bool) -> Configuration {
+    Configuration { name, durability, is_keyed, is_spread, is_echo: false }
 }
 
-/// All, from the least to the most.
+/// All configurations, from the least to the most. The page says what each of them means.
 pub const CONFIGURATIONS: [Configuration; 6] = [
-    Configuration {
-        name: "echo",
-        durability: "fsync",
-        is_keyed: false,
-        is_spread: false,
-        is_echo: true,
-        meaning: "the example's request, answered by `echo`: a route in JavaScript that touches no state",
-    },
-    configuration(
-        "nothing durable",
-        "none",
-        (false, false),
-        "`--durability none` (no log), no key, the entities of a request on one shard",
-    ),
-    configuration("durable", "fsync", (false, false), "`--durability fsync`, no key, one shard"),
-    configuration(
-        "exactly once",
-        "fsync",
-        (true, false),
-        "`--durability fsync`, a random idempotency key with each request, one shard",
-    ),
-    configuration(
-        "transactions",
-        "none",
-        (false, true),
-        "`--durability none`, no key, entities on shards of their own: locks and two phases, no log",
-    ),
-    configuration(
-        "all",
-        "fsync",
-        (true, true),
-        "`--durability fsync`, a random key with each request, entities on shards of their own",
-    ),
+    Configuration { is_echo: true, ..configuration("echo", "fsync", false, false) },
+    configuration("nothing durable", "none", false, false),
+    configuration("durable", "fsync", false, false),
+    configuration("exactly once", "fsync", true, false),
+    configuration("transactions", "none", false, true),
+    configuration("all", "fsync", true, true),
 ];
 
 /// The examples.
 pub const APPS: [App; 5] = [App::Single, App::Chain, App::Tree, App::Hotel, App::Media];
 
-/// Shares of the capacity that are offered.
+/// Offered load as shares of the capacity.
 pub const SHARES: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.2];
 
 /// Connections that find the capacity, in a closed loop.
@@ -91,17 +59,17 @@ pub struct Point {
     pub app: String,
     /// The configuration's name.
     pub configuration: String,
-    /// Of the capacity.
+    /// The share of the capacity.
     pub share: f64,
-    /// Requests a second that were to be sent.
+    /// Requests a second that were due.
     pub offered: f64,
     /// Right replies a second.
     pub achieved: f64,
-    /// Replies a second that told to come later.
+    /// Replies with 503 a second.
     pub shed: f64,
     /// Failed requests.
     pub errors: u64,
-    /// Latencies of right replies, from when each should have been sent.
+    /// Latency of right replies, from the time at which each request was due.
     pub p50_us: f64,
     /// See `p50_us`.
     pub p99_us: f64,
@@ -109,7 +77,7 @@ pub struct Point {
     pub p99_9_us: f64,
     /// The server's CPU time over all answers.
     pub cpu_us: f64,
-    /// What 4 KiB and `fdatasync` cost on the disk just before the cell.
+    /// The cost of 4 KiB and `fdatasync` on the disk just before the cell.
     pub fsync_us: f64,
 }
 
@@ -124,10 +92,49 @@ pub struct MatrixCell {
     pub capacity: f64,
     /// The server's CPU time a request in it.
     pub cpu_us: f64,
-    /// Why it is not whole, if it is not.
+    /// The reason if the cell is incomplete.
     pub problem: Option<String>,
     /// By rising rate.
     pub points: Vec<Point>,
+}
+
+/// The cell of an example in a summary.
+#[must_use]
+pub fn id(app: &str) -> String {
+    format!("matrix-{app}")
+}
+
+/// The name of a figure at a share of the capacity.
+#[must_use]
+pub fn metric(figure: &str, share: f64) -> String {
+    format!("{figure} at {share}")
+}
+
+/// The rows of a summary: capacity, then throughput and latency at each rate; errors and 503 where there are some.
+#[must_use]
+pub fn rows(cell: &MatrixCell) -> Vec<Row> {
+    let MatrixCell { app, configuration, capacity, cpu_us, problem, points } = cell;
+    let row = |name: &str, unit: &str, value: f64| Row::figure(&id(app), configuration, (name, unit), &[value]);
+    let mut rows = vec![row("capacity", RATE.1, *capacity), row(SERVER_CPU.0, SERVER_CPU.1, *cpu_us)];
+    for Point { share, achieved, shed, errors, p50_us, p99_us, .. } in points {
+        let mut at = |figure: &str, unit: &str, value: f64| rows.push(row(&metric(figure, *share), unit, value));
+        at(RATE.0, RATE.1, *achieved);
+        at("p50", "µs", *p50_us);
+        at("p99", "µs", *p99_us);
+        if *shed > 0.0 {
+            at("answered 503", RATE.1, *shed);
+        }
+        if *errors > 0 {
+            at("errors", "requests", *errors as f64);
+        }
+    }
+    rows.extend(points.first().map(|point| row(FSYNC.0, FSYNC.1, point.fsync_us)));
+    if let Some(problem) = problem {
+        let title = format!("{app}, {configuration}: throughput and latency");
+        let row = Row::figure(&id(app), configuration, (&title, ""), &[]);
+        rows.push(Row { aim: "no errors".to_owned(), verdict: problem.replace('\n', " "), ..row });
+    }
+    rows
 }
 
 /// How long each rate runs.

@@ -1,12 +1,13 @@
-//! A workflow of nine steps, one at a time: what it costs in syncs, and how long it takes.
+//! A workflow of nine steps, one at a time: its syncs and its duration.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::cells::Rounds;
-use crate::contest::{ContestResult, Judgement, Origin, digits};
+use crate::contest::{ContestResult, FigureRounds, Judgement, digits};
 use crate::machine::median;
 use crate::server::{Kind, Server, Setup};
+use crate::summary::FSYNC;
 use crate::transactions::workload::{get, metric};
 use crate::{Outcome, fsync, small};
 
@@ -18,32 +19,26 @@ const WORKFLOWS: usize = 100;
 const STEPS: f64 = 9.0;
 /// Syncs of a workflow: one and a half for each step.
 const SYNCS: f64 = 13.5;
-/// What the steps sum up to: each adds its number to an entity that is new.
+/// The output: each step adds its number to a new entity.
 const OUTPUT: u64 = 45;
 const WAIT: Duration = Duration::from_secs(10);
-/// Between two looks whether it has ended.
+/// Pause between two polls.
 const PAUSE: Duration = Duration::from_micros(200);
-/// Until the server has put in order what workflows have left.
+/// Time for the server to clean up after workflows.
 const REST: Duration = Duration::from_millis(500);
-
-const NOTE: &str = "`bench/apps/nine`: nine calls, one after the other, each a transaction on an entity that in general lives on another shard. \
-     One workflow at a time, durable, on one core. Syncs are those of the server's log, by its own count, half a second \
-     of putting in order at the end included. Time is from sending the request that starts it until it is seen to have ended.";
 
 /// All rounds.
 #[must_use]
-pub fn measure(setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult {
+pub fn measure(setup: &Setup, rounds: &Rounds) -> ContestResult {
     let title = "workflow of nine steps at low load, syncs";
     let aim = format!("≤ {SYNCS}");
-    let mut syncs = Vec::new();
-    let mut remarks = Vec::new();
+    let mut done: Vec<Round> = Vec::new();
     let mut problem = None;
     for round in 0..rounds.count {
         match measure_round(setup) {
-            Ok((count, remark)) => {
-                eprintln!("{ID} {}/{}: {count:.2} syncs; {remark}", round + 1, rounds.count);
-                syncs.push(count);
-                remarks.push(remark);
+            Ok(one) => {
+                eprintln!("{ID} {}/{}: {}", round + 1, rounds.count, one.line());
+                done.push(one);
             }
             Err(error) => {
                 eprintln!("{ID}: {error}");
@@ -52,22 +47,51 @@ pub fn measure(setup: &Setup, rounds: &Rounds, origin: &Origin) -> ContestResult
             }
         }
     }
+    let all = |value: fn(&Round) -> f64| done.iter().map(value).collect::<Vec<f64>>();
+    let figure = |(name, unit): (&str, &str), value| FigureRounds {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        values: all(value),
+    };
+    let figures = vec![
+        figure(("p50", "µs"), |round| round.middle_us),
+        figure(("p99", "µs"), |round| round.tail_us),
+        figure(FSYNC, |round| round.fsync_us),
+    ];
     let judgement = match &problem {
         Some(why) => Judgement::missing(title, aim, why),
-        None => Judgement::new(title, aim, "syncs", syncs, |count| count <= SYNCS),
+        None => Judgement::new(title, aim, "syncs", all(|round| round.syncs), |count| count <= SYNCS),
     };
     ContestResult {
         id: ID.to_owned(),
-        title: "Workflow of nine steps".to_owned(),
-        note: NOTE.to_owned(),
-        origin: origin.clone(),
         judgements: vec![judgement],
         runs: Vec::new(),
-        remarks: remarks.into_iter().chain(problem).collect(),
+        figures,
+        remarks: problem.into_iter().collect(),
     }
 }
 
-fn measure_round(setup: &Setup) -> Outcome<(f64, String)> {
+/// The result of one round.
+struct Round {
+    /// Syncs of a workflow.
+    syncs: f64,
+    /// Median time from sending the start request until a poll sees the end.
+    middle_us: f64,
+    /// The 99th percentile of the same.
+    tail_us: f64,
+    /// The cost of a sync of the disk.
+    fsync_us: f64,
+}
+
+impl Round {
+    fn line(&self) -> String {
+        let Self { syncs, middle_us, tail_us, fsync_us } = self;
+        let (each, middle, tail) = (digits(syncs / STEPS), digits(middle_us / 1000.0), digits(tail_us / 1000.0));
+        format!("{each} syncs a step, p50 {middle} ms, p99 {tail} ms, fsync {fsync_us:.0} µs")
+    }
+}
+
+fn measure_round(setup: &Setup) -> Outcome<Round> {
     let fsync_us = fsync::cost_us(&setup.data)?;
     let server = Server::start(&Kind::Millrace { app: "nine", durability: "fsync", cores: 1 }, setup)?;
     run_one(server.address, "warm")?;
@@ -78,17 +102,11 @@ fn measure_round(setup: &Setup) -> Outcome<(f64, String)> {
         times_us.push(run_one(server.address, &format!("w{number}"))?.as_secs_f64() * 1e6);
     }
     std::thread::sleep(REST);
-    let count = (syncs(server.address)? - before) / WORKFLOWS as f64;
+    let syncs = (syncs(server.address)? - before) / WORKFLOWS as f64;
     server.stop()?;
     times_us.sort_by(f64::total_cmp);
-    let (middle, tail) = (median(&times_us), times_us[times_us.len() * 99 / 100]);
-    let remark = format!(
-        "{} syncs a step; a workflow took {} ms at the median, {} ms at the 99th percentile; a sync of the disk {fsync_us:.0} µs.",
-        digits(count / STEPS),
-        digits(middle / 1000.0),
-        digits(tail / 1000.0),
-    );
-    Ok((count, remark))
+    let (middle_us, tail_us) = (median(&times_us), times_us[times_us.len() * 99 / 100]);
+    Ok(Round { syncs, middle_us, tail_us, fsync_us })
 }
 
 fn run_one(address: SocketAddr, key: &str) -> Outcome<Duration> {
@@ -109,7 +127,7 @@ fn run_one(address: SocketAddr, key: &str) -> Outcome<Duration> {
     }
 }
 
-/// How often the server's log was synced.
+/// The number of syncs of the server's log.
 fn syncs(address: SocketAddr) -> Outcome<f64> {
     metric(address, "millrace_fsync_seconds_count")
 }

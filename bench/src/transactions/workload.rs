@@ -1,18 +1,17 @@
-//! What an example is asked while it is measured: what is put there before, the request with its
-//! changing parts, and what must hold when all replies are in.
+//! The load of each example: its first state, the request with its changing parts, and the audit after all replies.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use millrace_client::bench::{Expectation, HttpRequest, Plan, RequestTemplate};
+use millrace_loadgen::{Expectation, HttpRequest, Plan, RequestTemplate};
 use serde_json::{Value, json};
 
 use crate::contest::{Contestant, Load};
 use crate::server::{Kind, Server, Setup};
 use crate::{Outcome, small};
 
-/// Keys that requests are spread over, all as likely, where the example has a key for each request.
+/// Keys of the examples that draw a key for each request, all equally likely.
 pub const KEYS: usize = 100_000;
 /// Hotels, and as many flights.
 pub const HOTELS: usize = 100;
@@ -20,19 +19,19 @@ pub const HOTELS: usize = 100;
 pub const USERS: usize = 100;
 /// Movies of the media example.
 pub const TITLES: usize = 1000;
-/// Hotels, flights, users and movies come in so many groups; a request stays within one, so that a
-/// group can lie on one shard or spread, with the same chance to meet.
+/// Groups of hotels, flights, users and movies. A request stays within one group. So a group can lie on one shard or
+/// on several, with the same contention.
 const GROUPS: usize = 10;
-/// Places of each hotel and flight: none is ever full.
+/// Capacity of each hotel and flight, so that none is ever full.
 const CAPACITY: u64 = 1_000_000_000;
-/// What each of the ten accounts holds at first: no transfer is ever refused for want of funds.
+/// First balance of each of the ten accounts, so that no transfer lacks funds.
 const BALANCE: u64 = 1_000_000_000_000;
 const ACCOUNTS: u64 = 10;
-/// Of the length of a review.
+/// The length of a review.
 const TEXT_CHARACTERS: usize = 256;
-/// Connections that prepare at the same time.
+/// Concurrent connections of the preparation.
 const PREPARERS: usize = 8;
-/// Keys that the audit of `tree` looks at.
+/// Keys that the audit of `tree` reads.
 const AUDITED_KEYS: usize = 50;
 
 /// The example.
@@ -54,16 +53,16 @@ pub enum App {
     Hot,
 }
 
-/// One example, asked in one way.
+/// One example with one way of calling it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// The example.
     pub app: App,
-    /// Its requests go to `echo`, which touches nothing.
+    /// Its requests go to `echo`, which touches no state.
     pub is_echo: bool,
     /// Each request has an idempotency key of its own.
     pub is_keyed: bool,
-    /// The entities of one request lie on shards of their own, not on one.
+    /// The entities of one request lie on separate shards, not on one.
     pub is_spread: bool,
 }
 
@@ -120,7 +119,7 @@ impl Workload {
     fn body(&self) -> String {
         let uniform = |count: usize| format!("{{{{uniform:0:{count}}}}}");
         let key = format!("k{}", uniform(KEYS));
-        // A group drawn where it stands first, and meant again where it stands again.
+        // The first occurrence draws a group, and later ones recall it.
         let first = format!("{{{{group=uniform:0:{GROUPS}}}}}");
         let again = "{{$group}}";
         match self.app {
@@ -149,7 +148,7 @@ impl Workload {
         }
     }
 
-    /// What a right reply holds.
+    /// The text that a right reply contains.
     fn mark(&self) -> Option<&'static str> {
         match self.app {
             _ if self.is_echo => Some("\""),
@@ -251,7 +250,7 @@ impl Load for Workload {
         if self.is_echo {
             return Ok(());
         }
-        // Requests whose replies nobody waited for may still run.
+        // Requests of the ended load may still run.
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             match self.audit_once(address) {
@@ -274,7 +273,7 @@ impl Contestant {
 /// A GET whose reply is JSON.
 ///
 /// # Errors
-/// If it is not answered with 200 and JSON.
+/// If the reply is not 200 with JSON.
 pub fn get(address: SocketAddr, path: &str) -> Outcome<Value> {
     let (status, body) = small::http(address, "GET", path, "")?;
     if status != 200 {
@@ -283,10 +282,10 @@ pub fn get(address: SocketAddr, path: &str) -> Outcome<Value> {
     serde_json::from_str(&body).map_err(|error| format!("GET {path} gave {body:?}: {error}"))
 }
 
-/// A figure that the server tells of itself.
+/// A metric of the server.
 ///
 /// # Errors
-/// If it does not tell it.
+/// If the server has no such metric.
 pub fn metric(address: SocketAddr, name: &str) -> Outcome<f64> {
     let (_, metrics) = small::http(address, "GET", "/metrics", "")?;
     let line = metrics.lines().find(|line| line.split([' ', '{']).next() == Some(name));
@@ -294,7 +293,7 @@ pub fn metric(address: SocketAddr, name: &str) -> Outcome<f64> {
     value.ok_or_else(|| format!("the server does not tell {name}"))
 }
 
-/// A few at a time: one after the other would take as long as so many syncs.
+/// Sends a few requests at a time, because each one alone waits for a sync.
 fn post_all(address: SocketAddr, posts: &[(&str, Value)]) -> Outcome<()> {
     let post = |(path, body): &(&str, Value)| -> Outcome<()> {
         let (status, reply) = small::http(address, "POST", path, &body.to_string())?;
@@ -323,7 +322,7 @@ mod tests {
                 let request =
                     HttpRequest { method: "POST", url: "http://127.0.0.1:1/", headers: &[], body: Some(&body) };
                 RequestTemplate::http(&request).unwrap();
-                // The parts stand where numbers or characters of strings stand.
+                // Template parts stand for numbers or for characters of strings.
                 let filled = body.replace("{{group=uniform:0:10}}", "1").replace("{{$group}}", "1");
                 let filled = filled.replace("{{uniform:0:100000}}", "2").replace("{{uniform:0:1000000}}", "3");
                 let filled = filled.replace("{{uniform:0:10}}", "4").replace("{{uniform:0:100}}", "5");

@@ -15,15 +15,15 @@ use tokio::time::Instant;
 use crate::transport::{Reply, Transport};
 use crate::{ClientError, Problem, pack_directory};
 
-/// What a path segment may hold as it is; `{` and `}` of a key's tag are encoded too.
+/// Bytes that a path segment encodes. `{` and `}` of a key's tag are among them.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The longest pause between two tries, whatever the server asks for.
+/// The longest pause between two attempts, even if the server asks for more.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The pause before the first repetition when the server names none; doubled each time.
+/// The pause before the first repetition if the server names none. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a [`Client`] behaves.
@@ -35,7 +35,7 @@ pub struct ClientOptions {
     pub authorities: Option<PathBuf>,
     /// Bounds a request with all its repetitions.
     pub timeout: Duration,
-    /// How often a request with an idempotency key is sent again.
+    /// The most repetitions of a request with an idempotency key.
     pub retries: u32,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Call<'a> {
         Self { app: None, service, key, handler, input: Bytes::new(), idempotency_key: None, delay: Duration::ZERO }
     }
 
-    /// Names the app; needed while several apps have a service of this name.
+    /// Names the app. A call needs it while several apps have a service of this name.
     #[must_use]
     pub fn app(self, app: &'a str) -> Self {
         Self { app: Some(app), ..self }
@@ -87,7 +87,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Makes the call take effect once however often it is sent, and lets the client repeat it.
+    /// The call takes effect once, however often it is sent, and the client may repeat it.
     #[must_use]
     pub fn idempotency_key(self, key: &'a str) -> Self {
         Self { idempotency_key: Some(key), ..self }
@@ -142,7 +142,7 @@ impl Client {
         Ok(Self { transport, authorization, options })
     }
 
-    /// Whether the API key can be read on its way: it is sent without TLS to another machine.
+    /// Whether others can read the API key on its way: it goes to another machine without TLS.
     #[must_use]
     pub fn exposes_key(&self) -> bool {
         self.authorization.is_some() && self.transport.can_be_overheard()
@@ -165,7 +165,7 @@ impl Client {
         parse(&self.call(call).await?)
     }
 
-    /// Enqueues a call; answers its invocation id once that is durable.
+    /// Enqueues a call. Returns its invocation id when it is durable.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -199,7 +199,7 @@ impl Client {
         Ok(self.get(&path).await?.body)
     }
 
-    /// Deploys the app in `directory`; answers the server's description of it.
+    /// Deploys the app in `directory`. Returns the server's description of it.
     ///
     /// # Errors
     /// See [`ClientError`]; a refused app is a [`ClientError::Problem`] naming file, line and column.
@@ -239,7 +239,7 @@ impl Client {
         parse(&self.get("/apps").await?.body)
     }
 
-    /// Whether the node serves. An answer of "not now" is not an error; no answer is.
+    /// Whether the node serves. A reply that says "not now" is no error. A missing reply is one.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -266,7 +266,7 @@ impl Client {
         self.request(&request).await
     }
 
-    /// Sends a request, again and again where that is safe, until the deadline.
+    /// Sends a request, and repeats it until the deadline if that is safe.
     pub(crate) async fn request(&self, prepared: &Prepared<'_>) -> Result<Reply, ClientError> {
         let deadline = Instant::now() + self.options.timeout;
         let mut tries = 0;
@@ -305,7 +305,7 @@ impl Client {
     }
 }
 
-/// A request that can be built as often as it has to be sent.
+/// A request that can be built for each attempt.
 pub(crate) struct Prepared<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
@@ -322,7 +322,7 @@ impl<'a> Prepared<'a> {
 
 pub(crate) fn segment(text: &str) -> String {
     match text {
-        // A path of dots would be taken for a relative one on its way.
+        // Programs on the way would take a path of dots for a relative one.
         "." => "%2E".to_owned(),
         ".." => "%2E%2E".to_owned(),
         _ => utf8_percent_encode(text, SEGMENT).to_string(),
@@ -333,7 +333,7 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> 
     serde_json::from_slice(body).map_err(|error| ClientError::BadReply(format!("{error} in {}", excerpt(body))))
 }
 
-/// The server's problem document, or the nearest thing to it when something else answered.
+/// The server's problem document. If something else answered, a problem made from its reply.
 fn problem_of(reply: &Reply) -> Problem {
     let parsed = reply.content_type.contains("json").then(|| serde_json::from_slice::<Problem>(&reply.body).ok());
     let mut problem = parsed.flatten().unwrap_or_else(|| Problem {
@@ -349,7 +349,7 @@ fn excerpt(body: &[u8]) -> String {
     String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned()
 }
 
-/// Doubles each time, plus up to as much again at random, so that callers spread.
+/// Doubles each time, plus a random part of up to the same length, so that callers spread.
 fn backoff(tries: u32) -> Duration {
     let base = FIRST_PAUSE * (1 << tries.min(8));
     base + base.mul_f64(rand::random::<f64>())

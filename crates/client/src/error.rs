@@ -1,11 +1,11 @@
-//! What can go wrong for a user of the client, kept apart by what he can do about it.
+//! Errors of the client, divided by what a caller can do about them.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The server's own account of an error: an RFC 9457 problem document.
+/// The server's description of an error: an RFC 9457 problem document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
     /// The HTTP status.
@@ -17,7 +17,7 @@ pub struct Problem {
     /// A sentence that holds for every error of this code.
     #[serde(default)]
     pub title: String,
-    /// What happened this time, for a person.
+    /// The occurrence, for a person.
     #[serde(default)]
     pub detail: String,
     /// Every other member of the document, such as the payload of a function's `Abort`.
@@ -32,7 +32,7 @@ pub enum ClientError {
     BadRequest(String),
     /// No connection could be made; the request was not sent.
     Connect(String),
-    /// The server could not show that it is who it should be, or whom to trust is not known; the request was not sent.
+    /// The server's certificate was not accepted, or no authority is known. The request was not sent.
     Tls(String),
     /// The connection broke after the request was sent: it may have taken effect.
     Interrupted(String),

@@ -1,14 +1,11 @@
-//! A client of Millrace's public protocols, and the load generator behind `millrace bench`.
+//! A client of Millrace's public protocols.
 //!
-//! Promises: speaks only the published HTTP contract, so that it works against any node of the
-//! same contract; sends a request again only when that cannot make it take effect twice. Must
-//! not depend on any crate of the server: what it knows of the server is what a stranger can
-//! read in the docs.
+//! Promises: it speaks only the published HTTP contract, so it works against any node of the same contract. It repeats a
+//! request only if the request cannot take effect twice. It must not depend on any crate of the server: it knows only
+//! what the docs say.
 //!
-//! [`Client`] is the async client, [`pack_directory`] makes the tar that a deployment sends,
-//! [`bench`] is the load generator (its own sockets and threads, no async runtime).
+//! [`Client`] is the async client. [`pack_directory`] makes the tar that a deployment sends.
 
-pub mod bench;
 mod client;
 mod error;
 mod pack;

@@ -1,8 +1,7 @@
 //! A folder as the tar that `PUT /apps/{app}` takes.
 //!
-//! Promises: the same files give the same bytes (sorted, no times, no owners); hidden files and
-//! `node_modules` stay out; size and count are bounded before anything is sent; a link or a
-//! special file is refused, not followed.
+//! Promises: the same files give the same bytes (sorted, no times, no owners). Hidden files and `node_modules` stay out.
+//! Size and count are bounded before anything is sent. A link or a special file is refused, not followed.
 
 use std::fs;
 use std::path::Path;

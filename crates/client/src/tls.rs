@@ -1,7 +1,7 @@
 //! TLS towards the server, by rustls with the provider that the server uses.
 //!
-//! Promises: who is connected to has a certificate for the URL's host, from an authority that is trusted; else the
-//! error says what is wrong and what would help.
+//! Promises: the server has a certificate for the URL's host from a trusted authority. Otherwise the error says what is
+//! wrong and what would help.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore,
 
 use crate::ClientError;
 
-/// Whom the server has to be, and who may say so.
+/// The name that the server must prove, and the trusted authorities.
 pub(crate) struct Tls {
     connector: TlsConnector,
     name: ServerName<'static>,
@@ -47,7 +47,7 @@ impl Tls {
         self.connector.connect(self.name.clone(), stream).await
     }
 
-    /// What a failed handshake means. One that a second try would not mend is no [`ClientError::Connect`].
+    /// The error of a failed handshake. It is [`ClientError::Connect`] only if a second attempt can help.
     pub(crate) fn explain(&self, error: &io::Error, host: &str, port: u16) -> ClientError {
         let place = format!("cannot connect to {host}:{port}");
         let Some(cause) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
@@ -55,7 +55,7 @@ impl Tls {
         };
         let advice = match cause {
             Error::InvalidMessage(_) => "it does not speak TLS: is it a server that is asked by http://…?",
-            // The latter two: an authority of its name is trusted, but has another key, such as one made anew.
+            // The last two: a trusted authority has this name but another key, for example after a renewal.
             Error::InvalidCertificate(
                 CertificateError::UnknownIssuer
                 | CertificateError::BadSignature
@@ -64,7 +64,7 @@ impl Tls {
                 "no authority that is trusted here has issued its certificate: if it is one of your own, give the \
                  authority's certificate (millrace: --ca FILE)"
             }
-            // The variant for it is in the verifier's own crate.
+            // Its variant is in the verifier's own crate.
             Error::InvalidCertificate(CertificateError::Other(other))
                 if other.to_string().contains("CaUsedAsEndEntity") =>
             {
@@ -78,7 +78,7 @@ impl Tls {
 }
 
 fn from_file(path: &Path) -> Result<RootCertStore, String> {
-    // Opened here for an error without the parser's words around it.
+    // The file is opened here, so that the error does not have the parser's words.
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_reader_iter(file) {
@@ -91,7 +91,7 @@ fn from_file(path: &Path) -> Result<RootCertStore, String> {
 fn of_the_system() -> Result<RootCertStore, ClientError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // One that cannot be read is one that is not trusted; that matters only to who needs it, and is told so then.
+    // An unreadable authority is not trusted. A caller that needs it gets an error then.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         return Err(ClientError::Tls(

@@ -1,7 +1,7 @@
 //! One request over one kept-alive connection, with or without TLS: a small pool over hyper's connection type.
 //!
-//! Promises: a reply is whole and bounded, or an error that says whether the request may have
-//! reached the server. Knows nothing of the contract's paths and of retries.
+//! Promises: a reply is whole and bounded, or there is an error that says whether the request may have reached the
+//! server. This module knows no paths of the contract and no retries.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,11 +21,10 @@ use tokio::time::timeout_at;
 use crate::ClientError;
 use crate::tls::Tls;
 
-/// Connections kept for the next request. Enough for a program with a few callers; a load
-/// generator has its own engine.
+/// Connections kept for the next request: enough for a program with a few callers.
 const IDLE_CONNECTIONS: usize = 16;
 
-/// Bytes of one reply's body: far above the server's own limits, far below what hurts.
+/// Bytes of one reply's body: far above the server's limits, far below the memory of a machine.
 const REPLY_BYTES: usize = 64 << 20;
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -39,7 +38,7 @@ pub(crate) struct Reply {
     pub body: Bytes,
 }
 
-/// Where the server is, and the connections kept open to it.
+/// The server's address, and the connections kept open to it.
 pub(crate) struct Transport {
     host: String,
     port: u16,
@@ -50,7 +49,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// `base_url` is `http://host[:port]` or `https://…`, without a path; `authorities` a file of those to trust.
+    /// `base_url` is `http://host[:port]` or `https://…`, without a path. `authorities` is a file of trusted ones.
     pub(crate) fn new(base_url: &str, authorities: Option<&Path>) -> Result<Self, ClientError> {
         let refuse = |why: &str| ClientError::BadRequest(format!("cannot use {base_url:?} as the server's URL: {why}"));
         let uri: Uri = base_url.parse().map_err(|error| refuse(&format!("{error}")))?;
@@ -73,7 +72,7 @@ impl Transport {
         Ok(Self { host, port, authority: value, tls, idle: Mutex::new(Vec::new()) })
     }
 
-    /// Whether what is sent leaves this machine as it is.
+    /// Whether requests leave this machine without TLS.
     pub(crate) fn can_be_overheard(&self) -> bool {
         let host = self.host.to_ascii_lowercase();
         let is_own = match host.parse::<IpAddr>() {
@@ -98,8 +97,8 @@ impl Transport {
     }
 
     async fn exchange_unbounded(&self, mut request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
-        // A kept connection may have been closed by the server meanwhile. hyper gives the
-        // request back when not a byte of it was sent; then the next connection takes it.
+        // The server may have closed a kept connection meanwhile. hyper returns the request if it has sent no byte of
+        // it. Then the next connection takes it.
         while let Some(mut sender) = self.take_idle() {
             match sender.try_send_request(request).await {
                 Ok(response) => return self.finish(sender, response).await,
@@ -179,7 +178,7 @@ fn explain(error: &hyper::Error) -> ClientError {
         None => error.to_string(),
     };
     if error.is_parse() {
-        // A node with TLS answers plain HTTP with an alert of TLS, and will do so the next time too.
+        // A node with TLS answers plain HTTP with a TLS alert, also the next time.
         return ClientError::BadReply(format!("{text}: is it a server that is asked by https://…?"));
     }
     ClientError::Interrupted(text)

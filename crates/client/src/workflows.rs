@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::client::{Prepared, parse, segment};
 use crate::{Client, ClientError, Problem};
 
-/// How long a server lets a request wait for an invocation's end, milliseconds.
+/// Longest time that a server lets a request wait for an invocation's end, in milliseconds.
 const LONGEST_WAIT_MS: u128 = 60_000;
 
-/// What became of a sent call. All but id, status, output and error is known of workflows only.
+/// The state of a sent call. Only workflows have more than id, status, output and error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Invocation {
     /// As returned by [`Client::send`].
@@ -35,33 +35,33 @@ pub struct Invocation {
     /// When it began, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began_ms: Option<u64>,
-    /// When it is to begin, Unix milliseconds, while it is pending.
+    /// When a pending invocation begins, Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_ms: Option<u64>,
-    /// What it was given. Not in lists.
+    /// Its input. Not in lists.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// Instead of an input that would make the reply too large: its length.
+    /// The length of the input, if the reply leaves out a large one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_bytes: Option<u64>,
-    /// What it returned, once succeeded. Not in lists.
+    /// Its output, if it has succeeded. Not in lists.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// Instead of an output that would make the reply too large: its length.
+    /// The length of the output, if the reply leaves out a large one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
-    /// Why it failed, once failed or cancelled.
+    /// The error, if it has failed or was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
-    /// What it has done so far, in the order in which it ended. Not in lists.
+    /// Its journal, in the order in which operations ended. Not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Vec<JournalStep>>,
-    /// What it waits for now. Not in lists.
+    /// The operations that it waits for now. Not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<Vec<String>>,
 }
 
-/// One thing a workflow has done.
+/// One operation of a workflow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JournalStep {
     /// Its number, in the order in which the workflow asked.
@@ -72,13 +72,13 @@ pub struct JournalStep {
     pub name: String,
     /// When it ended, Unix milliseconds.
     pub ended_ms: u64,
-    /// What it gave, unless it failed.
+    /// Its output, unless it failed.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// Instead of an output that would make the reply too large: its length.
+    /// The length of the output, if the reply leaves out a large one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
-    /// Why it failed.
+    /// The error, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
 }
@@ -89,7 +89,7 @@ pub struct JournalStep {
 pub enum EntityKey {
     /// A key that is text.
     Text(String),
-    /// One that is not UTF-8.
+    /// A key that is not UTF-8.
     Binary {
         /// Its bytes.
         base64: String,
@@ -118,20 +118,20 @@ pub struct DeadLetter {
     pub key: EntityKey,
     /// The handler.
     pub handler: String,
-    /// What the handler was to be given.
+    /// The input of the handler.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// Instead of an input that would make the reply too large: its length.
+    /// The length of the input, if the reply leaves out a large one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_bytes: Option<u64>,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// Why the last attempt failed, where that is known.
+    /// The error of the last attempt, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
 }
 
-/// A call that a deployed service declares to be made again and again.
+/// A repeated call that a deployed service declares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// The app.
@@ -146,7 +146,7 @@ pub struct Schedule {
     pub handler: String,
     /// When, in UTC, as the service declares it.
     pub cron: String,
-    /// When it is due next, Unix milliseconds. A time that has passed is about to be called.
+    /// When it is due next, Unix milliseconds. If that time has passed, the call is about to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_ms: Option<u64>,
 }
@@ -156,7 +156,7 @@ pub struct Schedule {
 pub struct InvocationPage {
     /// The workflows.
     pub invocations: Vec<Invocation>,
-    /// To be given as `after` for the next page; `None` after the last one.
+    /// The value of `after` for the next page; `None` after the last page.
     pub next: Option<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct InvocationPage {
 pub struct DeadLetterPage {
     /// The dead letters.
     pub dead_letters: Vec<DeadLetter>,
-    /// To be given as `after` for the next page; `None` after the last one.
+    /// The value of `after` for the next page; `None` after the last page.
     pub next: Option<String>,
 }
 
@@ -174,7 +174,7 @@ pub struct DeadLetterPage {
 pub struct SchedulePage {
     /// The schedules.
     pub schedules: Vec<Schedule>,
-    /// To be given as `after` for the next page; `None` after the last one.
+    /// The value of `after` for the next page; `None` after the last page.
     pub next: Option<String>,
 }
 
@@ -210,12 +210,12 @@ pub struct InvocationFilter<'a> {
     pub limit: Option<usize>,
 }
 
-/// A member that is there and `null` is something else than one that is not there.
+/// A member that is `null` differs from a missing member.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// `path`, and those parameters that have a value.
+/// `path` with those parameters that have a value.
 fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let mut text = path.to_owned();
     let mut separator = '?';
@@ -229,7 +229,7 @@ fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
 }
 
 impl Client {
-    /// What became of a sent call; of a workflow, its journal too.
+    /// The state of a sent call, for a workflow with its journal.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -237,12 +237,12 @@ impl Client {
         parse(&self.get(&format!("/invocations/{}", segment(id))).await?.body)
     }
 
-    /// The same, once it has ended: asks again for as long as it has not.
+    /// The state of a sent call when it has ended. The client asks until then.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn ended_invocation(&self, id: &str) -> Result<Invocation, ClientError> {
-        // A request without an answer in time is given up: the server has to answer before.
+        // The server must reply before the client's timeout ends the request.
         let wait_ms = (self.options.timeout / 2).as_millis().min(LONGEST_WAIT_MS);
         let path = format!("/invocations/{}?wait_ms={wait_ms}", segment(id));
         loop {
@@ -274,7 +274,7 @@ impl Client {
         parse(&self.get(&path).await?.body)
     }
 
-    /// Cancels a workflow; returns once the wish is durable. One that has ended stays as it is.
+    /// Cancels a workflow. Returns when the request is durable. A workflow that has ended stays as it is.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -282,8 +282,8 @@ impl Client {
         self.order(Method::POST, &format!("/invocations/{}/cancel", segment(id))).await
     }
 
-    /// Sends a signal to a workflow; returns once it is durable. With an idempotency key it counts
-    /// once however often it is sent, and the client repeats it where needed.
+    /// Sends a signal to a workflow. Returns when it is durable. With an idempotency key it counts once, however often it
+    /// is sent, and the client may repeat it.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -348,7 +348,7 @@ impl Client {
         parse(&self.get(&with_query("/schedules", &parameters)).await?.body)
     }
 
-    /// A request without a body, whose answer says no more than that it was done.
+    /// A request without a body. Its reply has no content.
     async fn order(&self, method: Method, path: &str) -> Result<(), ClientError> {
         let request = Prepared { method, path, content_type: "", body: Bytes::new(), idempotency_key: None };
         self.request(&request).await.map(|_| ())

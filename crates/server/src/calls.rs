@@ -31,13 +31,13 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, ClientError>>) 
     local.block_on(&runtime, future).map_err(|error| describe(&error).into())
 }
 
-/// The error as a sentence, and below it what else the node says, such as the payload of an `Abort`.
+/// The error as a sentence. The other members of the node's reply follow, such as the payload of an `Abort`.
 fn describe(error: &ClientError) -> String {
     let mut text = error.to_string();
     let Some(problem) = error.problem() else {
         return text;
     };
-    // Its type says no more than its code.
+    // The type repeats the code.
     for (name, value) in problem.members.iter().filter(|(name, _)| *name != "type") {
         text.push_str(&format!("\n  {}: {}", printable(name), printable(&value.to_string())));
     }
@@ -104,7 +104,7 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The app, a line for each service with its handlers, and below it one for each of its routes.
+/// One line for each service with its handlers, and below it one line for each route.
 fn render_deployed(deployed: &Value) -> String {
     let word = |value: &Value| printable(value.as_str().unwrap_or_default());
     let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -130,7 +130,7 @@ fn render_deployed(deployed: &Value) -> String {
 /// Generates load.
 pub(crate) fn bench(args: &BenchArgs) -> ExitCode {
     match &args.command {
-        BenchCommand::Http(http) => millrace_client::bench::run_http(http),
+        BenchCommand::Http(http) => millrace_loadgen::run_http(http),
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
         let text = "deployed shop, version 00ff\n  cart: add, all (query)\n    GET /cart/:id\n    \
                     POST /cart/\\u{1b}\n  site:\n";
         assert_eq!(render_deployed(&deployed), text);
-        // A node of another version may say less.
+        // A node of another version may leave members out.
         assert_eq!(render_deployed(&json!({"name": "shop"})), "deployed shop, version \n");
     }
 

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
-use crate::settings_file::{parse_address, parse_switch};
+use crate::settings_file::{DurabilityName, SettingsFile, parse_address, parse_switch, with_settings};
 
 /// A stateful application server: it runs your functions inside the store that holds their data.
 ///
@@ -70,9 +71,9 @@ pub(crate) enum Command {
     Keys(KeysArgs),
     /// Show what a data directory's log holds, and what is wrong with it
     ///
-    /// The node must be stopped. Shows the log's segments with their counts of entries, the positions in the log up
-    /// to which the checkpoint has the shards' state, and damage, if there is any. With --entries every entry of the log
-    /// too: what was written since the checkpoint, and some before. State that is in the checkpoint alone is not shown.
+    /// The node must be stopped. Shows the log's segments with their counts of entries, and damage, if there is any.
+    /// Shows the positions in the log up to which the checkpoint has the shards' state. With --entries, shows every entry
+    /// of the log as well: those since the checkpoint, and some before. State that only the checkpoint has is not shown.
     Inspect(InspectArgs),
     /// Make a damaged log usable again, giving up what cannot be read
     Repair(RepairArgs),
@@ -117,82 +118,70 @@ Examples:
   millrace keys --data /var/lib/millrace anonymous --role call:shop/login
   millrace keys --data /var/lib/millrace list";
 
-/// What an acknowledged effect survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DurabilityName {
-    /// A power cut
-    Fsync,
-    /// A killed process, but not a power cut: loses what the kernel had not written
-    Os,
-    /// Only a clean stop: keeps no log
-    None,
+impl ValueEnum for DurabilityName {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Fsync, Self::Os, Self::None]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Self::Fsync => ("fsync", "A power cut"),
+            Self::Os => ("os", "A killed process, but not a power cut: loses what the kernel had not written"),
+            Self::None => ("none", "Only a clean stop: keeps no log"),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
 }
 
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct ServeArgs {
-    /// A TOML file with any of these settings (names as the flags, with _ for -)
-    #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// An app's folder, named after it; may be repeated
-    #[arg(long = "app", value_name = "DIR", env = "MILLRACE_APP", value_delimiter = ',')]
-    pub apps: Vec<PathBuf>,
-    /// The data directory [default: ./data]
-    #[arg(long, value_name = "DIR", env = "MILLRACE_DATA")]
-    pub data: Option<PathBuf>,
-    /// Where to listen for HTTP, as 127.0.0.1:8080, localhost:8080 or 0.0.0.0:8080 [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR", env = "MILLRACE_HTTP", value_parser = parse_address)]
-    pub http: Option<SocketAddr>,
-    /// Threads that serve [default: one for each processor]
-    #[arg(long, value_name = "N", env = "MILLRACE_CORES")]
-    pub cores: Option<usize>,
-    /// Shards of a new data directory; fixed from then on [default: 64]
-    #[arg(long, value_name = "N", env = "MILLRACE_SHARDS")]
-    pub shards: Option<u16>,
-    /// Memory for entities, as 512MiB or 4GiB; state may be larger [default: half of the machine's]
-    #[arg(long, value_name = "SIZE", env = "MILLRACE_MEMORY")]
-    pub memory: Option<String>,
-    /// What an acknowledged effect survives [default: fsync]
-    #[arg(long, value_name = "LEVEL", env = "MILLRACE_DURABILITY")]
-    pub durability: Option<DurabilityName>,
-    /// The file of API keys [default: keys.json in the data directory, if it is there]
-    #[arg(long, value_name = "FILE", env = "MILLRACE_KEYS")]
-    pub keys: Option<PathBuf>,
-    /// While there are no keys: names, beside localhost, under which browsers may use the node
-    #[arg(long, value_name = "NAME,…", env = "MILLRACE_ALLOWED_HOSTS", value_delimiter = ',')]
-    pub allowed_hosts: Vec<String>,
-    /// Origins whose web pages may use the node and read its replies, as https://shop.test; * for all
-    #[arg(long, value_name = "ORIGIN,…", env = "MILLRACE_CORS_ORIGINS", value_delimiter = ',')]
-    pub cors_origins: Vec<String>,
-    /// Serve TLS with this certificate chain (PEM); read again when it changes
-    #[arg(long, value_name = "FILE", env = "MILLRACE_TLS_CERTIFICATE")]
-    pub tls_certificate: Option<PathBuf>,
-    /// The private key of the certificate (PEM)
-    #[arg(long, value_name = "FILE", env = "MILLRACE_TLS_KEY")]
-    pub tls_key: Option<PathBuf>,
-    /// How long outcomes of idempotency keys are kept, in hours [default: 24]
-    #[arg(long, value_name = "HOURS", env = "MILLRACE_RETENTION_HOURS")]
-    pub retention_hours: Option<u64>,
-    /// How long a request may wait for its core before new ones get 503, in milliseconds [default: 500]
-    #[arg(long, value_name = "MS", env = "MILLRACE_QUEUE_MS")]
-    pub queue_ms: Option<u64>,
-    /// Connections that may be open [default: 65536 for each core]
-    #[arg(long, value_name = "N", env = "MILLRACE_CONNECTIONS")]
-    pub connections: Option<usize>,
-    /// What to log: error, warn, info, debug, or a filter as of tracing's EnvFilter [default: info]
-    #[arg(long, value_name = "FILTER", env = "MILLRACE_LOG")]
-    pub log: Option<String>,
-    /// Log one JSON object a line
-    #[arg(
-        long,
-        value_name = "YES",
-        env = "MILLRACE_LOG_JSON",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "yes",
-        value_parser = parse_switch
-    )]
-    pub log_json: Option<bool>,
+/// A value that one layer of the settings may leave to the layer below it.
+trait Layered {
+    fn over(self, below: Self) -> Self;
 }
+
+impl<T> Layered for Option<T> {
+    fn over(self, below: Self) -> Self {
+        self.or(below)
+    }
+}
+
+impl<T> Layered for Vec<T> {
+    fn over(self, below: Self) -> Self {
+        if self.is_empty() { below } else { self }
+    }
+}
+
+macro_rules! declare_flags {
+    ($({
+        $name:ident: $type:ty, $variable:literal, $value:literal, $(default $default:literal,)?
+        $help:literal, guide $guide:literal $(, arg($($arg:tt)*))? $(, file($($file:tt)*))?
+    })*) => {
+        #[derive(Args, Clone, Debug, Default)]
+        pub(crate) struct ServeArgs {
+            /// A TOML file with any of these settings (names as the flags, with _ for -)
+            #[arg(long, value_name = "FILE", env = "MILLRACE_CONFIG")]
+            pub config: Option<PathBuf>,
+            $(
+                #[arg(
+                    long,
+                    value_name = $value,
+                    env = $variable,
+                    help = concat!($help $(, " [default: ", $default, "]")?)
+                    $(, $($arg)*)?
+                )]
+                pub $name: $type,
+            )*
+        }
+
+        impl ServeArgs {
+            /// What flags and variables say, and the file where they are silent.
+            pub(crate) fn over(&self, file: SettingsFile) -> SettingsFile {
+                SettingsFile { $($name: self.$name.clone().over(file.$name),)* }
+            }
+        }
+    };
+}
+
+with_settings!(declare_flags);
 
 /// How to reach a running node.
 #[derive(Args, Clone, Debug)]
@@ -427,5 +416,5 @@ pub(crate) struct BenchArgs {
 #[derive(Subcommand, Debug)]
 pub(crate) enum BenchCommand {
     /// Load an HTTP server and check every reply
-    Http(Box<millrace_client::bench::HttpArgs>),
+    Http(Box<millrace_loadgen::HttpArgs>),
 }

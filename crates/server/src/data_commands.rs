@@ -12,7 +12,7 @@ use millrace_store::{Checkpoint, FjallCheckpoint};
 use crate::Failure;
 use crate::cli::{InspectArgs, RepairArgs, TypesArgs};
 
-/// The checkpoint is only asked for its positions.
+/// Only the positions of the checkpoint are read.
 const CACHE_BYTES: usize = 16 << 20;
 
 /// An existing data directory; neither command may create one.
@@ -34,7 +34,7 @@ fn checkpoint_lsns(directory: &DataDirectory) -> Result<Vec<Lsn>, Failure> {
 /// Shows what the log holds.
 ///
 /// # Errors
-/// When the log cannot be read at all, or is damaged: so that scripts can tell.
+/// When the log cannot be read, or is damaged. A script sees damage by the exit code.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     let (directory, disk) = open(&args.data)?;
     let report = millrace_log::inspect(&*disk, &mut |place, entry| {
@@ -79,7 +79,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     Err("the log is damaged: restore a backup, or see `millrace repair`".into())
 }
 
-/// Repairs the log, if told to accept the loss; else tells what would be lost.
+/// Repairs the log if the caller accepts the loss. Otherwise it prints what a repair would lose.
 ///
 /// # Errors
 /// When nothing was repaired though something is damaged.

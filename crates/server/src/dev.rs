@@ -1,5 +1,4 @@
-//! `millrace dev`: a node whose apps are loaded again when their files change, and that prints
-//! each call.
+//! `millrace dev`: a node that prints each call, and loads an app again when its files change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,8 +12,8 @@ use crate::cli::ServeArgs;
 use crate::settings::Settings;
 use crate::{logging, serve};
 
-/// How often the folders are looked at. Polling sees changes on every file system, those shared
-/// into containers included.
+/// Interval between two looks at the folders. Polling works on every file system, also on one shared
+/// into a container.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Runs a node for development until Ctrl-C.
@@ -46,7 +45,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts the node. An app that is broken is waited for: whoever writes it is at it. `None` after Ctrl-C.
+/// Starts the node. It waits while an app is broken, because its author is editing it. `None` after Ctrl-C.
 fn start(
     settings: &Settings,
     runtime: &tokio::runtime::Runtime,
@@ -78,7 +77,7 @@ async fn changed(folders: &[PathBuf], known: &[Snapshot]) {
     }
 }
 
-/// What tells a changed folder: every file's path, size and time.
+/// Path, size and time of every file. If they change, the folder has changed.
 type Snapshot = BTreeMap<String, (u64, Option<SystemTime>)>;
 
 fn snapshot(folder: &Path) -> Snapshot {

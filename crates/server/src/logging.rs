@@ -1,10 +1,10 @@
 //! Structured logs on standard error.
 //!
-//! A core must never wait for whoever reads the log, so lines go through a bounded queue to a
-//! thread of its own; what does not fit is left out, and how much that was is said once there is room again.
+//! A core must never wait for the reader of the log. So lines go through a bounded queue to a thread of
+//! their own. The queue drops lines that do not fit, and reports their number once there is room again.
 //!
-//! Texts that strangers had a hand in (a function's error, what it logs) come with control characters escaped: one
-//! event is one line, and nothing steers the terminal that shows it.
+//! Control characters are escaped in text that strangers can influence, such as a function's error. So one event
+//! is one line, and no event steers the terminal that shows it.
 
 use std::fmt::{Debug, Write};
 use std::io;
@@ -28,7 +28,7 @@ use crate::Failure;
 /// When the filter does not parse.
 pub(crate) fn start(filter: &str, is_json: bool) -> Result<WorkerGuard, Failure> {
     let (shown, has_lost_trace) = without_trace(filter);
-    // The LSM library narrates its own compactions at info.
+    // The LSM library logs its compactions at info.
     let shown = EnvFilter::try_new(format!("fjall=warn,lsm_tree=warn,{shown}"))
         .map_err(|error| format!("--log {filter}: {error}"))?;
     let waiting = Arc::new(Waiting::default());
@@ -51,10 +51,10 @@ pub(crate) fn start(filter: &str, is_json: bool) -> Result<WorkerGuard, Failure>
     Ok(guard)
 }
 
-/// The filter with `debug` where it asks for `trace`, and whether it does. Trace is compiled out, and the library
-/// tells users of that in words for whoever compiles, past the log.
+/// The filter with `debug` in place of `trace`, and whether it asked for `trace`. Trace is compiled out. The library
+/// would print advice for developers about that, and not through the log.
 fn without_trace(filter: &str) -> (String, bool) {
-    // Fields of spans may hold what looks like a level, and commas.
+    // Fields of spans may contain commas, and words that look like a level.
     if filter.contains('{') {
         return (filter.to_owned(), false);
     }
@@ -66,7 +66,7 @@ fn without_trace(filter: &str) -> (String, bool) {
                 has_lost_trace = true;
                 if target.is_empty() { "debug".to_owned() } else { format!("{target}=debug") }
             }
-            // A target without a level asks for all there is of it.
+            // A target without a level asks for all levels.
             Err(_) if target.is_empty() && !part.trim().is_empty() => format!("{part}=debug"),
             _ => part.to_owned(),
         }
@@ -75,17 +75,17 @@ fn without_trace(filter: &str) -> (String, bool) {
     (parts.join(","), has_lost_trace)
 }
 
-/// What is in the queue. The library bounds it by lines, of which some are long: by itself it would hold gigabytes.
+/// The content of the queue. The library bounds only the number of lines, so long lines could fill gigabytes.
 #[derive(Default)]
 struct Waiting {
     lines: AtomicUsize,
     bytes: AtomicUsize,
-    /// Lines left out that nobody has been told of.
+    /// Dropped lines that were not reported yet.
     left_out: AtomicU64,
 }
 
 impl Waiting {
-    /// Whether there is room for one more line, which is then taken.
+    /// Reserves room for one more line. Returns whether there was room.
     fn add(&self, bytes: usize) -> bool {
         let lines = self.lines.fetch_add(1, Ordering::Relaxed);
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Waiting {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// How many lines were left out since this was asked last; none while there still is no room to tell.
+    /// The number of lines dropped since the last call; none while there is no room for the report.
     fn take_left_out(&self) -> u64 {
         let has_room = self.bytes.load(Ordering::Relaxed) < LOG_QUEUE_BYTES / 2
             && self.lines.load(Ordering::Relaxed) < LOG_QUEUE_LINES / 2;
@@ -110,7 +110,7 @@ impl Waiting {
     }
 }
 
-/// The end of the queue that lines come in at, whole.
+/// The sending end of the queue. It takes whole lines.
 struct Queue {
     waiting: Arc<Waiting>,
     queue: NonBlocking,
@@ -126,7 +126,7 @@ impl io::Write for Queue {
     }
 }
 
-/// The other end, on the thread that may wait for a reader.
+/// The receiving end, on a thread that may wait for the reader.
 struct Reader<W> {
     waiting: Arc<Waiting>,
     reader: W,
@@ -139,7 +139,7 @@ impl<W: io::Write> io::Write for Reader<W> {
 
     fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
         let written = self.reader.write_all(line);
-        // Written or not, the queue has it no more.
+        // The line has left the queue, also if writing failed.
         self.waiting.remove(line.len());
         let lines = self.waiting.take_left_out();
         if lines > 0 {
@@ -161,7 +161,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std
     write!(Escaped(writer), "{value:?}")
 }
 
-/// Passes text on, but for control characters, which become `\n`, `\u{1b}` and the like.
+/// Passes text on and escapes control characters, as `\n` or `\u{1b}`.
 struct Escaped<'a, 'w>(&'a mut Writer<'w>);
 
 impl Write for Escaped<'_, '_> {

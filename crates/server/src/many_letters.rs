@@ -1,7 +1,7 @@
 //! Many dead letters with one command: `--retry-all`, `--drop-all`, and lists of some of them.
 //!
-//! Promises: which letters are meant is settled before the first of them is touched, and each is asked for
-//! once. So it ends, though what is retried may fail again and be a dead letter once more.
+//! Promises: the set of letters is fixed before the first one is touched, and each is requested once. So the
+//! command ends, even if a retried letter fails and becomes a dead letter again.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use crate::calls::block_on;
 use crate::cli::{LetterFilterArgs, PageArgs};
 use crate::table::printable;
 
-/// What becomes of them.
+/// The action on each letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Retried,
     Dropped,
 }
 
-/// What became of all that were meant.
+/// The outcome for the whole set.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     done: usize,
-    /// Somebody else retried or dropped them meanwhile.
+    /// Letters that somebody else retried or dropped meanwhile.
     gone: usize,
     failed: usize,
     not_asked_for: usize,
@@ -35,7 +35,7 @@ struct Tally {
 /// # Errors
 /// Why they could not be listed, or that a request for one of them failed.
 pub(crate) fn end_all(client: &Client, filter: &LetterFilterArgs, fate: Fate) -> Result<(), Failure> {
-    // One runtime for all: connections end with theirs.
+    // One runtime for all requests, because connections end with their runtime.
     let tally = block_on(async {
         let ids = ids_of_all(client, filter).await?;
         Ok(end_each(client, &ids, fate).await)
@@ -47,7 +47,7 @@ pub(crate) fn end_all(client: &Client, filter: &LetterFilterArgs, fate: Fate) ->
     Err("some requests failed, see above: once that is mended, run the same command again".into())
 }
 
-/// A page of those that the filter lets through: perhaps a short one, but empty only when no more come.
+/// A page of matching letters. It may be short, but it is empty only at the end.
 pub(crate) async fn page(
     client: &Client,
     filter: &LetterFilterArgs,
@@ -63,7 +63,7 @@ pub(crate) async fn page(
     }
 }
 
-/// A set, as a letter that comes back while pages are read may stand on two of them.
+/// A set, because a letter that returns while pages are read may stand on two pages.
 async fn ids_of_all(client: &Client, filter: &LetterFilterArgs) -> Result<BTreeSet<String>, ClientError> {
     let mut ids = BTreeSet::new();
     let mut after = None;
@@ -78,7 +78,7 @@ async fn ids_of_all(client: &Client, filter: &LetterFilterArgs) -> Result<BTreeS
     }
 }
 
-/// One after the other: a node that has just had so many failures is not to get all of them back at once.
+/// One after the other: a node with so many recent failures must not get all letters back at once.
 async fn end_each(client: &Client, ids: &BTreeSet<String>, fate: Fate) -> Tally {
     let mut tally = Tally::default();
     for (asked_for, id) in ids.iter().enumerate() {
@@ -96,8 +96,8 @@ async fn end_each(client: &Client, ids: &BTreeSet<String>, fate: Fate) -> Tally 
         }
         tally.failed += 1;
         eprintln!("{}: {}", printable(id), printable(&error.to_string()));
-        // What refuses one letter may take the next one. A node that gives no answer would be waited for
-        // once for each of them.
+        // A node that refuses one letter may accept the next one. A node that does not answer would cost one
+        // timeout for each letter.
         if error.problem().is_none() {
             tally.not_asked_for = ids.len() - asked_for - 1;
             break;
@@ -112,7 +112,7 @@ fn passes(filter: &LetterFilterArgs, letter: &DeadLetter) -> bool {
 }
 
 impl Tally {
-    /// All numbers, 0 too, for scripts; but that a command was cut short is said only where it was.
+    /// Prints all numbers, also 0, for scripts. Only a command that stopped early says so.
     fn summary(&self, fate: Fate) -> String {
         let Self { done, gone, failed, not_asked_for } = self;
         let what = match fate {

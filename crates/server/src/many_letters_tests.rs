@@ -1,4 +1,4 @@
-//! What the command line takes, which letters are meant, and what is said at the end.
+//! Tests of the command line, of the choice of letters, and of the summary at the end.
 
 use clap::Parser;
 use serde_json::json;
@@ -63,7 +63,7 @@ fn every_filter_that_is_given_counts() {
         ("millrace dead-letters --app sho", false),
         ("millrace dead-letters --app shop --service fax", false),
         ("millrace dead-letters --service mail --handler forward", false),
-        // An empty variable of a script means none of them, not all.
+        // A script's empty variable means no letters, not all of them.
         ("millrace dead-letters --app ", false),
     ] {
         let args = parse(line).expect(line);

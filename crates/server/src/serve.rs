@@ -70,7 +70,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     Ok(node)
 }
 
-/// A path as it can be pasted into a shell.
+/// A path in a form that a shell reads as one word.
 fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
@@ -105,7 +105,7 @@ impl std::fmt::Display for BrokenApp {
 
 impl std::error::Error for BrokenApp {}
 
-/// Whether a node did not start because of an app, which may be mended.
+/// Whether the node did not start because of a broken app, which its author can mend.
 pub(crate) fn is_of_an_app(error: &Failure) -> bool {
     error.is::<BrokenApp>() || matches!(error.downcast_ref(), Some(StartError::App(..)))
 }
@@ -132,7 +132,7 @@ fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>) -> Fronts {
                 return;
             };
             let stopped = async move {
-                // The sender lives as long as the node; its end means the same as its word.
+                // The sender lives as long as the node. If it is gone, the node stops as well.
                 let _ = drain.wait_for(|is_draining| *is_draining).await;
             };
             if let Err(error) = millrace_http::serve(listener, handle, front, stopped).await {
@@ -142,7 +142,7 @@ fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>) -> Fronts {
     })
 }
 
-/// Raises the soft limit of open files to the hard one, and tells what it is then: each connection is one.
+/// Raises the soft limit of open files to the hard one, and returns it. Each connection is an open file.
 fn raise_descriptor_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -152,17 +152,17 @@ fn raise_descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Descriptors that are never a connection's, however many there are: more than files of a large state.
+/// Descriptors that no connection gets: more than a large state has files.
 const FILES: u64 = 1024;
 
-/// How many of the process's descriptors may be connections. The others are for files and for what functions fetch: without
-/// one, the log could not go on to its next segment, and a crowd of silent clients would end all writing.
+/// The number of descriptors that connections may use. The others are for files and for fetches of functions. Without a
+/// free descriptor the log cannot open its next segment, so a crowd of silent clients would stop all writes.
 fn connections_within(descriptors: u64) -> usize {
     usize::try_from(descriptors - (descriptors / 4).min(FILES)).unwrap_or(usize::MAX)
 }
 
-/// SIGTERM and Ctrl-C. Listened for from before the node serves: nobody can know a moment at which
-/// a signal would end it without draining.
+/// SIGTERM and Ctrl-C. The process listens before the node serves, so no signal can end a serving node without
+/// draining.
 pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,13 +1,13 @@
 //! A node's settings: flags over environment (both through clap) over the TOML file over defaults.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use millrace_node::{Durability, NodeOptions};
 
 use crate::Failure;
-use crate::cli::{DurabilityName, KeysArgs, ServeArgs};
-use crate::settings_file::{FileDurability, SettingsFile, parse_size};
+use crate::cli::{KeysArgs, ServeArgs};
+use crate::settings_file::{DurabilityName, SettingsFile, default, parse_address, parse_size};
 
 /// Everything `millrace serve` needs to know.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ const KEY_FILE: &str = "keys.json";
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 
-/// Entities get this share of the machine's memory when nothing is said: engines, connections and
-/// the page cache, which serves the checkpoint, need the rest.
+/// Without a setting, entities get this part of the machine's memory. Engines, connections and the page cache
+/// need the rest; the page cache serves the checkpoint.
 const MEMORY_SHARE: usize = 2;
 
 impl Settings {
@@ -37,26 +37,26 @@ impl Settings {
     /// # Errors
     /// A sentence naming the setting that is wrong.
     pub(crate) fn of(args: &ServeArgs) -> Result<Self, Failure> {
-        let file = read_file(args.config.as_deref())?;
-        let data = data_directory(args.data.clone(), &file);
+        let named = args.over(read_file(args.config.as_deref())?);
+        let data = data_directory(named.data);
         let mut node = NodeOptions::new(data.clone());
-        if let Some(cores) = args.cores.or(file.cores) {
+        if let Some(cores) = named.cores {
             if !(1..=512).contains(&cores) {
                 return Err(format!("--cores {cores} is outside 1 to 512").into());
             }
             node.cores = cores;
         }
-        node.shards = args.shards.or(file.shards);
-        node.memory_bytes = match args.memory.clone().or(file.memory) {
+        node.shards = named.shards;
+        node.memory_bytes = match named.memory {
             Some(text) => parse_size(&text).map_err(|what| format!("--memory {text}: {what}"))?,
             None => default_memory_bytes(),
         };
-        node.durability = match args.durability.or(file.durability.map(DurabilityName::from)) {
+        node.durability = match named.durability {
             None | Some(DurabilityName::Fsync) => Durability::Fsync,
             Some(DurabilityName::Os) => Durability::Os,
             Some(DurabilityName::None) => Durability::None,
         };
-        if let Some(hours) = args.retention_hours.or(file.retention_hours) {
+        if let Some(hours) = named.retention_hours {
             if hours == 0 {
                 return Err(
                     "--retention-hours 0: nothing would take effect once any more; keep outcomes for 1 hour at least"
@@ -65,24 +65,23 @@ impl Settings {
             }
             node.retention_ms = hours.saturating_mul(HOUR_MS);
         }
-        if let Some(queue_ms) = args.queue_ms.or(file.queue_ms) {
+        if let Some(queue_ms) = named.queue_ms {
             if queue_ms == 0 {
                 return Err("--queue-ms 0: a request could not wait at all, and an idle node would refuse calls".into());
             }
             node.queue_ms = queue_ms;
         }
-        let tls = match (args.tls_certificate.clone().or(file.tls_certificate), args.tls_key.clone().or(file.tls_key)) {
+        let tls = match (named.tls_certificate, named.tls_key) {
             (Some(certificate), Some(key)) => Some(millrace_http::TlsFiles { certificate, key }),
             (None, None) => None,
             _ => return Err("TLS needs both --tls-certificate and --tls-key".into()),
         };
-        let named_keys = args.keys.clone().or(file.keys);
-        let key_file = named_keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
-        let keys = named_keys.or_else(|| key_file.exists().then(|| key_file.clone()));
+        let key_file = named.keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
+        let keys = named.keys.or_else(|| key_file.exists().then(|| key_file.clone()));
         let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
-        front.allowed_hosts = listed(&args.allowed_hosts, file.allowed_hosts);
-        front.cors_origins = listed(&args.cors_origins, file.cors_origins);
-        if let Some(connections) = args.connections.or(file.connections) {
+        front.allowed_hosts = named.allowed_hosts;
+        front.cors_origins = named.cors_origins;
+        if let Some(connections) = named.connections {
             if connections == 0 {
                 return Err("--connections 0: nobody could connect".into());
             }
@@ -90,44 +89,29 @@ impl Settings {
         }
         front.release_memory = Some(release_memory);
         Ok(Self {
-            apps: if args.apps.is_empty() { file.apps } else { args.apps.clone() },
-            http: args.http.or(file.http).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
+            apps: named.app,
+            http: named.http.map_or_else(|| parse_address(default::http), Ok)?,
             node,
             front,
             key_file,
-            log: args.log.clone().or(file.log).unwrap_or_else(|| "info".to_owned()),
-            log_json: args.log_json.or(file.log_json).unwrap_or(false),
+            log: named.log.unwrap_or_else(|| default::log.to_owned()),
+            log_json: named.log_json.unwrap_or(false),
         })
     }
 }
 
-/// The file of keys that a node has which is started with the same flags, environment and file of settings.
+/// The file of keys of a node that starts with the same flags, environment and file of settings.
 ///
 /// # Errors
 /// A sentence about a file of settings that cannot be used.
 pub(crate) fn key_file(args: &KeysArgs) -> Result<PathBuf, Failure> {
     let file = read_file(args.config.as_deref())?;
-    let data = data_directory(args.data.clone(), &file);
+    let data = data_directory(args.data.clone().or(file.data));
     Ok(args.keys.clone().or(file.keys).unwrap_or_else(|| data.join(KEY_FILE)))
 }
 
-/// A list: the flag's, or the file's where the flag names nothing.
-fn listed(flag: &[String], file: Option<Vec<String>>) -> Vec<String> {
-    if flag.is_empty() { file.unwrap_or_default() } else { flag.to_vec() }
-}
-
-fn data_directory(named: Option<PathBuf>, file: &SettingsFile) -> PathBuf {
-    named.or_else(|| file.data.clone()).unwrap_or_else(|| PathBuf::from("./data"))
-}
-
-impl From<FileDurability> for DurabilityName {
-    fn from(name: FileDurability) -> Self {
-        match name {
-            FileDurability::Fsync => Self::Fsync,
-            FileDurability::Os => Self::Os,
-            FileDurability::None => Self::None,
-        }
-    }
+fn data_directory(named: Option<PathBuf>) -> PathBuf {
+    named.unwrap_or_else(|| PathBuf::from(default::data))
 }
 
 /// Gives freed memory of this thread back to the system.
@@ -160,6 +144,10 @@ fn default_memory_bytes() -> usize {
 #[cfg(test)]
 #[path = "defaults_tests.rs"]
 mod defaults;
+
+#[cfg(test)]
+#[path = "settings_guide_tests.rs"]
+mod settings_guide;
 
 #[cfg(test)]
 mod tests {
@@ -198,7 +186,7 @@ mod tests {
         let (_, from) = GUIDE.split_once("<!-- a test reads this file -->\n\n```toml\n").expect("the mark");
         let (text, _) = from.split_once("\n```\n").expect("its end");
         let file = SettingsFile::parse(text).expect("valid");
-        assert_eq!((file.apps.len(), file.log_json, file.cores), (2, Some(true), Some(4)));
+        assert_eq!((file.app.len(), file.log_json, file.cores), (2, Some(true), Some(4)));
         parse_size(&file.memory.expect("a size")).expect("a size");
     }
 

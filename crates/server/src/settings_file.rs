@@ -1,8 +1,8 @@
-//! The TOML file of settings, as text: its keys, its values' spelling, nothing of their meaning.
+//! The TOML file of settings as text: keys and the spelling of values, but not their meaning.
 //!
-//! Promises: reading never panics and is bounded by the text's length; what is refused says why.
-//! Must not know the command line or the node: only `serde`, `toml` and the standard library, so
-//! that the fuzz target can include this file by itself.
+//! Promises: reading never panics and is bounded by the text's length; an error says why. This file must not
+//! know the command line or the node. It uses only `serde`, `toml` and the standard library, because the fuzz
+//! target includes it alone.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,37 +12,42 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The TOML file: each key is a flag of `millrace serve` with `_` for `-`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct SettingsFile {
-    #[serde(rename = "app", deserialize_with = "one_or_many")]
-    pub apps: Vec<PathBuf>,
-    pub data: Option<PathBuf>,
-    #[serde(deserialize_with = "address")]
-    pub http: Option<SocketAddr>,
-    pub cores: Option<usize>,
-    pub shards: Option<u16>,
-    pub memory: Option<String>,
-    pub durability: Option<FileDurability>,
-    pub keys: Option<PathBuf>,
-    pub allowed_hosts: Option<Vec<String>>,
-    pub cors_origins: Option<Vec<String>>,
-    pub tls_certificate: Option<PathBuf>,
-    pub tls_key: Option<PathBuf>,
-    pub retention_hours: Option<u64>,
-    pub queue_ms: Option<u64>,
-    pub connections: Option<usize>,
-    pub log: Option<String>,
-    pub log_json: Option<bool>,
+#[path = "settings_table.rs"]
+mod settings_table;
+
+pub(crate) use settings_table::with_settings;
+
+macro_rules! declare_file {
+    ($({
+        $name:ident: $type:ty, $variable:literal, $value:literal, $(default $default:literal,)?
+        $help:literal, guide $guide:literal $(, arg($($arg:tt)*))? $(, file($($file:tt)*))?
+    })*) => {
+        /// The TOML file: each key is a flag of `millrace serve` with `_` for `-`.
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub(crate) struct SettingsFile {
+            $($(#[serde($($file)*)])? pub $name: $type,)*
+        }
+
+        /// Defaults as `--help` and the guide tell them.
+        #[allow(non_upper_case_globals, dead_code, reason = "named as the settings; some are sentences")]
+        pub(crate) mod default {
+            $($(pub(crate) const $name: &str = $default;)?)*
+        }
+    };
 }
 
-/// The names of durability levels in the file.
+with_settings!(declare_file);
+
+/// What an acknowledged effect survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum FileDurability {
+pub(crate) enum DurabilityName {
+    /// A power cut.
     Fsync,
+    /// A killed process, but not a power cut: loses what the kernel had not written.
     Os,
+    /// Only a clean stop: keeps no log.
     None,
 }
 
@@ -84,8 +89,8 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAd
 
 /// Reads `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`. Nothing is looked up: `localhost` is 127.0.0.1.
 ///
-/// A port alone is refused rather than taken for this machine's or for all addresses: other programs disagree
-/// about which it is, and who guesses wrong serves strangers, or nobody.
+/// A port alone is refused. Some programs take it for this machine, others for all addresses, and a wrong guess
+/// serves strangers or nobody.
 pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let text = text.trim();
     if let Ok(address) = text.parse() {
@@ -107,7 +112,7 @@ pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Reads the value of a variable that is a switch. Set to nothing it is off, as if it were not set.
+/// Reads the value of a switch. An empty value means off, as if the variable were not set.
 pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "yes" | "true" | "on" => Ok(true),
@@ -197,7 +202,7 @@ mod tests {
     fn one_app_is_a_text_and_several_are_a_list() {
         for (text, apps) in [("app = \"short\"", &["short"][..]), ("app = [\"a\", \"b\"]", &["a", "b"]), ("", &[])] {
             let folders: Vec<PathBuf> = apps.iter().map(PathBuf::from).collect();
-            assert_eq!(SettingsFile::parse(text).expect(text).apps, folders);
+            assert_eq!(SettingsFile::parse(text).expect(text).app, folders);
         }
         for text in ["app = 1", "app = [1]", "app = { a = 1 }"] {
             let error = SettingsFile::parse(text).expect_err(text);
@@ -208,7 +213,7 @@ mod tests {
     #[test]
     fn durability_has_three_names() {
         for (name, durability) in
-            [("fsync", FileDurability::Fsync), ("os", FileDurability::Os), ("none", FileDurability::None)]
+            [("fsync", DurabilityName::Fsync), ("os", DurabilityName::Os), ("none", DurabilityName::None)]
         {
             let file = SettingsFile::parse(&format!("durability = \"{name}\"")).expect(name);
             assert_eq!(file.durability, Some(durability));

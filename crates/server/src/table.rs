@@ -1,4 +1,4 @@
-//! Text for people: columns, times, and nothing that a terminal would obey.
+//! Text for people: columns and times, without control characters that a terminal would obey.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ impl Table {
         Self { rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()] }
     }
 
-    /// Adds a row; what is too long for a cell is cut, except in the first column, which names the row.
+    /// Adds a row. Cells are cut to their length, except in the first column, which names the row.
     pub(crate) fn row(&mut self, cells: &[&str]) {
         let cells = cells.iter().enumerate();
         self.rows.push(cells.map(|(column, cell)| if column == 0 { printable(cell) } else { cut(cell) }).collect());
@@ -55,7 +55,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// What others wrote, with control characters spelt out: a terminal must not obey them.
+/// Foreign text with its control characters spelt out, because a terminal must not obey them.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {

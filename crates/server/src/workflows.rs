@@ -1,4 +1,4 @@
-//! `millrace invocations`, `millrace dead-letters` and `millrace schedules`: what runs by itself, over the public HTTP API.
+//! `millrace invocations`, `millrace dead-letters` and `millrace schedules`, over the public HTTP API.
 
 use millrace_client::{
     Client, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Problem,
@@ -105,14 +105,14 @@ fn show<T: Serialize>(reply: &T, page: &PageArgs, render: impl FnOnce(&T) -> Str
     Ok(())
 }
 
-/// On standard error, so that the list can be piped.
+/// Prints to standard error, so that the list can be piped.
 fn say_more(next: Option<&str>) {
     if let Some(next) = next {
         eprintln!("there are more: --after {}", printable(next));
     }
 }
 
-/// Takes `NAME` or `NAME=JSON` apart.
+/// Splits `NAME` or `NAME=JSON`.
 fn parse_signal(text: &str) -> Result<(&str, Value), Failure> {
     let Some((name, payload)) = text.split_once('=') else {
         return Ok((text, Value::Null));
@@ -136,7 +136,7 @@ fn describe_error(error: &Problem) -> String {
     format!("{}: {}", error.code, error.detail)
 }
 
-/// JSON text, or how long it would be.
+/// JSON text, or its length if the node left it out.
 fn describe_value(value: Option<&Value>, left_out_bytes: Option<u64>) -> Option<String> {
     match (value, left_out_bytes) {
         (Some(value), _) => Some(value.to_string()),

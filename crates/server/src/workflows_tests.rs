@@ -1,4 +1,4 @@
-//! What a person sees, and what the command line takes.
+//! Tests of the printed text and of the command line.
 
 use clap::Parser;
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! HTTP replies that the load generator reads. The first byte says in what pieces they arrive, which must change
 //! nothing.
 
-use millrace_client::bench::fuzz_replies;
+use millrace_loadgen::fuzz_replies;
 
 pub(crate) fn run(bytes: &[u8]) {
     let Some((piece, replies)) = bytes.split_first() else { return };

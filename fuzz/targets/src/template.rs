@@ -1,7 +1,7 @@
 //! Templates of the load generator. A text is refused with a place inside it, or fills in the same way for the same
 //! seed. The same text is also read as a request: target, header, body.
 
-use millrace_client::bench::{Compiler, HttpRequest, RequestTemplate, Scope, Template};
+use millrace_loadgen::{Compiler, HttpRequest, RequestTemplate, Scope, Template};
 
 /// Each recalled name may hold the earlier names many times over. So the size of one request grows with a power of
 /// their number. Templates are the user's own, and nothing else bounds them.

@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 25] = [
+const LAYERS: [(&str, &[&str]); 26] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -49,6 +49,8 @@ const LAYERS: [(&str, &[&str]); 25] = [
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
     // Speaks the public protocols, so it can be used without the server's crates.
     ("millrace-client", &[]),
+    // Measures any server, so it knows none.
+    ("millrace-loadgen", &[]),
     (
         "millrace-server",
         &[
@@ -65,6 +67,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "millrace-http",
             "millrace-fetch",
             "millrace-client",
+            "millrace-loadgen",
         ],
     ),
     // Judges what clients saw, so it knows nothing of the server.
@@ -85,7 +88,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
     ),
     // Black box: it sees what any client sees.
     ("millrace-tests", &["millrace-client", "millrace-history"]),
-    ("millrace-bench", &["millrace-client"]),
+    ("millrace-bench", &["millrace-loadgen"]),
     // Looks at every decoder, and nothing depends on it.
     (
         "millrace-fuzz-targets",
@@ -103,7 +106,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "millrace-func-records",
             "millrace-records",
             "millrace-http",
-            "millrace-client",
+            "millrace-loadgen",
         ],
     ),
     ("xtask", &[]),
@@ -127,7 +130,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
     (&["url"], &["millrace-func"], "a URL is read in one place, so that what is judged is what is connected to"),
     (
         &["clap"],
-        &["millrace-client", "millrace-server", "millrace-sim", "millrace-bench", "millrace-tests", "xtask"],
+        &["millrace-loadgen", "millrace-server", "millrace-sim", "millrace-bench", "millrace-tests", "xtask"],
         "only programs have a command line (and the load generator, which several share)",
     ),
     (
@@ -138,7 +141,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
     (&["argon2"], &["millrace-func"], "password hashing is offered through `func`"),
     (
         &["rand", "getrandom", "fastrand"],
-        &["millrace-client", "millrace-server", "millrace-sim", "millrace-tests", "millrace-bench"],
+        &["millrace-client", "millrace-loadgen", "millrace-server", "millrace-sim", "millrace-tests", "millrace-bench"],
         "randomness comes in through `io` or as an argument",
     ),
     (

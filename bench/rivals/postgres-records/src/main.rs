@@ -1,11 +1,11 @@
-//! Records as JSONB in PostgreSQL, over HTTP: as little between a request and its statement as can be.
+//! Records as JSONB in PostgreSQL over HTTP, with as little as possible between a request and its statement.
 //!
-//! `GET`, `PUT` and `PATCH /records/personinfo/{id}`; a patch is one `set` of one path of fields, as
-//! `[{"op":"set","path":".age","value":61}]`. Statements are prepared once for each connection and
-//! pipelined; each is a transaction of its own.
+//! It serves `GET`, `PUT` and `PATCH /records/personinfo/{id}`. A patch is one `set` of one path of fields, as
+//! `[{"op":"set","path":".age","value":61}]`. Statements are prepared once for each connection and pipelined. Each is
+//! a transaction.
 //!
 //! - `PORT`: where it listens, on 127.0.0.1
-//! - `PGHOST`, `PGUSER`, `PGDATABASE`: the folder of PostgreSQL's socket, and who and what
+//! - `PGHOST`, `PGUSER`, `PGDATABASE`: the folder of PostgreSQL's socket, the user and the database
 //! - `THREADS`: threads, each with a listener and database connections of its own (1)
 //! - `POOL`: database connections over all threads (16)
 
@@ -151,7 +151,7 @@ async fn serve(port: u16, connections: usize) -> Result<(), Failure> {
             let answer = service_fn(move |request| answer(pool.clone(), request));
             let mut builder = hyper::server::conn::http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(None).pipeline_flush(true);
-            // A client that goes away is no error of the server's.
+            // A client that disconnects is not an error of the server.
             builder.serve_connection(TokioIo::new(stream), answer).await.ok();
         });
     }
