@@ -1,6 +1,8 @@
 //! Promise 7 for connections: with few descriptors and many clients the server turns clients away,
 //! never exits, keeps serving those it has, and takes new ones as soon as it can.
 //!
+//! A program of its own: it raises the descriptor limit of its process and uses most of it.
+//!
 //! `MILLRACE_TEST_CONNECTIONS` is how many connect and stay (20,000 in a normal run, or as many as this process may have).
 
 use std::io::{ErrorKind, Read};

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::scope;
 
-use millrace_tests::{Connection, Server, ServerOptions, TestApp, wait_until};
+use millrace_tests::{Connection, Server, ServerOptions, TestApp, machine, wait_until};
 
 /// Clients whose transactions follow each other without a gap.
 const OTHERS: usize = 24;
@@ -49,6 +49,8 @@ fn post(connection: &mut Connection, what: &str, number: usize) {
 
 /// One client does `one` now and then while many do `many`: how many of those were done while it waited, each time.
 fn turns(one: &str, many: &str) -> Vec<u64> {
+    // Its clients keep both cores busy.
+    machine::alone();
     let server = Server::start(ServerOptions::examples(&[]));
     let app = TestApp::with("fair_left.ts", SIDE).and("fair_right.ts", SIDE).and("fair.ts", FAIR);
     assert_eq!(app.deploy(&server, "fair").status, 201);

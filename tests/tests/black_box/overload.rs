@@ -3,15 +3,11 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
-use millrace_tests::{CpuUse, Server, ServerOptions, StopOnDrop, assert_problem, binary, wait_until};
+use millrace_tests::{CpuUse, Server, ServerOptions, StopOnDrop, assert_problem, binary, machine, wait_until};
 use serde_json::Value;
-
-/// Held by each test: they measure.
-static QUIET: Mutex<()> = Mutex::new(());
 
 /// How long a request may wait for its core; set for each server.
 const QUEUE_MS: f64 = 200.0;
@@ -174,7 +170,7 @@ fn median(values: &mut [f64]) -> f64 {
 
 #[test]
 fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_rest() {
-    let _quiet = QUIET.lock();
+    machine::alone();
     let server = Server::start(ServerOptions::examples(&["synthetic"]).with(&["--queue-ms", "200"]));
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("report.json");
@@ -229,7 +225,7 @@ fn at_three_times_its_capacity_the_server_keeps_its_throughput_and_sheds_the_res
 /// The bound is the queue's, whatever is offered: not a multiple of it that grows with the load.
 #[test]
 fn the_more_is_offered_the_more_is_refused_and_the_rest_waits_no_longer() {
-    let _quiet = QUIET.lock();
+    machine::alone();
     let server = Server::start(ServerOptions::examples(&["synthetic"]).with(&["--queue-ms", "200"]));
     let folder = tempfile::tempdir().expect("a folder");
     let json = folder.path().join("report.json");
@@ -250,7 +246,7 @@ fn the_more_is_offered_the_more_is_refused_and_the_rest_waits_no_longer() {
 /// More connections than a core reads ahead of: most of what they ask waits unread, for its turn among all others.
 #[test]
 fn what_waits_unread_is_served_in_its_turn_beside_what_waits_read() {
-    let _quiet = QUIET.lock();
+    machine::alone();
     let mut options = ServerOptions::examples(&["counter"]).with(&["--queue-ms", "60000"]);
     options.set("--cores", "1");
     let server = Server::start(options);

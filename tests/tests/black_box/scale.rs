@@ -1,12 +1,14 @@
 //! Many connections, most of them idle, cost nobody an error.
 
-use millrace_tests::{Server, ServerOptions};
+use millrace_tests::{Server, ServerOptions, machine};
 
 const CONNECTIONS: usize = 1000;
 const ROUNDS: usize = 3;
 
 #[test]
 fn a_thousand_keep_alive_connections_are_served_in_turn() {
+    // It measures the memory of a process whose connections all wait.
+    machine::alone();
     let server = Server::start(ServerOptions::examples(&["counter"]).with(&["--durability", "os"]));
     let before_kib = server.status_kib("VmRSS");
     let mut connections: Vec<_> = (0..CONNECTIONS).map(|_| server.connect()).collect();

@@ -3,18 +3,14 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use millrace_tests::{
-    Connection, CpuUse, Latencies, Reply, Server, ServerOptions, StopOnDrop, TestApp, binary, wait_until,
+    Connection, CpuUse, Latencies, Reply, Server, ServerOptions, StopOnDrop, TestApp, binary, machine, wait_until,
 };
 use serde_json::Value;
-
-/// Held by each test: they measure.
-static QUIET: Mutex<()> = Mutex::new(());
 
 /// What the bounds leave to the clients and the scheduler: threads that wake up beside others that always run.
 const SLACK_MS: f64 = 40.0;
@@ -107,7 +103,7 @@ fn measure_neighbours(server: &Server, json: &Path) -> Neighbours {
 fn hostile_calls_leave_the_neighbours_p99_bounded() {
     const CONNECTIONS: usize = 2;
     const PASSES: f64 = 4.0;
-    let _quiet = QUIET.lock();
+    machine::alone();
     // What waits for a disk would be the disk's, and who is refused after a while has no latency.
     let options = ServerOptions::examples(&["counter"]).and_test_apps(&["hostile"]);
     let server = Server::start(options.with(&["--durability", "os", "--queue-ms", "60000"]));
@@ -151,7 +147,7 @@ const MESSAGES_MS: f64 = 4.0 * 4.0;
 #[test]
 fn messages_that_send_messages_without_end_leave_the_neighbours_p99_bounded() {
     const PASSES: f64 = 4.0;
-    let _quiet = QUIET.lock();
+    machine::alone();
     let options = ServerOptions::examples(&["counter"]).with(&["--durability", "os", "--queue-ms", "60000"]);
     let server = Server::start(options);
     assert_eq!(TestApp::with("breed.ts", BREED).deploy(&server, "breed").status, 201);
@@ -244,7 +240,7 @@ fn measure_short(server: &Server, connections: &mut [Placed]) -> Delays {
 #[test]
 fn long_functions_delay_their_own_core_by_the_cpu_limit_at_most_and_others_not() {
     const MIXES: [[u32; 3]; 2] = [[2, 10, 100], [2, 10, 1000]];
-    let _quiet = QUIET.lock();
+    machine::alone();
     // Who is refused after a while has no latency.
     let server = Server::start(ServerOptions::examples(&[]).with(&["--queue-ms", "60000"]));
     let limit = format!("cpu_ms = {LONG_LIMIT_MS:.0}");
