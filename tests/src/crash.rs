@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace_history::{Fact, Found, Recorder, Step, verdict};
 use serde_json::Value;
@@ -286,10 +286,9 @@ pub fn settle(server: &Server, recorder: &Recorder, kept: &[Kept]) {
     // Gauges are set at a tick: what is held shows, at the latest, at the next one.
     for what in ["waiting_transactions", "locked_entities", "unfinished_commits"] {
         let count = || server.metric(&format!("millrace_{what}"));
-        for _ in 0..200 {
-            if count() == 0.0 {
-                break;
-            }
+        // What is still held then is noted.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while count() != 0.0 && Instant::now() < deadline {
             sleep(Duration::from_millis(10));
         }
         recorder.note(Fact::AtRest { what: what.replace('_', " "), count: count() as i64 });

@@ -88,6 +88,7 @@ fn compose(caller: &mut Caller<'_>) -> Vec<String> {
             follow_and_look(caller, &fan);
             continue;
         }
+        // Its posts are spread over the lives of the server.
         sleep(Duration::from_millis(8));
         tries += 1;
         let text = format!("{}-{}", caller.number, caller.calls);

@@ -37,7 +37,8 @@ impl SmallDisk {
         let mut disk = Self { holder, mount, _folder: folder };
         let began = Instant::now();
         while !disk.inside("mounted").exists() {
-            if began.elapsed() > Duration::from_secs(5) || !matches!(disk.holder.try_wait(), Ok(None)) {
+            // A namespace that may not mount ends at once; the time only bounds the wait for one that hangs.
+            if began.elapsed() > Duration::from_secs(30) || !matches!(disk.holder.try_wait(), Ok(None)) {
                 left_out("mounting a tmpfs in a namespace of its own is not permitted here");
                 return None;
             }

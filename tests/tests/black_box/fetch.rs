@@ -231,6 +231,7 @@ fn a_workflow_asks_until_the_server_outside_is_there() {
     assert_eq!(TestApp::with("web.ts", WEB).and("millrace.toml", &limits).deploy(&server, "web").status, 201);
     let id = server
         .send("web/k/ask", &json!({ "url": format!("http://{address}/up"), "options": { "retries": 20 } }).to_string());
+    // So long it asks in vain.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(server.get(&format!("/invocations/{id}"))["status"], "running");
     let outside = Outside::start_at(address);
@@ -266,6 +267,7 @@ fn a_workflow_that_is_killed_while_it_asks_asks_again_under_the_same_key() {
     let asked = outside.asked().len();
     server.kill();
     server.restart();
+    // A request that should not come has time to come.
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(outside.asked().len(), asked);
 }

@@ -176,6 +176,7 @@ const MOVER: &str = "import { service } from 'millrace';
 #[test]
 fn a_batch_over_many_shards_sees_one_state() {
     const RECORDS: u64 = 12;
+    const STATES: u64 = 21;
     let server = server();
     put_type(&server, "item", &json!({ "schema": item_schema() }));
     let app = TestApp::with("mover.ts", MOVER).and("millrace.toml", "[records]\ntypes = [\"item\"]\n");
@@ -207,21 +208,24 @@ fn a_batch_over_many_shards_sees_one_state() {
                 .map(|found| found["record"]["count"].as_i64().expect("a count"))
                 .collect();
             assert_eq!(counts.iter().sum::<i64>(), 100 * RECORDS as i64, "torn: {counts:?}");
-            states.insert(counts);
-            client.acknowledged();
+            // Each counts as many new states as it has to see.
+            if states.insert(counts) && states.len() as u64 <= STATES {
+                client.acknowledged();
+            }
         }
-        states.len()
+        states.len() as u64
     });
     let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(2) || movers.acknowledged() < 100 || readers.acknowledged() < 100 {
+    while began.elapsed() < Duration::from_secs(2) || movers.acknowledged() < 100 || readers.acknowledged() < 2 * STATES
+    {
         assert!(began.elapsed() < Duration::from_secs(60), "nobody gets on");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let (reads, moves) = (readers.acknowledged(), movers.acknowledged());
+    let moves = movers.acknowledged();
     let states = readers.finish();
     movers.finish();
-    println!("{moves} moves, {reads} batches, {states:?} different states");
-    assert!(states.iter().all(|states| *states > 20), "they saw {states:?} states: too few to say anything");
+    println!("{moves} moves, {states:?} different states");
+    assert!(states.iter().all(|states| *states >= STATES), "they saw {states:?} states: too few to say anything");
 }
 
 #[test]
@@ -423,7 +427,7 @@ fn an_index_that_is_added_is_built_without_a_restart() {
     }
     put_type(&server, "item", &json!({ "indexes": [{ "name": "count", "path": ".count" }] }));
     let began = Instant::now();
-    // Nobody asks for anything meanwhile. It takes no longer than a transaction of before may run.
+    // The index is built though nobody asks for anything meanwhile. It takes no longer than a transaction of before may run.
     std::thread::sleep(Duration::from_secs(1));
     while explained(&server)["plan"] != "index" {
         assert!(began.elapsed() < Duration::from_secs(30), "{}", explained(&server));

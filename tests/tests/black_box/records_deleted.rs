@@ -25,6 +25,7 @@ fn let_attempts_pass(server: &Server, clock: &mut MovedClock) {
         clock.forward(Duration::from_secs(60));
         // Asking wakes every shard.
         let _ = server.get("/dead-letters");
+        // Time for one attempt.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -8,7 +8,7 @@ use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use millrace_tests::{
-    Client, Connection, Latencies, Load, Random, Server, ServerOptions, Shared, TestApp, assert_problem,
+    Client, Connection, Latencies, Load, Random, Server, ServerOptions, Shared, StopOnDrop, TestApp, assert_problem,
     number_from_env, wait_until,
 };
 use serde_json::{Value, json};
@@ -68,8 +68,15 @@ export const routes: Routes = {
 
 const PAIR_KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Reads all amounts, by a route or by a query, until told to stop; how often.
-fn read_sums(mut connection: Connection, reader: usize, stops: &AtomicBool) -> (u64, u64) {
+const READERS: usize = 4;
+
+fn has_read_enough(reads: u64, changes: u64) -> bool {
+    reads > 50 && changes > 10
+}
+
+/// Reads all amounts, by a route or by a query, until told to stop; how often, and how often they had changed. Counts in `enough`
+/// once it has read and seen changes often enough.
+fn read_sums(mut connection: Connection, reader: usize, stops: &AtomicBool, enough: &AtomicU64) -> (u64, u64) {
     let (mut reads, mut changes, mut last) = (0, 0, Value::Null);
     while !stops.load(Ordering::Relaxed) {
         let keys = json!(PAIR_KEYS).to_string();
@@ -83,9 +90,11 @@ fn read_sums(mut connection: Connection, reader: usize, stops: &AtomicBool) -> (
         let amounts = reply.json();
         let sum: i64 = amounts.as_array().expect("a list").iter().filter_map(Value::as_i64).sum();
         assert_eq!(sum, 0, "half of a transaction is in {amounts}");
+        let had_enough = has_read_enough(reads, changes);
         reads += 1;
         changes += u64::from(amounts != last);
         last = amounts;
+        enough.fetch_add(u64::from(!had_enough && has_read_enough(reads, changes)), Ordering::Relaxed);
     }
     (reads, changes)
 }
@@ -93,17 +102,18 @@ fn read_sums(mut connection: Connection, reader: usize, stops: &AtomicBool) -> (
 #[test]
 fn queries_over_two_services_see_one_state_while_others_write() {
     let server = deployed(&TestApp::with("left.ts", PAIR_SIDE).and("right.ts", PAIR_SIDE).and("pair.ts", PAIR));
-    let stops = AtomicBool::new(false);
+    let (stops, moved, enough) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     scope(|threads| {
-        let readers: Vec<_> = (0..4)
+        let _stop = StopOnDrop(&stops);
+        let readers: Vec<_> = (0..READERS)
             .map(|reader| {
-                let (connection, stops) = (server.connect(), &stops);
-                threads.spawn(move || read_sums(connection, reader, stops))
+                let (connection, stops, enough) = (server.connect(), &stops, &enough);
+                threads.spawn(move || read_sums(connection, reader, stops, enough))
             })
             .collect();
         let writers: Vec<_> = (0..6u64)
             .map(|writer| {
-                let (mut connection, stops) = (server.connect(), &stops);
+                let (mut connection, stops, moved) = (server.connect(), &stops, &moved);
                 threads.spawn(move || {
                     let (mut random, mut moves) = (Random::of(writer), 0u64);
                     while !stops.load(Ordering::Relaxed) {
@@ -112,17 +122,22 @@ fn queries_over_two_services_see_one_state_while_others_write() {
                         let reply = connection.request("POST", "/pair/move", &[], body.as_bytes()).expect("a reply");
                         assert_eq!(reply.status, 200, "{}", reply.text());
                         moves += 1;
+                        moved.fetch_add(1, Ordering::Relaxed);
                     }
                     moves
                 })
             })
             .collect();
+        // For this long at least, however fast the machine is.
         std::thread::sleep(Duration::from_secs(3));
+        wait_until("all have read and moved enough", || {
+            enough.load(Ordering::Relaxed) == READERS as u64 && moved.load(Ordering::Relaxed) > 50
+        });
         stops.store(true, Ordering::Relaxed);
         let moves: u64 = writers.into_iter().map(|writer| writer.join().expect("saw nothing wrong")).sum();
         let reads: Vec<(u64, u64)> = readers.into_iter().map(|reader| reader.join().expect("saw one state")).collect();
         println!("{moves} moves, (reads, other than the one before): {reads:?}");
-        assert!(moves > 50 && reads.iter().all(|(reads, changes)| *reads > 50 && *changes > 10));
+        assert!(moves > 50 && reads.iter().all(|(reads, changes)| has_read_enough(*reads, *changes)));
     });
 }
 
@@ -154,6 +169,7 @@ fn transfer_hotly(server: &Server, clients: u64, time: Duration) -> (f64, u64, L
                 })
             })
             .collect();
+        // What is measured is a rate.
         std::thread::sleep(time);
         stops.store(true, Ordering::Relaxed);
         let mut all = Latencies::default();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace_tests::{
     Client, Load, MovedClock, Random, Server, ServerOptions, Shared, TestApp, assert_problem, millrace,
@@ -184,6 +184,7 @@ fn start_workflows(number: u64, shared: &Shared) -> [Vec<String>; 2] {
             client.acknowledged();
         }
         round += 1;
+        // Few enough to be judged in time.
         sleep(Duration::from_millis(15));
     }
     ids
@@ -261,6 +262,7 @@ fn sleeps_survive_restarts_and_end_at_their_time() {
         waits(&server, id);
     }
     server.kill();
+    // Time that passes while nobody serves: the shorter sleep ends in it.
     sleep(Duration::from_millis(800));
     server.restart();
     for (ms, id) in &ids {
@@ -284,6 +286,7 @@ fn a_sleep_of_a_year_ends_after_a_year() {
     clock.forward(year - Duration::from_secs(60));
     server.kill();
     server.restart();
+    // An end that comes too early has time to come.
     sleep(Duration::from_millis(200));
     assert_eq!(server.get(&format!("/invocations/{id}"))["status"], "running");
     clock.forward(Duration::from_secs(60));
@@ -454,8 +457,13 @@ fn signals_and_cancels_right_after_a_restart_count() {
             let reply = connection.request("POST", &path, &[], body.as_bytes()).expect("a reply");
             assert_eq!(reply.status, 202, "{}", reply.text());
         }
-        sleep(Duration::from_millis(100));
-        for (number, id) in ids.iter().enumerate().filter(|(_, id)| status(&server, id) == "running") {
+        // What was dropped waits for its signal for ten minutes.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let runs = |id: &String| status(&server, id) == "running";
+        while ids.iter().any(runs) && Instant::now() < deadline {
+            sleep(Duration::from_millis(10));
+        }
+        for (number, id) in ids.iter().enumerate().filter(|(_, id)| runs(id)) {
             dropped.push(if (round + number).is_multiple_of(2) { "signal" } else { "cancel" });
             assert_eq!(cancel(&server, id), 202);
         }
@@ -508,13 +516,7 @@ fn both_messages_of_one_turn_arrive() {
             vec![(first, json!(["first"])), (second, json!(["second"]))]
         };
         for (key, notes_of) in expected {
-            for _ in 0..100 {
-                if notes(&server, key) == notes_of {
-                    break;
-                }
-                sleep(Duration::from_millis(10));
-            }
-            assert_eq!(notes(&server, key), notes_of, "{key} of {first} and {second}");
+            wait_until(&format!("{key} has {notes_of} of {first} and {second}"), || notes(&server, key) == notes_of);
         }
     }
 }
@@ -685,8 +687,14 @@ fn syncs(cores: &str, key: &str, keys: &[String]) -> f64 {
     let server = start_with(options);
     let input = json!(keys).to_string();
     let _ = server.ended(&server.send(&format!("steps/{key}/nineCalls"), &input));
-    sleep(Duration::from_millis(300));
-    let before = server.metric("millrace_fsync_seconds_count");
+    // What the first one left to do is done once nothing is synced for a while.
+    let mut before = f64::NAN;
+    wait_until("nothing is synced any more", || {
+        let synced = server.metric("millrace_fsync_seconds_count");
+        sleep(Duration::from_millis(300));
+        before = server.metric("millrace_fsync_seconds_count");
+        before == synced
+    });
     for _ in 0..RUNS {
         let id = server.send(&format!("steps/{key}/nineCalls"), &input);
         let ended = server.ended(&id);
