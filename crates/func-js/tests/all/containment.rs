@@ -1,9 +1,9 @@
 //! Promise 6: no function outruns its limits or harms the next call. Every test here ends with the
 //! proper error and a call that works.
 
-mod common;
+use crate::common;
 
-use common::{World, limited};
+use crate::common::{World, limited};
 use millrace_base::ErrorCode;
 use millrace_func::{Engine, Limits};
 

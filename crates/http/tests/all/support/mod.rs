@@ -1,6 +1,6 @@
 //! A backend without a node, a server on a thread of its own, and a client that says exactly what
 //! it is told to.
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, reason = "each program uses a part of it")]
 
 pub mod records;
 

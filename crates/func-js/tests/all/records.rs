@@ -1,10 +1,10 @@
 //! `ctx.record` and `ctx.records`: what they ask the host for, and what its answers become.
 
-mod common;
+use crate::common;
 
+use crate::common::journal::every_cut;
+use crate::common::{Asked, World, handlers, service};
 use bytes::Bytes;
-use common::journal::every_cut;
-use common::{Asked, World, handlers, service};
 use millrace_api::{
     Form, PathOperation, PathOperationKind, RecordChange, RecordOperation, RecordQuery, RecordReply, RecordWrite,
 };

@@ -1,8 +1,6 @@
 //! `ctx.fetch`: what is asked for, what comes back, and what is refused.
 
-mod common;
-
-use common::{Request, World, service};
+use crate::common::{Request, World, service};
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::FetchRequest;
 

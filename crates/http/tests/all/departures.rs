@@ -1,11 +1,9 @@
 //! Replies leave together at the end of a round, and what a client does not take of them is owed to it.
 
-mod support;
-
 use std::io::Write;
 use std::time::Duration;
 
-use support::{Client, Server, patient, wait_until};
+use crate::support::{Client, Server, patient, wait_until};
 
 /// Replies of a kilobyte each, some of them too large to leave with the others.
 const REQUESTS: usize = 40_000;

@@ -1,10 +1,8 @@
 //! `/records/…`: every operation, its headers and its errors.
 
-mod support;
-
+use crate::support::records::TAG;
+use crate::support::{Reply, Server, patient};
 use serde_json::json;
-use support::records::TAG;
-use support::{Reply, Server, patient};
 
 /// The name of the operation that the backend was asked for, `Get` of `Get { … }`.
 fn has_all(line: &str, words: &[&str]) {

@@ -1,13 +1,11 @@
 //! Changes as server-sent events.
 
-mod support;
-
 use std::io::BufRead;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{Client, Server, patient, wait_until};
 use millrace_api::{Error, ErrorCode};
-use support::{Client, Server, patient, wait_until};
 
 const STREAM: &str = "GET /records/personinfo/changes";
 

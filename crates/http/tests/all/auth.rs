@@ -1,6 +1,6 @@
 //! API keys and TLS, and their reload while the server runs.
 
-mod support;
+use crate::support;
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{PATIENCE, Server, patient};
 use millrace_api::Role;
 use millrace_http::keys::KeyFile;
 use millrace_http::{Front, Options, StartError, TlsFiles};
 use prometheus_client::registry::Registry;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
-use support::{PATIENCE, Server, patient};
 use tokio_rustls::rustls;
 
 fn role(text: &str) -> Role {

@@ -1,8 +1,8 @@
 //! Each limit of `millrace_func::Limits` that the engine enforces, at its edge.
 
-mod common;
+use crate::common;
 
-use common::{handlers, limited};
+use crate::common::{handlers, limited};
 use millrace_base::{ErrorCode, limits};
 use millrace_func::{Limits, LogLevel};
 

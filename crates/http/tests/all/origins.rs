@@ -1,13 +1,11 @@
 //! Without keys, no stranger's web page gets to use the node through a browser on its machine.
 
-mod support;
-
+use crate::support::{Reply, Server, patient};
 use millrace_api::Role;
 use millrace_http::keys::KeyFile;
 use millrace_http::{Front, Options, StartError};
 use prometheus_client::registry::Registry;
 use std::sync::atomic::Ordering;
-use support::{Reply, Server, patient};
 
 /// Sends a call with exactly these headers.
 fn ask(server: &Server, line: &str, headers: &str) -> Reply {

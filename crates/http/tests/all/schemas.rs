@@ -1,15 +1,13 @@
 //! `/schemas/…` and the Schema Registry's URLs.
 
-mod support;
-
 use std::sync::atomic::Ordering;
 
+use crate::support::{Client, Reply, Server, patient};
 use base64::Engine as _;
 use millrace_api::Role;
 use millrace_http::Options;
 use millrace_http::keys::KeyFile;
 use serde_json::{Value, json};
-use support::{Client, Reply, Server, patient};
 
 fn record(fields: &str) -> String {
     format!(r#"{{"type": "record", "name": "P", "fields": [{fields}]}}"#)

@@ -1,13 +1,13 @@
 //! What a stranger sends, or does not read, is bounded in bytes and time.
 
-mod support;
+use crate::support;
 
 use std::io::Read;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{Client, Server, patient};
 use millrace_http::{Options, Timeouts};
-use support::{Client, Server, patient};
 
 const SHORT: Duration = Duration::from_millis(60);
 

@@ -1,10 +1,10 @@
 //! JSON in and out is what `JSON.parse` and `JSON.stringify` make of it.
 
-mod common;
+use crate::common;
 
 use std::cell::RefCell;
 
-use common::{World, handlers};
+use crate::common::{World, handlers};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
 //! Workflows: cut anywhere and begun again they end the same, and what they may do is checked.
 
-mod common;
+use crate::common;
 
+use crate::common::journal::{Journal, every_cut};
+use crate::common::{World, limited, refusal, service, world};
 use bytes::Bytes;
-use common::journal::{Journal, every_cut};
-use common::{World, limited, refusal, service, world};
 use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{Engine, FetchRequest, Frame, HandlerKind, Host, Limits, Schedule, Start};

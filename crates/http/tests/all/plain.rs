@@ -1,14 +1,14 @@
 //! Plain requests are answered as hyper would: the same request is sent twice, once with a header that means nothing
 //! but makes it another's.
 
-mod support;
+use crate::support;
 
 use std::net::Shutdown;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
+use crate::support::{Client, MockAdmissions, Reply, Server, patient};
 use millrace_http::Options;
-use support::{Client, MockAdmissions, Reply, Server, patient};
 
 /// Upgrades are hyper's, and this one is none that anybody knows.
 const NOT_PLAIN: &str = "\nupgrade: nothing";

@@ -1,11 +1,11 @@
 //! Every operation, and every way to get one wrong.
 
-mod support;
+use crate::support;
 
+use crate::support::{Client, Server, patient};
 use millrace_base::{ErrorCode, limits};
 use serde_json::json;
 use std::sync::atomic::Ordering;
-use support::{Client, Server, patient};
 
 fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());

@@ -1,9 +1,9 @@
 //! Built-in functions that anybody's input can keep busy: the turn ends in time all the same, and what they give is what
 //! the language says.
 
-mod common;
+use crate::common;
 
-use common::{World, limited};
+use crate::common::{World, limited};
 use millrace_base::ErrorCode;
 use millrace_func::Limits;
 

@@ -1,5 +1,5 @@
 //! A world in memory around the engine: what the shard does, without locks, log or disk.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "each program uses a part of it")]
 
 pub mod journal;
 

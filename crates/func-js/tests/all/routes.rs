@@ -1,8 +1,6 @@
 //! Routes: what a request holds, what a reply may be, which routes a service declares.
 
-mod common;
-
-use common::{Request, World, service};
+use crate::common::{Request, World, service};
 use millrace_base::ErrorCode;
 use millrace_func::Engine;
 

@@ -1,8 +1,6 @@
 //! The programming model as users know it.
 
-mod common;
-
-use common::{Request, app, handlers, refusal, service, world, world_of};
+use crate::common::{Request, app, handlers, refusal, service, world, world_of};
 use millrace_base::{ErrorCode, limits};
 use millrace_func::{App, Engine, HandlerKind, Limits, LogLevel};
 

@@ -1,14 +1,12 @@
 //! Workflows, dead letters and schedules: listed, looked at, cancelled, signalled, retried, dropped.
 
-mod support;
-
+use crate::support::{Client, Server, patient, wait_until};
 use millrace_api::Role;
 use millrace_base::limits;
 use millrace_http::Options;
 use millrace_http::keys::KeyFile;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{Client, Server, patient, wait_until};
 
 fn asked(server: &Server) -> Vec<String> {
     std::mem::take(&mut *server.backend.shared.asked.lock().expect("no panic"))

@@ -1,8 +1,6 @@
 //! A forgotten `await` does not lose a failure, and does not store a promise.
 
-mod common;
-
-use common::{FrameHost, Pending, Request, World, handlers, service};
+use crate::common::{FrameHost, Pending, Request, World, handlers, service};
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{Engine, Frame, Host, OperationId, Output, Start, Step};
 

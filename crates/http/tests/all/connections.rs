@@ -1,17 +1,17 @@
 //! Keep-alive, pipelining, parking, draining, HTTP/2.
 
-mod support;
+use crate::support;
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{Client, PATIENCE, Server, patient};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millrace_http::Options;
-use support::{Client, PATIENCE, Server, patient};
 
 #[test]
 fn a_connection_serves_many_requests() {

@@ -1,12 +1,10 @@
 //! Pages read what they may: preflights without a key, replies with one, and nothing for strangers.
 
-mod support;
-
+use crate::support::{Reply, Server, patient};
 use millrace_api::Role;
 use millrace_http::keys::KeyFile;
 use millrace_http::{Front, Options, StartError};
 use prometheus_client::registry::Registry;
-use support::{Reply, Server, patient};
 
 const CALL: &str = "/call/c/k/echo";
 const PREFLIGHT: &str =

@@ -1,10 +1,8 @@
 //! The URLs of the server before this one.
 
-mod support;
-
 use std::collections::HashSet;
 
-use support::{Reply, Server, patient};
+use crate::support::{Reply, Server, patient};
 
 fn assert_ok(reply: &Reply) {
     assert_eq!((reply.status, &reply.body[..]), (200, &b"OK"[..]), "{reply:?}");

@@ -1,13 +1,11 @@
 //! The table of operations, `/openapi.json` and the documentation say the same.
 
-mod support;
-
 use std::collections::HashSet;
 
+use crate::support::{Server, patient};
 use millrace_base::ErrorCode;
 use millrace_http::{OPERATIONS, error_page, openapi};
 use serde_json::Value;
-use support::{Server, patient};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openapi.golden.json");
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/http.md");
