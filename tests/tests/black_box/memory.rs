@@ -3,7 +3,7 @@
 
 use std::thread::scope;
 
-use millrace_tests::{Server, ServerOptions, TestApp, machine, number_from_env, wait_until};
+use millrace_tests::{Server, ServerOptions, TestApp, number_from_env, wait_until};
 
 const MEMORY_MIB: u64 = 64;
 
@@ -78,8 +78,6 @@ fn peak_mib(server: &Server) -> u64 {
 
 #[test]
 fn state_larger_than_memory_is_read_back_before_and_after_a_crash_and_memory_does_not_grow_with_it() {
-    // A checkpoint that writes slowly would leave more in memory.
-    machine::alone();
     let state_mib = number_from_env("MILLRACE_TEST_STATE_MIB", 1024);
     let mut server = filled(state_mib * 4);
     let filled_mib = peak_mib(&server);
