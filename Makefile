@@ -11,7 +11,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build test bench bench-transactions bench-records fuzz types audit clean-data
+.PHONY: help run build check test stress bench bench-transactions bench-records fuzz types audit clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -23,9 +23,17 @@ build: ## build the server, installing what that needs
 	@scripts/install-missing.sh build
 	@cargo build --release --locked -p millrace-server
 
+check: ## the checks to run before each commit, under three minutes once all is compiled
+	@scripts/install-missing.sh build
+	@scripts/check.sh
+
 test: ## run every check and test, installing what they need
 	@scripts/install-missing.sh test
 	@scripts/test.sh
+
+stress: ## repeat the black-box tests beside a busy core (N=10)
+	@scripts/install-missing.sh test
+	@scripts/stress.sh $(or $(N),10)
 
 bench: build ## measure and compare; results go to docs/benchmarks (BENCH="--only login-100 --rounds 3")
 	@cargo build --quiet --release --locked -p millrace-bench

@@ -93,6 +93,8 @@ test)
     have make || apt_install make make
     have cc || apt_install cc gcc libc6-dev
     have openssl || apt_install openssl openssl
+    # scripts/processes.sh looks whether a process has ended.
+    have ps || apt_install ps procps
     { have unshare && have nsenter; } || apt_install unshare util-linux
     need_typescript
     need_python

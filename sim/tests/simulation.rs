@@ -1,5 +1,7 @@
 //! The whole node under faults: seeds find nothing, every bug planted on purpose is found, and
 //! a crash at each single operation of the disk loses nothing.
+//!
+//! A program of its own: it sets the process's panic hook, which would hide why a test beside it fails.
 
 use millrace_sim::bugs::PlantedBug;
 use millrace_sim::happened::Thing;

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace_history::{Fact, Found, Recorder, Step, verdict};
 use serde_json::Value;
@@ -288,10 +288,9 @@ pub fn settle(server: &Server, recorder: &Recorder, kept: &[Kept]) {
     // The server sets its gauges at a tick, so a held lock shows at the next tick at the latest.
     for what in ["waiting_transactions", "locked_entities", "unfinished_commits"] {
         let count = || server.metric(&format!("millrace_{what}"));
-        for _ in 0..200 {
-            if count() == 0.0 {
-                break;
-            }
+        // What is still held then is noted.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while count() != 0.0 && Instant::now() < deadline {
             sleep(Duration::from_millis(10));
         }
         recorder.note(Fact::AtRest { what: what.replace('_', " "), count: count() as i64 });

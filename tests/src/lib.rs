@@ -11,6 +11,7 @@ mod events;
 mod foreground;
 mod http;
 mod load;
+pub mod machine;
 mod measure;
 mod needs;
 mod outside;

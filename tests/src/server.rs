@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::CpuUse;
 use crate::http::{Connection, Reply};
+use crate::{CpuUse, machine};
 
 /// The built binary: `MILLRACE_BINARY`, or the one beside the test's own executable.
 ///
@@ -165,6 +165,7 @@ impl Server {
     }
 
     fn spawn(options: ServerOptions) -> Self {
+        machine::share();
         let folder = Folder::new(&options);
         let address = options.address.unwrap_or_else(free_address);
         let child = spawn(&options, address, &folder).expect("started");

@@ -1,8 +1,9 @@
 //! Promise 7 for connections, with few descriptors and many clients. The server turns clients away and never exits.
 //! It keeps serving the clients it has, and accepts new ones as soon as it can.
 //!
-//! `MILLRACE_TEST_CONNECTIONS` is the number of clients that connect and stay (20,000 in a normal run, or as many as
-//! this process may have).
+//! A program of its own: it raises the descriptor limit of its process and uses most of it.
+//!
+//! `MILLRACE_TEST_CONNECTIONS` is how many connect and stay (20,000 in a normal run, or as many as this process may have).
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};

@@ -5,6 +5,7 @@
 //! own file.
 
 mod error_pages;
+mod exceptions;
 mod graph;
 mod layers;
 mod length;
@@ -14,11 +15,16 @@ mod links;
 mod machine_paths;
 mod module_docs;
 mod modules;
+mod parts;
 mod pins;
 mod purity;
+mod retired_words;
 mod rust_source;
+mod sentences;
 mod spdx;
+mod test_programs;
 mod tree;
+mod type_size;
 
 use std::fmt;
 use std::path::Path;
@@ -37,21 +43,28 @@ struct Finding {
     line: usize,
     /// What is wrong and what to do.
     message: String,
+    /// It is told and fails nothing.
+    is_warning: bool,
 }
 
 impl Finding {
     fn new(file: &str, line: usize, message: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), line, message: message.into() }
+        Self { file: file.to_owned(), line, message: message.into(), is_warning: false }
+    }
+
+    fn warning(file: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { is_warning: true, ..Self::new(file, line, message) }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}: {}", self.file, self.line, self.message)
+        let kind = if self.is_warning { "warning: " } else { "" };
+        write!(formatter, "{}:{}: {kind}{}", self.file, self.line, self.message)
     }
 }
 
-const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 9] = [
+const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 14] = [
     error_pages::check,
     length::check,
     library_code::check,
@@ -59,8 +72,13 @@ const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 9] = [
     machine_paths::check,
     module_docs::check,
     modules::check,
+    parts::check,
     pins::check,
     purity::check,
+    retired_words::check,
+    sentences::check,
+    test_programs::check,
+    type_size::check,
 ];
 
 const GRAPH_CHECKS: [fn(&Graph, &Tree) -> Vec<Finding>; 2] = [layers::check, licences::check];
@@ -90,6 +108,8 @@ pub fn main() -> ExitCode {
     }
     let seconds = started.elapsed().as_secs_f32();
     let checks = SOURCE_CHECKS.len() + GRAPH_CHECKS.len();
-    eprintln!("tidy: {checks} checks, {} files, {} findings, {seconds:.1} s", tree.len(), findings.len());
-    if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let warnings = findings.iter().filter(|finding| finding.is_warning).count();
+    let breaches = findings.len() - warnings;
+    eprintln!("tidy: {checks} checks, {} files, {breaches} findings, {warnings} warnings, {seconds:.1} s", tree.len());
+    if breaches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

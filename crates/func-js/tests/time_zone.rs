@@ -1,5 +1,6 @@
-//! Local time is UTC, whatever the machine thinks. One test, in a process of its own.
+//! Local time is UTC, whatever the machine thinks. A program of its own with one test: it changes the environment.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p millrace-func-records --example record_cost`
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/all/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeMap;

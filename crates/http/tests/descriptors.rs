@@ -1,9 +1,9 @@
-//! Running out of file descriptors. Alone in its process, because it uses them all up.
+//! Running out of file descriptors. A program of its own with one test: it uses up all descriptors of its process.
 
+#[path = "all/support/mod.rs"]
 mod support;
 
 use std::fs::File;
-use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{Client, Server, patient};
@@ -47,6 +47,5 @@ fn without_descriptors_clients_are_turned_away_and_service_resumes() {
         },
         || "service did not resume".to_owned(),
     );
-    std::thread::sleep(Duration::from_millis(1));
     server.join();
 }

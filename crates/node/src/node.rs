@@ -514,6 +514,8 @@ fn prepare_core(
             Err(error) => return Err(StartError::App(app.name.to_string(), error)),
         }
     }
+    // Before any core serves: a client may ask one core for the metrics of all.
+    core.measure();
     Ok(missing)
 }
 
@@ -534,8 +536,6 @@ fn activate_apps(core: &mut Core, apps: &[App], pinned: &[App], missing: &Missin
         }
     }
     core.retire_pinned(apps.len());
-    // Whoever asks as soon as the node serves sees what there is.
-    core.measure();
 }
 
 /// Makes durable what is not, and ends the log stream.

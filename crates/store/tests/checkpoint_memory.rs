@@ -1,5 +1,7 @@
-//! The memory that writing a checkpoint takes does not grow with what the checkpoint holds, measured at the allocator.
-//! `STATE_MIB` sets the size.
+//! What writing a checkpoint takes in memory does not grow with what it holds, by what the allocator
+//! was really asked for. `STATE_MIB` sets the size.
+//!
+//! A program of its own: it counts what the whole process allocates.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement reads its size from outside")]
 

@@ -1,4 +1,6 @@
-//! The memory that a small entity takes, measured at the allocator.
+//! What a small entity costs in memory, by what the allocator was really asked for.
+//!
+//! A program of its own: it counts what the whole process allocates.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
-//! State larger than memory. The test fills, flushes and evicts it under a budget, then reads and scans it back and
-//! checks all of it. `STATE_MIB` sets the size; the ignored test has the full size.
+//! State larger than memory: filled, flushed and evicted under a budget, then read back and
+//! scanned, all of it checked. `STATE_MIB` sets the size; the full size is the ignored test.
+//!
+//! A program of its own: it reads the resident memory of its process.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock and its size from outside")]
 

@@ -1,5 +1,7 @@
-//! Floors for the bulk paths, set well below what an idle machine does. So they catch a lost order of magnitude and not
-//! a busy neighbour. The tests print the figures.
+//! Floors for the bulk paths, set well below what an idle machine does, so that they catch a
+//! lost order of magnitude and not a busy neighbour. The figures are printed.
+//!
+//! A program of its own: tests beside it would take the time that it measures.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock and its size from outside")]
 

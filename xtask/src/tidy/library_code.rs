@@ -2,7 +2,7 @@
 //! what the operator should see goes through `tracing`.
 
 use super::Finding;
-use super::rust_source::{code_of, find_all, line_of, without_tests};
+use super::rust_source::{find_all, line_of, without_tests};
 use super::tree::Tree;
 
 const BANNED: [(&str, &str); 12] = [
@@ -29,8 +29,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut test_files = Vec::new();
     let mut sources = Vec::new();
-    for (path, text) in tree.rust().filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/")) {
-        let (code, modules) = without_tests(&code_of(text));
+    for (path, _) in tree.rust().filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/")) {
+        let (code, modules) = without_tests(tree.code(path));
         for module in modules {
             test_files.extend(places_of(path, &module));
         }

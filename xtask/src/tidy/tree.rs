@@ -1,13 +1,29 @@
 //! The repository's text files, in memory.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use super::rust_source::code_of;
+
+/// A text file.
+struct File {
+    text: String,
+    /// Its code without comments and strings, made when first asked for.
+    code: OnceCell<String>,
+}
+
+impl From<String> for File {
+    fn from(text: String) -> Self {
+        Self { text, code: OnceCell::new() }
+    }
+}
+
 /// Every text file that is tracked, or would be once added, by its path from the root.
 #[derive(Default)]
 pub struct Tree {
-    files: BTreeMap<String, String>,
+    files: BTreeMap<String, File>,
     /// Files that are not UTF-8: they exist for links, and nothing else looks at them.
     binaries: Vec<String>,
 }
@@ -29,7 +45,7 @@ impl Tree {
             // A file that is tracked but deleted, or a directory that is a link, is not there to check.
             let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
             match String::from_utf8(bytes) {
-                Ok(text) => drop(tree.files.insert(path.to_owned(), text)),
+                Ok(text) => drop(tree.files.insert(path.to_owned(), text.into())),
                 Err(_) => tree.binaries.push(path.to_owned()),
             }
         }
@@ -39,7 +55,7 @@ impl Tree {
     /// A tree of samples.
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> Self {
-        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), File::from((*text).to_owned()))).collect();
         Self { files, binaries: vec![] }
     }
 
@@ -50,12 +66,17 @@ impl Tree {
 
     /// A file's text.
     pub fn get(&self, path: &str) -> Option<&str> {
-        self.files.get(path).map(String::as_str)
+        self.files.get(path).map(|file| file.text.as_str())
+    }
+
+    /// What [`code_of`] makes of a file; empty where there is none.
+    pub fn code(&self, path: &str) -> &str {
+        self.files.get(path).map_or("", |file| file.code.get_or_init(|| code_of(&file.text)))
     }
 
     /// Path and text of every text file, by path.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+        self.files.iter().map(|(path, file)| (path.as_str(), file.text.as_str()))
     }
 
     /// Path and text of the Rust sources, by path.

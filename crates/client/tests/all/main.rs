@@ -1,0 +1,3 @@
+//! The integration tests of this crate: one program, which compiles and links once, with a module for each subject.
+
+mod client;

@@ -1,0 +1,7 @@
+//! The integration tests of this crate: one program, which compiles and links once, with a module for each subject.
+
+mod answers;
+mod connections;
+mod hostile;
+mod support;
+mod tls;

@@ -1,0 +1,17 @@
+//! The integration tests of this crate: one program, which compiles and links once, with a module for each subject.
+
+mod auth;
+mod classic;
+mod connections;
+mod contract;
+mod cors;
+mod departures;
+mod events;
+mod limits;
+mod operations;
+mod origins;
+mod plain;
+mod records;
+mod schemas;
+mod support;
+mod workflows;

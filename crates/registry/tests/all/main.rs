@@ -1,0 +1,6 @@
+//! The integration tests of this crate: one program, which compiles and links once, with a module for each subject.
+
+mod common;
+mod properties;
+mod subjects;
+mod types;
