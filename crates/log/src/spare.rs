@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use millrace_format::{BLOCK_BYTES, SegmentHeader};
 use millrace_io::{Disk, DiskFile};
+use millrace_manifest::Manifest;
 
 use crate::layout::{LOG_DIRECTORY, segment_path};
 
@@ -37,6 +38,10 @@ pub(crate) struct Request {
     pub(crate) reserve_bytes: u64,
     /// A file of the right size to overwrite.
     pub(crate) recycled: Option<String>,
+    /// Whether its batches are synced before they are acknowledged.
+    pub(crate) is_synced: bool,
+    /// Lists the segment before it gets a batch.
+    pub(crate) manifest: Manifest,
 }
 
 /// Where a spare segment is handed over between a writer and whoever prepares it.
@@ -159,7 +164,7 @@ impl Drop for Job {
 
 /// Makes a segment ready: its header and its name are durable when this returns.
 pub(crate) fn prepare(disk: &dyn Disk, request: Request, is_urgent: &AtomicBool) -> io::Result<Prepared> {
-    let Request { directory, header, is_filled, reserve_bytes, recycled } = request;
+    let Request { directory, header, is_filled, reserve_bytes, recycled, is_synced, manifest } = request;
     let path = segment_path(&directory, header.number);
     if header.number == 1 {
         disk.create_directory(&directory)?;
@@ -181,7 +186,10 @@ pub(crate) fn prepare(disk: &dyn Disk, request: Request, is_urgent: &AtomicBool)
         Ok(file)
     });
     match made {
-        Ok(file) => Ok(Prepared { file, path, header }),
+        // Where this fails, nobody knows whether the segment is listed: it stays, and the next attempt overwrites it.
+        Ok(file) => manifest
+            .add_segment(header.stream, header.number, is_synced)
+            .map(|()| Prepared { file, path, header }),
         Err(error) => {
             // Whichever name it has by now. What cannot be removed is overwritten by the next attempt.
             let _ = disk.remove(&unnamed);
