@@ -1,6 +1,6 @@
 //! What the manifest says, and its bytes: one line with a checksum, then JSON, then zeros.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ pub struct Contents {
     pub checkpoint: Option<CheckpointRecord>,
     /// Whole files by path. One that is being replaced has two states that are right.
     pub files: BTreeMap<String, FileRecord>,
+    /// Files that others write: they must be there, with whatever bytes.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub expected: BTreeSet<String>,
 }
 
 /// The segments of one log stream that must be there.
@@ -71,7 +74,7 @@ pub struct Next {
 
 impl Contents {
     pub(crate) fn new(identity: [u8; 16]) -> Self {
-        Self { identity, generation: 0, streams: None, checkpoint: None, files: BTreeMap::new() }
+        Self { identity, generation: 0, streams: None, checkpoint: None, files: BTreeMap::new(), expected: BTreeSet::new() }
     }
 
     /// The file's bytes.

@@ -1,5 +1,6 @@
 //! Whole files: replaced with both states listed while the change is under way.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use millrace_base::fingerprint;
@@ -51,17 +52,30 @@ impl Manifest {
         }
     }
 
-    /// Lists files that are there already, as they are: those of a directory that had no manifest.
+    /// Lists the files that are there, as they are, and no others: those of a directory that had no manifest, or of one
+    /// whose loss was accepted.
     ///
     /// # Errors
     /// What the file system answers.
     pub fn adopt_files(&self, paths: &[String]) -> io::Result<()> {
-        let mut found = Vec::new();
+        let mut found = BTreeMap::new();
         for path in paths {
-            found.push((path.clone(), Some(fingerprint_of(&read(&*self.shared.disk, path)?))));
+            let now = self.fingerprint_on_disk(path)?;
+            found.insert(path.clone(), FileRecord { now, next: None });
         }
         self.change(|contents| {
-            contents.files.extend(found.into_iter().map(|(path, now)| (path, FileRecord { now, next: None })));
+            contents.files = found;
+            contents.expected.clear();
+        })
+    }
+
+    /// A file that others write must be there from now on.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn expect_file(&self, path: &str) -> io::Result<()> {
+        self.change(|contents| {
+            contents.expected.insert(path.to_owned());
         })
     }
 
@@ -79,7 +93,8 @@ impl Manifest {
                 return Err(error(path.clone()));
             }
         }
-        for path in contents.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files) {
+        let of_checkpoint = contents.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files);
+        for path in of_checkpoint.chain(&contents.expected) {
             if !disk.exists(path).map_err(|error| ManifestError::io(path, error))? {
                 return Err(ManifestError::FileMissing(path.clone()));
             }
