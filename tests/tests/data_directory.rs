@@ -69,7 +69,8 @@ export default service({
 "#;
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("plain.ts"), source).expect("written");
-    let archive = Command::new("tar").arg("-C").arg(folder.path()).args(["-cf", "-", "plain.ts"]).output().expect("tar");
+    let archive =
+        Command::new("tar").arg("-C").arg(folder.path()).args(["-cf", "-", "plain.ts"]).output().expect("tar");
     let reply = server.request("PUT", "/apps/plain", &["Content-Type: application/x-tar"], &archive.stdout);
     assert!(reply.status < 300, "{}", reply.text());
     server.send("plain/w/wait", "");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use millrace_base::{EntityKey, Lsn, Name, ShardId, UnixMillis, Value, ValueKind};
 use millrace_format::{Entry, Write};
 use millrace_io::{Clock, Disk, RealClock, RealDisk, RealRandom};
-use millrace_manifest::Manifest;
 use millrace_log::{Batch, Durability, Environment, Segments, Writer, WriterOptions, recover};
+use millrace_manifest::Manifest;
 
 const SHARDS: u16 = 32;
 const ENTRIES: u64 = 2_000_000;
@@ -91,7 +91,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..3 {
         let mut write_count = 0;
         let begin_ns = RealClock.monotonic_ns();
-        let recovered = recover(&run.disk, &run.manifest, &|_| Lsn::ZERO, &mut |entry| write_count += entry.writes.len())?;
+        let recovered =
+            recover(&run.disk, &run.manifest, &|_| Lsn::ZERO, &mut |entry| write_count += entry.writes.len())?;
         let seconds = seconds_since(begin_ns);
         println!(
             "replay: {} entries, {write_count} writes: {:.2} million a second, {:.0} MB/s",

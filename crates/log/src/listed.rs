@@ -85,11 +85,7 @@ fn check_tail(stream: &StreamFiles, scan: &StreamScan, checkpoint_lsn: &dyn Fn(S
 }
 
 /// The list after recovery has closed every stream.
-pub(crate) fn streams_of(
-    files: &LogFiles,
-    scans: &[StreamScan],
-    listed: Listed<'_>,
-) -> BTreeMap<u64, StreamRecord> {
+pub(crate) fn streams_of(files: &LogFiles, scans: &[StreamScan], listed: Listed<'_>) -> BTreeMap<u64, StreamRecord> {
     let mut streams = BTreeMap::new();
     for (stream, scan) in files.streams.iter().zip(scans) {
         let (Some(first), Some((last, _))) = (stream.segments.first(), scan.end) else { continue };

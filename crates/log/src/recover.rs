@@ -16,8 +16,8 @@ use millrace_io::{Disk, DiskFile, is_out_of_space};
 use millrace_manifest::{MANIFEST_FILE, Manifest};
 
 use crate::error::{Damage, DamageKind, RecoverError};
-use crate::listed;
 use crate::layout::{LOG_DIRECTORY, LogFiles, REPAIR_SUFFIX, StreamFiles, list_log, stream_directory};
+use crate::listed;
 use crate::scan::{EntryPlace, Sink, StreamScan, scan_stream};
 use crate::segments::{ClosedSegment, Segments};
 

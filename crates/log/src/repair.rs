@@ -115,9 +115,8 @@ pub fn repair(
     let listed = manifest.streams();
     report.damage = listed::missing(&files, listed.as_ref());
     let mut survey = Survey { keeper: Keeper::new(checkpoint_lsn), affected: BTreeSet::new() };
-    let judge = |stream: &StreamFiles, scan: &StreamScan| {
-        listed::difference(stream, scan, listed.as_ref(), checkpoint_lsn)
-    };
+    let judge =
+        |stream: &StreamFiles, scan: &StreamScan| listed::difference(stream, scan, listed.as_ref(), checkpoint_lsn);
     let damaged = walk(disk, &files, &mut survey, &judge, &mut report.damage)?;
     survey.affected.extend(damaged);
     report.damage.append(&mut survey.keeper.damage);

@@ -134,11 +134,7 @@ impl Segments {
     ///
     /// # Errors
     /// What the disk answers; what could not be deleted is tried again by the next call.
-    pub fn delete_covered(
-        &self,
-        checkpoint_lsn: &dyn Fn(ShardId) -> Lsn,
-        checkpoint_mark: u64,
-    ) -> io::Result<Deleted> {
+    pub fn delete_covered(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn, checkpoint_mark: u64) -> io::Result<Deleted> {
         let _one_at_a_time = self.shared.deleting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut deleted = Deleted::default();
         let covered = self.covered(checkpoint_lsn);

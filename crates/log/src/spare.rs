@@ -187,9 +187,9 @@ pub(crate) fn prepare(disk: &dyn Disk, request: Request, is_urgent: &AtomicBool)
     });
     match made {
         // Where this fails, nobody knows whether the segment is listed: it stays, and the next attempt overwrites it.
-        Ok(file) => manifest
-            .add_segment(header.stream, header.number, is_synced)
-            .map(|()| Prepared { file, path, header }),
+        Ok(file) => {
+            manifest.add_segment(header.stream, header.number, is_synced).map(|()| Prepared { file, path, header })
+        }
         Err(error) => {
             // Whichever name it has by now. What cannot be removed is overwritten by the next attempt.
             let _ = disk.remove(&unnamed);

@@ -285,7 +285,10 @@ impl Writer {
             cut.map_err(|error| self.fail(&current.path, &error))?;
             let ranges = current.positions.ranges().into();
             self.last_segment = current.header.number;
-            self.segments.push(self.stream, ClosedSegment { number: current.header.number, path: current.path, bytes: current.offset, ranges });
+            self.segments.push(
+                self.stream,
+                ClosedSegment { number: current.header.number, path: current.path, bytes: current.offset, ranges },
+            );
         }
         let outstanding = self.slot.wait().and_then(Result::ok);
         let spares = self.spare.take().into_iter().chain(outstanding);

@@ -348,7 +348,8 @@ fn repair_survives_a_power_cut_at_every_operation() {
         if let Err(error) = recover_all(&disk) {
             assert!(error.to_string().contains("millrace repair"), "cut {cut}: {error}");
         }
-        repair(&environment(&disk), &unlisted(), &|_| Lsn::ZERO, true).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        repair(&environment(&disk), &unlisted(), &|_| Lsn::ZERO, true)
+            .unwrap_or_else(|error| panic!("cut {cut}: {error}"));
         assert_eq!(recover_all(&disk).expect("recovered").0, entries, "cut {cut}");
     }
 }

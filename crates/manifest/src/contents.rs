@@ -74,7 +74,14 @@ pub struct Next {
 
 impl Contents {
     pub(crate) fn new(identity: [u8; 16]) -> Self {
-        Self { identity, generation: 0, streams: None, checkpoint: None, files: BTreeMap::new(), expected: BTreeSet::new() }
+        Self {
+            identity,
+            generation: 0,
+            streams: None,
+            checkpoint: None,
+            files: BTreeMap::new(),
+            expected: BTreeSet::new(),
+        }
     }
 
     /// The file's bytes.

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::contents::StreamRecord;
 use crate::Manifest;
+use crate::contents::StreamRecord;
 
 impl Manifest {
     /// The streams that must be there; `None` when nothing has listed them yet.

@@ -180,7 +180,8 @@ impl Node {
         let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
         let log = log_of(&shared, &recovered);
         let mut shards = shards_of(&shared, stores, directory.outcome_names())?;
-        let entropy = KeyedEntropy::open(directory.path(), directory.manifest(), &RealRandom).map_err(StartError::Io)?;
+        let entropy =
+            KeyedEntropy::open(directory.path(), directory.manifest(), &RealRandom).map_err(StartError::Io)?;
         let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();
         let seeds = inputs.into_iter().zip(starts).enumerate().map(|(index, (inputs, go))| CoreSeed {
             go,

@@ -73,9 +73,9 @@ impl Json {
             }
             (UNLISTED_FORMAT, None) => Err("outcome_key is missing: restore the file from a backup".to_owned()),
             (PLAIN_NAMES_FORMAT, Some(_)) => Err(format!("format {PLAIN_NAMES_FORMAT} has no outcome_key")),
-            (format, _) => Err(format!(
-                "format {format} is not known to this build, which reads {PLAIN_NAMES_FORMAT} to {FORMAT}"
-            )),
+            (format, _) => {
+                Err(format!("format {format} is not known to this build, which reads {PLAIN_NAMES_FORMAT} to {FORMAT}"))
+            }
         }
     }
 }

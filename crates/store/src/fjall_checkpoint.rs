@@ -197,13 +197,7 @@ impl Open {
         OwnedWriteBatch::with_capacity(self.database.clone(), capacity).durability(Some(PersistMode::SyncData))
     }
 
-    fn commit(
-        &self,
-        mut batch: OwnedWriteBatch,
-        shard: ShardId,
-        chunk: &FlushChunk,
-        mark: u64,
-    ) -> fjall::Result<()> {
+    fn commit(&self, mut batch: OwnedWriteBatch, shard: ShardId, chunk: &FlushChunk, mark: u64) -> fjall::Result<()> {
         batch.insert(&self.shards, MARK, mark.to_le_bytes());
         if let Some(lsn) = chunk.advances_to() {
             batch.insert(&self.shards, shard.0.to_be_bytes(), lsn.0.to_le_bytes());

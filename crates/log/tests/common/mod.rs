@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value, ValueKind};
 use millrace_format::{Entry, EntryRef, Write};
 use millrace_io::{Clock, DirectoryEntry, Disk, DiskFile, Random};
-use millrace_manifest::Manifest;
 use millrace_log::{Batch, Environment, RecoverError, Recovered, Segments, Writer, WriterOptions, recover};
+use millrace_manifest::Manifest;
 
 const SECTOR: usize = 512;
 
