@@ -16,6 +16,7 @@ use millrace_io::{Clock, Disk, Random};
 use millrace_log::{
     Batch, Durability, Environment, LogError, RecoverError, Segments, Space, Writer, WriterOptions, recover,
 };
+use millrace_manifest::{Manifest, ManifestError};
 use millrace_shard::{
     Delivery, Invoke, OffloadTicket, OutcomeNames, PeerBody, PeerMessage, Reply, RouteCall, Sequence, Shard,
     ShardOptions, ToHome, Token,
@@ -63,11 +64,17 @@ pub struct Machine {
 #[derive(Debug)]
 pub enum StartError {
     Log(RecoverError),
+    Manifest(ManifestError),
     Writer(LogError),
     Store(StoreError),
 }
 
 impl Machine {
+    fn manifest(&self) -> Result<Manifest, StartError> {
+        let disk = self.log_disk();
+        Ok(Manifest::open(&disk).map_err(StartError::Manifest)?.unwrap_or_else(|| Manifest::new(&disk, [7; 16])))
+    }
+
     fn log_disk(&self) -> Arc<dyn Disk> {
         Arc::new(BuggyDisk { disk: Arc::new(self.disk.clone()), bug: self.bug })
     }
@@ -86,7 +93,7 @@ impl Machine {
             stores.insert(shard, store);
         }
         let mut refused = None;
-        let recovered = recover(&self.log_disk(), &|shard| checkpointed[&shard], &mut |entry| {
+        let recovered = recover(&self.log_disk(), &self.manifest()?, &|shard| checkpointed[&shard], &mut |entry| {
             let store = stores.get_mut(&entry.shard).expect("only known shards are logged");
             if let Err(error) = store.replay(&entry) {
                 refused.get_or_insert(error);
@@ -96,7 +103,7 @@ impl Machine {
             (_, Some(error)) => Err(StartError::Store(error)),
             (Ok(recovered), None) => Ok((stores, recovered.next_run, recovered.segments)),
             (Err(RecoverError::Damaged(_)), None) if self.bug == Some(PlantedBug::IgnoreDamage) => {
-                Ok((stores, 1_000, Segments::new(self.log_disk())))
+                Ok((stores, 1_000, Segments::new(self.log_disk(), self.manifest()?)))
             }
             (Err(error), None) => Err(StartError::Log(error)),
         }
@@ -584,7 +591,8 @@ impl Node {
             _ => checkpoint.lsn(shard).expect("memory does not fail"),
         };
         // What could not be deleted is tried again by the next call.
-        let _ = self.segments.delete_covered(&covered);
+        let mark = self.machine.checkpoint.mark().expect("memory does not fail");
+        let _ = self.segments.delete_covered(&covered, mark);
     }
 
     /// Ends every stream cleanly. Says whether all of them could be.

@@ -164,6 +164,23 @@ impl Server {
         server.errors()
     }
 
+    /// Starts a server that may refuse: what it wrote to standard error then.
+    ///
+    /// # Errors
+    /// The refusal.
+    ///
+    /// # Panics
+    /// When it neither serves nor ends.
+    pub fn start_or_refusal(options: ServerOptions) -> Result<Self, String> {
+        let mut server = Self::spawn(options);
+        let mut is_over = false;
+        wait_until("the server serves or refuses to start", || {
+            is_over = !server.is_running();
+            is_over || server.is_healthy()
+        });
+        if is_over { Err(server.errors()) } else { Ok(server) }
+    }
+
     fn spawn(options: ServerOptions) -> Self {
         machine::share();
         let folder = Folder::new(&options);

@@ -8,6 +8,7 @@ use millrace_base::{EntityKey, Lsn, Name, ShardId, UnixMillis, Value, ValueKind}
 use millrace_format::{Entry, Write};
 use millrace_io::{Clock, Disk, RealClock, RealDisk, RealRandom};
 use millrace_log::{Batch, Durability, Environment, Segments, Writer, WriterOptions, recover};
+use millrace_manifest::Manifest;
 
 const SHARDS: u16 = 32;
 const ENTRIES: u64 = 2_000_000;
@@ -15,20 +16,22 @@ const ENTRIES: u64 = 2_000_000;
 struct Run {
     directory: tempfile::TempDir,
     disk: Arc<dyn Disk>,
+    manifest: Manifest,
 }
 
 impl Run {
     fn new() -> Result<Self, Box<dyn Error>> {
         let directory = tempfile::tempdir()?;
-        let disk = Arc::new(RealDisk::new(directory.path()));
-        Ok(Self { directory, disk })
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
+        let manifest = Manifest::new(&disk, [0; 16]);
+        Ok(Self { directory, disk, manifest })
     }
 
     fn writer(&self, durability: Durability) -> Result<Writer, Box<dyn Error>> {
         let environment =
             Environment { disk: Arc::clone(&self.disk), clock: Arc::new(RealClock), random: Arc::new(RealRandom) };
         let options = WriterOptions { durability, ..WriterOptions::default() };
-        Ok(Writer::open(environment, Segments::new(Arc::clone(&self.disk)), options)?)
+        Ok(Writer::open(environment, Segments::new(Arc::clone(&self.disk), self.manifest.clone()), options)?)
     }
 }
 
@@ -88,7 +91,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..3 {
         let mut write_count = 0;
         let begin_ns = RealClock.monotonic_ns();
-        let recovered = recover(&run.disk, &|_| Lsn::ZERO, &mut |entry| write_count += entry.writes.len())?;
+        let recovered =
+            recover(&run.disk, &run.manifest, &|_| Lsn::ZERO, &mut |entry| write_count += entry.writes.len())?;
         let seconds = seconds_since(begin_ns);
         println!(
             "replay: {} entries, {write_count} writes: {:.2} million a second, {:.0} MB/s",
@@ -99,7 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let empty = Run::new()?;
     let begin_ns = RealClock.monotonic_ns();
-    recover(&empty.disk, &|_| Lsn::ZERO, &mut |_| {})?;
+    recover(&empty.disk, &empty.manifest, &|_| Lsn::ZERO, &mut |_| {})?;
     empty.writer(Durability::Fsync)?;
     println!("an empty log is ready after {:.1} ms", seconds_since(begin_ns) * 1e3);
     drop(empty.directory);

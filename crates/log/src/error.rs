@@ -47,7 +47,22 @@ pub enum DamageKind {
     SegmentHeader,
     /// The segment before this one is missing.
     MissingSegment(u64),
-    /// No batch can be read here, but later ones were written after it was durable.
+    /// The manifest lists this file, and it is missing.
+    Missing,
+    /// This segment holds batches, and the manifest does not list it: the manifest is older than the log.
+    NotListed,
+    /// The manifest knows that the stream was closed later than where it ends here.
+    ClosedLater,
+    /// The stream was synced, and the checkpoint holds a later entry of this shard than the stream does.
+    TailLost {
+        /// The shard.
+        shard: ShardId,
+        /// The last LSN that is here.
+        last: Lsn,
+        /// What the checkpoint holds.
+        checkpoint: Lsn,
+    },
+    /// No batch can be read here, though later ones were written after it was durable.
     Batch,
     /// An entry of this batch has a wrong checksum, but later batches were written after it was durable.
     Entry,
@@ -78,6 +93,17 @@ impl fmt::Display for DamageKind {
         match self {
             DamageKind::SegmentHeader => formatter.write_str("the segment's header cannot be read"),
             DamageKind::MissingSegment(number) => write!(formatter, "segment {number} of this stream is missing"),
+            DamageKind::Missing => formatter.write_str("the file is missing, though the manifest lists it"),
+            DamageKind::NotListed => formatter
+                .write_str("the segment holds batches, and the manifest does not list it: manifest is an older file"),
+            DamageKind::ClosedLater => {
+                formatter.write_str("the stream ends here, and the manifest knows that it was closed later")
+            }
+            DamageKind::TailLost { shard, last, checkpoint } => write!(
+                formatter,
+                "the stream ends here with LSN {last} of shard {shard}, and the checkpoint holds LSN {checkpoint}, \
+                 which was synced to this stream before"
+            ),
             DamageKind::Batch => formatter.write_str("a batch is unreadable, and acknowledged batches follow it"),
             DamageKind::Entry => {
                 formatter.write_str("an entry has a wrong checksum, and acknowledged batches follow it")

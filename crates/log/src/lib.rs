@@ -21,6 +21,7 @@ mod decision;
 mod error;
 mod inspect;
 mod layout;
+mod listed;
 mod positions;
 mod recover;
 mod repair;

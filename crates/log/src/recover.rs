@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use millrace_base::{Lsn, ShardId};
 use millrace_format::{BLOCK_BYTES, BatchHeader, EntryRef};
-use millrace_io::{Disk, DiskFile};
+use millrace_io::{Disk, DiskFile, is_out_of_space};
+use millrace_manifest::{MANIFEST_FILE, Manifest};
 
 use crate::error::{Damage, DamageKind, RecoverError};
 use crate::layout::{LOG_DIRECTORY, LogFiles, REPAIR_SUFFIX, StreamFiles, list_log, stream_directory};
+use crate::listed;
 use crate::scan::{EntryPlace, Sink, StreamScan, scan_stream};
 use crate::segments::{ClosedSegment, Segments};
 
@@ -57,31 +59,53 @@ pub struct Tail {
 /// [`RecoverError::Damaged`] if acknowledged entries are damaged or missing.
 pub fn recover(
     disk: &Arc<dyn Disk>,
+    manifest: &Manifest,
     checkpoint_lsn: &dyn Fn(ShardId) -> Lsn,
     apply: &mut dyn FnMut(EntryRef<'_>),
 ) -> Result<Recovered, RecoverError> {
     let files = list_log(&**disk).map_err(|(file, error)| RecoverError::Io { file, error })?;
     check_for_unfinished_repair(&files)?;
+    let listed = manifest.streams();
+    if let Some(damage) = listed::missing(&files, listed.as_ref()).into_iter().next() {
+        return Err(RecoverError::Damaged(damage));
+    }
     let newest_run = files.streams.iter().filter_map(StreamFiles::run).max();
     let mut sink = Apply { chains: Chains::new(checkpoint_lsn), apply, applied: 0, skipped: 0 };
     let mut window = Vec::new();
     let mut scans = Vec::new();
     for stream in &files.streams {
         let is_older_run = stream.run().is_some() && stream.run() != newest_run;
-        scans.push(scan_stream(&**disk, stream, is_older_run, false, &mut window, &mut sink)?);
+        let scan = scan_stream(&**disk, stream, is_older_run, false, &mut window, &mut sink)?;
+        if let Some(damage) = listed::difference(stream, &scan, listed.as_ref(), checkpoint_lsn) {
+            return Err(RecoverError::Damaged(damage));
+        }
+        scans.push(scan);
     }
     let mut recovered = Recovered {
         next_run: files.next_stream,
-        segments: Segments::new(Arc::clone(disk)),
+        segments: Segments::new(Arc::clone(disk), manifest.clone()),
         last: sink.chains.last(),
         applied: sink.applied,
         skipped: sink.skipped,
         bytes: scans.iter().flat_map(|scan| &scan.segments).map(|segment| segment.used_bytes).sum(),
         unclosed: Vec::new(),
     };
+    for (stream, scan) in files.streams.iter().zip(&scans) {
+        recovered.unclosed.extend(tail(stream, scan));
+        seal(&**disk, stream, scan)?;
+    }
+    // What is removed below is off the list first: a listed file that is missing was lost.
+    let is_listed = match manifest.set_streams(listed::streams_of(&files, &scans, listed.as_ref())) {
+        Err(error) if !is_out_of_space(&error) => {
+            return Err(RecoverError::Io { file: MANIFEST_FILE.to_owned(), error });
+        }
+        result => result.is_ok(),
+    };
     for (stream, scan) in files.streams.iter().zip(scans) {
-        recovered.unclosed.extend(tail(stream, &scan));
-        seal(&**disk, stream, &scan)?;
+        if is_listed {
+            let first_unused = scan.end.map_or(0, |(last, _)| last + 1);
+            remove_unused(&**disk, stream, first_unused)?;
+        }
         recovered.segments.add_ended_stream(stream.stream, &stream.directory, closed_segments(stream, &scan));
     }
     Ok(recovered)
@@ -104,6 +128,7 @@ fn closed_segments(stream: &StreamFiles, scan: &StreamScan) -> Vec<ClosedSegment
     let count = scan.end.map_or(0, |(last, _)| last + 1);
     let segments = stream.segments.iter().zip(&scan.segments).take(count);
     let closed = segments.map(|(file, scan)| ClosedSegment {
+        number: file.number,
         path: file.path.clone(),
         bytes: file.length,
         ranges: scan.positions.ranges().into(),
@@ -200,26 +225,22 @@ impl Sink for Apply<'_> {
     }
 }
 
-/// Ends a stream for good, and removes what lies behind its end. A crash may come after each step. Until the closing
-/// batch is durable, the next start judges the stream again as before. After that, it looks at nothing behind the
-/// closing batch.
+/// Ends a stream for good. Each step may be the last one before a crash: until the closing batch
+/// is durable the stream is judged again as before, and from then on nothing behind it is looked at.
 fn seal(disk: &dyn Disk, stream: &StreamFiles, scan: &StreamScan) -> Result<(), RecoverError> {
-    let mut first_unused = 0;
-    if let Some((index, offset)) = scan.end {
-        let segment = &stream.segments[index];
-        let at = RecoverError::io(&segment.path);
-        let file = segment.open(disk).map_err(RecoverError::io(&segment.path))?;
-        let end = if scan.is_closed { offset } else { offset + BLOCK_BYTES as u64 };
-        if !scan.is_closed {
-            make_durable(disk, stream, scan)?;
-            write_closing(&*file, stream, scan, (index, offset)).map_err(RecoverError::io(&segment.path))?;
-        }
-        if file.length().map_err(RecoverError::io(&segment.path))? > end {
-            file.truncate(end).and_then(|()| file.sync_data()).map_err(at)?;
-        }
-        first_unused = index + 1;
+    let Some((index, offset)) = scan.end else { return Ok(()) };
+    let segment = &stream.segments[index];
+    let at = RecoverError::io(&segment.path);
+    let file = segment.open(disk).map_err(RecoverError::io(&segment.path))?;
+    let end = if scan.is_closed { offset } else { offset + BLOCK_BYTES as u64 };
+    if !scan.is_closed {
+        make_durable(disk, stream, scan)?;
+        write_closing(&*file, stream, scan, (index, offset)).map_err(RecoverError::io(&segment.path))?;
     }
-    remove_unused(disk, stream, first_unused)
+    if file.length().map_err(RecoverError::io(&segment.path))? > end {
+        file.truncate(end).and_then(|()| file.sync_data()).map_err(at)?;
+    }
+    Ok(())
 }
 
 /// Makes accepted batches durable that may be in the page cache only. It writes them again first. If a failed fsync

@@ -11,13 +11,15 @@ use std::sync::Arc;
 
 use millrace_base::{Lsn, ShardId};
 use millrace_io::Disk;
+use millrace_manifest::Manifest;
 
 use crate::batch::Batch;
 use crate::error::{Damage, DamageKind, LogError, RecoverError};
 use crate::layout::{DAMAGED_SUFFIX, LOG_DIRECTORY, LogFiles, REPAIR_SUFFIX, StreamFiles, list_log, stream_directory};
+use crate::listed;
 use crate::positions::ShardRange;
 use crate::recover::{Chains, Link};
-use crate::scan::{EntryPlace, Sink, scan_stream};
+use crate::scan::{EntryPlace, Sink, StreamScan, scan_stream};
 use crate::segments::Segments;
 use crate::writer::{Durability, Environment, Writer, WriterOptions};
 
@@ -98,6 +100,7 @@ impl From<io::Error> for RepairError {
 /// [`RepairError`]. Trying again loses nothing.
 pub fn repair(
     environment: &Environment,
+    manifest: &Manifest,
     checkpoint_lsn: &dyn Fn(ShardId) -> Lsn,
     accept_loss: bool,
 ) -> Result<RepairReport, RepairError> {
@@ -108,8 +111,12 @@ pub fn repair(
         files = list(disk)?;
     }
     let mut report = RepairReport::default();
+    let listed = manifest.streams();
+    report.damage = listed::missing(&files, listed.as_ref());
     let mut survey = Survey { keeper: Keeper::new(checkpoint_lsn), affected: BTreeSet::new() };
-    let damaged = walk(disk, &files, &mut survey, &mut report.damage)?;
+    let judge =
+        |stream: &StreamFiles, scan: &StreamScan| listed::difference(stream, scan, listed.as_ref(), checkpoint_lsn);
+    let damaged = walk(disk, &files, &mut survey, &judge, &mut report.damage)?;
     survey.affected.extend(damaged);
     report.damage.append(&mut survey.keeper.damage);
     report.lost = survey.keeper.lost();
@@ -117,9 +124,12 @@ pub fn repair(
     if !accept_loss {
         return Ok(report);
     }
+    // The next start lists what it finds.
+    manifest.forget_streams()?;
     let mut rewrite = Rewrite {
         keeper: Keeper::new(checkpoint_lsn),
         environment,
+        manifest,
         affected: &survey.affected,
         runs: files.streams.iter().map(|stream| (stream.stream, stream.run().unwrap_or(stream.stream))).collect(),
         current: None,
@@ -128,7 +138,7 @@ pub fn repair(
         written: BTreeSet::new(),
         failure: None,
     };
-    let walked = walk(disk, &files, &mut rewrite, &mut Vec::new());
+    let walked = walk(disk, &files, &mut rewrite, &|_, _| None, &mut Vec::new());
     if let Some(error) = rewrite.failure.take() {
         return Err(error);
     }
@@ -148,11 +158,12 @@ fn list(disk: &dyn Disk) -> Result<LogFiles, RecoverError> {
     list_log(disk).map_err(|(file, error)| RecoverError::Io { file, error })
 }
 
-/// Walks all streams and returns those that are damaged.
+/// Walks all streams; returns those that are damaged. What `judge` finds besides needs no stream written anew.
 fn walk(
     disk: &dyn Disk,
     files: &LogFiles,
     sink: &mut dyn Sink,
+    judge: &dyn Fn(&StreamFiles, &StreamScan) -> Option<Damage>,
     damage: &mut Vec<Damage>,
 ) -> Result<BTreeSet<u64>, RecoverError> {
     let newest_run = files.streams.iter().filter_map(StreamFiles::run).max();
@@ -164,6 +175,7 @@ fn walk(
         if !scan.damage.is_empty() {
             damaged.insert(stream.stream);
         }
+        damage.extend(judge(stream, &scan));
         damage.extend(scan.damage);
     }
     Ok(damaged)
@@ -232,6 +244,7 @@ impl Sink for Survey<'_> {
 struct Rewrite<'a> {
     keeper: Keeper<'a>,
     environment: &'a Environment,
+    manifest: &'a Manifest,
     affected: &'a BTreeSet<u64>,
     runs: BTreeMap<u64, u64>,
     current: Option<Writer>,
@@ -280,7 +293,7 @@ impl Rewrite<'_> {
             reserve_bytes: 0,
             ..WriterOptions::default()
         };
-        let segments = Segments::new(Arc::clone(&self.environment.disk));
+        let segments = Segments::new(Arc::clone(&self.environment.disk), self.manifest.clone());
         let directory = stream_directory(stream) + REPAIR_SUFFIX;
         let environment = self.environment.clone();
         self.current = Some(Writer::open_in(environment, segments, options, stream, directory)?);

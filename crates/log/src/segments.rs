@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_base::{Lsn, ShardId};
 use millrace_io::Disk;
+use millrace_manifest::Manifest;
 
 use crate::layout::LOG_DIRECTORY;
 use crate::positions::ShardRange;
@@ -22,6 +23,7 @@ pub struct Segments {
 
 struct Shared {
     disk: Arc<dyn Disk>,
+    manifest: Manifest,
     state: Mutex<BTreeMap<u64, StreamSegments>>,
     /// Held while files are removed, so that two callers keep the order of removals. `state` is not held then, so that
     /// a writer that closes a segment never waits for the disk here.
@@ -41,6 +43,7 @@ struct StreamSegments {
 
 /// A segment that takes no more batches.
 pub(crate) struct ClosedSegment {
+    pub(crate) number: u64,
     pub(crate) path: String,
     pub(crate) bytes: u64,
     pub(crate) ranges: Box<[ShardRange]>,
@@ -58,9 +61,13 @@ pub struct Deleted {
 impl Segments {
     /// No segments yet.
     #[must_use]
-    pub fn new(disk: Arc<dyn Disk>) -> Self {
-        let shared = Shared { disk, state: Mutex::default(), deleting: Mutex::default() };
+    pub fn new(disk: Arc<dyn Disk>, manifest: Manifest) -> Self {
+        let shared = Shared { disk, manifest, state: Mutex::default(), deleting: Mutex::default() };
         Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.shared.manifest
     }
 
     fn state(&self) -> MutexGuard<'_, BTreeMap<u64, StreamSegments>> {
@@ -117,18 +124,24 @@ impl Segments {
         ranges.filter(|range| range.last > checkpoint_lsn(range.shard)).copied().collect()
     }
 
-    /// Deletes segments from the beginning of each stream, if all their entries are at or before their shard's
-    /// checkpoint. It keeps one of them for the stream's writer to reuse. The checkpoints must be durable. It takes as
-    /// long as the disk does, so call it from a thread that may wait.
+    /// Deletes, from the beginning of each stream, the segments all of whose entries are at or
+    /// before their shard's checkpoint, or keeps one of them for the stream's writer to reuse.
+    /// The checkpoints must be durable, and `checkpoint_mark` is their count of flushes. Takes as
+    /// long as the disk does; call it from a thread that may wait.
+    ///
+    /// The manifest forgets the segments first: one that it lists and that is missing was lost.
     ///
     /// # Errors
-    /// The disk's error. The next call tries again to delete what is left.
-    pub fn delete_covered(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn) -> io::Result<Deleted> {
+    /// What the disk answers; what could not be deleted is tried again by the next call.
+    pub fn delete_covered(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn, checkpoint_mark: u64) -> io::Result<Deleted> {
         let _one_at_a_time = self.shared.deleting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut deleted = Deleted::default();
-        let streams: Vec<u64> = self.state().keys().copied().collect();
-        for stream in streams {
-            while let Some((directory, segment)) = self.pop_covered(stream, checkpoint_lsn) {
+        let covered = self.covered(checkpoint_lsn);
+        if !covered.is_empty() {
+            self.shared.manifest.remove_segments(&covered, checkpoint_mark)?;
+        }
+        for (stream, through) in covered {
+            while let Some((directory, segment)) = self.pop_through(stream, through) {
                 if let Err(error) = self.remove(stream, &directory, &segment) {
                     if let Some(known) = self.state().get_mut(&stream) {
                         known.closed.push_front(segment);
@@ -138,16 +151,29 @@ impl Segments {
                 deleted.segments += 1;
                 deleted.bytes += segment.bytes;
             }
+        }
+        let streams: Vec<u64> = self.state().keys().copied().collect();
+        for stream in streams {
             self.remove_if_done(stream)?;
         }
         Ok(deleted)
     }
 
-    fn pop_covered(&self, stream: u64, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn) -> Option<(String, ClosedSegment)> {
+    /// Of each stream that begins with covered segments, the number of the last of them.
+    fn covered(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn) -> Vec<(u64, u64)> {
+        let is_covered = |range: &ShardRange| range.last <= checkpoint_lsn(range.shard);
+        let state = self.state();
+        let last = |(stream, known): (&u64, &StreamSegments)| {
+            let covered = known.closed.iter().take_while(|segment| segment.ranges.iter().all(is_covered));
+            covered.last().map(|segment| (*stream, segment.number))
+        };
+        state.iter().filter_map(last).collect()
+    }
+
+    fn pop_through(&self, stream: u64, through: u64) -> Option<(String, ClosedSegment)> {
         let mut state = self.state();
         let known = state.get_mut(&stream)?;
-        let is_covered = |range: &ShardRange| range.last <= checkpoint_lsn(range.shard);
-        if !known.closed.front()?.ranges.iter().all(is_covered) {
+        if known.closed.front()?.number > through {
             return None;
         }
         let segment = known.closed.pop_front()?;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use millrace_format::{BLOCK_BYTES, SegmentHeader};
 use millrace_io::{Disk, DiskFile};
+use millrace_manifest::Manifest;
 
 use crate::layout::{LOG_DIRECTORY, segment_path};
 
@@ -36,6 +37,10 @@ pub(crate) struct Request {
     pub(crate) reserve_bytes: u64,
     /// A file of the right size to overwrite.
     pub(crate) recycled: Option<String>,
+    /// Whether its batches are synced before they are acknowledged.
+    pub(crate) is_synced: bool,
+    /// Lists the segment before it gets a batch.
+    pub(crate) manifest: Manifest,
 }
 
 /// Where a job gives a spare segment to the writer.
@@ -158,7 +163,7 @@ impl Drop for Job {
 
 /// Prepares a segment: its header and its name are durable when this returns.
 pub(crate) fn prepare(disk: &dyn Disk, request: Request, is_urgent: &AtomicBool) -> io::Result<Prepared> {
-    let Request { directory, header, is_filled, reserve_bytes, recycled } = request;
+    let Request { directory, header, is_filled, reserve_bytes, recycled, is_synced, manifest } = request;
     let path = segment_path(&directory, header.number);
     if header.number == 1 {
         disk.create_directory(&directory)?;
@@ -180,7 +185,10 @@ pub(crate) fn prepare(disk: &dyn Disk, request: Request, is_urgent: &AtomicBool)
         Ok(file)
     });
     match made {
-        Ok(file) => Ok(Prepared { file, path, header }),
+        // Where this fails, nobody knows whether the segment is listed: it stays, and the next attempt overwrites it.
+        Ok(file) => {
+            manifest.add_segment(header.stream, header.number, is_synced).map(|()| Prepared { file, path, header })
+        }
         Err(error) => {
             // Removes it under whichever name it has by now. The next attempt overwrites a file that cannot be removed.
             let _ = disk.remove(&unnamed);

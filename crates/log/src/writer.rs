@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use millrace_format::{BLOCK_BYTES, BatchHeader, SegmentHeader};
 use millrace_io::{Clock, Disk, DiskFile, Random, is_out_of_space};
+use millrace_manifest::MANIFEST_FILE;
 
 use crate::batch::Batch;
 use crate::error::LogError;
@@ -282,15 +283,33 @@ impl Writer {
             let cut = current.file.truncate(current.offset).and_then(|()| current.file.sync_data());
             cut.map_err(|error| self.fail(&current.path, &error))?;
             let ranges = current.positions.ranges().into();
-            self.segments.push(self.stream, ClosedSegment { path: current.path, bytes: current.offset, ranges });
+            self.last_segment = current.header.number;
+            self.segments.push(
+                self.stream,
+                ClosedSegment { number: current.header.number, path: current.path, bytes: current.offset, ranges },
+            );
         }
         let outstanding = self.slot.wait().and_then(Result::ok);
-        for spare in self.spare.take().into_iter().chain(outstanding) {
+        let spares = self.spare.take().into_iter().chain(outstanding);
+        if !self.is_recorded_closed()? {
+            // The manifest lists the spare, so it stays. The next start removes it.
+            return Ok(());
+        }
+        for spare in spares {
             let disk = &self.environment.disk;
             let removed = disk.remove(&spare.path).and_then(|()| disk.sync_directory(&self.directory));
             removed.map_err(|error| self.fail(&spare.path, &error))?;
         }
         Ok(())
+    }
+
+    /// Records in the manifest that the stream is closed; false where a full disk has no room for that.
+    fn is_recorded_closed(&mut self) -> Result<bool, LogError> {
+        match self.segments.manifest().close_stream(self.stream, self.last_segment, self.last_batch) {
+            Ok(()) => Ok(true),
+            Err(error) if is_out_of_space(&error) => Ok(false),
+            Err(error) => Err(self.fail(MANIFEST_FILE, &error)),
+        }
     }
 
     fn write(&mut self, batch: &mut Batch, is_closing: bool) -> Result<AppendReport, LogError> {
@@ -372,7 +391,8 @@ impl Writer {
                 self.unsynced.push(Unsynced { file: last.file, last_batch, is_handed_out: false });
             }
             let ranges = last.positions.ranges().into();
-            let closed = ClosedSegment { path: last.path, bytes: last.header.segment_bytes, ranges };
+            let closed =
+                ClosedSegment { number: last.header.number, path: last.path, bytes: last.header.segment_bytes, ranges };
             self.segments.push(self.stream, closed);
         }
         Ok(())
@@ -421,8 +441,10 @@ impl Writer {
                 salt: self.environment.random.next_u64(),
             },
             is_filled: self.options.durability == Durability::Fsync,
+            is_synced: self.options.durability == Durability::Fsync,
             reserve_bytes: self.options.reserve_bytes,
             recycled: self.segments.take_recycled(self.stream, segment_bytes),
+            manifest: self.segments.manifest().clone(),
         }
     }
 

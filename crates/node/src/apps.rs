@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use millrace_api::AppFile;
 use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
 use millrace_func::{App, AppSettings, FetchPolicy, Limits, RecordPolicy};
+use millrace_manifest::Manifest;
 
 use crate::directory::{sync_folder_of, write_durably};
 
@@ -125,55 +126,62 @@ fn archive(app: &App) -> io::Result<Vec<u8>> {
 }
 
 /// The deployed apps in `<data>/apps`, one tar each, so that they are there after a restart.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct AppStore {
-    folder: PathBuf,
-    /// Versions that workflows began in, whatever is deployed now, in `<data>/app-versions`.
-    versions: PathBuf,
+    data: PathBuf,
+    /// Lists each file, so that a lost app is not taken for one that was never deployed.
+    manifest: Manifest,
 }
 
+const APPS: &str = "apps";
+
+/// Versions that workflows began in, whatever is deployed now.
+const VERSIONS: &str = "app-versions";
+
 impl AppStore {
-    pub(crate) fn open(data: &Path) -> io::Result<Self> {
-        let folder = data.join("apps");
-        let versions = data.join("app-versions");
-        fs::create_dir_all(&folder)?;
-        fs::create_dir_all(&versions)?;
-        Ok(Self { folder, versions })
+    pub(crate) fn open(data: &Path, manifest: Manifest) -> io::Result<Self> {
+        fs::create_dir_all(data.join(APPS))?;
+        fs::create_dir_all(data.join(VERSIONS))?;
+        Ok(Self { data: data.to_owned(), manifest })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{name}.tar"))
+    /// Writes a file, or removes it where there are no bytes; durable when this returns.
+    fn replace(&self, file: &str, bytes: Option<&[u8]>) -> io::Result<()> {
+        let path = self.data.join(file);
+        self.manifest.replace_file(file, bytes, || match bytes {
+            Some(bytes) => write_durably(&path, bytes),
+            None => match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => sync_folder_of(&path),
+            },
+        })
     }
 
     /// Keeps an app; it is durable when this returns.
     pub(crate) fn keep(&self, app: &App) -> io::Result<()> {
-        write_durably(&self.path(app.name.as_str()), &archive(app)?)
-    }
-
-    fn version_path(&self, name: &str, version: u64) -> PathBuf {
-        self.versions.join(format!("{name}-{version:016x}.tar"))
+        self.replace(&app_file(app.name.as_str()), Some(&archive(app)?))
     }
 
     /// Keeps one version of an app for the workflows that begin in it; durable when this returns.
     pub(crate) fn keep_version(&self, app: &App, version: u64) -> io::Result<()> {
-        let path = self.version_path(app.name.as_str(), version);
-        if path.exists() { Ok(()) } else { write_durably(&path, &archive(app)?) }
+        let file = version_file(app.name.as_str(), version);
+        if self.data.join(&file).exists() { Ok(()) } else { self.replace(&file, Some(&archive(app)?)) }
     }
 
     /// The kept version of an app.
     pub(crate) fn version(&self, name: &str, version: u64) -> Result<App, Error> {
-        let path = self.version_path(name, version);
+        let path = self.data.join(version_file(name, version));
         let failed = |error: io::Error| refused(format!("{}: {error}", path.display()));
         kept_app(name, unpack(&fs::read(&path).map_err(failed)?).map_err(failed)?)
     }
 
     /// Forgets the versions that `is_needed` does not name. What cannot be deleted stays.
     pub(crate) fn forget_versions(&self, is_needed: impl Fn(&str) -> bool) -> io::Result<()> {
-        for entry in fs::read_dir(&self.versions)? {
+        for entry in fs::read_dir(self.data.join(VERSIONS))? {
             let path = entry?.path();
             let name = path.file_stem().and_then(|name| name.to_str());
-            if name.is_some_and(|name| !is_needed(name)) {
-                fs::remove_file(&path)?;
+            if let Some(name) = name.filter(|name| !is_needed(name)) {
+                self.replace(&format!("{VERSIONS}/{name}.tar"), None)?;
             }
         }
         Ok(())
@@ -181,17 +189,15 @@ impl AppStore {
 
     /// Forgets an app.
     pub(crate) fn forget(&self, name: &str) -> io::Result<()> {
-        match fs::remove_file(self.path(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => sync_folder_of(&self.path(name)),
-        }
+        self.replace(&app_file(name), None)
     }
 
     /// Every app kept, by name.
     pub(crate) fn load(&self) -> Result<Vec<App>, Error> {
-        let failed = |error: io::Error| refused(format!("{}: {error}", self.folder.display()));
+        let folder = self.data.join(APPS);
+        let failed = |error: io::Error| refused(format!("{}: {error}", folder.display()));
         let mut apps = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+        for entry in fs::read_dir(&folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let is_tar = path.extension().is_some_and(|extension| extension == "tar");
             let Some(name) = path.file_stem().and_then(|name| name.to_str()).filter(|_| is_tar) else {
@@ -203,6 +209,14 @@ impl AppStore {
         apps.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(apps)
     }
+}
+
+fn app_file(name: &str) -> String {
+    format!("{APPS}/{name}.tar")
+}
+
+fn version_file(name: &str, version: u64) -> String {
+    format!("{VERSIONS}/{name}-{version:016x}.tar")
 }
 
 fn kept_app(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
@@ -224,6 +238,8 @@ fn unpack(bytes: &[u8]) -> io::Result<Vec<AppFile>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn file(path: &str, content: &str) -> AppFile {
@@ -233,7 +249,8 @@ mod tests {
     #[test]
     fn a_kept_app_comes_back_and_a_forgotten_one_does_not() {
         let data = tempfile::tempdir().expect("a folder");
-        let store = AppStore::open(data.path()).expect("opened");
+        let disk: Arc<dyn millrace_io::Disk> = Arc::new(millrace_io::RealDisk::new(data.path()));
+        let store = AppStore::open(data.path(), Manifest::new(&disk, [0; 16])).expect("opened");
         let files = vec![file("a.ts", "1"), file("lib/b.ts", "2"), file("millrace.toml", "[limits]\ncpu_ms = 5")];
         let app = app_from_files("shop", files).expect("an app");
         assert_eq!(app.limits.cpu_ms, 5);

@@ -3,6 +3,7 @@
 //! ```text
 //! data/
 //!   node.json     format version, shard count, the key of outcomes' names; written once
+//!   manifest      millrace_manifest: what of all this must be there
 //!   lock          held (flock) while a node runs
 //!   pid           the running node's process id
 //!   log/          millrace_log
@@ -15,10 +16,12 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use millrace_base::limits;
-use millrace_io::{Random, RealRandom};
+use millrace_io::{Disk, Random, RealDisk, RealRandom};
+use millrace_manifest::{Manifest, ManifestError};
 use millrace_shard::OutcomeNames;
 use rustix::fs::{FlockOperation, flock};
 
@@ -41,6 +44,8 @@ pub enum DirectoryError {
     ShardCount(u16),
     /// Its `node.json` is of another version, or not readable.
     Format(PathBuf, String),
+    /// A file that must be there is missing, or not the one that was written last.
+    Manifest(PathBuf, ManifestError),
     /// The file system failed.
     Io(PathBuf, io::Error),
 }
@@ -63,6 +68,9 @@ impl fmt::Display for DirectoryError {
                 write!(formatter, "--shards {count} is outside 1 to {}", limits::SHARDS)
             }
             DirectoryError::Format(path, what) => write!(formatter, "{}: {what}", path.display()),
+            DirectoryError::Manifest(path, error) => {
+                write!(formatter, "the data directory {} is not whole: {error}", path.display())
+            }
             DirectoryError::Io(path, error) => {
                 write!(formatter, "the data directory cannot be used (--data): {}: {error}", path.display())
             }
@@ -73,22 +81,54 @@ impl fmt::Display for DirectoryError {
 impl std::error::Error for DirectoryError {}
 
 /// A data directory in use by this process.
-#[derive(Debug)]
 pub struct DataDirectory {
     path: PathBuf,
-    shard_count: u16,
-    outcome_names: OutcomeNames,
+    node: NodeFile,
+    manifest: Manifest,
+    /// Why the manifest on disk could not be read; `manifest` lists nothing then.
+    unreadable: Option<ManifestError>,
     /// Keeps the lock for as long as the directory is in use.
     _lock: File,
 }
 
+const NODE_FILE: &str = "node.json";
+
+/// Files at the root that the manifest lists with their bytes, where they are there.
+const LISTED_FILES: [&str; 2] = [NODE_FILE, "secret"];
+
+/// Folders whose files the manifest lists with their bytes.
+const LISTED_FOLDERS: [&str; 2] = ["apps", "app-versions"];
+
+/// Written by the operator's commands. Without it a node that asks for keys would serve everybody.
+const KEY_FILE: &str = "keys.json";
+
 impl DataDirectory {
-    /// Creates or opens the directory and locks it against other processes. One that is just going
-    /// away is waited for.
+    /// Creates or opens the directory, locks it against other processes and compares it with its
+    /// manifest. A process that is just going away is waited for.
     ///
     /// # Errors
-    /// [`DirectoryError`], which names what to change.
+    /// [`DirectoryError`], which names what to change. Nothing was changed then.
     pub fn open(path: &Path, shards: Option<u16>) -> Result<Self, DirectoryError> {
+        let mut directory = Self::open_unchecked(path, shards)?;
+        let refused = |error| DirectoryError::Manifest(path.to_owned(), error);
+        if let Some(error) = directory.unreadable.take() {
+            return Err(refused(error));
+        }
+        if directory.node.has_manifest && directory.manifest.contents().generation == 0 {
+            return Err(refused(ManifestError::Missing));
+        }
+        directory.manifest.check_files().map_err(refused)?;
+        if path.join(KEY_FILE).exists() && directory.node.has_manifest {
+            directory.manifest.expect_file(KEY_FILE).map_err(|error| DirectoryError::Io(path.to_owned(), error))?;
+        }
+        Ok(directory)
+    }
+
+    /// As [`DataDirectory::open`] for an existing directory, whatever it lacks: to look at it and to repair it.
+    ///
+    /// # Errors
+    /// [`DirectoryError`] when it is in use, or its `node.json` cannot be read.
+    pub fn open_unchecked(path: &Path, shards: Option<u16>) -> Result<Self, DirectoryError> {
         if let Some(count) = shards
             && !(1..=limits::SHARDS).contains(&count)
         {
@@ -98,12 +138,18 @@ impl DataDirectory {
         fs::create_dir_all(path).map_err(io)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock")).map_err(io)?;
         take_lock(&lock).map_err(|()| DirectoryError::InUse(path.to_owned()))?;
-        let (shard_count, outcome_names) = Self::read_or_make(path, shards)?;
-        Ok(Self { path: path.to_owned(), shard_count, outcome_names, _lock: lock })
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path));
+        let (found, unreadable) = match Manifest::open(&disk) {
+            Ok(found) => (found, None),
+            Err(error) => (None, Some(error)),
+        };
+        let manifest = found.unwrap_or_else(|| Manifest::new(&disk, random_bytes()));
+        let node = Self::read_or_make(path, shards, &manifest)?;
+        Ok(Self { path: path.to_owned(), node, manifest, unreadable, _lock: lock })
     }
 
-    fn read_or_make(path: &Path, asked: Option<u16>) -> Result<(u16, OutcomeNames), DirectoryError> {
-        let file = path.join("node.json");
+    fn read_or_make(path: &Path, asked: Option<u16>, manifest: &Manifest) -> Result<NodeFile, DirectoryError> {
+        let file = path.join(NODE_FILE);
         let io = |error| DirectoryError::Io(file.clone(), error);
         let wrong = |what: String| DirectoryError::Format(file.clone(), what);
         match fs::read(&file) {
@@ -111,22 +157,61 @@ impl DataDirectory {
                 let node = NodeFile::parse(&bytes).map_err(wrong)?;
                 match asked {
                     Some(asked) if asked != node.shards => Err(DirectoryError::Shards { has: node.shards, asked }),
-                    _ => Ok((node.shards, names_with(node.outcome_key))),
+                    _ => Ok(node),
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if path.join("log").exists() {
-                    let what = "missing, though the directory holds a log: restore it from a backup";
+                let is_used = |name: &str| path.join(name).exists();
+                if is_used("log") || is_used("checkpoint") {
+                    let what = "missing, though the directory holds state: restore it from a backup";
                     return Err(wrong(what.to_owned()));
                 }
-                let mut key = [0; 16];
-                RealRandom.fill(&mut key);
-                let node = NodeFile { shards: asked.unwrap_or(DEFAULT_SHARDS), outcome_key: Some(key) };
-                write_durably(&file, &node.to_json().map_err(wrong)?).map_err(io)?;
-                Ok((node.shards, names_with(node.outcome_key)))
+                let node = NodeFile {
+                    shards: asked.unwrap_or(DEFAULT_SHARDS),
+                    outcome_key: Some(random_bytes()),
+                    has_manifest: true,
+                };
+                let bytes = node.to_json().map_err(wrong)?;
+                manifest.replace_file(NODE_FILE, Some(&bytes), || write_durably(&file, &bytes)).map_err(io)?;
+                Ok(node)
             }
             Err(error) => Err(io(error)),
         }
+    }
+
+    /// What must be there.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Lists what is there now. A directory of an earlier version gets its manifest so, once the log has been
+    /// recovered, and never opens without it again; a repaired one gets a new list.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn adopt(&mut self) -> Result<(), DirectoryError> {
+        let io = |error| DirectoryError::Io(self.path.clone(), error);
+        let mut files: Vec<String> = Vec::new();
+        files.extend(LISTED_FILES.iter().filter(|name| self.path.join(name).exists()).map(|name| (*name).to_owned()));
+        for folder in LISTED_FOLDERS {
+            files.extend(tars_in(&self.path, folder).map_err(io)?);
+        }
+        self.manifest.adopt_files(&files).map_err(io)?;
+        let node = NodeFile { has_manifest: true, ..self.node };
+        let bytes = node.to_json().map_err(|what| DirectoryError::Format(self.path.join(NODE_FILE), what))?;
+        let write = || write_durably(&self.path.join(NODE_FILE), &bytes);
+        self.manifest.replace_file(NODE_FILE, Some(&bytes), write).map_err(io)?;
+        self.node = node;
+        Ok(())
+    }
+
+    /// As [`DataDirectory::adopt`], for a directory that has never had a manifest.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub(crate) fn adopt_earlier_version(&mut self) -> Result<(), DirectoryError> {
+        if self.node.has_manifest { Ok(()) } else { self.adopt() }
     }
 
     /// Where it is.
@@ -138,12 +223,12 @@ impl DataDirectory {
     /// How many shards it has.
     #[must_use]
     pub fn shard_count(&self) -> u16 {
-        self.shard_count
+        self.node.shards
     }
 
     /// How its outcomes are named.
     pub(crate) fn outcome_names(&self) -> OutcomeNames {
-        self.outcome_names
+        self.node.outcome_key.map_or(OutcomeNames::Plain, OutcomeNames::Hashed)
     }
 
     /// Writes `<data>/pid`.
@@ -155,8 +240,27 @@ impl DataDirectory {
     }
 }
 
-fn names_with(outcome_key: Option<[u8; 16]>) -> OutcomeNames {
-    outcome_key.map_or(OutcomeNames::Plain, OutcomeNames::Hashed)
+fn random_bytes() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    RealRandom.fill(&mut bytes);
+    bytes
+}
+
+/// The apps kept in a folder, as paths from the data directory.
+fn tars_in(path: &Path, folder: &str) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(path.join(folder)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut tars = Vec::new();
+    for entry in entries {
+        if let Some(name) = entry?.file_name().to_str().filter(|name| name.ends_with(".tar")) {
+            tars.push(format!("{folder}/{name}"));
+        }
+    }
+    tars.sort();
+    Ok(tars)
 }
 
 impl Drop for DataDirectory {
@@ -235,7 +339,7 @@ mod tests {
             String::new(),
             "{}".to_owned(),
             r#"{"format":2,"shards":3}"#.to_owned(),
-            format!(r#"{{"format":3,"shards":3,"outcome_key":"{key}"}}"#),
+            format!(r#"{{"format":4,"shards":3,"outcome_key":"{key}"}}"#),
             format!(r#"{{"format":1,"shards":3,"outcome_key":"{key}"}}"#),
             format!(r#"{{"format":2,"shards":3,"outcome_key":"+{}"}}"#, &key[1..31]),
             r#"{"format":1,"shards":0}"#.to_owned(),
@@ -255,6 +359,10 @@ mod tests {
         assert!(matches!(first, OutcomeNames::Hashed(_)));
         assert_eq!(names().expect("again"), first);
         let file = folder.path().join("node.json");
+        fs::write(&file, r#"{"format":3,"shards":3}"#).expect("written");
+        assert!(matches!(names(), Err(DirectoryError::Manifest(..))), "not the one that was written last");
+        fs::remove_file(folder.path().join("manifest")).expect("removed");
+        assert!(matches!(names(), Err(DirectoryError::Manifest(..))), "it had a manifest");
         fs::write(&file, r#"{"format":2,"shards":3,"outcome_key":"000102030405060708090a0b0c0d0e0f"}"#)
             .expect("written");
         let key = std::array::from_fn(|index| index as u8);

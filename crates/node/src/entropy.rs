@@ -7,11 +7,14 @@ use std::path::Path;
 
 use millrace_func::sha256;
 use millrace_io::Random;
+use millrace_manifest::Manifest;
 use millrace_shard::Entropy;
 
 use crate::directory::sync_folder_of;
 
 const SECRET_BYTES: usize = 32;
+
+const SECRET_FILE: &str = "secret";
 
 /// SHA-256 over a secret, the invocation and the index: whoever does not know the secret cannot
 /// tell the result from random bits, and nothing is computed that is not asked for.
@@ -28,19 +31,22 @@ impl KeyedEntropy {
     ///
     /// # Errors
     /// What the file system answers; a full disk is none, as only keyed routes need the file.
-    pub(crate) fn open(data: &Path, random: &dyn Random) -> io::Result<Self> {
+    pub(crate) fn open(data: &Path, manifest: &Manifest, random: &dyn Random) -> io::Result<Self> {
         let mut process = [0; SECRET_BYTES];
         random.fill(&mut process);
-        let path = data.join("secret");
+        let path = data.join(SECRET_FILE);
         let known = std::fs::read(&path).ok().and_then(|bytes| <[u8; SECRET_BYTES]>::try_from(bytes).ok());
         if let Some(directory) = known {
             return Ok(Self { process, directory });
         }
         let mut directory = [0; SECRET_BYTES];
         random.fill(&mut directory);
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        match file.write_all(&directory).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(&path)) {
+        let made = manifest.replace_file(SECRET_FILE, Some(&directory), || {
+            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            file.write_all(&directory).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(&path))
+        });
+        match made {
             Err(error) if !millrace_io::is_out_of_space(&error) => Err(error),
             _ => Ok(Self { process, directory }),
         }
@@ -76,7 +82,9 @@ mod tests {
     #[test]
     fn keyed_bits_survive_a_restart_and_others_do_not() {
         let data = tempfile::tempdir().expect("a folder");
-        let open = || KeyedEntropy::open(data.path(), &RealRandom).expect("opened");
+        let disk: std::sync::Arc<dyn millrace_io::Disk> = std::sync::Arc::new(millrace_io::RealDisk::new(data.path()));
+        let manifest = Manifest::new(&disk, [0; 16]);
+        let open = || KeyedEntropy::open(data.path(), &manifest, &RealRandom).expect("opened");
         let (first, second) = (open(), open());
         assert_eq!(first.draw_keyed(7, 1), second.draw_keyed(7, 1));
         assert_ne!(first.draw_keyed(7, 1), first.draw_keyed(7, 2));

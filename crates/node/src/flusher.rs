@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use millrace_base::ShardId;
-use millrace_store::FlushChunk;
+use millrace_store::{FlushChunk, StoreError};
 
 use crate::core::{CoreMessage, Shared};
 use crate::options::Durability;
@@ -83,7 +83,7 @@ impl Flusher {
                     shared.send(core, CoreMessage::Flushed { shard, chunk, result });
                 }
                 Command::TruncateLog => {
-                    if let Err(error) = shared.segments.delete_covered(&|shard| shared.checkpointed_lsn(shard)) {
+                    if let Err(error) = truncate(shared) {
                         tracing::warn!(%error, "log segments that are no longer needed could not be deleted yet");
                     }
                 }
@@ -94,6 +94,12 @@ impl Flusher {
             }
         }
     }
+}
+
+fn truncate(shared: &Shared) -> Result<(), StoreError> {
+    let mark = shared.checkpoint.mark()?;
+    let deleted = shared.segments.delete_covered(&|shard| shared.checkpointed_lsn(shard), mark);
+    deleted.map(|_| ()).map_err(|error| StoreError::Checkpoint(error.to_string()))
 }
 
 /// Writes a chunk. A panic of the checkpoint's library is a failed write like any other.

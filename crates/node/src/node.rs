@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +16,8 @@ use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId, shard_keys};
 use millrace_func::{App, Engine, Fetcher};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
-use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
+use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Tail, Writer, WriterOptions};
+use millrace_manifest::{CheckpointRecord, ManifestError};
 use millrace_shard::{OutcomeNames, Shard, ShardOptions};
 use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -52,6 +54,8 @@ pub(crate) const CHECKPOINT_CACHE_SHARE: usize = 8;
 pub enum StartError {
     /// The data directory cannot be used.
     Directory(DirectoryError),
+    /// The checkpoint is not the one that the manifest knows.
+    Manifest(ManifestError),
     /// The log cannot be recovered; the message names file, offset and what to do.
     Recover(RecoverError),
     /// The checkpoint cannot be read.
@@ -68,6 +72,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Directory(error) => error.fmt(formatter),
+            StartError::Manifest(error) => error.fmt(formatter),
             StartError::Recover(error) => error.fmt(formatter),
             StartError::Store(error) => write!(formatter, "the checkpoint cannot be opened: {error}"),
             StartError::Log(error) => error.fmt(formatter),
@@ -140,10 +145,11 @@ impl Node {
         metrics: NodeMetrics,
     ) -> Result<Self, StartError> {
         assert!(options.cores > 0 && metrics.cores.len() == options.cores, "every core has its numbers");
-        let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
-        let kept = AppStore::open(directory.path()).map_err(StartError::Io)?;
+        let mut directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
+        let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
         let apps = all_apps(&kept, apps)?;
         let (mut stores, checkpoint, recovered) = recover(&options, &directory)?;
+        directory.adopt_earlier_version().map_err(StartError::Directory)?;
         let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
         let ((senders, carriers), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
@@ -174,7 +180,8 @@ impl Node {
         let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
         let log = log_of(&shared, &recovered);
         let mut shards = shards_of(&shared, stores, directory.outcome_names())?;
-        let entropy = KeyedEntropy::open(directory.path(), &RealRandom).map_err(StartError::Io)?;
+        let entropy =
+            KeyedEntropy::open(directory.path(), directory.manifest(), &RealRandom).map_err(StartError::Io)?;
         let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();
         let seeds = inputs.into_iter().zip(starts).enumerate().map(|(index, (inputs, go))| CoreSeed {
             go,
@@ -291,9 +298,7 @@ type Recovery = (Vec<Store>, Arc<dyn Checkpoint>, Recovered);
 /// Opens the checkpoint and replays the log over it.
 fn recover(options: &NodeOptions, directory: &DataDirectory) -> Result<Recovery, StartError> {
     let cache_bytes = options.memory_bytes / CHECKPOINT_CACHE_SHARE;
-    let checkpoint =
-        FjallCheckpoint::open(&directory.path().join("checkpoint"), cache_bytes).map_err(StartError::Store)?;
-    let checkpoint: Arc<dyn Checkpoint> = Arc::new(checkpoint);
+    let checkpoint = checkpoint_of(directory, cache_bytes)?;
     let hash_seed = RealRandom.next_u64();
     let mut stores = Vec::new();
     for shard in 0..directory.shard_count() {
@@ -306,7 +311,7 @@ fn recover(options: &NodeOptions, directory: &DataDirectory) -> Result<Recovery,
     let mut failed = None;
     let began_ns = RealClock.monotonic_ns();
     let mut replayed = 0u64;
-    let recovered = millrace_log::recover(&disk, &lsn_of, &mut |entry| {
+    let recovered = millrace_log::recover(&disk, directory.manifest(), &lsn_of, &mut |entry| {
         replayed += 1;
         let replay = match stores.get_mut(usize::from(entry.shard.0)) {
             Some(store) => store.replay(&entry),
@@ -320,11 +325,58 @@ fn recover(options: &NodeOptions, directory: &DataDirectory) -> Result<Recovery,
     if let Some(error) = failed {
         return Err(StartError::Store(error));
     }
+    for tail in &recovered.unclosed {
+        warn_of_tail(tail, &recovered);
+    }
     if replayed > 0 {
         let took_ms = (RealClock.monotonic_ns() - began_ns) / 1_000_000;
         tracing::info!(entries = replayed, took_ms, "replayed the log");
     }
     Ok((stores, checkpoint, recovered))
+}
+
+/// Opens the checkpoint and compares it with the manifest. From its first start on, the manifest lists the files
+/// without which the checkpoint's library would begin an empty one.
+fn checkpoint_of(directory: &DataDirectory, cache_bytes: usize) -> Result<Arc<dyn Checkpoint>, StartError> {
+    let manifest = directory.manifest();
+    let path = directory.path().join(CHECKPOINT);
+    let checkpoint = FjallCheckpoint::open(&path, cache_bytes).map_err(StartError::Store)?;
+    if !checkpoint.belongs_to(manifest.identity()).map_err(StartError::Store)? {
+        let what = "checkpoint/ is of another data directory: restore the whole directory from one backup";
+        return Err(StartError::Store(StoreError::Corrupt(what.to_owned())));
+    }
+    manifest.check_checkpoint(checkpoint.mark().map_err(StartError::Store)?).map_err(StartError::Manifest)?;
+    let files = files_to_expect(&path).map_err(StartError::Io)?;
+    let mark = manifest.contents().checkpoint.map_or(0, |known| known.mark);
+    manifest.set_checkpoint(CheckpointRecord { mark, files }).map_err(StartError::Io)?;
+    Ok(Arc::new(checkpoint))
+}
+
+const CHECKPOINT: &str = "checkpoint";
+
+/// Without the first, the library makes a new database. Without a keyspace's `current`, it drops the keyspace.
+fn files_to_expect(path: &Path) -> io::Result<Vec<String>> {
+    let mut files = vec![format!("{CHECKPOINT}/version")];
+    for entry in std::fs::read_dir(path.join("keyspaces"))? {
+        if let Some(number) = entry?.file_name().to_str() {
+            files.push(format!("{CHECKPOINT}/keyspaces/{number}/current"));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What stood behind a stream's last batch was never acknowledged, unless somebody has changed the file: nothing on
+/// disk can tell. So the operator is told where the stream ends.
+fn warn_of_tail(tail: &Tail, recovered: &Recovered) {
+    let last = recovered.last.values().max().copied().unwrap_or_default();
+    tracing::warn!(
+        file = tail.file,
+        offset = tail.offset,
+        is_torn = tail.is_torn,
+        last_lsn = last.0,
+        "the log was not closed by a clean stop; it ends here"
+    );
 }
 
 /// Passed over, what was done there would be lost.

@@ -20,7 +20,7 @@ fn open(path: &Path) -> Result<(DataDirectory, Arc<dyn Disk>), Failure> {
     if !path.join("node.json").exists() {
         return Err(format!("{} is not a data directory (--data)", path.display()).into());
     }
-    let directory = DataDirectory::open(path, None)?;
+    let directory = DataDirectory::open_unchecked(path, None)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
     Ok((directory, disk))
 }
@@ -84,12 +84,19 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<(), Failure> {
 /// # Errors
 /// When nothing was repaired though something is damaged.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), Failure> {
-    let (directory, disk) = open(&args.data)?;
+    let (mut directory, disk) = open(&args.data)?;
+    let manifest = directory.manifest().clone();
     let lsns = checkpoint_lsns(&directory)?;
     let lsn_of = |shard: ShardId| lsns.get(usize::from(shard.0)).copied().unwrap_or_default();
     let environment = Environment { disk, clock: Arc::new(RealClock), random: Arc::new(RealRandom) };
-    let report = millrace_log::repair(&environment, &lsn_of, args.accept_loss)?;
-    if report.is_whole() {
+    let report = millrace_log::repair(&environment, &manifest, &lsn_of, args.accept_loss)?;
+    let refused = manifest.check_files().err();
+    if args.accept_loss {
+        directory.adopt()?;
+    }
+    if let Some(error) = &refused {
+        println!("damage: {error}");
+    } else if report.is_whole() {
         println!("the log is whole: there is nothing to repair");
         return Ok(());
     }

@@ -42,6 +42,12 @@ pub trait Checkpoint: Send + Sync {
     /// # Errors
     /// [`StoreError`] if the chunk could not be made durable. Any part of it may have been written.
     fn write(&self, shard: ShardId, chunk: &FlushChunk) -> Result<(), StoreError>;
+
+    /// How many chunks have been written, ever. A checkpoint that shows fewer than it once did has lost some.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the checkpoint cannot be read, or a part of it is older than the rest.
+    fn mark(&self) -> Result<u64, StoreError>;
 }
 
 /// Rows taken from a store, which any thread may write to the checkpoint.
@@ -145,6 +151,7 @@ pub struct MemoryCheckpoint {
 
 #[derive(Default)]
 struct Inner {
+    mark: u64,
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     lsns: BTreeMap<ShardId, Lsn>,
 }
@@ -194,7 +201,12 @@ impl Checkpoint for MemoryCheckpoint {
         if let Some(lsn) = chunk.advances_to {
             inner.lsns.insert(shard, lsn);
         }
+        inner.mark += 1;
         Ok(())
+    }
+
+    fn mark(&self) -> Result<u64, StoreError> {
+        Ok(self.lock().mark)
     }
 }
 

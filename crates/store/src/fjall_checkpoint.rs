@@ -63,11 +63,19 @@ const OPEN_FILES: usize = 256;
 /// The key of a row that every batch of rows also writes and nothing deletes. It sorts before all others, and belongs
 /// to no shard.
 ///
-/// At a restart fjall takes its journal's rows for written if a table has a newer row. Tables that are written at once
-/// are not in the journal. If all their rows were deleted and merged away, older batches of the journal would come
-/// back, and nothing would delete them again. With this row, some table has a row as new as any batch that became a
-/// table.
+/// At a restart fjall takes what its journal holds for written if a table has a newer row. Tables that are written at
+/// once are not in the journal: were all their rows deleted and merged away, older batches of the journal would come
+/// back, and nothing would delete them again. With this row some table has one as new as any batch that became a table.
+///
+/// Its value is the checkpoint's mark, which counts chunks.
 const NEWEST: &[u8] = &[0];
+
+/// The same count among the shards' LSNs, written after the rows of its chunk. If the rows show a lower count than the
+/// LSNs, a file of the rows was lost or put back, and a replay from these LSNs would miss what it held.
+const MARK: &[u8] = b"mark";
+
+/// Whose checkpoint it is, among the shards' LSNs.
+const IDENTITY: &[u8] = b"identity";
 
 const ROWS: &str = "rows";
 const SHARDS: &str = "shards";
@@ -100,7 +108,24 @@ impl FjallCheckpoint {
         Ok(Self { path: path.to_owned(), cache_bytes, open: RwLock::new(Some(open)), writing: Mutex::new(()) })
     }
 
-    /// Runs `operation` on the open database. Opens it first if an earlier attempt failed.
+    /// Says whose checkpoint this is, from now on; false if it is another's already.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the checkpoint cannot be read or written.
+    pub fn belongs_to(&self, identity: [u8; 16]) -> Result<bool, StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.with(|open| match open.shards.get(IDENTITY)? {
+            Some(known) => Ok(*known == identity),
+            None => {
+                let mut batch = open.batch(1);
+                batch.insert(&open.shards, IDENTITY, identity);
+                batch.commit()?;
+                Ok(true)
+            }
+        })
+    }
+
+    /// Runs `operation` on the open database, opening it if an earlier attempt failed.
     fn with<T>(&self, operation: impl Fn(&Open) -> fjall::Result<T>) -> Result<T, StoreError> {
         loop {
             if let Some(open) = self.open.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
@@ -138,25 +163,25 @@ impl Open {
 
     fn write(&self, shard: ShardId, chunk: &FlushChunk) -> fjall::Result<()> {
         self.wait_for_room()?;
+        let mark = mark_of(&self.rows, NEWEST)? + 1;
         if chunk.size_bytes() >= TABLE_BYTES {
-            return self.write_table(shard, chunk);
+            return self.write_table(shard, chunk, mark);
         }
-        let mut batch = self.batch(chunk.row_count() + 2);
-        if chunk.row_count() > 0 {
-            batch.insert(&self.rows, NEWEST, []);
-        }
+        let mut batch = self.batch(chunk.row_count() + 3);
+        batch.insert(&self.rows, NEWEST, mark.to_le_bytes());
         for (row, value) in chunk.rows() {
             match value {
                 Some(value) => batch.insert(&self.rows, row, value),
                 None => batch.remove(&self.rows, row),
             }
         }
-        self.commit(batch, shard, chunk)
+        self.commit(batch, shard, chunk, mark)
     }
 
-    /// Writes the rows as a table. They have to be in order for it.
-    fn write_table(&self, shard: ShardId, chunk: &FlushChunk) -> fjall::Result<()> {
+    /// Writes the rows as a table, for which they have to be in order.
+    fn write_table(&self, shard: ShardId, chunk: &FlushChunk, mark: u64) -> fjall::Result<()> {
         let mut table = self.rows.start_ingestion()?;
+        table.write(NEWEST, mark.to_le_bytes())?;
         for (row, value) in chunk.ordered_rows() {
             match value {
                 Some(value) => table.write(row, value)?,
@@ -165,14 +190,15 @@ impl Open {
         }
         // Synced when this returns, so the LSN never comes before the rows.
         table.finish()?;
-        self.commit(self.batch(1), shard, chunk)
+        self.commit(self.batch(2), shard, chunk, mark)
     }
 
     fn batch(&self, capacity: usize) -> OwnedWriteBatch {
         OwnedWriteBatch::with_capacity(self.database.clone(), capacity).durability(Some(PersistMode::SyncData))
     }
 
-    fn commit(&self, mut batch: OwnedWriteBatch, shard: ShardId, chunk: &FlushChunk) -> fjall::Result<()> {
+    fn commit(&self, mut batch: OwnedWriteBatch, shard: ShardId, chunk: &FlushChunk, mark: u64) -> fjall::Result<()> {
+        batch.insert(&self.shards, MARK, mark.to_le_bytes());
         if let Some(lsn) = chunk.advances_to() {
             batch.insert(&self.shards, shard.0.to_be_bytes(), lsn.0.to_le_bytes());
         }
@@ -258,6 +284,24 @@ impl Checkpoint for FjallCheckpoint {
         }
         self.with(|open| open.write(shard, chunk))
     }
+
+    fn mark(&self) -> Result<u64, StoreError> {
+        let (rows, lsns) = self.with(|open| Ok((mark_of(&open.rows, NEWEST)?, mark_of(&open.shards, MARK)?)))?;
+        if rows < lsns {
+            let what = format!(
+                "the checkpoint's rows hold {rows} flushes and its positions {lsns}: a file in checkpoint/ is missing \
+                 or older than the rest; restore the whole data directory from a backup"
+            );
+            return Err(StoreError::Corrupt(what));
+        }
+        Ok(lsns)
+    }
+}
+
+/// A checkpoint of an earlier version has no count yet: 0.
+fn mark_of(keyspace: &Keyspace, key: &[u8]) -> fjall::Result<u64> {
+    let value = keyspace.get(key)?;
+    Ok(value.and_then(|value| <[u8; 8]>::try_from(&*value).ok()).map_or(0, u64::from_le_bytes))
 }
 
 fn translate(error: fjall::Error) -> StoreError {

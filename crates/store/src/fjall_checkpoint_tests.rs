@@ -110,3 +110,40 @@ fn what_a_table_deletes_stays_deleted_after_a_restart() {
         assert_eq!(count(&checkpoint), 0, "round {round}, after a restart");
     }
 }
+
+/// Each kind of chunk counts once, also over a restart, and another directory's checkpoint is told apart.
+#[test]
+fn chunks_are_counted_in_both_keyspaces_and_a_checkpoint_has_one_owner() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || FjallCheckpoint::open(folder.path(), MIB).expect("opens");
+    let mut checkpoint = open();
+    assert_eq!(checkpoint.mark(), Ok(0));
+    for (written, bytes) in [(1, 8192), (2, TABLE_BYTES), (3, 4096), (4, 0)] {
+        checkpoint.write(SHARD, &chunk(written, bytes)).expect("written");
+        assert_eq!(checkpoint.mark(), Ok(written as u64));
+        drop(checkpoint);
+        checkpoint = open();
+        assert_eq!(checkpoint.mark(), Ok(written as u64));
+    }
+    assert_eq!(checkpoint.belongs_to([1; 16]), Ok(true));
+    drop(checkpoint);
+    checkpoint = open();
+    assert_eq!(checkpoint.belongs_to([1; 16]), Ok(true));
+    assert_eq!(checkpoint.belongs_to([2; 16]), Ok(false));
+}
+
+#[test]
+fn rows_that_are_older_than_the_positions_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = FjallCheckpoint::open(folder.path(), MIB).expect("opens");
+    checkpoint.write(SHARD, &chunk(1, 8192)).expect("written");
+    checkpoint
+        .with(|open| {
+            let mut batch = open.batch(1);
+            batch.insert(&open.rows, NEWEST, 0u64.to_le_bytes());
+            batch.commit()
+        })
+        .expect("put back");
+    let error = checkpoint.mark().expect_err("one flush of the rows is missing");
+    assert!(error.to_string().contains("checkpoint/"), "{error}");
+}

@@ -13,6 +13,7 @@ use millrace_format::{
 };
 use millrace_io::{DirectoryEntry, Disk, DiskFile};
 use millrace_log::{DamageKind, RecoverError, inspect, recover};
+use millrace_manifest::Manifest;
 
 const DIRECTORIES: [&str; 3] = ["", "log", "log/0000000001"];
 const SEGMENT: &str = "log/0000000001/0000000001.log";
@@ -56,7 +57,7 @@ fn recover_all(disk: &MemoryDisk) -> Result<(Vec<(ShardId, Lsn)>, usize), Recove
     let mut entries = Vec::new();
     let mut last: BTreeMap<ShardId, Lsn> = BTreeMap::new();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let recovered = recover(&shared, &|_| Lsn::ZERO, &mut |entry: EntryRef<'_>| {
+    let recovered = recover(&shared, &Manifest::new(&shared, [0; 16]), &|_| Lsn::ZERO, &mut |entry: EntryRef<'_>| {
         let before = last.insert(entry.shard, entry.lsn).unwrap_or(Lsn::ZERO);
         assert_eq!(entry.lsn, before.next());
         entries.push((entry.shard, entry.lsn));

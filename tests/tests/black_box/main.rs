@@ -8,6 +8,7 @@ mod crash;
 mod crash_entities;
 mod crash_examples;
 mod crash_messages;
+mod data_directory;
 mod dead_letters;
 mod dev;
 mod disk_fails;

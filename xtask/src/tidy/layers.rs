@@ -8,12 +8,13 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 26] = [
+const LAYERS: [(&str, &[&str]); 27] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
     ("millrace-io", &[]),
-    ("millrace-log", &["millrace-base", "millrace-format", "millrace-io"]),
+    ("millrace-manifest", &["millrace-base", "millrace-io"]),
+    ("millrace-log", &["millrace-base", "millrace-format", "millrace-io", "millrace-manifest"]),
     ("millrace-store", &["millrace-base", "millrace-format"]),
     ("millrace-api", &["millrace-base"]),
     ("millrace-func", &["millrace-base", "millrace-api"]),
@@ -34,6 +35,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "millrace-base",
             "millrace-format",
             "millrace-io",
+            "millrace-manifest",
             "millrace-log",
             "millrace-store",
             "millrace-api",
@@ -57,6 +59,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "millrace-base",
             "millrace-format",
             "millrace-io",
+            "millrace-manifest",
             "millrace-log",
             "millrace-store",
             "millrace-api",
@@ -79,6 +82,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "millrace-base",
             "millrace-format",
             "millrace-io",
+            "millrace-manifest",
             "millrace-log",
             "millrace-store",
             "millrace-api",
@@ -96,6 +100,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "millrace-base",
             "millrace-format",
             "millrace-io",
+            "millrace-manifest",
             "millrace-log",
             "millrace-api",
             "millrace-func",

@@ -21,7 +21,7 @@ fn start(writer: Writer) -> (Committer, Receiver<Committed>) {
 /// A writer with a real clock, because the committer waits by it.
 fn open_in_real_time(disk: &MemoryDisk) -> Writer {
     let environment = Environment { clock: Arc::new(RealClock), ..environment(disk) };
-    Writer::open(environment, Segments::new(Arc::new(disk.clone())), small()).expect("opened")
+    Writer::open(environment, Segments::new(Arc::new(disk.clone()), unlisted()), small()).expect("opened")
 }
 
 fn next(receiver: &Receiver<Committed>) -> Committed {
@@ -32,7 +32,7 @@ fn next(receiver: &Receiver<Committed>) -> Committed {
 fn batches_become_durable_in_order_on_a_real_disk() {
     let directory = tempfile::tempdir().expect("a directory");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
-    let recovered = recover(&disk, &|_| Lsn::ZERO, &mut |_| {}).expect("an empty log");
+    let recovered = recover(&disk, &unlisted(), &|_| Lsn::ZERO, &mut |_| {}).expect("an empty log");
     let environment = Environment { disk: Arc::clone(&disk), clock: Arc::new(RealClock), random: Arc::new(RealRandom) };
     // Segments of 64 KiB: some thirty of them, so that the committer also waits for the helper's work.
     let options = WriterOptions {
@@ -57,13 +57,13 @@ fn batches_become_durable_in_order_on_a_real_disk() {
         push(&mut batch, 1, lsn, format!("1/{lsn}").as_bytes());
         committer.submit(batch);
         if lsn % 50 == 0 {
-            let deleted = recovered.segments.delete_covered(&|_| Lsn(durable)).expect("deleted");
+            let deleted = recovered.segments.delete_covered(&|_| Lsn(durable), 0).expect("deleted");
             assert!(deleted.segments > 0 || lsn < 100);
         }
     }
     committer.close().expect("closed");
     let mut lsns = Vec::new();
-    let recovered = recover(&disk, &|_| Lsn(490), &mut |entry| lsns.push(entry.lsn.0)).expect("recovered");
+    let recovered = recover(&disk, &unlisted(), &|_| Lsn(490), &mut |entry| lsns.push(entry.lsn.0)).expect("recovered");
     assert_eq!(lsns, (491..=500).collect::<Vec<_>>());
     assert!(recovered.unclosed.is_empty(), "closed cleanly");
 }

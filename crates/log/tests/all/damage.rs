@@ -309,13 +309,13 @@ fn repair_keeps_what_precedes_the_damage_and_names_the_rest() {
     disk.change("log/0000000001/0000000002.log", |bytes| bytes[2 * 4096 + 70] ^= 1);
     let environment = environment(&disk);
     let before = disk.contents();
-    let plan = repair(&environment, &|_| Lsn::ZERO, false).expect("surveyed");
+    let plan = repair(&environment, &unlisted(), &|_| Lsn::ZERO, false).expect("surveyed");
     assert_eq!(disk.contents(), before, "without consent nothing changes");
     let lost: Vec<_> = plan.lost.iter().map(|range| (range.shard.0, range.first.0, range.last.0)).collect();
     assert_eq!(lost, [(1, 5, 16)]);
     assert_eq!(plan.given_up, 11);
     assert_eq!(plan.damage[0].offset, 8192);
-    let report = repair(&environment, &|_| Lsn::ZERO, true).expect("repaired");
+    let report = repair(&environment, &unlisted(), &|_| Lsn::ZERO, true).expect("repaired");
     assert_eq!(report.lost, plan.lost);
     assert_eq!(report.set_aside, ["log/0000000001.damaged", "log/0000000002.damaged"]);
     let (entries, recovered) = recover_all(&disk).expect("it starts again");
@@ -324,7 +324,7 @@ fn repair_keeps_what_precedes_the_damage_and_names_the_rest() {
     assert_eq!(entries, expected);
     assert_eq!(report.kept, expected.len() as u64);
     assert_eq!(recovered.next_run, 3);
-    let again = repair(&environment, &|_| Lsn::ZERO, true).expect("nothing to do");
+    let again = repair(&environment, &unlisted(), &|_| Lsn::ZERO, true).expect("nothing to do");
     assert!(again.is_whole() && again.set_aside.is_empty());
 }
 
@@ -334,18 +334,19 @@ fn repair_survives_a_power_cut_at_every_operation() {
     write_run(&damaged, 1, 1, true);
     damaged.change("log/0000000001/0000000002.log", |bytes| bytes[4096] ^= 1);
     let whole = damaged.after_kill();
-    let expected = repair(&environment(&whole), &|_| Lsn::ZERO, true).expect("repaired");
+    let expected = repair(&environment(&whole), &unlisted(), &|_| Lsn::ZERO, true).expect("repaired");
     let entries = recover_all(&whole).expect("recovered").0;
     assert!(!expected.lost.is_empty() && !entries.is_empty());
     for cut in 0..whole.operations() {
         let disk = damaged.after_kill();
         disk.cut_power_after(cut);
-        let _ = repair(&environment(&disk), &|_| Lsn::ZERO, true);
+        let _ = repair(&environment(&disk), &unlisted(), &|_| Lsn::ZERO, true);
         let disk = disk.after_power_cut(&mut Dice(cut));
         if let Err(error) = recover_all(&disk) {
             assert!(error.to_string().contains("millrace repair"), "cut {cut}: {error}");
         }
-        repair(&environment(&disk), &|_| Lsn::ZERO, true).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        repair(&environment(&disk), &unlisted(), &|_| Lsn::ZERO, true)
+            .unwrap_or_else(|error| panic!("cut {cut}: {error}"));
         assert_eq!(recover_all(&disk).expect("recovered").0, entries, "cut {cut}");
     }
 }
@@ -398,7 +399,7 @@ proptest! {
             prop_assert!(damages > 0 || entries == all);
             prop_assert_eq!(&entries[..], &all[..entries.len()], "a prefix in order");
         }
-        repair(&environment, &|_| Lsn::ZERO, true).expect("repaired");
+        repair(&environment, &unlisted(), &|_| Lsn::ZERO, true).expect("repaired");
         let (entries, _) = recover_all(&disk).expect("a repaired log starts");
         for shard in 0..4 {
             let kept: Vec<_> = entries.iter().filter(|entry| entry.0 == shard).collect();

@@ -4,4 +4,5 @@ mod committer;
 mod common;
 mod damage;
 mod golden;
+mod manifest;
 mod writing;

@@ -125,7 +125,7 @@ fn covered_segments_are_deleted_or_reused_and_stale_bytes_never_come_back() {
     for round in 0..50 {
         append_pairs(&mut writer, 1 + round * 3, 3);
         let checkpoint = Lsn(round * 3);
-        recovered.segments.delete_covered(&|_| checkpoint).expect("deleted");
+        recovered.segments.delete_covered(&|_| checkpoint, 0).expect("deleted");
         while let Some(job) = writer.job() {
             job.run();
         }
@@ -138,21 +138,21 @@ fn covered_segments_are_deleted_or_reused_and_stale_bytes_never_come_back() {
     let checkpoint = Lsn(150);
     assert!(recovered.segments.blockers(&|_| checkpoint).is_empty());
     writer.close().expect("closed");
-    recovered.segments.delete_covered(&|_| checkpoint).expect("deleted");
+    recovered.segments.delete_covered(&|_| checkpoint, 0).expect("deleted");
     assert_eq!(disk.contents().len(), 0, "an ended stream goes with its last segment");
 }
 
 #[test]
 fn a_segment_stays_until_every_shard_in_it_and_before_it_is_covered() {
     let disk = MemoryDisk::default();
-    let segments = Segments::new(Arc::new(disk.clone()));
+    let segments = Segments::new(Arc::new(disk.clone()), unlisted());
     let mut writer = Writer::open(environment(&disk), segments.clone(), small()).expect("opened");
     append_pairs(&mut writer, 1, 12);
     let only_one = |shard: ShardId| if shard.0 == 1 { Lsn(12) } else { Lsn(2) };
-    assert_eq!(segments.delete_covered(&only_one).expect("nothing to delete").segments, 0);
+    assert_eq!(segments.delete_covered(&only_one, 0).expect("nothing to delete").segments, 0);
     let blockers = segments.blockers(&only_one);
     assert_eq!(blockers.iter().map(|range| (range.shard.0, range.last.0)).collect::<Vec<_>>(), [(2, 3)]);
-    assert_eq!(segments.delete_covered(&|_| Lsn(6)).expect("deleted").segments, 2);
+    assert_eq!(segments.delete_covered(&|_| Lsn(6), 0).expect("deleted").segments, 2);
 }
 
 #[test]
@@ -301,5 +301,5 @@ fn an_empty_batch_costs_nothing_and_an_empty_log_recovers() {
     let (entries, recovered) = recover_all(&disk).expect("recovered");
     assert_eq!((entries.len(), recovered.next_run), (0, 2));
     let millrace_disk: Arc<dyn millrace_io::Disk> = Arc::new(disk);
-    assert_eq!(recover(&millrace_disk, &|_| Lsn::ZERO, &mut |_| {}).expect("recovered").applied, 0);
+    assert_eq!(recover(&millrace_disk, &unlisted(), &|_| Lsn::ZERO, &mut |_| {}).expect("recovered").applied, 0);
 }

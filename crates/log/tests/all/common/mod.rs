@@ -10,6 +10,7 @@ use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value, ValueKind};
 use millrace_format::{Entry, EntryRef, Write};
 use millrace_io::{Clock, DirectoryEntry, Disk, DiskFile, Random};
 use millrace_log::{Batch, Environment, RecoverError, Recovered, Segments, Writer, WriterOptions, recover};
+use millrace_manifest::Manifest;
 
 const SECTOR: usize = 512;
 
@@ -401,8 +402,14 @@ pub fn small() -> WriterOptions {
     }
 }
 
+/// A manifest on a disk of its own that lists nothing: for tests of what the log alone can tell.
+pub fn unlisted() -> Manifest {
+    let elsewhere: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    Manifest::new(&elsewhere, [0; 16])
+}
+
 pub fn open(disk: &MemoryDisk, options: WriterOptions) -> Writer {
-    let segments = Segments::new(Arc::new(disk.clone()));
+    let segments = Segments::new(Arc::new(disk.clone()), unlisted());
     Writer::open(environment(disk), segments, options).expect("a writer")
 }
 
@@ -439,7 +446,7 @@ pub fn recover_above(
 ) -> Result<(Vec<Seen>, Recovered), RecoverError> {
     let mut entries = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let recovered = recover(&disk, checkpoint, &mut |entry| entries.push(see(&entry)))?;
+    let recovered = recover(&disk, &unlisted(), checkpoint, &mut |entry| entries.push(see(&entry)))?;
     Ok((entries, recovered))
 }
 
