@@ -22,6 +22,7 @@ mod connection;
 mod cors;
 mod error_pages;
 mod events;
+mod framing;
 mod front;
 mod handle;
 

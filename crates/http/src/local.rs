@@ -133,6 +133,11 @@ impl Local {
         self.tick.get()
     }
 
+    /// Milliseconds since the first tick.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::from(self.tick()) * self.ticks.length.as_millis() as u64
+    }
+
     /// An empty map of headers that was used a moment ago, if there is one.
     pub(crate) fn take_map(&self) -> HeaderMap {
         self.buffers.borrow_mut().take_map()
