@@ -366,9 +366,9 @@ async fn operate<B: Backend>(
         _ if is_registrys => Otherwise::Basic,
         _ => Otherwise::Refused,
     };
-    let caller = auth::caller(local.keys.as_ref(), input.request.headers(), otherwise)?;
+    let caller = auth::caller(&local.access, input.request.headers(), otherwise)?;
     noticed.is_anonymous = caller.is_anonymous;
-    if row.kind == Kind::Route && local.keys.is_some() && !caller.is_anonymous {
+    if row.kind == Kind::Route && local.access.asks_for_keys() && !caller.is_anonymous {
         // Whoever may deploy a route would collect the keys of those who ask it, an admin's among them.
         input.request.headers_mut().remove(header::AUTHORIZATION);
     }
@@ -376,10 +376,9 @@ async fn operate<B: Backend>(
         return Err(auth::no_key());
     }
     // Who may do nothing at all is not told what there is, by an error of one kind or another.
-    if caller.is_anonymous && !caller.principal.may_something() {
+    if caller.may_only_bring_a_key() {
         // A client of the Schema Registry, with its key as a password, asks for more than there is, and takes a 404.
-        let is_known =
-            row.kind == Kind::Route && auth::has_key_as_password(local.keys.as_ref(), input.request.headers());
+        let is_known = row.kind == Kind::Route && auth::has_key_as_password(&local.access, input.request.headers());
         if !is_known {
             return Err(auth::no_key());
         }

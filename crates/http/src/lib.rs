@@ -27,7 +27,6 @@ mod front;
 mod handle;
 
 mod io;
-pub mod keys;
 mod listen;
 mod listing;
 mod local;
@@ -44,7 +43,6 @@ mod records;
 mod reply;
 pub mod router;
 mod serve;
-mod shared;
 mod tls;
 mod waits;
 

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_access::KeyFile;
 use millrace_api::Role;
-use millrace_http::keys::KeyFile;
 use millrace_http::{Front, Options, StartError, TlsFiles};
 use prometheus_client::registry::Registry;
 use rustls_pki_types::pem::PemObject;

@@ -2,8 +2,8 @@
 
 mod support;
 
+use millrace_access::KeyFile;
 use millrace_api::Role;
-use millrace_http::keys::KeyFile;
 use millrace_http::{Front, Options, StartError};
 use prometheus_client::registry::Registry;
 use std::sync::atomic::Ordering;

@@ -5,9 +5,9 @@ mod support;
 use std::sync::atomic::Ordering;
 
 use base64::Engine as _;
+use millrace_access::KeyFile;
 use millrace_api::Role;
 use millrace_http::Options;
-use millrace_http::keys::KeyFile;
 use serde_json::{Value, json};
 use support::{Client, Reply, Server, patient};
 

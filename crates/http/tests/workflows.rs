@@ -2,10 +2,10 @@
 
 mod support;
 
+use millrace_access::KeyFile;
 use millrace_api::Role;
 use millrace_base::limits;
 use millrace_http::Options;
-use millrace_http::keys::KeyFile;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use support::{Client, Server, patient, wait_until};

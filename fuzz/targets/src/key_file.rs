@@ -1,7 +1,7 @@
 //! The file of API keys: refused with a reason, or what is written again is the same. No text is a key by chance.
 
+use millrace_access::{KeyFile, KeySet, PREFIX};
 use millrace_base::limits;
-use millrace_http::keys::{KeyFile, KeySet, PREFIX};
 
 pub(crate) fn run(bytes: &[u8]) {
     let file = match KeyFile::parse(bytes) {

@@ -8,14 +8,16 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 25] = [
+const LAYERS: [(&str, &[&str]); 26] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
     ("millrace-io", &[]),
     ("millrace-log", &["millrace-base", "millrace-format", "millrace-io"]),
     ("millrace-store", &["millrace-base", "millrace-format"]),
-    ("millrace-api", &["millrace-base"]),
+    // Who asks, for every front: it knows no protocol.
+    ("millrace-access", &["millrace-base"]),
+    ("millrace-api", &["millrace-base", "millrace-access"]),
     ("millrace-func", &["millrace-base", "millrace-api"]),
     ("millrace-func-js", &["millrace-base", "millrace-api", "millrace-func"]),
     // Values and paths into them: pure, and of no use to know what they are kept in.
@@ -44,7 +46,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
     ),
     // A front sees operations only: never the node, the shard or the store.
     ("millrace-records", &["millrace-base", "millrace-api", "millrace-avro", "millrace-registry"]),
-    ("millrace-http", &["millrace-base", "millrace-api", "millrace-records"]),
+    ("millrace-http", &["millrace-base", "millrace-access", "millrace-api", "millrace-records"]),
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
     // Speaks the public protocols, so it can be used without the server's crates.
@@ -53,6 +55,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
         "millrace-server",
         &[
             "millrace-base",
+            "millrace-access",
             "millrace-format",
             "millrace-io",
             "millrace-log",
@@ -91,6 +94,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
         "millrace-fuzz-targets",
         &[
             "millrace-base",
+            "millrace-access",
             "millrace-format",
             "millrace-io",
             "millrace-log",
@@ -157,7 +161,8 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 13] = [
+const SYNC: [&str; 14] = [
+    "millrace-access",
     "millrace-avro",
     "millrace-avpath",
     "millrace-registry",
