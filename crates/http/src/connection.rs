@@ -30,6 +30,7 @@ use crate::metrics::Timeout;
 use crate::operations::Kind;
 use crate::plain;
 use crate::problem;
+use crate::status::status_of;
 
 /// What a connection is told from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -604,7 +605,7 @@ pub(crate) async fn close_late(io: &mut Io, timeout: Timeout) {
     match timeout {
         Timeout::Headers => say(io, &late("the request's headers did not arrive in time")).await,
         Timeout::Body => {
-            io.state.local.metrics.count_request(Kind::None, ErrorCode::RequestTimeout.status(), 0);
+            io.state.local.metrics.count_request(Kind::None, status_of(ErrorCode::RequestTimeout).as_u16(), 0);
             say(io, &late("the request's body did not arrive in time")).await;
         }
         Timeout::Idle => say(io, b"").await,

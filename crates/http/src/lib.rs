@@ -43,6 +43,7 @@ mod records;
 mod reply;
 pub mod router;
 mod serve;
+mod status;
 mod tls;
 mod waits;
 
@@ -55,3 +56,4 @@ pub use options::{Limits, Options, StartError, Timeouts, TlsFiles};
 pub use plain::head::check as check_plain;
 pub use problem::problem_json;
 pub use serve::serve;
+pub use status::status_of;
