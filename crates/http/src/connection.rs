@@ -573,11 +573,10 @@ where
     if matches!(order, None | Some(Order::Abort))
         && let Some(refusal) = state.refusal.take()
     {
-        // The request whose body it is has been answered.
-        if !refusal.is_in_body {
-            state.local.metrics.connection_errors.increment();
-            say(&mut io, &problem::raw_reply(&refusal.error)).await;
-        }
+        state.local.metrics.connection_errors.increment();
+        // The request whose body it is has been answered: only the end is to be told.
+        let words = if refusal.is_in_body { Vec::new() } else { problem::raw_reply(&refusal.error) };
+        say(&mut io, &words).await;
         linger(&mut io).await;
         return None;
     }
