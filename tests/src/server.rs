@@ -389,7 +389,21 @@ impl Server {
         line.trim().trim_end_matches("kB").trim().parse().expect("a number")
     }
 
-    /// The share of the CPUs that the threads that run functions got so far, by core.
+    /// The CPU time that all threads of the process have used so far, in steps of 10 ms.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the process runs");
+        // proc_pid_stat(5): the program's name ends with `)`; the 12th and 13th field after it are user and
+        // system time in ticks, of which Linux has 100 a second for every program.
+        let (_, fields) = stat.rsplit_once(')').expect("a name");
+        let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
+    /// What the threads that run functions got of the CPUs so far, by core.
     ///
     /// # Panics
     /// When the process has ended, or when the kernel does not say.

@@ -68,7 +68,7 @@ pub struct ServiceInfo {
     pub name: String,
     /// Its handlers, in the order of their names.
     pub handlers: Vec<HandlerInfo>,
-    /// Its HTTP routes, in the order they are written.
+    /// Its routes, in the order they are written.
     pub routes: Vec<RouteInfo>,
 }
 
@@ -93,10 +93,10 @@ pub enum HandlerKind {
     Workflow,
 }
 
-/// One HTTP route of a service, mounted at `/{service}{path}`.
+/// One route of a service. A front says where the routes of a service are.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct RouteInfo {
-    /// The HTTP method, upper case.
+    /// The method, upper case.
     pub method: String,
     /// The path below the service, starting with `/`.
     pub path: String,

@@ -11,7 +11,7 @@ use crate::{
     RouteRequest, SystemApp,
 };
 
-/// `POST /call/{service}/{key}/{handler}`.
+/// Which handler to call, and with what.
 #[derive(Clone, Debug)]
 pub struct CallRequest<'a> {
     /// The app, when the caller names one; needed only while several apps have such a service.
@@ -28,7 +28,7 @@ pub struct CallRequest<'a> {
     pub idempotency_key: Option<&'a str>,
 }
 
-/// `POST /send/{service}/{key}/{handler}`: run later, answered as soon as it is durable.
+/// A call that runs later, and is answered as soon as it is durable.
 #[derive(Clone, Debug)]
 pub struct SendRequest<'a> {
     /// What to run.
@@ -65,7 +65,7 @@ impl InvocationStatus {
     }
 }
 
-/// `GET /invocations/{id}`.
+/// A sent call or a workflow, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
     /// As returned by [`Backend::send`].
@@ -125,7 +125,7 @@ pub struct JournalStep {
     pub result: Result<Bytes, Error>,
 }
 
-/// `GET /invocations`: workflows by shard; there those that have not ended first, each in the order of their ids.
+/// Which workflows to list. They come by shard, there those first that have not ended, each in the order of their ids.
 #[derive(Clone, Debug, Default)]
 pub struct InvocationsRequest<'a> {
     /// Only this app's.
@@ -168,7 +168,7 @@ pub struct DeadLetter {
     pub error: Option<Error>,
 }
 
-/// `GET /schedules`: by app, service and name.
+/// Which schedules to list. They come by app, service and name.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulesRequest<'a> {
     /// Only this app's.
@@ -194,7 +194,7 @@ pub struct Schedule {
     pub due_ms: Option<u64>,
 }
 
-/// `GET /state/{service}/{key}` and `/{field}`.
+/// Which fields of which entity to read.
 #[derive(Clone, Debug)]
 pub struct StateRequest<'a> {
     /// The app, when the caller names one.
@@ -376,8 +376,8 @@ pub trait Backend: Clone + 'static {
         async { Ok(false) }
     }
 
-    /// Whether `name` is a type of records, and no deployed app has a service of this name: then
-    /// `/{name}/…` are the classic URLs of its records. Asked once a request, so it must be cheap.
+    /// Whether `name` is a type of records, and no deployed app has a service of this name: then a front may give
+    /// short names to its records. Asked once a request, so it must be cheap.
     fn is_record_type(&self, _name: &str) -> bool {
         false
     }

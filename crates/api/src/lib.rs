@@ -1,4 +1,4 @@
-//! What a front may ask of a node, and what it gets back: operations, replies, principals.
+//! What a front may ask of a node, and what it gets back: operations and their replies.
 //!
 //! Promises: nothing here knows HTTP, RESP or storage; a front translates its protocol to these
 //! operations and their results back, and holds no other logic. Must not depend on a front, on
@@ -8,7 +8,6 @@ mod app;
 mod backend;
 mod begun;
 mod object;
-mod principal;
 mod record;
 mod route;
 
@@ -18,9 +17,9 @@ pub use backend::{
     Page, Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, Target, WorkflowState,
 };
 pub use begun::{Begun, Waiting};
+pub use millrace_access::{Permission, Principal, Role, RoleError};
 pub use millrace_base::{Error, ErrorCode};
 pub use object::{Object, objects};
-pub use principal::{Permission, Principal, Role, RoleError};
 pub use record::{
     Condition, Form, PathOperation, PathOperationKind, READ_HANDLER, RECORDS_APP, RecordChange, RecordOperation,
     RecordQuery, RecordReply, RecordRequest, RecordWrite, SHARD_SERVICE, SWEEP_HANDLER, TRIGGERS_SERVICE, Ttl,

@@ -206,7 +206,7 @@ pub enum Ttl {
     Milliseconds(u64),
 }
 
-/// `GET /records/{type}`.
+/// Which records of a type to read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecordQuery<'a> {
     /// Only records it holds for; empty: all.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Names no service may have, because fronts mount their own operations there
-/// (`/{service}/…` is where a service's routes are mounted). In alphabetical order.
+/// Names that no service may have, because fronts have operations of their own where the routes of a service of this
+/// name would be. In alphabetical order.
 pub const RESERVED_SERVICES: [&str; 21] = [
     "apps",
     "call",
@@ -41,13 +41,13 @@ pub trait HeaderSource: Send + Sync {
     fn each(&self, visit: &mut dyn FnMut(&str, &str));
 }
 
-/// A request to `/{service}{path}`.
+/// A request to a route of a service.
 pub struct RouteRequest {
-    /// The app, when the request names one (`/apps/{app}/{service}/…`).
+    /// The app, when the request names one.
     pub app: Option<String>,
     /// The service whose routes are asked.
     pub service: String,
-    /// The HTTP method, upper case.
+    /// The method, upper case.
     pub method: String,
     /// The path below the service, starting with `/`, still percent-encoded.
     pub path: String,
@@ -64,7 +64,7 @@ pub struct RouteRequest {
 /// What a route answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteReply {
-    /// The HTTP status, 200 to 599.
+    /// The status that the route chose, 200 to 599.
     pub status: u16,
     /// Headers to send; names are lower case and valid, values hold no control characters.
     pub headers: Vec<(String, String)>,

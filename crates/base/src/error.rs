@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-/// A stable error code. Its text is part of the public contract and names a page in `docs/errors/`. Its status is the
-/// HTTP status that fronts answer with.
+/// A stable error code. Its text is part of the public contract and names a page in `docs/errors/`. Each front says it
+/// in its own way, such as an HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the title of each in TABLE says what it means")]
 pub enum ErrorCode {
@@ -62,64 +62,64 @@ pub enum ErrorCode {
     WrongType,
 }
 
-/// One row of the table of codes: code, text, HTTP status, title.
-type Row = (ErrorCode, &'static str, u16, &'static str);
+/// One row of the table of codes: code, text, title.
+type Row = (ErrorCode, &'static str, &'static str);
 
 const TABLE: [Row; 52] = {
     use ErrorCode::*;
     [
-        (Aborted, "aborted", 409, "The function refused the call"),
-        (AmbiguousService, "ambiguous-service", 409, "Several apps have a service of this name"),
-        (AppRefused, "app-refused", 422, "The app cannot be deployed as it is"),
-        (BadRequest, "bad-request", 400, "The request is malformed"),
-        (Cancelled, "cancelled", 409, "The workflow was cancelled"),
-        (CpuLimit, "cpu-limit", 500, "The function used up its CPU time"),
-        (DepthLimit, "depth-limit", 500, "Calls nest too deeply"),
-        (Diverged, "diverged", 500, "A workflow's code does not follow what it did before"),
-        (FetchFailed, "fetch-failed", 502, "The server outside gave no usable response"),
-        (FetchRefused, "fetch-refused", 500, "The app may not make this request to the outside"),
-        (Forbidden, "forbidden", 403, "This is not allowed"),
-        (FunctionFailed, "function-failed", 500, "The function threw an error"),
-        (HeadersTooLarge, "headers-too-large", 431, "The request's headers are too large"),
-        (IdempotencyMismatch, "idempotency-mismatch", 422, "This idempotency key was used for another request"),
-        (IncompatibleSchema, "incompatible-schema", 409, "The schema breaks the subject's compatibility rule"),
-        (Internal, "internal", 500, "The server failed"),
-        (InvalidInput, "invalid-input", 400, "The input is not valid JSON"),
-        (InvalidPath, "invalid-path", 400, "The path or predicate cannot be read"),
-        (InvalidSchema, "invalid-schema", 422, "The schema is not a valid Avro schema"),
-        (MemoryLimit, "memory-limit", 500, "The function used up its memory"),
-        (MethodNotAllowed, "method-not-allowed", 405, "The path exists, but not with this method"),
-        (NoMatch, "no-match", 404, "The path matches nothing in the record"),
-        (NotAcceptable, "not-acceptable", 406, "The reply has none of the forms that are accepted"),
-        (NotYetSupported, "not-yet-supported", 501, "The server cannot do this yet"),
-        (OperationLimit, "operation-limit", 500, "The function exceeded a count limit"),
-        (Overloaded, "overloaded", 503, "The server is past its capacity; try again"),
-        (PreconditionFailed, "precondition-failed", 412, "The record is not as the condition says"),
-        (ReadOnly, "read-only", 503, "The disk is full; the server only reads until space returns"),
-        (RequestTimeout, "request-timeout", 408, "The request took too long to arrive"),
-        (ShardStopped, "shard-stopped", 503, "The shard stopped after a failed write and needs a restart"),
-        (ShuttingDown, "shutting-down", 503, "The server is stopping"),
-        (SizeLimit, "size-limit", 500, "The function exceeded a size limit"),
-        (StackLimit, "stack-limit", 500, "The function's calls nest too deeply for its stack"),
-        (Stalled, "stalled", 500, "The function awaits a promise that can never settle"),
-        (TestFailed, "test-failed", 409, "A test in the patch does not hold"),
-        (TooLarge, "too-large", 413, "The request is too large"),
-        (TypeInUse, "type-in-use", 409, "The type still has records, or others refer to it"),
-        (Unauthorized, "unauthorized", 401, "A valid API key is needed"),
-        (UnknownApp, "unknown-app", 404, "No app of this name is deployed"),
-        (UnknownField, "unknown-field", 422, "The record has no such field"),
-        (UnknownHandler, "unknown-handler", 404, "The service has no handler of this name"),
-        (UnknownInvocation, "unknown-invocation", 404, "No invocation with this id is known"),
-        (UnknownRecord, "unknown-record", 404, "There is no such record"),
-        (UnknownRoute, "unknown-route", 404, "Nothing is mounted at this path"),
-        (UnknownSchema, "unknown-schema", 404, "There is no such subject, version or schema"),
-        (UnknownService, "unknown-service", 404, "No app has a service of this name"),
-        (UnknownState, "unknown-state", 404, "The entity or field does not exist"),
-        (UnknownType, "unknown-type", 404, "There is no such type of records"),
-        (UnsupportedMediaType, "unsupported-media-type", 415, "The body is in a form that is not taken here"),
-        (WaitLimit, "wait-limit", 504, "The call waited too long"),
-        (WorkflowEnded, "workflow-ended", 409, "The workflow has ended"),
-        (WrongType, "wrong-type", 422, "The value does not fit the schema"),
+        (Aborted, "aborted", "The function refused the call"),
+        (AmbiguousService, "ambiguous-service", "Several apps have a service of this name"),
+        (AppRefused, "app-refused", "The app cannot be deployed as it is"),
+        (BadRequest, "bad-request", "The request is malformed"),
+        (Cancelled, "cancelled", "The workflow was cancelled"),
+        (CpuLimit, "cpu-limit", "The function used up its CPU time"),
+        (DepthLimit, "depth-limit", "Calls nest too deeply"),
+        (Diverged, "diverged", "A workflow's code does not follow what it did before"),
+        (FetchFailed, "fetch-failed", "The server outside gave no usable response"),
+        (FetchRefused, "fetch-refused", "The app may not make this request to the outside"),
+        (Forbidden, "forbidden", "This is not allowed"),
+        (FunctionFailed, "function-failed", "The function threw an error"),
+        (HeadersTooLarge, "headers-too-large", "The request's headers are too large"),
+        (IdempotencyMismatch, "idempotency-mismatch", "This idempotency key was used for another request"),
+        (IncompatibleSchema, "incompatible-schema", "The schema breaks the subject's compatibility rule"),
+        (Internal, "internal", "The server failed"),
+        (InvalidInput, "invalid-input", "The input is not valid JSON"),
+        (InvalidPath, "invalid-path", "The path or predicate cannot be read"),
+        (InvalidSchema, "invalid-schema", "The schema is not a valid Avro schema"),
+        (MemoryLimit, "memory-limit", "The function used up its memory"),
+        (MethodNotAllowed, "method-not-allowed", "The path exists, but not with this method"),
+        (NoMatch, "no-match", "The path matches nothing in the record"),
+        (NotAcceptable, "not-acceptable", "The reply has none of the forms that are accepted"),
+        (NotYetSupported, "not-yet-supported", "The server cannot do this yet"),
+        (OperationLimit, "operation-limit", "The function exceeded a count limit"),
+        (Overloaded, "overloaded", "The server is past its capacity; try again"),
+        (PreconditionFailed, "precondition-failed", "The record is not as the condition says"),
+        (ReadOnly, "read-only", "The disk is full; the server only reads until space returns"),
+        (RequestTimeout, "request-timeout", "The request took too long to arrive"),
+        (ShardStopped, "shard-stopped", "The shard stopped after a failed write and needs a restart"),
+        (ShuttingDown, "shutting-down", "The server is stopping"),
+        (SizeLimit, "size-limit", "The function exceeded a size limit"),
+        (StackLimit, "stack-limit", "The function's calls nest too deeply for its stack"),
+        (Stalled, "stalled", "The function awaits a promise that can never settle"),
+        (TestFailed, "test-failed", "A test in the patch does not hold"),
+        (TooLarge, "too-large", "The request is too large"),
+        (TypeInUse, "type-in-use", "The type still has records, or others refer to it"),
+        (Unauthorized, "unauthorized", "A valid API key is needed"),
+        (UnknownApp, "unknown-app", "No app of this name is deployed"),
+        (UnknownField, "unknown-field", "The record has no such field"),
+        (UnknownHandler, "unknown-handler", "The service has no handler of this name"),
+        (UnknownInvocation, "unknown-invocation", "No invocation with this id is known"),
+        (UnknownRecord, "unknown-record", "There is no such record"),
+        (UnknownRoute, "unknown-route", "Nothing is mounted at this path"),
+        (UnknownSchema, "unknown-schema", "There is no such subject, version or schema"),
+        (UnknownService, "unknown-service", "No app has a service of this name"),
+        (UnknownState, "unknown-state", "The entity or field does not exist"),
+        (UnknownType, "unknown-type", "There is no such type of records"),
+        (UnsupportedMediaType, "unsupported-media-type", "The body is in a form that is not taken here"),
+        (WaitLimit, "wait-limit", "The call waited too long"),
+        (WorkflowEnded, "workflow-ended", "The workflow has ended"),
+        (WrongType, "wrong-type", "The value does not fit the schema"),
     ]
 };
 
@@ -140,22 +140,43 @@ impl ErrorCode {
         self.row().1
     }
 
-    /// The HTTP status.
-    #[must_use]
-    pub fn status(self) -> u16 {
-        self.row().2
-    }
-
     /// A sentence that holds for every error of this code.
     #[must_use]
     pub fn title(self) -> &'static str {
-        self.row().3
+        self.row().2
     }
 
     /// The code whose text is `text`.
     #[must_use]
     pub fn parse(text: &str) -> Option<ErrorCode> {
         TABLE.iter().find(|row| row.1 == text).map(|row| row.0)
+    }
+
+    /// Whether a function, the server or a server outside failed. Otherwise the request is wrong, or was refused.
+    #[must_use]
+    pub fn is_failure(self) -> bool {
+        use ErrorCode::*;
+        matches!(
+            self,
+            CpuLimit
+                | DepthLimit
+                | Diverged
+                | FetchFailed
+                | FetchRefused
+                | FunctionFailed
+                | Internal
+                | MemoryLimit
+                | NotYetSupported
+                | OperationLimit
+                | Overloaded
+                | ReadOnly
+                | ShardStopped
+                | ShuttingDown
+                | SizeLimit
+                | StackLimit
+                | Stalled
+                | WaitLimit
+        )
     }
 
     /// Whether the same request may succeed later without being changed.
@@ -200,7 +221,6 @@ mod tests {
         for (index, row) in TABLE.iter().enumerate() {
             assert_eq!(row.0 as usize, index, "{}", row.1);
             assert_eq!(ErrorCode::parse(row.1), Some(row.0));
-            assert!((400..600).contains(&row.2));
         }
         assert!(TABLE.windows(2).all(|pair| pair[0].1 < pair[1].1));
     }

@@ -100,6 +100,13 @@ pub const HTTP_HEADER_BYTES: usize = 16 << 10;
 /// Headers of an HTTP request.
 pub const HTTP_HEADERS: usize = 64;
 
+/// Frames of HTTP/2 that carry no request (priorities, windows, settings, pings), which a connection may send before its
+/// first request: browsers send some ten. Requests and what they are answered allow more.
+pub const HTTP2_FRAMES: u64 = 1_000;
+
+/// How many of these each second allows: a ping now and then, and no work that counts.
+pub const HTTP2_FRAMES_PER_SECOND: u64 = 100;
+
 /// Headers of an HTTP reply that a route may set.
 pub const HTTP_REPLY_HEADERS: usize = 64;
 

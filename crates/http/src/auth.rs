@@ -1,21 +1,12 @@
-//! Who a request comes from.
+//! Where a request says who sends it, and how a refusal is said over HTTP.
 
 use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, header};
-use millrace_api::Principal;
+use millrace_access::{Access, Caller, PREFIX};
 use millrace_base::{Error, ErrorCode};
-
-use crate::keys::{KeySet, PREFIX};
-use crate::shared::Cached;
-
-/// A principal, and whether it is nobody in particular: then "forbidden" means "bring a key".
-pub(crate) struct Caller {
-    pub(crate) principal: Principal,
-    pub(crate) is_anonymous: bool,
-}
 
 /// What else than `Bearer mr_…` an `Authorization` header may hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,39 +21,34 @@ pub(crate) enum Otherwise {
 }
 
 /// Finds the caller.
-pub(crate) fn caller(
-    keys: Option<&Cached<KeySet>>,
-    headers: &HeaderMap,
-    otherwise: Otherwise,
-) -> Result<Caller, Error> {
-    let Some(keys) = keys else {
-        return Ok(Caller { principal: Principal::unrestricted(), is_anonymous: false });
-    };
-    let keys = keys.get();
-    let anonymous = || Ok(Caller { principal: keys.anonymous().clone(), is_anonymous: true });
+pub(crate) fn caller(access: &Access, headers: &HeaderMap, otherwise: Otherwise) -> Result<Caller, Error> {
+    let token = if access.asks_for_keys() { token(headers, otherwise)? } else { None };
+    access.caller(token.as_deref()).ok_or_else(|| unauthorized("the API key is not known here, or no longer"))
+}
+
+/// The token that a request carries.
+fn token(headers: &HeaderMap, otherwise: Otherwise) -> Result<Option<Cow<'_, str>>, Error> {
     let Some(value) = headers.get(header::AUTHORIZATION) else {
-        return anonymous();
+        return Ok(None);
     };
-    let token = match own_token(value.as_bytes()) {
-        None if otherwise == Otherwise::Basic => password(value.as_bytes()).map(Cow::Owned),
-        token => token.map(Cow::Borrowed),
-    };
-    match token {
-        Some(token) => match keys.verify(&token) {
-            Some(principal) => Ok(Caller { principal: principal.clone(), is_anonymous: false }),
-            None => Err(unauthorized("the API key is not known here, or no longer")),
+    if let Some(token) = own_token(value.as_bytes()) {
+        return Ok(Some(Cow::Borrowed(token)));
+    }
+    match otherwise {
+        Otherwise::Ignored => Ok(None),
+        Otherwise::Refused => Err(unauthorized("the Authorization header does not hold an API key: send Bearer mr_…")),
+        Otherwise::Basic => match password(value.as_bytes()) {
+            Some(password) => Ok(Some(Cow::Owned(password))),
+            None => Err(unauthorized(
+                "the Authorization header holds no API key: send Bearer mr_…, or Basic with it as password",
+            )),
         },
-        None if otherwise == Otherwise::Ignored => anonymous(),
-        None if otherwise == Otherwise::Basic => Err(unauthorized(
-            "the Authorization header holds no API key: send Bearer mr_…, or Basic with it as password",
-        )),
-        None => Err(unauthorized("the Authorization header does not hold an API key: send Bearer mr_…")),
     }
 }
 
 /// Whether `Authorization` is Basic with a known key as the password.
-pub(crate) fn has_key_as_password(keys: Option<&Cached<KeySet>>, headers: &HeaderMap) -> bool {
-    caller(keys, headers, Otherwise::Basic).is_ok_and(|caller| !caller.is_anonymous)
+pub(crate) fn has_key_as_password(access: &Access, headers: &HeaderMap) -> bool {
+    caller(access, headers, Otherwise::Basic).is_ok_and(|caller| !caller.is_anonymous)
 }
 
 /// The token of `Bearer mr_…`.

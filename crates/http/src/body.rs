@@ -116,8 +116,9 @@ impl<'a> BodyReader<'a> {
             Poll::Ready(None) => Poll::Ready(Ok(None)),
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Ok(Some(frame))),
             Poll::Ready(Some(Err(error))) => {
-                let message = format!("the request's body cannot be read: {error}");
-                Poll::Ready(Err(Error::new(ErrorCode::BadRequest, message)))
+                let unread =
+                    || Error::new(ErrorCode::BadRequest, format!("the request's body cannot be read: {error}"));
+                Poll::Ready(Err(self.state.refused_body().unwrap_or_else(unread)))
             }
             Poll::Pending => {
                 if self.is_too_slow(context) {

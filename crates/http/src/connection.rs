@@ -22,13 +22,15 @@ use millrace_base::{Error, ErrorCode};
 use tokio::io::ReadBuf;
 
 use crate::body::{self, ReplyBody, RequestBody, Unsent};
+use crate::framing::{Check, Http1, Http2, Refusal};
 use crate::handle::{Session, handle};
-use crate::io::Io;
+use crate::io::{Io, LINGER_BYTES};
 use crate::local::Local;
 use crate::metrics::Timeout;
 use crate::operations::Kind;
 use crate::plain;
 use crate::problem;
+use crate::status::status_of;
 
 /// What a connection is told from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,10 @@ pub(crate) struct ConnectionState {
     owed: RefCell<Bytes>,
     order: Cell<Option<Order>>,
     waker: RefCell<Option<Waker>>,
+    /// What was wrong with bytes that came for hyper.
+    refusal: RefCell<Option<Box<Refusal>>>,
+    /// hyper wants more than what came before these.
+    is_refusal_reached: Cell<bool>,
     /// Whether closing drops what the kernel still holds for the client.
     pub(crate) discards_unsent: Cell<bool>,
 }
@@ -127,6 +133,8 @@ impl ConnectionState {
             owed: RefCell::new(Bytes::new()),
             order: Cell::new(None),
             waker: RefCell::new(None),
+            refusal: RefCell::new(None),
+            is_refusal_reached: Cell::new(false),
             discards_unsent: Cell::new(false),
         }
     }
@@ -343,6 +351,29 @@ impl ConnectionState {
         age(self.body_received_at.get()) > ticks.body || age(since) > allowed
     }
 
+    /// Nothing more is read, because of what came.
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        *self.refusal.borrow_mut() = Some(Box::new(refusal));
+    }
+
+    /// For whoever wants to read: whether nothing more is read, and then whether a body is the reason.
+    pub(crate) fn refusal_is_reached(&self) -> Option<bool> {
+        let is_in_body = self.refusal.borrow().as_ref().map(|refusal| refusal.is_in_body)?;
+        self.is_refusal_reached.set(true);
+        Some(is_in_body)
+    }
+
+    /// Whether all is answered that came before what was refused.
+    fn is_refusal_due(&self) -> bool {
+        self.is_refusal_reached.get() && self.requests.get() == 0 && !self.is_blocked.get()
+    }
+
+    /// What was wrong with a body.
+    pub(crate) fn refused_body(&self) -> Option<Error> {
+        let refusal = self.refusal.borrow();
+        refusal.as_ref().filter(|refusal| refusal.is_in_body).map(|refusal| refusal.error.clone())
+    }
+
     /// Watches over a reply that HTTP/2's flow control may hold back for ever.
     pub(crate) fn watch_reply(&self, body: &mut ReplyBody) {
         if body.len() == 0 {
@@ -501,11 +532,13 @@ async fn begins_http2(io: &mut Io) -> Option<bool> {
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Runs HTTP/1 until the connection ends (`None`) or should be parked.
-async fn run_http1<S>(io: Io, service: S) -> Option<Io>
+async fn run_http1<S>(mut io: Io, service: S) -> Option<Io>
 where
     S: Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Infallible> + 'static,
 {
     let state = Rc::clone(&io.state);
+    let limits = &state.local.front.options.limits;
+    io.check_with(Check::Http1(Http1::new(limits.body_bytes.max(limits.archive_bytes) as u64)));
     let mut builder = http1::Builder::new();
     // The sweep watches the time; see `local`. And where it can, `Io` watches for clients that leave: hyper
     // would get ready to read, with another buffer, before it begins a request.
@@ -524,6 +557,9 @@ where
             }
             return Poll::Ready(result.is_err().then_some(Order::Abort));
         }
+        if state.is_refusal_due() {
+            return Poll::Ready(None);
+        }
         if order == Some(Order::Drain) {
             // After the poll: a request that has arrived is answered, and only then is the end.
             Pin::new(&mut connection).graceful_shutdown();
@@ -534,6 +570,16 @@ where
     .await;
     let parts = connection.into_parts();
     let mut io = parts.io;
+    if matches!(order, None | Some(Order::Abort))
+        && let Some(refusal) = state.refusal.take()
+    {
+        state.local.metrics.connection_errors.increment();
+        // The request whose body it is has been answered: only the end is to be told.
+        let words = if refusal.is_in_body { Vec::new() } else { problem::raw_reply(&refusal.error) };
+        say(&mut io, &words).await;
+        linger(&mut io).await;
+        return None;
+    }
     match order {
         // The last reply has left, with the end mark behind it; a body may still be coming.
         None => linger(&mut io).await,
@@ -558,7 +604,7 @@ pub(crate) async fn close_late(io: &mut Io, timeout: Timeout) {
     match timeout {
         Timeout::Headers => say(io, &late("the request's headers did not arrive in time")).await,
         Timeout::Body => {
-            io.state.local.metrics.count_request(Kind::None, ErrorCode::RequestTimeout.status(), 0);
+            io.state.local.metrics.count_request(Kind::None, status_of(ErrorCode::RequestTimeout).as_u16(), 0);
             say(io, &late("the request's body did not arrive in time")).await;
         }
         Timeout::Idle => say(io, b"").await,
@@ -578,10 +624,6 @@ pub(crate) async fn say(io: &mut Io, words: &[u8]) {
     })
     .await;
 }
-
-/// Bytes passed over after a connection's last reply: more than any body that could have been meant to be taken. Most
-/// clients send a body to its end before they read, and one that is cut off instead learns nothing of why.
-const LINGER_BYTES: usize = 128 << 20;
 
 /// Passes over what a client goes on sending after its last reply: with that unread, the kernel would take back what the
 /// client has not read of the reply. Ends with the client, or when it has been told long enough.
@@ -610,17 +652,19 @@ pub(crate) async fn linger(io: &mut Io) {
 }
 
 /// Runs HTTP/2 until the connection ends.
-async fn run_http2<S>(io: Io, service: S)
+async fn run_http2<S>(mut io: Io, service: S)
 where
     S: Service<Request<Incoming>, Response = Response<ReplyBody>, Error = Infallible> + 'static,
 {
     let state = Rc::clone(&io.state);
     let limits = &state.local.front.options.limits;
+    // Names and values count in HTTP/2 with 32 bytes each on top (RFC 9113, 6.5.2).
+    let header_list_bytes = limits.header_bytes + limits.headers * 32;
+    io.check_with(Check::Http2(Http2::new(header_list_bytes, state.local.now_ms())));
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
         .max_concurrent_streams(limits.streams)
-        // Names and values count in HTTP/2 with 32 bytes each on top (RFC 9113, 6.5.2).
-        .max_header_list_size(u32::try_from(limits.header_bytes + limits.headers * 32).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(header_list_bytes).unwrap_or(u32::MAX))
         .max_send_buf_size(BUFFER_BYTES);
     let mut connection = builder.serve_connection(io, service);
     let mut is_leaving = false;

@@ -1,32 +1,30 @@
 //! What all cores share: options, keys, TLS settings, metrics.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::SystemTime;
 
 use bytes::Bytes;
+use millrace_access::{Keyring, Shared, Stamp, needs_keys};
 use millrace_records::{Turn, Turns};
 use prometheus_client::registry::Registry;
 use tokio_rustls::rustls::ServerConfig;
 
-use crate::keys::{KeyFile, KeySet};
 use crate::metrics::{CoreMetrics, FrontMetrics};
-use crate::shared::Shared;
 use crate::{Options, StartError, cors, origin, tls};
 
 /// The front of one address: shared by the [`crate::serve`] of every core.
 pub struct Front {
     pub(crate) options: Options,
-    pub(crate) keys: Option<Arc<Shared<KeySet>>>,
+    keyring: Option<Arc<Keyring>>,
     pub(crate) tls: Option<Arc<Shared<Arc<ServerConfig>>>>,
     registry: Registry,
     metrics: Arc<FrontMetrics>,
     openapi: OnceLock<Bytes>,
     pub(crate) turns: SchemaTurns,
-    stamps: Mutex<Stamps>,
+    /// Of the TLS files as they were last read, so that each change is read once, whether it could be used or not.
+    tls_stamps: Mutex<Option<[Stamp; 2]>>,
     is_watched: AtomicBool,
 }
 
@@ -50,26 +48,6 @@ impl Turns for SchemaTurns {
     }
 }
 
-/// What the files looked like when they were last read, so that each change is read once, whether
-/// it could be used or not.
-#[derive(Debug, Default, PartialEq)]
-struct Stamps {
-    keys: Option<Stamp>,
-    tls: Option<(Option<Stamp>, Option<Stamp>)>,
-}
-
-/// Changes when a file is rewritten or replaced.
-type Stamp = (u64, u64, Option<SystemTime>);
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let metadata = std::fs::metadata(path).ok()?;
-    #[cfg(unix)]
-    let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
-    #[cfg(not(unix))]
-    let inode = 0;
-    Some((inode, metadata.len(), metadata.modified().ok()))
-}
-
 impl Front {
     /// Reads the key file and the TLS files, and adds the front's metrics to `registry`, which
     /// `GET /metrics` shows from then on.
@@ -86,11 +64,8 @@ impl Front {
         if options.keys.is_none() && options.cors_origins.iter().any(|origin| origin == "*") {
             return Err(StartError::CorsWithoutKeys);
         }
-        let stamps = Stamps::of(&options);
-        let keys = match &options.keys {
-            Some(path) => Some(Arc::new(Shared::new(load_keys(path)?))),
-            None => None,
-        };
+        let tls_stamps = Mutex::new(tls_stamps(&options));
+        let keyring = options.keys.as_deref().map(Keyring::open).transpose().map_err(StartError::Keys)?;
         let tls = match &options.tls {
             Some(files) => Some(Arc::new(Shared::new(tls::load(files)?))),
             None => None,
@@ -99,13 +74,13 @@ impl Front {
         registry.register_collector(Box::new(Arc::clone(&metrics)));
         Ok(Arc::new(Self {
             options,
-            keys,
+            keyring,
             tls,
             registry,
             metrics,
             openapi: OnceLock::new(),
             turns: SchemaTurns::default(),
-            stamps: Mutex::new(stamps),
+            tls_stamps,
             is_watched: AtomicBool::new(false),
         }))
     }
@@ -113,7 +88,13 @@ impl Front {
     /// Whether there is at least one API key.
     #[must_use]
     pub fn has_keys(&self) -> bool {
-        self.keys.as_ref().is_some_and(|keys| keys.load().count() > 0)
+        self.keyring.as_ref().is_some_and(|keyring| keyring.count() > 0)
+    }
+
+    /// The keys, which other fronts of the node use too.
+    #[must_use]
+    pub fn keyring(&self) -> Option<&Arc<Keyring>> {
+        self.keyring.as_ref()
     }
 
     /// The options it was made with.
@@ -125,32 +106,23 @@ impl Front {
     /// Reads key file and TLS files again if they changed. A file that cannot be used leaves what
     /// was there in force. Blocks on the disk; [`crate::serve`] calls it now and then.
     pub fn reload_changed(&self) {
-        let now = Stamps::of(&self.options);
-        let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keyring) = &self.keyring {
+            keyring.reload_changed();
+        }
+        let (Some(files), Some(tls)) = (&self.options.tls, &self.tls) else {
+            return;
+        };
+        let now = tls_stamps(&self.options);
+        let mut stamps = self.tls_stamps.lock().unwrap_or_else(PoisonError::into_inner);
         if *stamps == now {
             return;
         }
-        if let (Some(path), Some(keys)) = (&self.options.keys, &self.keys)
-            && stamps.keys != now.keys
-        {
-            match load_keys(path) {
-                Ok(set) => {
-                    tracing::info!(keys = set.count(), "API keys read again");
-                    keys.replace(set);
-                }
-                Err(error) => tracing::error!(%error, "changed API keys cannot be used; the old ones stay in force"),
+        match tls::load(files) {
+            Ok(config) => {
+                tracing::info!("TLS certificate read again");
+                tls.replace(config);
             }
-        }
-        if let (Some(files), Some(tls)) = (&self.options.tls, &self.tls)
-            && stamps.tls != now.tls
-        {
-            match tls::load(files) {
-                Ok(config) => {
-                    tracing::info!("TLS certificate read again");
-                    tls.replace(config);
-                }
-                Err(error) => tracing::error!(%error, "changed TLS files cannot be used; the old ones stay in force"),
-            }
+            Err(error) => tracing::error!(%error, "changed TLS files cannot be used; the old ones stay in force"),
         }
         *stamps = now;
     }
@@ -179,17 +151,8 @@ impl Front {
     }
 }
 
-impl Stamps {
-    fn of(options: &Options) -> Self {
-        Self {
-            keys: options.keys.as_deref().and_then(stamp),
-            tls: options.tls.as_ref().map(|files| (stamp(&files.certificate), stamp(&files.key))),
-        }
-    }
-}
-
-fn load_keys(path: &Path) -> Result<KeySet, StartError> {
-    KeyFile::load(path).and_then(|file| KeySet::new(&file)).map_err(StartError::Keys)
+fn tls_stamps(options: &Options) -> Option<[Stamp; 2]> {
+    options.tls.as_ref().map(|files| [Stamp::of(&files.certificate), Stamp::of(&files.key)])
 }
 
 /// Whether a listener on `address` may start: whoever can reach it needs a key, unless only this
@@ -198,7 +161,7 @@ fn load_keys(path: &Path) -> Result<KeySet, StartError> {
 /// # Errors
 /// [`StartError::KeysNeeded`].
 pub fn check_listener(address: SocketAddr, has_keys: bool) -> Result<(), StartError> {
-    if has_keys || address.ip().is_loopback() { Ok(()) } else { Err(StartError::KeysNeeded(address)) }
+    if has_keys || !needs_keys(address) { Ok(()) } else { Err(StartError::KeysNeeded(address)) }
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ pub(crate) async fn handle<B: Backend>(
         Step::Waits(waits) => asked.reply(&state.local, waits).await,
     };
     let is_refused = response.status().is_client_error() && !response.headers().contains_key(header::CONNECTION);
-    if is_refused && !request.body().has_arrived() {
+    if is_refused && (!request.body().has_arrived() || state.refused_body().is_some()) {
         // Boxed, with the reply: this is rare, and must not make every request's future larger.
         response = Box::pin(discard(response, request.body_mut(), state)).await;
     }
@@ -204,7 +204,8 @@ async fn discard(
     body: &mut RequestBody,
     state: &ConnectionState,
 ) -> Response<ReplyBody> {
-    if body::collect(body, state, DISCARDED_BYTES).await.is_err() && !state.is_http2() {
+    let has_come = body::collect(body, state, DISCARDED_BYTES).await.is_ok() && state.refused_body().is_none();
+    if !has_come && !state.is_http2() {
         reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     reply
@@ -254,7 +255,8 @@ async fn begin_operation<B: Backend>(
         found => {
             noticed.reader = reader_of(&session.state.local, uri, request);
             let hosts = request.headers().get_all(header::HOST).iter().count();
-            let step = Step::Done(match check_host_lines(request.version(), hosts) {
+            let host = request.headers().get(header::HOST);
+            let step = Step::Done(match check_host(request.version(), uri, host, hosts) {
                 Ok(()) => answer_nothing(&found, uri.path(), request.method()),
                 Err(error) => problem::respond(&error, None),
             });
@@ -364,9 +366,9 @@ async fn operate<B: Backend>(
         _ if is_registrys => Otherwise::Basic,
         _ => Otherwise::Refused,
     };
-    let caller = auth::caller(local.keys.as_ref(), input.request.headers(), otherwise)?;
+    let caller = auth::caller(&local.access, input.request.headers(), otherwise)?;
     noticed.is_anonymous = caller.is_anonymous;
-    if row.kind == Kind::Route && local.keys.is_some() && !caller.is_anonymous {
+    if row.kind == Kind::Route && local.access.asks_for_keys() && !caller.is_anonymous {
         // Whoever may deploy a route would collect the keys of those who ask it, an admin's among them.
         input.request.headers_mut().remove(header::AUTHORIZATION);
     }
@@ -374,10 +376,9 @@ async fn operate<B: Backend>(
         return Err(auth::no_key());
     }
     // Who may do nothing at all is not told what there is, by an error of one kind or another.
-    if caller.is_anonymous && !caller.principal.may_something() {
+    if caller.may_only_bring_a_key() {
         // A client of the Schema Registry, with its key as a password, asks for more than there is, and takes a 404.
-        let is_known =
-            row.kind == Kind::Route && auth::has_key_as_password(local.keys.as_ref(), input.request.headers());
+        let is_known = row.kind == Kind::Route && auth::has_key_as_password(&local.access, input.request.headers());
         if !is_known {
             return Err(auth::no_key());
         }
@@ -406,7 +407,7 @@ async fn operate<B: Backend>(
 fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<(Seen, bool), Error> {
     let headers = input.request.headers();
     let noted = read_headers(input.uri, headers, &local.front.options.limits)?;
-    check_host_lines(input.request.version(), noted.hosts)?;
+    check_host(input.request.version(), input.uri, noted.source.host, noted.hosts)?;
     let is_from_page = noted.source.origin.is_some();
     if row.access == Access::Public {
         return Ok((noted.seen, is_from_page));
@@ -432,12 +433,19 @@ struct Noted<'a> {
     seen: Seen,
 }
 
-/// Checks how often `Host` came. Of two, a proxy before this server may have gone by the other (RFC 9112, 3.2).
-fn check_host_lines(version: Version, count: usize) -> Result<(), Error> {
+/// Checks that a request names one host. Of two, a proxy before this server may have gone by the other (RFC 9112, 3.2;
+/// RFC 9113, 8.3.1).
+fn check_host(version: Version, uri: &Uri, host: Option<&HeaderValue>, count: usize) -> Result<(), Error> {
     match count {
         0 if version == Version::HTTP_11 => {
             Err(Error::new(ErrorCode::BadRequest, "a request of HTTP/1.1 has a Host header, and this has none"))
         }
+        1 if version == Version::HTTP_2 => match (uri.authority(), host) {
+            (Some(authority), Some(host)) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes()) => {
+                Err(Error::new(ErrorCode::BadRequest, "the Host header names another host than :authority"))
+            }
+            _ => Ok(()),
+        },
         0 | 1 => Ok(()),
         _ => Err(Error::new(ErrorCode::BadRequest, "Host came more than once: a request has one")),
     }

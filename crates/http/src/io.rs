@@ -15,7 +15,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::connection::ConnectionState;
+use crate::framing::Check;
 use crate::problem::raw_reply;
+
+/// Bytes passed over after a connection's last reply: more than any body that could have been meant to be taken. Most
+/// clients send a body to its end before they read, and one that is cut off instead learns nothing of why.
+pub(crate) const LINGER_BYTES: usize = 128 << 20;
 
 /// What a client talks to.
 pub(crate) enum Stream {
@@ -113,11 +118,69 @@ pub(crate) struct Io {
     /// What is left of the reply that is sent instead of one of hyper's own.
     pub(crate) instead: Bytes,
     pub(crate) state: Rc<ConnectionState>,
+    /// Looks at what is read before hyper does.
+    check: Option<Box<Check>>,
+    /// What the check made of bytes that came; hyper gets it next.
+    checked: Bytes,
+    /// Bytes that a client who was refused may still send before the connection is closed under it; `None` while its
+    /// end has not been sent.
+    linger_bytes: Option<usize>,
 }
 
 impl Io {
     pub(crate) fn new(stream: Stream, state: Rc<ConnectionState>) -> Self {
-        Self { stream, prefix: Bytes::new(), instead: Bytes::new(), state }
+        Self {
+            stream,
+            prefix: Bytes::new(),
+            instead: Bytes::new(),
+            state,
+            check: None,
+            checked: Bytes::new(),
+            linger_bytes: None,
+        }
+    }
+
+    /// Looks at all that hyper reads from here on.
+    pub(crate) fn check_with(&mut self, check: Check) {
+        self.check = Some(Box::new(check));
+    }
+
+    /// Looks at bytes that came, and gives how many of the first of them hyper gets as they are. Behind them it gets
+    /// `checked`.
+    fn look(&mut self, bytes: &[u8]) -> usize {
+        match self.check.as_deref_mut() {
+            None => bytes.len(),
+            Some(Check::Http1(check)) => match check.look(bytes) {
+                Ok(()) => bytes.len(),
+                Err((passed, refusal)) => {
+                    self.state.refuse(refusal);
+                    passed
+                }
+            },
+            Some(Check::Http2(check)) => {
+                let mut instead = Vec::new();
+                let passed = check.look(bytes, self.state.local.now_ms(), &mut instead);
+                self.checked = instead.into();
+                passed
+            }
+        }
+    }
+
+    /// Passes over what a client goes on sending after it was refused: with that unread, the kernel would take back what
+    /// the client was told.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let left_bytes = self.linger_bytes.get_or_insert(LINGER_BYTES);
+        while *left_bytes > 0 {
+            let buffers = &mut *self.state.local.buffers.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut buffers.read);
+            ready!(self.stream.poll_read(context, &mut buffer))?;
+            let length = buffer.filled().len();
+            if length == 0 {
+                break;
+            }
+            *left_bytes = left_bytes.saturating_sub(length);
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Has a small reply leave with those of its round; false where it has to be written here.
@@ -187,23 +250,40 @@ impl Read for Io {
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.prefix.is_empty() {
-            let length = this.prefix.len().min(buffer.remaining());
-            buffer.put_slice(&this.prefix[..length]);
-            this.prefix.advance(length);
-            return Poll::Ready(Ok(()));
+        loop {
+            if let Some(is_in_body) = this.state.refusal_is_reached() {
+                // Where no request is told, its connection's task does it once those before it are answered.
+                return if is_in_body { Poll::Ready(Err(io::ErrorKind::InvalidData.into())) } else { Poll::Pending };
+            }
+            if !this.checked.is_empty() {
+                let length = this.checked.len().min(buffer.remaining());
+                buffer.put_slice(&this.checked.split_to(length));
+                return Poll::Ready(Ok(()));
+            }
+            let passed = if this.prefix.is_empty() {
+                // SAFETY: `as_mut` forbids writing uninitialized bytes over initialized ones; a tokio
+                // stream only ever writes what it read.
+                let mut unfilled = ReadBuf::uninit(unsafe { buffer.as_mut() });
+                ready!(this.stream.poll_read(context, &mut unfilled))?;
+                let length = unfilled.filled().len();
+                if length == 0 {
+                    return Poll::Ready(Ok(()));
+                }
+                this.state.received(length);
+                let passed = this.look(unfilled.filled());
+                // SAFETY: the `ReadBuf` over the same memory says that at least so many bytes were written.
+                unsafe { buffer.advance(passed) };
+                passed
+            } else {
+                let bytes = this.prefix.split_to(this.prefix.len().min(buffer.remaining()));
+                let passed = this.look(&bytes);
+                buffer.put_slice(&bytes[..passed]);
+                passed
+            };
+            if passed > 0 {
+                return Poll::Ready(Ok(()));
+            }
         }
-        // SAFETY: `as_mut` forbids writing uninitialized bytes over initialized ones; a tokio
-        // stream only ever writes what it read.
-        let mut unfilled = ReadBuf::uninit(unsafe { buffer.as_mut() });
-        let result = this.stream.poll_read(context, &mut unfilled);
-        let length = unfilled.filled().len();
-        // SAFETY: the `ReadBuf` over the same memory says that so many bytes were written.
-        unsafe { buffer.advance(length) };
-        if length > 0 {
-            this.state.received(length);
-        }
-        result
     }
 }
 
@@ -221,7 +301,12 @@ impl Write for Io {
         }
         let result = this.stream.poll_write(context, bytes);
         match &result {
-            Poll::Ready(Ok(length)) => this.state.sent(*length),
+            Poll::Ready(Ok(length)) => {
+                this.state.sent(*length);
+                if let Some(Check::Http2(check)) = this.check.as_deref_mut() {
+                    check.sent(*length);
+                }
+            }
             Poll::Ready(Err(_)) => {}
             Poll::Pending => this.state.write_blocked(),
         }
@@ -243,7 +328,14 @@ impl Write for Io {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().stream.poll_shutdown(context)
+        let this = self.get_mut();
+        if this.linger_bytes.is_none() {
+            ready!(this.stream.poll_shutdown(context))?;
+        }
+        match this.check.as_deref() {
+            Some(Check::Http2(check)) if check.is_refused() => this.poll_linger(context),
+            _ => Poll::Ready(Ok(())),
+        }
     }
 
     /// No: hyper then puts head and body of a small reply into one buffer and one plain write,

@@ -22,11 +22,11 @@ mod connection;
 mod cors;
 mod error_pages;
 mod events;
+mod framing;
 mod front;
 mod handle;
 
 mod io;
-pub mod keys;
 mod listen;
 mod listing;
 mod local;
@@ -43,7 +43,7 @@ mod records;
 mod reply;
 pub mod router;
 mod serve;
-mod shared;
+mod status;
 mod tls;
 mod waits;
 
@@ -56,3 +56,4 @@ pub use options::{Limits, Options, StartError, Timeouts, TlsFiles};
 pub use plain::head::check as check_plain;
 pub use problem::problem_json;
 pub use serve::serve;
+pub use status::status_of;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
+use millrace_access::Access;
 use millrace_records::Records;
 use slab::Slab;
 use tokio::sync::Notify;
@@ -18,11 +19,9 @@ use tokio::sync::Notify;
 use crate::connection::{ConnectionState, Order};
 use crate::cors::Cors;
 use crate::front::Front;
-use crate::keys::KeySet;
 use crate::metrics::CoreMetrics;
 use crate::origin::Guard;
 use crate::plain::{Buffers, Departures};
-use crate::shared::Cached;
 
 /// Bytes that buy a transfer another second: slower clients than 16 KiB/s are not worth what their
 /// request holds.
@@ -82,7 +81,7 @@ impl Ticks {
 pub(crate) struct Local {
     pub(crate) front: Arc<Front>,
     pub(crate) metrics: Arc<CoreMetrics>,
-    pub(crate) keys: Option<Cached<KeySet>>,
+    pub(crate) access: Access,
     /// There while there are no keys.
     pub(crate) guard: Option<Guard>,
     pub(crate) cors: Cors,
@@ -107,8 +106,11 @@ impl Local {
     pub(crate) fn new(front: Arc<Front>) -> Rc<Self> {
         Rc::new(Self {
             metrics: front.core_metrics(),
-            keys: front.keys.clone().map(Cached::new),
-            guard: front.keys.is_none().then(|| Guard::new(&front.options.allowed_hosts, &front.options.cors_origins)),
+            access: Access::new(front.keyring().map(Arc::as_ref)),
+            guard: front
+                .keyring()
+                .is_none()
+                .then(|| Guard::new(&front.options.allowed_hosts, &front.options.cors_origins)),
             cors: Cors::new(&front.options.cors_origins),
             ticks: Ticks::new(&front),
             records: Records::new(front.turns.clone()),
@@ -131,6 +133,11 @@ impl Local {
     #[inline]
     pub(crate) fn tick(&self) -> u32 {
         self.tick.get()
+    }
+
+    /// Milliseconds since the first tick.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::from(self.tick()) * self.ticks.length.as_millis() as u64
     }
 
     /// An empty map of headers that was used a moment ago, if there is one.

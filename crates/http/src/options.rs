@@ -129,7 +129,7 @@ pub enum StartError {
     /// Pages of all origins may use a listener that asks for no keys.
     CorsWithoutKeys,
     /// The key file cannot be used.
-    Keys(crate::keys::KeyError),
+    Keys(millrace_access::KeyError),
     /// The TLS files cannot be used: path and reason.
     Tls(PathBuf, String),
 }

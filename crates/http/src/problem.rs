@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::body::ReplyBody;
+use crate::status::status_of;
 
 /// `{"type", "title", "status", "detail", "code", "payload"?}`. The type is a reference relative to
 /// the server, where `GET /errors/<code>` answers the page about it.
@@ -27,7 +28,7 @@ impl<'a> Problem<'a> {
         Self {
             kind: format!("/errors/{}", error.code.as_str()),
             title: error.code.title(),
-            status: error.code.status(),
+            status: status_of(error.code).as_u16(),
             detail: &error.message,
             code: error.code.as_str(),
             payload: None,
@@ -67,7 +68,7 @@ fn retry_after(code: ErrorCode) -> HeaderValue {
 /// `allow` is the list of methods that a 405 must name; for other codes it is not looked at.
 pub(crate) fn respond(error: &Error, allow: Option<String>) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::new(problem_json(error).into()));
-    let status = StatusCode::from_u16(error.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = status_of(error.code);
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
@@ -107,7 +108,7 @@ fn allow_from_detail(error: &Error) -> Option<String> {
 /// A whole HTTP/1.1 reply for a connection that is closed before hyper could answer.
 pub(crate) fn raw_reply(error: &Error) -> Vec<u8> {
     let body = problem_json(error);
-    let status = StatusCode::from_u16(error.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = status_of(error.code);
     let retry = if status == StatusCode::SERVICE_UNAVAILABLE { "retry-after: 1\r\n" } else { "" };
     let mut reply = format!(
         "HTTP/1.1 {} {}\r\ncontent-type: application/problem+json\r\n{retry}connection: close\r\ncontent-length: {}\r\n\r\n",
@@ -133,7 +134,7 @@ mod tests {
         for code in ErrorCode::all() {
             let document = parsed(&Error::new(code, "what \"happened\"\n"));
             assert_eq!(document["type"], format!("/errors/{}", code.as_str()));
-            assert_eq!(document["status"], code.status());
+            assert_eq!(document["status"], status_of(code).as_u16());
             assert_eq!(document["detail"], "what \"happened\"\n");
             assert_eq!(document["code"], code.as_str());
             assert!(document.get("payload").is_none());

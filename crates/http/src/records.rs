@@ -120,7 +120,7 @@ pub(crate) fn refuse(kind: Kind, error: &Error, is_registrys: bool) -> Response<
 /// An error in the words of the Schema Registry.
 pub(crate) fn refuse_registrys(error: &Error, allow: Option<String>) -> Response<ReplyBody> {
     let mut response = problem::respond(error, allow);
-    let (status, kind, body) = millrace_records::registry_error(error);
+    let (status, kind, body) = millrace_records::registry_error(error, response.status());
     *response.status_mut() = status;
     response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
     *response.body_mut() = ReplyBody::new(body);
@@ -153,4 +153,20 @@ pub(crate) fn classic_methods<B: Backend>(backend: &B, captures: &Captures<'_>) 
     }
     let rows = router::classic_methods(captures.get(Parameter::Path)?)?;
     is_record_type(backend, captures.get(Parameter::Service)?).then_some(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_base::ErrorCode;
+
+    use super::*;
+    use crate::status::status_of;
+
+    #[test]
+    fn the_registrys_errors_have_the_status_of_all_errors() {
+        for code in ErrorCode::all() {
+            let reply = refuse_registrys(&Error::new(code, "x"), None);
+            assert_eq!(reply.status(), status_of(code), "{}", code.as_str());
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use millrace_access::Cached;
 use millrace_api::Backend;
 use millrace_base::{Error, ErrorCode};
 use rustix::io::Errno;
@@ -23,7 +24,6 @@ use crate::io::{Io, Stream};
 use crate::local::{Local, Registration};
 use crate::metrics::Timeout;
 use crate::problem;
-use crate::shared::Cached;
 
 /// How long accepting rests when the process has no descriptors or memory left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(20);

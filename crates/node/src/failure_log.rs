@@ -42,7 +42,7 @@ impl FailureLog {
 /// Whether the one who runs the server should look into it. What may succeed when it is tried again is counted
 /// elsewhere, and is no fault of a function.
 fn is_failure(error: &Error) -> bool {
-    error.code.status() >= 500 && !error.code.is_retryable()
+    error.code.is_failure() && !error.code.is_retryable()
 }
 
 #[cfg(test)]

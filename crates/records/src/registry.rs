@@ -402,10 +402,10 @@ fn numbered(number: u32, message: &str) -> (StatusCode, HeaderValue, Bytes) {
     (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), media::REGISTRY, body.into())
 }
 
-/// Status, media type and body of any other error, for the Schema Registry's clients. Those it has no
-/// number of its own for have their status and two digits that are no number of its either.
+/// Status, media type and body of any other error, for the Schema Registry's clients. Those that it has no number for
+/// have `status`, and two digits that are no number of its either.
 #[must_use]
-pub fn registry_error(error: &Error) -> (StatusCode, HeaderValue, Bytes) {
+pub fn registry_error(error: &Error, status: StatusCode) -> (StatusCode, HeaderValue, Bytes) {
     let number = match error.code {
         ErrorCode::Unauthorized => 40101,
         ErrorCode::Forbidden => 40301,
@@ -417,7 +417,7 @@ pub fn registry_error(error: &Error) -> (StatusCode, HeaderValue, Bytes) {
         ErrorCode::HeadersTooLarge => 43101,
         ErrorCode::Internal => 50001,
         code if code.is_retryable() => 50301,
-        code => u32::from(code.status()),
+        _ => u32::from(status.as_u16()),
     };
     numbered(number, &error.message)
 }
@@ -460,10 +460,6 @@ mod tests {
             assert_eq!((answered.as_u16(), kind), (status, media::REGISTRY));
             let body: Value = serde_json::from_slice(&body).expect("JSON");
             assert_eq!(body, json!({ "error_code": number, "message": "why" }));
-        }
-        for code in ErrorCode::all() {
-            let (status, _, _) = registry_error(&Error::new(code, "x"));
-            assert_eq!(status.as_u16(), code.status(), "{}", code.as_str());
         }
     }
 

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use millrace_api::Role;
-use millrace_http::keys::KeyFile;
+use millrace_access::{KeyFile, Role};
 use millrace_io::{Clock, Random, RealClock, RealRandom};
 
 use crate::Failure;

@@ -1,8 +1,8 @@
 //! The file of API keys. It is refused with a reason, or it is the same when written again. No text is a key by
 //! chance.
 
+use millrace_access::{KeyFile, KeySet, PREFIX};
 use millrace_base::limits;
-use millrace_http::keys::{KeyFile, KeySet, PREFIX};
 
 pub(crate) fn run(bytes: &[u8]) {
     let file = match KeyFile::parse(bytes) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::scope;
 
-use millrace_tests::{Server, ServerOptions, machine, wait_until};
+use millrace_tests::{Server, ServerOptions, basic, machine, wait_until};
 
 const USERS: usize = 24;
 
@@ -64,4 +64,42 @@ fn others_are_served_while_passwords_are_hashed() {
     // Not between every two hashes: two run at a time, and other work on the machine may hold up this test.
     let between = calls.iter().filter(|calls| **calls >= CALLS_EACH).count();
     assert!(between >= USERS / 4, "calls between one user and the next: {calls:?}");
+}
+
+const CONNECTIONS: usize = 100;
+
+/// How many users register to measure what one hash costs.
+const MEASURED: u32 = 8;
+
+/// One hash serves all who log in at the same moment; small calls and connections cost a little, too.
+const HASHES_AT_MOST: u32 = 10;
+
+#[test]
+fn a_user_who_logs_in_a_hundred_times_at_once_costs_one_hash() {
+    let mut options = ServerOptions::examples(&["login"]);
+    options.set("--cores", "1");
+    options.set("--queue-ms", "30000");
+    let server = Server::start(options);
+    let before = server.cpu_time();
+    for number in 0..MEASURED {
+        let body = format!(r#"{{"username":"user{number}","password":"correct horse"}}"#);
+        assert_eq!(server.request("POST", "/user/register", &[], body.as_bytes()).status, 201);
+    }
+    let hash = (server.cpu_time() - before) / MEASURED;
+    let login = basic("user0", "correct horse");
+    let mut connections: Vec<_> = (0..CONNECTIONS).map(|_| server.connect()).collect();
+    for connection in &mut connections {
+        assert_eq!(connection.request("GET", "/healthz", &[], b"").expect("a reply").status, 200);
+    }
+    let before = server.cpu_time();
+    for connection in &mut connections {
+        connection.send("GET", "/user/login", &[&login], b"").expect("sent");
+    }
+    for connection in &mut connections {
+        let reply = connection.receive(false).expect("a reply");
+        assert_eq!((reply.status, reply.text().as_str()), (200, "ok"));
+    }
+    let took = server.cpu_time() - before;
+    println!("{CONNECTIONS} logins took {took:?} of CPU time, a hash takes {hash:?}");
+    assert!(took < hash * HASHES_AT_MOST, "{CONNECTIONS} logins took {took:?} of CPU time, a hash takes {hash:?}");
 }

@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 27] = [
+const LAYERS: [(&str, &[&str]); 28] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -16,7 +16,9 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ("millrace-manifest", &["millrace-base", "millrace-io"]),
     ("millrace-log", &["millrace-base", "millrace-format", "millrace-io", "millrace-manifest"]),
     ("millrace-store", &["millrace-base", "millrace-format"]),
-    ("millrace-api", &["millrace-base"]),
+    // Who asks, for every front: it knows no protocol.
+    ("millrace-access", &["millrace-base"]),
+    ("millrace-api", &["millrace-base", "millrace-access"]),
     ("millrace-func", &["millrace-base", "millrace-api"]),
     ("millrace-func-js", &["millrace-base", "millrace-api", "millrace-func"]),
     // Values and paths into them: pure, and of no use to know what they are kept in.
@@ -46,7 +48,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ),
     // A front sees operations only: never the node, the shard or the store.
     ("millrace-records", &["millrace-base", "millrace-api", "millrace-avro", "millrace-registry"]),
-    ("millrace-http", &["millrace-base", "millrace-api", "millrace-records"]),
+    ("millrace-http", &["millrace-base", "millrace-access", "millrace-api", "millrace-records"]),
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
     // Speaks the public protocols, so it can be used without the server's crates.
@@ -57,6 +59,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
         "millrace-server",
         &[
             "millrace-base",
+            "millrace-access",
             "millrace-format",
             "millrace-io",
             "millrace-manifest",
@@ -98,6 +101,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
         "millrace-fuzz-targets",
         &[
             "millrace-base",
+            "millrace-access",
             "millrace-format",
             "millrace-io",
             "millrace-manifest",
@@ -165,7 +169,8 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 13] = [
+const SYNC: [&str; 14] = [
+    "millrace-access",
     "millrace-avro",
     "millrace-avpath",
     "millrace-registry",

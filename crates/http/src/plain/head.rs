@@ -58,6 +58,9 @@ pub(crate) fn look(bytes: &[u8], request: &mut Request<RequestBody>, map: impl F
     let Some(framing) = Framing::of(head.headers).filter(|_| target.starts_with('/')) else {
         return Look::Other;
     };
+    if !ends_lines_with_cr_lf(&bytes[..head_bytes], target, head.headers) {
+        return Look::Other;
+    }
     let total = head_bytes + framing.body_bytes;
     if total > PLAIN_BYTES {
         return Look::Other;
@@ -96,6 +99,27 @@ fn method(name: &str) -> Option<Method> {
         "OPTIONS" => Method::OPTIONS,
         _ => return None,
     })
+}
+
+/// Whether all lines of a head do. httparse takes LF alone, too, where a proxy before this server may see one line.
+fn ends_lines_with_cr_lf(head: &[u8], target: &str, headers: &[httparse::Header<'_>]) -> bool {
+    // What comes behind a part of the head. A CR ends its line: httparse takes none without an LF.
+    let ends_line = |part: &[u8], more: usize| {
+        let end = (part.as_ptr() as usize).wrapping_sub(head.as_ptr() as usize).wrapping_add(part.len() + more);
+        head.get(end) == Some(&b'\r')
+    };
+    let is_usual = head.first() > Some(&b'\r')
+        && ends_line(target.as_bytes(), " HTTP/1.1".len())
+        && headers.iter().all(|one| ends_line(one.value, 0))
+        && head.ends_with(b"\r\n");
+    is_usual || has_no_lf_alone(head)
+}
+
+/// The same, where a line has spaces at its end.
+#[cold]
+fn has_no_lf_alone(head: &[u8]) -> bool {
+    let mut before = 0;
+    head.iter().all(|byte| std::mem::replace(&mut before, *byte) == b'\r' || *byte != b'\n')
 }
 
 fn write_down(

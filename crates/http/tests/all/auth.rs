@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{PATIENCE, Server, patient};
+use millrace_access::KeyFile;
 use millrace_api::Role;
-use millrace_http::keys::KeyFile;
 use millrace_http::{Front, Options, StartError, TlsFiles};
 use prometheus_client::registry::Registry;
 use rustls_pki_types::pem::PemObject;

@@ -1,8 +1,8 @@
 //! Pages read what they may: preflights without a key, replies with one, and nothing for strangers.
 
 use crate::support::{Reply, Server, patient};
+use millrace_access::KeyFile;
 use millrace_api::Role;
-use millrace_http::keys::KeyFile;
 use millrace_http::{Front, Options, StartError};
 use prometheus_client::registry::Registry;
 

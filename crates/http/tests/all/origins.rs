@@ -1,8 +1,8 @@
 //! Without keys, no stranger's web page gets to use the node through a browser on its machine.
 
 use crate::support::{Reply, Server, patient};
+use millrace_access::KeyFile;
 use millrace_api::Role;
-use millrace_http::keys::KeyFile;
 use millrace_http::{Front, Options, StartError};
 use prometheus_client::registry::Registry;
 use std::sync::atomic::Ordering;

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use crate::support::{Client, Reply, Server, patient};
 use base64::Engine as _;
+use millrace_access::KeyFile;
 use millrace_api::Role;
 use millrace_http::Options;
-use millrace_http::keys::KeyFile;
 use serde_json::{Value, json};
 
 fn record(fields: &str) -> String {

@@ -1,10 +1,10 @@
 //! Workflows, dead letters and schedules: listed, looked at, cancelled, signalled, retried, dropped.
 
 use crate::support::{Client, Server, patient, wait_until};
+use millrace_access::KeyFile;
 use millrace_api::Role;
 use millrace_base::limits;
 use millrace_http::Options;
-use millrace_http::keys::KeyFile;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 

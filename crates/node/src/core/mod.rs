@@ -35,6 +35,7 @@ use crate::entropy::KeyedEntropy;
 use crate::flusher::FlusherHandle;
 use crate::metrics::{CoreMetrics, HandlerMetrics};
 use crate::options::NodeOptions;
+use crate::password_checks::PasswordChecks;
 
 pub(crate) use message::{Carried, CoreMessage, Job, Question};
 use outputs::{CoreOutputs, Event};
@@ -142,6 +143,7 @@ pub(crate) struct Core {
     /// What is to be carried between this core's shards.
     pub carried: VecDeque<Carried>,
     pub open_offloads: usize,
+    pub password_checks: PasswordChecks,
     pub batch: Batch,
     pub spare_batch: Option<Batch>,
     /// `None` with `durability = "none"`.
@@ -194,6 +196,7 @@ impl Core {
             events: VecDeque::new(),
             carried: VecDeque::new(),
             open_offloads: 0,
+            password_checks: PasswordChecks::default(),
             batch: Batch::new(),
             spare_batch: Some(Batch::new()),
             committer,

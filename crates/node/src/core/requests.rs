@@ -332,12 +332,16 @@ impl Core {
 
     fn offload(&mut self, ticket: millrace_shard::OffloadTicket, work: millrace_func::Offload) {
         let (shared, core) = (std::sync::Arc::clone(&self.shared), self.index);
-        if self.open_offloads >= limits::OFFLOADS {
-            shared.send(core, CoreMessage::Offloaded { ticket, result: Err(too_much_work()) });
-            self.open_offloads += 1;
+        let begun = self.open_offloads - self.password_checks.joined();
+        self.open_offloads += 1;
+        if self.password_checks.join(ticket, &work) {
             return;
         }
-        self.open_offloads += 1;
+        if begun >= limits::OFFLOADS {
+            shared.send(core, CoreMessage::Offloaded { ticket, result: Err(too_much_work()) });
+            return;
+        }
+        self.password_checks.begin(ticket, &work);
         // The runtime's blocking threads; their number is bounded where the runtime is built.
         tokio::task::spawn_blocking(move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
@@ -361,6 +365,9 @@ impl Core {
     /// Offloaded work has ended: resumes whoever awaits it.
     pub(crate) fn offloaded(&mut self, ticket: millrace_shard::OffloadTicket, result: Result<bytes::Bytes, Error>) {
         self.open_offloads -= 1;
+        for joined in self.password_checks.end(&ticket) {
+            self.shared.send(self.index, CoreMessage::Offloaded { ticket: joined, result: result.clone() });
+        }
         self.read_clock();
         // A route that lost a race begins again under its nonce: the ticket tells which run it is of.
         let waiting = self.unbound.get(&ticket.nonce).is_some_and(|(unbound, _)| unbound.awaits(&ticket));

@@ -6,45 +6,51 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The value and a count of its replacements.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
+pub struct Shared<T> {
     generation: AtomicU64,
     current: Mutex<Arc<T>>,
 }
 
 impl<T> Shared<T> {
-    pub(crate) fn new(value: T) -> Self {
+    /// A value that has not been replaced yet.
+    pub fn new(value: T) -> Self {
         Self { generation: AtomicU64::new(0), current: Mutex::new(Arc::new(value)) }
     }
 
     /// Replaces the value; cores see it at their next look.
-    pub(crate) fn replace(&self, value: T) {
+    pub fn replace(&self, value: T) {
         // A panic while the lock is held cannot leave half a value: it only guards a pointer.
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    pub(crate) fn load(&self) -> Arc<T> {
+    /// The value as it is now.
+    pub fn load(&self) -> Arc<T> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// One core's view of a [`Shared`]: an unchanged value costs one atomic load.
 #[derive(Debug)]
-pub(crate) struct Cached<T> {
+pub struct Cached<T> {
     shared: Arc<Shared<T>>,
     generation: Cell<u64>,
     value: RefCell<Arc<T>>,
 }
 
 impl<T> Cached<T> {
-    pub(crate) fn new(shared: Arc<Shared<T>>) -> Self {
+    /// A view of a value.
+    #[must_use]
+    pub fn new(shared: Arc<Shared<T>>) -> Self {
         // The generation is read first: a replacement in between is then seen again, not missed.
         let generation = Cell::new(shared.generation.load(Ordering::Acquire));
         let value = RefCell::new(shared.load());
         Self { shared, generation, value }
     }
 
-    pub(crate) fn get(&self) -> Ref<'_, Arc<T>> {
+    /// The value as it is now.
+    #[must_use]
+    pub fn get(&self) -> Ref<'_, Arc<T>> {
         let generation = self.shared.generation.load(Ordering::Acquire);
         if generation != self.generation.get() {
             self.generation.set(generation);

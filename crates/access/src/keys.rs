@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use millrace_api::{Principal, Role};
 use millrace_base::limits;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::principal::{Principal, Role};
 
 /// What every key starts with, so that people and secret scanners know one when they see it.
 pub const PREFIX: &str = "mr_";

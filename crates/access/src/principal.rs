@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use millrace_base::{Error, ErrorCode};
+
 /// One thing a principal may do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -126,6 +128,18 @@ pub enum Permission<'a> {
     },
 }
 
+/// The narrowest role that permits it.
+impl fmt::Display for Permission<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Permission::Admin => formatter.write_str("admin"),
+            Permission::Deploy => formatter.write_str("deploy"),
+            Permission::Call { app, service } => write!(formatter, "call:{app}/{service}"),
+            Permission::Read { app, service } => write!(formatter, "read:{app}/{service}"),
+        }
+    }
+}
+
 /// Who asks. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Principal {
@@ -160,6 +174,17 @@ impl Principal {
     #[must_use]
     pub fn may_something(&self) -> bool {
         self.roles.as_ref().is_none_or(|roles| !roles.is_empty())
+    }
+
+    /// Refuses what this principal may not do.
+    ///
+    /// # Errors
+    /// `forbidden`, with the role that is missing.
+    pub fn require(&self, permission: Permission<'_>) -> Result<(), Error> {
+        if self.may(permission) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorCode::Forbidden, format!("this needs the role {permission}")))
     }
 
     /// Whether this principal may do what needs `permission`.
@@ -204,6 +229,22 @@ mod tests {
         assert!(!principal.may(Permission::Admin));
         assert!(Principal::unrestricted().may(Permission::Admin));
         assert!(!Principal::with_roles(vec![]).may(Permission::Call { app: "a", service: "b" }));
+    }
+
+    #[test]
+    fn who_is_refused_is_told_the_role_that_is_missing() {
+        let nobody = Principal::with_roles(vec![]);
+        let (app, service) = ("bank", "account");
+        for (permission, role) in [
+            (Permission::Admin, "admin"),
+            (Permission::Deploy, "deploy"),
+            (Permission::Call { app, service }, "call:bank/account"),
+            (Permission::Read { app, service }, "read:bank/account"),
+        ] {
+            let error = nobody.require(permission).expect_err("no roles");
+            assert_eq!((error.code, error.message), (ErrorCode::Forbidden, format!("this needs the role {role}")));
+            assert_eq!(Principal::unrestricted().require(permission), Ok(()));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The key file: what it accepts, what a key may do, and that no token makes it panic.
 
 use super::*;
-use millrace_api::Permission;
+use crate::Permission;
 use proptest::prelude::*;
 
 fn role(text: &str) -> Role {
