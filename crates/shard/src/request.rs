@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::StateFields;
-use millrace_base::{EntityKey, Error, Lsn, ShardId, TransactionId, UnixMillis, Value};
+use millrace_base::{Error, Lsn, ShardId, TransactionId, UnixMillis, Value};
 use millrace_format::{DeadLetterRecord, JournalRow, Outcome, OutcomeResult, WorkflowRecord};
 use millrace_func::{
     Frame, HandlerId, HeaderSource, HttpRequest, NestedCall, OperationId, RouteMatch, RouteReply, sha256,
@@ -358,54 +358,4 @@ impl Origin {
 /// Where another shard keeps the result of a call of a workflow of `shard`.
 pub(crate) fn once_field(shard: ShardId, workflow: Sequence, operation: u32) -> Box<[u8]> {
     [&b"s"[..], &shard.0.to_be_bytes(), &workflow.encode(), &operation.to_be_bytes()].concat().into()
-}
-
-/// The bookkeeping entities of a shard. Their fields are ordered, and there may be many.
-pub(crate) struct Bookkeeping {
-    /// Field: scoped idempotency key, or invocation id; value: `format::Outcome`.
-    pub outcomes: EntityKey,
-    /// Field: due ‖ sequence; value: `format::MessageRecord`.
-    pub inbox: EntityKey,
-    /// Field: receiver ‖ sequence; value: `format::MessageRecord`.
-    pub outbox: EntityKey,
-    /// Field: sender; value: the last sequence that arrived from it.
-    pub received: EntityKey,
-    /// Field: sequence; value: `format::MessageRecord` that failed too often.
-    pub dead: EntityKey,
-    /// Field: invocation of a workflow that has yet to begin; value: the inbox field of its message.
-    pub pending: EntityKey,
-    /// Field: invocation; value: `format::WorkflowRecord`.
-    pub workflows: EntityKey,
-    /// The same of those that have ended, for as long as their outcome is kept.
-    pub ended_workflows: EntityKey,
-    /// Field: invocation ‖ number; value: `format::JournalRow`.
-    pub journal: EntityKey,
-    /// Field: invocation ‖ arrival; value: `format::SignalRecord`.
-    pub signals: EntityKey,
-    /// Field: app, service, name; value: `format::ScheduleRecord`.
-    pub schedules: EntityKey,
-    /// Field: transaction id; value: `format::Prepared`.
-    pub prepared: EntityKey,
-    /// Field: transaction id; value: `format::Decision`.
-    pub decisions: EntityKey,
-}
-
-impl Bookkeeping {
-    pub(crate) fn new() -> Self {
-        Self {
-            outcomes: EntityKey::internal("outcome", b""),
-            inbox: EntityKey::internal("inbox", b""),
-            outbox: EntityKey::internal("outbox", b""),
-            received: EntityKey::internal("received", b""),
-            dead: EntityKey::internal("dead", b""),
-            pending: EntityKey::internal("pending", b""),
-            workflows: EntityKey::internal("workflow", b""),
-            ended_workflows: EntityKey::internal("ended", b""),
-            journal: EntityKey::internal("journal", b""),
-            signals: EntityKey::internal("signal", b""),
-            schedules: EntityKey::internal("schedule", b""),
-            prepared: EntityKey::internal("prepared", b""),
-            decisions: EntityKey::internal("decision", b""),
-        }
-    }
 }

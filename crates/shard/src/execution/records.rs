@@ -1,0 +1,109 @@
+//! What only the engine of records and its callers need. These are the keys of a service in a shard, calls that
+//! leave the caller's app for the built-in one, and what it means that a trigger aborts.
+
+use std::collections::BTreeMap;
+
+use millrace_api::{RECORDS_APP, RecordOperation, TRIGGERS_SERVICE};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name};
+use millrace_format::MessageRecord;
+use millrace_func::{HandlerId, NestedCall, Program, ScanRequest};
+use millrace_store::StoreError;
+
+use super::host::{OwnShard, merged_scan};
+use super::transaction::Transaction;
+use crate::world::World;
+
+/// An error as what became of a message. An abort is an answer, and nobody receives that of a trigger: the
+/// change is committed and cannot be refused any more. So it is a failure like any other, to be tried again
+/// and kept. The trigger may have thrown it, or a call that the trigger did not wait for.
+pub(crate) fn failure_of(message: &MessageRecord, error: Error) -> Error {
+    if error.code != ErrorCode::Aborted || message.app != RECORDS_APP {
+        return error;
+    }
+    let trigger = message.handler.trim_start_matches('_');
+    let type_name = message.service.trim_end_matches(TRIGGERS_SERVICE);
+    let text = format!("trigger {trigger:?} of the type {type_name:?}: it aborted: {}", error.message);
+    Error { code: ErrorCode::FunctionFailed, message: text, ..error }
+}
+
+/// Which keys are asked for.
+pub(crate) struct KeyRange<'a> {
+    pub app: &'a Name,
+    pub service: &'a Name,
+    pub prefix: &'a [u8],
+    pub after: Option<&'a [u8]>,
+    pub limit: usize,
+}
+
+/// The keys that `Host::keys` gives, and the newest entry they depend on.
+pub(crate) fn entity_keys(
+    own: &mut OwnShard<'_>,
+    transaction: &Transaction,
+    range: &KeyRange<'_>,
+) -> Result<(Vec<Vec<u8>>, Lsn), StoreError> {
+    let prefix = EntityKey::scan_prefix(range.app.as_str(), range.service.as_str(), range.prefix);
+    let after = range.after.map(|after| EntityKey::new(range.app, range.service, after));
+    let is_wanted = |entity: &EntityKey| {
+        entity.as_bytes().starts_with(&prefix) && after.as_ref().is_none_or(|after| entity > after)
+    };
+    let mut known: BTreeMap<EntityKey, bool> = BTreeMap::new();
+    // What is locked for a commit this shard has yet to hear of may be committed, and answered.
+    for entity in own.participations.undecided_writes().filter(|entity| is_wanted(entity)) {
+        known.insert(entity.clone(), true);
+    }
+    let written = transaction.touched.iter().filter(|touched| !touched.writes.is_empty() && is_wanted(&touched.entity));
+    for touched in written {
+        let any = ScanRequest { limit: 1, ..ScanRequest::default() };
+        let (rows, _) = merged_scan(own.store, touched, &any, 1)?;
+        known.insert(touched.entity.clone(), !rows.is_empty());
+    }
+    // Each entity that this transaction has emptied hides one that the store gives.
+    let emptied = known.values().filter(|is_there| !**is_there).count();
+    let asked = range.limit + emptied;
+    let (stored, seen) = own.store.scan_entities_seen(&prefix, after.as_ref(), asked)?;
+    for entity in stored {
+        known.entry(entity).or_insert(true);
+    }
+    let keys = known.into_iter().filter(|(_, is_there)| *is_there).map(|(entity, _)| entity.parts().key);
+    Ok((keys.take(range.limit).collect(), seen))
+}
+
+/// What a trigger calls in another app: a handler that any caller of that app may name.
+///
+/// # Errors
+/// `forbidden` for whoever is no trigger; otherwise as [`millrace_func::Catalog::find`].
+pub(crate) fn find_for_trigger(
+    caller: Program,
+    [app, service, handler]: [&str; 3],
+    world: &World<'_>,
+) -> Result<HandlerId, Error> {
+    if world.catalog.program(caller).is_none_or(|loaded| loaded.app.as_str() != RECORDS_APP) {
+        let message = format!("an app cannot call what belongs to another one: {app:?}");
+        return Err(Error::new(ErrorCode::Forbidden, message));
+    }
+    let (program, service) = world.catalog.service(Some(app), service)?;
+    world.catalog.handler(program, service, handler).map(|(id, _)| id)
+}
+
+/// The call that an operation on a record is: of the type's service in the present version of the
+/// built-in app.
+///
+/// # Errors
+/// `forbidden` when the caller's app may not use the type, `unknown-type` when there is none.
+pub(crate) fn record_call(
+    caller: Program,
+    type_name: &str,
+    key: Vec<u8>,
+    operation: &RecordOperation<'_>,
+    world: &World<'_>,
+) -> Result<NestedCall, Error> {
+    let gone = || Error::new(ErrorCode::UnknownApp, "the app is not loaded any more");
+    let loaded = world.catalog.program(caller).ok_or_else(gone)?;
+    // A trigger is of the built-in app itself.
+    if loaded.app.as_str() != RECORDS_APP {
+        loaded.records.allows(type_name)?;
+    }
+    let unknown = || Error::new(ErrorCode::UnknownType, format!("there is no type of records named {type_name:?}"));
+    let handler = world.catalog.record_handler(type_name, operation.handler()).ok_or_else(unknown)?;
+    Ok(NestedCall { handler, key, input: operation.to_bytes() })
+}
