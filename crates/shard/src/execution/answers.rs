@@ -4,9 +4,10 @@ use millrace_base::EntityKey;
 use millrace_base::fingerprint;
 
 use super::ExecutionContext;
+use super::origin::Origin;
 use super::transaction::Transaction;
 use crate::outgoing::Outgoing;
-use crate::request::{Origin, RouteCall};
+use crate::request::RouteCall;
 use crate::results::{ResultKey, entity_scope, workflow_scope};
 use crate::world::World;
 
@@ -61,18 +62,19 @@ pub(super) fn answers_call(origin: &Origin, entity: &EntityKey, context: &mut Ex
 
 fn answers_under(key: ResultKey, origin: &Origin, context: &mut ExecutionContext<'_, '_>) -> bool {
     let Some(result) = context.books.results.kept_reply(&key, context.world.now, context.rows) else {
-        context.books.results.remember(origin.info().nonce, key);
+        context.books.results.remember(origin.nonce(), key);
         return false;
     };
     // The result may be younger than the last durable entry; so must its second sending be.
     let depends_on = context.books.results.lsn(context.rows);
-    context.context().reply(origin.info().token, result, depends_on);
+    let token = origin.token().expect("whoever sends an idempotency key waits for the reply");
+    context.context().reply(token, result, depends_on);
     true
 }
 
 /// Where the result of a request is kept; `None` when it carries no idempotency key.
 pub(super) fn result_key(origin: &Origin, context: &ExecutionContext<'_, '_>) -> Option<ResultKey> {
-    let key = origin.info().idempotency_key.as_deref()?;
+    let key = origin.idempotency_key()?;
     let (names, catalog) = (context.books.results.names(), context.world.catalog);
     match origin {
         Origin::Call(invoke) => {
@@ -85,6 +87,8 @@ pub(super) fn result_key(origin: &Origin, context: &ExecutionContext<'_, '_>) ->
             let field = names.name(&[call.scope.as_deref()?], key);
             Some(ResultKey { field, fingerprint: route_fingerprint(app, service, call) })
         }
-        Origin::Message { .. } | Origin::Step { .. } | Origin::Branch { .. } | Origin::Read { .. } => None,
+        Origin::Message { .. } | Origin::WorkflowCall { .. } | Origin::Participation { .. } | Origin::Read { .. } => {
+            None
+        }
     }
 }

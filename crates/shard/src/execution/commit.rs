@@ -6,12 +6,13 @@ use millrace_format::{MessageRecord, OutcomeResult, Write};
 use millrace_func::Output;
 
 use super::answers::{is_answered_meanwhile, result_key};
+use super::origin::Origin;
 use super::transaction::{Touched, Transaction};
 use super::{Execution, ExecutionContext, Role};
 use crate::bookkeeping::invocation_of;
 use crate::context::read_only;
 use crate::outgoing::Outgoing;
-use crate::request::{Origin, Reply};
+use crate::request::Reply;
 use crate::workflows::CommittedCall;
 
 impl Execution {
@@ -62,8 +63,8 @@ impl Execution {
             return false;
         }
         let is_message = matches!(transaction.origin, Origin::Message { .. });
-        let is_recorded = transaction.origin.info().idempotency_key.is_some() && !transaction.is_always_query();
-        let is_call_of_workflow = matches!(transaction.origin, Origin::Step { .. });
+        let is_recorded = transaction.origin.idempotency_key().is_some() && !transaction.is_always_query();
+        let is_call_of_workflow = matches!(transaction.origin, Origin::WorkflowCall { .. });
         let changes =
             transaction.has_effects() || is_message || is_call_of_workflow || is_recorded || decision.is_some();
         if changes && context.world.is_read_only {
@@ -160,7 +161,7 @@ impl Execution {
 fn refuse(origin: Origin, error: Error, depends_on: Lsn, context: &mut ExecutionContext<'_, '_>) {
     match origin {
         Origin::Message { field, .. } => context.books.message_failed(&field, error, context.rows, context.world),
-        Origin::Step { workflow, operation, .. } => {
+        Origin::WorkflowCall { workflow, operation, .. } => {
             let (workflows, mut context) = context.workflows();
             workflows.call_failed(workflow, operation, error, &mut context);
         }
@@ -174,7 +175,7 @@ fn refuse(origin: Origin, error: Error, depends_on: Lsn, context: &mut Execution
 
 /// A workflow's call, if the transaction is one.
 fn committed_call(transaction: &Transaction) -> Option<CommittedCall<'_>> {
-    let Origin::Step { workflow, operation, call, .. } = &transaction.origin else {
+    let Origin::WorkflowCall { workflow, operation, call, .. } = &transaction.origin else {
         return None;
     };
     let (workflow, operation, is_kept_away) = (*workflow, *operation, transaction.is_kept_away);
@@ -190,7 +191,7 @@ fn add_result(
     context: &mut ExecutionContext<'_, '_>,
 ) {
     let origin = &transaction.origin;
-    let known = context.books.results.remembered(origin.info().nonce);
+    let known = context.books.results.remembered(origin.nonce());
     if let Some(key) = known.or_else(|| result_key(origin, context)) {
         if transaction.is_always_query() && writes.is_empty() {
             return;

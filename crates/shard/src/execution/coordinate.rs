@@ -4,12 +4,12 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, TransactionId, UnixMillis, limits};
 use millrace_func::{HandlerKind, Output, Program};
 
+use super::origin::Origin;
 use super::start::deadline;
 use super::transaction::{Action, AwayCall, Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role, Suspended};
 use crate::coordination::{Coordination, Effects, Ending, Heard, Vote};
 use crate::peer::{Begin, CallNumber, FromBranch, PeerCall, ToHome};
-use crate::request::Origin;
 use crate::world::World;
 
 /// The random bits of participations come from indices that the coordinator's own functions never reach.
@@ -27,9 +27,9 @@ fn begin(origin: &Origin, program: Program, to: ShardId, world: &World<'_>) -> B
     let index = SEED_INDEX + u32::from(to.0);
     let seed = match origin.route_key() {
         Some(key) => world.entropy.draw_keyed(key, index),
-        None => world.entropy.draw(origin.info().nonce, index),
+        None => world.entropy.draw(origin.nonce(), index),
     };
-    Begin { program, time: origin.info().time, age: origin.age(), seed }
+    Begin { program, time: origin.time(), age: origin.age(), seed }
 }
 
 /// Tells another shard what its call to this one gave.
@@ -129,14 +129,14 @@ impl Execution {
         context: &mut ExecutionContext<'_, '_>,
     ) {
         // What a workflow's call gives is journalled here, but kept over there as well.
-        let is_bare = !transaction.has_effects() && transaction.origin.info().idempotency_key.is_none();
+        let is_bare = !transaction.has_effects() && transaction.origin.idempotency_key().is_none();
         // What it has read here may have gone into what the other shard writes: that must not
         // survive a crash which this does not.
         let has_durable_reads = self.read_lsn(&transaction, context) <= context.rows.durable();
         let is_recorded_here = match transaction.origin {
             Origin::Message { .. } => true,
             // One that has run here runs here again after a crash, perhaps otherwise.
-            Origin::Step { .. } => !transaction.touched.is_empty(),
+            Origin::WorkflowCall { .. } => !transaction.touched.is_empty(),
             _ => false,
         };
         let may_delegate = is_bare && has_durable_reads && !is_recorded_here;
@@ -167,7 +167,7 @@ impl Execution {
         (to, entity, is_exclusive): (ShardId, EntityKey, bool),
         context: &mut ExecutionContext<'_, '_>,
     ) {
-        let nonce = origin.info().nonce;
+        let nonce = origin.nonce();
         let begin = begin(&origin, program, to, context.world);
         let mut coordination = self.coordinator.begin(nonce, context.rows);
         coordination.reserve(to, begin, (entity.clone(), is_exclusive), &mut context.context());
@@ -262,7 +262,7 @@ impl Execution {
             Some(ToHome::Reserved) => self.unpark_away(parked, context),
             Some(ToHome::Failed(error)) => self.give_up_parked(parked, error, context),
             _ => {
-                self.parked.insert(parked.origin.info().nonce, parked);
+                self.parked.insert(parked.origin.nonce(), parked);
             }
         }
     }
@@ -271,7 +271,7 @@ impl Execution {
     pub(super) fn give_up_parked(&mut self, parked: Parked, error: Error, context: &mut ExecutionContext<'_, '_>) {
         match &parked.away {
             Some(coordination) => self.coordinator.abandon(coordination, &mut context.context()),
-            None => self.give_up_held(parked.origin.info().nonce, [&parked.entity]),
+            None => self.give_up_held(parked.origin.nonce(), [&parked.entity]),
         }
         self.fail_origin(parked.origin, error, context);
     }

@@ -14,12 +14,13 @@ use millrace_func::{
 };
 use millrace_store::{Store, StoreError};
 
+use super::origin::Origin;
 use super::records::{KeyRange, entity_keys, find_for_trigger, record_call};
 use super::transaction::{Action, Parent, PendingCall, Touched, Transaction, Undo};
 use crate::context::store_failed;
 use crate::outgoing::{Outgoing, signal_target};
 use crate::participation::Participations;
-use crate::request::{InvocationId, OffloadTicket, Origin, Sequence};
+use crate::request::{InvocationId, OffloadTicket, Sequence};
 use crate::world::{Outputs, World};
 
 /// The shard a transaction runs in: its id, its store, and what others have prepared there.
@@ -239,7 +240,7 @@ impl Host for TurnHost<'_, '_> {
         // own outcome.
         let any = || {
             let origin = &self.transaction.origin;
-            origin.route_key().unwrap_or(origin.info().nonce).to_string().into_bytes()
+            origin.route_key().unwrap_or(origin.nonce()).to_string().into_bytes()
         };
         let key = if operation.is_about_type() { own.unwrap_or_else(any) } else { id.to_vec() };
         let call = record_call(self.program(), type_name, key, operation, self.world)?;
@@ -340,7 +341,7 @@ impl Host for TurnHost<'_, '_> {
     }
 
     fn now(&self) -> UnixMillis {
-        self.transaction.origin.info().time
+        self.transaction.origin.time()
     }
 
     fn random(&mut self) -> u64 {
@@ -350,8 +351,8 @@ impl Host for TurnHost<'_, '_> {
             // A repeated route must choose the same keys, or it would not find its own outcome.
             Some(key) => self.world.entropy.draw_keyed(key, index),
             None => match &self.transaction.origin {
-                Origin::Branch { begin, .. } => self.world.entropy.draw(begin.seed, index),
-                origin => self.world.entropy.draw(origin.info().nonce, index),
+                Origin::Participation { begin, .. } => self.world.entropy.draw(begin.seed, index),
+                origin => self.world.entropy.draw(origin.nonce(), index),
             },
         }
     }

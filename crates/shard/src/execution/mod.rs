@@ -9,6 +9,7 @@ mod answers;
 mod commit;
 mod coordinate;
 mod host;
+mod origin;
 mod participate;
 mod reads;
 mod records;
@@ -30,16 +31,13 @@ use crate::coordination::{Coordination, Coordinator};
 use crate::locks::Locks;
 use crate::participation::{Participation, Participations};
 use crate::peer::{PeerBody, PeerMessage};
-use crate::request::{Origin, Token};
 use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
 pub(crate) use host::{check_callee, check_input, may_fetch, refused};
+use origin::Origin;
 pub(crate) use records::{failure_of, record_call};
 use transaction::Transaction;
 pub use unbound::{Unbound, UnboundStep};
-
-/// Whose reply nobody waits for.
-const NOBODY: Token = Token(u64::MAX);
 
 /// What transactions are handed: the shard's rows, bookkeeping and workflows, and the world.
 pub(crate) struct ExecutionContext<'a, 'w> {
@@ -153,8 +151,8 @@ impl Execution {
         let of = |origin: &Origin| match origin {
             Origin::Call(invoke) => invoke.handler.program == program,
             Origin::Route(call) => call.route.id.program == program,
-            Origin::Branch { begin, .. } => begin.program == program,
-            Origin::Step { call, .. } => call.handler.program == program,
+            Origin::Participation { begin, .. } => begin.program == program,
+            Origin::WorkflowCall { call, .. } => call.handler.program == program,
             Origin::Message { .. } | Origin::Read { .. } => false,
         };
         self.parked.values().any(|parked| of(&parked.origin))
@@ -170,6 +168,9 @@ impl Execution {
 
     /// Goes on with whoever is first in the queue of `entity`, and with those behind that may go
     /// on beside it. Each may change what the next one may do.
+    ///
+    /// # Panics
+    /// When somebody queues who neither waits to start nor is suspended: nobody would ever come behind.
     fn wake(&mut self, entity: &EntityKey, context: &mut ExecutionContext<'_, '_>) {
         while let Some(nonce) = self.locks.runnable(entity) {
             if let Some(parked) = self.parked.remove(&nonce) {
@@ -177,7 +178,7 @@ impl Execution {
             } else if let Some(Suspended { role, transaction, .. }) = self.suspended.remove(&nonce) {
                 self.unblock(role, transaction, entity, context);
             } else {
-                self.locks.release(entity, nonce);
+                unreachable!("whoever queues for an entity waits to start, or is suspended");
             }
         }
     }
@@ -235,7 +236,7 @@ impl Execution {
             Origin::Message { field, .. } => {
                 context.books.message_failed(&field, error, context.rows, context.world);
             }
-            Origin::Step { workflow, operation, .. } => {
+            Origin::WorkflowCall { workflow, operation, .. } => {
                 let (workflows, mut context) = context.workflows();
                 workflows.call_failed(workflow, operation, error, &mut context);
             }

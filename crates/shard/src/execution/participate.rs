@@ -3,17 +3,13 @@
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, TransactionId, UnixMillis, limits};
 use millrace_format::{Outcome, OutcomeResult, Prepared, Write};
 
+use super::origin::{Begun, Origin};
 use super::transaction::{Action, Parent, PendingCall, Transaction};
-use super::{Execution, ExecutionContext, NOBODY, Parked, Role, Suspended};
+use super::{Execution, ExecutionContext, Parked, Role, Suspended};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
 use crate::participation::{Asked, FirstMessage, ID_INDEX, Participation, Told, Undecided, entities_of};
 use crate::peer::{Begin, Ordered, PeerBody, PeerCall, ToBranch, ToHome};
-use crate::request::{Origin, RequestInfo};
-
-fn participation_info(begin: Begin, nonce: u64) -> RequestInfo {
-    RequestInfo { token: NOBODY, time: begin.time, nonce, idempotency_key: None }
-}
 
 /// A participation that begins, and the transaction of what runs of it here.
 fn begin_participation(
@@ -23,7 +19,7 @@ fn begin_participation(
     heard: Ordered<ToBranch>,
     context: &ExecutionContext<'_, '_>,
 ) -> (Box<Participation>, Box<Transaction>) {
-    let origin = Origin::Branch { id, begin, info: participation_info(begin, nonce) };
+    let origin = Origin::Participation { id, begin, begun: Begun { time: begin.time, nonce } };
     let mut transaction = Transaction::new(origin, begin.program, context.world.limits(begin.program));
     transaction.takes_locks = true;
     transaction.is_spread = true;
@@ -125,12 +121,12 @@ impl Execution {
         }
         let nonce = context.world.take_nonce();
         self.participations.begin(id, nonce);
-        let info = participation_info(begin, nonce);
         if self.locks.check(&entity, nonce, begin.age, is_exclusive, false) == Grant::Free {
-            self.reserved((id, begin, info), entity, is_exclusive, context);
+            self.reserved((id, begin, nonce), entity, is_exclusive, context);
         } else {
             self.locks.queue(&entity, Waiter { nonce, age: begin.age, is_exclusive, holds_any: false });
-            let (origin, deadline) = (Origin::Branch { id, begin, info }, UnixMillis(u64::MAX));
+            let origin = Origin::Participation { id, begin, begun: Begun { time: begin.time, nonce } };
+            let deadline = UnixMillis(u64::MAX);
             self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
         }
     }
@@ -138,14 +134,14 @@ impl Execution {
     /// The entity that a participation was to hold first is free.
     pub(super) fn reserved(
         &mut self,
-        (id, begin, info): (TransactionId, Begin, RequestInfo),
+        (id, begin, nonce): (TransactionId, Begin, u64),
         entity: EntityKey,
         is_exclusive: bool,
         context: &mut ExecutionContext<'_, '_>,
     ) {
-        self.locks.take(&entity, info.nonce, begin.age, is_exclusive);
+        self.locks.take(&entity, nonce, begin.age, is_exclusive);
         let heard = Ordered::after_first();
-        let (mut participation, mut transaction) = begin_participation(id, begin, info.nonce, heard, context);
+        let (mut participation, mut transaction) = begin_participation(id, begin, nonce, heard, context);
         transaction.held.push(entity);
         participation.reserved(&mut context.context());
         self.participate(participation, transaction, context);

@@ -10,9 +10,10 @@ use millrace_func::{Answer, HandlerId, HandlerKind, Reader};
 use millrace_store::Store;
 
 use super::host::check_key;
+use super::origin::Origin;
 use super::{Execution, ExecutionContext};
 use crate::context::{Context, Rows, store_failed};
-use crate::request::{Origin, Reply, RequestInfo, Token};
+use crate::request::{Reply, RequestInfo, Token};
 use crate::world::World;
 
 /// The committed fields of one entity.

@@ -8,13 +8,14 @@ use millrace_func::{Catalog, HandlerKind, NestedCall, Start};
 use super::answers::{answers_call, answers_from_result};
 use super::commit::input_or_null;
 use super::host::check_key;
+use super::origin::{Begun, Origin};
 use super::reads::answer_read;
 use super::transaction::{Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role, refused};
 use crate::bookkeeping::SendTarget;
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
-use crate::request::{Invoke, Origin, RequestInfo, RouteCall};
+use crate::request::{Invoke, RequestInfo, RouteCall};
 use crate::workflows::WorkflowCall;
 use crate::world::World;
 
@@ -76,16 +77,16 @@ pub(super) fn deadline(origin: &Origin, world: &World<'_>) -> UnixMillis {
     let wait_ms = match origin {
         Origin::Call(invoke) => world.limits(invoke.handler.program).wait_ms,
         Origin::Route(call) => world.limits(call.route.id.program).wait_ms,
-        Origin::Step { call, .. } => world.limits(call.handler.program).wait_ms,
+        Origin::WorkflowCall { call, .. } => world.limits(call.handler.program).wait_ms,
         Origin::Message { .. } | Origin::Read { .. } => limits::CALL_WAIT_MS,
-        Origin::Branch { .. } => return UnixMillis(u64::MAX),
+        Origin::Participation { .. } => return UnixMillis(u64::MAX),
     };
-    origin.info().time.plus(wait_ms)
+    origin.time().plus(wait_ms)
 }
 
-/// What is said of a transaction that the shard itself begins.
-fn own_info(world: &mut World<'_>) -> RequestInfo {
-    RequestInfo { token: super::NOBODY, time: world.now, nonce: world.take_nonce(), idempotency_key: None }
+/// A transaction begins that no request began.
+fn begun(world: &mut World<'_>) -> Begun {
+    Begun { time: world.now, nonce: world.take_nonce() }
 }
 
 impl Execution {
@@ -161,7 +162,7 @@ impl Execution {
         *budget -= 1;
         match root_of_message(&field, context) {
             Ok(Some(root)) if context.books.inbox.has_turn(&field, &root.0) => {
-                let origin = Origin::Message { field, info: own_info(context.world) };
+                let origin = Origin::Message { field, begun: begun(context.world) };
                 if !self.parks(&origin, &root.0, root.1, context) {
                     self.run_root(origin, root, Vec::new(), Role::Alone, context);
                 }
@@ -186,11 +187,11 @@ impl Execution {
     /// Makes a workflow's call, as a transaction of its own.
     fn begin_workflow_call(&mut self, call: WorkflowCall, context: &mut ExecutionContext<'_, '_>) {
         let WorkflowCall { workflow, operation, call } = call;
-        let info = own_info(context.world);
+        let begun = begun(context.world);
         let kind = context.world.catalog.kind(call.handler);
         let entity = context.world.catalog.entity(call.handler, &call.key);
         let away = (context.rows.shard_of(&call.key) != context.rows.shard()).then(|| call.clone());
-        let origin = Origin::Step { workflow, operation, call, info };
+        let origin = Origin::WorkflowCall { workflow, operation, call, begun };
         if kind == HandlerKind::Workflow {
             let error = refused("the newest version of the callee is a workflow: it is not called but started");
             return self.fail_origin(origin, error, context);
@@ -242,7 +243,7 @@ impl Execution {
         if self.locks.is_empty() || !(is_exclusive || self.locks.is_prepared(entity)) {
             return false;
         }
-        if self.locks.check(entity, origin.info().nonce, origin.age(), is_exclusive, false) == Grant::Free {
+        if self.locks.check(entity, origin.nonce(), origin.age(), is_exclusive, false) == Grant::Free {
             return false;
         }
         if self.locks.queued(entity) >= limits::ENTITY_QUEUE {
@@ -256,7 +257,7 @@ impl Execution {
 
     /// Queues a transaction for `entity`, to be started (again) when it is free.
     pub(super) fn park(&mut self, origin: Origin, entity: EntityKey, is_exclusive: bool, world: &World<'_>) {
-        let (nonce, age) = (origin.info().nonce, origin.age());
+        let (nonce, age) = (origin.nonce(), origin.age());
         self.locks.queue(&entity, Waiter { nonce, age, is_exclusive, holds_any: false });
         let deadline = deadline(&origin, world);
         self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
@@ -265,13 +266,15 @@ impl Execution {
     /// The entity that a parked transaction queued for is free.
     pub(super) fn unpark(&mut self, parked: Parked, context: &mut ExecutionContext<'_, '_>) {
         let Parked { origin, entity, is_exclusive, .. } = parked;
-        let (nonce, age) = (origin.info().nonce, origin.age());
+        let (nonce, age) = (origin.nonce(), origin.age());
         match origin {
             Origin::Read { info, fields } => {
                 self.give_up_held(nonce, [&entity]);
                 answer_read(info.token, &entity, &fields, &mut context.context());
             }
-            Origin::Branch { id, begin, info } => self.reserved((id, begin, info), entity, is_exclusive, context),
+            Origin::Participation { id, begin, begun } => {
+                self.reserved((id, begin, begun.nonce), entity, is_exclusive, context);
+            }
             origin => {
                 // Held from here on, so that nobody who queues behind comes first.
                 self.locks.take(&entity, nonce, age, is_exclusive);
@@ -303,7 +306,7 @@ impl Execution {
             Origin::Message { field, .. } => {
                 context.books.inbox.message(field, context.rows).and_then(|message| target_of(&message, catalog))
             }
-            Origin::Step { call, .. } => {
+            Origin::WorkflowCall { call, .. } => {
                 if context.rows.shard_of(&call.key) != context.rows.shard() {
                     let call = call.clone();
                     self.run_call_away(origin, call, held, role, context);
@@ -321,7 +324,9 @@ impl Execution {
                 self.run_route_again(call.clone(), held, role, context);
                 return Ok(());
             }
-            Origin::Branch { .. } | Origin::Read { .. } => unreachable!("only calls, messages and routes start again"),
+            Origin::Participation { .. } | Origin::Read { .. } => {
+                unreachable!("only calls, messages and routes start again")
+            }
         };
         let (own, kind) = match root {
             Ok(root) => root,
@@ -331,7 +336,7 @@ impl Execution {
             }
         };
         let is_exclusive = kind == HandlerKind::Transaction;
-        if self.locks.check(&own, origin.info().nonce, origin.age(), is_exclusive, true) != Grant::Free {
+        if self.locks.check(&own, origin.nonce(), origin.age(), is_exclusive, true) != Grant::Free {
             // It died for another entity than its own, and somebody has taken its own meanwhile.
             self.park(origin, own, is_exclusive, context.world);
             return Err(role);
@@ -356,7 +361,7 @@ impl Execution {
         let call = match root_call(&origin, context) {
             Ok(call) => call,
             Err(error) => {
-                self.give_up_held(origin.info().nonce, &held);
+                self.give_up_held(origin.nonce(), &held);
                 if let Role::Coordinator(coordination) = role {
                     self.coordinator.abandon(&coordination, &mut context.context());
                 }
@@ -435,8 +440,8 @@ fn root_call(origin: &Origin, context: &mut ExecutionContext<'_, '_>) -> Result<
             let handler = context.world.catalog.find(&message.app, &message.service, &message.handler)?;
             Ok(NestedCall { handler, key: message.key, input: input_or_null(&message.input) })
         }
-        Origin::Step { call, .. } => Ok(call.clone()),
-        Origin::Route(_) | Origin::Branch { .. } | Origin::Read { .. } => {
+        Origin::WorkflowCall { call, .. } => Ok(call.clone()),
+        Origin::Route(_) | Origin::Participation { .. } | Origin::Read { .. } => {
             unreachable!("only calls and messages run a handler as their root")
         }
     }

@@ -7,10 +7,10 @@ use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
 use millrace_format::Write;
 use millrace_func::{Frame, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
 
+use super::origin::Origin;
 use crate::locks::Age;
 use crate::outgoing::Outgoing;
 use crate::peer::CallNumber;
-use crate::request::Origin;
 use crate::world::World;
 
 /// An entity this transaction has touched.
@@ -208,7 +208,7 @@ impl Transaction {
     }
 
     pub(crate) fn nonce(&self) -> u64 {
-        self.origin.info().nonce
+        self.origin.nonce()
     }
 
     pub(crate) fn frame(&self, frame: Frame) -> Option<&Activation> {

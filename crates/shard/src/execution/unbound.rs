@@ -12,10 +12,11 @@ use millrace_func::{Frame, HandlerKind, OperationId, Program, Start};
 use super::answers::{answers_from_result, route_scope};
 use super::commit::as_reply;
 use super::host::TurnHost;
+use super::origin::Origin;
 use super::start::check_idempotency_key;
 use super::transaction::Transaction;
 use super::{Execution, ExecutionContext, Role};
-use crate::request::{OffloadTicket, Origin, Reply, RouteCall, Token};
+use crate::request::{OffloadTicket, Reply, RouteCall, Token};
 use crate::world::World;
 
 /// A route that runs, or waits, and has called no entity yet.
@@ -87,7 +88,7 @@ impl Unbound {
     fn next(mut self) -> UnboundStep {
         if let Some(Err(error)) = self.transaction.result {
             self.transaction.result = None;
-            let token = self.transaction.origin.info().token;
+            let token = self.token();
             return UnboundStep::Done(token, Err(error));
         }
         let called = self.transaction.first_call();
@@ -98,7 +99,7 @@ impl Unbound {
             return UnboundStep::Home(self, home);
         }
         match self.transaction.result.take() {
-            Some(Ok(output)) => UnboundStep::Done(self.transaction.origin.info().token, Ok(as_reply(output))),
+            Some(Ok(output)) => UnboundStep::Done(self.token(), Ok(as_reply(output))),
             _ => UnboundStep::Waiting(self),
         }
     }
@@ -112,7 +113,7 @@ impl Unbound {
     /// Who waits for its reply.
     #[must_use]
     pub fn token(&self) -> Token {
-        self.transaction.origin.info().token
+        self.transaction.origin.token().expect("whoever sent the route waits for its reply")
     }
 
     /// The app version it runs in.
@@ -153,7 +154,7 @@ impl Unbound {
 /// Finds out whose the route's idempotency key is. This is done once: later attempts keep what the first one found.
 /// Code that does not do the same twice could find something else, and the first reply must be found all the same.
 fn find_scope(transaction: &mut Transaction, world: &World<'_>) -> Result<(), Error> {
-    if transaction.origin.info().idempotency_key.is_none() {
+    if transaction.origin.idempotency_key().is_none() {
         return Ok(());
     }
     let gone = || Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone");
@@ -167,9 +168,10 @@ fn find_scope(transaction: &mut Transaction, world: &World<'_>) -> Result<(), Er
 impl Execution {
     /// Takes over a route whose first call is for an entity of this shard.
     pub(crate) fn adopt(&mut self, unbound: Unbound, context: &mut ExecutionContext<'_, '_>) {
+        let token = unbound.token();
         let mut transaction = unbound.transaction;
         if let Err(error) = find_scope(&mut transaction, context.world) {
-            context.world.outputs.reply(transaction.origin.info().token, Err(error));
+            context.world.outputs.reply(token, Err(error));
             transaction.drop_frames(context.world);
         } else if answers_from_result(&transaction.origin, context) {
             transaction.drop_frames(context.world);

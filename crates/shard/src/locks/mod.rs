@@ -221,11 +221,10 @@ impl Locks {
 
     /// The holder of `entity`, which has it alone, is prepared.
     pub(crate) fn mark_prepared(&mut self, entity: &EntityKey) {
-        if let Some(lock) = self.locks.get_mut(entity) {
-            assert!(lock.is_exclusive, "what is prepared is held alone");
-            lock.is_prepared = true;
-            lock.holders.iter_mut().for_each(|holder| holder.wants_nothing = true);
-        }
+        let lock = self.locks.get_mut(entity).expect("what is prepared is held");
+        assert!(lock.is_exclusive, "what is prepared is held alone");
+        lock.is_prepared = true;
+        lock.holders.iter_mut().for_each(|holder| holder.wants_nothing = true);
     }
 
     /// `nonce`, which holds `entity`, will ask for no other before it lets go of this one.
