@@ -153,7 +153,7 @@ impl Execution {
             return Lsn::ZERO;
         }
         let newest = |lsn: Lsn, touched: &Touched| lsn.max(rows.entity_lsn(&touched.entity));
-        transaction.touched.iter().fold(transaction.seen, newest)
+        transaction.touched.iter().fold(transaction.newest_read, newest)
     }
 }
 

@@ -129,8 +129,8 @@ impl TurnHost<'_, '_> {
         let (instance, _, operation) = self.next_operation()?;
         let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
         if is_route {
-            let asked = self.transaction.known_asked;
-            self.transaction.known_asked += 1;
+            let asked = self.transaction.known_used;
+            self.transaction.known_used += 1;
             if let Some(result) = self.transaction.known.get(asked).cloned() {
                 self.transaction.ready.push_back(Action::Resume { frame: instance, operation, result });
                 return Ok(operation);
@@ -230,7 +230,7 @@ impl Host for TurnHost<'_, '_> {
         let (app, service) = (&loaded.app, &service.name);
         let range = KeyRange { app, service, prefix, after, limit: limit.min(limits::SCAN_ROWS) };
         let (found, seen) = entity_keys(own, self.transaction, &range).map_err(|error| store_failed(&error))?;
-        self.transaction.seen = self.transaction.seen.max(seen);
+        self.transaction.newest_read = self.transaction.newest_read.max(seen);
         Ok(found)
     }
 

@@ -8,7 +8,7 @@ use super::transaction::{Action, Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role, Suspended};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
-use crate::participation::{Asked, FirstMessage, ID_INDEX, Participation, Told, Undecided, entities_of};
+use crate::participation::{FirstMessage, ID_INDEX, Participation, Told, Undecided, VoteRequest, entities_of};
 use crate::peer::{Begin, Ordered, PeerBody, PeerCall, ToBranch, ToHome};
 
 /// A participation that begins, and the transaction of what runs of it here.
@@ -38,7 +38,7 @@ fn take_call(
         participation.keep_at(call.number, field.clone());
         let kept = context.books.results.get(field, context.rows);
         if let Ok(Some(Outcome { result: OutcomeResult::Value(output), .. })) = kept {
-            transaction.seen = transaction.seen.max(context.books.results.lsn(context.rows));
+            transaction.newest_read = transaction.newest_read.max(context.books.results.lsn(context.rows));
             return transaction.ready.push_back(Action::Answer(call.number, Ok(output)));
         }
     }
@@ -187,12 +187,12 @@ impl Execution {
         if participation.is_lingering() && !transaction.is_put_off() {
             participation.report_over(|number| transaction.runs_for(number), &mut context.context());
         }
-        match participation.asked() {
-            Some(asked) if transaction.is_quiet() => {
+        match participation.vote_request() {
+            Some(request) if transaction.is_quiet() => {
                 if transaction.has_effects() {
-                    self.prepare(participation, transaction, asked.is_delegated, context);
+                    self.prepare(participation, transaction, request.is_delegated, context);
                 } else {
-                    let Asked { is_delegated, is_query } = asked;
+                    let VoteRequest { is_delegated, is_query } = request;
                     self.vote_read_only(participation, transaction, is_delegated || is_query, context);
                 }
             }

@@ -120,10 +120,10 @@ pub(crate) struct Transaction {
     /// Changes in order, with whose failure takes them back.
     pub undo: Vec<(Option<Owner>, Undo)>,
     pub ready: VecDeque<Action>,
-    /// What work outside has given a route, in the order it was asked for.
+    /// What work outside has given a route, in the order of the requests.
     pub known: Vec<Result<Bytes, Error>>,
-    /// How much of that it has asked for in this run.
-    pub known_asked: usize,
+    /// How much of that this attempt has used.
+    pub known_used: usize,
     /// Operations that somebody outside the shard works on.
     pub outside: Vec<(Instance, OperationId)>,
     /// Other shards have a part in this attempt.
@@ -142,8 +142,8 @@ pub(crate) struct Transaction {
     pub write_count: usize,
     pub write_bytes: usize,
     pub random_index: u32,
-    /// The newest entry it has seen beside those of the entities it touched.
-    pub seen: Lsn,
+    /// The newest entry it has read beside those of the entities it touched.
+    pub newest_read: Lsn,
     /// It has been suspended or started again: even its queries respect locks from then on.
     pub takes_locks: bool,
     /// Entities it holds in the lock table.
@@ -172,7 +172,7 @@ impl Transaction {
             undo: Vec::new(),
             ready: VecDeque::new(),
             known,
-            known_asked: 0,
+            known_used: 0,
             outside: Vec::new(),
             is_spread: false,
             deferred: VecDeque::new(),
@@ -184,7 +184,7 @@ impl Transaction {
             write_count: 0,
             write_bytes: 0,
             random_index: 0,
-            seen: Lsn::ZERO,
+            newest_read: Lsn::ZERO,
             takes_locks: false,
             held: Vec::new(),
             may_wait_for_older: false,

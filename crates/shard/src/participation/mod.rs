@@ -50,7 +50,7 @@ struct Once {
 
 /// What a participant is asked when it is to vote.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct VoteRequest {
     /// Nobody else has anything to write: it commits at once.
     pub is_delegated: bool,
     /// Nobody writes anything: it lets go of what was read.
@@ -62,7 +62,7 @@ pub(crate) struct Asked {
 enum Stage {
     Runs,
     /// Prepares as soon as nothing of it runs.
-    Asked(Asked),
+    ToVote(VoteRequest),
     /// Has only read, has said so, and holds what it has read.
     Voted,
 }
@@ -144,7 +144,7 @@ impl Participation {
             }
             ToBranch::TakeBack(number) => Told::TakeBack(number),
             ToBranch::Prepare { life, is_delegated, is_query } if life == self.id => {
-                self.stage = Stage::Asked(Asked { is_delegated, is_query });
+                self.stage = Stage::ToVote(VoteRequest { is_delegated, is_query });
                 Told::Noted
             }
             // It means another participation, which has ended: this one was begun by a second copy.
@@ -217,9 +217,9 @@ impl Participation {
     }
 
     /// What it is asked, if it is to vote.
-    pub(crate) fn asked(&self) -> Option<Asked> {
+    pub(crate) fn vote_request(&self) -> Option<VoteRequest> {
         match self.stage {
-            Stage::Asked(asked) => Some(asked),
+            Stage::ToVote(request) => Some(request),
             Stage::Runs | Stage::Voted => None,
         }
     }

@@ -43,11 +43,11 @@ fn told(bench: &mut Bench) -> Vec<ToHome> {
 fn it_votes_only_if_it_is_the_one_that_is_asked() {
     let mut one = participation();
     let prepare = |life| ToBranch::Prepare { life, is_delegated: true, is_query: false };
-    assert!(matches!(one.act_on(prepare(8)), Told::Noted) && one.asked().is_none());
+    assert!(matches!(one.act_on(prepare(8)), Told::Noted) && one.vote_request().is_none());
     assert!(matches!(one.act_on(prepare(9)), Told::Noted));
-    assert!(one.asked() == Some(Asked { is_delegated: true, is_query: false }));
+    assert!(one.vote_request() == Some(VoteRequest { is_delegated: true, is_query: false }));
     one.vote_read_only(false);
-    assert!(one.asked().is_none());
+    assert!(one.vote_request().is_none());
     let mut bench = Bench::new(2);
     one.given_up(&mut bench.context());
     assert_eq!(told(&mut bench), [], "its vote stands");
