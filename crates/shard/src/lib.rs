@@ -32,6 +32,7 @@
 //! needs of the world it is handed in [`World`].
 
 mod bookkeeping;
+mod checks;
 mod context;
 mod coordination;
 mod dead_letters;
@@ -45,6 +46,7 @@ mod outbox;
 mod outgoing;
 mod participation;
 mod peer;
+mod records;
 mod request;
 mod results;
 mod retry;

@@ -8,13 +8,12 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId, UnixMillis, limits};
 use millrace_format::{MessageRecord, OutcomeResult, WorkflowRecord, Write};
 
-use super::{Bookkeeping, invocation_of, record_of};
+use super::{Bookkeeping, invocation_of, not_begun, record_of};
 use crate::context::{Context, Rows, read_only};
-use crate::execution::failure_of;
 use crate::inbox::{inbox_field, sequence_of};
+use crate::records::failure_of;
 use crate::request::{Delivery, InvocationId, Sequence};
 use crate::retry::retry_wait_ms;
-use crate::workflows::not_begun;
 use crate::world::World;
 
 /// Whether a message that failed has nothing left to do, as the service or handler that it was for is gone.

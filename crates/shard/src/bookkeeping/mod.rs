@@ -7,7 +7,7 @@
 mod messages;
 mod requests;
 
-use millrace_base::{Error, UnixMillis, limits};
+use millrace_base::{Error, ErrorCode, UnixMillis, limits};
 use millrace_format::{DeadLetterRecord, MessageRecord, WorkflowRecord, Write};
 use millrace_func::Catalog;
 use millrace_store::StoreError;
@@ -150,4 +150,9 @@ pub(crate) fn record_of(message: MessageRecord) -> WorkflowRecord {
         key: message.key,
         input: message.input,
     }
+}
+
+/// Nothing of it is there to be changed yet.
+pub(crate) fn not_begun() -> Error {
+    Error::new(ErrorCode::Overloaded, "this invocation has not begun yet: try again")
 }

@@ -9,17 +9,19 @@ use bytes::Bytes;
 use millrace_api::RecordOperation;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    FetchRequest, Frame, HandlerId, HandlerKind, Host, Limits, Loaded, LogLevel, Message, NestedCall, Offload,
-    OperationId, Program, ScanRequest, StepStart,
+    FetchRequest, Frame, HandlerId, HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload, OperationId,
+    Program, ScanRequest, StepStart,
 };
 use millrace_store::{Store, StoreError};
 
+use super::keys::{KeyRange, entity_keys};
 use super::origin::Origin;
-use super::records::{KeyRange, entity_keys, find_for_trigger, record_call};
 use super::transaction::{Action, Parent, PendingCall, Touched, Transaction, Undo};
+use crate::checks::{check_callee, check_key, may_fetch, refused};
 use crate::context::store_failed;
 use crate::outgoing::{Outgoing, signal_target};
 use crate::participation::Participations;
+use crate::records::{find_for_trigger, record_call};
 use crate::request::{InvocationId, OffloadTicket, Sequence};
 use crate::world::{Outputs, World};
 
@@ -37,10 +39,6 @@ pub(crate) struct TurnHost<'a, 'w> {
     pub transaction: &'a mut Transaction,
     pub world: &'a mut World<'w>,
     pub frame: Frame,
-}
-
-pub(crate) fn refused(message: &str) -> Error {
-    Error::new(ErrorCode::FunctionFailed, message)
 }
 
 fn only_in_workflows<T>(what: &str) -> Result<T, Error> {
@@ -369,40 +367,6 @@ impl Host for TurnHost<'_, '_> {
 fn world_program<'w>(world: &World<'w>, program: Program) -> Result<&'w Loaded, Error> {
     let gone = || Error::new(ErrorCode::UnknownApp, "the app is not loaded any more");
     world.catalog.program(program).ok_or_else(gone)
-}
-
-/// Refuses keys that are too long to be kept in memory for every entity.
-pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
-    if key.is_empty() || key.len() > limits::KEY_BYTES {
-        let message = format!("a key has 1 to {} bytes, this one has {}", limits::KEY_BYTES, key.len());
-        return Err(Error::new(ErrorCode::BadRequest, message));
-    }
-    Ok(())
-}
-
-/// Refuses a key or an input that is too large.
-pub(crate) fn check_input(key: &[u8], input: &Bytes, limits: &Limits) -> Result<(), Error> {
-    check_key(key)?;
-    if input.len() > limits.input_bytes {
-        return Err(Error::new(ErrorCode::SizeLimit, format!("the input is over {} bytes", limits.input_bytes)));
-    }
-    Ok(())
-}
-
-/// Refuses what `ctx.call` cannot call.
-pub(crate) fn check_callee(call: &NestedCall, limits: &Limits, world: &World<'_>) -> Result<(), Error> {
-    if world.catalog.kind(call.handler) == HandlerKind::Workflow {
-        return Err(refused("a workflow is not called but started: use ctx.send"));
-    }
-    check_input(&call.key, &call.input, limits)
-}
-
-/// Whether an app may make a request to the outside.
-pub(crate) fn may_fetch(program: Program, request: &FetchRequest, world: &World<'_>) -> Result<(), Error> {
-    match world.catalog.program(program) {
-        Some(loaded) => loaded.fetch.allows(&request.url),
-        None => Err(Error::new(ErrorCode::FetchRefused, "the app is not loaded any more")),
-    }
 }
 
 /// What a message takes in an entry beside key and input, about.

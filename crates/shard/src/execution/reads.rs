@@ -9,9 +9,9 @@ use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, Value, limits}
 use millrace_func::{Answer, HandlerId, HandlerKind, Reader};
 use millrace_store::Store;
 
-use super::host::check_key;
 use super::origin::Origin;
 use super::{Execution, ExecutionContext};
+use crate::checks::check_key;
 use crate::context::{Context, Rows, store_failed};
 use crate::request::{Reply, RequestInfo, Token};
 use crate::world::World;

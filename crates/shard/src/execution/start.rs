@@ -7,12 +7,12 @@ use millrace_func::{Catalog, HandlerKind, NestedCall, Start};
 
 use super::answers::{answers_call, answers_from_result};
 use super::commit::input_or_null;
-use super::host::check_key;
 use super::origin::{Begun, Origin};
 use super::reads::answer_read;
 use super::transaction::{Parent, PendingCall, Transaction};
-use super::{Execution, ExecutionContext, Parked, Role, refused};
+use super::{Execution, ExecutionContext, Parked, Role};
 use crate::bookkeeping::SendTarget;
+use crate::checks::{check_key, refused};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
 use crate::request::{Invoke, RequestInfo, RouteCall};

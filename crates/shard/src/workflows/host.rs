@@ -9,8 +9,9 @@ use millrace_func::{
 };
 
 use super::workflow::{Work, Workflow, target_name};
-use crate::execution::{check_callee, check_input, may_fetch, record_call, refused};
+use crate::checks::{check_callee, check_input, may_fetch, refused};
 use crate::outgoing::{Outgoing, signal_target};
+use crate::records::record_call;
 use crate::request::{InvocationId, Sequence};
 use crate::world::World;
 

@@ -303,8 +303,3 @@ fn new_workflow(
 fn unknown_workflow() -> Error {
     Error::new(ErrorCode::UnknownInvocation, "no such workflow, or its outcome expired")
 }
-
-/// Nothing of it is there to be changed yet.
-pub(crate) fn not_begun() -> Error {
-    Error::new(ErrorCode::Overloaded, "this invocation has not begun yet: try again")
-}

@@ -5,8 +5,8 @@ use millrace_base::{Error, ErrorCode, Lsn};
 use millrace_format::{JournalRow, MessageRecord, OutcomeResult, StepKind};
 
 use super::workflow::{Open, Work};
-use super::{Standing, WorkflowContext, Workflows, not_begun, unknown_workflow};
-use crate::bookkeeping::invocation_of;
+use super::{Standing, WorkflowContext, Workflows, unknown_workflow};
+use crate::bookkeeping::{invocation_of, not_begun};
 use crate::context::read_only;
 use crate::request::{Reply, Sequence, Token};
 
