@@ -2,59 +2,73 @@
 //! LSN" and the time go in; entries to append, replies to release, messages to deliver and work
 //! to run elsewhere come out.
 //!
-//! The way of a call: [`Shard::invoke`] looks for a stored outcome (`outcomes.rs`), takes the
-//! entity (`locks.rs`), runs the function in turns (`run.rs`) against the store through
-//! `host.rs`, and commits its write set as one entry (`commit.rs`), whose reply leaves once the
-//! entry is durable (`held.rs`). A route begins without a shard (`unbound.rs`) and is adopted
-//! by the shard of the first entity it calls. A call to an entity of another shard makes that
-//! shard a participant (`peer.rs`, `coordinator.rs`, `branch.rs`). Workflows run beside all that,
-//! from a journal (`workflow.rs`, `workflows.rs`, `waiting.rs`, `signals.rs`), and schedules put messages into the
-//! inbox (`schedules.rs`).
+//! [`Shard`] is a table of parts. It takes an input and hands it to the part that it is for. Each part is
+//! a folder: a type with private fields, and the unit tests of that part alone.
+//!
+//! | part | keeps |
+//! |---|---|
+//! | `context` | the shard's rows, its place in the log, the outputs that wait for the log; what every part is handed |
+//! | `execution` | transactions that run, wait or queue; starts them, runs them in turns, commits them |
+//! | `locks` | which entities suspended transactions hold, and who queues for them |
+//! | `coordination` | attempts and decisions of transactions over several shards that began here |
+//! | `participation` | parts in transactions that began in other shards |
+//! | `workflows` | long-running code, run from a journal |
+//! | `journals`, `signals`, `starts` | rows of workflows; signals that wait; workflows that have yet to begin |
+//! | `inbox`, `outbox`, `dead_letters` | messages that are to run here, that leave, that failed for good |
+//! | `results` | what requests under idempotency keys and sent invocations have given |
+//! | `schedules` | calls that services declare to be made again and again |
+//! | `failures` | counts and log lines of what fails |
+//! | `bookkeeping` | the parts of the last five rows; what takes rows of several of them in one entry |
+//!
+//! A call takes this way. [`Shard::invoke`] looks for a kept result and takes the entity
+//! (`execution/start.rs`). The handler runs in turns (`execution/run.rs`) and sees the store through
+//! `execution/host.rs`. Its write set becomes one entry (`execution/commit.rs`). The reply leaves once that
+//! entry is durable (`context/held.rs`). A route begins without a shard (`execution/unbound.rs`), and the
+//! shard of the first entity it calls adopts it.
 //!
 //! Promises: same inputs in the same order give the same outputs. A transaction's effects reach
 //! the store and the log together, in one entry, or not at all. No reply leaves before everything
 //! it depends on is durable. Must not do I/O, read clocks, draw randomness, or be async; what it
 //! needs of the world it is handed in [`World`].
 
-mod branch;
-mod commit;
-mod coordinator;
-mod direct;
+mod bookkeeping;
+mod checks;
+mod context;
+mod coordination;
+mod dead_letters;
+mod execution;
 mod failures;
-mod held;
-mod host;
 mod inbox;
-mod letters;
+mod journals;
 mod locks;
+mod options;
 mod outbox;
-mod outcomes;
 mod outgoing;
-mod participant;
+mod participation;
 mod peer;
 mod records;
 mod request;
+mod results;
 mod retry;
-mod run;
 mod schedules;
 mod shard;
 mod signals;
-mod steps;
-mod transaction;
-mod unbound;
-mod waiting;
-mod workflow;
+mod starts;
+#[cfg(test)]
+mod testing;
 mod workflows;
 mod world;
 
+pub use execution::{Unbound, UnboundStep};
 pub use failures::WORKFLOW_ENDS;
-pub use letters::workflow_versions;
-pub use outcomes::{OutcomeNames, service_fingerprint};
+pub use journals::workflow_versions;
+pub use options::ShardOptions;
 pub use peer::{Begin, CallNumber, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
 pub use request::{
     DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,
     Sequence, Token, WorkflowView, dead_letter_id,
 };
+pub use results::{OutcomeNames, service_fingerprint};
 pub use schedules::AskedSchedule;
-pub use shard::{Shard, ShardOptions};
-pub use unbound::{Unbound, UnboundStep};
+pub use shard::Shard;
 pub use world::{Entropy, FrameIds, Outputs, World};

@@ -1,9 +1,9 @@
 //! What shards say to each other about a transaction that touches several of them.
 //!
-//! Every such transaction has a *home*, the shard that started it and coordinates it; the others
-//! are *participants*, and what runs of it there is a *branch*. Only home and participant talk to
-//! each other: a branch that calls an entity of a third shard asks the home to pass the call on,
-//! so the home knows every call and every participant.
+//! The shard that started such a transaction is its *coordinator*; the others are *participants*.
+//! Only coordinator and participant talk to each other. A participant that calls an entity of a third
+//! shard asks the coordinator to pass the call on. So the coordinator knows every call and every participant.
+//! Here the coordinator is also named `home`, and what runs at a participant a `branch`.
 //!
 //! What the two say to each other while the transaction runs is numbered, per participant and
 //! direction, and taken in that order, once: the transport may delay, double and reorder. What

@@ -1,24 +1,16 @@
-//! What only the engine of records and its callers need: which entities of a service lie in a
-//! shard, calls that leave the caller's app for the built-in one, and what it means that a trigger aborts.
+//! What the built-in app of records may do beyond others: calls that leave the caller's app, and what it means that a
+//! trigger aborts.
 
-use std::collections::BTreeMap;
-
-use bytes::Bytes;
 use millrace_api::{RECORDS_APP, RecordOperation, TRIGGERS_SERVICE};
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name};
+use millrace_base::{Error, ErrorCode};
 use millrace_format::MessageRecord;
-use millrace_func::{HandlerId, NestedCall, Program, ScanRequest};
-use millrace_store::StoreError;
+use millrace_func::{HandlerId, NestedCall, Program};
 
-use crate::host::{Home, merged_scan, store_failed};
-use crate::request::{Reply, Token};
-use crate::shard::Shard;
-use crate::transaction::Transaction;
 use crate::world::World;
 
 /// An error as what became of a message. An abort is an answer, and nobody receives that of a trigger: the
 /// change is committed and cannot be refused any more. So it is a failure like any other, to be tried again
-/// and kept, whether the trigger threw it or a call that it did not wait for.
+/// and kept. The trigger may have thrown it, or a call that the trigger did not wait for.
 pub(crate) fn failure_of(message: &MessageRecord, error: Error) -> Error {
     if error.code != ErrorCode::Aborted || message.app != RECORDS_APP {
         return error;
@@ -27,48 +19,6 @@ pub(crate) fn failure_of(message: &MessageRecord, error: Error) -> Error {
     let type_name = message.service.trim_end_matches(TRIGGERS_SERVICE);
     let text = format!("trigger {trigger:?} of the type {type_name:?}: it aborted: {}", error.message);
     Error { code: ErrorCode::FunctionFailed, message: text, ..error }
-}
-
-/// Which keys are asked for.
-pub(crate) struct KeyRange<'a> {
-    pub app: &'a Name,
-    pub service: &'a Name,
-    pub prefix: &'a [u8],
-    pub after: Option<&'a [u8]>,
-    pub limit: usize,
-}
-
-/// The keys that `Host::keys` gives, and the newest entry they depend on.
-pub(crate) fn entity_keys(
-    home: &mut Home<'_>,
-    transaction: &Transaction,
-    range: &KeyRange<'_>,
-) -> Result<(Vec<Vec<u8>>, Lsn), StoreError> {
-    let prefix = EntityKey::scan_prefix(range.app.as_str(), range.service.as_str(), range.prefix);
-    let after = range.after.map(|after| EntityKey::new(range.app, range.service, after));
-    let is_wanted = |entity: &EntityKey| {
-        entity.as_bytes().starts_with(&prefix) && after.as_ref().is_none_or(|after| entity > after)
-    };
-    let mut known: BTreeMap<EntityKey, bool> = BTreeMap::new();
-    // What is locked for a commit this shard has yet to hear of may be committed, and answered.
-    for entity in home.branches.undecided_writes().filter(|entity| is_wanted(entity)) {
-        known.insert(entity.clone(), true);
-    }
-    let own = transaction.touched.iter().filter(|touched| !touched.writes.is_empty() && is_wanted(&touched.entity));
-    for touched in own {
-        let any = ScanRequest { limit: 1, ..ScanRequest::default() };
-        let (rows, _) = merged_scan(home.store, touched, &any, 1)?;
-        known.insert(touched.entity.clone(), !rows.is_empty());
-    }
-    // Each entity that this transaction has emptied hides one that the store gives.
-    let emptied = known.values().filter(|is_there| !**is_there).count();
-    let asked = range.limit + emptied;
-    let (stored, seen) = home.store.scan_entities_seen(&prefix, after.as_ref(), asked)?;
-    for entity in stored {
-        known.entry(entity).or_insert(true);
-    }
-    let keys = known.into_iter().filter(|(_, is_there)| *is_there).map(|(entity, _)| entity.parts().key);
-    Ok((keys.take(range.limit).collect(), seen))
 }
 
 /// What a trigger calls in another app: a handler that any caller of that app may name.
@@ -109,23 +59,4 @@ pub(crate) fn record_call(
     let unknown = || Error::new(ErrorCode::UnknownType, format!("there is no type of records named {type_name:?}"));
     let handler = world.catalog.record_handler(type_name, operation.handler()).ok_or_else(unknown)?;
     Ok(NestedCall { handler, key, input: operation.to_bytes() })
-}
-
-impl Shard {
-    /// Whether any entity of a service is here, or may come of what is under way: `true` or `false`. What has
-    /// written one and has not ended holds it.
-    pub fn has_entities(&mut self, token: Token, app: &str, service: &str, world: &mut World<'_>) {
-        if self.refuses(token, world) {
-            return;
-        }
-        let prefix = EntityKey::scan_prefix(app, service, b"");
-        let is_of_it = |entity: &EntityKey| entity.as_bytes().starts_with(&prefix);
-        let is_under_way = self.branches.undecided_writes().chain(self.locks.held_alone()).any(is_of_it);
-        let (result, seen) = match self.store.scan_entities_seen(&prefix, None, 1) {
-            Ok((found, seen)) => (Ok(is_under_way || !found.is_empty()), seen),
-            Err(error) => (Err(store_failed(&error)), Lsn::ZERO),
-        };
-        let reply = result.map(|is_any| Reply::Value(Bytes::from_static(if is_any { b"true" } else { b"false" })));
-        self.reply_when_durable(token, reply, seen, world);
-    }
 }

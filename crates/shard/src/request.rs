@@ -4,14 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_api::StateFields;
-use millrace_base::{EntityKey, Error, Lsn, ShardId, TransactionId, UnixMillis, Value};
+use millrace_base::{Error, Lsn, ShardId, UnixMillis, Value};
 use millrace_format::{DeadLetterRecord, JournalRow, Outcome, OutcomeResult, WorkflowRecord};
-use millrace_func::{
-    Frame, HandlerId, HeaderSource, HttpRequest, NestedCall, OperationId, RouteMatch, RouteReply, sha256,
-};
-
-use crate::peer::Begin;
+use millrace_func::{Frame, HandlerId, HeaderSource, HttpRequest, OperationId, RouteMatch, RouteReply};
 
 /// The driver's name for whoever waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -260,152 +255,7 @@ pub struct OffloadTicket {
     pub operation: OperationId,
 }
 
-/// What a transaction was started from, to answer it or to start it again.
-#[derive(Clone)]
-pub(crate) enum Origin {
-    /// A front's call.
-    Call(Invoke),
-    /// A front's route.
-    Route(RouteCall),
-    /// A message of this shard's inbox, by its field there.
-    Message {
-        /// The inbox field.
-        field: Box<[u8]>,
-        /// When it was started, and its nonce.
-        info: RequestInfo,
-    },
-    /// A call that a workflow of this shard makes, as a transaction of its own.
-    Step {
-        /// The workflow.
-        workflow: Sequence,
-        /// Which of its operations.
-        operation: u32,
-        /// What to run.
-        call: NestedCall,
-        /// When it was started, and its nonce.
-        info: RequestInfo,
-    },
-    /// Part of another shard's transaction.
-    Branch {
-        /// Which transaction.
-        id: TransactionId,
-        /// What its home says of it.
-        begin: Begin,
-        /// The transaction's time; a nonce of this shard's own.
-        info: RequestInfo,
-    },
-    /// Somebody reads committed state.
-    Read {
-        /// Who asks, when.
-        info: RequestInfo,
-        /// Which fields.
-        fields: StateFields,
-    },
-}
-
-impl Origin {
-    /// What the random bits of a route with an idempotency key depend on, instead of its nonce:
-    /// everything that makes it the same request, the caller's credentials included.
-    pub(crate) fn route_key(&self) -> Option<u64> {
-        let Origin::Route(call) = self else {
-            return None;
-        };
-        let key = call.info.idempotency_key.as_deref()?;
-        let mut text = Vec::new();
-        for part in [key.as_bytes(), call.method.as_bytes(), call.path.as_bytes()].into_iter().chain(call.content()) {
-            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            text.extend_from_slice(part);
-        }
-        sha256(&text).first_chunk().map(|bits| u64::from_le_bytes(*bits))
-    }
-
-    pub(crate) fn info(&self) -> &RequestInfo {
-        match self {
-            Origin::Call(invoke) => &invoke.info,
-            Origin::Route(call) => &call.info,
-            Origin::Message { info, .. }
-            | Origin::Step { info, .. }
-            | Origin::Branch { info, .. }
-            | Origin::Read { info, .. } => info,
-        }
-    }
-
-    /// Its place in the order of transactions: lower is older.
-    pub(crate) fn age(&self) -> (u64, u64) {
-        match self {
-            Origin::Branch { begin, .. } => begin.age,
-            _ => (self.info().time.0, self.info().nonce),
-        }
-    }
-
-    /// Whom to answer; nobody waits for a message, a workflow's call or a branch.
-    pub(crate) fn token(&self) -> Option<Token> {
-        match self {
-            Origin::Call(_) | Origin::Route(_) | Origin::Read { .. } => Some(self.info().token),
-            Origin::Message { .. } | Origin::Step { .. } | Origin::Branch { .. } => None,
-        }
-    }
-
-    /// Where another shard keeps the result of a workflow's call.
-    pub(crate) fn once_field(&self, shard: ShardId) -> Option<Box<[u8]>> {
-        match self {
-            Origin::Step { workflow, operation, .. } => Some(once_field(shard, *workflow, *operation)),
-            _ => None,
-        }
-    }
-}
-
 /// Where another shard keeps the result of a call of a workflow of `shard`.
 pub(crate) fn once_field(shard: ShardId, workflow: Sequence, operation: u32) -> Box<[u8]> {
     [&b"s"[..], &shard.0.to_be_bytes(), &workflow.encode(), &operation.to_be_bytes()].concat().into()
-}
-
-/// The bookkeeping entities of a shard. Their fields are ordered, and there may be many.
-pub(crate) struct Bookkeeping {
-    /// Field: scoped idempotency key, or invocation id; value: `format::Outcome`.
-    pub outcomes: EntityKey,
-    /// Field: due ‖ sequence; value: `format::MessageRecord`.
-    pub inbox: EntityKey,
-    /// Field: receiver ‖ sequence; value: `format::MessageRecord`.
-    pub outbox: EntityKey,
-    /// Field: sender; value: the last sequence that arrived from it.
-    pub received: EntityKey,
-    /// Field: sequence; value: `format::MessageRecord` that failed too often.
-    pub dead: EntityKey,
-    /// Field: invocation of a workflow that has yet to begin; value: the inbox field of its message.
-    pub pending: EntityKey,
-    /// Field: invocation; value: `format::WorkflowRecord`.
-    pub workflows: EntityKey,
-    /// The same of those that have ended, for as long as their outcome is kept.
-    pub ended_workflows: EntityKey,
-    /// Field: invocation ‖ number; value: `format::JournalRow`.
-    pub journal: EntityKey,
-    /// Field: invocation ‖ arrival; value: `format::SignalRecord`.
-    pub signals: EntityKey,
-    /// Field: app, service, name; value: `format::ScheduleRecord`.
-    pub schedules: EntityKey,
-    /// Field: transaction id; value: `format::Prepared`.
-    pub prepared: EntityKey,
-    /// Field: transaction id; value: `format::Decision`.
-    pub decisions: EntityKey,
-}
-
-impl Bookkeeping {
-    pub(crate) fn new() -> Self {
-        Self {
-            outcomes: EntityKey::internal("outcome", b""),
-            inbox: EntityKey::internal("inbox", b""),
-            outbox: EntityKey::internal("outbox", b""),
-            received: EntityKey::internal("received", b""),
-            dead: EntityKey::internal("dead", b""),
-            pending: EntityKey::internal("pending", b""),
-            workflows: EntityKey::internal("workflow", b""),
-            ended_workflows: EntityKey::internal("ended", b""),
-            journal: EntityKey::internal("journal", b""),
-            signals: EntityKey::internal("signal", b""),
-            schedules: EntityKey::internal("schedule", b""),
-            prepared: EntityKey::internal("prepared", b""),
-            decisions: EntityKey::internal("decision", b""),
-        }
-    }
 }

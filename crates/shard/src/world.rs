@@ -38,8 +38,8 @@ pub trait Outputs {
     fn log(&mut self, app: &str, service: &str, level: LogLevel, line: &str);
 }
 
-/// Unpredictable bits: `draw` gives the same answer for the same arguments for as long as the
-/// process runs, and looks random to everybody who does not know its secret.
+/// Unpredictable bits. `draw` gives the same answer for the same arguments for as long as the
+/// process runs. It looks random to everybody who does not know its secret.
 pub trait Entropy {
     /// The `index`-th 64 bits of an invocation.
     fn draw(&self, nonce: u64, index: u32) -> u64;

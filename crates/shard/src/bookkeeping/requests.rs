@@ -1,0 +1,125 @@
+//! What requests put into the inbox: sends, and dead letters that are tried again.
+
+use millrace_base::{EntityKey, Error, Lsn, Name};
+use millrace_format::{MessageRecord, OutcomeResult, Write};
+use millrace_func::HandlerKind;
+
+use super::{Bookkeeping, invocation_of};
+use crate::context::{Context, Rows, read_only};
+use crate::inbox::inbox_field;
+use crate::outgoing::shard_of_record;
+use crate::request::{InvocationId, Invoke, Reply, Sequence};
+use crate::world::World;
+
+/// What a request sends to.
+pub(crate) struct SendTarget<'a> {
+    pub entity: EntityKey,
+    pub kind: HandlerKind,
+    /// App, service and handler.
+    pub names: (&'a Name, &'a Name, &'a Name),
+}
+
+impl Bookkeeping {
+    /// Accepts a front's send: into the inbox, with a pending result somebody can ask for.
+    pub(crate) fn accept_send(
+        &mut self,
+        invoke: &Invoke,
+        target: &SendTarget<'_>,
+        delay_ms: u64,
+        context: &mut Context<'_>,
+    ) {
+        let (app, service, handler) = target.names;
+        // What is sent later is another request than what is sent now.
+        let verb = if delay_ms == 0 { "send".to_owned() } else { format!("send {delay_ms}") };
+        let names = self.results.names();
+        let key = invoke.info.idempotency_key.as_deref();
+        let key = key.map(|key| names.of_call(&target.entity, handler.as_str(), &invoke.input, key, verb.as_bytes()));
+        if let Some(key) = &key
+            && let Some(result) = self.results.kept_reply(key, context.now, context.rows)
+        {
+            let depends_on = self.results.lsn(context.rows);
+            return context.reply(invoke.info.token, result, depends_on);
+        }
+        let due = context.now.plus(delay_ms);
+        let record = MessageRecord {
+            keeps_outcome: true,
+            invocation: None,
+            is_signal: false,
+            was_set_aside: false,
+            attempts: 0,
+            due,
+            app: app.to_string(),
+            service: service.to_string(),
+            handler: handler.to_string(),
+            key: invoke.key.to_vec(),
+            input: invoke.input.clone(),
+        };
+        let sequence = Sequence { lsn: context.rows.next_lsn(), index: 0 };
+        let field = inbox_field(due, sequence);
+        let mut writes = vec![
+            self.inbox.write(&field, &record),
+            self.results.keep_pending(sequence, app.as_str(), service.as_str()),
+        ];
+        if target.kind == HandlerKind::Workflow {
+            writes.push(self.starts.write(sequence, &field));
+        }
+        if let Some(key) = key {
+            writes.push(self.results.keep(key, OutcomeResult::Sent(sequence.lsn, sequence.index), context.now));
+        }
+        let lsn = context.append(writes);
+        let reply = Reply::Sent(InvocationId { shard: context.rows.shard(), sequence });
+        context.reply(invoke.info.token, Ok(reply), lsn);
+    }
+
+    /// Drops a dead letter, or has it tried again from its first attempt.
+    ///
+    /// # Errors
+    /// `unknown-invocation` when there is none at `field`; `read-only`.
+    pub(crate) fn end_dead_letter(
+        &mut self,
+        field: &[u8],
+        is_retried: bool,
+        rows: &mut Rows,
+        world: &mut World<'_>,
+    ) -> Result<Lsn, Error> {
+        let letter = self.dead_letters.get(field, rows)?;
+        if world.is_read_only {
+            return Err(read_only());
+        }
+        let mut writes = vec![self.dead_letters.deletion(field)];
+        if is_retried {
+            let mut message = letter.message;
+            if let Some(program) = world.catalog.current(&message.app) {
+                message.input = world.engine.begun_again(program, &message.service, message.input);
+            }
+            (message.attempts, message.due, message.was_set_aside) = (0, world.now, true);
+            if let Some(id) = Sequence::decode(field).filter(|_| message.keeps_outcome) {
+                // Whoever sent it knows it by the place it had.
+                message.invocation.get_or_insert((rows.shard(), id.lsn, id.index));
+            }
+            let sequence = Sequence { lsn: rows.next_lsn(), index: 0 };
+            let to = shard_of_record(&message, rows.options().shard_count);
+            if to == rows.shard() {
+                let field = inbox_field(message.due, sequence);
+                writes.push(self.inbox.write(&field, &message));
+                self.add_start_again(&field, &message, &mut writes, world);
+            } else {
+                // A compensation waits where its workflow is.
+                writes.push(self.outbox.write(to, sequence, &message));
+            }
+        }
+        Ok(rows.context(world).append(writes))
+    }
+
+    /// A dead letter goes back to the inbox. If it starts a workflow, that is to begin as before.
+    fn add_start_again(&mut self, field: &[u8], message: &MessageRecord, writes: &mut Vec<Write>, world: &World<'_>) {
+        let handler = world.catalog.find(&message.app, &message.service, &message.handler);
+        let is_start = handler.is_ok_and(|handler| world.catalog.kind(handler) == HandlerKind::Workflow);
+        if is_start && !message.is_signal {
+            let id = invocation_of(field, message);
+            writes.push(self.starts.write(id, field));
+            writes.push(self.journals.ended_deletion(id));
+            writes.push(self.results.keep_pending(id, &message.app, &message.service));
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The world as one frame sees it during one turn.
+//!
+//! Reads see the transaction's own buffered writes over the store. Writes are buffered; nothing
+//! reaches the store before the commit.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_api::RecordOperation;
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
+use millrace_func::{
+    FetchRequest, Frame, HandlerId, HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload, OperationId,
+    Program, ScanRequest, StepStart,
+};
+use millrace_store::{Store, StoreError};
+
+use super::keys::{KeyRange, entity_keys};
+use super::origin::Origin;
+use super::transaction::{Action, Parent, PendingCall, Touched, Transaction, Undo};
+use crate::checks::{check_callee, check_key, may_fetch, refused};
+use crate::context::store_failed;
+use crate::outgoing::{Outgoing, signal_target};
+use crate::participation::Participations;
+use crate::records::{find_for_trigger, record_call};
+use crate::request::{InvocationId, OffloadTicket, Sequence};
+use crate::world::{Outputs, World};
+
+/// The shard a transaction runs in: its id, its store, and what others have prepared there.
+pub(crate) struct OwnShard<'a> {
+    pub shard: ShardId,
+    pub store: &'a mut Store,
+    pub participations: &'a Participations,
+}
+
+pub(crate) struct TurnHost<'a, 'w> {
+    /// `None` while a route has no shard yet.
+    pub own: Option<OwnShard<'a>>,
+    pub shard_count: u16,
+    pub transaction: &'a mut Transaction,
+    pub world: &'a mut World<'w>,
+    pub frame: Frame,
+}
+
+fn only_in_workflows<T>(what: &str) -> Result<T, Error> {
+    Err(refused(&format!("ctx.{what} is for workflows only")))
+}
+
+impl TurnHost<'_, '_> {
+    /// The frame's entity, as an index into the touched ones.
+    fn entity(&self) -> Result<usize, Error> {
+        self.transaction
+            .frame(self.frame)
+            .and_then(|state| state.entity)
+            .ok_or_else(|| refused("a route has no entity of its own: reach one with ctx.call"))
+    }
+
+    fn check_may_write(&self) -> Result<(), Error> {
+        match self.transaction.frame(self.frame).map(|state| state.kind) {
+            Some(HandlerKind::Transaction) => Ok(()),
+            _ => Err(refused("a query cannot change anything")),
+        }
+    }
+
+    /// The frame's life and depth, and the number of its next operation.
+    fn next_operation(&mut self) -> Result<(u64, usize, OperationId), Error> {
+        let state = self.transaction.frame_mut(self.frame).ok_or_else(|| refused("the call has ended"))?;
+        state.next_operation += 1;
+        Ok((state.instance, state.depth, OperationId(state.next_operation)))
+    }
+
+    /// Whether something may be taken back without the whole transaction: not with a single frame.
+    fn may_be_taken_back(&self) -> bool {
+        self.transaction.activations.len() > 1 || self.transaction.is_spread
+    }
+
+    /// Remembers what `field` was buffered as, so that a failing nested call can be taken back.
+    fn remember(&mut self, touched: usize, field: &[u8]) {
+        if self.may_be_taken_back() {
+            let before = self.transaction.touched[touched].writes.get(field).cloned();
+            let owner = self.transaction.frame(self.frame).map(|state| state.instance);
+            self.transaction.undo.push((owner, Undo::Write { touched, field: field.into(), before }));
+        }
+    }
+
+    /// The app version that the frame runs in.
+    fn program(&self) -> Program {
+        self.transaction.frame(self.frame).map_or(self.transaction.program, |state| state.program)
+    }
+
+    /// How large a field's value may be: each app says so for its own entities.
+    fn value_bytes(&self) -> usize {
+        let own = Some(self.program()).filter(|program| *program != self.transaction.program);
+        let loaded = own.and_then(|program| self.world.catalog.program(program));
+        loaded.map_or(self.transaction.limits.value_bytes, |loaded| loaded.limits.value_bytes)
+    }
+
+    fn check_may_send(&self) -> Result<(), Error> {
+        let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
+        if is_route { Ok(()) } else { self.check_may_write() }
+    }
+
+    fn add_outgoing(&mut self, outgoing: Outgoing, size_bytes: usize) -> Result<(), Error> {
+        // A message's place in its entry is a u16.
+        let limit = self.transaction.limits.messages_per_call.min(usize::from(u16::MAX));
+        if self.transaction.messages.len() >= limit {
+            return Err(Error::new(
+                ErrorCode::OperationLimit,
+                format!("more than {limit} messages in one transaction"),
+            ));
+        }
+        self.transaction.write_bytes += size_bytes + MESSAGE_BYTES;
+        if self.transaction.write_bytes > limits::ENTRY_BYTES {
+            let message = format!("what one transaction writes is over {} bytes", limits::ENTRY_BYTES);
+            return Err(Error::new(ErrorCode::SizeLimit, message));
+        }
+        if self.may_be_taken_back() {
+            let owner = self.transaction.frame(self.frame).map(|state| state.instance);
+            self.transaction.undo.push((owner, Undo::Message));
+        }
+        self.transaction.messages.push(outgoing);
+        Ok(())
+    }
+
+    /// Begins work outside the shard, unless a route did so before it had to start again: then
+    /// what it gave is known.
+    fn begin_outside(&mut self, begin: impl FnOnce(&mut dyn Outputs, OffloadTicket)) -> Result<OperationId, Error> {
+        let (instance, _, operation) = self.next_operation()?;
+        let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
+        if is_route {
+            let asked = self.transaction.known_used;
+            self.transaction.known_used += 1;
+            if let Some(result) = self.transaction.known.get(asked).cloned() {
+                self.transaction.ready.push_back(Action::Resume { frame: instance, operation, result });
+                return Ok(operation);
+            }
+        }
+        self.transaction.outside.push((instance, operation));
+        let ticket = OffloadTicket {
+            shard: self.own.as_ref().map(|own| own.shard),
+            nonce: self.transaction.nonce(),
+            frame: self.frame,
+            instance,
+            operation,
+        };
+        begin(self.world.outputs, ticket);
+        Ok(operation)
+    }
+
+    fn write(&mut self, field: &[u8], value: Option<Value>) -> Result<(), Error> {
+        self.check_may_write()?;
+        let touched = self.entity()?;
+        let size_bytes = value.as_ref().map_or(0, |value| value.content().len());
+        let value_bytes = self.value_bytes();
+        let app_limits = &self.transaction.limits;
+        let over =
+            |what: &str, limit: usize| Err(Error::new(ErrorCode::SizeLimit, format!("{what} is over {limit} bytes")));
+        if field.len() > limits::FIELD_BYTES {
+            return over("a field's name", limits::FIELD_BYTES);
+        }
+        if size_bytes > value_bytes {
+            return over(&format!("the value of field {:?}", String::from_utf8_lossy(field)), value_bytes);
+        }
+        if self.transaction.write_count >= app_limits.writes_per_call {
+            let message = format!("more than {} writes in one transaction", app_limits.writes_per_call);
+            return Err(Error::new(ErrorCode::OperationLimit, message));
+        }
+        // What is overwritten later still counts: the bound holds for the work, not only the entry.
+        self.transaction.write_bytes += field.len() + size_bytes;
+        if self.transaction.write_bytes > limits::ENTRY_BYTES {
+            return over("what one transaction writes", limits::ENTRY_BYTES);
+        }
+        self.transaction.write_count += 1;
+        self.remember(touched, field);
+        self.transaction.touched[touched].writes.insert(field.into(), value);
+        Ok(())
+    }
+}
+
+impl Host for TurnHost<'_, '_> {
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
+        let index = self.entity()?;
+        let touched = &self.transaction.touched[index];
+        if !touched.writes.is_empty()
+            && let Some(buffered) = touched.writes.get(field)
+        {
+            return Ok(buffered.as_ref());
+        }
+        let Some(own) = &mut self.own else {
+            return Err(refused("a route has no entity of its own: reach one with ctx.call"));
+        };
+        own.store.get(&touched.entity, field).map_err(|error| store_failed(&error))
+    }
+
+    fn set(&mut self, field: &[u8], value: Value) -> Result<(), Error> {
+        self.write(field, Some(value))
+    }
+
+    fn delete(&mut self, field: &[u8]) -> Result<bool, Error> {
+        let was_there = self.get(field)?.is_some();
+        self.write(field, None)?;
+        Ok(was_there)
+    }
+
+    fn scan(&mut self, request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
+        let index = self.entity()?;
+        let Some(own) = &mut self.own else {
+            return Err(refused("a route has no entity of its own: reach one with ctx.call"));
+        };
+        let touched = &self.transaction.touched[index];
+        let limit = request.limit.min(limits::SCAN_ROWS);
+        let (rows, is_cut) = merged_scan(own.store, touched, request, limit).map_err(|error| store_failed(&error))?;
+        if is_cut {
+            let message = format!("the fields asked for have more than {} bytes: ask for fewer", limits::SCAN_BYTES);
+            return Err(Error::new(ErrorCode::SizeLimit, message));
+        }
+        Ok(rows)
+    }
+
+    fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
+        self.entity()?;
+        let program = self.program();
+        let Some(own) = &mut self.own else {
+            return Err(refused("a route has no shard of its own: reach entities with ctx.call"));
+        };
+        let loaded = world_program(self.world, program)?;
+        let service = loaded.services.get(usize::from(service));
+        let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
+        let (app, service) = (&loaded.app, &service.name);
+        let range = KeyRange { app, service, prefix, after, limit: limit.min(limits::SCAN_ROWS) };
+        let (found, seen) = entity_keys(own, self.transaction, &range).map_err(|error| store_failed(&error))?;
+        self.transaction.newest_read = self.transaction.newest_read.max(seen);
+        Ok(found)
+    }
+
+    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        let own = self.entity().ok().map(|index| self.transaction.touched[index].entity.parts().key);
+        // Any shard can answer. A repeated route has to choose the same, or it would not find its
+        // own outcome.
+        let any = || {
+            let origin = &self.transaction.origin;
+            origin.route_key().unwrap_or(origin.nonce()).to_string().into_bytes()
+        };
+        let key = if operation.is_about_type() { own.unwrap_or_else(any) } else { id.to_vec() };
+        let call = record_call(self.program(), type_name, key, operation, self.world)?;
+        self.call(call)
+    }
+
+    fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
+        find_for_trigger(self.program(), [app, service, handler], self.world)
+    }
+
+    fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
+        let state = self.transaction.frame(self.frame).ok_or_else(|| refused("the call has ended"))?;
+        let depth_limit = self.transaction.limits.call_depth;
+        if state.depth + 1 > depth_limit {
+            return Err(Error::new(ErrorCode::DepthLimit, format!("calls nest deeper than {depth_limit}")));
+        }
+        let is_query = state.kind == HandlerKind::Query && state.entity.is_some();
+        if is_query && self.world.catalog.kind(call.handler) == HandlerKind::Transaction {
+            return Err(refused("a query can call queries only"));
+        }
+        check_callee(&call, &self.transaction.limits, self.world)?;
+        if self.transaction.call_count >= limits::CALLS_PER_TRANSACTION {
+            let message = format!("more than {} calls in one transaction", limits::CALLS_PER_TRANSACTION);
+            return Err(Error::new(ErrorCode::OperationLimit, message));
+        }
+        self.transaction.call_count += 1;
+        let (caller, depth, operation) = self.next_operation()?;
+        let parent = Parent::Frame(caller, operation);
+        let call = PendingCall { parent, owner: Some(caller), depth: depth + 1, call };
+        self.transaction.ready.push_back(Action::Call(call));
+        Ok(operation)
+    }
+
+    fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
+        self.check_may_send()?;
+        check_key(&message.key)?;
+        let is_workflow = self.world.catalog.kind(message.handler) == HandlerKind::Workflow;
+        let workflow = is_workflow.then(|| Sequence::drawn([self.random(), self.random()]));
+        let shard = shard_of_key(&message.key, self.shard_count);
+        let size_bytes = message.key.len() + message.input.len();
+        self.add_outgoing(Outgoing::Message(message, workflow), size_bytes)?;
+        Ok(workflow.map(|sequence| InvocationId { shard, sequence }.to_string()))
+    }
+
+    fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {
+        self.begin_outside(|outputs, ticket| outputs.offload(ticket, work))
+    }
+
+    fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error> {
+        self.check_may_send()?;
+        if self.program() != self.transaction.program {
+            // It would go out in the caller's name, whose workflows are none of the callee's business.
+            return Err(refused("what runs for a record sends no signals: have a message do it"));
+        }
+        let to = signal_target(invocation, self.shard_count)?;
+        check_key(name.as_bytes())?;
+        let size_bytes = name.len() + payload.len();
+        self.add_outgoing(Outgoing::Signal { to, name: name.to_owned(), payload }, size_bytes)
+    }
+
+    fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error> {
+        let transaction = &*self.transaction;
+        let frame = transaction.frame(self.frame);
+        if frame.is_none_or(|state| state.entity.is_some()) {
+            return Err(refused("ctx.fetch is for routes and workflows: a transaction must not wait for the outside"));
+        }
+        if transaction.call_count > 0 {
+            return Err(refused(
+                "ctx.fetch comes before a route's first ctx.call: entities would stay locked meanwhile",
+            ));
+        }
+        may_fetch(transaction.program, &request, self.world)?;
+        self.begin_outside(|outputs, ticket| outputs.fetch(ticket, request))
+    }
+
+    fn sleep(&mut self, _delay_ms: u64) -> Result<OperationId, Error> {
+        only_in_workflows("sleep")
+    }
+
+    fn wait(&mut self, _name: &str, _timeout_ms: Option<u64>) -> Result<OperationId, Error> {
+        only_in_workflows("wait")
+    }
+
+    fn begin_step(&mut self, _name: &str) -> Result<StepStart, Error> {
+        only_in_workflows("step")
+    }
+
+    fn end_step(&mut self, _operation: OperationId, _result: Result<Bytes, Error>) -> Result<(), Error> {
+        only_in_workflows("step")
+    }
+
+    fn compensate(&mut self, _call: NestedCall) -> Result<(), Error> {
+        only_in_workflows("compensate")
+    }
+
+    fn invocation(&self) -> Option<String> {
+        None
+    }
+
+    fn now(&self) -> UnixMillis {
+        self.transaction.origin.time()
+    }
+
+    fn random(&mut self) -> u64 {
+        let index = self.transaction.random_index;
+        self.transaction.random_index = index.wrapping_add(1);
+        match self.transaction.origin.route_key() {
+            // A repeated route must choose the same keys, or it would not find its own outcome.
+            Some(key) => self.world.entropy.draw_keyed(key, index),
+            None => match &self.transaction.origin {
+                Origin::Participation { begin, .. } => self.world.entropy.draw(begin.seed, index),
+                origin => self.world.entropy.draw(origin.nonce(), index),
+            },
+        }
+    }
+
+    fn log(&mut self, level: LogLevel, line: &str) {
+        let loaded = self.world.catalog.program(self.program());
+        let app = loaded.map_or("", |loaded| loaded.app.as_str());
+        let entity = self.transaction.frame(self.frame).and_then(|state| state.entity);
+        let service = entity.map(|index| self.transaction.touched[index].entity.parts().service).unwrap_or_default();
+        self.world.outputs.log(app, &service, level, line);
+    }
+}
+
+fn world_program<'w>(world: &World<'w>, program: Program) -> Result<&'w Loaded, Error> {
+    let gone = || Error::new(ErrorCode::UnknownApp, "the app is not loaded any more");
+    world.catalog.program(program).ok_or_else(gone)
+}
+
+/// What a message takes in an entry beside key and input, about.
+const MESSAGE_BYTES: usize = 64;
+
+pub(crate) type Row = (Vec<u8>, Value);
+
+/// Merges the transaction's buffered writes over the store's rows, in field order. Says whether rows are missing because
+/// there were too many bytes.
+pub(crate) fn merged_scan(
+    store: &mut Store,
+    touched: &Touched,
+    request: &ScanRequest,
+    limit: usize,
+) -> Result<(Vec<Row>, bool), StoreError> {
+    let after = request.after.as_deref();
+    let is_wanted = |field: &[u8]| field.starts_with(&request.prefix) && after.is_none_or(|after| field > after);
+    let buffered: BTreeMap<&[u8], Option<&Value>> = touched
+        .writes
+        .iter()
+        .filter(|(field, _)| is_wanted(field))
+        .map(|(field, value)| (&**field, value.as_ref()))
+        .collect();
+    // Each buffered deletion can hide one stored row, so that many more are asked for.
+    let deletions = buffered.values().filter(|value| value.is_none()).count();
+    let (stored, is_cut) = unhidden_rows(store, &touched.entity, request, limit + deletions, &buffered)?;
+    // What comes behind the last row that was read may come behind others that were not.
+    let end = stored.last().map(|(field, _)| field.clone()).filter(|_| is_cut);
+    let mut merged: BTreeMap<Vec<u8>, Value> = stored.into_iter().collect();
+    for (field, value) in buffered {
+        if let Some(value) = value {
+            merged.insert(field.to_vec(), value.clone());
+        }
+    }
+    let is_known = |field: &Vec<u8>| end.as_ref().is_none_or(|end| field <= end);
+    let rows: Vec<Row> = merged.into_iter().take_while(|(field, _)| is_known(field)).take(limit).collect();
+    let is_short = is_cut && rows.len() < limit;
+    Ok((rows, is_short))
+}
+
+/// Up to `limit` of the store's rows, those left out that a transaction has written or deleted itself; and whether
+/// they ended because they have too many bytes. What is left out has none of these.
+fn unhidden_rows(
+    store: &mut Store,
+    entity: &EntityKey,
+    request: &ScanRequest,
+    limit: usize,
+    buffered: &BTreeMap<&[u8], Option<&Value>>,
+) -> Result<(Vec<Row>, bool), StoreError> {
+    let mut after = request.after.clone();
+    let (mut rows, mut left, mut left_bytes) = (Vec::new(), limit, limits::SCAN_BYTES);
+    loop {
+        let found = store.scan_fields_within(entity, &request.prefix, after.as_deref(), left, left_bytes)?;
+        let (found, is_cut) = found;
+        left -= found.len();
+        after = found.last().map(|(field, _)| field.to_vec());
+        for (field, value) in found {
+            if !buffered.contains_key(&*field) {
+                left_bytes = left_bytes.saturating_sub(field.len() + value.encoded().len());
+                rows.push((field.into_vec(), value));
+            }
+        }
+        if !is_cut || left == 0 || left_bytes == 0 {
+            return Ok((rows, is_cut && left_bytes == 0));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What a transaction is started from.
+
+use millrace_api::StateFields;
+use millrace_base::{ShardId, TransactionId, UnixMillis};
+use millrace_func::{NestedCall, sha256};
+
+use crate::locks::Age;
+use crate::peer::Begin;
+use crate::request::{Invoke, RequestInfo, RouteCall, Sequence, Token, once_field};
+
+/// When a transaction began that no request began, and what names it.
+#[derive(Clone, Copy)]
+pub(crate) struct Begun {
+    pub time: UnixMillis,
+    /// Unique among the invocations of the node's process.
+    pub nonce: u64,
+}
+
+/// What a transaction was started from, to answer it or to start it again.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    /// A front's call.
+    Call(Invoke),
+    /// A front's route.
+    Route(RouteCall),
+    /// A message of this shard's inbox, by its field there.
+    Message {
+        /// The inbox field.
+        field: Box<[u8]>,
+        /// When it was started.
+        begun: Begun,
+    },
+    /// A call that a workflow of this shard makes, as a transaction of its own.
+    WorkflowCall {
+        /// The workflow.
+        workflow: Sequence,
+        /// Which of its operations.
+        operation: u32,
+        /// What to run.
+        call: NestedCall,
+        /// When it was started.
+        begun: Begun,
+    },
+    /// Part of another shard's transaction.
+    Participation {
+        /// Which transaction.
+        id: TransactionId,
+        /// What its coordinator says of it.
+        begin: Begin,
+        /// The transaction's time; a nonce of this shard's own.
+        begun: Begun,
+    },
+    /// Somebody reads committed state.
+    Read {
+        /// Who asks, when.
+        info: RequestInfo,
+        /// Which fields.
+        fields: StateFields,
+    },
+}
+
+impl Origin {
+    /// What the random bits of a route with an idempotency key depend on, instead of its nonce:
+    /// everything that makes it the same request, the caller's credentials included.
+    pub(crate) fn route_key(&self) -> Option<u64> {
+        let Origin::Route(call) = self else {
+            return None;
+        };
+        let key = call.info.idempotency_key.as_deref()?;
+        let mut text = Vec::new();
+        for part in [key.as_bytes(), call.method.as_bytes(), call.path.as_bytes()].into_iter().chain(call.content()) {
+            text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            text.extend_from_slice(part);
+        }
+        sha256(&text).first_chunk().map(|bits| u64::from_le_bytes(*bits))
+    }
+
+    /// When it began, and what names it.
+    fn begun(&self) -> Begun {
+        match self {
+            Origin::Call(Invoke { info, .. }) | Origin::Route(RouteCall { info, .. }) | Origin::Read { info, .. } => {
+                Begun { time: info.time, nonce: info.nonce }
+            }
+            Origin::Message { begun, .. }
+            | Origin::WorkflowCall { begun, .. }
+            | Origin::Participation { begun, .. } => *begun,
+        }
+    }
+
+    /// Its `ctx.now()`.
+    pub(crate) fn time(&self) -> UnixMillis {
+        self.begun().time
+    }
+
+    /// Names it within the node's process.
+    pub(crate) fn nonce(&self) -> u64 {
+        self.begun().nonce
+    }
+
+    /// Its place in the order of transactions: lower is older.
+    pub(crate) fn age(&self) -> Age {
+        match self {
+            Origin::Participation { begin, .. } => begin.age,
+            _ => (self.time().0, self.nonce()),
+        }
+    }
+
+    /// Whom to answer; nobody waits for a message, a workflow's call or a participation.
+    pub(crate) fn token(&self) -> Option<Token> {
+        match self {
+            Origin::Call(Invoke { info, .. }) | Origin::Route(RouteCall { info, .. }) | Origin::Read { info, .. } => {
+                Some(info.token)
+            }
+            Origin::Message { .. } | Origin::WorkflowCall { .. } | Origin::Participation { .. } => None,
+        }
+    }
+
+    /// What makes it take effect once.
+    pub(crate) fn idempotency_key(&self) -> Option<&str> {
+        match self {
+            Origin::Call(Invoke { info, .. }) | Origin::Route(RouteCall { info, .. }) | Origin::Read { info, .. } => {
+                info.idempotency_key.as_deref()
+            }
+            Origin::Message { .. } | Origin::WorkflowCall { .. } | Origin::Participation { .. } => None,
+        }
+    }
+
+    /// Where another shard keeps the result of a workflow's call.
+    pub(crate) fn once_field(&self, shard: ShardId) -> Option<Box<[u8]>> {
+        match self {
+            Origin::WorkflowCall { workflow, operation, .. } => Some(once_field(shard, *workflow, *operation)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What a coordinator says to this shard as a participant.
+
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, TransactionId, UnixMillis, limits};
+use millrace_format::{Outcome, OutcomeResult, Prepared, Write};
+
+use super::origin::{Begun, Origin};
+use super::transaction::{Action, Parent, PendingCall, Transaction};
+use super::{Execution, ExecutionContext, Parked, Role, Suspended};
+use crate::context::read_only;
+use crate::locks::{Grant, Waiter};
+use crate::participation::{FirstMessage, ID_INDEX, Participation, Told, Undecided, VoteRequest, entities_of};
+use crate::peer::{Begin, Ordered, PeerBody, PeerCall, ToBranch, ToHome};
+
+/// A participation that begins, and the transaction of what runs of it here.
+fn begin_participation(
+    id: TransactionId,
+    begin: Begin,
+    nonce: u64,
+    heard: Ordered<ToBranch>,
+    context: &ExecutionContext<'_, '_>,
+) -> (Box<Participation>, Box<Transaction>) {
+    let origin = Origin::Participation { id, begin, begun: Begun { time: begin.time, nonce } };
+    let mut transaction = Transaction::new(origin, begin.program, context.world.limits(begin.program));
+    transaction.takes_locks = true;
+    transaction.is_spread = true;
+    let drawn = context.world.entropy.draw(nonce, ID_INDEX);
+    (Participation::new(id, drawn, context.rows.shard(), heard), transaction)
+}
+
+/// A call is to run, unless it is one that has taken effect before.
+fn take_call(
+    participation: &mut Participation,
+    transaction: &mut Transaction,
+    call: PeerCall,
+    context: &mut ExecutionContext<'_, '_>,
+) {
+    if let Some(field) = &call.once {
+        participation.keep_at(call.number, field.clone());
+        let kept = context.books.results.get(field, context.rows);
+        if let Ok(Some(Outcome { result: OutcomeResult::Value(output), .. })) = kept {
+            transaction.newest_read = transaction.newest_read.max(context.books.results.lsn(context.rows));
+            return transaction.ready.push_back(Action::Answer(call.number, Ok(output)));
+        }
+    }
+    let parent = Parent::Shard(call.number);
+    let pending = PendingCall { parent, owner: Some(call.number), depth: call.depth, call: call.call };
+    transaction.ready.push_back(Action::Call(pending));
+}
+
+/// Makes prepared writes, together with what ends or records them.
+fn apply(prepared: Prepared, beside: Option<Write>, context: &mut ExecutionContext<'_, '_>) -> Lsn {
+    let mut writes = prepared.writes;
+    context.books.add_messages(prepared.messages, &mut writes, context.rows);
+    writes.extend(beside);
+    context.append(writes)
+}
+
+impl Execution {
+    /// The coordinator says something to its participant here.
+    ///
+    /// # Panics
+    /// When the participation it means is live and neither here nor queued for its first entity.
+    pub(super) fn participant_told(
+        &mut self,
+        id: TransactionId,
+        number: u32,
+        message: ToBranch,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        if let Some(nonce) = self.participations.nonce_of(id) {
+            if self.parked.contains_key(&nonce) {
+                return; // A second copy: the coordinator says nothing new before the first entity is held.
+            }
+            let (mut participation, transaction) = self.take_participating(nonce);
+            participation.hear(number, message);
+            return self.participate(participation, transaction, context);
+        }
+        match self.participations.first_message(id, number, message) {
+            FirstMessage::Reserve(begin, entity, is_exclusive) => {
+                self.reserve(id, begin, (entity, is_exclusive), context);
+            }
+            FirstMessage::Call(begin, call, heard) => {
+                let nonce = context.world.take_nonce();
+                self.participations.begin(id, nonce);
+                let (mut participation, mut transaction) = begin_participation(id, begin, nonce, heard, context);
+                take_call(&mut participation, &mut transaction, call, context);
+                self.participate(participation, transaction, context);
+            }
+            FirstMessage::None => {}
+        }
+    }
+
+    /// A suspended transaction in which this shard participates.
+    ///
+    /// # Panics
+    /// When it is not there, or this shard does not participate: its coordinator would wait for ever.
+    fn take_participating(&mut self, nonce: u64) -> (Box<Participation>, Box<Transaction>) {
+        let participates = |one: &Suspended| matches!(one.role, Role::Participant(_));
+        assert!(
+            self.suspended.get(&nonce).is_some_and(participates),
+            "a live participation is parked, or suspended with its transaction"
+        );
+        match self.suspended.remove(&nonce) {
+            Some(Suspended { role: Role::Participant(participation), transaction, .. }) => (participation, transaction),
+            _ => unreachable!("it has just been seen"),
+        }
+    }
+
+    /// Holds an entity for a transaction that is to start when it has it.
+    fn reserve(
+        &mut self,
+        id: TransactionId,
+        begin: Begin,
+        (entity, is_exclusive): (EntityKey, bool),
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        if self.locks.queued(&entity) >= limits::ENTITY_QUEUE {
+            let error = Error::new(ErrorCode::Overloaded, "too many calls wait for an entity");
+            let message = context.rows.about(id, PeerBody::Lost(error));
+            return context.world.outputs.peer(id.home, message);
+        }
+        let nonce = context.world.take_nonce();
+        self.participations.begin(id, nonce);
+        if self.locks.check(&entity, nonce, begin.age, is_exclusive, false) == Grant::Free {
+            self.reserved((id, begin, nonce), entity, is_exclusive, context);
+        } else {
+            self.locks.queue(&entity, Waiter { nonce, age: begin.age, is_exclusive, holds_any: false });
+            let origin = Origin::Participation { id, begin, begun: Begun { time: begin.time, nonce } };
+            let deadline = UnixMillis(u64::MAX);
+            self.parked.insert(nonce, Parked { origin, entity, is_exclusive, deadline, away: None });
+        }
+    }
+
+    /// The entity that a participation was to hold first is free.
+    pub(super) fn reserved(
+        &mut self,
+        (id, begin, nonce): (TransactionId, Begin, u64),
+        entity: EntityKey,
+        is_exclusive: bool,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        self.locks.take(&entity, nonce, begin.age, is_exclusive);
+        let heard = Ordered::after_first();
+        let (mut participation, mut transaction) = begin_participation(id, begin, nonce, heard, context);
+        transaction.held.push(entity);
+        participation.reserved(&mut context.context());
+        self.participate(participation, transaction, context);
+    }
+
+    /// Does what the coordinator has said, and goes on.
+    fn participate(
+        &mut self,
+        mut participation: Box<Participation>,
+        mut transaction: Box<Transaction>,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        while let Some(message) = participation.next() {
+            match participation.act_on(message) {
+                Told::Noted => {}
+                Told::Call(call) => take_call(&mut participation, &mut transaction, call, context),
+                Told::Ended(number, result) => transaction.away_ended(number, result),
+                Told::TakenBack => transaction.take_up(),
+                Told::TakeBack(number) => {
+                    transaction.take_up();
+                    transaction.fail(number, context.world);
+                    while let Some(number) = transaction.to_take_back.pop() {
+                        participation.take_back(number, &mut context.context());
+                    }
+                    if participation.is_taking_back() {
+                        transaction.put_off();
+                    }
+                    participation.taken_back(&mut context.context());
+                }
+            }
+        }
+        self.drive(Role::Participant(participation), transaction, context);
+    }
+
+    /// Nothing of a participation can go on now: prepares it if it was asked to and is at rest, or keeps
+    /// it, with everything it has touched.
+    pub(super) fn rest(
+        &mut self,
+        mut participation: Box<Participation>,
+        transaction: Box<Transaction>,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        if participation.is_lingering() && !transaction.is_put_off() {
+            participation.report_over(|number| transaction.runs_for(number), &mut context.context());
+        }
+        match participation.vote_request() {
+            Some(request) if transaction.is_quiet() => {
+                if transaction.has_effects() {
+                    self.prepare(participation, transaction, request.is_delegated, context);
+                } else {
+                    let VoteRequest { is_delegated, is_query } = request;
+                    self.vote_read_only(participation, transaction, is_delegated || is_query, context);
+                }
+            }
+            _ => self.suspend(Role::Participant(participation), transaction, context),
+        }
+    }
+
+    /// Votes for a participation that has only read. What it has read stays held until the decision, unless
+    /// nobody writes anything. Let go of earlier, it could be written and answered while a query elsewhere still
+    /// sees the state before this transaction.
+    fn vote_read_only(
+        &mut self,
+        mut participation: Box<Participation>,
+        transaction: Box<Transaction>,
+        has_let_go: bool,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        let read_lsn = self.read_lsn(&transaction, context);
+        let (id, vote) = (participation.transaction(), participation.vote_read_only(has_let_go));
+        if has_let_go {
+            self.participations.end(id);
+            self.give_up_locks(&transaction);
+        } else {
+            for entity in &transaction.held {
+                self.locks.mark_wants_nothing(entity, transaction.nonce());
+            }
+            let (role, deadline) = (Role::Participant(participation), UnixMillis(u64::MAX));
+            self.suspended.insert(transaction.nonce(), Suspended { role, transaction, deadline });
+        }
+        context.context().tell(id.home, vote, read_lsn);
+    }
+
+    fn prepare(
+        &mut self,
+        mut participation: Box<Participation>,
+        mut transaction: Box<Transaction>,
+        is_delegated: bool,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        let (id, nonce) = (participation.transaction(), transaction.nonce());
+        self.participations.end(id);
+        if context.world.is_read_only {
+            let read_lsn = self.read_lsn(&transaction, context);
+            self.give_up_locks(&transaction);
+            let vote = participation.message(ToHome::Failed(read_only()));
+            return context.context().tell(id.home, vote, read_lsn);
+        }
+        let writes = transaction.take_writes();
+        let messages = super::commit::message_records(&transaction, context);
+        let prepared = Prepared { writes, messages };
+        if is_delegated {
+            self.give_up_locks(&transaction);
+            // The result of a workflow's call is kept until the workflow has noted it.
+            let kept = participation.take_kept().map(|(field, output)| {
+                let expires = context.world.now.plus(limits::ONCE_RETENTION_MS);
+                let result = OutcomeResult::Value(output);
+                context.books.results.write(field, &Outcome { expires, fingerprint: 0, result })
+            });
+            let lsn = apply(prepared, kept, context);
+            let vote = participation.message(ToHome::Committed);
+            return context.context().tell(id.home, vote, lsn);
+        }
+        let row = self.participations.row(id, &prepared);
+        // The log must never hold two rows that write one entity: a restart holds what they write.
+        self.participations.delete_leftover_rows(&mut context.context());
+        let lsn = context.append(vec![row]);
+        let mut held = std::mem::take(&mut transaction.held);
+        for entity in entities_of(&prepared) {
+            self.locks.hold(&entity, nonce, transaction.age(), true);
+            self.locks.mark_prepared(&entity);
+            held.push(entity);
+        }
+        held.sort();
+        held.dedup();
+        self.participations.prepared(id, Undecided { nonce, held, prepared });
+        let vote = participation.message(ToHome::Prepared);
+        context.context().tell_in_log_order(id.home, vote, lsn);
+    }
+
+    /// Deletes results that workflows have noted.
+    pub(super) fn forget_kept(&mut self, context: &mut ExecutionContext<'_, '_>) {
+        if !context.world.is_read_only {
+            let fields = self.participations.take_forgotten().into_iter();
+            let writes = fields.map(|field| context.books.results.deletion(field)).collect();
+            context.context().append_any(writes);
+        }
+    }
+
+    /// The transaction is committed.
+    pub(super) fn participant_told_commit(&mut self, id: TransactionId, context: &mut ExecutionContext<'_, '_>) {
+        if context.world.is_read_only && self.participations.is_undecided(id) {
+            return; // Told again, until there is space.
+        }
+        if let Some((undecided, row)) = self.participations.committed(id) {
+            apply(undecided.prepared, Some(row), context);
+            self.give_up_held(undecided.nonce, &undecided.held);
+        }
+        // Begun by a second copy of a message, after what it should have begun had ended.
+        if let Some((_, transaction)) = self.end_participation(id) {
+            transaction.drop_frames(context.world);
+        }
+        // If it was applied before, that may not be durable yet.
+        let (lsn, durable) = (context.rows.lsn(), context.rows.durable_towards(id.home));
+        confirm_end(id, if lsn <= durable { Lsn::ZERO } else { lsn }, context);
+    }
+
+    /// The transaction is aborted.
+    pub(super) fn participant_told_abort(
+        &mut self,
+        id: TransactionId,
+        is_answered: bool,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        // What it may have read, if it has ended by itself, is not known any more: some of all.
+        let mut depends_on = context.rows.lsn();
+        self.participations.forget_unbegun(id);
+        if let Some((mut participation, transaction)) = self.end_participation(id) {
+            depends_on = self.read_lsn(&transaction, context);
+            transaction.drop_frames(context.world);
+            if !is_answered {
+                participation.given_up(&mut context.context());
+            }
+        } else if let Some(undecided) = self.participations.aborted(id) {
+            self.give_up_held(undecided.nonce, &undecided.held);
+            self.participations.delete_leftover_rows(&mut context.context());
+        }
+        if is_answered {
+            confirm_end(id, depends_on, context);
+        }
+    }
+
+    /// Ends a participation that runs, waits or queues for its first entity, and lets go of all it holds.
+    /// Comes back if it had begun.
+    fn end_participation(&mut self, id: TransactionId) -> Option<(Box<Participation>, Box<Transaction>)> {
+        let nonce = self.participations.nonce_of(id)?;
+        if let Some(parked) = self.parked.remove(&nonce) {
+            self.participations.end(id);
+            self.give_up_held(nonce, [&parked.entity]);
+            return None;
+        }
+        let (participation, transaction) = self.take_participating(nonce);
+        self.participations.end(id);
+        self.give_up_locks(&transaction);
+        Some((participation, transaction))
+    }
+
+    /// A call failed that nobody awaited: the whole transaction has failed.
+    pub(super) fn fail_participation(
+        &mut self,
+        mut participation: Box<Participation>,
+        transaction: &Transaction,
+        error: Error,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        let read_lsn = self.read_lsn(transaction, context);
+        transaction.drop_frames(context.world);
+        self.give_up_locks(transaction);
+        let (id, message) = (participation.transaction(), participation.message(ToHome::Failed(error)));
+        self.participations.end(id);
+        context.context().tell(id.home, message, read_lsn);
+    }
+}
+
+fn confirm_end(id: TransactionId, depends_on: Lsn, context: &mut ExecutionContext<'_, '_>) {
+    let message = context.rows.about(id, PeerBody::Ended);
+    context.context().tell(id.home, message, depends_on);
+}

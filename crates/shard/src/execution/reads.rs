@@ -1,0 +1,131 @@
+//! Reads committed state, without a transaction.
+//!
+//! They keep what a transaction that only reads keeps: they see committed state, wait for the
+//! decision on what is prepared, and never tell anything that a crash could still take back.
+
+use bytes::Bytes;
+use millrace_api::StateFields;
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, Value, limits};
+use millrace_func::{Answer, HandlerId, HandlerKind, Reader};
+use millrace_store::Store;
+
+use super::origin::Origin;
+use super::{Execution, ExecutionContext};
+use crate::checks::check_key;
+use crate::context::{Context, Rows, store_failed};
+use crate::request::{Reply, RequestInfo, Token};
+use crate::world::World;
+
+/// The committed fields of one entity.
+struct Committed<'a> {
+    store: &'a mut Store,
+    entity: &'a EntityKey,
+    now: UnixMillis,
+}
+
+impl Reader for Committed<'_> {
+    fn now(&self) -> UnixMillis {
+        self.now
+    }
+
+    fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
+        self.store.get(self.entity, field).map_err(|error| store_failed(&error))
+    }
+}
+
+impl Execution {
+    /// Answers a query without an idempotency key within the input that asks: one that needs nothing but fields of
+    /// its own entity. `None` where that takes more than a look, or would have to wait or to be refused.
+    pub(crate) fn read_at_once(
+        &self,
+        query: HandlerId,
+        key: &[u8],
+        input: &[u8],
+        rows: &mut Rows,
+        world: &mut World<'_>,
+    ) -> Option<Result<Answer, Error>> {
+        let (loaded, service, kind) = world.catalog.of_handler(query)?;
+        if kind != HandlerKind::Query || check_key(key).is_err() || input.len() > loaded.limits.input_bytes {
+            return None;
+        }
+        let entity = EntityKey::new(&loaded.app, &service.name, key);
+        // What is prepared may have been seen committed elsewhere.
+        if self.locks.is_prepared(&entity) {
+            return None;
+        }
+        // The reply would tell what a crash could take back.
+        if rows.durable() != rows.lsn() && rows.entity_lsn(&entity) > rows.durable() {
+            return None;
+        }
+        let mut reader = Committed { store: rows.store(), entity: &entity, now: world.now };
+        world.engine.answer(query, input, &mut reader)
+    }
+
+    /// Answers the committed state of an entity.
+    pub(crate) fn read_state(
+        &mut self,
+        token: Token,
+        entity: &EntityKey,
+        fields: StateFields,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        if self.locks.is_prepared(entity) {
+            let (time, nonce) = (context.world.now, context.world.take_nonce());
+            let info = RequestInfo { token, time, nonce, idempotency_key: None };
+            let origin = Origin::Read { info, fields };
+            return self.park(origin, entity.clone(), false, context.world);
+        }
+        answer_read(token, entity, &fields, &mut context.context());
+    }
+
+    /// Answers whether any entity of a service is here, or may come of what is under way: `true` or `false`. What has
+    /// written one and has not ended holds it.
+    pub(crate) fn has_entities(&mut self, token: Token, app: &str, service: &str, context: &mut Context<'_>) {
+        let prefix = EntityKey::scan_prefix(app, service, b"");
+        let is_of_it = |entity: &EntityKey| entity.as_bytes().starts_with(&prefix);
+        let is_under_way = self.participations.undecided_writes().chain(self.locks.held_alone()).any(is_of_it);
+        let (result, seen) = match context.rows.store().scan_entities_seen(&prefix, None, 1) {
+            Ok((found, seen)) => (Ok(is_under_way || !found.is_empty()), seen),
+            Err(error) => (Err(store_failed(&error)), Lsn::ZERO),
+        };
+        let reply = result.map(|is_any| Reply::Value(Bytes::from_static(if is_any { b"true" } else { b"false" })));
+        context.reply(token, reply, seen);
+    }
+}
+
+pub(super) fn answer_read(token: Token, entity: &EntityKey, fields: &StateFields, context: &mut Context<'_>) {
+    let result = state(entity, fields, context.rows);
+    let depends_on = context.rows.entity_lsn(entity);
+    context.reply(token, result, depends_on);
+}
+
+fn state(entity: &EntityKey, fields: &StateFields, rows: &mut Rows) -> Result<Reply, Error> {
+    let absent = |what: &str| Error::new(ErrorCode::UnknownState, format!("there is no such {what}"));
+    let mut scan = |prefix: &[u8], after: Option<&[u8]>, limit| {
+        let found = rows.store().scan_fields_within(entity, prefix, after, limit, limits::SCAN_BYTES);
+        found.map_err(|error| store_failed(&error))
+    };
+    match fields {
+        StateFields::One(field) => match rows.store().get(entity, field) {
+            Ok(Some(value)) => Ok(Reply::Field(value.clone())),
+            Ok(None) => Err(absent("field")),
+            Err(error) => Err(store_failed(&error)),
+        },
+        StateFields::Page { prefix, after, limit } => {
+            scan(prefix, after.as_deref(), (*limit).min(limits::SCAN_ROWS)).map(|(fields, _)| Reply::Fields(fields))
+        }
+        StateFields::All => match scan(b"", None, limits::SCAN_ROWS + 1)? {
+            (fields, is_cut) if is_cut || fields.len() > limits::SCAN_ROWS => {
+                let message = format!(
+                    "the entity has more than {} fields or {} bytes: read them in pages, \
+                     ?limit=1000 and then ?limit=1000&after=FIELD with the last one's name",
+                    limits::SCAN_ROWS,
+                    limits::SCAN_BYTES
+                );
+                Err(Error::new(ErrorCode::BadRequest, message))
+            }
+            (fields, _) if fields.is_empty() => Err(absent("entity")),
+            (fields, _) => Ok(Reply::Fields(fields)),
+        },
+    }
+}

@@ -1,0 +1,549 @@
+//! One running transaction: its frames, what it has touched, and what it would write.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
+use millrace_format::Write;
+use millrace_func::{Frame, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
+
+use super::origin::Origin;
+use crate::locks::Age;
+use crate::outgoing::Outgoing;
+use crate::peer::CallNumber;
+use crate::world::World;
+
+/// An entity this transaction has touched.
+pub(crate) struct Touched {
+    pub entity: EntityKey,
+    /// Whether a handler that may write has run on it.
+    pub is_exclusive: bool,
+    /// Whether it holds the entity in the lock table, and if so, whether alone.
+    pub held_alone: Option<bool>,
+    /// Buffered writes: field → new value, or `None` for a deletion.
+    pub writes: BTreeMap<Box<[u8]>, Option<Value>>,
+}
+
+/// One activation of a handler. Unlike the engine's frame numbers it is never used again. So nothing that
+/// comes late, such as the result of offloaded work, reaches a later user of the frame's number.
+pub(crate) type Instance = u64;
+
+/// Who waits for the result of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parent {
+    /// A frame of this shard, for an operation of it.
+    Frame(Instance, OperationId),
+    /// Another shard, which made this call.
+    Shard(CallNumber),
+    /// Nobody: what it gives is what the transaction gives. A workflow's call has no other frame.
+    Nobody,
+}
+
+/// Whose failure takes something back. It is a frame of this shard, by its instance. Or it is a frame of
+/// another shard that is answerable for a call from there, by the call's number. Both are nonces, so they never
+/// meet.
+pub(crate) type Owner = u64;
+
+/// A call that this shard's part of the transaction made to another shard.
+pub(crate) struct AwayCall {
+    pub number: CallNumber,
+    pub owner: Option<Owner>,
+    /// Who is resumed with its result; `None` once it has ended.
+    pub awaited_by: Option<Parent>,
+}
+
+/// One running handler or route of the transaction.
+pub(crate) struct Activation {
+    pub frame: Frame,
+    pub instance: Instance,
+    /// The app version it runs in: the caller's, but for operations on records.
+    pub program: Program,
+    /// Index into `Transaction::touched`; a route has no entity.
+    pub entity: Option<usize>,
+    pub kind: HandlerKind,
+    /// Who is told its result; the root has none.
+    pub parent: Option<Parent>,
+    /// Whose failure takes it down: its parent, or, once that has ended before it, the parent's own
+    /// owner. Nobody but the transaction if `None`.
+    pub owner: Option<Owner>,
+    pub depth: usize,
+    pub next_operation: u32,
+}
+
+/// How to take one buffered change back, if the frame that owns it fails.
+pub(crate) enum Undo {
+    Write { touched: usize, field: Box<[u8]>, before: Option<Option<Value>> },
+    Message,
+}
+
+/// A call that has yet to start.
+pub(crate) struct PendingCall {
+    pub parent: Parent,
+    pub owner: Option<Owner>,
+    /// How deep the callee will be.
+    pub depth: usize,
+    pub call: NestedCall,
+}
+
+/// What the transaction does next.
+pub(crate) enum Action {
+    /// Start the callee of an operation.
+    Call(PendingCall),
+    /// Go on with a frame.
+    Resume { frame: Instance, operation: OperationId, result: Result<Bytes, Error> },
+    /// Tell another shard what its call gave.
+    Answer(CallNumber, Result<Bytes, Error>),
+    /// The transaction has its result.
+    End(Result<Bytes, Error>),
+}
+
+impl Action {
+    /// Tells whoever waits for a call what it gave.
+    pub(crate) fn answer(parent: Parent, result: Result<Bytes, Error>) -> Self {
+        match parent {
+            Parent::Frame(frame, operation) => Action::Resume { frame, operation, result },
+            Parent::Shard(number) => Action::Answer(number, result),
+            Parent::Nobody => Action::End(result),
+        }
+    }
+}
+
+pub(crate) struct Transaction {
+    pub origin: Origin,
+    /// The app version its root runs in. Calls stay within one app, but for operations on records.
+    pub program: Program,
+    pub limits: Limits,
+    /// Handlers and routes that run or wait, in the order they were started.
+    pub activations: Vec<Activation>,
+    pub touched: Vec<Touched>,
+    pub messages: Vec<Outgoing>,
+    /// Changes in order, with whose failure takes them back.
+    pub undo: Vec<(Option<Owner>, Undo)>,
+    pub ready: VecDeque<Action>,
+    /// What work outside has given a route, in the order of the requests.
+    pub known: Vec<Result<Bytes, Error>>,
+    /// How much of that this attempt has used.
+    pub known_used: usize,
+    /// Operations that somebody outside the shard works on.
+    pub outside: Vec<(Instance, OperationId)>,
+    /// Other shards have a part in this attempt.
+    pub is_spread: bool,
+    /// What is to be done here when nothing is being taken back elsewhere.
+    deferred: VecDeque<Action>,
+    /// Whether it has called a handler of another shard that may write.
+    pub writes_away: bool,
+    /// It is a workflow's call, which another shard has committed alone, keeping its result.
+    pub is_kept_away: bool,
+    /// Calls made from here to other shards whose effects still stand.
+    pub away: Vec<AwayCall>,
+    /// Such calls whose effects other shards have to take back.
+    pub to_take_back: Vec<CallNumber>,
+    pub call_count: usize,
+    pub write_count: usize,
+    pub write_bytes: usize,
+    pub random_index: u32,
+    /// The newest entry it has read beside those of the entities it touched.
+    pub newest_read: Lsn,
+    /// It has been suspended or started again: even its queries respect locks from then on.
+    pub takes_locks: bool,
+    /// Entities it holds in the lock table.
+    pub held: Vec<EntityKey>,
+    /// It held nothing when it began to queue, so that whom it waits for may be older.
+    pub may_wait_for_older: bool,
+    /// Calls that wait for an entity.
+    pub blocked: Vec<(EntityKey, PendingCall)>,
+    /// Entities it need not wait for any more, because who wanted them has failed.
+    pub unwanted: Vec<EntityKey>,
+    /// What the root gave, once it has ended.
+    pub result: Option<Result<Output, Error>>,
+}
+
+impl Transaction {
+    /// On the heap: it moves between the shard's tables and its turns.
+    pub(crate) fn new(mut origin: Origin, program: Program, limits: Limits) -> Box<Self> {
+        let known = if let Origin::Route(call) = &mut origin { std::mem::take(&mut call.known) } else { Vec::new() };
+        Box::new(Self {
+            origin,
+            program,
+            limits,
+            activations: Vec::with_capacity(2),
+            touched: Vec::with_capacity(1),
+            messages: Vec::new(),
+            undo: Vec::new(),
+            ready: VecDeque::new(),
+            known,
+            known_used: 0,
+            outside: Vec::new(),
+            is_spread: false,
+            deferred: VecDeque::new(),
+            writes_away: false,
+            is_kept_away: false,
+            away: Vec::new(),
+            to_take_back: Vec::new(),
+            call_count: 0,
+            write_count: 0,
+            write_bytes: 0,
+            random_index: 0,
+            newest_read: Lsn::ZERO,
+            takes_locks: false,
+            held: Vec::new(),
+            may_wait_for_older: false,
+            blocked: Vec::new(),
+            unwanted: Vec::new(),
+            result: None,
+        })
+    }
+
+    /// What to start it again from: a route brings along what work outside has given it.
+    pub(crate) fn into_origin(self: Box<Self>) -> Origin {
+        let mut origin = self.origin;
+        if let Origin::Route(call) = &mut origin {
+            call.known = self.known;
+        }
+        origin
+    }
+
+    pub(crate) fn age(&self) -> Age {
+        self.origin.age()
+    }
+
+    pub(crate) fn nonce(&self) -> u64 {
+        self.origin.nonce()
+    }
+
+    pub(crate) fn frame(&self, frame: Frame) -> Option<&Activation> {
+        self.activations.iter().find(|state| state.frame == frame)
+    }
+
+    pub(crate) fn frame_mut(&mut self, frame: Frame) -> Option<&mut Activation> {
+        self.activations.iter_mut().find(|state| state.frame == frame)
+    }
+
+    /// The frame of a life that has not ended.
+    pub(crate) fn live_frame(&self, instance: Instance) -> Option<Frame> {
+        self.activations.iter().find(|state| state.instance == instance).map(|state| state.frame)
+    }
+
+    /// Index of `entity` among the touched ones, if it is.
+    pub(crate) fn touched_index(&self, entity: &EntityKey) -> Option<usize> {
+        self.touched.iter().position(|touched| touched.entity == *entity)
+    }
+
+    /// Adds `entity`, or makes its touch exclusive.
+    pub(crate) fn touch(&mut self, entity: EntityKey, is_exclusive: bool) -> usize {
+        if let Some(index) = self.touched_index(&entity) {
+            self.touched[index].is_exclusive |= is_exclusive;
+            return index;
+        }
+        self.touched.push(Touched { entity, is_exclusive, held_alone: None, writes: BTreeMap::new() });
+        self.touched.len() - 1
+    }
+
+    /// Adds the root's frame.
+    pub(crate) fn add_root(&mut self, entity: Option<usize>, kind: HandlerKind, world: &mut World<'_>) -> Frame {
+        self.add_frame(Activation {
+            frame: world.frames.take(),
+            instance: world.take_nonce(),
+            program: self.program,
+            entity,
+            kind,
+            parent: None,
+            owner: None,
+            depth: 0,
+            next_operation: 0,
+        })
+    }
+
+    /// Adds the frame of a callee.
+    pub(crate) fn add_callee(
+        &mut self,
+        entity: usize,
+        kind: HandlerKind,
+        call: &PendingCall,
+        world: &mut World<'_>,
+    ) -> Frame {
+        self.add_frame(Activation {
+            frame: world.frames.take(),
+            instance: world.take_nonce(),
+            program: call.call.handler.program,
+            entity: Some(entity),
+            kind,
+            parent: Some(call.parent),
+            owner: call.owner,
+            depth: call.depth,
+            next_operation: 0,
+        })
+    }
+
+    fn add_frame(&mut self, state: Activation) -> Frame {
+        let frame = state.frame;
+        self.activations.push(state);
+        frame
+    }
+
+    /// Takes note of how a turn of `frame` ended: a finished frame resumes its parent, or gives
+    /// the transaction its result.
+    ///
+    /// # Panics
+    /// When the frame that had the turn is not one of the transaction's.
+    pub(crate) fn stepped(&mut self, frame: Frame, step: Step, world: &mut World<'_>) {
+        let Step::Done(result) = step else {
+            return; // It waits.
+        };
+        world.frames.give_back(frame);
+        let index = self.activations.iter().position(|state| state.frame == frame);
+        let index = index.expect("the frame that has had its turn is one of the transaction's");
+        let ended = self.activations.remove(index);
+        if let Err(error) = &result
+            && matches!(error.code, ErrorCode::CpuLimit | ErrorCode::MemoryLimit)
+        {
+            // Nobody catches these: each callee would have the whole limit to itself, and the next.
+            self.result = Some(Err(error.clone()));
+        }
+        if result.is_ok() {
+            self.hand_over(ended.instance, ended.owner);
+        } else {
+            self.fail(ended.instance, world);
+        }
+        let Some(parent) = ended.parent else {
+            self.result = Some(result);
+            return;
+        };
+        let result = result.and_then(|output| match output {
+            Output::Value(json) => Ok(json),
+            Output::Response(_) => Err(Error::new(ErrorCode::Internal, "a handler answered as a route")),
+        });
+        self.ready.push_back(Action::answer(parent, result));
+    }
+
+    /// What a frame that succeeded was answerable for becomes its owner's: its changes, and
+    /// whatever it started and did not await.
+    fn hand_over(&mut self, ended: Instance, owner: Option<Owner>) {
+        let owners = self.undo.iter_mut().map(|(owner, _)| owner);
+        let owners = owners.chain(self.activations.iter_mut().map(|state| &mut state.owner));
+        let owners = owners.chain(self.blocked.iter_mut().map(|(_, call)| &mut call.owner));
+        let owners = owners.chain(self.away.iter_mut().map(|call| &mut call.owner));
+        let owners = owners.chain(self.ready.iter_mut().filter_map(|action| match action {
+            Action::Call(call) => Some(&mut call.owner),
+            Action::Resume { .. } | Action::Answer(..) | Action::End(_) => None,
+        }));
+        for one in owners.filter(|one| **one == Some(ended)) {
+            *one = owner;
+        }
+    }
+
+    /// A frame, here or elsewhere, failed: takes back the changes it was answerable for, and ends
+    /// everything that runs on its behalf.
+    pub(crate) fn fail(&mut self, failed: Owner, world: &mut World<'_>) {
+        // Owners were started before what they own, so one pass finds them all.
+        let mut ended = vec![failed];
+        for state in &self.activations {
+            if state.owner.is_some_and(|owner| ended.contains(&owner)) {
+                ended.push(state.instance);
+            }
+        }
+        let is_owned = |owner: Option<Owner>| owner.is_some_and(|owner| ended.contains(&owner));
+        self.activations.retain(|state| {
+            let is_ended = ended.contains(&state.instance);
+            if is_ended {
+                world.engine.cancel(state.frame);
+                world.frames.give_back(state.frame);
+            }
+            !is_ended
+        });
+        self.ready.retain(|action| match action {
+            Action::Call(call) => !is_owned(call.owner),
+            Action::Resume { frame, .. } => !ended.contains(frame),
+            // Whoever made the call has failed, or hears that it has been taken back.
+            Action::Answer(number, _) => !ended.contains(number),
+            Action::End(_) => true,
+        });
+        let away = std::mem::take(&mut self.away).into_iter();
+        let (taken_back, away) = away.partition(|call| is_owned(call.owner));
+        self.away = away;
+        let taken_back: Vec<AwayCall> = taken_back;
+        self.to_take_back.extend(taken_back.into_iter().map(|call| call.number));
+        self.outside.retain(|(instance, _)| !ended.contains(instance));
+        let (dropped, blocked) =
+            std::mem::take(&mut self.blocked).into_iter().partition(|(_, call)| is_owned(call.owner));
+        self.blocked = blocked;
+        let dropped: Vec<(EntityKey, PendingCall)> = dropped;
+        self.unwanted.extend(dropped.into_iter().map(|(entity, _)| entity));
+        self.take_back(&ended);
+    }
+
+    /// Takes back what the `ended` frames changed, newest first. Frames that ran in parallel and
+    /// wrote the same field after them keep their write: theirs is the newer one.
+    fn take_back(&mut self, ended: &[Owner]) {
+        let mut kept = Vec::with_capacity(self.undo.len());
+        let mut removed_messages = Vec::new();
+        let mut message_index = self.messages.len();
+        while let Some((owner, undo)) = self.undo.pop() {
+            if matches!(undo, Undo::Message) {
+                message_index -= 1;
+            }
+            if !owner.is_some_and(|owner| ended.contains(&owner)) {
+                kept.push((owner, undo));
+                continue;
+            }
+            match undo {
+                Undo::Message => removed_messages.push(message_index),
+                Undo::Write { touched, field, before } => {
+                    if let Some(newer) = oldest_newer(&mut kept, touched, &field) {
+                        *newer = before;
+                        continue;
+                    }
+                    let writes = &mut self.touched[touched].writes;
+                    match before {
+                        Some(value) => writes.insert(field, value),
+                        None => writes.remove(&field),
+                    };
+                }
+            }
+        }
+        kept.reverse();
+        self.undo = kept;
+        for index in removed_messages {
+            self.messages.remove(index);
+        }
+    }
+
+    /// A call to another shard has ended: resumes who awaits it.
+    pub(crate) fn away_ended(&mut self, number: CallNumber, result: Result<Bytes, Error>) {
+        let Some(index) = self.away.iter().position(|call| call.number == number) else {
+            return; // Taken back meanwhile: its caller has failed.
+        };
+        let awaited_by = self.away[index].awaited_by.take();
+        if result.is_err() {
+            self.away.remove(index);
+        }
+        if let Some(parent) = awaited_by {
+            self.ready.push_back(Action::answer(parent, result));
+        }
+    }
+
+    /// Whether something that `owner` is answerable for runs here, or waits to.
+    pub(crate) fn runs_for(&self, owner: CallNumber) -> bool {
+        let is_for = |action: &Action| matches!(action, Action::Call(call) if call.owner == Some(owner));
+        self.activations.iter().any(|state| state.owner == Some(owner))
+            || self.blocked.iter().any(|(_, call)| call.owner == Some(owner))
+            || self.ready.iter().any(is_for)
+    }
+
+    /// Puts off whatever is ready: something is being taken back elsewhere.
+    pub(crate) fn put_off(&mut self) {
+        self.deferred.append(&mut self.ready);
+    }
+
+    /// Takes up again what was put off.
+    pub(crate) fn take_up(&mut self) {
+        self.deferred.append(&mut self.ready);
+        std::mem::swap(&mut self.deferred, &mut self.ready);
+    }
+
+    /// Whether something was put off.
+    pub(crate) fn is_put_off(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Drops every live frame: the transaction will not go on.
+    pub(crate) fn drop_frames(&self, world: &mut World<'_>) {
+        for state in &self.activations {
+            world.engine.cancel(state.frame);
+            world.frames.give_back(state.frame);
+        }
+    }
+
+    /// Nothing of it runs any more, and it holds nothing.
+    pub(crate) fn clear(&mut self) {
+        self.activations.clear();
+        self.ready.clear();
+        self.outside.clear();
+        self.blocked.clear();
+        self.held.clear();
+    }
+
+    /// Whether something of `program` runs in it or is about to.
+    pub(crate) fn needs_program(&self, program: Program) -> bool {
+        let is_called = |call: &PendingCall| call.call.handler.program == program;
+        let is_next = |action: &Action| matches!(action, Action::Call(call) if is_called(call));
+        self.program == program
+            || self.activations.iter().any(|state| state.program == program)
+            || self.blocked.iter().any(|(_, call)| is_called(call))
+            || self.ready.iter().any(is_next)
+    }
+
+    /// The first of the calls that have yet to start.
+    pub(crate) fn first_call(&self) -> Option<&NestedCall> {
+        self.ready.iter().find_map(|action| match action {
+            Action::Call(call) => Some(&call.call),
+            Action::Resume { .. } | Action::Answer(..) | Action::End(_) => None,
+        })
+    }
+
+    /// Whether committing would change anything.
+    pub(crate) fn has_effects(&self) -> bool {
+        !self.messages.is_empty() || self.touched.iter().any(|touched| !touched.writes.is_empty())
+    }
+
+    /// What it would write here, in the order of entities and fields.
+    pub(crate) fn take_writes(&mut self) -> Vec<Write> {
+        let mut writes = Vec::with_capacity(self.write_count + 2);
+        for touched in &mut self.touched {
+            for (field, value) in std::mem::take(&mut touched.writes) {
+                writes.push(Write { entity: touched.entity.clone(), field, value });
+            }
+        }
+        writes
+    }
+
+    /// Whether only queries have run in it.
+    pub(crate) fn is_query(&self) -> bool {
+        !self.writes_away && self.touched.iter().all(|touched| !touched.is_exclusive)
+    }
+
+    /// Whether another run of the same request can change nothing either. A route that has only called
+    /// queries may do more after it has read something else.
+    pub(crate) fn is_always_query(&self) -> bool {
+        self.is_query() && !matches!(self.origin, Origin::Route(_))
+    }
+
+    /// Whether it reads only what no suspended transaction is changing.
+    pub(crate) fn needs_locks(&self) -> bool {
+        self.takes_locks || !self.is_query()
+    }
+
+    /// Whether waiting for an entity could close a circle: it holds something, or will when it is
+    /// suspended, or queues for something and will hold that.
+    pub(crate) fn may_block_others(&self) -> bool {
+        self.is_spread || !self.touched.is_empty() || !self.held.is_empty() || !self.blocked.is_empty()
+    }
+
+    /// Whether one of its calls to other shards has yet to end.
+    pub(crate) fn awaits_away(&self) -> bool {
+        self.away.iter().any(|call| call.awaited_by.is_some())
+    }
+
+    /// Whether nothing of it runs here, or waits to.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.activations.is_empty()
+            && self.ready.is_empty()
+            && self.blocked.is_empty()
+            && self.outside.is_empty()
+            && !self.awaits_away()
+    }
+}
+
+/// What the oldest of the newer writes of a field would restore. `kept` is newest first. That
+/// write saw the value that is being taken back; when it is undone later it must restore what was
+/// there before that.
+fn oldest_newer<'a>(
+    kept: &'a mut [(Option<Owner>, Undo)],
+    wanted: usize,
+    wanted_field: &[u8],
+) -> Option<&'a mut Option<Option<Value>>> {
+    kept.iter_mut().rev().find_map(|(_, undo)| match undo {
+        Undo::Write { touched, field, before } if *touched == wanted && **field == *wanted_field => Some(before),
+        _ => None,
+    })
+}

@@ -1,0 +1,31 @@
+//! What a shard is told once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use millrace_base::ShardId;
+
+use crate::results::OutcomeNames;
+
+/// What a shard is told once.
+#[derive(Clone, Debug)]
+pub struct ShardOptions {
+    /// Which shard it is.
+    pub shard: ShardId,
+    /// How many shards the data directory has.
+    pub shard_count: u16,
+    /// How long results of invocations are kept.
+    pub retention_ms: u64,
+    /// How results are named. The names stay the same as long as any result is kept, or what was done would be done
+    /// again.
+    pub outcome_names: OutcomeNames,
+    /// Drawn at random for this start of the shard: it keeps the ids of its transactions apart
+    /// from those of every other start.
+    pub incarnation: u64,
+    /// The shards that write to the same log, this one included. Such a log is recovered up to some
+    /// entry and no further. So an entry of theirs that comes after one of this shard's is not durable
+    /// without it.
+    pub log_mates: Arc<BTreeSet<ShardId>>,
+    /// `durability = "none"`: an entry counts as durable as soon as it is made.
+    pub is_durable_at_once: bool,
+}

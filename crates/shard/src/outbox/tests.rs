@@ -1,0 +1,71 @@
+//! The outbox alone: what is carried over, when, and what happens if nobody answers.
+
+use super::*;
+use crate::testing::{Bench, START, message, sequence};
+
+const TO: ShardId = ShardId(1);
+
+fn send(outbox: &mut Outbox, bench: &mut Bench) -> Sequence {
+    let sequence = Sequence { lsn: bench.rows.next_lsn(), index: 0 };
+    let write = outbox.write(TO, sequence, &message("k", START));
+    bench.context().append(vec![write]);
+    sequence
+}
+
+fn carried(bench: &mut Bench) -> Vec<(Sequence, Sequence)> {
+    std::mem::take(&mut bench.outputs.deliveries).into_iter().map(|(_, it)| (it.after, it.sequence)).collect()
+}
+
+#[test]
+fn what_is_durable_is_carried_over_in_order_and_deleted_when_it_has_arrived() {
+    let (mut outbox, mut bench) = (Outbox::new(), Bench::new(2));
+    let (first, second) = (send(&mut outbox, &mut bench), send(&mut outbox, &mut bench));
+    outbox.deliver(&mut bench.context());
+    assert_eq!(carried(&mut bench), []);
+    bench.sync();
+    outbox.deliver(&mut bench.context());
+    assert_eq!(carried(&mut bench), [(Sequence::default(), first), (first, second)]);
+    outbox.deliver(&mut bench.context());
+    assert_eq!(carried(&mut bench), [], "they are on their way");
+    outbox.acknowledged(TO, second, &mut bench.context());
+    let entries = bench.outputs.entries;
+    bench.is_read_only = true;
+    outbox.forget_acknowledged(&mut bench.context());
+    assert_eq!(bench.outputs.entries, entries, "the disk is full");
+    bench.is_read_only = false;
+    outbox.forget_acknowledged(&mut bench.context());
+    assert_eq!(bench.outputs.entries, entries + 1);
+    let third = send(&mut outbox, &mut bench);
+    bench.sync();
+    outbox.deliver(&mut bench.context());
+    assert_eq!(carried(&mut bench), [(second, third)]);
+}
+
+#[test]
+fn a_receiver_that_says_nothing_gets_one_message_again_less_and_less_often() {
+    let (mut outbox, mut bench) = (Outbox::new(), Bench::new(2));
+    let first = send(&mut outbox, &mut bench);
+    send(&mut outbox, &mut bench);
+    bench.sync();
+    outbox.deliver(&mut bench.context());
+    assert_eq!(carried(&mut bench).len(), 2);
+    for silence_ms in [SILENCE_MS, 2 * SILENCE_MS, 4 * SILENCE_MS] {
+        bench.now = bench.now.plus(silence_ms - 1);
+        outbox.forget_acknowledged(&mut bench.context());
+        outbox.deliver(&mut bench.context());
+        assert_eq!(carried(&mut bench), []);
+        bench.now = bench.now.plus(1);
+        outbox.forget_acknowledged(&mut bench.context());
+        outbox.deliver(&mut bench.context());
+        assert_eq!(carried(&mut bench), [(Sequence::default(), first)]);
+    }
+}
+
+#[test]
+fn a_start_finds_the_receivers_that_have_yet_to_get_something() {
+    let mut bench = Bench::new(2);
+    let sent = send(&mut Outbox::new(), &mut bench);
+    bench.sync();
+    Outbox::new().deliver(&mut bench.context());
+    assert_eq!(carried(&mut bench), [(sequence(0, 0), sent)]);
+}

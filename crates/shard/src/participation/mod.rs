@@ -1,0 +1,246 @@
+//! A participant's part in a transaction over several shards.
+//!
+//! A participation runs what the coordinator asks for, holds the entities it touches, and waits. Asked to
+//! prepare, it writes what it would change as one row of its own, which makes it able to commit
+//! whatever happens; from then on only the coordinator can end it, and nobody reads what it has locked.
+//! Told to commit, it applies the row and deletes it in one entry.
+//!
+//! [`Participation`] is one of them, as long as it runs: it says what the coordinator's message means
+//! as a value, and the shard does that. [`Participations`] is what a shard remembers of all of them
+//! (`participations.rs`).
+
+mod participations;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, TransactionId};
+
+use crate::context::Context;
+use crate::peer::{CallNumber, FromBranch, Ordered, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+pub(crate) use participations::{FirstMessage, Participations, Undecided, entities_of};
+
+/// Ids are drawn at an index that no function's random bits come from.
+pub(crate) const ID_INDEX: u32 = u32::MAX;
+
+/// A participation that runs or waits.
+pub(crate) struct Participation {
+    transaction: TransactionId,
+    /// Drawn at random: a second copy of the message that began it begins another one.
+    id: u64,
+    shard: ShardId,
+    heard: Ordered<ToBranch>,
+    said: u32,
+    /// Calls that have been answered while something they started still ran.
+    lingering: Vec<CallNumber>,
+    /// What it wanted taken back elsewhere and may still stand there.
+    taking_back: usize,
+    stage: Stage,
+    /// The call of a workflow, where its result is kept, and the result.
+    once: Option<Once>,
+}
+
+/// A call that takes effect once however often it is made.
+struct Once {
+    number: CallNumber,
+    /// Where its result is kept.
+    field: Box<[u8]>,
+    output: Option<Bytes>,
+}
+
+/// What a participant is asked when it is to vote.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VoteRequest {
+    /// Nobody else has anything to write: it commits at once.
+    pub is_delegated: bool,
+    /// Nobody writes anything: it lets go of what was read.
+    pub is_query: bool,
+}
+
+/// How near its end a participation is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Runs,
+    /// Prepares as soon as nothing of it runs.
+    ToVote(VoteRequest),
+    /// Has only read, has said so, and holds what it has read.
+    Voted,
+}
+
+/// What the coordinator's message means here.
+pub(crate) enum Told {
+    /// Nothing more is to be done.
+    Noted,
+    /// A call is to run.
+    Call(PeerCall),
+    /// A call that was made from here has ended.
+    Ended(CallNumber, Result<Bytes, Error>),
+    /// The effects of a call are to be taken back, and the coordinator told: [`Participation::taken_back`].
+    TakeBack(CallNumber),
+    /// Nothing is being taken back elsewhere any more.
+    TakenBack,
+}
+
+impl Participation {
+    pub(crate) fn new(transaction: TransactionId, id: u64, shard: ShardId, heard: Ordered<ToBranch>) -> Box<Self> {
+        Box::new(Self {
+            transaction,
+            id,
+            shard,
+            heard,
+            said: 0,
+            lingering: Vec::new(),
+            taking_back: 0,
+            stage: Stage::Runs,
+            once: None,
+        })
+    }
+
+    /// The transaction it is part of.
+    pub(crate) fn transaction(&self) -> TransactionId {
+        self.transaction
+    }
+
+    fn tell(&mut self, message: ToHome, context: &mut Context<'_>) {
+        let message = self.message(message);
+        context.outputs.peer(self.transaction.home, message);
+    }
+
+    /// The next message to the coordinator. It must be sent.
+    pub(crate) fn message(&mut self, message: ToHome) -> PeerMessage {
+        self.said += 1;
+        let said = FromBranch { life: self.id, message };
+        PeerMessage { from: self.shard, transaction: self.transaction, body: PeerBody::ToHome(self.said, said) }
+    }
+
+    /// The entity that was asked for is held.
+    pub(crate) fn reserved(&mut self, context: &mut Context<'_>) {
+        self.tell(ToHome::Reserved, context);
+    }
+
+    /// Has the coordinator pass a call on.
+    pub(crate) fn call(&mut self, call: PeerCall, context: &mut Context<'_>) {
+        self.tell(ToHome::Call(call), context);
+    }
+
+    /// Takes in what the coordinator says. What can be acted on now comes out of [`Participation::next`].
+    pub(crate) fn hear(&mut self, number: u32, message: ToBranch) {
+        self.heard.add(number, message);
+    }
+
+    /// What the coordinator has said that can be acted on now, in order.
+    pub(crate) fn next(&mut self) -> Option<ToBranch> {
+        self.heard.next()
+    }
+
+    /// What the coordinator's message means here.
+    pub(crate) fn act_on(&mut self, message: ToBranch) -> Told {
+        match message {
+            ToBranch::Call(_, call) => Told::Call(call),
+            ToBranch::Result(number, result) => Told::Ended(number, result),
+            ToBranch::TakenBack => {
+                self.taking_back = self.taking_back.saturating_sub(1);
+                if self.taking_back == 0 { Told::TakenBack } else { Told::Noted }
+            }
+            ToBranch::TakeBack(number) => Told::TakeBack(number),
+            ToBranch::Prepare { life, is_delegated, is_query } if life == self.id => {
+                self.stage = Stage::ToVote(VoteRequest { is_delegated, is_query });
+                Told::Noted
+            }
+            // It means another participation, which has ended: this one was begun by a second copy.
+            ToBranch::Prepare { .. } => Told::Noted,
+            // A second copy of the message that began this one.
+            ToBranch::Reserve { .. } => Told::Noted,
+        }
+    }
+
+    /// A workflow's call is to run here: its result is kept at `field` if it commits alone.
+    pub(crate) fn keep_at(&mut self, number: CallNumber, field: Box<[u8]>) {
+        self.once = Some(Once { number, field, output: None });
+    }
+
+    /// The result that is to be kept, and where.
+    pub(crate) fn take_kept(&mut self) -> Option<(Box<[u8]>, Bytes)> {
+        self.once.take().and_then(|Once { field, output, .. }| Some((field, output?)))
+    }
+
+    /// A call has ended: its result goes to the coordinator, and is kept if it is a workflow's. `lingers`: something that
+    /// it started still runs.
+    pub(crate) fn answer(
+        &mut self,
+        number: CallNumber,
+        result: Result<Bytes, Error>,
+        lingers: bool,
+        context: &mut Context<'_>,
+    ) {
+        if lingers {
+            self.lingering.push(number);
+            self.tell(ToHome::Lingers(number), context);
+        }
+        if let (Some(once), Ok(output)) = (&mut self.once, &result)
+            && once.number == number
+        {
+            once.output = Some(output.clone());
+        }
+        self.tell(ToHome::Result(number, result), context);
+    }
+
+    /// Says which calls have come to rest that had not when they were answered.
+    pub(crate) fn report_over(&mut self, runs_for: impl Fn(CallNumber) -> bool, context: &mut Context<'_>) {
+        let answered = std::mem::take(&mut self.lingering);
+        let (lingering, over): (Vec<_>, Vec<_>) = answered.into_iter().partition(|number| runs_for(*number));
+        self.lingering = lingering;
+        for number in over {
+            self.tell(ToHome::Over(number), context);
+        }
+    }
+
+    /// Whether a call that was answered has not come to rest.
+    pub(crate) fn is_lingering(&self) -> bool {
+        !self.lingering.is_empty()
+    }
+
+    /// Has the effects of a call that it made taken back elsewhere.
+    pub(crate) fn take_back(&mut self, number: CallNumber, context: &mut Context<'_>) {
+        self.taking_back += 1;
+        self.tell(ToHome::TakeBack(number), context);
+    }
+
+    /// Whether something is being taken back elsewhere: until then nothing goes on here.
+    pub(crate) fn is_taking_back(&self) -> bool {
+        self.taking_back > 0
+    }
+
+    /// What the coordinator wanted taken back is.
+    pub(crate) fn taken_back(&mut self, context: &mut Context<'_>) {
+        self.tell(ToHome::TakenBack, context);
+    }
+
+    /// What it is asked, if it is to vote.
+    pub(crate) fn vote_request(&self) -> Option<VoteRequest> {
+        match self.stage {
+            Stage::ToVote(request) => Some(request),
+            Stage::Runs | Stage::Voted => None,
+        }
+    }
+
+    /// The vote of one that has only read.
+    pub(crate) fn vote_read_only(&mut self, has_let_go: bool) -> PeerMessage {
+        self.stage = Stage::Voted;
+        self.message(ToHome::ReadOnly { has_let_go })
+    }
+
+    /// It lost the race for an entity: its transaction starts again.
+    pub(crate) fn died(&mut self, entity: EntityKey, is_exclusive: bool, context: &mut Context<'_>) {
+        self.tell(ToHome::Died { entity, is_exclusive }, context);
+    }
+
+    /// The transaction is given up. A coordinator that has delegated the decision waits, however late it is, unless
+    /// this one has voted.
+    pub(crate) fn given_up(&mut self, context: &mut Context<'_>) {
+        if self.stage != Stage::Voted {
+            let message = "the call waited too long; nothing took effect";
+            self.tell(ToHome::Failed(Error::new(ErrorCode::WaitLimit, message)), context);
+        }
+    }
+}

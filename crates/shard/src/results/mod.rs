@@ -1,0 +1,151 @@
+//! Results of invocations, kept under idempotency keys and invocation ids.
+//!
+//! A result is a field of one bookkeeping entity, written in the entry of the effect itself. So
+//! effect and result are durable together or not at all. An expired result counts as absent. It is
+//! deleted in an entry of its own (`collect.rs`).
+
+mod collect;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, fingerprint};
+use millrace_format::{Outcome, OutcomeResult, Write};
+use millrace_func::RouteReply;
+
+use crate::context::{Rows, decode_failed, store_failed};
+use crate::request::{InvocationId, Reply, Sequence};
+use collect::Sweep;
+pub use names::OutcomeNames;
+pub(crate) use names::{ResultKey, entity_scope, workflow_scope};
+
+/// The results that a shard keeps.
+pub(crate) struct Results {
+    /// Field: scoped idempotency key, or invocation id; value: `format::Outcome`.
+    entity: EntityKey,
+    names: OutcomeNames,
+    retention_ms: u64,
+    /// The key of the transaction that was last looked up and not found: mostly it is the one that
+    /// commits next.
+    last_key: Option<(u64, ResultKey)>,
+    /// Written, and not yet made up for by looking at as many twice.
+    added: usize,
+    /// Found expired, and left over because an entry was full.
+    left_over: Vec<Box<[u8]>>,
+    sweep: Sweep,
+}
+
+/// The field of the result of an invocation that was sent.
+pub(crate) fn invocation_field(sequence: Sequence) -> Box<[u8]> {
+    [&b"i"[..], &sequence.encode()].concat().into()
+}
+
+/// Kept with an invocation's result, so that the node can tell who may read it.
+#[must_use]
+pub fn service_fingerprint(app: &str, service: &str) -> u64 {
+    fingerprint(&[app.as_bytes(), service.as_bytes()])
+}
+
+impl Results {
+    pub(crate) fn new(names: OutcomeNames, retention_ms: u64) -> Self {
+        Self {
+            entity: EntityKey::internal("outcome", b""),
+            names,
+            retention_ms,
+            last_key: None,
+            added: 0,
+            left_over: Vec::new(),
+            sweep: Sweep::default(),
+        }
+    }
+
+    /// How results under idempotency keys are named.
+    pub(crate) fn names(&self) -> OutcomeNames {
+        self.names
+    }
+
+    /// The newest entry that changed a result.
+    pub(crate) fn lsn(&self, rows: &Rows) -> Lsn {
+        rows.entity_lsn(&self.entity)
+    }
+
+    /// The result at `field`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn get(&self, field: &[u8], rows: &mut Rows) -> Result<Option<Outcome>, Error> {
+        let found = rows.store().get(&self.entity, field).map_err(|error| store_failed(&error))?;
+        found.map(|value| Outcome::decode(value.content()).map_err(|error| decode_failed(&error))).transpose()
+    }
+
+    /// The reply kept under `key`, if the request took effect before.
+    pub(crate) fn kept_reply(&self, key: &ResultKey, now: UnixMillis, rows: &mut Rows) -> Option<Result<Reply, Error>> {
+        let outcome = match self.get(&key.field, rows) {
+            Ok(outcome) => outcome?,
+            Err(error) => return Some(Err(error)),
+        };
+        if outcome.expires <= now {
+            return None;
+        }
+        if outcome.fingerprint != key.fingerprint {
+            let message = "this Idempotency-Key came before with another handler, path or body (to a route, also another query, \
+                 Authorization or Cookie): use a new key for a new request";
+            return Some(Err(Error::new(ErrorCode::IdempotencyMismatch, message)));
+        }
+        Some(match outcome.result {
+            OutcomeResult::Value(output) => Ok(Reply::Value(output)),
+            OutcomeResult::Reply { status, headers, body } => Ok(Reply::Route(RouteReply { status, headers, body })),
+            OutcomeResult::Error(error) => Err(error),
+            OutcomeResult::Sent(lsn, index) => {
+                Ok(Reply::Sent(InvocationId { shard: rows.shard(), sequence: Sequence { lsn, index } }))
+            }
+            OutcomeResult::Pending => return None,
+        })
+    }
+
+    /// The write of a result. It must be made.
+    pub(crate) fn write(&mut self, field: Box<[u8]>, outcome: &Outcome) -> Write {
+        self.added += 1;
+        Write { entity: self.entity.clone(), field, value: Some(outcome.to_value()) }
+    }
+
+    /// The write that deletes a result.
+    pub(crate) fn deletion(&self, field: Box<[u8]>) -> Write {
+        Write { entity: self.entity.clone(), field, value: None }
+    }
+
+    /// The write of what a request under `key` is answered from now on. It must be made.
+    pub(crate) fn keep(&mut self, key: ResultKey, result: OutcomeResult, now: UnixMillis) -> Write {
+        let expires = now.plus(self.retention_ms);
+        self.write(key.field, &Outcome { expires, fingerprint: key.fingerprint, result })
+    }
+
+    /// The write of what became of an invocation. It must be made.
+    pub(crate) fn keep_invocation(
+        &mut self,
+        id: Sequence,
+        (app, service): (&str, &str),
+        result: OutcomeResult,
+        now: UnixMillis,
+    ) -> Write {
+        let key = ResultKey { field: invocation_field(id), fingerprint: service_fingerprint(app, service) };
+        self.keep(key, result, now)
+    }
+
+    /// The write that says that an invocation has no result yet. It must be made.
+    pub(crate) fn keep_pending(&mut self, id: Sequence, app: &str, service: &str) -> Write {
+        let fingerprint = service_fingerprint(app, service);
+        let outcome = Outcome { expires: UnixMillis(0), fingerprint, result: OutcomeResult::Pending };
+        self.write(invocation_field(id), &outcome)
+    }
+
+    /// Remembers under what key the result of a transaction will be kept.
+    pub(crate) fn remember(&mut self, nonce: u64, key: ResultKey) {
+        self.last_key = Some((nonce, key));
+    }
+
+    /// What was remembered last, if it is of this transaction.
+    pub(crate) fn remembered(&mut self, nonce: u64) -> Option<ResultKey> {
+        self.last_key.take().filter(|(of, _)| *of == nonce).map(|(_, key)| key)
+    }
+}

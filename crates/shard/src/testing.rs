@@ -1,0 +1,221 @@
+//! What the tests of a part need: rows in memory, outputs that are collected, an engine without a language.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
+use millrace_format::{Entry, MessageRecord};
+use millrace_func::{
+    App, Catalog, Engine, FetchRequest, Frame, HandlerId, HandlerKind, Host, Limits, Loaded, LogLevel, NestedCall,
+    Offload, OperationId, Output, Program, Service, Start, Step,
+};
+use millrace_store::{MemoryCheckpoint, Store};
+
+use crate::context::{Context, Rows};
+use crate::options::ShardOptions;
+use crate::peer::PeerMessage;
+use crate::request::{Delivery, OffloadTicket, Reply, Sequence, Token};
+use crate::results::OutcomeNames;
+use crate::world::{Entropy, FrameIds, Outputs, World};
+
+/// The time at which every test begins.
+pub(crate) const START: UnixMillis = UnixMillis(1_000_000);
+
+/// What was emitted.
+#[derive(Default)]
+pub(crate) struct Collected {
+    pub entries: usize,
+    pub replies: Vec<(Token, Result<Reply, Error>)>,
+    pub deliveries: Vec<(ShardId, Delivery)>,
+    pub acknowledged: Vec<(ShardId, Sequence)>,
+    pub peers: Vec<(ShardId, PeerMessage)>,
+}
+
+impl Outputs for Collected {
+    fn append(&mut self, _entry: &Entry<'_>) {
+        self.entries += 1;
+    }
+
+    fn reply(&mut self, token: Token, result: Result<Reply, Error>) {
+        self.replies.push((token, result));
+    }
+
+    fn deliver(&mut self, to: ShardId, delivery: Delivery) {
+        self.deliveries.push((to, delivery));
+    }
+
+    fn acknowledge(&mut self, to: ShardId, _from: ShardId, sequence: Sequence) {
+        self.acknowledged.push((to, sequence));
+    }
+
+    fn offload(&mut self, _ticket: OffloadTicket, _work: Offload) {}
+
+    fn peer(&mut self, to: ShardId, message: PeerMessage) {
+        self.peers.push((to, message));
+    }
+
+    fn fetch(&mut self, _ticket: OffloadTicket, _request: FetchRequest) {}
+
+    fn log(&mut self, _app: &str, _service: &str, _level: LogLevel, _line: &str) {}
+}
+
+/// The options of shard 0 of `shard_count`.
+pub(crate) fn options(shard_count: u16) -> ShardOptions {
+    ShardOptions {
+        shard: ShardId(0),
+        shard_count,
+        retention_ms: 60_000,
+        outcome_names: OutcomeNames::Hashed([7; 16]),
+        incarnation: 1,
+        log_mates: Arc::default(),
+        is_durable_at_once: false,
+    }
+}
+
+/// A store without rows.
+pub(crate) fn store() -> Store {
+    Store::open(ShardId(0), Arc::new(MemoryCheckpoint::new()), 1).expect("a checkpoint in memory opens")
+}
+
+/// What a part is handed, without a shard.
+pub(crate) struct Bench {
+    pub rows: Rows,
+    pub outputs: Collected,
+    pub now: UnixMillis,
+    pub is_read_only: bool,
+    written_bytes: usize,
+}
+
+impl Bench {
+    pub(crate) fn new(shard_count: u16) -> Self {
+        let (rows, outputs) = (Rows::new(options(shard_count), store()), Collected::default());
+        Self { rows, outputs, now: START, is_read_only: false, written_bytes: 0 }
+    }
+
+    pub(crate) fn context(&mut self) -> Context<'_> {
+        let (now, is_read_only) = (self.now, self.is_read_only);
+        Context::of(&mut self.rows, (now, is_read_only), &mut self.written_bytes, &mut self.outputs)
+    }
+
+    /// Everything that was appended is durable.
+    pub(crate) fn sync(&mut self) {
+        let lsn = self.rows.lsn();
+        self.rows.advance_durable(lsn, &mut self.outputs);
+    }
+}
+
+/// A message to `key`.
+pub(crate) fn message(key: &str, due: UnixMillis) -> MessageRecord {
+    MessageRecord {
+        keeps_outcome: false,
+        invocation: None,
+        is_signal: false,
+        was_set_aside: false,
+        attempts: 0,
+        due,
+        app: "app".to_owned(),
+        service: "counter".to_owned(),
+        handler: "run".to_owned(),
+        key: key.as_bytes().to_vec(),
+        input: Bytes::from_static(b"1"),
+    }
+}
+
+/// The place of the `index`-th message of the entry `lsn`.
+pub(crate) fn sequence(lsn: u64, index: u16) -> Sequence {
+    Sequence { lsn: Lsn(lsn), index }
+}
+
+/// An engine whose only handler calls itself on the entity that its input names, and gives what that gives.
+pub(crate) struct CallEngine;
+
+/// The handler of [`CallEngine`].
+pub(crate) const RUN: HandlerId = HandlerId { program: Program(1), service: 0, handler: 0 };
+
+impl Engine for CallEngine {
+    fn load(&self, _app: &App) -> Result<Program, Error> {
+        Ok(RUN.program)
+    }
+
+    fn services(&self, _program: Program) -> Vec<Service> {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let handlers = [(name("run"), HandlerKind::Transaction)].into_iter().collect();
+        vec![Service { name: name("counter"), handlers, routes: Vec::new(), schedules: Vec::new() }]
+    }
+
+    fn unload(&self, _program: Program) {}
+
+    fn start(&self, _frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+        match start {
+            Start::Handler { id, input, .. } if !input.is_empty() && input != b"null" => {
+                let called = host.call(NestedCall { handler: id, key: input.to_vec(), input: Bytes::new() });
+                called.map_or_else(|error| Step::Done(Err(error)), |_| Step::Waiting)
+            }
+            _ => Step::Done(Ok(Output::Value(Bytes::from_static(b"null")))),
+        }
+    }
+
+    fn resume(&self, _frame: Frame, _: OperationId, result: Result<Bytes, Error>, _host: &mut dyn Host) -> Step {
+        Step::Done(result.map(Output::Value))
+    }
+
+    fn cancel(&self, _frame: Frame) {}
+}
+
+struct NoEntropy;
+
+impl Entropy for NoEntropy {
+    fn draw(&self, nonce: u64, index: u32) -> u64 {
+        nonce ^ u64::from(index)
+    }
+
+    fn draw_keyed(&self, key: u64, index: u32) -> u64 {
+        key ^ u64::from(index)
+    }
+}
+
+/// The world of a shard, with [`CallEngine`].
+pub(crate) struct TestWorld {
+    pub outputs: Collected,
+    catalog: Catalog,
+    frames: FrameIds,
+    next_nonce: u64,
+}
+
+impl TestWorld {
+    pub(crate) fn new() -> Self {
+        let mut catalog = Catalog::default();
+        let app = Name::new("app").expect("a name");
+        let (limits, services) = (Limits::default(), CallEngine.services(RUN.program));
+        let (fetch, records) = Default::default();
+        catalog.add(RUN.program, Loaded { app, version: 1, limits, fetch, records, services });
+        catalog.activate(RUN.program);
+        Self { outputs: Collected::default(), catalog, frames: FrameIds::default(), next_nonce: 1 }
+    }
+
+    pub(crate) fn world(&mut self) -> World<'_> {
+        World {
+            engine: &CallEngine,
+            catalog: &self.catalog,
+            frames: &mut self.frames,
+            entropy: &NoEntropy,
+            next_nonce: &mut self.next_nonce,
+            outputs: &mut self.outputs,
+            now: START,
+            is_read_only: false,
+            is_behind: false,
+            written_bytes: 0,
+        }
+    }
+}
+
+/// A key of each of the shards.
+pub(crate) fn keys(shard_count: u16) -> BTreeMap<ShardId, String> {
+    let mut keys = BTreeMap::new();
+    for index in 0..1_000 {
+        let key = format!("k{index}");
+        keys.entry(millrace_base::shard_of_key(key.as_bytes(), shard_count)).or_insert(key);
+    }
+    keys
+}

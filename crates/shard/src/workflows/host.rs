@@ -1,0 +1,185 @@
+//! The world as a workflow's code sees it during one turn.
+
+use bytes::Bytes;
+use millrace_api::RecordOperation;
+use millrace_base::{Error, ErrorCode, UnixMillis, Value, fingerprint, limits, shard_of_key};
+use millrace_format::StepKind;
+use millrace_func::{
+    FetchRequest, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, StepStart,
+};
+
+use super::workflow::{Work, Workflow, target_name};
+use crate::checks::{check_callee, check_input, may_fetch, refused};
+use crate::outgoing::{Outgoing, signal_target};
+use crate::records::record_call;
+use crate::request::{InvocationId, Sequence};
+use crate::world::World;
+
+/// The world as a workflow's code sees it during one turn.
+pub(super) struct WorkflowHost<'a, 'w> {
+    pub workflow: &'a mut Workflow,
+    pub world: &'a mut World<'w>,
+    pub shard_count: u16,
+}
+
+fn only_through_handlers<T>() -> Result<T, Error> {
+    Err(refused("a workflow changes state through the handlers it calls"))
+}
+
+impl WorkflowHost<'_, '_> {
+    /// Random bits that are the same whenever the workflow runs again.
+    fn draw(&mut self) -> u64 {
+        let index = self.workflow.random_index;
+        self.workflow.random_index = index.wrapping_add(1);
+        self.world.entropy.draw_keyed(self.random_key(b"workflow", 0), index)
+    }
+
+    fn random_key(&self, what: &[u8], operation: u32) -> u64 {
+        let InvocationId { shard, sequence } = self.workflow.id;
+        fingerprint(&[what, &shard.0.to_be_bytes(), &sequence.encode(), &operation.to_be_bytes()])
+    }
+
+    fn ask(&mut self, kind: StepKind, name: String, work: Work) -> Result<OperationId, Error> {
+        self.workflow.known(kind, &name)?;
+        self.workflow.ask(kind, name, work).map(OperationId)
+    }
+
+    /// An operation that has no result to wait for: done at the end of the turn, once.
+    fn ask_outgoing(&mut self, kind: StepKind, name: String, outgoing: Outgoing) -> Result<(), Error> {
+        let is_sent = self.workflow.known(kind, &name)?;
+        let operation = self.workflow.next_operation()?;
+        self.workflow.count_operation();
+        if !is_sent {
+            self.workflow.outgoing.push((operation, name, outgoing));
+        }
+        Ok(())
+    }
+
+    /// What a step's code does is not seen when its result is known.
+    fn only_outside_steps(&self, what: &str) -> Result<(), Error> {
+        match self.workflow.scope {
+            None => Ok(()),
+            Some(_) => Err(refused(&format!("ctx.{what} is for the workflow itself, not for the code of a step"))),
+        }
+    }
+}
+
+impl Host for WorkflowHost<'_, '_> {
+    fn get(&mut self, _field: &[u8]) -> Result<Option<&Value>, Error> {
+        only_through_handlers()
+    }
+
+    fn set(&mut self, _field: &[u8], _value: Value) -> Result<(), Error> {
+        only_through_handlers()
+    }
+
+    fn delete(&mut self, _field: &[u8]) -> Result<bool, Error> {
+        only_through_handlers()
+    }
+
+    fn scan(&mut self, _request: &ScanRequest) -> Result<Vec<(Vec<u8>, Value)>, Error> {
+        only_through_handlers()
+    }
+
+    fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
+        only_through_handlers()
+    }
+
+    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+        let key = if operation.is_about_type() { self.workflow.record.key.clone() } else { id.to_vec() };
+        let call = record_call(self.workflow.handler.program, type_name, key, operation, self.world)?;
+        self.call(call)
+    }
+
+    fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
+        check_callee(&call, &self.workflow.limits, self.world)?;
+        let name = target_name(call.handler, &call.key, self.world);
+        self.ask(StepKind::Call, name, Work::Call(call))
+    }
+
+    fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
+        check_input(&message.key, &message.input, &self.workflow.limits)?;
+        let name = target_name(message.handler, &message.key, self.world);
+        let is_workflow = self.world.catalog.kind(message.handler) == HandlerKind::Workflow;
+        let key = self.random_key(b"started", self.workflow.next_operation()?);
+        let bits = [0, 1].map(|index| self.world.entropy.draw_keyed(key, index));
+        let sequence = is_workflow.then(|| Sequence::drawn(bits));
+        let shard = shard_of_key(&message.key, self.shard_count);
+        self.ask_outgoing(StepKind::Send, name, Outgoing::Message(message, sequence))?;
+        Ok(sequence.map(|sequence| InvocationId { shard, sequence }.to_string()))
+    }
+
+    fn signal(&mut self, invocation: &str, name: &str, payload: Bytes) -> Result<(), Error> {
+        let to = signal_target(invocation, self.shard_count)?;
+        check_input(name.as_bytes(), &payload, &self.workflow.limits)?;
+        let signal = Outgoing::Signal { to, name: name.to_owned(), payload };
+        self.ask_outgoing(StepKind::Signal, name.to_owned(), signal)
+    }
+
+    fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {
+        self.ask(StepKind::Hash, String::new(), Work::Hash(work))
+    }
+
+    fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error> {
+        may_fetch(self.workflow.handler.program, &request, self.world)?;
+        let name = format!("{} {}", request.method, request.url);
+        self.ask(StepKind::Fetch, name, Work::Fetch(request))
+    }
+
+    fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error> {
+        let until = self.workflow.time().plus(delay_ms);
+        self.ask(StepKind::Sleep, format!("{delay_ms} ms"), Work::Sleep(until))
+    }
+
+    fn wait(&mut self, name: &str, timeout_ms: Option<u64>) -> Result<OperationId, Error> {
+        let until = timeout_ms.map(|timeout_ms| self.workflow.time().plus(timeout_ms));
+        self.ask(StepKind::Wait, name.to_owned(), Work::Wait(until))
+    }
+
+    fn begin_step(&mut self, name: &str) -> Result<StepStart, Error> {
+        self.only_outside_steps("step")?;
+        let is_known = self.workflow.known(StepKind::Step, name)?;
+        let work = if is_known { Work::Known } else { Work::Step };
+        let operation = OperationId(self.workflow.ask(StepKind::Step, name.to_owned(), work)?);
+        Ok(if is_known { StepStart::Known(operation) } else { StepStart::Run(operation) })
+    }
+
+    fn end_step(&mut self, operation: OperationId, result: Result<Bytes, Error>) -> Result<(), Error> {
+        self.workflow.ended_steps.push((operation.0, result));
+        Ok(())
+    }
+
+    fn within_step(&mut self, step: Option<OperationId>) {
+        self.workflow.scope = step.map(|step| step.0);
+    }
+
+    fn compensate(&mut self, call: NestedCall) -> Result<(), Error> {
+        self.only_outside_steps("compensate")?;
+        check_callee(&call, &self.workflow.limits, self.world)?;
+        if self.workflow.compensations.len() >= limits::WORKFLOW_OPERATIONS as usize {
+            return Err(Error::new(ErrorCode::OperationLimit, "too many compensations in one workflow"));
+        }
+        self.workflow.compensations.push(call);
+        Ok(())
+    }
+
+    fn invocation(&self) -> Option<String> {
+        Some(self.workflow.id.to_string())
+    }
+
+    fn now(&self) -> UnixMillis {
+        self.workflow.time()
+    }
+
+    fn random(&mut self) -> u64 {
+        self.draw()
+    }
+
+    fn log(&mut self, level: LogLevel, line: &str) {
+        // What it logs on a path it has gone before was logged then.
+        if self.workflow.replayed_left == 0 {
+            let record = &self.workflow.record;
+            self.world.outputs.log(&record.app, &record.service, level, line);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What people look at: one workflow with its journal, and lists of workflows.
+
+use std::ops::Bound;
+
+use millrace_base::{Error, ErrorCode, UnixMillis, limits};
+use millrace_format::{Outcome, OutcomeResult, WorkflowRecord};
+
+use super::stranded::stranded_for;
+use super::{WorkflowContext, Workflows};
+use crate::request::{ListedWorkflow, Reply, Sequence, Token, WorkflowView};
+use crate::results::{invocation_field, service_fingerprint};
+
+/// Workflows looked at in one input of a list.
+const LISTED_AT_ONCE: usize = 100;
+
+/// A workflow in a list; when it is to begin, if it has yet to.
+type Row = (Sequence, WorkflowRecord, Option<UnixMillis>);
+
+impl Workflows {
+    /// Answers what became of a sent invocation; of a workflow also what it has done, with its journal if asked for.
+    pub(crate) fn answer_invocation(
+        &mut self,
+        token: Token,
+        id: Sequence,
+        has_journal: bool,
+        context: &mut WorkflowContext<'_, '_>,
+    ) {
+        let now = context.world.now;
+        let found = context.books.results.get(&invocation_field(id), context.rows);
+        let result = found.and_then(|found| {
+            let unknown = || Error::new(ErrorCode::UnknownInvocation, "no such invocation, or its outcome expired");
+            let is_there = |outcome: &Outcome| outcome.expires > now || outcome.result == OutcomeResult::Pending;
+            let outcome = found.filter(is_there).ok_or_else(unknown)?;
+            Ok(Reply::Invocation(outcome, self.view(id, has_journal, context)?.map(Box::new)))
+        });
+        let depends_on = context.books.results.lsn(context.rows);
+        context.context().reply(token, result, depends_on);
+    }
+
+    /// Answers a page of workflows.
+    pub(crate) fn answer_list(
+        &mut self,
+        token: Token,
+        after: Option<(bool, Sequence)>,
+        (limit, is_live_only): (usize, bool),
+        context: &mut WorkflowContext<'_, '_>,
+    ) {
+        let listed = self.list(after, limit, is_live_only, context);
+        let listed = listed.map(|(items, has_more)| Reply::Workflows(items, has_more));
+        let depends_on = context.books.results.lsn(context.rows);
+        context.context().reply(token, listed, depends_on);
+    }
+
+    /// What is known of a workflow, with its journal only if asked for; `None` for an invocation that is none.
+    ///
+    /// # Errors
+    /// When its rows cannot be read.
+    fn view(
+        &mut self,
+        id: Sequence,
+        has_journal: bool,
+        context: &mut WorkflowContext<'_, '_>,
+    ) -> Result<Option<WorkflowView>, Error> {
+        let WorkflowContext { rows, books, .. } = context;
+        let Some(record) = books.journals.record(id, rows)? else {
+            let view =
+                |(record, due)| WorkflowView { record, due: Some(due), journal: Vec::new(), waits_for: Vec::new() };
+            return Ok(books.start_record(id, rows)?.map(view));
+        };
+        let journal = if has_journal { books.journals.journal(id, rows)? } else { Vec::new() };
+        let waits_for = match (self.live.get(&id), self.stranded.get(id)) {
+            (Some(workflow), _) => workflow.waits_for(),
+            (None, Some(stranded)) => vec![stranded_for(stranded)],
+            (None, None) => Vec::new(),
+        };
+        Ok(Some(WorkflowView { record, due: None, journal, waits_for }))
+    }
+
+    /// Workflows after `after`, a bounded number of them, those that have not ended first, or only
+    /// those; and whether there are more. Whether the last one of a page has ended says where the next page begins.
+    ///
+    /// # Errors
+    /// When rows cannot be read.
+    fn list(
+        &mut self,
+        after: Option<(bool, Sequence)>,
+        limit: usize,
+        is_live_only: bool,
+        context: &mut WorkflowContext<'_, '_>,
+    ) -> Result<(Vec<ListedWorkflow>, bool), Error> {
+        let (rows, has_more) = self.list_rows(after, limit.min(LISTED_AT_ONCE), is_live_only, context)?;
+        let (mut items, mut size_bytes, count) = (Vec::new(), 0, rows.len());
+        for (id, record, due) in rows {
+            let outcome = context.books.results.get(&invocation_field(id), context.rows)?.unwrap_or_else(|| Outcome {
+                expires: UnixMillis(0),
+                fingerprint: service_fingerprint(&record.app, &record.service),
+                result: OutcomeResult::Pending,
+            });
+            let item = ListedWorkflow { id, record, due, outcome };
+            size_bytes += item.size_bytes();
+            items.push(item);
+            // The outputs are in memory at once, too.
+            if size_bytes > limits::PAGE_BYTES {
+                break;
+            }
+        }
+        let has_more = has_more || items.len() < count;
+        Ok((items, has_more))
+    }
+
+    /// Those that have not ended come from memory: their rows come and go, and a scan steps over
+    /// every one that has gone.
+    fn list_rows(
+        &mut self,
+        after: Option<(bool, Sequence)>,
+        limit: usize,
+        is_live_only: bool,
+        context: &mut WorkflowContext<'_, '_>,
+    ) -> Result<(Vec<Row>, bool), Error> {
+        let (skips_live, after) = match after {
+            Some((has_ended, id)) => (has_ended, Some(id)),
+            None => (false, None),
+        };
+        let (mut rows, mut is_cut) = (Vec::new(), false);
+        if !skips_live {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            (rows, is_cut) = self.unended_rows(from, limit + 1, context)?;
+        }
+        if rows.len() <= limit && !is_cut && !is_live_only {
+            let after = after.filter(|_| skips_live);
+            let left = limit + 1 - rows.len();
+            let (ended, is_large) = context.books.journals.ended_after(after, left, context.rows)?;
+            is_cut = is_large;
+            rows.extend(ended.into_iter().map(|(id, record)| (id, record, None)));
+        }
+        let has_more = rows.len() > limit || is_cut;
+        rows.truncate(limit);
+        Ok((rows, has_more))
+    }
+
+    /// Those that have not ended; and whether there are more, as these have many bytes.
+    fn unended_rows(
+        &mut self,
+        after: Bound<Sequence>,
+        limit: usize,
+        context: &mut WorkflowContext<'_, '_>,
+    ) -> Result<(Vec<Row>, bool), Error> {
+        let live = self.live.range((after, Bound::Unbounded)).take(limit);
+        let mut known: Vec<(Sequence, Option<WorkflowRecord>)> =
+            live.map(|(id, workflow)| (*id, Some(workflow.record.clone()))).collect();
+        known.extend(self.stranded.after(after, limit).map(|(id, record)| (id, Some(record))));
+        known.extend(context.books.starts.after(after, limit).map(|id| (id, None)));
+        known.sort_by_key(|(id, _)| *id);
+        known.truncate(limit);
+        let (mut rows, mut read_bytes, count) = (Vec::new(), 0, known.len());
+        for (index, (id, record)) in known.into_iter().enumerate() {
+            match record {
+                Some(record) => rows.push((id, record, None)),
+                // Only these are not in memory anyway.
+                None => {
+                    let start = context.books.start_record(id, context.rows)?;
+                    read_bytes += start.as_ref().map_or(0, |(record, _)| record.input.len());
+                    rows.extend(start.map(|(record, due)| (id, record, Some(due))));
+                }
+            }
+            if read_bytes > limits::PAGE_BYTES {
+                return Ok((rows, index + 1 < count));
+            }
+        }
+        Ok((rows, false))
+    }
+}
