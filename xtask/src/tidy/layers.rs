@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 25] = [
+const LAYERS: [(&str, &[&str]); 26] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -28,6 +28,20 @@ const LAYERS: [(&str, &[&str]); 25] = [
         &["millrace-base", "millrace-api", "millrace-func", "millrace-avro", "millrace-avpath", "millrace-registry"],
     ),
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
+    // A core without its thread: the node runs it, and so does the simulator.
+    (
+        "millrace-driver",
+        &[
+            "millrace-base",
+            "millrace-format",
+            "millrace-io",
+            "millrace-log",
+            "millrace-store",
+            "millrace-api",
+            "millrace-func",
+            "millrace-shard",
+        ],
+    ),
     (
         "millrace-node",
         &[
@@ -40,6 +54,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "millrace-func",
             "millrace-func-js",
             "millrace-shard",
+            "millrace-driver",
         ],
     ),
     // A front sees operations only: never the node, the shard or the store.
@@ -81,6 +96,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-driver",
         ],
     ),
     // Black box: it sees what any client sees.
@@ -97,6 +113,7 @@ const LAYERS: [(&str, &[&str]); 25] = [
             "millrace-api",
             "millrace-func",
             "millrace-func-js",
+            "millrace-driver",
             "millrace-avro",
             "millrace-avpath",
             "millrace-registry",
@@ -157,7 +174,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 13] = [
+const SYNC: [&str; 14] = [
     "millrace-avro",
     "millrace-avpath",
     "millrace-registry",
@@ -171,6 +188,7 @@ const SYNC: [&str; 13] = [
     "millrace-func",
     "millrace-func-js",
     "millrace-shard",
+    "millrace-driver",
 ];
 const ASYNC: [&str; 6] = ["tokio", "hyper", "mio", "async-std", "smol", "async-executor"];
 
