@@ -10,6 +10,7 @@
 //! threads, or be async; must not know fronts or files.
 
 mod admissions;
+mod codec;
 mod core;
 mod message;
 mod metrics;
@@ -25,6 +26,7 @@ mod round;
 mod routes;
 mod upkeep;
 
+pub use codec::Frame;
 pub use core::{Core, CoreOptions, CoreParts};
 pub use message::{CoreMessage, Job, ShardMail, unexpected};
 pub use metrics::CoreMetrics;
