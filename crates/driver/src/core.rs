@@ -29,6 +29,8 @@ pub struct CoreOptions {
     pub placement: Arc<Placement>,
     /// How long a request may wait before new ones are refused.
     pub queue_ms: u64,
+    /// Requests that are read though they have to wait; [`READ_AHEAD`](crate::READ_AHEAD) but for tests.
+    pub read_ahead: usize,
     /// Memory for entities of this core.
     pub memory_bytes: usize,
     /// When checkpoints are written.
@@ -117,7 +119,7 @@ impl<P: Platform> Core<P> {
             is_read_only: false,
             is_memory_low: false,
             is_memory_half_dirty: false,
-            queue: Queue::new(options.queue_ms),
+            queue: Queue::new(options.queue_ms, options.read_ahead),
             upkeep: Upkeep::new(options.placement.shard_count()),
             now: UnixMillis(platform.now_ms()),
             options,

@@ -34,6 +34,6 @@ pub use placement::Placement;
 pub use platform::{DriverBug, Platform, Waiter};
 pub use programs::{CoreVersions, Programs};
 pub use question::Question;
-pub use queue::Arrival;
+pub use queue::{Arrival, READ_AHEAD};
 pub use requests::FastRead;
 pub use upkeep::FlushPolicy;

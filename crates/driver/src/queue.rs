@@ -21,7 +21,7 @@ pub(crate) const ROUND_NS: u64 = 2_000_000;
 /// connections against no bound: logins take 12 % less CPU with bounds up to 800, and no less with 1,024. Durable calls
 /// take 5 % more with bounds up to 512, and no more from 800. With 4,096 connections every bound from 256 to 1,024 saves
 /// 28 % for reads of records, and 10 to 20 % for logins and durable calls.
-const READ_AHEAD: usize = 800;
+pub const READ_AHEAD: usize = 800;
 
 /// When a request came.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,8 @@ pub(crate) struct Queued {
 pub(crate) struct Queue<W> {
     read: VecDeque<Queued>,
     unread: Admissions<W>,
+    /// Requests that are read though they have to wait.
+    read_ahead: usize,
     /// How long a request may wait.
     longest_ns: u64,
     /// When the present round began; `None` before its first request.
@@ -59,10 +61,11 @@ pub(crate) struct Queue<W> {
 }
 
 impl<W: Waiter> Queue<W> {
-    pub(crate) fn new(longest_ms: u64) -> Self {
+    pub(crate) fn new(longest_ms: u64, read_ahead: usize) -> Self {
         Self {
             read: VecDeque::new(),
             unread: Admissions::default(),
+            read_ahead,
             longest_ns: longest_ms.saturating_mul(1_000_000),
             round_began_ns: None,
             called_since_ns: None,
@@ -150,7 +153,7 @@ impl<W: Waiter> Queue<W> {
             *admission = None;
             return true;
         }
-        if self.unread.is_empty() && self.read.len() < READ_AHEAD {
+        if self.unread.is_empty() && self.read.len() < self.read_ahead {
             return true;
         }
         let now_ns = now_ns();

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId, shard_keys};
-use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, ShardMail};
+use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail};
 use millrace_func::{App, Engine, Fetcher};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
@@ -434,6 +434,7 @@ fn core_options(index: usize, shared: &Shared) -> CoreOptions {
         placement: Arc::clone(&shared.placement),
         queue_ms: shared.options.queue_ms,
         memory_bytes: share - share / CHECKPOINT_CACHE_SHARE,
+        read_ahead: READ_AHEAD,
         flush: FlushPolicy::default(),
         has_log: shared.options.durability != Durability::None,
         first_nonce: (index as u64) << NONCE_CORE_SHIFT,

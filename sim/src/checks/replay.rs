@@ -40,9 +40,9 @@ impl Entries {
     ///
     /// # Errors
     /// When it lost something durable, or has more than was ever made.
-    pub fn recovered_before_tick(&mut self, node: &mut Node, shard_count: u16) -> Result<(), String> {
+    pub fn recovered(&mut self, node: &Node, shard_count: u16) -> Result<(), String> {
         for shard in (0..shard_count).map(ShardId) {
-            let lsn = node.durable_lsn(shard);
+            let lsn = node.recovered_lsn(shard);
             let entries = self.entries.entry(shard).or_default();
             let durable = self.durable.get(&shard).copied().unwrap_or_default();
             if lsn < durable {
