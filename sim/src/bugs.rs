@@ -1,13 +1,14 @@
 //! Bugs planted on purpose, to see the checkers find them.
 //!
-//! Every one of them lies in the simulator's own wrappers around the disk, the log, the checkpoint and
-//! the messages between shards: shipped code has no switch for any of this.
+//! All but the driver's lie in the simulator's own wrappers around the disk, the log, the checkpoint and the network. The
+//! driver asks its platform whether one of its bugs is planted. The real platform has none, so the compiler drops their code.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use millrace_base::{ShardId, TransactionId};
+use millrace_driver::DriverBug;
 use millrace_format::{Decision, Write};
 use millrace_io::{DirectoryEntry, Disk, DiskFile};
 use millrace_shard::{PeerBody, PeerMessage};
@@ -74,6 +75,12 @@ named! {
         KeepKeysTooLong = "keep-keys-too-long",
         /// A damaged log is taken for empty from the damage on.
         IgnoreDamage = "ignore-damage",
+        /// The queue runs a request that it has refused for waiting too long.
+        RunRefusedRequest = "run-refused-request",
+        /// When a batch is durable, the entries that were made meanwhile count as durable too.
+        CountNewEntriesAsDurable = "count-new-entries-as-durable",
+        /// An acknowledgement of some messages is carried as one of all messages.
+        AcknowledgeTooMuch = "acknowledge-too-much",
     }
 }
 
@@ -82,6 +89,17 @@ impl PlantedBug {
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+
+    /// The bug of the driver that this is, if it is one.
+    #[must_use]
+    pub fn of_driver(self) -> Option<DriverBug> {
+        match self {
+            PlantedBug::RunRefusedRequest => Some(DriverBug::RunRefusedRequest),
+            PlantedBug::CountNewEntriesAsDurable => Some(DriverBug::CountNewEntriesAsDurable),
+            PlantedBug::AcknowledgeTooMuch => Some(DriverBug::AcknowledgeTooMuch),
+            _ => None,
+        }
     }
 
     /// What reaches the log of an entry.

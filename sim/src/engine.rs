@@ -105,10 +105,28 @@ impl ScriptEngine {
     /// The same of an app with schedules.
     #[must_use]
     pub fn with_schedules(app: &str, limits: Limits, schedules: Vec<Schedule>) -> (Self, Catalog) {
-        let engine = Self { schedules: RefCell::new(schedules), ..Self::default() };
+        let engine = Self::of_schedules(schedules);
         let mut catalog = Catalog::default();
         engine.add_app(&mut catalog, app, limits);
         (engine, catalog)
+    }
+
+    /// An engine without apps, whose apps will have these schedules.
+    #[must_use]
+    pub fn of_schedules(schedules: Vec<Schedule>) -> Self {
+        Self { schedules: RefCell::new(schedules), ..Self::default() }
+    }
+
+    /// An app of that name; all have the same code.
+    ///
+    /// # Panics
+    /// When the name is none.
+    #[must_use]
+    pub fn app(name: &str, limits: Limits) -> App {
+        let text = "[fetch]\nallow = [\"https://outside.example\"]\n[records]\ntypes = [\"note\", \"missing\"]";
+        let AppSettings { fetch, records, .. } = AppSettings::from_toml(text).expect("valid");
+        let name = Name::new(name).expect("tests name their apps well");
+        App { name, files: BTreeMap::new(), limits, fetch, records, is_kept: false }
     }
 
     /// Loads an app and sends requests to it.
@@ -118,20 +136,10 @@ impl ScriptEngine {
 
     /// Loads a version of an app and sends requests to it.
     pub fn add_version(&self, catalog: &mut Catalog, app: &str, limits: Limits, version: u64) -> Program {
-        let name = Name::new(app).expect("tests name their apps well");
-        let text = "[fetch]\nallow = [\"https://outside.example\"]\n[records]\ntypes = [\"note\", \"missing\"]";
-        let AppSettings { fetch, records, .. } = AppSettings::from_toml(text).expect("valid");
-        let (limits_of_app, fetch_of_app, records_of_app) = (limits.clone(), fetch.clone(), records.clone());
-        let app = App {
-            name: name.clone(),
-            files: BTreeMap::new(),
-            limits: limits_of_app,
-            fetch: fetch_of_app,
-            records: records_of_app,
-            is_kept: false,
-        };
+        let app = Self::app(app, limits);
         let program = self.load(&app).expect("every app loads");
         let services = self.services(program);
+        let App { name, limits, fetch, records, .. } = app;
         catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, records, services });
         catalog.activate(program);
         program
@@ -175,6 +183,39 @@ impl ScriptEngine {
             Ok(Turn::Ends(json)) => Step::Done(running.output(&json)),
             Err(error) => Step::Done(Err(error)),
         }
+    }
+}
+
+/// An engine that a core runs and somebody else looks at.
+pub struct SharedEngine(pub Rc<ScriptEngine>);
+
+impl Engine for SharedEngine {
+    fn load(&self, app: &App) -> Result<Program, Error> {
+        self.0.load(app)
+    }
+
+    fn services(&self, program: Program) -> Vec<Service> {
+        self.0.services(program)
+    }
+
+    fn unload(&self, program: Program) {
+        self.0.unload(program);
+    }
+
+    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
+        self.0.answer(query, input, reader)
+    }
+
+    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+        self.0.start(frame, start, host)
+    }
+
+    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
+        self.0.resume(frame, operation, result, host)
+    }
+
+    fn cancel(&self, frame: Frame) {
+        self.0.cancel(frame);
     }
 }
 

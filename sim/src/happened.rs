@@ -30,6 +30,16 @@ named! {
         AcknowledgementOvertakes = "acknowledgement overtakes",
         /// That messages have arrived is lost on the way.
         AcknowledgementLost = "acknowledgement lost",
+        /// A request is passed on to another core, or its reply comes back.
+        RequestPassedOn = "request or reply passed on",
+        /// One of them comes before what was sent earlier.
+        RequestOvertakes = "request or reply overtakes",
+        /// A request waits to be read, as many wait already.
+        RequestLeftUnread = "request left unread",
+        /// A request waits in the queue for longer than it may.
+        RequestShed = "request refused for waiting",
+        /// A chunk is written to the checkpoint.
+        ChunkWritten = "chunk written",
         /// A transaction over several shards is decided by its home, in two phases.
         Decided = "decided in two phases",
         /// A transaction over several shards is committed by its only participant.
@@ -44,8 +54,10 @@ named! {
         Killed = "killed",
         /// The node is stopped cleanly.
         Stopped = "stopped cleanly",
-        /// A shard has stopped because its log failed.
+        /// The log of a core failed.
         LogFailed = "log failed",
+        /// A shard has stopped because its log failed.
+        ShardStopped = "shard stopped",
         /// A batch finds the disk full.
         DiskFull = "disk full",
         /// An idempotency key is too old to be sent again.
@@ -79,6 +91,13 @@ impl Happened {
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {
             *sum += more;
+        }
+    }
+
+    /// Notes each thing once that happened in a run.
+    pub fn add_run(&mut self, run: &Self) {
+        for (sum, times) in self.0.iter_mut().zip(run.0) {
+            *sum += u64::from(times > 0);
         }
     }
 

@@ -1,14 +1,13 @@
 //! A simulated world: shards, logs, disks, clocks and clients under one seed.
 //!
-//! What runs is the shipped shard, store, log and formats; what is simulated is the machine below
-//! and the clients above, and a scripted engine stands in for JavaScript. Everything happens on
-//! one thread in an order that the seed decides, so a failing seed replays. What is simulated and
-//! what is checked is told in `docs/internals/simulation.md`; what is not under control, in
-//! `docs/internals/determinism.md`.
+//! The shipped driver, shard, store, log and formats run here. Simulated are the machine below them and the clients above. A
+//! scripted engine stands in for JavaScript. Everything happens on one thread in an order that the seed decides, so a failing
+//! seed replays. `docs/internals/simulation.md` tells what is simulated and checked, `docs/internals/determinism.md` what is
+//! not under control.
 //!
-//! Reading order: `script` and `engine` (what handlers do), `core` (a driver of shards), `rig`
-//! (shards by hand, for tests), `disk` (power cuts), `node` (a whole node), `world` (clients,
-//! faults and time), `happened` (what a run is about), `judge` (what clients saw), `checks` (what the state is).
+//! Reading order: `script` and `engine` (what handlers do), `core` and `rig` (shards by hand, for tests of shards), `disk`
+//! (power cuts), `net` and `platform` (the machine around the shipped driver of a core), `node` (a whole node), `world`
+//! (clients, faults and time), `happened` (what a run is about), `judge` (what clients saw), `checks` (what the state is).
 
 #![allow(missing_docs, reason = "a test tool: its fields and script operations are named as what they are")]
 
@@ -24,7 +23,9 @@ mod judge;
 pub mod ledger;
 mod lists;
 mod named;
+pub mod net;
 pub mod node;
+pub mod platform;
 pub mod random;
 mod records;
 pub mod rig;

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
     let elapsed_ms = ((clock.monotonic_ns() - begin_ns) / 1_000_000).max(1);
     println!("{totals}; {} seeds a minute", totals.seeds * 60_000 / elapsed_ms);
     println!("{}", totals.happened);
+    println!("seeds with each: {}", totals.runs_with);
     let Some(failing) = found else {
         if arguments.seeds == 1 {
             println!("{}", runner::trace(plan(arguments.seed)));

@@ -1,39 +1,51 @@
-//! A simulated node: cores, each with its shards and one stream of the real log, a store of each
-//! shard over a checkpoint, and messages between the cores.
+//! A simulated node: the shipped driver of each core, with a stream of the real log, a store of each shard over a
+//! checkpoint, and a network between the cores.
 //!
-//! It does what the real node's drivers do, one step at a time and on one thread: whoever drives
-//! it says which step comes next. A step that meets a crash of the disk leaves the node useless;
-//! the caller asks the disk after every step.
+//! It does what the threads of the real node do, one step at a time and on one thread. Whoever drives it says which step
+//! comes next. A step that meets a crash of the disk leaves the node useless; the caller asks the disk after every step.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{Error, Lsn, ShardId, UnixMillis};
-use millrace_format::Write;
-use millrace_func::Limits;
+use millrace_base::{Lsn, ShardId, UnixMillis};
+use millrace_driver::{
+    Core, CoreMessage, CoreMetrics, CoreOptions, CoreParts, FlushPolicy, Frame, Job, Placement, ShardMail,
+};
+use millrace_func::{Catalog, Limits};
 use millrace_io::{Clock, Disk, Random};
 use millrace_log::{
-    Batch, Durability, Environment, LogError, RecoverError, Segments, Space, Writer, WriterOptions, recover,
+    AppendReport, Batch, Committed, Durability, Environment, LogError, RecoverError, Segments, Space, Writer,
+    WriterOptions, recover,
 };
 use millrace_manifest::{Manifest, ManifestError};
-use millrace_shard::{
-    Delivery, Invoke, OffloadTicket, OutcomeNames, PeerBody, PeerMessage, Reply, RouteCall, Sequence, Shard,
-    ShardOptions, ToHome, Token,
-};
-use millrace_store::{Checkpoint, FlushChunk, MemoryCheckpoint, Store, StoreError};
+use millrace_shard::{OutcomeNames, PeerBody, PeerMessage, Reply, Shard, ShardOptions, ToHome, Token};
+use millrace_store::{Checkpoint, MemoryCheckpoint, Store, StoreError};
 
 use crate::bugs::{BuggyDisk, Late, PlantedBug};
-use crate::core::{Core, Event, LoggedEntry};
+use crate::core::{LoggedEntry, SimEntropy};
 use crate::disk::SimDisk;
-use crate::engine::ScriptEngine;
+use crate::engine::{ScriptEngine, SharedEngine};
 use crate::happened::{Happened, Thing};
+use crate::net::{Fate, Received, SimNet};
+use crate::platform::{SimPlatform, SimWaiter, WorkTime};
 use crate::rig::APP;
 use crate::workload;
 
 /// Log segments are small, so that they fill, roll and go within a short run.
 const FIRST_SEGMENT_BYTES: u64 = 16 << 10;
 const SEGMENT_BYTES: u64 = 32 << 10;
+
+/// How long a request may wait for its core.
+const QUEUE_MS: u64 = 500;
+
+/// More than a run fills.
+const MEMORY_BYTES: usize = 64 << 20;
+
+/// The number of the only deployment.
+const DEPLOYMENT: u32 = 1;
 
 /// How long the reply to a request with an idempotency key is kept.
 pub const RETENTION_MS: u64 = 24 * HOUR_MS;
@@ -110,135 +122,216 @@ impl Machine {
     }
 }
 
-/// What one core says to another.
-enum CoreMessage {
-    Deliver(ShardId, Delivery),
-    Acknowledge { to: ShardId, from: ShardId, sequence: Sequence },
-    Route(RouteCall),
-    Peer(ShardId, PeerMessage),
+/// A request whose connection waits to be called before it is read.
+struct Unread {
+    token: Token,
+    job: Job,
+    admission: Option<millrace_api::Admission>,
+    waiter: SimWaiter,
 }
 
-struct Driver {
-    core: Core,
+/// One core, and what is around it.
+struct Driven {
+    core: Core<SimPlatform>,
+    engine: Rc<ScriptEngine>,
+    metrics: Arc<CoreMetrics>,
+    /// Of the requests that were refused, how many are noted.
+    noted_shed: u64,
     writer: Option<Writer>,
-    /// Filled while the other one is on its way to the disk.
-    batch: Batch,
-    in_flight: Option<Batch>,
     /// The batch in flight found the disk full.
     is_full: bool,
-    messages: VecDeque<CoreMessage>,
-    offloads: Vec<OffloadTicket>,
-    chunks: BTreeMap<ShardId, VecDeque<FlushChunk>>,
-    late: Late,
+    /// The last round left something to do.
+    has_more: bool,
+    unread: VecDeque<Unread>,
+    /// Requests that wait for their reply: the core's token, the client's token, and who is woken.
+    waiting: Vec<(Token, Token, SimWaiter)>,
 }
 
-fn is_decision(write: &Write) -> bool {
-    write.value.is_some() && write.entity.is_internal() && write.entity.parts().service == "decision"
-}
-
-fn said(message: &PeerMessage) -> Option<&ToHome> {
-    match &message.body {
-        PeerBody::ToHome(_, said) => Some(&said.message),
-        _ => None,
-    }
-}
+type Replied = (Token, Result<Reply, millrace_base::Error>);
 
 /// What came out of a step.
 #[derive(Default)]
 pub struct Outcome {
-    pub replies: Vec<(Token, Result<Reply, Error>)>,
+    pub replies: Vec<Replied>,
     pub entries: Vec<LoggedEntry>,
     pub happened: Happened,
+}
+
+/// How the cores of a node are set up, drawn for each start.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub cores: usize,
+    /// What each look at the clock takes.
+    pub look_ns: u64,
+    /// Requests that are read though they have to wait.
+    pub read_ahead: usize,
+    /// How soon changes are checkpointed, and in chunks of which size.
+    pub flush_after_ms: u64,
+    pub chunk_bytes: usize,
+    /// Makes nonces differ from those of earlier starts.
+    pub first_nonce: u64,
 }
 
 /// The node.
 pub struct Node {
     machine: Machine,
-    drivers: Vec<Driver>,
+    placement: Arc<Placement>,
+    net: SimNet,
+    cores: Vec<Driven>,
     segments: Segments,
+    /// Each shard's LSN after recovery, by the shard's number.
+    recovered: Vec<Lsn>,
     pub outcome: Outcome,
 }
 
 impl Node {
-    /// Recovers what the machine holds and starts on `cores` cores.
+    /// Recovers what the machine holds and starts.
     ///
     /// # Errors
     /// [`StartError`]; also when the disk crashes meanwhile.
-    pub fn start(machine: &Machine, cores: usize, now: UnixMillis, first_nonce: u64) -> Result<Self, StartError> {
-        let (stores, run, segments) = machine.recover_stores()?;
-        let mut drivers = Vec::new();
-        for index in 0..cores {
-            let environment = Environment {
-                disk: machine.log_disk(),
-                clock: Arc::clone(&machine.clock),
-                random: Arc::clone(&machine.random),
-            };
-            let options = WriterOptions {
-                run,
-                core: index as u64,
-                durability: Durability::Fsync,
-                first_segment_bytes: FIRST_SEGMENT_BYTES,
-                segment_bytes: SEGMENT_BYTES,
-                reserve_bytes: 0,
-            };
-            let mut writer = Writer::open(environment, segments.clone(), options).map_err(StartError::Writer)?;
-            let schedules = workload::schedules(machine.shard_count);
-            let (engine, catalog) = ScriptEngine::with_schedules(APP, Limits::default(), schedules);
-            let nonce = first_nonce + ((index as u64) << 40);
-            let mut core = Core::new(engine, catalog, machine.shard_count, nonce);
-            core.now = now;
-            core.is_read_only = writer.space() == Space::Low;
-            drivers.push(Driver {
-                core,
-                writer: Some(writer),
-                batch: Batch::new(),
-                in_flight: None,
-                is_full: false,
-                messages: VecDeque::new(),
-                offloads: Vec::new(),
-                chunks: BTreeMap::new(),
-                late: Late::default(),
-            });
+    pub fn start(machine: &Machine, setup: Setup) -> Result<Self, StartError> {
+        let (mut stores, run, segments) = machine.recover_stores()?;
+        let placement = Arc::new(Placement::in_turn(machine.shard_count, setup.cores));
+        let mut node = Self {
+            machine: machine.clone(),
+            net: SimNet::new(setup.cores),
+            placement,
+            cores: Vec::new(),
+            segments,
+            recovered: stores.values().map(Store::lsn).collect(),
+            outcome: Outcome::default(),
+        };
+        let work_time = WorkTime::new(setup.look_ns);
+        for index in 0..setup.cores {
+            let mut shards: Vec<Option<Shard>> = node.placement.shards().map(|_| None).collect();
+            let log_mates: Arc<BTreeSet<ShardId>> = Arc::new(node.placement.shards_of(index).collect());
+            for shard in log_mates.iter().copied() {
+                let store = stores.remove(&shard).expect("every shard has a store");
+                let options = shard_options(machine, shard, Arc::clone(&log_mates));
+                shards[usize::from(shard.0)] = Some(Shard::new(options, store).map_err(StartError::Store)?);
+            }
+            let driven = node.start_core((index, run), setup, shards, work_time.clone())?;
+            node.cores.push(driven);
         }
-        let mut node = Self { machine: machine.clone(), drivers, segments, outcome: Outcome::default() };
-        for (shard, store) in stores {
-            let mates = (0..machine.shard_count).map(ShardId);
-            let mates = mates.filter(|mate| usize::from(mate.0) % cores == usize::from(shard.0) % cores);
-            let options = ShardOptions {
-                log_mates: Arc::new(mates.collect()),
-                shard,
-                shard_count: machine.shard_count,
-                retention_ms: retention_ms(machine.bug),
-                outcome_names: machine.outcome_names,
-                is_durable_at_once: false,
-                incarnation: machine.random.next_u64(),
-            };
-            let shard_state = Shard::new(options, store).map_err(StartError::Store)?;
-            node.core_of(shard).shards.insert(shard, shard_state);
+        for index in 0..setup.cores {
+            node.tick_core(index);
+            while node.end_round(index) {}
         }
-        node.tick(now);
         Ok(node)
+    }
+
+    fn start_core(
+        &self,
+        (index, run): (usize, u64),
+        setup: Setup,
+        shards: Vec<Option<Shard>>,
+        work_time: WorkTime,
+    ) -> Result<Driven, StartError> {
+        let Machine { clock, random, bug, .. } = &self.machine;
+        let environment =
+            Environment { disk: self.machine.log_disk(), clock: Arc::clone(clock), random: Arc::clone(random) };
+        let options = WriterOptions {
+            run,
+            core: index as u64,
+            durability: Durability::Fsync,
+            first_segment_bytes: FIRST_SEGMENT_BYTES,
+            segment_bytes: SEGMENT_BYTES,
+            reserve_bytes: 0,
+        };
+        let mut writer = Writer::open(environment, self.segments.clone(), options).map_err(StartError::Writer)?;
+        let engine = Rc::new(ScriptEngine::of_schedules(workload::schedules(self.machine.shard_count)));
+        let platform = SimPlatform {
+            clock: Arc::clone(clock),
+            work_time,
+            net: self.net.clone(),
+            placement: Arc::clone(&self.placement),
+            segments: self.segments.clone(),
+            bug: *bug,
+            late: Late::default(),
+            is_awake: Cell::new(true),
+            entries: Vec::new(),
+            in_flight: None,
+            offloads: Vec::new(),
+            chunks: VecDeque::new(),
+            happened: Happened::default(),
+        };
+        let metrics = Arc::new(CoreMetrics::default());
+        let mut core = Core::new(CoreParts {
+            options: self.core_options(index, setup),
+            shards,
+            engine: Box::new(SharedEngine(Rc::clone(&engine))),
+            entropy: Box::new(SimEntropy(7)),
+            metrics: Arc::clone(&metrics),
+            platform,
+        });
+        let app = ScriptEngine::app(APP, Limits::default());
+        core.load(DEPLOYMENT, (&app, 1), |_, _, _| Ok(())).expect("every app loads");
+        core.activate(DEPLOYMENT);
+        if writer.space() == Space::Low {
+            core.committed(Committed::Space(Space::Low));
+        }
+        Ok(Driven {
+            core,
+            engine,
+            metrics,
+            noted_shed: 0,
+            writer: Some(writer),
+            is_full: false,
+            has_more: true,
+            unread: VecDeque::new(),
+            waiting: Vec::new(),
+        })
+    }
+
+    fn core_options(&self, index: usize, setup: Setup) -> CoreOptions {
+        let is_flushed_by_hand = self.machine.bug == Some(PlantedBug::FlushBeforeDurable);
+        let flush_after_ms = if is_flushed_by_hand { u64::MAX } else { setup.flush_after_ms };
+        let chunk_bytes = setup.chunk_bytes;
+        CoreOptions {
+            index,
+            placement: Arc::clone(&self.placement),
+            queue_ms: QUEUE_MS,
+            read_ahead: setup.read_ahead,
+            memory_bytes: MEMORY_BYTES,
+            flush: FlushPolicy { log_bytes: u64::MAX, flush_after_ms, chunk_bytes, gather_bytes: chunk_bytes / 2 },
+            has_log: true,
+            first_nonce: setup.first_nonce + ((index as u64) << 40),
+        }
     }
 
     /// How many cores it has.
     #[must_use]
     pub fn cores(&self) -> usize {
-        self.drivers.len()
+        self.cores.len()
     }
 
     fn index_of(&self, shard: ShardId) -> usize {
-        usize::from(shard.0) % self.drivers.len()
+        self.placement.core_of(shard)
     }
 
     /// The core that has a shard.
-    pub fn core_of(&mut self, shard: ShardId) -> &mut Core {
+    pub fn core_of(&mut self, shard: ShardId) -> &mut Core<SimPlatform> {
         let index = self.index_of(shard);
-        &mut self.drivers[index].core
+        self.core(index)
     }
 
     /// A core by its number.
-    pub fn core(&mut self, index: usize) -> &mut Core {
-        &mut self.drivers[index].core
+    pub fn core(&mut self, index: usize) -> &mut Core<SimPlatform> {
+        &mut self.cores[index].core
+    }
+
+    /// What names mean.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        &self.cores[0].core.programs.catalog
+    }
+
+    /// A shard.
+    ///
+    /// # Panics
+    /// When there is no such shard.
+    pub fn shard(&mut self, shard: ShardId) -> &mut Shard {
+        self.core_of(shard).shard_mut(shard).expect("every shard is somewhere")
     }
 
     /// A shard's state.
@@ -246,172 +339,192 @@ impl Node {
     /// # Panics
     /// When there is no such shard.
     pub fn store(&mut self, shard: ShardId) -> &mut Store {
-        self.core_of(shard).shards.get_mut(&shard).expect("every shard is somewhere").store()
+        self.shard(shard).store()
+    }
+
+    /// A shard's LSN as recovery left it.
+    #[must_use]
+    pub fn recovered_lsn(&self, shard: ShardId) -> Lsn {
+        self.recovered[usize::from(shard.0)]
     }
 
     /// The highest LSN of a shard that counts as durable.
     pub fn durable_lsn(&mut self, shard: ShardId) -> Lsn {
-        self.core_of(shard).shards[&shard].durable_lsn()
+        self.shard(shard).durable_lsn()
+    }
+
+    fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.cores.iter().flat_map(|driven| driven.core.shards())
     }
 
     /// Whether a shard has stopped: the node needs a restart.
     #[must_use]
     pub fn needs_restart(&self) -> bool {
-        self.drivers.iter().any(|driver| driver.core.shards.values().any(Shard::is_stopped))
-    }
-
-    /// Whether some core refuses writes.
-    #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        self.drivers.iter().any(|driver| driver.core.is_read_only)
-    }
-
-    /// Takes what the shards of a core asked for.
-    fn collect(&mut self, index: usize) {
-        let bug = self.machine.bug;
-        let mut early = Vec::new();
-        loop {
-            let driver = &mut self.drivers[index];
-            for entry in std::mem::take(&mut driver.core.collected.entries) {
-                driver.batch.push(&driver.late.log(bug, &entry).as_entry());
-                early.extend(PlantedBug::early_commits(bug, &entry));
-                let decisions = entry.writes.iter().filter(|write| is_decision(write)).count();
-                self.outcome.happened.note_many(Thing::Decided, decisions as u64);
-                self.outcome.entries.push(entry);
-            }
-            for (to, message) in early.drain(..) {
-                self.pass_on(self.index_of(to), CoreMessage::Peer(to, message));
-            }
-            let driver = &mut self.drivers[index];
-            let Some(event) = driver.core.collected.events.pop_front() else {
-                return;
-            };
-            match event {
-                Event::Reply(token, result) => self.outcome.replies.push((token, result)),
-                Event::Offload(ticket, _) | Event::Fetch(ticket, _) => driver.offloads.push(ticket),
-                Event::Deliver(to, delivery) => self.pass_on(self.index_of(to), CoreMessage::Deliver(to, delivery)),
-                Event::Acknowledge { to, from, sequence } => {
-                    self.pass_on(self.index_of(to), CoreMessage::Acknowledge { to, from, sequence });
-                }
-                Event::Route(shard, call) => self.pass_on(self.index_of(shard), CoreMessage::Route(call)),
-                Event::Peer(to, message) => {
-                    let is_committed_alone = said(&message) == Some(&ToHome::Committed);
-                    self.outcome.happened.note_many(Thing::Delegated, u64::from(is_committed_alone));
-                    self.pass_on(self.index_of(to), CoreMessage::Peer(to, message));
-                }
-            }
-        }
-    }
-
-    fn pass_on(&mut self, index: usize, message: CoreMessage) {
-        self.drivers[index].messages.push_back(message);
-    }
-
-    /// A client's call.
-    pub fn invoke(&mut self, shard: ShardId, invoke: Invoke) {
-        self.core_of(shard).with(shard, |shard, world| shard.invoke(invoke, world));
-        self.finish_step(self.index_of(shard));
-    }
-
-    /// A client's send.
-    pub fn send(&mut self, shard: ShardId, invoke: Invoke, delay_ms: u64) {
-        self.core_of(shard).with(shard, |shard, world| shard.send(invoke, delay_ms, world));
-        self.finish_step(self.index_of(shard));
-    }
-
-    /// A client's route, on the core that accepted it.
-    pub fn route(&mut self, index: usize, call: RouteCall) {
-        self.drivers[index].core.run_route(call);
-        self.finish_step(index);
-    }
-
-    /// Any other input to a shard.
-    pub fn input(&mut self, shard: ShardId, input: impl FnOnce(&mut Shard, &mut millrace_shard::World<'_>)) {
-        self.core_of(shard).with(shard, input);
-        self.finish_step(self.index_of(shard));
+        self.shards().any(Shard::is_stopped)
     }
 
     /// Workflows that have not ended.
     #[must_use]
     pub fn workflows(&self) -> usize {
-        self.drivers.iter().flat_map(|driver| driver.core.shards.values()).map(Shard::workflows).sum()
+        self.shards().map(Shard::workflows).sum()
     }
 
     /// How often transactions had to start again because an older one held what they wanted.
     #[must_use]
     pub fn started_again(&self) -> u64 {
-        self.drivers.iter().flat_map(|driver| driver.core.shards.values()).map(Shard::restarts).sum()
+        self.shards().map(Shard::restarts).sum()
     }
 
     /// What each of them waits for, for people.
     #[must_use]
     pub fn waiting_workflows(&self) -> Vec<String> {
-        self.drivers.iter().flat_map(|driver| driver.core.shards.values()).flat_map(Shard::workflows_wait_for).collect()
+        self.shards().flat_map(Shard::workflows_wait_for).collect()
     }
 
+    /// A client's request comes to a core, under the client's token.
+    pub fn request(&mut self, index: usize, token: Token, job: Job) {
+        let unread = Unread { token, job, admission: None, waiter: SimWaiter::default() };
+        self.read(index, unread);
+        self.finish_step(index);
+    }
+
+    /// Hands a request over, if the core wants it to be read.
+    fn read(&mut self, index: usize, mut unread: Unread) {
+        let Driven { core, unread: line, waiting, .. } = &mut self.cores[index];
+        if !core.is_admitted(&mut unread.admission, &unread.waiter) {
+            self.outcome.happened.note(Thing::RequestLeftUnread);
+            return line.push_back(unread);
+        }
+        let Unread { token, mut job, waiter, .. } = unread;
+        let arrival = core.enter();
+        match &mut job {
+            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => invoke.info.time = core.now(),
+            Job::Route(call) => call.info.time = core.now(),
+            Job::Ask { .. } => {}
+        }
+        match core.submit(job, arrival) {
+            Ok(result) => self.outcome.replies.push((token, result)),
+            Err(asked) => match core.poll_reply(asked, &waiter) {
+                Some(result) => self.outcome.replies.push((token, result)),
+                None => waiting.push((asked, token, waiter)),
+            },
+        }
+    }
+
+    /// Takes what a core has made, and wakes whom it woke.
     fn finish_step(&mut self, index: usize) {
-        self.collect(index);
         if self.machine.bug == Some(PlantedBug::ReplyBeforeDurable) {
-            let driver = &mut self.drivers[index];
-            let shards: Vec<ShardId> = driver.core.shards.keys().copied().collect();
-            for shard in shards {
-                driver.core.with(shard, |shard, world| {
+            for shard in self.placement.shards_of(index).collect::<Vec<_>>() {
+                self.cores[index].core.with_shard(shard, |shard, world| {
                     let lsn = shard.store().lsn();
                     shard.durable(lsn, world);
                 });
             }
-            self.collect(index);
+        }
+        let Driven { core, waiting, unread, metrics, noted_shed, .. } = &mut self.cores[index];
+        let shed = metrics.shed.get();
+        self.outcome.happened.note_many(Thing::RequestShed, shed - std::mem::replace(noted_shed, shed));
+        self.outcome.entries.append(&mut core.platform.entries);
+        self.outcome.happened.add(&std::mem::take(&mut core.platform.happened));
+        let replies = &mut self.outcome.replies;
+        waiting.retain(|(asked, token, waiter)| {
+            let reply = if waiter.take() { core.poll_reply(*asked, waiter) } else { None };
+            let is_open = reply.is_none();
+            replies.extend(reply.map(|reply| (*token, reply)));
+            is_open
+        });
+        let (called, left): (VecDeque<Unread>, _) =
+            std::mem::take(unread).into_iter().partition(|unread| unread.waiter.take());
+        *unread = left;
+        let is_anyone_called = !called.is_empty();
+        for unread in called {
+            self.read(index, unread);
+        }
+        if is_anyone_called {
+            self.finish_step(index);
         }
     }
 
-    /// Hands over the oldest message to a core, or the one that came `skipped` later; lost or doubled
-    /// on the way if so asked. Says whether there was one.
-    pub fn carry(&mut self, index: usize, skipped: usize, is_lost: bool, is_doubled: bool) -> bool {
-        let messages = &mut self.drivers[index].messages;
-        let at = if skipped < messages.len() { skipped } else { 0 };
-        let Some(message) = messages.remove(at) else {
+    /// Ends a core's round, if there is anything to do. Says whether there is more.
+    pub fn end_round(&mut self, index: usize) -> bool {
+        let driven = &mut self.cores[index];
+        let is_awake = driven.core.platform.is_awake.take();
+        if !is_awake && !driven.has_more {
+            return false;
+        }
+        driven.has_more = driven.core.end_round();
+        if self.machine.bug == Some(PlantedBug::ReplyAtWrongLsn) {
+            let in_flight = driven.core.platform.in_flight.as_ref();
+            for range in in_flight.map(|batch| batch.positions().to_vec()).unwrap_or_default() {
+                driven.core.with_shard(range.shard, |shard, world| shard.durable(range.last, world));
+            }
+        }
+        self.finish_step(index);
+        self.cores[index].has_more
+    }
+
+    /// A core receives a frame. Says whether there was one.
+    pub fn receive(&mut self, index: usize, fate: Fate) -> bool {
+        let Some(received) = self.net.receive(index, fate) else {
             return false;
         };
-        self.note_way(&message, at > 0, is_lost, is_doubled);
-        match message {
-            CoreMessage::Peer(to, message) => self.carry_peer(index, to, &message, is_doubled),
-            CoreMessage::Route(call) => self.drivers[index].core.run_route(call),
-            CoreMessage::Deliver(..) | CoreMessage::Acknowledge { .. } if is_lost => {}
-            CoreMessage::Deliver(to, delivery) => {
-                let (from, sequence) = (delivery.from, delivery.sequence);
-                for _ in 0..=usize::from(is_doubled) {
-                    let delivery = delivery.clone();
-                    self.drivers[index].core.with(to, |shard, world| shard.deliver(delivery, world));
+        self.note_way(&received);
+        let Received { frame, is_lost, is_doubled, .. } = received;
+        if is_lost {
+            return true;
+        }
+        match frame {
+            Frame::Message(CoreMessage::Peer { to, message }) => self.receive_peer(index, to, message, is_doubled),
+            Frame::Message(message) => self.hand_over(index, message, Core::handle),
+            Frame::Mail(mail) => {
+                self.acknowledge_early(&mail);
+                if is_doubled {
+                    self.hand_over(index, mail.clone(), Core::handle_mail);
                 }
-                if self.machine.bug == Some(PlantedBug::AcknowledgeOnDelivery) {
-                    let acknowledgement = CoreMessage::Acknowledge { to: from, from: to, sequence };
-                    self.pass_on(self.index_of(from), acknowledgement);
-                }
-            }
-            CoreMessage::Acknowledge { to, from, sequence } => {
-                self.drivers[index].core.with(to, |shard, world| shard.acknowledged(from, sequence, world));
+                self.hand_over(index, mail, Core::handle_mail);
             }
         }
         self.finish_step(index);
         true
     }
 
-    fn note_way(&mut self, message: &CoreMessage, is_early: bool, is_lost: bool, is_doubled: bool) {
-        let things = match message {
-            CoreMessage::Peer(..) => [(Thing::PeerOvertakes, is_early), (Thing::PeerDoubled, is_doubled)],
-            CoreMessage::Deliver(..) if is_lost => [(Thing::DeliveryLost, true), (Thing::DeliveryDoubled, false)],
-            CoreMessage::Deliver(..) => [(Thing::DeliveryOvertakes, is_early), (Thing::DeliveryDoubled, is_doubled)],
-            CoreMessage::Acknowledge { .. } => {
-                [(Thing::AcknowledgementOvertakes, is_early && !is_lost), (Thing::AcknowledgementLost, is_lost)]
+    fn hand_over<M>(&mut self, index: usize, message: M, handle: fn(&mut Core<SimPlatform>, M)) {
+        self.cores[index].core.handle_for_a_round(&mut std::iter::once(message), handle);
+    }
+
+    fn acknowledge_early(&mut self, mail: &ShardMail) {
+        if let (Some(PlantedBug::AcknowledgeOnDelivery), ShardMail::Message { to, delivery }) = (self.machine.bug, mail)
+        {
+            let arrived = ShardMail::Arrived { to: delivery.from, from: *to, sequence: delivery.sequence };
+            self.net.send(self.index_of(delivery.from), &Frame::Mail(arrived));
+        }
+    }
+
+    fn note_way(&mut self, received: &Received) {
+        let &Received { has_overtaken, is_lost, is_doubled, .. } = received;
+        let things = match &received.frame {
+            Frame::Message(CoreMessage::Peer { message, .. }) => {
+                let is_committed_alone = said(message) == Some(&ToHome::Committed);
+                self.outcome.happened.note_many(Thing::Delegated, u64::from(is_committed_alone));
+                [(Thing::PeerOvertakes, has_overtaken), (Thing::PeerDoubled, is_doubled)]
             }
-            CoreMessage::Route(_) => return,
+            Frame::Message(_) => [(Thing::RequestPassedOn, true), (Thing::RequestOvertakes, has_overtaken)],
+            Frame::Mail(ShardMail::Message { .. }) if is_lost => {
+                [(Thing::DeliveryLost, true), (Thing::DeliveryDoubled, false)]
+            }
+            Frame::Mail(ShardMail::Message { .. }) => {
+                [(Thing::DeliveryOvertakes, has_overtaken), (Thing::DeliveryDoubled, is_doubled)]
+            }
+            Frame::Mail(ShardMail::Arrived { .. }) => {
+                [(Thing::AcknowledgementOvertakes, has_overtaken && !is_lost), (Thing::AcknowledgementLost, is_lost)]
+            }
         };
         for (thing, has_happened) in things {
             self.outcome.happened.note_many(thing, u64::from(has_happened));
         }
     }
 
-    fn carry_peer(&mut self, index: usize, to: ShardId, message: &PeerMessage, is_doubled: bool) {
+    fn receive_peer(&mut self, index: usize, to: ShardId, message: PeerMessage, is_doubled: bool) {
         let (from, transaction) = (message.from, message.transaction);
         let forged = match (self.machine.bug, &message.body) {
             (Some(PlantedBug::ConfirmUnappliedCommit), PeerBody::Commit) => Some(PeerBody::Ended),
@@ -420,108 +533,82 @@ impl Node {
         };
         let is_swallowed = matches!(forged, Some(PeerBody::Ended));
         for _ in usize::from(is_swallowed)..=usize::from(is_doubled) {
-            let message = message.clone();
-            self.drivers[index].core.with(to, |shard, world| shard.peer(message, world));
+            self.hand_over(index, CoreMessage::Peer { to, message: message.clone() }, Core::handle);
         }
         if let Some(body) = forged {
-            self.pass_on(self.index_of(from), CoreMessage::Peer(from, PeerMessage { from: to, transaction, body }));
-        }
-        if is_doubled {
-            self.pass_on(index, CoreMessage::Peer(to, message.clone()));
+            let message = PeerMessage { from: to, transaction, body };
+            self.net.send(self.index_of(from), &Frame::Message(CoreMessage::Peer { to: from, message }));
         }
     }
 
     /// Some work of a core ends: the `choice`-th. Says whether there was any.
     pub fn finish_offload(&mut self, index: usize, choice: u64) -> bool {
-        let open = &mut self.drivers[index].offloads;
+        let core = &mut self.cores[index].core;
+        let open = &mut core.platform.offloads;
         if open.is_empty() {
             return false;
         }
         let ticket = open.swap_remove(usize::try_from(choice % open.len() as u64).expect("below a usize"));
-        self.drivers[index].core.offloaded(ticket, Ok(Bytes::from_static(b"null")));
+        core.offloaded(ticket, Ok(Bytes::from_static(b"null")));
         self.finish_step(index);
         true
     }
 
-    /// Starts messages of a core that are due. Says whether there were any.
+    /// Looks after what depends on time, and does what is due. Says whether messages were due.
     pub fn run_due(&mut self, index: usize) -> bool {
-        let core = &mut self.drivers[index].core;
-        let now = core.now;
+        let core = &self.cores[index].core;
+        let now = UnixMillis(self.machine.clock.now());
         let is_due = |shard: &Shard| shard.next_due().is_some_and(|due| due <= now);
-        let due: Vec<ShardId> = core.shards.iter().filter(|(_, shard)| is_due(shard)).map(|(id, _)| *id).collect();
-        for shard in &due {
-            core.with(*shard, |shard, world| shard.run_due(world));
-        }
-        self.finish_step(index);
-        !due.is_empty()
+        let has_due = core.shards().any(is_due);
+        self.tick_core(index);
+        has_due
     }
 
-    /// Time is `now` everywhere.
-    pub fn tick(&mut self, now: UnixMillis) {
-        for index in 0..self.drivers.len() {
-            let core = &mut self.drivers[index].core;
-            core.now = now;
-            let shards: Vec<ShardId> = core.shards.keys().copied().collect();
-            for shard in shards {
-                core.with(shard, |shard, world| shard.tick(world));
-            }
-            self.finish_step(index);
-        }
+    fn tick_core(&mut self, index: usize) {
+        self.cores[index].core.tick();
+        self.end_round(index);
     }
 
-    /// What was collected so far is on its way to the disk.
-    pub fn begin_commit(&mut self, index: usize) {
-        let driver = &mut self.drivers[index];
-        if driver.in_flight.is_none() && !driver.batch.is_empty() {
-            driver.in_flight = Some(std::mem::take(&mut driver.batch));
-        }
-        if self.machine.bug == Some(PlantedBug::ReplyAtWrongLsn) {
-            let driver = &mut self.drivers[index];
-            let ranges = driver.in_flight.as_ref().map(|batch| batch.positions().to_vec()).unwrap_or_default();
-            for range in ranges {
-                driver.core.with(range.shard, |shard, world| shard.durable(range.last, world));
-            }
-            self.collect(index);
+    /// Time has passed everywhere.
+    pub fn tick(&mut self) {
+        for index in 0..self.cores.len() {
+            self.tick_core(index);
         }
     }
 
     /// The batch on its way is written and synced, or fails.
     pub fn end_commit(&mut self, index: usize) {
         let bug = self.machine.bug;
-        let driver = &mut self.drivers[index];
-        let (Some(mut batch), Some(writer)) = (driver.in_flight.take(), driver.writer.as_mut()) else {
+        let Driven { core, writer: Some(writer), is_full, .. } = &mut self.cores[index] else {
+            return;
+        };
+        let Some(mut batch) = core.platform.in_flight.take() else {
             return;
         };
         match writer.append(&mut batch) {
             Ok(report) => {
-                driver.is_full = false;
-                driver.core.is_read_only = report.space == Space::Low;
-                let ranges = batch.committed().to_vec();
-                for range in ranges {
-                    driver.core.with(range.shard, |shard, world| shard.durable(range.last, world));
-                }
+                *is_full = false;
+                core.committed(Committed::Durable { batch, report });
             }
             Err(LogError::OutOfSpace) => {
                 self.outcome.happened.note(Thing::DiskFull);
-                driver.is_full = true;
-                driver.core.is_read_only = true;
+                *is_full = true;
                 if bug == Some(PlantedBug::ForgetBatchWhenFull) {
                     for range in batch.positions().to_vec() {
-                        driver.core.with(range.shard, |shard, world| shard.durable(range.last, world));
+                        core.with_shard(range.shard, |shard, world| shard.durable(range.last, world));
                     }
+                    let report = AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space: Space::Low };
+                    core.committed(Committed::Durable { batch: Batch::new(), report });
                 } else {
-                    driver.in_flight = Some(batch);
+                    core.platform.in_flight = Some(batch);
                 }
+                core.committed(Committed::OutOfSpace);
             }
             // After a power cut nobody is left to be told.
             Err(LogError::Failed(_)) if self.machine.disk.has_crashed() => return,
-            Err(LogError::Failed(reason)) => {
+            Err(error) => {
                 self.outcome.happened.note(Thing::LogFailed);
-                driver.in_flight = Some(batch);
-                let shards: Vec<ShardId> = driver.core.shards.keys().copied().collect();
-                for shard in shards {
-                    driver.core.with(shard, |shard, world| shard.stop(&reason, world));
-                }
+                core.committed(Committed::Failed { batch, error });
             }
         }
         self.finish_step(index);
@@ -529,56 +616,52 @@ impl Node {
 
     /// The log's own work beside appending.
     pub fn run_log_jobs(&mut self, index: usize) {
-        let driver = &mut self.drivers[index];
-        let Some(writer) = driver.writer.as_mut() else {
+        let Driven { core, writer: Some(writer), is_full, .. } = &mut self.cores[index] else {
             return;
         };
         if let Some(job) = writer.job() {
             job.run();
         }
-        driver.core.is_read_only = driver.is_full || writer.space() == Space::Low;
+        let is_low = *is_full || writer.space() == Space::Low;
+        core.committed(Committed::Space(if is_low { Space::Low } else { Space::Enough }));
     }
 
-    /// Takes the next chunk of a shard's flush, beginning one if none is under way.
-    pub fn take_chunk(&mut self, shard: ShardId, max_bytes: usize) {
-        let index = self.index_of(shard);
-        let store = self.store(shard);
-        store.begin_flush();
-        if let Some(chunk) = store.next_flush_chunk(max_bytes) {
-            self.drivers[index].chunks.entry(shard).or_default().push_back(chunk);
-        }
-    }
-
-    /// Writes the oldest chunk of a shard, if the log allows.
-    pub fn write_chunk(&mut self, shard: ShardId) {
-        let index = self.index_of(shard);
-        let durable = self.durable_lsn(shard);
-        let chunks = self.drivers[index].chunks.entry(shard).or_default();
+    /// The flusher writes a core's chunk.
+    pub fn write_chunk(&mut self, index: usize) {
         let bug = self.machine.bug;
-        let is_early = chunks.front().is_some_and(|chunk| chunk.needs_durable() > durable);
-        if is_early && bug != Some(PlantedBug::FlushBeforeDurable) {
-            return;
-        }
-        let Some(chunk) = chunks.pop_front() else {
+        let core = &mut self.cores[index].core;
+        let Some((shard, chunk)) = core.platform.chunks.pop_front() else {
             return;
         };
         let may_write = self.machine.disk.foreign_operation(true);
         // A crash during the write may leave the chunk written or not; nobody hears of it.
         let is_written = may_write.is_ok() || (self.machine.disk.has_crashed() && chunk.row_count() % 2 == 0);
-        if is_written && bug != Some(PlantedBug::ConfirmUnwrittenChunk) {
+        let is_left_out = bug == Some(PlantedBug::ConfirmUnwrittenChunk) && chunk.advances_to().is_none();
+        if is_written && !is_left_out {
             self.machine.checkpoint.write(shard, &chunk).expect("memory does not fail");
         }
         if self.machine.disk.has_crashed() {
             return;
         }
-        if may_write.is_ok() {
-            if bug == Some(PlantedBug::ConfirmUnwrittenChunk) && chunk.advances_to().is_some() {
-                self.machine.checkpoint.write(shard, &chunk).expect("memory does not fail");
-            }
-            self.store(shard).confirm_flush_chunk(&chunk);
-        } else {
-            self.drivers[index].chunks.remove(&shard);
-            self.store(shard).abandon_flush();
+        self.outcome.happened.note(Thing::ChunkWritten);
+        core.flushed(shard, &chunk, may_write.map_err(|error| error.to_string()));
+        self.finish_step(index);
+    }
+
+    /// Writes a chunk of a shard without waiting for the log, if that bug is planted.
+    pub fn flush_early(&mut self, shard: ShardId, max_bytes: usize) {
+        if self.machine.bug != Some(PlantedBug::FlushBeforeDurable)
+            || self.machine.disk.foreign_operation(true).is_err()
+        {
+            return;
+        }
+        let checkpoint = Arc::clone(&self.machine.checkpoint);
+        let store = self.store(shard);
+        store.begin_flush();
+        if let Some(chunk) = store.next_flush_chunk(max_bytes) {
+            checkpoint.write(shard, &chunk).expect("memory does not fail");
+            store.confirm_flush_chunk(&chunk);
+            while store.settle(usize::MAX) {}
         }
     }
 
@@ -595,43 +678,65 @@ impl Node {
         let _ = self.segments.delete_covered(&covered, mark);
     }
 
-    /// Ends every stream cleanly. Says whether all of them could be.
-    pub fn close(mut self) -> bool {
-        for index in 0..self.drivers.len() {
-            self.begin_commit(index);
+    /// Ends every stream, as the threads of the real node do; a stream that cannot be ended is left as it is. Gives the
+    /// entries that were made meanwhile.
+    pub fn close(mut self) -> Vec<LoggedEntry> {
+        for index in 0..self.cores.len() {
+            self.cores[index].core.commit();
             self.end_commit(index);
+            let Driven { core, writer, .. } = &mut self.cores[index];
+            if let Some(mut writer) = writer.take() {
+                let (mut rest, in_flight) = (core.take_batch(), core.platform.in_flight.take());
+                let is_written = in_flight.is_none() && (rest.is_empty() || writer.append(&mut rest).is_ok());
+                if is_written {
+                    // Recovery closes a stream that is not.
+                    let _ = writer.close();
+                }
+            }
         }
-        let writers = self.drivers.iter_mut().filter_map(|driver| driver.writer.take());
-        let failed = writers.filter_map(|writer| writer.close().err()).count();
-        failed == 0
+        self.outcome.entries
     }
 
     /// Whether nothing is under way anywhere but timers.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.drivers.iter().all(|driver| {
-            driver.messages.is_empty()
-                && driver.offloads.is_empty()
-                && driver.batch.is_empty()
-                && driver.in_flight.is_none()
-        })
+        let is_idle = |driven: &Driven| driven.core.is_idle() && driven.unread.is_empty() && !driven.has_more;
+        self.net.is_empty() && self.cores.iter().all(is_idle)
     }
 
     /// What should not be there when nothing is under way, and how many there are of it.
     #[must_use]
-    pub fn left_at_rest(&self) -> [(&'static str, usize); 5] {
-        let frames = |driver: &Driver| {
-            driver.core.frames.live() + driver.core.engine.waiting_frames() + driver.core.unbound_routes()
+    pub fn left_at_rest(&self) -> [(&'static str, usize); 6] {
+        let frames = |driven: &Driven| {
+            driven.core.live_frames() + driven.engine.waiting_frames() + driven.core.unplaced_routes()
         };
-        let sum = |count: fn(&Shard) -> usize| {
-            self.drivers.iter().flat_map(|driver| driver.core.shards.values()).map(count).sum()
-        };
+        let sum = |count: fn(&Shard) -> usize| self.shards().map(count).sum();
         [
-            ("live frames", self.drivers.iter().map(frames).sum()),
+            ("live frames", self.cores.iter().map(frames).sum()),
             ("waiting transactions", sum(Shard::waiting)),
             ("locked entities", sum(Shard::locked_entities)),
             ("held replies", sum(Shard::held_replies)),
             ("unfinished transactions", sum(Shard::unfinished)),
+            ("unanswered requests", self.cores.iter().map(|driven| driven.core.open_requests()).sum()),
         ]
+    }
+}
+
+fn said(message: &PeerMessage) -> Option<&ToHome> {
+    match &message.body {
+        PeerBody::ToHome(_, said) => Some(&said.message),
+        _ => None,
+    }
+}
+
+fn shard_options(machine: &Machine, shard: ShardId, log_mates: Arc<BTreeSet<ShardId>>) -> ShardOptions {
+    ShardOptions {
+        log_mates,
+        shard,
+        shard_count: machine.shard_count,
+        retention_ms: retention_ms(machine.bug),
+        outcome_names: machine.outcome_names,
+        is_durable_at_once: false,
+        incarnation: machine.random.next_u64(),
     }
 }

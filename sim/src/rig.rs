@@ -37,13 +37,13 @@ impl HeaderSource for NoHeaders {
 
 /// A route's request with a script as its body.
 #[must_use]
-pub fn route_call(info: RequestInfo, core: &Core, script: &Script) -> RouteCall {
-    route_call_of("account", info, core, script)
+pub fn route_call(info: RequestInfo, catalog: &Catalog, script: &Script) -> RouteCall {
+    route_call_of("account", info, catalog, script)
 }
 
-fn route_call_of(service: &str, info: RequestInfo, core: &Core, script: &Script) -> RouteCall {
-    let (program, service) = core.catalog.service(Some(APP), service).expect("every app has it");
-    let route: RouteMatch = core.catalog.route(program, service, "POST", "/run").expect("every service has it");
+fn route_call_of(service: &str, info: RequestInfo, catalog: &Catalog, script: &Script) -> RouteCall {
+    let (program, service) = catalog.service(Some(APP), service).expect("every app has it");
+    let route: RouteMatch = catalog.route(program, service, "POST", "/run").expect("every service has it");
     RouteCall {
         info,
         route,
@@ -308,7 +308,7 @@ impl Rig {
     pub fn route_of(&mut self, service: &str, script: Script, idempotency_key: Option<&str>) -> Token {
         let info = self.info(idempotency_key);
         let token = info.token;
-        let call = route_call_of(service, info, &self.core, &script);
+        let call = route_call_of(service, info, &self.core.catalog, &script);
         self.core.run_route(call);
         self.collect();
         token

@@ -23,6 +23,8 @@ pub struct Totals {
     pub restarts: usize,
     pub disk_operations: u64,
     pub happened: Happened,
+    /// In how many runs each thing happened.
+    pub runs_with: Happened,
 }
 
 impl fmt::Display for Totals {
@@ -44,6 +46,7 @@ impl Totals {
         self.restarts += summary.restarts;
         self.disk_operations += summary.disk_operations;
         self.happened.add(&summary.happened);
+        self.runs_with.add_run(&summary.happened);
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
+use millrace_driver::{Job, Question};
 use millrace_history::Step;
 use millrace_log::RecoverError;
 use millrace_shard::{InvocationId, Invoke, OutcomeNames, Reply, RequestInfo, Token};
@@ -23,7 +24,8 @@ use crate::happened::{Happened, Thing};
 use crate::judge::{AtRest, judge};
 use crate::ledger::{Kind, Known, Ledger, Operation};
 use crate::lists;
-use crate::node::{HOUR_MS, Machine, Node, StartError};
+use crate::net::Fate;
+use crate::node::{HOUR_MS, Machine, Node, Setup, StartError};
 use crate::random::{Rng, SimRandom};
 use crate::rig::{APP, route_call};
 use crate::script::Script;
@@ -183,7 +185,9 @@ impl World {
         match self.rng.below(100) {
             0..=21 => self.issue(core),
             22..=39 => {
-                self.on_node(core, "commit begins", |node, _| node.begin_commit(core));
+                self.on_node(core, "round ends", |node, _| {
+                    node.end_round(core);
+                });
                 if self.rng.chance(3, 4) {
                     self.on_node(core, "commit ends", |node, _| node.end_commit(core));
                 }
@@ -194,9 +198,9 @@ impl World {
             }),
             // A transaction takes many messages: several at a time, or most would never get far.
             52..=70 => self.on_node(core, "messages are carried", |node, rng| {
-                for _ in 0..=rng.index(4) {
-                    let (is_lost, is_doubled) = (rng.chance(1, 12), rng.chance(1, 8));
-                    node.carry(core, rng.index(3), is_lost, is_doubled);
+                for _ in 0..=rng.index(6) {
+                    let (is_lost, is_doubled) = (rng.chance(1, 6), rng.chance(1, 5));
+                    node.receive(core, Fate { overtaken_by: rng.index(8), is_lost, is_doubled });
                 }
             }),
             71..=75 => self.on_node(core, "work ends", |node, rng| {
@@ -205,9 +209,14 @@ impl World {
             76..=79 => self.tick(),
             80..=83 => self.on_node(core, "log job", |node, _| node.run_log_jobs(core)),
             84..=88 => {
-                self.on_node(core, "chunk is taken", |node, rng| node.take_chunk(shard, 64 << rng.below(6)));
+                self.on_node(core, "some rounds end", |node, rng| {
+                    node.flush_early(shard, 64 << rng.below(6));
+                    for _ in 0..4 {
+                        node.end_round(core);
+                    }
+                });
             }
-            89..=93 => self.on_node(core, "chunk is written", |node, _| node.write_chunk(shard)),
+            89..=93 => self.on_node(core, "chunk is written", |node, _| node.write_chunk(core)),
             94 => self.on_node(core, "covered segments go", |node, _| node.delete_covered()),
             95 => self.on_node(core, "eviction", |node, rng| node.store(shard).evict(rng.index(4_000))),
             96 => self.repeat_one(core),
@@ -338,13 +347,14 @@ impl World {
         };
         let id = sagas[self.rng.index(sagas.len()).max(sagas.len().saturating_sub(3))];
         let is_cancelled = self.rng.chance(1, 3);
-        node.input(id.shard, |shard, world| {
-            if is_cancelled {
-                shard.cancel(ASIDE, id.sequence, world);
-            } else {
-                shard.signal(ASIDE, id.sequence, ("go", &Bytes::from_static(b"1")), None, world);
-            }
-        });
+        let question = if is_cancelled {
+            Question::Cancel { sequence: id.sequence }
+        } else {
+            let (name, payload) = ("go".into(), Bytes::from_static(b"1"));
+            Question::Signal { sequence: id.sequence, name, payload, idempotency_key: None }
+        };
+        let core = self.rng.index(node.cores());
+        node.request(core, ASIDE, Job::Ask { shard: id.shard, question });
         self.note(|| format!("{id} is {}", if is_cancelled { "cancelled" } else { "signalled" }));
     }
 
@@ -372,19 +382,19 @@ impl World {
                 Kind::Steps { is_bare: true, .. } => operation.script.clone(),
                 _ => Script::new().call(operation.callee()),
             };
-            let call = route_call(info, node.core(core), &script);
-            node.route(core, call);
+            let call = route_call(info, node.catalog(), &script);
+            node.request(core, token, Job::Route(call));
         } else {
-            let owner = node.core_of(shard);
-            let info = RequestInfo { token, time: now, nonce: owner.take_nonce(), idempotency_key };
-            let (program, service) = owner.catalog.service(Some(APP), service).expect("a service");
-            let (handler, _) = owner.catalog.handler(program, service, handler).expect("a handler");
+            let info = RequestInfo { token, time: now, nonce: node.core(core).take_nonce(), idempotency_key };
+            let (program, service) = node.catalog().service(Some(APP), service).expect("a service");
+            let (handler, _) = node.catalog().handler(program, service, handler).expect("a handler");
             let input = operation.script.json().into();
             let invoke = Invoke { info, handler, key: key.as_bytes().into(), input };
-            match &operation.kind {
-                Kind::Send { .. } | Kind::Saga { .. } => node.send(shard, invoke, 0),
-                _ => node.invoke(shard, invoke),
-            }
+            let job = match &operation.kind {
+                Kind::Send { .. } | Kind::Saga { .. } => Job::Send { shard, invoke, delay_ms: 0 },
+                _ => Job::Invoke(shard, invoke),
+            };
+            node.request(core, token, job);
         }
         let operation = self.ledger.operations[id].clone();
         self.note(|| {
@@ -406,7 +416,7 @@ impl World {
     fn tick_node(&mut self) {
         let now = self.now();
         self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now));
-        self.on_node(0, "tick", |node, _| node.tick(now));
+        self.on_node(0, "tick", |node, _| node.tick());
     }
 
     /// Somebody sets the clock.
@@ -480,7 +490,11 @@ impl World {
             // Its last replies are lost on the way.
             if let Some(node) = self.node.take() {
                 self.happened.note_many(Thing::StartedAgain, node.started_again());
-                node.close();
+                for entry in node.close() {
+                    if !self.plan.is_black_box {
+                        self.entries.made(entry)?;
+                    }
+                }
             }
         }
         let is_power_cut = self.rng.chance(2, 3);
@@ -514,10 +528,20 @@ impl World {
                 self.pass_hours();
             }
             self.starts += 1;
-            let cores = 1 + self.rng.index(usize::from(self.machine.shard_count));
+            // Of two draws the higher one: only messages between cores can be lost, doubled or late.
+            let mut draw = || 1 + self.rng.index(usize::from(self.machine.shard_count));
+            let cores = draw().max(draw());
+            let setup = Setup {
+                cores,
+                read_ahead: 1 << self.rng.below(5),
+                look_ns: 1_000 << self.rng.below(11),
+                flush_after_ms: 1 << self.rng.below(14),
+                chunk_bytes: 128 << self.rng.below(8),
+                first_nonce: self.starts << 48,
+            };
             let now = self.now();
             self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now));
-            match Node::start(&self.machine, cores, now, self.starts << 48) {
+            match Node::start(&self.machine, setup) {
                 Ok(node) if !self.machine.disk.has_crashed() => {
                     self.node = Some(node);
                     self.note(|| format!("the node has started on {cores} cores"));
@@ -540,7 +564,7 @@ impl World {
     fn check_recovered(&mut self) -> Checked {
         let Some(node) = self.node.as_mut() else { return Ok(()) };
         if !self.plan.is_black_box {
-            self.entries.recovered_before_tick(node, self.machine.shard_count)?;
+            self.entries.recovered(node, self.machine.shard_count)?;
         }
         self.take_outcome()?;
         self.check(false)
@@ -671,14 +695,16 @@ impl World {
             let Some(node) = self.node.as_mut() else { return Ok(()) };
             let has_due = (0..node.cores()).map(|core| node.run_due(core)).filter(|has_due| *has_due).count() > 0;
             if node.is_idle() && !has_due {
-                return Ok(());
+                // What was due may have answered somebody.
+                return self.after_step();
             }
             for core in 0..node.cores() {
                 node.run_log_jobs(core);
-                node.begin_commit(core);
+                node.end_round(core);
                 node.end_commit(core);
+                node.write_chunk(core);
                 while node.finish_offload(core, 0) {}
-                while node.carry(core, 0, false, false) {}
+                while node.receive(core, Fate::default()) {}
                 if self.machine.disk.has_crashed() {
                     break;
                 }

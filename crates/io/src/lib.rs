@@ -1,4 +1,4 @@
-//! The outside world as traits: disk, clock, randomness. The real implementations are here, too.
+//! The outside world as traits: disk, network, clock, randomness. The real implementations are here, too.
 //!
 //! Everything above reads files, time and random numbers through these traits, so that a simulated world can take their
 //! place. The simulated one tears and loses unsynced writes, flips bits, fills up, fails an fsync, or stops the clock.
@@ -9,10 +9,12 @@
 mod clock;
 mod direct;
 mod disk;
+mod net;
 mod random;
 mod real_disk;
 
 pub use clock::{Clock, RealClock, thread_cpu_ns};
 pub use disk::{DirectoryEntry, Disk, DiskFile, is_out_of_space, read_exactly_at};
+pub use net::Net;
 pub use random::{Random, RealRandom};
 pub use real_disk::RealDisk;

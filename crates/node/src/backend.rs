@@ -14,11 +14,12 @@ use millrace_api::{
     Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
+use millrace_driver::{Arrival, Job, Question, unexpected};
 use millrace_func::{Answer, HandlerId, HandlerKind, Program};
-use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Shard, Token, World};
+use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Token};
 
 use crate::apps::app_from_files;
-use crate::core::{Core, Job, Question, ReplyFuture, Shared, SharedCore};
+use crate::core::{Core, ReplyFuture, Shared, SharedCore, handler_metric, route_metric};
 use crate::deploy;
 use crate::invocations;
 use crate::metrics::HandlerMetric;
@@ -39,22 +40,16 @@ impl CoreHandle {
     /// Which core this is, from 0.
     #[must_use]
     pub fn index(&self) -> usize {
-        self.core.borrow().index
+        self.core.borrow().index()
     }
 
     /// Asks one shard for something, wherever it is.
-    pub(crate) async fn ask(
-        &self,
-        shard: ShardId,
-        may_write: bool,
-        question: impl FnOnce(&mut Shard, Token, &mut World<'_>) + Send + 'static,
-    ) -> Result<Reply, Error> {
-        let question: Question = Box::new(question);
-        self.begin(Job::Ask { shard, token: Token(u64::MAX), may_write, question }).reply().await
+    pub(crate) async fn ask(&self, shard: ShardId, question: Question) -> Result<Reply, Error> {
+        self.begin(Job::Ask { shard, question }).reply().await
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&self.core.borrow().shared)
+        Arc::clone(&self.core.borrow().platform.shared)
     }
 
     pub(crate) fn core(&self) -> &SharedCore {
@@ -64,8 +59,8 @@ impl CoreHandle {
     /// Begins a job. It ends once what the job did is durable.
     pub(crate) fn begin(&self, job: Job) -> Begun<Reply> {
         let mut core = self.core.borrow_mut();
-        let now_ns = core.enter();
-        self.begun(start(&mut core, job, now_ns))
+        let arrival = core.enter();
+        self.begun(core.submit(job, arrival))
     }
 
     /// Most requests end at once; only what waits pays for a future.
@@ -77,7 +72,7 @@ impl CoreHandle {
     }
 
     pub(crate) fn shard_count(&self) -> u16 {
-        self.core.borrow().shared.shard_count
+        self.core.borrow().placement().shard_count()
     }
 
     /// Whether some deployed service, given by app and name, is as asked.
@@ -92,17 +87,15 @@ impl CoreHandle {
 
     fn begin_call(&self, principal: &Principal, request: &CallRequest<'_>) -> Result<Begun<Bytes>, Error> {
         let mut core = self.core.borrow_mut();
-        let began_ns = core.enter();
+        let arrival = core.enter();
         let (shard, invoke) = invoke(&mut core, principal, request, false)?;
-        let watch =
-            CallWatch {
-                metric: core.programs.handler_metric(invoke.handler).cloned(),
-                began_ns,
-                shown: core.shared.options.prints_calls.then(|| {
-                    format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)
-                }),
-            };
-        let started = start(&mut core, Job::Invoke(shard, invoke), began_ns);
+        let watch = CallWatch {
+            metric: handler_metric(&core, invoke.handler).cloned(),
+            began_ns: arrival.now_ns,
+            shown: prints_calls(&core)
+                .then(|| format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)),
+        };
+        let started = core.submit(Job::Invoke(shard, invoke), arrival);
         Ok(self.watched(&core, started, watch, |reply| match reply {
             Reply::Value(output) => Ok(output),
             _ => Err(unexpected()),
@@ -111,9 +104,9 @@ impl CoreHandle {
 
     fn begin_route(&self, principal: &Principal, request: RouteRequest) -> Result<Begun<RouteReply>, Error> {
         let mut core = self.core.borrow_mut();
-        let began_ns = core.enter();
-        let (watch, call) = route_call(&mut core, principal, request, began_ns)?;
-        let started = start(&mut core, Job::Route(call), began_ns);
+        let arrival = core.enter();
+        let (watch, call) = route_call(&mut core, principal, request, arrival)?;
+        let started = core.submit(Job::Route(call), arrival);
         Ok(self.watched(&core, started, watch, |reply| match reply {
             Reply::Route(reply) => Ok(reply),
             _ => Err(unexpected()),
@@ -122,12 +115,13 @@ impl CoreHandle {
 
     fn begin_record(&self, principal: &Principal, request: &RecordRequest<'_>) -> Result<Begun<RecordReply>, Error> {
         let mut core = self.core.borrow_mut();
-        let began_ns = core.enter();
+        let arrival = core.enter();
+        let began_ns = arrival.now_ns;
         let operation = records::find(&core, principal, request)?;
         if request.idempotency_key.is_none()
-            && let Some(answer) = core.read_at_once(&operation, began_ns)
+            && let Some(answer) = core.fast_read(operation.as_fast_read(), arrival)
         {
-            let metric = core.programs.handler_metric(operation.handler).map(Arc::as_ref);
+            let metric = handler_metric(&core, operation.handler).map(Arc::as_ref);
             let result = answer.and_then(|answer| match answer {
                 Answer::Record(reply) => Ok(reply),
                 Answer::Value(output) => RecordReply::from_bytes(output),
@@ -136,11 +130,11 @@ impl CoreHandle {
             return Ok(Begun::Ended(result));
         }
         let watch = CallWatch {
-            metric: core.programs.handler_metric(operation.handler).cloned(),
+            metric: handler_metric(&core, operation.handler).cloned(),
             began_ns,
-            shown: core.shared.options.prints_calls.then(|| records::shown(request)),
+            shown: prints_calls(&core).then(|| records::shown(request)),
         };
-        let started = records::begin(&mut core, operation, request.idempotency_key, began_ns)?;
+        let started = records::begin(&mut core, operation, request.idempotency_key, arrival)?;
         Ok(self.watched(&core, started, watch, |reply| match reply {
             Reply::Value(output) => RecordReply::from_bytes(output),
             _ => Err(unexpected()),
@@ -197,7 +191,7 @@ fn ended<T: Outcome>(
     result: &Result<T, Error>,
     what: impl FnOnce() -> String,
 ) {
-    let now_ns = core.shared.clock.monotonic_ns();
+    let now_ns = core.platform.shared.clock.monotonic_ns();
     let took_ns = now_ns - began_ns;
     if let Some(metric) = metric {
         metric.latency_ns.record(took_ns);
@@ -206,7 +200,7 @@ fn ended<T: Outcome>(
             metric.failures.note(error, now_ns);
         }
     }
-    if core.shared.options.prints_calls {
+    if prints_calls(core) {
         let outcome = match result {
             Ok(reply) => reply.outcome(),
             Err(error) => error.to_string(),
@@ -231,10 +225,8 @@ impl CallWatch {
     }
 }
 
-/// Starts a request: its reply if it ended at once, or the token to wait under.
-pub(crate) fn start(core: &mut Core, job: Job, now_ns: u64) -> Result<Result<Reply, Error>, Token> {
-    let token = core.submit(job, now_ns);
-    core.slots.fetch(token).ok_or(token)
+fn prints_calls(core: &Core) -> bool {
+    core.platform.shared.options.prints_calls
 }
 
 /// Finds the handler a request names, checks that the principal may call it, and makes the call.
@@ -253,7 +245,7 @@ fn invoke(
     let (handler, kind) = core.programs.catalog.handler(program, service, request.handler)?;
     authorise(principal, place, kind == HandlerKind::Query && !is_sent)?;
     let info = info(core, request.idempotency_key)?;
-    let shard = shard_of_key(request.key, core.shared.shard_count);
+    let shard = shard_of_key(request.key, core.placement().shard_count());
     Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
 }
 
@@ -262,20 +254,16 @@ fn route_call(
     core: &mut Core,
     principal: &Principal,
     request: RouteRequest,
-    began_ns: u64,
+    arrival: Arrival,
 ) -> Result<(CallWatch, RouteCall), Error> {
     refuse_records(request.app.as_deref())?;
     let (program, service) = core.programs.catalog.service(request.app.as_deref(), &request.service)?;
     authorise(principal, (app_of(core, program), &request.service), false)?;
     let route = core.programs.catalog.route(program, service, &request.method, &request.path)?;
     let watch = CallWatch {
-        metric: core.programs.route_metric(route.id).cloned(),
-        began_ns,
-        shown: core
-            .shared
-            .options
-            .prints_calls
-            .then(|| format!("{} /{}{}", request.method, request.service, request.path)),
+        metric: route_metric(core, route.id).cloned(),
+        began_ns: arrival.now_ns,
+        shown: prints_calls(core).then(|| format!("{} /{}{}", request.method, request.service, request.path)),
     };
     let call = RouteCall {
         info: info(core, request.idempotency_key.as_deref())?,
@@ -323,14 +311,9 @@ fn check_idempotency_key(key: Option<&str>) -> Result<(), Error> {
 /// What every request carries; the token is set when it is submitted.
 pub(crate) fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<RequestInfo, Error> {
     check_idempotency_key(idempotency_key)?;
-    let nonce = core.next_nonce;
-    core.next_nonce += 1;
+    let nonce = core.take_nonce();
     let idempotency_key = idempotency_key.map(Box::from);
     Ok(RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key })
-}
-
-pub(crate) fn unexpected() -> Error {
-    Error::new(ErrorCode::Internal, "the shard answered something else than was asked")
 }
 
 impl Backend for CoreHandle {
@@ -348,9 +331,9 @@ impl Backend for CoreHandle {
         }
         let started = {
             let mut core = self.core.borrow_mut();
-            let now_ns = core.enter();
+            let arrival = core.enter();
             let (shard, invoke) = invoke(&mut core, principal, &request.call, true)?;
-            start(&mut core, Job::Send { shard, invoke, delay_ms: request.delay_ms }, now_ns)
+            core.submit(Job::Send { shard, invoke, delay_ms: request.delay_ms }, arrival)
         };
         match self.begun(started).reply().await? {
             Reply::Sent(id) => Ok(id.to_string()),
@@ -420,7 +403,7 @@ impl Backend for CoreHandle {
             let id = HandlerId { program, service, handler: 0 };
             let entity = core.programs.catalog.entity(id, request.key);
             let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
-            (shard_of_key(request.key, core.shared.shard_count), entity)
+            (shard_of_key(request.key, core.placement().shard_count()), entity)
         };
         self.read(shard, entity, request.fields).await
     }
@@ -431,7 +414,7 @@ impl Backend for CoreHandle {
         let app = app_from_files(app, files)?;
         let name = app.name.clone();
         let is_new = deploy::current(&self.core.borrow().programs.catalog, name.as_str()).is_none();
-        let shared = self.core.borrow().shared.clone();
+        let shared = self.shared();
         deploy::deploy(&shared, app).await?;
         let core = self.core.borrow();
         let catalog = &core.programs.catalog;
@@ -444,7 +427,7 @@ impl Backend for CoreHandle {
     async fn remove_app(&self, principal: &Principal, app: &str) -> Result<(), Error> {
         allow(principal, Permission::Deploy, "deploy")?;
         refuse_system_name(app)?;
-        let shared = self.core.borrow().shared.clone();
+        let shared = self.shared();
         deploy::remove(&shared, app).await
     }
 
@@ -493,16 +476,16 @@ impl Backend for CoreHandle {
     }
 
     fn poll_admission(&self, admission: &mut Option<Admission>, context: &mut Context<'_>) -> Poll<()> {
-        self.core.borrow_mut().poll_admission(admission, context)
+        if self.core.borrow_mut().is_admitted(admission, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn withdraw(&self, admission: Admission) {
-        self.core.borrow_mut().queue.withdraw(&admission);
+        self.core.borrow_mut().withdraw(&admission);
     }
 
     fn health(&self) -> Health {
         let core = self.core.borrow();
-        let shared = &core.shared;
+        let shared = &core.platform.shared;
         let is_serving = shared.is_serving.load(Ordering::Relaxed) && !shared.is_stopping.load(Ordering::Relaxed);
         let is_whole =
             shared.read_only_cores.load(Ordering::Relaxed) == 0 && shared.stopped_shards.load(Ordering::Relaxed) == 0;
@@ -512,8 +495,7 @@ impl Backend for CoreHandle {
 
 impl CoreHandle {
     async fn read(&self, shard: ShardId, entity: EntityKey, fields: StateFields) -> Result<StateReply, Error> {
-        let asked = self.ask(shard, false, move |shard, token, world| shard.read_state(token, &entity, fields, world));
-        match asked.await? {
+        match self.ask(shard, Question::ReadState { entity, fields }).await? {
             Reply::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),
             Reply::Field(value) => {
                 let content = Bytes::copy_from_slice(value.content());

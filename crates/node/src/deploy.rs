@@ -12,7 +12,7 @@ use millrace_func::{App, Catalog, Loaded};
 use tokio::sync::oneshot;
 
 use crate::apps::version_of;
-use crate::core::{CoreMessage, DeployState, Shared};
+use crate::core::{DeployState, NodeMessage, Shared};
 
 pub(crate) fn stopping() -> Error {
     Error::new(ErrorCode::ShuttingDown, "the node is stopping")
@@ -69,7 +69,7 @@ pub(crate) async fn prepare(shared: &Arc<Shared>, state: &mut DeployState, app: 
 /// Has all cores forget an app that is not to serve.
 pub(crate) fn discard(shared: &Shared, prepared: &Prepared) {
     for core in 0..shared.cores.len() {
-        shared.send(core, CoreMessage::Discard { deployment: prepared.deployment });
+        shared.send(core, NodeMessage::Discard { deployment: prepared.deployment });
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn complete(shared: &Arc<Shared>, state: &mut DeployState, prep
         return Err(error);
     }
     let Prepared { deployment, app } = prepared;
-    let activate = |done| CoreMessage::Activate { deployment, done };
+    let activate = |done| NodeMessage::Activate { deployment, done };
     let sweeps = ask_cores(shared, activate).await?;
     let version = state.versions.entry(app.name.to_string()).or_default();
     *version += 1;
@@ -91,7 +91,7 @@ pub(crate) async fn complete(shared: &Arc<Shared>, state: &mut DeployState, prep
 
 /// Closes the services that go with the version before and have to be without entities then, and gives them.
 pub(crate) async fn close(shared: &Shared, prepared: &Prepared) -> Result<Vec<Name>, Error> {
-    ask_cores(shared, |done| CoreMessage::Close { deployment: prepared.deployment, done }).await
+    ask_cores(shared, |done| NodeMessage::Close { deployment: prepared.deployment, done }).await
 }
 
 /// One core after the other: loading takes a core's time, and a broken app is known after the first.
@@ -99,7 +99,7 @@ async fn load(shared: &Shared, prepared: &Prepared) -> Result<(), Error> {
     for core in 0..shared.cores.len() {
         let (done, answer) = oneshot::channel();
         let Prepared { deployment, app } = prepared;
-        shared.send(core, CoreMessage::Prepare { deployment: *deployment, app: Arc::clone(app), done });
+        shared.send(core, NodeMessage::Prepare { deployment: *deployment, app: Arc::clone(app), done });
         answer.await.unwrap_or_else(|_| Err(stopping()))?;
     }
     Ok(())
@@ -118,7 +118,7 @@ async fn keep(shared: &Arc<Shared>, app: &Arc<App>) -> Result<(), Error> {
 /// Asks all cores for services, on which they agree: they had loaded the same apps before.
 async fn ask_cores(
     shared: &Shared,
-    message: impl Fn(oneshot::Sender<Vec<Name>>) -> CoreMessage,
+    message: impl Fn(oneshot::Sender<Vec<Name>>) -> NodeMessage,
 ) -> Result<Vec<Name>, Error> {
     let mut answers = Vec::new();
     for core in 0..shared.cores.len() {
@@ -138,7 +138,7 @@ async fn ask_cores(
 pub(crate) async fn is_quiet(shared: &Arc<Shared>) -> bool {
     for core in 0..shared.cores.len() {
         let (done, answer) = oneshot::channel();
-        shared.send(core, CoreMessage::IsQuiet { done });
+        shared.send(core, NodeMessage::IsQuiet { done });
         if answer.await != Ok(true) {
             return false;
         }
@@ -163,7 +163,7 @@ pub(crate) async fn remove(shared: &Arc<Shared>, name: &str) -> Result<(), Error
     let mut answers = Vec::new();
     for core in 0..shared.cores.len() {
         let (done, answer) = oneshot::channel();
-        shared.send(core, CoreMessage::Remove { app: name.to_owned(), done });
+        shared.send(core, NodeMessage::Remove { app: name.to_owned(), done });
         answers.push(answer);
     }
     let mut was_there = false;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use millrace_base::ShardId;
 use millrace_store::{FlushChunk, StoreError};
 
-use crate::core::{CoreMessage, Shared};
+use crate::core::{NodeMessage, Shared};
 use crate::options::Durability;
 
 /// A chunk to write for one shard of one core.
@@ -34,7 +34,7 @@ pub(crate) struct FlusherHandle {
 }
 
 impl FlusherHandle {
-    /// Writes a chunk; the answer comes as `CoreMessage::Flushed`.
+    /// Writes a chunk; the answer comes as `NodeMessage::Flushed`.
     pub(crate) fn write(&self, job: FlushJob) {
         self.send(Command::Write(job));
     }
@@ -80,7 +80,7 @@ impl Flusher {
             match command {
                 Command::Write(FlushJob { core, shard, chunk }) => {
                     let result = write(shared, shard, &chunk);
-                    shared.send(core, CoreMessage::Flushed { shard, chunk, result });
+                    shared.send(core, NodeMessage::Flushed { shard, chunk, result });
                 }
                 Command::TruncateLog => {
                     if let Err(error) = truncate(shared) {

@@ -9,6 +9,7 @@ use millrace_api::{
     READ_HANDLER, RECORDS_APP, Target, WRITE_HANDLER, WorkflowState,
 };
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
+use millrace_driver::{Question, unexpected};
 use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
 use millrace_func::hex_encode as hex;
 use millrace_shard::{
@@ -16,7 +17,7 @@ use millrace_shard::{
     service_fingerprint,
 };
 
-use crate::backend::{CoreHandle, unexpected};
+use crate::backend::CoreHandle;
 use crate::records::{input_as_json, reply_as_json};
 
 /// A filter that few pass must not keep the node busy: the page is then short, and says where the
@@ -46,10 +47,7 @@ pub(crate) async fn read(
     let mut tries = 0;
     let (outcome, view) = loop {
         let sequence = parsed.sequence;
-        let asked = node.ask(parsed.shard, false, move |shard, token, world| {
-            shard.read_invocation(token, sequence, has_journal, world);
-        });
-        match asked.await {
+        match node.ask(parsed.shard, Question::ReadInvocation { sequence, has_journal }).await {
             Ok(Reply::Invocation(outcome, view)) => break (outcome, view),
             Ok(_) => return Err(unexpected()),
             Err(error) if error.code != ErrorCode::UnknownInvocation => return Err(error),
@@ -97,7 +95,7 @@ async fn authorise(node: &CoreHandle, principal: &Principal, id: &str) -> Result
 
 pub(crate) async fn cancel(node: &CoreHandle, principal: &Principal, id: &str) -> Result<(), Error> {
     let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
-    done(node.ask(shard, true, move |shard, token, world| shard.cancel(token, sequence, world)).await)
+    done(node.ask(shard, Question::Cancel { sequence }).await)
 }
 
 pub(crate) async fn signal(
@@ -108,11 +106,8 @@ pub(crate) async fn signal(
     idempotency_key: Option<&str>,
 ) -> Result<(), Error> {
     let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
-    let (name, key) = (name.to_owned(), idempotency_key.map(str::to_owned));
-    let asked = node.ask(shard, true, move |shard, token, world| {
-        shard.signal(token, sequence, (&name, &payload), key.as_deref(), world);
-    });
-    done(asked.await)
+    let (name, idempotency_key) = (name.into(), idempotency_key.map(Box::from));
+    done(node.ask(shard, Question::Signal { sequence, name, payload, idempotency_key }).await)
 }
 
 fn done(result: Result<Reply, Error>) -> Result<(), Error> {
@@ -181,11 +176,8 @@ pub(crate) async fn list(
     let is_live_only = matches!(request.status, Some(InvocationStatus::Running | InvocationStatus::Pending));
     let (mut looked_at, mut held_bytes) = (0, 0);
     while shard.0 < end {
-        let left = request.limit.max(1) - items.len();
-        let from = after;
-        let asked = node.ask(shard, false, move |shard, token, world| {
-            shard.list_workflows(token, from, (left, is_live_only), world);
-        });
+        let limit = request.limit.max(1) - items.len();
+        let asked = node.ask(shard, Question::ListWorkflows { after, limit, is_live_only });
         let Reply::Workflows(rows, has_more) = asked.await? else {
             return Err(unexpected());
         };
@@ -235,10 +227,8 @@ pub(crate) async fn dead_letters(
     let (mut items, mut shard, mut looked_at, mut held_bytes) = (Vec::new(), place.shard, 0, 0);
     let mut after = place.after.map(|field| unhex(field).ok_or_else(wrong_place)).transpose()?;
     while shard.0 < node.shard_count() {
-        let (from, left) = (after.take(), limit.max(1) - items.len());
-        let asked = node.ask(shard, false, move |shard, token, world| {
-            shard.list_dead_letters(token, from.as_deref(), left, world);
-        });
+        let (from, left) = (after.take().map(Vec::into_boxed_slice), limit.max(1) - items.len());
+        let asked = node.ask(shard, Question::ListDeadLetters { after: from, limit: left });
         let Reply::DeadLetters(rows, has_more) = asked.await? else {
             return Err(unexpected());
         };
@@ -278,9 +268,8 @@ pub(crate) async fn end_dead_letter(
     let (shard, field) = text.split_at_checked(4).ok_or_else(missing)?;
     let shard = ShardId(u16::from_str_radix(shard, 16).map_err(|_| missing())?);
     let field = unhex(field).filter(|_| shard.0 < node.shard_count()).ok_or_else(missing)?;
-    let own = field.clone();
-    let found = node.ask(shard, false, move |shard, token, world| shard.read_dead_letter(token, &own, world)).await;
-    let letters = match found {
+    let field = field.into_boxed_slice();
+    let letters = match node.ask(shard, Question::ReadDeadLetter { field: field.clone() }).await {
         Ok(Reply::DeadLetters(letters, _)) => letters,
         Ok(_) => return Err(unexpected()),
         Err(error) if error.code == ErrorCode::UnknownInvocation => return Err(missing()),
@@ -289,9 +278,7 @@ pub(crate) async fn end_dead_letter(
     if !letters.iter().any(|(_, letter)| may_see_letter(principal, &letter.message)) {
         return Err(missing());
     }
-    done(
-        node.ask(shard, true, move |shard, token, world| shard.end_dead_letter(token, &field, is_retried, world)).await,
-    )
+    done(node.ask(shard, Question::EndDeadLetter { field, is_retried }).await)
 }
 
 fn dead_letter(shard: ShardId, field: &[u8], letter: DeadLetterRecord) -> DeadLetter {

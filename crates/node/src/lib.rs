@@ -23,7 +23,6 @@ mod metrics;
 mod node;
 mod node_file;
 mod options;
-mod password_checks;
 mod records;
 mod schedules;
 mod versions;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millrace_base::ErrorCode;
 use millrace_base::metric::{Counter, Gauge, Histogram, HistogramSnapshot};
-use millrace_log::AppendReport;
+use millrace_driver::CoreMetrics;
 use millrace_shard::WORKFLOW_ENDS;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -14,63 +13,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::failure_log::FailureLog;
-
-/// One core's numbers. Written by that core only.
-#[derive(Debug, Default)]
-pub(crate) struct CoreMetrics {
-    pub entries: Counter,
-    pub batches: Counter,
-    pub log_bytes: Counter,
-    pub fsync_ns: Histogram,
-    pub group_size: Histogram,
-    pub shed: Counter,
-    pub passed_on: Counter,
-    pub checkpointed_bytes: Counter,
-    pub cpu_kills: Counter,
-    pub memory_kills: Counter,
-    pub stack_kills: Counter,
-    pub other_kills: Counter,
-    pub resident_bytes: Gauge,
-    pub resident_entities: Gauge,
-    pub dirty_bytes: Gauge,
-    pub queued_requests: Gauge,
-    pub open_requests: Gauge,
-    pub waiting_transactions: Gauge,
-    pub locked_entities: Gauge,
-    pub unfinished_commits: Gauge,
-    pub transaction_restarts: Counter,
-    pub workflows: Gauge,
-    pub pending_workflows: Gauge,
-    pub dead_letters: Gauge,
-    pub stopped_shards: Gauge,
-    pub failed_attempts: Counter,
-    /// By [`WORKFLOW_ENDS`].
-    pub workflows_ended: [Counter; WORKFLOW_ENDS.len()],
-}
-
-impl CoreMetrics {
-    pub(crate) fn committed(&self, report: &AppendReport) {
-        self.batches.increment();
-        self.log_bytes.add(report.bytes);
-        self.group_size.record(u64::from(report.entries));
-        self.fsync_ns.record(report.sync_us * 1000);
-    }
-
-    /// Counts functions that were stopped by a limit.
-    pub(crate) fn count_error(&self, code: ErrorCode) {
-        match code {
-            ErrorCode::CpuLimit => self.cpu_kills.increment(),
-            ErrorCode::MemoryLimit => self.memory_kills.increment(),
-            ErrorCode::StackLimit => self.stack_kills.increment(),
-            ErrorCode::DepthLimit
-            | ErrorCode::OperationLimit
-            | ErrorCode::SizeLimit
-            | ErrorCode::Stalled
-            | ErrorCode::WaitLimit => self.other_kills.increment(),
-            _ => {}
-        }
-    }
-}
 
 /// The node's numbers, summed over its cores at each scrape. Register it with a Prometheus registry.
 #[derive(Clone, Debug)]

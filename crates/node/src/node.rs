@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId, shard_keys};
+use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail};
 use millrace_func::{App, Engine, Fetcher};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Tail, Writer, WriterOptions};
@@ -25,7 +26,10 @@ use tokio::sync::{Barrier, watch};
 
 use crate::apps::{AppStore, version_of};
 use crate::backend::CoreHandle;
-use crate::core::{Carried, Core, CoreMessage, CoreParts, DeployState, Shared, run_messages, run_pump, run_ticks};
+use crate::core::{
+    Core, CorePlatform, DeployState, NodeMessage, Shared, activate, handle, load, miss, run_messages, run_pump,
+    run_ticks,
+};
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
@@ -47,7 +51,7 @@ const OFFLOAD_THREADS: usize = 1;
 const CORE_STACK_BYTES: usize = 4 << 20;
 
 /// Share of the memory budget that the checkpoint may use for its own caches.
-pub(crate) const CHECKPOINT_CACHE_SHARE: usize = 8;
+const CHECKPOINT_CACHE_SHARE: usize = 8;
 
 /// Why a node did not start.
 #[derive(Debug)]
@@ -95,14 +99,14 @@ pub struct Node {
 
 /// What a core hears from other threads.
 struct Inputs {
-    messages: UnboundedReceiver<CoreMessage>,
-    carried: UnboundedReceiver<Carried>,
+    messages: UnboundedReceiver<NodeMessage>,
+    mail: UnboundedReceiver<ShardMail>,
 }
 
 /// A core's ends of the channels to it: those that say something, and those that hear it.
-fn channels() -> ((UnboundedSender<CoreMessage>, UnboundedSender<Carried>), Inputs) {
-    let ((sender, messages), (carrier, carried)) = (unbounded_channel(), unbounded_channel());
-    ((sender, carrier), Inputs { messages, carried })
+fn channels() -> ((UnboundedSender<NodeMessage>, UnboundedSender<ShardMail>), Inputs) {
+    let ((sender, messages), (mail_sender, mail)) = (unbounded_channel(), unbounded_channel());
+    ((sender, mail_sender), Inputs { messages, mail })
 }
 
 /// One core's share of what recovery produced, on its way to the core's thread.
@@ -152,13 +156,13 @@ impl Node {
         directory.adopt_earlier_version().map_err(StartError::Directory)?;
         let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
-        let ((senders, carriers), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
+        let ((senders, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
         let checkpointed = stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect();
         let shared = Arc::new(Shared {
-            shard_count: directory.shard_count(),
+            placement: Arc::new(Placement::in_turn(directory.shard_count(), options.cores)),
             clock: Arc::new(RealClock),
             cores: senders,
-            carriers,
+            mail,
             flusher: flusher_handle,
             checkpoint,
             segments: recovered.segments.clone(),
@@ -222,7 +226,7 @@ impl Node {
     /// How many shards the data directory has.
     #[must_use]
     pub fn shard_count(&self) -> u16 {
-        self.shared.shard_count
+        self.shared.shard_count()
     }
 
     /// Deploys or replaces an app on all cores; may be called from any thread.
@@ -405,23 +409,22 @@ fn shards_of(
     stores: Vec<Store>,
     outcome_names: OutcomeNames,
 ) -> Result<Vec<Vec<Option<Shard>>>, StartError> {
-    let shard_count = shared.shard_count;
+    let placement = &shared.placement;
     let mut cores: Vec<Vec<Option<Shard>>> =
-        (0..shared.cores.len()).map(|_| (0..shard_count).map(|_| None).collect()).collect();
-    for (index, store) in (0u16..).zip(stores) {
-        let shard = ShardId(index);
-        let mates = (0..shard_count).map(ShardId).filter(|mate| shared.core_of(*mate) == shared.core_of(shard));
+        (0..placement.core_count()).map(|_| placement.shards().map(|_| None).collect()).collect();
+    for (shard, store) in placement.shards().zip(stores) {
+        let core = placement.core_of(shard);
         let options = ShardOptions {
-            log_mates: Arc::new(mates.collect()),
+            log_mates: Arc::new(placement.shards_of(core).collect()),
             shard,
-            shard_count,
+            shard_count: placement.shard_count(),
             retention_ms: shared.options.retention_ms,
             outcome_names,
             incarnation: RealRandom.next_u64(),
             is_durable_at_once: shared.options.durability == Durability::None,
         };
         let shard_state = Shard::new(options, store).map_err(StartError::Store)?;
-        cores[shared.core_of(shard)][usize::from(index)] = Some(shard_state);
+        cores[core][usize::from(shard.0)] = Some(shard_state);
     }
     Ok(cores)
 }
@@ -471,6 +474,25 @@ fn start_cores(
     }
 }
 
+/// Nonces of one core differ from those of the others in their upper bits, and from those of an earlier process in starting
+/// at its start time.
+const NONCE_CORE_SHIFT: u32 = 54;
+
+fn core_options(index: usize, shared: &Shared) -> CoreOptions {
+    // The checkpoint's caches are part of what the operator allows.
+    let share = shared.options.memory_bytes / shared.cores.len();
+    CoreOptions {
+        index,
+        placement: Arc::clone(&shared.placement),
+        queue_ms: shared.options.queue_ms,
+        memory_bytes: share - share / CHECKPOINT_CACHE_SHARE,
+        read_ahead: READ_AHEAD,
+        flush: FlushPolicy::default(),
+        has_log: shared.options.durability != Durability::None,
+        first_nonce: (index as u64) << NONCE_CORE_SHIFT,
+    }
+}
+
 /// A core's whole life.
 fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -> Result<(), StartError> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -483,15 +505,14 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
     };
     let CoreSeed { index, shared, shards, inputs, entropy, engine, log, apps, pinned, fronts, drain, drained, go } =
         seed;
-    let parts = CoreParts {
-        index,
-        shared: Arc::clone(&shared),
+    let mut core = Core::new(CoreParts {
+        options: core_options(index, &shared),
         shards,
-        engine: engine(shared.shard_count),
-        entropy,
-        committer: None,
-    };
-    let mut core = Core::new(parts);
+        engine: engine(shared.shard_count()),
+        entropy: Box::new(entropy),
+        metrics: Arc::clone(&shared.metrics[index]),
+        platform: CorePlatform::new(index, shared),
+    });
     let prepared = prepare_core(&mut core, log, &apps, &pinned);
     let is_prepared = prepared.is_ok();
     // The starter waits for this; it is only gone if it panicked.
@@ -507,8 +528,8 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
         if index == 0 {
             tokio::task::spawn_local(records::sweep_everything(CoreHandle::new(Rc::clone(&core))));
         }
-        let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.messages, Core::handle));
-        let carrier = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.carried, Core::carry));
+        let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.messages, handle));
+        let mail = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.mail, Core::handle_mail));
         let ticks = tokio::task::spawn_local(run_ticks(Rc::clone(&core)));
         let serve = async {
             fronts(CoreHandle::new(Rc::clone(&core)), drain).await;
@@ -521,7 +542,7 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
             () = serve => None,
             _ = pump => Some("pump"),
             _ = inbox => Some("inbox"),
-            _ = carrier => Some("carrier"),
+            _ = mail => Some("mail"),
             _ = ticks => Some("ticks"),
         };
         if let Some(task) = ended {
@@ -549,16 +570,16 @@ fn prepare_core(
 ) -> Result<Missing, StartError> {
     if let Some((environment, segments, options)) = log {
         let writer = Writer::open(environment, segments, options).map_err(StartError::Log)?;
-        let (shared, index) = (Arc::clone(&core.shared), core.index);
+        let (shared, index) = (Arc::clone(&core.platform.shared), core.index());
         let report = Box::new(move |news| {
-            shared.send(index, CoreMessage::Committed(news));
+            shared.send(index, NodeMessage::Committed(news));
         });
-        core.committer = Some(Committer::start(writer, report).map_err(StartError::Io)?);
+        core.platform.committer = Some(Committer::start(writer, report).map_err(StartError::Io)?);
     }
     // Deployments of a running node are numbered after these.
     let mut missing = Missing::new();
     for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
-        match core.load(deployment, app) {
+        match load(core, deployment, app) {
             Ok(()) => {}
             Err(error) if may_be_missing(app, &error) => {
                 missing.insert(deployment, error);
@@ -582,9 +603,9 @@ fn activate_apps(core: &mut Core, apps: &[App], pinned: &[App], missing: &Missin
     for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
         let is_served = deployment as usize <= apps.len();
         if let Some(error) = missing.get(&deployment) {
-            core.miss(deployment, app, is_served, error);
+            miss(core, deployment, app, is_served, error);
         } else if is_served {
-            core.activate(deployment);
+            activate(core, deployment);
         }
     }
     core.retire_pinned(apps.len());
@@ -593,12 +614,16 @@ fn activate_apps(core: &mut Core, apps: &[App], pinned: &[App], missing: &Missin
 /// Makes durable what is not, and ends the log stream.
 fn close_core(core: &Rc<RefCell<Core>>) -> Result<(), StartError> {
     let mut core = core.borrow_mut();
-    match core.committer.take() {
+    match core.platform.committer.take() {
         Some(committer) => {
-            let rest = std::mem::take(&mut core.batch);
-            committer.submit(rest);
+            committer.submit(core.take_batch());
             committer.close().map_err(StartError::Log)
         }
-        None => core.flush_everything().map_err(StartError::Store),
+        None => {
+            let shared = Arc::clone(&core.platform.shared);
+            // A chunk still with the flusher is older than what is written here.
+            shared.flusher.sync();
+            core.flush_everything(|shard, chunk| shared.checkpoint.write(shard, chunk)).map_err(StartError::Store)
+        }
     }
 }

@@ -15,12 +15,13 @@ use millrace_api::{
     SWEEP_HANDLER, SystemApp,
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
+use millrace_driver::{Arrival, FastRead, Job, Question, unexpected};
 use millrace_func::{App, Base64Alphabet, HandlerId, base64_encode};
 use millrace_shard::{Invoke, Reply, Token};
 
 use crate::apps::{app_from_files, version_of};
-use crate::backend::{CoreHandle, authorise, info, start, unexpected};
-use crate::core::{Core, Job, Shared};
+use crate::backend::{CoreHandle, authorise, info};
+use crate::core::{Core, Shared};
 use crate::deploy;
 
 /// How long to wait before shards that could not take a sweep are asked again: twice as long each time, up
@@ -66,6 +67,12 @@ pub(crate) struct Operation<'a> {
     pub input: Bytes,
 }
 
+impl Operation<'_> {
+    pub(crate) fn as_fast_read(&self) -> FastRead<'_> {
+        FastRead { handler: self.handler, shard: self.shard, key: &self.key, input: &self.input }
+    }
+}
+
 /// Finds the handler of an operation, and checks that the principal may use the type.
 pub(crate) fn find<'a>(
     core: &Core,
@@ -82,7 +89,7 @@ pub(crate) fn find<'a>(
         Some(id) => Cow::Borrowed(id),
         None => return Err(Error::new(ErrorCode::BadRequest, "this operation needs the id of a record")),
     };
-    let shard = shard_of_key(&key, core.shared.shard_count);
+    let shard = shard_of_key(&key, core.placement().shard_count());
     Ok(Operation { handler, shard, key, input: request.operation.to_bytes() })
 }
 
@@ -91,19 +98,19 @@ pub(crate) fn begin(
     core: &mut Core,
     operation: Operation<'_>,
     idempotency_key: Option<&str>,
-    now_ns: u64,
+    arrival: Arrival,
 ) -> Result<Result<Result<Reply, Error>, Token>, Error> {
     let Operation { handler, shard, key, input } = operation;
     let info = info(core, idempotency_key)?;
     let invoke = Invoke { info, handler, key: key.into(), input };
-    Ok(start(core, Job::Invoke(shard, invoke), now_ns))
+    Ok(core.submit(Job::Invoke(shard, invoke), arrival))
 }
 
 /// A key that is placed on this core, if it has a shard: an operation about a type can run anywhere.
 fn own_key(core: &Core) -> Cow<'static, [u8]> {
-    // A core's first shard has its number.
-    let keys = &core.shared.shard_keys;
-    keys.get(core.index).or(keys.first()).map_or(Cow::Borrowed(b"0"), |key| Cow::Owned(key.clone()))
+    let keys = &core.platform.shared.shard_keys;
+    let own = core.placement().shards_of(core.index()).next().and_then(|shard| keys.get(usize::from(shard.0)));
+    own.or(keys.first()).map_or(Cow::Borrowed(b"0"), |key| Cow::Owned(key.clone()))
 }
 
 /// An operation in one line.
@@ -288,11 +295,8 @@ pub(crate) async fn sweep_everything(node: CoreHandle) {
 /// Whether any shard has a record of a type.
 pub(crate) async fn are_there(node: &CoreHandle, type_name: &str) -> Result<bool, Error> {
     for shard in (0..node.shard_count()).map(ShardId) {
-        let name = type_name.to_owned();
-        let asked = node.ask(shard, false, move |shard, token, world| {
-            shard.has_entities(token, RECORDS_APP, &name, world);
-        });
-        match asked.await? {
+        let question = Question::HasEntities { app: RECORDS_APP.into(), service: type_name.into() };
+        match node.ask(shard, question).await? {
             Reply::Value(answer) if &answer[..] == b"true" => return Ok(true),
             Reply::Value(_) => {}
             _ => return Err(unexpected()),

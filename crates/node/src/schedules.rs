@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use millrace_api::{Page, Principal, Schedule, SchedulesRequest, Target};
 use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
+use millrace_driver::{Question, unexpected};
 use millrace_func::{Catalog, Service};
 use millrace_shard::{AskedSchedule, Reply};
 
-use crate::backend::{CoreHandle, unexpected};
+use crate::backend::CoreHandle;
 use crate::invocations::may_see;
 
 /// A page's place: app, service and name of the schedule that came last. Names hold no dot.
@@ -115,8 +116,7 @@ async fn ask_when_due(node: &CoreHandle, items: &mut [Schedule]) -> Result<(), E
                 cron: item.cron.clone(),
             })
             .collect();
-        let asked = node.ask(shard, false, move |shard, token, world| shard.list_schedules(token, &asked, world));
-        let Reply::Schedules(due) = asked.await? else {
+        let Reply::Schedules(due) = node.ask(shard, Question::ListSchedules { asked }).await? else {
             return Err(unexpected());
         };
         for (item, due) in items.iter_mut().zip(due) {

@@ -8,43 +8,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrace_base::{Lsn, Name, ShardId};
+use millrace_driver::CoreVersions;
 use tokio::sync::oneshot;
 
-use crate::core::{Core, CoreMessage, Shared};
+use crate::core::{NodeMessage, Shared};
 
 /// Between two looks whether the log is durable, and how often that is looked at: what is left over goes with the next version.
 const PAUSE: Duration = Duration::from_millis(500);
 const LOOKS: usize = 60;
 
-/// What one core knows of versions.
-pub(crate) struct CoreVersions {
-    needed: BTreeSet<(Name, u64)>,
-    /// For each of its shards, how far its log goes, and how far that is durable.
-    logs: Vec<(ShardId, Lsn, Lsn)>,
-}
-
-impl Core {
-    /// `None` where it is not known yet: workflows of an earlier run have not all been looked at.
-    pub(crate) fn versions(&mut self) -> Option<CoreVersions> {
-        let mut needed: BTreeSet<(Name, u64)> = self.programs.catalog.versions().collect();
-        let mut logs = Vec::new();
-        for (id, shard) in (0u16..).map(ShardId).zip(&mut self.shards) {
-            if let Some(shard) = shard {
-                needed.extend(shard.versions_waited_for()?);
-                let appended = shard.store().lsn();
-                logs.push((id, appended, shard.durable_lsn()));
-            }
-        }
-        Some(CoreVersions { needed, logs })
-    }
-}
-
 async fn ask(shared: &Shared) -> Option<CoreVersions> {
-    let mut all = CoreVersions { needed: BTreeSet::new(), logs: Vec::new() };
+    let mut all = CoreVersions::default();
     for core in 0..shared.cores.len() {
         let (done, answer) = oneshot::channel();
-        shared.send(core, CoreMessage::Versions { done });
+        shared.send(core, NodeMessage::Versions { done });
         let CoreVersions { needed, logs } = answer.await.ok()??;
         all.needed.extend(needed);
         all.logs.extend(logs);

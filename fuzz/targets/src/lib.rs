@@ -10,6 +10,7 @@ mod avro_json;
 mod avro_schema;
 mod base64;
 mod bookkeeping;
+mod core_frame;
 mod cron;
 mod entity_key;
 mod entry;
@@ -39,7 +40,7 @@ mod value;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 31] = [
+pub const TARGETS: [(&str, Target); 32] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -47,6 +48,7 @@ pub const TARGETS: [(&str, Target); 31] = [
     ("avro_schema", avro_schema::run),
     ("base64", base64::run),
     ("bookkeeping", bookkeeping::run),
+    ("core_frame", core_frame::run),
     ("cron", cron::run),
     ("entity_key", entity_key::run),
     ("entry", entry::run),

@@ -39,10 +39,10 @@ impl Entries {
     /// Notes that a node has recovered. What it lost never happened.
     ///
     /// # Errors
-    /// When the node lost something durable, or has more than was ever made.
-    pub fn recovered_before_tick(&mut self, node: &mut Node, shard_count: u16) -> Result<(), String> {
+    /// When it lost something durable, or has more than was ever made.
+    pub fn recovered(&mut self, node: &Node, shard_count: u16) -> Result<(), String> {
         for shard in (0..shard_count).map(ShardId) {
-            let lsn = node.durable_lsn(shard);
+            let lsn = node.recovered_lsn(shard);
             let entries = self.entries.entry(shard).or_default();
             let durable = self.durable.get(&shard).copied().unwrap_or_default();
             if lsn < durable {

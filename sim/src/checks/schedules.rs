@@ -61,10 +61,12 @@ pub fn check(view: &mut View<'_>) -> Result<(), String> {
     for schedule in recurring(view.shard_count) {
         let shard = shard_of_key(schedule.key.as_bytes(), view.shard_count);
         let fired = fired(view.entries, &schedule, shard)?;
+        let is_stopped = view.node.shard(shard).is_stopped();
         let core = view.node.core_of(shard);
-        let is_late = fired.due.is_none_or(|due| due <= core.now);
-        if is_late && !core.is_read_only && !core.shards[&shard].is_stopped() {
-            return Err(format!("{} is due at {:?}, and now is {:?}", schedule.name, fired.due, core.now));
+        let now = core.now();
+        let is_late = fired.due.is_none_or(|due| due <= now);
+        if is_late && !core.is_read_only() && !is_stopped {
+            return Err(format!("{} is due at {:?}, and now is {now:?}", schedule.name, fired.due));
         }
         let noted = view.number(SCHEDULED_SERVICE, &schedule.key, FIRED).cast_unsigned();
         let is_right = if view.is_final { noted == fired.times } else { noted <= fired.times };

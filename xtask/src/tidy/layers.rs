@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 28] = [
+const LAYERS: [(&str, &[&str]); 29] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -31,6 +31,20 @@ const LAYERS: [(&str, &[&str]); 28] = [
         &["millrace-base", "millrace-api", "millrace-func", "millrace-avro", "millrace-avpath", "millrace-registry"],
     ),
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
+    // A core without its thread: the node runs it, and so does the simulator.
+    (
+        "millrace-driver",
+        &[
+            "millrace-base",
+            "millrace-format",
+            "millrace-io",
+            "millrace-log",
+            "millrace-store",
+            "millrace-api",
+            "millrace-func",
+            "millrace-shard",
+        ],
+    ),
     (
         "millrace-node",
         &[
@@ -44,6 +58,7 @@ const LAYERS: [(&str, &[&str]); 28] = [
             "millrace-func",
             "millrace-func-js",
             "millrace-shard",
+            "millrace-driver",
         ],
     ),
     // A front sees operations only: never the node, the shard or the store.
@@ -91,6 +106,7 @@ const LAYERS: [(&str, &[&str]); 28] = [
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-driver",
         ],
     ),
     // Black box: it sees what any client sees.
@@ -109,6 +125,7 @@ const LAYERS: [(&str, &[&str]); 28] = [
             "millrace-api",
             "millrace-func",
             "millrace-func-js",
+            "millrace-driver",
             "millrace-avro",
             "millrace-avpath",
             "millrace-registry",
@@ -169,7 +186,8 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 14] = [
+const SYNC: [&str; 16] = [
+    "millrace-manifest",
     "millrace-access",
     "millrace-avro",
     "millrace-avpath",
@@ -184,6 +202,7 @@ const SYNC: [&str; 14] = [
     "millrace-func",
     "millrace-func-js",
     "millrace-shard",
+    "millrace-driver",
 ];
 const ASYNC: [&str; 6] = ["tokio", "hyper", "mio", "async-std", "smol", "async-executor"];
 

@@ -4,101 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{Error, Name, ShardId};
-use millrace_func::{App, Program};
+use millrace_driver::{CoreMessage, CoreVersions};
+use millrace_func::App;
 use millrace_log::Committed;
-use millrace_shard::{
-    Delivery, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Shard, Token, World,
-};
+use millrace_shard::OffloadTicket;
 use millrace_store::FlushChunk;
 use tokio::sync::oneshot;
 
-use crate::versions::CoreVersions;
-
-/// A request for one shard, or for a route that has none yet.
-pub(crate) enum Job {
-    Invoke(ShardId, Invoke),
-    Send {
-        shard: ShardId,
-        invoke: Invoke,
-        delay_ms: u64,
-    },
-    Route(RouteCall),
-    /// Anything else that one shard answers.
-    Ask {
-        shard: ShardId,
-        token: Token,
-        may_write: bool,
-        question: Question,
-    },
-}
-
-/// Asks a shard for something, to be answered under the token.
-pub(crate) type Question = Box<dyn FnOnce(&mut Shard, Token, &mut World<'_>) + Send>;
-
-impl Job {
-    /// The shard it is for, unless it is a route.
-    pub(crate) fn shard(&self) -> Option<ShardId> {
-        match self {
-            Job::Invoke(shard, _) | Job::Send { shard, .. } | Job::Ask { shard, .. } => Some(*shard),
-            Job::Route(_) => None,
-        }
-    }
-
-    fn info(&mut self) -> Option<&mut RequestInfo> {
-        match self {
-            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.info),
-            Job::Route(call) => Some(&mut call.info),
-            Job::Ask { .. } => None,
-        }
-    }
-
-    /// Names who waits for the reply.
-    pub(crate) fn set_token(&mut self, new: Token) {
-        match self {
-            Job::Ask { token, .. } => *token = new,
-            _ => {
-                if let Some(info) = self.info() {
-                    info.token = new;
-                }
-            }
-        }
-    }
-
-    /// The program it runs in. Programs are numbered by each core for itself; between cores a
-    /// job carries the number of the deployment instead.
-    pub(crate) fn program(&mut self) -> Option<&mut Program> {
-        match self {
-            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.handler.program),
-            Job::Route(call) => Some(&mut call.route.id.program),
-            Job::Ask { .. } => None,
-        }
-    }
-}
-
-/// What goes between shards with messages (`ctx.send`). Nobody waits for it, and there may be very much of it, so it has its
-/// own way: what requests and transactions wait for does not stand behind it.
-pub(crate) enum Carried {
-    /// A message.
-    Message { to: ShardId, delivery: Delivery },
-    /// Messages of `to` have arrived at `from`.
-    Arrived { to: ShardId, from: ShardId, sequence: Sequence },
-}
-
-impl Carried {
-    pub(crate) fn shard(&self) -> ShardId {
-        let (Self::Message { to, .. } | Self::Arrived { to, .. }) = self;
-        *to
-    }
-}
+use crate::core::{Core, activate, load};
 
 /// One message to a core.
-pub(crate) enum CoreMessage {
-    /// Another core's request for one of this core's shards; since which monotonic nanosecond it waits.
-    Request { from: usize, token: Token, job: Job, since_ns: u64 },
-    /// The reply to a request that this core had passed on.
-    Reply { token: Token, result: Result<Reply, Error> },
-    /// What another shard says about a transaction. It carries deployments instead of programs.
-    Peer { to: ShardId, message: PeerMessage },
+pub(crate) enum NodeMessage {
+    /// Another core says something.
+    OfCore(CoreMessage),
     /// Offloaded work has ended.
     Offloaded { ticket: OffloadTicket, result: Result<Bytes, Error> },
     /// The committer's news.
@@ -119,4 +37,36 @@ pub(crate) enum CoreMessage {
     Discard { deployment: u32 },
     /// Send no more requests to an app.
     Remove { app: String, done: oneshot::Sender<bool> },
+}
+
+/// Gives a message to its core. Where nobody waits for an answer any more, the node is stopping.
+pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
+    match message {
+        NodeMessage::OfCore(message) => core.handle(message),
+        NodeMessage::Offloaded { ticket, result } => core.offloaded(ticket, result),
+        NodeMessage::Committed(news) => core.committed(news),
+        NodeMessage::Flushed { shard, chunk, result } => core.flushed(shard, &chunk, result),
+        NodeMessage::Prepare { deployment, app, done } => {
+            let _ = done.send(load(core, deployment, &app));
+        }
+        NodeMessage::Close { deployment, done } => {
+            let _ = done.send(core.close(deployment));
+        }
+        NodeMessage::Activate { deployment, done } => {
+            let _ = done.send(activate(core, deployment));
+        }
+        NodeMessage::IsQuiet { done } => {
+            let _ = done.send(core.is_quiet());
+        }
+        NodeMessage::Versions { done } => {
+            let _ = done.send(core.versions());
+        }
+        NodeMessage::Discard { deployment } => {
+            let program = core.discard(deployment);
+            core.platform.forget(program.as_slice());
+        }
+        NodeMessage::Remove { app, done } => {
+            let _ = done.send(core.remove(&app));
+        }
+    }
 }

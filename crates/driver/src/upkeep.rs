@@ -1,31 +1,37 @@
 //! What a core does between requests: timers, eviction, checkpoints, log truncation.
 //!
-//! One flush runs at a time per core. It starts when dirty entities take more than a quarter of
-//! the core's memory, when the log has grown past [`LOG_BYTES`], or when a shard's oldest change
-//! is [`FLUSH_AFTER_MS`] old, so that restarts stay quick and the log short.
+//! One flush runs at a time per core. It starts for one of three reasons: dirty entities take more than a quarter of the
+//! core's memory, the log has grown past `log_bytes`, or a shard's oldest change is `flush_after_ms` old ([`FlushPolicy`]). So restarts
+//! stay quick and the log short.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 use millrace_base::ShardId;
 use millrace_shard::Shard;
-use millrace_store::FlushChunk;
+use millrace_store::{FlushChunk, StoreError};
 
 use crate::core::Core;
-use crate::flusher::FlushJob;
-use crate::node::CHECKPOINT_CACHE_SHARE;
+use crate::platform::Platform;
 
-/// Log kept before a checkpoint is made to shorten it: a few seconds of replay.
-const LOG_BYTES: u64 = 256 << 20;
+/// When checkpoints are written, and in which portions.
+#[derive(Clone, Copy, Debug)]
+pub struct FlushPolicy {
+    /// Log kept before a checkpoint is made to shorten it.
+    pub log_bytes: u64,
+    /// A change is checkpointed at the latest after this long.
+    pub flush_after_ms: u64,
+    /// Bytes of one chunk: large enough that the checkpoint takes it without a journal of its own.
+    pub chunk_bytes: usize,
+    /// Bytes of a chunk gathered between two rounds, so that no request waits long for it.
+    pub gather_bytes: usize,
+}
 
-/// A change is checkpointed at the latest after this long.
-const FLUSH_AFTER_MS: u64 = 60_000;
-
-/// Bytes of one chunk: large enough that the checkpoint takes it without a journal of its own.
-const CHUNK_BYTES: usize = 4 << 20;
-
-/// Bytes of a chunk gathered between two rounds, so that no request waits long for it.
-const GATHER_BYTES: usize = 128 << 10;
+impl Default for FlushPolicy {
+    /// The log takes a few seconds to replay.
+    fn default() -> Self {
+        Self { log_bytes: 256 << 20, flush_after_ms: 60_000, chunk_bytes: 4 << 20, gather_bytes: 128 << 10 }
+    }
+}
 
 /// Entities whose bookkeeping is finished between two rounds, after their chunk was written.
 const SETTLE_ENTITIES: usize = 512;
@@ -81,8 +87,9 @@ impl Upkeep {
     }
 }
 
-impl Core {
-    pub(crate) fn tick(&mut self) {
+impl<P: Platform> Core<P> {
+    /// Looks after what depends on time; to be called some twenty times a second.
+    pub fn tick(&mut self) {
         self.read_clock();
         let (now, now_ms) = (self.now(), self.monotonic_ms());
         for id in self.local_shards() {
@@ -99,7 +106,7 @@ impl Core {
         self.give_up_late_routes();
         self.unload_retired();
         self.measure();
-        self.pump.notify_one();
+        self.platform.wake();
     }
 
     /// Ticks due shards until the round has lasted long enough. Says whether some are left.
@@ -120,17 +127,11 @@ impl Core {
             if !self.is_read_only && !self.messages_wait() && next.is_some_and(|due| due <= now) {
                 self.upkeep.due.push_back(id);
             }
-            if self.shared.clock.monotonic_ns() >= until_ns {
+            if self.platform.monotonic_ns() >= until_ns {
                 break;
             }
         }
         !self.upkeep.due.is_empty()
-    }
-
-    fn memory_bytes(&self) -> usize {
-        // The checkpoint's caches are part of what the operator allows.
-        let share = self.shared.options.memory_bytes / self.shared.cores.len();
-        share - share / CHECKPOINT_CACHE_SHARE
     }
 
     fn sum(&mut self, mut of: impl FnMut(&mut Shard) -> usize) -> usize {
@@ -139,7 +140,7 @@ impl Core {
 
     /// Evicts clean entities of every shard in proportion to what it holds.
     fn look_after_memory(&mut self) {
-        let budget = self.memory_bytes();
+        let budget = self.options.memory_bytes;
         let resident = self.sum(|shard| shard.store().resident_bytes());
         if resident <= budget {
             return;
@@ -154,7 +155,8 @@ impl Core {
         }
     }
 
-    pub(crate) fn measure(&mut self) {
+    /// Brings the gauges up to date, and decides whether memory is short.
+    pub fn measure(&mut self) {
         let resident = self.sum(|shard| shard.store().resident_bytes());
         let entities = self.sum(|shard| shard.store().resident_entities());
         let dirty = self.sum(|shard| shard.store().dirty_bytes());
@@ -184,8 +186,8 @@ impl Core {
             counted.add(ended.saturating_sub(counted.get()));
         }
         self.metrics.queued_requests.set(self.queue.len() as u64);
-        self.metrics.open_requests.set(self.slots.len() as u64);
-        let memory_bytes = self.memory_bytes();
+        self.metrics.open_requests.set(self.pending.len() as u64);
+        let memory_bytes = self.options.memory_bytes;
         self.is_memory_low = dirty > memory_bytes / 4 * 3;
         self.is_memory_half_dirty = dirty > memory_bytes / 2;
     }
@@ -209,19 +211,20 @@ impl Core {
         let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
             return false;
         };
+        let FlushPolicy { chunk_bytes, gather_bytes, .. } = self.options.flush;
         let durable = shard.durable_lsn();
         let next = match flushing {
-            Flushing::Next => match shard.store().next_flush_chunk(GATHER_BYTES) {
+            Flushing::Next => match shard.store().next_flush_chunk(gather_bytes) {
                 Some(chunk) => Flushing::Gathering(chunk),
                 None => return false,
             },
             Flushing::Gathering(mut chunk) => {
                 let has_more =
-                    chunk.size_bytes() < CHUNK_BYTES && shard.store().extend_flush_chunk(&mut chunk, GATHER_BYTES);
+                    chunk.size_bytes() < chunk_bytes && shard.store().extend_flush_chunk(&mut chunk, gather_bytes);
                 if has_more { Flushing::Gathering(chunk) } else { Flushing::Waiting(chunk) }
             }
             Flushing::Waiting(chunk) if chunk.needs_durable() <= durable => {
-                self.shared.flusher.write(FlushJob { core: self.index, shard: id, chunk });
+                self.platform.write_chunk(id, chunk);
                 Flushing::Writing
             }
             other => other,
@@ -237,8 +240,8 @@ impl Core {
             return None;
         }
         let dirty = self.sum(|shard| shard.store().dirty_bytes());
-        let is_large = dirty > self.memory_bytes() / 4;
-        let is_log_long = self.shared.segments.closed_bytes() > LOG_BYTES;
+        let is_large = dirty > self.options.memory_bytes / 4;
+        let is_log_long = self.platform.closed_log_bytes() > self.options.flush.log_bytes;
         let mut best: Option<(usize, ShardId)> = None;
         for id in self.local_shards() {
             let index = usize::from(id.0);
@@ -250,7 +253,7 @@ impl Core {
                 self.upkeep.last_flush_ms[index] = now;
                 continue;
             }
-            let is_old = (now - self.upkeep.last_flush_ms[index]) > FLUSH_AFTER_MS;
+            let is_old = (now - self.upkeep.last_flush_ms[index]) > self.options.flush.flush_after_ms;
             if !is_large && !is_log_long && !is_old {
                 continue;
             }
@@ -273,7 +276,7 @@ impl Core {
     }
 
     /// The flusher has written a chunk, or could not.
-    pub(crate) fn flushed(&mut self, id: ShardId, chunk: &FlushChunk, result: Result<(), String>) {
+    pub fn flushed(&mut self, id: ShardId, chunk: &FlushChunk, result: Result<(), String>) {
         self.upkeep.flushing = None;
         self.upkeep.looks_for_flush = true;
         let now_ms = self.monotonic_ms();
@@ -286,10 +289,7 @@ impl Core {
                 let checkpointed = shard.store().confirm_flush_chunk(chunk);
                 self.upkeep.settling = Some(id);
                 match checkpointed {
-                    Some(lsn) => {
-                        self.shared.checkpointed[usize::from(id.0)].store(lsn.0, Ordering::Release);
-                        self.shared.flusher.truncate_log();
-                    }
+                    Some(lsn) => self.platform.checkpointed(id, lsn),
                     None => self.upkeep.flushing = Some((id, Flushing::Next)),
                 }
             }
@@ -299,26 +299,28 @@ impl Core {
                 self.upkeep.no_flush_before_ms = now_ms + RETRY_MS;
             }
         }
-        self.pump.notify_one();
+        self.platform.wake();
     }
 
-    /// Writes everything to the checkpoint, on this thread: the only way to keep state across a
-    /// stop when there is no log.
+    /// Gives everything that is dirty to `write`, chunk by chunk: the only way to keep state across a stop when there is no
+    /// log. Chunks that were handed to the platform before must have been written or given up.
     ///
     /// # Errors
-    /// What the checkpoint answers.
-    pub(crate) fn flush_everything(&mut self) -> Result<(), millrace_store::StoreError> {
-        // A chunk still with the flusher is older than what is written here.
-        self.shared.flusher.sync();
+    /// What `write` answers.
+    pub fn flush_everything(
+        &mut self,
+        mut write: impl FnMut(ShardId, &FlushChunk) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let chunk_bytes = self.options.flush.chunk_bytes;
         for id in self.local_shards() {
-            let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
+            let Some(shard) = self.shard_mut(id) else {
                 continue;
             };
             let store = shard.store();
             store.abandon_flush();
             store.begin_flush();
-            while let Some(chunk) = store.next_flush_chunk(CHUNK_BYTES) {
-                self.shared.checkpoint.write(id, &chunk)?;
+            while let Some(chunk) = store.next_flush_chunk(chunk_bytes) {
+                write(id, &chunk)?;
                 store.confirm_flush_chunk(&chunk);
             }
         }

@@ -1,52 +1,57 @@
 //! What a shard gives out, put where it goes.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
+use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::Entry;
 use millrace_func::{FetchRequest, LogLevel, Offload};
 use millrace_log::Batch;
 use millrace_shard::{Delivery, OffloadTicket, Outputs, PeerMessage, Reply, Sequence, Token};
 
-use crate::core::slots::Slots;
-use crate::core::{Carried, CoreMessage, Shared};
+use crate::message::{CoreMessage, ShardMail};
 use crate::metrics::CoreMetrics;
+use crate::pending::PendingReplies;
+use crate::placement::Placement;
+use crate::platform::Platform;
 
-/// What cannot be done while the shard is still being borrowed.
+/// What cannot be done while a shard is still being borrowed.
 pub(crate) enum Event {
     Peer { to: ShardId, message: PeerMessage },
     Offload(OffloadTicket, Offload),
     Fetch(OffloadTicket, FetchRequest),
+    Offloaded(OffloadTicket, Result<Bytes, Error>),
 }
 
-pub(crate) struct CoreOutputs<'a> {
+pub(crate) struct CoreOutputs<'a, P: Platform> {
     /// `None` without a log.
     pub batch: Option<&'a mut Batch>,
-    pub slots: &'a mut Slots,
+    pub pending: &'a mut PendingReplies<P::Waiter>,
     pub events: &'a mut VecDeque<Event>,
-    pub carried: &'a mut VecDeque<Carried>,
+    pub mail: &'a mut VecDeque<ShardMail>,
     pub core: usize,
-    pub shared: &'a Arc<Shared>,
+    pub placement: &'a Placement,
+    pub platform: &'a mut P,
     pub metrics: &'a CoreMetrics,
 }
 
-impl CoreOutputs<'_> {
-    fn carry(&mut self, carried: Carried) {
-        let owner = self.shared.core_of(carried.shard());
+impl<P: Platform> CoreOutputs<'_, P> {
+    /// Mail that gets lost is sent again, and mail for a core that is gone is not needed any more: nobody waits for it.
+    fn post(&mut self, mail: ShardMail) {
+        let owner = self.placement.core_of(mail.shard());
         if owner == self.core {
-            self.carried.push_back(carried);
+            self.mail.push_back(mail);
         } else {
-            self.shared.carry(owner, carried);
+            self.platform.send(owner, mail);
         }
     }
 }
 
-impl Outputs for CoreOutputs<'_> {
+impl<P: Platform> Outputs for CoreOutputs<'_, P> {
     fn append(&mut self, entry: &Entry<'_>) {
         self.metrics.entries.increment();
         if let Some(batch) = &mut self.batch {
-            batch.push(entry);
+            self.platform.append(batch, entry);
         }
     }
 
@@ -54,17 +59,17 @@ impl Outputs for CoreOutputs<'_> {
         if let Err(error) = &result {
             self.metrics.count_error(error.code);
         }
-        if let Some(forward) = self.slots.reply(token, result) {
-            self.shared.send(forward.core, CoreMessage::Reply { token: forward.token, result: forward.result });
+        if let Some(forward) = self.pending.reply(token, result) {
+            self.platform.send(forward.core, CoreMessage::Reply { token: forward.token, result: forward.result });
         }
     }
 
     fn deliver(&mut self, to: ShardId, delivery: Delivery) {
-        self.carry(Carried::Message { to, delivery });
+        self.post(ShardMail::Message { to, delivery });
     }
 
     fn acknowledge(&mut self, to: ShardId, from: ShardId, sequence: Sequence) {
-        self.carry(Carried::Arrived { to, from, sequence });
+        self.post(ShardMail::Arrived { to, from, sequence });
     }
 
     fn offload(&mut self, ticket: OffloadTicket, work: Offload) {

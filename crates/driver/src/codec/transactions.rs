@@ -1,0 +1,46 @@
+//! What shards say to each other: messages, and transactions over several shards.
+
+use millrace_func::NestedCall;
+use millrace_shard::{Begin, Delivery, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+
+use super::wire::{wire_enum, wire_struct};
+
+wire_struct!(Delivery { from, sequence, after, message });
+wire_struct!(PeerMessage { from, transaction, body });
+wire_struct!(Begin { program, time, age, seed });
+wire_struct!(PeerCall { number, depth, call, once });
+wire_struct!(NestedCall { handler, key, input });
+wire_struct!(FromBranch { life, message });
+
+wire_enum!(PeerBody {
+    1 => ToBranch(number, said),
+    2 => ToHome(number, said),
+    3 => Commit,
+    4 => Abort { is_answered },
+    5 => Ended,
+    6 => Inquire,
+    7 => Lost(error),
+    8 => Forget(once),
+});
+wire_enum!(ToBranch {
+    1 => Reserve { begin, entity, is_exclusive },
+    2 => Call(begin, call),
+    3 => Result(number, result),
+    4 => TakeBack(number),
+    5 => TakenBack,
+    6 => Prepare { life, is_delegated, is_query },
+});
+wire_enum!(ToHome {
+    1 => Reserved,
+    2 => Call(call),
+    3 => Lingers(number),
+    4 => Over(number),
+    5 => Result(number, result),
+    6 => TakeBack(number),
+    7 => TakenBack,
+    8 => Died { entity, is_exclusive },
+    9 => Failed(error),
+    10 => Prepared,
+    11 => ReadOnly { has_let_go },
+    12 => Committed,
+});

@@ -1,0 +1,327 @@
+//! One core: its shards, engine, log batch and pending replies.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use millrace_api::Admission;
+use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
+use millrace_func::Engine;
+use millrace_log::Batch;
+use millrace_shard::{Entropy, FrameIds, Reply, Shard, Token, Unbound, World};
+
+use crate::message::ShardMail;
+use crate::metrics::CoreMetrics;
+use crate::outputs::{CoreOutputs, Event};
+use crate::password_checks::PasswordChecks;
+use crate::pending::PendingReplies;
+use crate::placement::Placement;
+use crate::platform::Platform;
+use crate::programs::Programs;
+use crate::queue::Queue;
+use crate::upkeep::{FlushPolicy, Upkeep};
+
+/// How a core runs.
+#[derive(Clone, Debug)]
+pub struct CoreOptions {
+    /// The core's number.
+    pub index: usize,
+    /// Which core has which shard.
+    pub placement: Arc<Placement>,
+    /// How long a request may wait before new ones are refused.
+    pub queue_ms: u64,
+    /// Requests that are read though they have to wait; [`READ_AHEAD`](crate::READ_AHEAD) but for tests.
+    pub read_ahead: usize,
+    /// Memory for entities of this core.
+    pub memory_bytes: usize,
+    /// When checkpoints are written.
+    pub flush: FlushPolicy,
+    /// Whether entries go to a log: not with `durability = "none"`.
+    pub has_log: bool,
+    /// The first nonce of an invocation that begins here. Nonces of two cores, or of two runs of a node, must not meet.
+    pub first_nonce: u64,
+}
+
+/// What a core is made of; the rest starts empty.
+pub struct CoreParts<P> {
+    /// How it runs.
+    pub options: CoreOptions,
+    /// By shard number; `None` for other cores' shards.
+    pub shards: Vec<Option<Shard>>,
+    /// Runs functions.
+    pub engine: Box<dyn Engine>,
+    /// Unpredictable bits.
+    pub entropy: Box<dyn Entropy>,
+    /// What it counts.
+    pub metrics: Arc<CoreMetrics>,
+    /// The machine around it.
+    pub platform: P,
+}
+
+/// See the crate's documentation.
+pub struct Core<P: Platform> {
+    /// The machine around it.
+    pub platform: P,
+    /// The apps that are loaded.
+    pub programs: Programs,
+    pub(crate) options: CoreOptions,
+    pub(crate) metrics: Arc<CoreMetrics>,
+    /// By shard number; `None` for other cores' shards.
+    pub(crate) shards: Vec<Option<Shard>>,
+    pub(crate) engine: Box<dyn Engine>,
+    frames: FrameIds,
+    entropy: Box<dyn Entropy>,
+    next_nonce: u64,
+    pub(crate) pending: PendingReplies<P::Waiter>,
+    /// Routes without a shard: they await offloaded work before their first call. By nonce, each with the monotonic
+    /// millisecond at which it has waited too long.
+    pub(crate) unplaced: BTreeMap<u64, (Unbound, u64)>,
+    /// Routes that a shard adopted while they awaited offloaded work, by nonce.
+    pub(crate) adopted: BTreeMap<u64, ShardId>,
+    pub(crate) events: VecDeque<Event>,
+    /// Mail between this core's shards.
+    pub(crate) mail: VecDeque<ShardMail>,
+    pub(crate) open_offloads: usize,
+    pub(crate) password_checks: PasswordChecks,
+    pub(crate) batch: Batch,
+    pub(crate) spare_batch: Option<Batch>,
+    pub(crate) is_committing: bool,
+    pub(crate) is_read_only: bool,
+    /// Three quarters of the memory hold what is not checkpointed yet: writes are refused.
+    pub(crate) is_memory_low: bool,
+    /// Half of the memory holds what is not checkpointed yet: messages and workflows wait.
+    pub(crate) is_memory_half_dirty: bool,
+    pub(crate) queue: Queue<P::Waiter>,
+    pub(crate) upkeep: Upkeep,
+    now: UnixMillis,
+}
+
+impl<P: Platform> Core<P> {
+    /// A core without apps.
+    #[must_use]
+    pub fn new(parts: CoreParts<P>) -> Self {
+        let CoreParts { options, shards, engine, entropy, metrics, platform } = parts;
+        Self {
+            programs: Programs::default(),
+            metrics,
+            shards,
+            engine,
+            frames: FrameIds::default(),
+            entropy,
+            next_nonce: options.first_nonce,
+            pending: PendingReplies::default(),
+            unplaced: BTreeMap::new(),
+            adopted: BTreeMap::new(),
+            events: VecDeque::new(),
+            mail: VecDeque::new(),
+            open_offloads: 0,
+            password_checks: PasswordChecks::default(),
+            batch: Batch::new(),
+            spare_batch: Some(Batch::new()),
+            is_committing: false,
+            is_read_only: false,
+            is_memory_low: false,
+            is_memory_half_dirty: false,
+            queue: Queue::new(options.queue_ms, options.read_ahead),
+            upkeep: Upkeep::new(options.placement.shard_count()),
+            now: UnixMillis(platform.now_ms()),
+            options,
+            platform,
+        }
+    }
+
+    /// The core's number.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.options.index
+    }
+
+    /// Which core has which shard.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.options.placement
+    }
+
+    /// The time as of the last reading of the clock.
+    #[must_use]
+    pub fn now(&self) -> UnixMillis {
+        self.now
+    }
+
+    /// For intervals: the wall clock may be set back.
+    pub(crate) fn monotonic_ms(&self) -> u64 {
+        self.platform.monotonic_ns() / 1_000_000
+    }
+
+    pub(crate) fn read_clock(&mut self) {
+        self.now = UnixMillis(self.platform.now_ms());
+    }
+
+    /// A nonce for a request that comes in here.
+    pub fn take_nonce(&mut self) -> u64 {
+        let nonce = self.next_nonce;
+        self.next_nonce += 1;
+        nonce
+    }
+
+    /// A shard of this core, to look at it. Inputs go by [`Core::with_shard`].
+    pub fn shard_mut(&mut self, id: ShardId) -> Option<&mut Shard> {
+        self.shards.get_mut(usize::from(id.0)).and_then(Option::as_mut)
+    }
+
+    /// This core's shards.
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().flatten()
+    }
+
+    /// This core's shards' numbers.
+    pub(crate) fn local_shards(&self) -> Vec<ShardId> {
+        let is_local = |(_, shard): &(u16, &Option<Shard>)| shard.is_some();
+        (0u16..).zip(&self.shards).filter(is_local).map(|(index, _)| ShardId(index)).collect()
+    }
+
+    /// Whether no request and no transaction is under way here. Messages that another core had sent here before this is asked
+    /// are handled by then. A transaction that others have yet to hear of has not ended where it began.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let is_idle = |shard: &Shard| shard.waiting() + shard.locked_entities() + shard.unfinished() == 0;
+        self.queue.read_count() + self.pending.len() + self.unplaced.len() + self.events.len() == 0
+            && self.shards().all(is_idle)
+    }
+
+    /// Whether a request that has come should be read now. If not, `waiter` is woken when it should.
+    pub fn is_admitted(&mut self, admission: &mut Option<Admission>, waiter: &P::Waiter) -> bool {
+        let is_admitted = self.queue.is_admitted(admission, waiter, || self.platform.monotonic_ns());
+        if !is_admitted {
+            self.platform.wake();
+        }
+        is_admitted
+    }
+
+    /// Who asked for this admission has gone.
+    pub fn withdraw(&mut self, admission: &Admission) {
+        self.queue.withdraw(admission);
+    }
+
+    /// The reply to a request, once; or `waiter` is woken when it is there.
+    pub fn poll_reply(&mut self, token: Token, waiter: &P::Waiter) -> Option<Result<Reply, Error>> {
+        let fetched = self.pending.fetch(token);
+        if fetched.is_none() {
+            self.pending.wait(token, waiter);
+        }
+        fetched
+    }
+
+    /// Nobody waits for this reply any more. The request goes on.
+    pub fn abandon(&mut self, token: Token) {
+        self.pending.abandon(token);
+    }
+
+    /// Runs `input` on one of this core's shards with everything a shard needs around it.
+    ///
+    /// A panic stops that shard, not the process: its log is intact, and a restart recovers it.
+    pub fn with_shard(&mut self, id: ShardId, input: impl FnOnce(&mut Shard, &mut World<'_>)) {
+        let outcome = self.with_world(Some(id), |shard, world| {
+            if let Some(shard) = shard {
+                input(shard, world);
+            }
+        });
+        if let Err(reason) = outcome {
+            self.stop_shard(id, &reason);
+        }
+    }
+
+    /// As [`Core::with_shard`], for what happens outside any shard.
+    pub(crate) fn with_world<T>(
+        &mut self,
+        id: Option<ShardId>,
+        input: impl FnOnce(Option<&mut Shard>, &mut World<'_>) -> T,
+    ) -> Result<T, String> {
+        let is_behind = self.messages_wait();
+        let shard = id.and_then(|id| self.shards.get_mut(usize::from(id.0))).and_then(Option::as_mut);
+        let mut outputs = CoreOutputs {
+            batch: self.options.has_log.then_some(&mut self.batch),
+            pending: &mut self.pending,
+            events: &mut self.events,
+            mail: &mut self.mail,
+            core: self.options.index,
+            placement: &self.options.placement,
+            platform: &mut self.platform,
+            metrics: &self.metrics,
+        };
+        let mut world = World {
+            engine: &*self.engine,
+            catalog: &self.programs.catalog,
+            frames: &mut self.frames,
+            entropy: &*self.entropy,
+            next_nonce: &mut self.next_nonce,
+            outputs: &mut outputs,
+            now: self.now,
+            is_read_only: self.is_read_only,
+            is_behind,
+            written_bytes: 0,
+        };
+        catch_unwind(AssertUnwindSafe(|| input(shard, &mut world))).map_err(|panic| panic_text(&*panic))
+    }
+
+    /// One more shard has stopped for good, of itself or with the log.
+    pub(crate) fn count_stopped(&mut self, broken: Option<&str>) {
+        self.metrics.stopped_shards.increment();
+        self.platform.shard_stopped(broken);
+    }
+
+    /// Frames of functions that are live here.
+    #[must_use]
+    pub fn live_frames(&self) -> usize {
+        self.frames.live()
+    }
+
+    /// Requests not answered yet: those of this core's connections and those that other cores have passed on.
+    #[must_use]
+    pub fn open_requests(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Routes that wait without a shard.
+    #[must_use]
+    pub fn unplaced_routes(&self) -> usize {
+        self.unplaced.len()
+    }
+
+    /// Whether writes are refused because the disk is full.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Stops a shard whose invariant broke.
+    pub(crate) fn stop_shard(&mut self, id: ShardId, reason: &str) {
+        tracing::error!(shard = id.0, reason, "an invariant of the shard broke; it is stopped until a restart");
+        self.count_stopped(Some(reason));
+        let stopped = self.with_world(Some(id), |shard, world| {
+            if let Some(shard) = shard {
+                shard.stop(reason, world);
+            }
+        });
+        if let Err(reason) = stopped {
+            // Not even its bookkeeping works: nothing can be asked of it any more.
+            tracing::error!(shard = id.0, reason, "the stopped shard is dropped");
+            self.shards[usize::from(id.0)] = None;
+        }
+        // A shard answers every request it knows of when it stops. It has forgotten the one it was handling when it broke.
+        for token in self.pending.unanswered_by(id) {
+            self.answer(token, Err(broke()));
+        }
+    }
+}
+
+pub(crate) fn broke() -> Error {
+    let message = "the shard broke at this call and stopped; the call may or may not have taken effect, repeat \
+                   it with its Idempotency-Key after a restart";
+    Error::new(ErrorCode::Internal, message)
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a text".to_owned())
+}

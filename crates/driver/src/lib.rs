@@ -1,0 +1,40 @@
+//! One core without its thread: the queue of requests, admissions, pending replies, what shards say to each other, commit
+//! rounds, and the decisions about memory and checkpoints.
+//!
+//! A core is driven by inputs: requests, messages of other cores, finished commits, the time. Each input is one call of a
+//! method of [`Core`]. What the core wants done it asks of its [`Platform`]. `millrace-node` puts threads, channels and files
+//! around it; the simulator puts a simulated machine around the same code. `docs/internals/driver.md` follows one round.
+//!
+//! Promises: the same inputs in the same order ask the platform for the same things. A panic inside a shard's input stops
+//! that shard alone: the core catches it and answers whom the shard owed an answer. Must not do I/O, read clocks, start
+//! threads, or be async; must not know fronts or files.
+
+mod admissions;
+mod codec;
+mod core;
+mod message;
+mod metrics;
+mod outputs;
+mod password_checks;
+mod pending;
+mod placement;
+mod platform;
+mod programs;
+mod question;
+mod queue;
+mod requests;
+mod round;
+mod routes;
+mod upkeep;
+
+pub use codec::Frame;
+pub use core::{Core, CoreOptions, CoreParts};
+pub use message::{CoreMessage, Job, ShardMail, unexpected};
+pub use metrics::CoreMetrics;
+pub use placement::Placement;
+pub use platform::{DriverBug, Platform, Waiter};
+pub use programs::{CoreVersions, Programs};
+pub use question::Question;
+pub use queue::{Arrival, READ_AHEAD};
+pub use requests::FastRead;
+pub use upkeep::FlushPolicy;

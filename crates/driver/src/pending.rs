@@ -1,0 +1,190 @@
+//! Pending replies: who waits for which reply.
+
+use millrace_base::{Error, ShardId};
+use millrace_shard::{Reply, Token};
+use slab::Slab;
+
+use crate::platform::Waiter;
+
+enum State<W> {
+    /// Somebody on this core waits, or will.
+    Waiting(Option<W>),
+    /// The reply is there, not yet fetched.
+    Ready(Result<Reply, Error>),
+    /// Another core's request.
+    Remote { core: usize, token: Token },
+    /// The caller has gone; the reply is dropped when it comes.
+    Abandoned,
+}
+
+/// Where a reply has to go that is not for this core.
+pub(crate) struct Forward {
+    pub core: usize,
+    pub token: Token,
+    pub result: Result<Reply, Error>,
+}
+
+struct PendingReply<W> {
+    state: State<W>,
+    /// Of the token that means it: its place is used again by later requests.
+    generation: u32,
+    /// The shard of this core that has the request, once one has.
+    shard: Option<ShardId>,
+}
+
+pub(crate) struct PendingReplies<W> {
+    replies: Slab<PendingReply<W>>,
+    next_generation: u32,
+}
+
+impl<W> Default for PendingReplies<W> {
+    fn default() -> Self {
+        Self { replies: Slab::new(), next_generation: 0 }
+    }
+}
+
+/// Generation and place: a reply that comes late, or twice, must not reach whoever has the place by then.
+fn token_of(generation: u32, index: usize) -> Token {
+    Token(u64::from(generation) << 32 | index as u64)
+}
+
+fn place(token: Token) -> (u32, usize) {
+    ((token.0 >> 32) as u32, (token.0 & u64::from(u32::MAX)) as usize)
+}
+
+impl<W: Waiter> PendingReplies<W> {
+    pub(crate) fn local(&mut self) -> Token {
+        self.add(State::Waiting(None))
+    }
+
+    pub(crate) fn remote(&mut self, core: usize, token: Token) -> Token {
+        self.add(State::Remote { core, token })
+    }
+
+    fn add(&mut self, state: State<W>) -> Token {
+        let generation = self.next_generation;
+        self.next_generation = generation.wrapping_add(1);
+        token_of(generation, self.replies.insert(PendingReply { state, generation, shard: None }))
+    }
+
+    fn state(&self, token: Token) -> Option<&State<W>> {
+        let (generation, index) = place(token);
+        self.replies.get(index).filter(|reply| reply.generation == generation).map(|reply| &reply.state)
+    }
+
+    fn get_mut(&mut self, token: Token) -> Option<&mut PendingReply<W>> {
+        let (generation, index) = place(token);
+        self.replies.get_mut(index).filter(|reply| reply.generation == generation)
+    }
+
+    /// The token was just found.
+    fn remove(&mut self, token: Token) -> PendingReply<W> {
+        self.replies.remove(place(token).1)
+    }
+
+    /// From now on a shard has to answer it.
+    pub(crate) fn give_to(&mut self, token: Token, shard: ShardId) {
+        if let Some(reply) = self.get_mut(token) {
+            reply.shard = Some(shard);
+        }
+    }
+
+    /// What a shard has to answer and has not.
+    pub(crate) fn unanswered_by(&self, shard: ShardId) -> Vec<Token> {
+        let is_open = |reply: &PendingReply<W>| reply.shard == Some(shard) && !matches!(reply.state, State::Ready(_));
+        let open = self.replies.iter().filter(|(_, reply)| is_open(reply));
+        open.map(|(index, reply)| token_of(reply.generation, index)).collect()
+    }
+
+    /// Hands over a reply; returns it when it belongs to another core.
+    pub(crate) fn reply(&mut self, token: Token, result: Result<Reply, Error>) -> Option<Forward> {
+        let state = &mut self.get_mut(token)?.state;
+        match std::mem::replace(state, State::Abandoned) {
+            State::Waiting(waiter) => {
+                *state = State::Ready(result);
+                if let Some(waiter) = waiter {
+                    waiter.wake();
+                }
+                None
+            }
+            State::Ready(first) => {
+                tracing::error!(token = token.0, "a request was answered twice; the second answer is dropped");
+                *state = State::Ready(first);
+                None
+            }
+            State::Remote { core, token: asked } => {
+                self.remove(token);
+                Some(Forward { core, token: asked, result })
+            }
+            State::Abandoned => {
+                self.remove(token);
+                None
+            }
+        }
+    }
+
+    /// The reply, if it is there; it can be fetched once.
+    pub(crate) fn fetch(&mut self, token: Token) -> Option<Result<Reply, Error>> {
+        match self.state(token)? {
+            State::Ready(_) => match self.remove(token).state {
+                State::Ready(result) => Some(result),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whom to wake when the reply comes.
+    pub(crate) fn wait(&mut self, token: Token, waiter: &W) {
+        if let Some(PendingReply { state: State::Waiting(known), .. }) = self.get_mut(token)
+            && known.as_ref().is_none_or(|known| !known.will_wake(waiter))
+        {
+            *known = Some(waiter.clone());
+        }
+    }
+
+    pub(crate) fn abandon(&mut self, token: Token) {
+        match self.get_mut(token).map(|reply| &mut reply.state) {
+            Some(state @ State::Waiting(_)) => *state = State::Abandoned,
+            Some(State::Ready(_)) => {
+                self.remove(token);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the caller has gone, so that nobody needs the reply.
+    pub(crate) fn is_abandoned(&self, token: Token) -> bool {
+        matches!(self.state(token), Some(State::Abandoned))
+    }
+
+    /// Requests not answered yet.
+    pub(crate) fn len(&self) -> usize {
+        self.replies.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_late_reply_does_not_reach_who_has_the_place_by_then() {
+        let mut replies = PendingReplies::<Waker>::default();
+        let first = replies.local();
+        assert!(replies.reply(first, Ok(Reply::Done)).is_none());
+        assert!(replies.fetch(first).is_some());
+        let second = replies.remote(1, Token(7));
+        assert_eq!(place(first).1, place(second).1, "the place is used again");
+        replies.give_to(first, ShardId(3));
+        assert!(replies.reply(first, Ok(Reply::Done)).is_none() && replies.fetch(first).is_none());
+        replies.abandon(first);
+        assert!(replies.unanswered_by(ShardId(3)).is_empty());
+        replies.give_to(second, ShardId(3));
+        assert_eq!(replies.unanswered_by(ShardId(3)), [second]);
+        let forward = replies.reply(second, Ok(Reply::Done)).expect("another core's");
+        assert_eq!((forward.core, forward.token, replies.len()), (1, Token(7), 0));
+    }
+}

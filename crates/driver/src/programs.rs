@@ -1,0 +1,173 @@
+//! The apps loaded on this core, and the numbers under which all cores know them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millrace_base::{Error, Lsn, Name, ShardId};
+use millrace_func::{App, Catalog, Loaded, Program, Service};
+
+use crate::core::Core;
+use crate::platform::Platform;
+
+/// How long a replaced program stays loaded at the least: requests that name it may still be on their way between cores.
+const RETIRED_MS: u64 = 10_000;
+
+/// Deployments are numbered for the whole node, programs by each core's engine for itself.
+#[derive(Default)]
+pub struct Programs {
+    /// What names mean.
+    pub catalog: Catalog,
+    by_deployment: BTreeMap<u32, Program>,
+    by_program: BTreeMap<Program, u32>,
+    /// Replaced programs, each with the monotonic millisecond from which it may be unloaded.
+    retired: Vec<(Program, u64)>,
+}
+
+impl Programs {
+    /// The number of the deployment that `program` is here, in the shape of a program.
+    pub(crate) fn deployment_of(&self, program: Program) -> Option<Program> {
+        self.by_program.get(&program).copied().map(Program)
+    }
+
+    /// What a deployment is loaded as on this core.
+    pub(crate) fn program_of(&self, deployment: Program) -> Option<Program> {
+        self.by_deployment.get(&deployment.0).copied()
+    }
+
+    /// What a deployment has loaded on this core.
+    #[must_use]
+    pub fn loaded(&self, deployment: u32) -> Option<&Loaded> {
+        self.catalog.program(*self.by_deployment.get(&deployment)?)
+    }
+
+    fn forget(&mut self, program: Program) {
+        if let Some(deployment) = self.by_program.remove(&program) {
+            self.by_deployment.remove(&deployment);
+        }
+        self.catalog.remove(program);
+    }
+}
+
+/// What one core knows of the versions of apps that are needed.
+#[derive(Clone, Debug, Default)]
+pub struct CoreVersions {
+    /// App and version of each.
+    pub needed: BTreeSet<(Name, u64)>,
+    /// For each of the core's shards, how far its log goes, and how far that is durable.
+    pub logs: Vec<(ShardId, Lsn, Lsn)>,
+}
+
+impl<P: Platform> Core<P> {
+    /// Loads an app under a deployment's number, without sending requests to it. `check` may refuse it for its services.
+    ///
+    /// # Errors
+    /// `app-refused`, from the engine; what `check` answers.
+    pub fn load(
+        &mut self,
+        deployment: u32,
+        (app, version): (&App, u64),
+        check: impl FnOnce(&mut P, Program, &[Service]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let program = self.engine.load(app)?;
+        let services = self.engine.services(program);
+        if let Err(error) = check(&mut self.platform, program, &services) {
+            self.engine.unload(program);
+            return Err(error);
+        }
+        let (limits, fetch, records) = (app.limits.clone(), app.fetch.clone(), app.records.clone());
+        let loaded = Loaded { app: app.name.clone(), version, limits, fetch, records, services };
+        self.programs.catalog.add(program, loaded);
+        self.programs.by_deployment.insert(deployment, program);
+        self.programs.by_program.insert(program, deployment);
+        Ok(())
+    }
+
+    /// Closes the services that go with what a loaded app replaces, and gives their names.
+    pub fn close(&mut self, deployment: u32) -> Vec<Name> {
+        let program = self.programs.by_deployment.get(&deployment);
+        program.map_or_else(Vec::new, |program| self.engine.close(*program))
+    }
+
+    /// Sends new requests to a loaded app. Gives the services whose state has to be brought to another definition than the
+    /// program before had.
+    pub fn activate(&mut self, deployment: u32) -> Vec<Name> {
+        let Some(program) = self.programs.by_deployment.get(&deployment).copied() else {
+            return Vec::new();
+        };
+        let replaced = self.programs.catalog.activate(program);
+        let before: BTreeMap<Name, u64> =
+            replaced.map_or_else(Vec::new, |replaced| self.engine.sweeps(replaced)).into_iter().collect();
+        self.retire(replaced);
+        let sweeps = self.engine.sweeps(program).into_iter();
+        sweeps.filter(|(service, to)| before.get(service) != Some(to)).map(|(service, _)| service).collect()
+    }
+
+    /// Forgets an app that was loaded in vain. Gives its program.
+    pub fn discard(&mut self, deployment: u32) -> Option<Program> {
+        let program = self.programs.by_deployment.get(&deployment).copied()?;
+        self.engine.reopen(program);
+        self.engine.unload(program);
+        self.programs.forget(program);
+        Some(program)
+    }
+
+    /// Versions that only workflows run in go when those have ended, as replaced ones do. The first `served` deployments are
+    /// not among them.
+    pub fn retire_pinned(&mut self, served: usize) {
+        let is_pinned = |deployment: u32| deployment as usize > served;
+        let all = self.programs.by_deployment.iter();
+        let pinned: Vec<Program> =
+            all.filter(|(deployment, _)| is_pinned(**deployment)).map(|(_, program)| *program).collect();
+        for program in pinned {
+            self.retire(Some(program));
+        }
+    }
+
+    /// Sends no more requests to an app. Says whether it was there.
+    pub fn remove(&mut self, app: &str) -> bool {
+        let removed = self.programs.catalog.deactivate(app);
+        self.retire(removed);
+        self.programs.catalog.remove_missing(app) || removed.is_some()
+    }
+
+    fn retire(&mut self, program: Option<Program>) {
+        if let Some(program) = program {
+            let from_ms = self.monotonic_ms() + RETIRED_MS;
+            self.programs.retired.push((program, from_ms));
+        }
+    }
+
+    /// Unloads replaced programs that nothing runs in any more.
+    pub(crate) fn unload_retired(&mut self) {
+        let now_ms = self.monotonic_ms();
+        let (kept, unloaded): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.programs.retired).into_iter().partition(|(program, from_ms)| {
+                *from_ms > now_ms
+                    || self.unplaced.values().any(|(unplaced, _)| unplaced.program() == *program)
+                    || self.shards().any(|shard| shard.needs_program(*program))
+            });
+        self.programs.retired = kept;
+        if unloaded.is_empty() {
+            return;
+        }
+        let unloaded: Vec<Program> = unloaded.into_iter().map(|(program, _)| program).collect();
+        for program in &unloaded {
+            self.engine.unload(*program);
+            self.programs.forget(*program);
+        }
+        self.platform.unloaded(&unloaded);
+    }
+
+    /// The versions that this core needs. `None` where it is not known yet: workflows of an earlier run have not all been
+    /// looked at.
+    pub fn versions(&mut self) -> Option<CoreVersions> {
+        let mut versions = CoreVersions { needed: self.programs.catalog.versions().collect(), logs: Vec::new() };
+        for (id, shard) in (0u16..).map(ShardId).zip(&mut self.shards) {
+            if let Some(shard) = shard {
+                versions.needed.extend(shard.versions_waited_for()?);
+                let appended = shard.store().lsn();
+                versions.logs.push((id, appended, shard.durable_lsn()));
+            }
+        }
+        Some(versions)
+    }
+}

@@ -1,0 +1,313 @@
+//! Requests on their way to a shard: run at once, queued while the core is busy, passed to the core that owns the shard, or
+//! refused when the wait would be too long.
+//!
+//! Whoever drives the core hands over what is ready, then looks for new input. Such a round is kept short. Once it has
+//! lasted [`ROUND_NS`], further requests queue. The end of the round runs them in slices of the same length, and between two
+//! slices the driver looks for new input. When many queue, connections that ask first leave their request unread, and are
+//! called when it can run. So a request's wait is known when the next one comes, and a request that would wait longer than
+//! `queue_ms` is refused at the cost of parsing it.
+
+use millrace_base::{Error, ErrorCode, ShardId, limits};
+use millrace_func::{Answer, HandlerId, HandlerKind, Program};
+use millrace_shard::{PeerMessage, Reply, Token};
+
+use crate::core::{Core, broke};
+use crate::message::{CoreMessage, Job};
+use crate::outputs::Event;
+use crate::platform::{DriverBug, Platform};
+use crate::queue::{Arrival, Queued, ROUND_NS};
+
+/// Events of the core's shards that are followed at once. A transaction over three shards takes some 20. One that has ended
+/// before the next request begins makes nobody wait, and gives way to nobody. At some 10 µs each, so many take about as long
+/// as a round.
+const FOLLOWED: usize = 256;
+
+/// A query that may be answered without a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct FastRead<'a> {
+    /// What to run.
+    pub handler: HandlerId,
+    /// The shard of the key.
+    pub shard: ShardId,
+    /// The entity's key.
+    pub key: &'a [u8],
+    /// JSON text.
+    pub input: &'a [u8],
+}
+
+impl<P: Platform> Core<P> {
+    /// A request has come: reads the clock for it. The first request of a round begins the round.
+    pub fn enter(&mut self) -> Arrival {
+        let now_ns = self.begin_round();
+        Arrival { now_ns, called_since_ns: self.queue.take_called_since_ns() }
+    }
+
+    /// The wall clock is read once a round: a request's time is at most a round old.
+    fn begin_round(&mut self) -> u64 {
+        let now_ns = self.platform.monotonic_ns();
+        if self.queue.begin_round(now_ns) {
+            self.read_clock();
+            self.platform.wake();
+        }
+        now_ns
+    }
+
+    /// Starts a request that [`Core::enter`] was called for: its reply, if it ended at once, or the token to wait under.
+    ///
+    /// # Errors
+    /// The token.
+    pub fn submit(&mut self, job: Job, arrival: Arrival) -> Result<Result<Reply, Error>, Token> {
+        let owner = job.shard().map_or(self.options.index, |shard| self.options.placement.core_of(shard));
+        if owner == self.options.index {
+            if let Some(refusal) = self.refusal(&job, arrival) {
+                return Ok(Err(refusal));
+            }
+            let token = self.pending.local();
+            self.admit(job, token, arrival);
+            self.pending.fetch(token).ok_or(token)
+        } else {
+            let token = self.pending.local();
+            self.pass_on(owner, token, job, arrival.since_ns());
+            self.pending.fetch(token).ok_or(token)
+        }
+    }
+
+    /// Answers a query without an idempotency key at once, where its shard is of this core, can do so, and nobody waits
+    /// before it. `None`: it has to be submitted.
+    pub fn fast_read(&mut self, read: FastRead<'_>, arrival: Arrival) -> Option<Result<Answer, Error>> {
+        let FastRead { handler, shard, key, input } = read;
+        if !self.queue.has_turn(arrival) || self.options.placement.core_of(shard) != self.options.index {
+            return None;
+        }
+        let asked = self.with_world(Some(shard), |shard, world| shard?.read_at_once(handler, key, input, world));
+        let result = match asked {
+            Ok(answer) => answer?,
+            Err(reason) => {
+                self.stop_shard(shard, &reason);
+                Err(broke())
+            }
+        };
+        if let Err(error) = &result {
+            self.metrics.count_error(error.code);
+        }
+        Some(result)
+    }
+
+    /// Passes a request to the core that owns its shard. It keeps its age.
+    pub(crate) fn pass_on(&mut self, owner: usize, token: Token, mut job: Job, since_ns: u64) {
+        if let Some(program) = job.program() {
+            match self.programs.deployment_of(*program) {
+                Some(deployment) => *program = deployment,
+                None => return self.answer(token, Err(gone())),
+            }
+        }
+        self.metrics.passed_on.increment();
+        let request = CoreMessage::Request { from: self.options.index, token, job, since_ns };
+        if !self.platform.send(owner, request) {
+            self.answer(token, Err(Error::new(ErrorCode::ShuttingDown, "the node is stopping")));
+        }
+    }
+
+    /// Takes a request that another core has passed on, as one that this core has called itself.
+    pub(crate) fn accept(&mut self, from: usize, asked: Token, mut job: Job, since_ns: u64) {
+        if let Some(program) = job.program() {
+            match self.programs.program_of(*program) {
+                Some(own) => *program = own,
+                None => return self.refuse(from, asked, gone()),
+            }
+        }
+        let arrival = Arrival { now_ns: self.begin_round(), called_since_ns: Some(since_ns) };
+        if let Some(refusal) = self.refusal(&job, arrival) {
+            return self.refuse(from, asked, refusal);
+        }
+        let token = self.pending.remote(from, asked);
+        self.admit(job, token, arrival);
+    }
+
+    fn refuse(&mut self, core: usize, token: Token, error: Error) {
+        self.platform.send(core, CoreMessage::Reply { token, result: Err(error) });
+    }
+
+    /// Why a request is not taken, if it is not.
+    fn refusal(&self, job: &Job, arrival: Arrival) -> Option<Error> {
+        if self.is_behind() && self.may_write(job) {
+            self.metrics.shed.increment();
+            let message = "changes come faster than the disk takes them: try again after the time in Retry-After";
+            return Some(Error::new(ErrorCode::Overloaded, message));
+        }
+        let oldest_ns = self.queue.oldest_ns(arrival.since_ns());
+        let is_late = self.queue.is_late(oldest_ns, arrival.now_ns) || self.queue.is_full();
+        is_late.then(|| self.shed())
+    }
+
+    /// Runs a request, or lets it wait for its turn.
+    fn admit(&mut self, mut job: Job, token: Token, arrival: Arrival) {
+        if let Some(info) = job.info() {
+            info.token = token;
+        }
+        if self.queue.has_turn(arrival) {
+            return self.run(job, token);
+        }
+        self.queue.push(Queued { since_ns: arrival.since_ns(), job, token });
+        self.platform.wake();
+    }
+
+    /// Whether too much of what was written waits in memory, for the log or for the checkpoint.
+    fn is_behind(&self) -> bool {
+        self.is_memory_low || self.batch.payload_bytes() > limits::BATCH_BYTES
+    }
+
+    /// The same for messages and workflows, which wait sooner. They have time, and leave the rest to requests.
+    pub(crate) fn messages_wait(&self) -> bool {
+        self.is_memory_half_dirty || self.batch.payload_bytes() > limits::BATCH_BYTES / 2
+    }
+
+    fn shed(&self) -> Error {
+        self.metrics.shed.increment();
+        let message = "requests already wait too long on this node: try again after the time in Retry-After";
+        Error::new(ErrorCode::Overloaded, message)
+    }
+
+    fn may_write(&self, job: &Job) -> bool {
+        match job {
+            Job::Invoke(_, invoke) => self.programs.catalog.kind(invoke.handler) == HandlerKind::Transaction,
+            Job::Send { .. } | Job::Route(_) => true,
+            Job::Ask { question, .. } => question.may_write(),
+        }
+    }
+
+    /// Runs queued requests for one slice. Says whether some are left.
+    pub(crate) fn run_queue(&mut self) -> bool {
+        if self.queue.is_empty() {
+            return false;
+        }
+        self.read_clock();
+        let began_ns = self.platform.monotonic_ns();
+        while let Some(Queued { since_ns, job, token }) = self.queue.pop() {
+            // It came when the queue was shorter, but its turn came too late.
+            if self.queue.is_late(since_ns, began_ns) {
+                let refusal = self.shed();
+                self.answer(token, Err(refusal));
+                if !self.platform.has_planted(DriverBug::RunRefusedRequest) {
+                    continue;
+                }
+            }
+            if self.pending.is_abandoned(token) {
+                let gone = Error::new(ErrorCode::Overloaded, "the caller went away before its turn came");
+                self.answer(token, Err(gone));
+                continue;
+            }
+            self.run(job, token);
+            if self.platform.monotonic_ns() - began_ns >= ROUND_NS {
+                break;
+            }
+        }
+        !self.queue.is_empty()
+    }
+
+    fn run(&mut self, job: Job, token: Token) {
+        if let Some(shard) = job.shard()
+            && !self.begins_in(shard, token)
+        {
+            return;
+        }
+        match job {
+            Job::Invoke(shard, invoke) => {
+                self.with_shard(shard, |shard, world| shard.invoke(invoke, world));
+            }
+            Job::Send { shard, invoke, delay_ms } => {
+                self.with_shard(shard, |shard, world| shard.send(invoke, delay_ms, world));
+            }
+            Job::Ask { shard, question } => {
+                self.with_shard(shard, |shard, world| question.ask(shard, token, world));
+            }
+            Job::Route(call) => self.run_route(call),
+        }
+        self.handle_events();
+    }
+
+    /// A shard gets a request. Says whether it can: a shard that was dropped answers nothing any more.
+    pub(crate) fn begins_in(&mut self, shard: ShardId, token: Token) -> bool {
+        self.pending.give_to(token, shard);
+        let is_there = self.shard_mut(shard).is_some();
+        if !is_there {
+            self.answer(token, Err(Error::new(ErrorCode::ShardStopped, "the shard stopped: an invariant of it broke")));
+        }
+        is_there
+    }
+
+    /// Does what shards asked for while they were borrowed, and what that leads to, up to [`FOLLOWED`] events. The rest waits
+    /// for the next round: shards that send to each other would otherwise keep the core for ever.
+    pub(crate) fn handle_events(&mut self) {
+        for _ in 0..FOLLOWED {
+            let Some(event) = self.events.pop_front() else {
+                break;
+            };
+            self.handle_event(event);
+        }
+        if !self.events.is_empty() || !self.mail.is_empty() || (!self.batch.is_empty() && !self.is_committing) {
+            self.platform.wake();
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Peer { to, message } => self.send_peer(to, message),
+            Event::Offload(ticket, work) => self.offload(ticket, work),
+            Event::Fetch(ticket, request) => self.fetch(ticket, request),
+            Event::Offloaded(ticket, result) => self.resume(ticket, result),
+        }
+    }
+
+    /// The same, however far it leads, until the round has lasted long enough.
+    pub(crate) fn handle_events_until(&mut self, until_ns: u64) {
+        self.handle_events();
+        while !self.events.is_empty() && self.platform.monotonic_ns() < until_ns {
+            self.handle_events();
+        }
+    }
+
+    /// Takes what a shard says about a transaction to the other shard.
+    fn send_peer(&mut self, to: ShardId, mut message: PeerMessage) {
+        let owner = self.options.placement.core_of(to);
+        if owner == self.options.index {
+            return self.with_shard(to, |shard, world| shard.peer(message, world));
+        }
+        for program in message.programs() {
+            *program = self.programs.deployment_of(*program).unwrap_or(NO_PROGRAM);
+        }
+        self.platform.send(owner, CoreMessage::Peer { to, message });
+    }
+
+    /// Another core's shard says something about a transaction to one of this core's.
+    pub(crate) fn accept_peer(&mut self, to: ShardId, mut message: PeerMessage) {
+        for program in message.programs() {
+            *program = self.programs.program_of(*program).unwrap_or(NO_PROGRAM);
+        }
+        self.with_shard(to, |shard, world| shard.peer(message, world));
+    }
+
+    /// Answers a request that no shard will answer.
+    pub(crate) fn answer(&mut self, token: Token, result: Result<Reply, Error>) {
+        if let Err(error) = &result {
+            self.metrics.count_error(error.code);
+        }
+        self.hand_over(token, result);
+    }
+
+    /// Hands a reply to whoever waits for it, here or on another core.
+    pub(crate) fn hand_over(&mut self, token: Token, result: Result<Reply, Error>) {
+        if let Some(forward) = self.pending.reply(token, result) {
+            let reply = CoreMessage::Reply { token: forward.token, result: forward.result };
+            self.platform.send(forward.core, reply);
+        }
+    }
+}
+
+/// Stands for a program that one of two cores has unloaded meanwhile. The shard finds none of that number and refuses the
+/// call.
+const NO_PROGRAM: Program = Program(u32::MAX);
+
+fn gone() -> Error {
+    Error::new(ErrorCode::UnknownApp, "the app was replaced while the request was on its way; try again")
+}

@@ -1,0 +1,290 @@
+//! The bytes of frames: golden ones for every kind of message, and what becomes of damaged ones.
+//!
+//! `golden/frames.txt` is the truth for peers of other builds. A new kind of message adds a line; a line never changes.
+
+#![allow(clippy::disallowed_methods, reason = "tests use real files")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_api::StateFields;
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, TransactionId, UnixMillis, Value, ValueKind};
+use millrace_driver::{CoreMessage, Frame, Job, Question, ShardMail};
+use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, StepKind, WorkflowRecord};
+use millrace_func::{HandlerId, HeaderSource, NestedCall, Program, RouteId, RouteMatch, RouteReply};
+use millrace_shard::{
+    AskedSchedule, Begin, Delivery, FromBranch, InvocationId, Invoke, ListedWorkflow, PeerBody, PeerCall, PeerMessage,
+    Reply, RequestInfo, RouteCall, Sequence, ToBranch, ToHome, Token, WorkflowView,
+};
+
+const SEQUENCE: Sequence = Sequence { lsn: Lsn(5), index: 6 };
+const HANDLER: HandlerId = HandlerId { program: Program(7), service: 8, handler: 9 };
+const TIME: UnixMillis = UnixMillis(0x1122);
+
+struct Headers;
+
+impl HeaderSource for Headers {
+    fn get(&self, _name: &str) -> Option<&str> {
+        None
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
+        visit("accept", "text/html");
+        visit("x-id", "7");
+    }
+}
+
+fn info() -> RequestInfo {
+    RequestInfo { token: Token(1), time: TIME, nonce: 3, idempotency_key: Some("key".into()) }
+}
+
+fn invoke() -> Invoke {
+    let input = Bytes::from_static(b"{}");
+    Invoke { info: info(), handler: HANDLER, key: (*b"alice").into(), input }
+}
+
+fn error() -> Error {
+    Error { code: ErrorCode::Aborted, message: "no".to_owned(), detail: Some("1".to_owned()) }
+}
+
+fn entity() -> EntityKey {
+    let name = |text| Name::new(text).expect("a name");
+    EntityKey::new(&name("app"), &name("note"), b"k")
+}
+
+fn jobs() -> Vec<(&'static str, Job)> {
+    let route = RouteCall {
+        info: info(),
+        route: RouteMatch {
+            id: RouteId { program: Program(7), service: 8, route: 2 },
+            parameters: vec![("id".to_owned(), "4".to_owned())],
+        },
+        method: "GET".into(),
+        path: "/a".into(),
+        query: "b=c".into(),
+        headers: Arc::new(Headers),
+        body: Bytes::from_static(b"body"),
+        known: vec![Ok(Bytes::from_static(b"1")), Err(error())],
+        scope: Some((*b"scope").into()),
+    };
+    vec![
+        ("invoke", Job::Invoke(ShardId(4), invoke())),
+        ("send", Job::Send { shard: ShardId(4), invoke: invoke(), delay_ms: 50 }),
+        ("route", Job::Route(route)),
+    ]
+}
+
+fn questions() -> Vec<(&'static str, Question)> {
+    let sequence = SEQUENCE;
+    let asked = AskedSchedule { app: "a".into(), service: "s".into(), name: "n".into(), cron: "@daily".into() };
+    let page = StateFields::Page { prefix: (*b"p").into(), after: None, limit: 3 };
+    let state = |fields| Question::ReadState { entity: entity(), fields };
+    vec![
+        ("read-invocation", Question::ReadInvocation { sequence, has_journal: true }),
+        ("cancel", Question::Cancel { sequence }),
+        (
+            "signal",
+            Question::Signal {
+                sequence,
+                name: "go".into(),
+                payload: Bytes::from_static(b"1"),
+                idempotency_key: Some("k".into()),
+            },
+        ),
+        ("list-workflows", Question::ListWorkflows { after: Some((true, sequence)), limit: 9, is_live_only: false }),
+        ("list-dead-letters", Question::ListDeadLetters { after: Some((*b"f").into()), limit: 9 }),
+        ("read-dead-letter", Question::ReadDeadLetter { field: (*b"f").into() }),
+        ("end-dead-letter", Question::EndDeadLetter { field: (*b"f").into(), is_retried: true }),
+        ("read-state-all", state(StateFields::All)),
+        ("read-state-one", state(StateFields::One((*b"f").into()))),
+        ("read-state-page", state(page)),
+        ("has-entities", Question::HasEntities { app: "a".into(), service: "s".into() }),
+        ("list-schedules", Question::ListSchedules { asked: vec![asked] }),
+    ]
+}
+
+fn message() -> MessageRecord {
+    MessageRecord {
+        keeps_outcome: true,
+        invocation: None,
+        is_signal: false,
+        was_set_aside: false,
+        attempts: 2,
+        due: TIME,
+        app: "a".into(),
+        service: "s".into(),
+        handler: "h".into(),
+        key: b"k".to_vec(),
+        input: Bytes::from_static(b"null"),
+    }
+}
+
+fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
+    let outcome = Outcome { expires: TIME, fingerprint: 2, result: OutcomeResult::Pending };
+    let record = WorkflowRecord {
+        has_ended: false,
+        is_cancelled: true,
+        began: TIME,
+        version: 3,
+        app: "a".into(),
+        service: "s".into(),
+        handler: "h".into(),
+        key: b"k".to_vec(),
+        input: Bytes::from_static(b"null"),
+    };
+    let row = JournalRow {
+        kind: StepKind::Call,
+        operation: 1,
+        ended: TIME,
+        name: "s.h".into(),
+        result: Ok(Bytes::from_static(b"1")),
+    };
+    let view =
+        WorkflowView { record: record.clone(), due: Some(TIME), journal: vec![row], waits_for: vec!["sleep".into()] };
+    let listed = ListedWorkflow { id: SEQUENCE, record, due: None, outcome: outcome.clone() };
+    let letter = DeadLetterRecord { error: Some(error()), message: message() };
+    let reply =
+        RouteReply { status: 201, headers: vec![("a".to_owned(), "b".to_owned())], body: Bytes::from_static(b"body") };
+    let value = Value::new(ValueKind::Json, b"1");
+    vec![
+        ("value", Ok(Reply::Value(Bytes::from_static(b"1")))),
+        ("route", Ok(Reply::Route(reply))),
+        ("sent", Ok(Reply::Sent(InvocationId { shard: ShardId(4), sequence: SEQUENCE }))),
+        ("invocation", Ok(Reply::Invocation(outcome, Some(Box::new(view))))),
+        ("workflows", Ok(Reply::Workflows(vec![listed], true))),
+        ("dead-letters", Ok(Reply::DeadLetters(vec![((*b"f").into(), letter)], false))),
+        ("schedules", Ok(Reply::Schedules(vec![Some(TIME), None]))),
+        ("done", Ok(Reply::Done)),
+        ("fields", Ok(Reply::Fields(vec![((*b"f").into(), value.clone())]))),
+        ("field", Ok(Reply::Field(value))),
+        ("error", Err(error())),
+    ]
+}
+
+fn call() -> PeerCall {
+    let call = NestedCall { handler: HANDLER, key: b"bob".to_vec(), input: Bytes::from_static(b"2") };
+    PeerCall { number: 11, depth: 2, call, once: Some((*b"once").into()) }
+}
+
+fn of_home() -> Vec<(&'static str, ToBranch)> {
+    let begin = Begin { program: Program(7), time: TIME, age: (1, 2), seed: 3 };
+    vec![
+        ("reserve", ToBranch::Reserve { begin, entity: entity(), is_exclusive: true }),
+        ("call", ToBranch::Call(begin, call())),
+        ("result", ToBranch::Result(11, Ok(Bytes::from_static(b"1")))),
+        ("take-back", ToBranch::TakeBack(11)),
+        ("taken-back", ToBranch::TakenBack),
+        ("prepare", ToBranch::Prepare { life: 12, is_delegated: true, is_query: false }),
+    ]
+}
+
+fn of_participant() -> Vec<(&'static str, ToHome)> {
+    vec![
+        ("reserved", ToHome::Reserved),
+        ("call", ToHome::Call(call())),
+        ("lingers", ToHome::Lingers(11)),
+        ("over", ToHome::Over(11)),
+        ("result", ToHome::Result(11, Err(error()))),
+        ("take-back", ToHome::TakeBack(11)),
+        ("taken-back", ToHome::TakenBack),
+        ("died", ToHome::Died { entity: entity(), is_exclusive: false }),
+        ("failed", ToHome::Failed(error())),
+        ("prepared", ToHome::Prepared),
+        ("read-only", ToHome::ReadOnly { has_let_go: true }),
+        ("committed", ToHome::Committed),
+    ]
+}
+
+fn peer_bodies() -> Vec<(String, PeerBody)> {
+    let to_branch = of_home().into_iter().map(|(name, said)| (format!("home-{name}"), PeerBody::ToBranch(1, said)));
+    let from_branch = |message| PeerBody::ToHome(2, FromBranch { life: 12, message });
+    let to_home = of_participant().into_iter().map(|(name, said)| (format!("participant-{name}"), from_branch(said)));
+    let rest = [
+        ("commit", PeerBody::Commit),
+        ("abort", PeerBody::Abort { is_answered: true }),
+        ("ended", PeerBody::Ended),
+        ("inquire", PeerBody::Inquire),
+        ("lost", PeerBody::Lost(error())),
+        ("forget", PeerBody::Forget((*b"once").into())),
+    ];
+    to_branch.chain(to_home).chain(rest.map(|(name, body)| (name.to_owned(), body))).collect()
+}
+
+/// A frame of each kind, with a name.
+fn frames() -> Vec<(String, Frame)> {
+    let request = |job| Frame::Message(CoreMessage::Request { from: 1, token: Token(2), job, since_ns: 3 });
+    let ask = |question| request(Job::Ask { shard: ShardId(4), question });
+    let reply = |result| Frame::Message(CoreMessage::Reply { token: Token(2), result });
+    let transaction = TransactionId { home: ShardId(1), incarnation: 2, number: 3 };
+    let peer = |body| {
+        Frame::Message(CoreMessage::Peer {
+            to: ShardId(4),
+            message: PeerMessage { from: ShardId(1), transaction, body },
+        })
+    };
+    let delivery = Delivery {
+        from: ShardId(1),
+        sequence: SEQUENCE,
+        after: Sequence::default(),
+        message: message().encode().into(),
+    };
+    let arrived = ShardMail::Arrived { to: ShardId(1), from: ShardId(4), sequence: SEQUENCE };
+    let jobs = jobs().into_iter().map(|(name, job)| (format!("request-{name}"), request(job)));
+    let questions = questions().into_iter().map(|(name, question)| (format!("ask-{name}"), ask(question)));
+    let replies = replies().into_iter().map(|(name, result)| (format!("reply-{name}"), reply(result)));
+    let peers = peer_bodies().into_iter().map(|(name, body)| (format!("peer-{name}"), peer(body)));
+    let mail = [
+        ("mail-message".to_owned(), Frame::Mail(ShardMail::Message { to: ShardId(4), delivery })),
+        ("mail-arrived".to_owned(), Frame::Mail(arrived)),
+    ];
+    jobs.chain(questions).chain(replies).chain(peers).chain(mail).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("hex")).collect()
+}
+
+#[test]
+fn every_frame_has_its_golden_bytes_and_decodes_from_them() {
+    let lines = frames().into_iter().map(|(name, frame)| format!("{name} {}\n", hex(&frame.encode())));
+    let written: String = lines.collect();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/frames.txt");
+    let known = fs::read_to_string(golden).unwrap_or_default();
+    if written != known {
+        let beside = Path::new(env!("CARGO_TARGET_TMPDIR")).join("frames.txt");
+        fs::write(&beside, &written).expect("written");
+        panic!("frames have other bytes than their golden ones: see {}", beside.display());
+    }
+    for line in known.lines() {
+        let (name, text) = line.split_once(' ').expect("a name and bytes");
+        let frame = Frame::decode(&unhex(text)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(hex(&frame.encode()), text, "{name}");
+    }
+}
+
+#[test]
+fn damaged_frames_are_refused_or_mean_something() {
+    for (name, frame) in frames() {
+        let bytes = frame.encode();
+        for length in 0..bytes.len() {
+            assert!(Frame::decode(&bytes[..length]).is_err(), "{name}: the first {length} bytes are no frame");
+        }
+        assert!(Frame::decode(&[&bytes[..], b"\0"].concat()).is_err(), "{name}: a frame ends where it ends");
+        for at in 0..bytes.len() {
+            for flipped in [1, 0x80, 0xff] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= flipped;
+                if let Ok(frame) = Frame::decode(&damaged) {
+                    let again = frame.encode();
+                    assert!(Frame::decode(&again).is_ok_and(|frame| frame.encode() == again), "{name}, byte {at}");
+                }
+            }
+        }
+    }
+}

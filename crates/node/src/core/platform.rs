@@ -1,0 +1,140 @@
+//! The machine around a core: channels to the other cores, the committer's and the flusher's threads, the runtime's.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use millrace_base::{Error, ErrorCode, Lsn, ShardId};
+use millrace_driver::{CoreMessage, Platform, ShardMail};
+use millrace_func::{FetchRequest, Offload, Program};
+use millrace_io::Net;
+use millrace_log::{Batch, Committer};
+use millrace_shard::OffloadTicket;
+use millrace_store::FlushChunk;
+use tokio::sync::Notify;
+
+use crate::core::{NodeMessage, Shared};
+use crate::flusher::FlushJob;
+use crate::metrics::HandlerMetric;
+use crate::versions;
+
+/// See the module's documentation.
+pub(crate) struct CorePlatform {
+    pub index: usize,
+    pub shared: Arc<Shared>,
+    /// `None` with `durability = "none"`.
+    pub committer: Option<Committer>,
+    /// Wakes the pump: there is a batch to commit or a queue to run.
+    pub pump: Rc<Notify>,
+    /// Each program's numbers: by service, handlers first, then routes.
+    pub numbers: BTreeMap<Program, Vec<Vec<Arc<HandlerMetric>>>>,
+}
+
+impl CorePlatform {
+    pub(crate) fn new(index: usize, shared: Arc<Shared>) -> Self {
+        Self { index, shared, committer: None, pump: Rc::default(), numbers: BTreeMap::new() }
+    }
+
+    /// Sends a message to this core itself, from any thread.
+    fn own_sender(&self) -> impl FnOnce(NodeMessage) + Send + use<> {
+        let (shared, core) = (Arc::clone(&self.shared), self.index);
+        move |message| {
+            shared.send(core, message);
+        }
+    }
+
+    /// Programs were unloaded: what was kept for their sake, and that no other needs, goes.
+    pub(crate) fn forget(&mut self, programs: &[Program]) {
+        for program in programs {
+            self.numbers.remove(program);
+        }
+        self.shared.handlers.forget_unused();
+        tokio::task::spawn_local(versions::forget(Arc::clone(&self.shared)));
+    }
+}
+
+impl Net<CoreMessage> for CorePlatform {
+    fn send(&self, peer: usize, frame: CoreMessage) -> bool {
+        self.shared.send(peer, NodeMessage::OfCore(frame))
+    }
+}
+
+/// Mail has its own channel: what requests and transactions wait for does not stand behind it.
+impl Net<ShardMail> for CorePlatform {
+    fn send(&self, peer: usize, frame: ShardMail) -> bool {
+        self.shared.post(peer, frame)
+    }
+}
+
+impl Platform for CorePlatform {
+    type Waiter = Waker;
+
+    fn now_ms(&self) -> u64 {
+        self.shared.clock.now()
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.shared.clock.monotonic_ns()
+    }
+
+    fn wake(&self) {
+        self.pump.notify_one();
+    }
+
+    fn commit(&mut self, batch: Batch) {
+        if let Some(committer) = &self.committer {
+            committer.submit(batch);
+        }
+    }
+
+    fn offload(&mut self, ticket: OffloadTicket, work: Offload) {
+        let send = self.own_sender();
+        // The runtime's blocking threads; their number is bounded where the runtime is built.
+        tokio::task::spawn_blocking(move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
+            let failed = |_| Err(Error::new(ErrorCode::Internal, "the hash could not be computed"));
+            send(NodeMessage::Offloaded { ticket, result: result.unwrap_or_else(failed) });
+        });
+    }
+
+    /// The request is given up when the core ends.
+    fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest) {
+        let (send, fetching) = (self.own_sender(), self.shared.fetcher.fetch(request));
+        tokio::task::spawn_local(async move {
+            let result = fetching.await.map(|response| response.to_json());
+            send(NodeMessage::Offloaded { ticket, result });
+        });
+    }
+
+    fn write_chunk(&mut self, shard: ShardId, chunk: FlushChunk) {
+        self.shared.flusher.write(FlushJob { core: self.index, shard, chunk });
+    }
+
+    fn checkpointed(&mut self, shard: ShardId, lsn: Lsn) {
+        self.shared.checkpointed[usize::from(shard.0)].store(lsn.0, Ordering::Release);
+        self.shared.flusher.truncate_log();
+    }
+
+    fn closed_log_bytes(&self) -> u64 {
+        self.shared.segments.closed_bytes()
+    }
+
+    fn unloaded(&mut self, programs: &[Program]) {
+        self.forget(programs);
+    }
+
+    fn shard_stopped(&mut self, _broken: Option<&str>) {
+        self.shared.stopped_shards.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn read_only_changed(&mut self, is_read_only: bool) {
+        let cores = &self.shared.read_only_cores;
+        if is_read_only {
+            cores.fetch_add(1, Ordering::Relaxed)
+        } else {
+            cores.fetch_sub(1, Ordering::Relaxed)
+        };
+    }
+}
