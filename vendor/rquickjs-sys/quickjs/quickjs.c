@@ -8667,6 +8667,20 @@ static inline __exception int js_poll_interrupts(JSContext *ctx)
     }
 }
 
+/* Polls for `steps` steps of a loop that calls nothing: one poll for every
+   JS_STEPS_PER_POLL of them, which take about as long as a call does. */
+#define JS_STEPS_PER_POLL 256
+
+static inline __exception int js_poll_steps(JSContext *ctx, uint32_t steps)
+{
+    uint32_t polls = steps / JS_STEPS_PER_POLL + 1;
+
+    if (unlikely(ctx->interrupt_counter <= (int64_t)polls))
+        return __js_poll_interrupts(ctx);
+    ctx->interrupt_counter -= polls;
+    return 0;
+}
+
 /* return -1 (exception) or true/false */
 static int JS_SetPrototypeInternal(JSContext *ctx, JSValueConst obj,
                                    JSValueConst proto_val, bool throw_flag)
@@ -10079,6 +10093,10 @@ static int JS_TryGetPropertyInt64(JSContext *ctx, JSValueConst obj, int64_t idx,
     JSAtom prop;
     int present;
 
+    if (js_poll_interrupts(ctx)) {
+        *pval = JS_EXCEPTION;
+        return -1;
+    }
     if (likely(JS_VALUE_GET_TAG(obj) == JS_TAG_OBJECT &&
                (uint64_t)idx <= INT32_MAX)) {
         /* fast path for array and typed array access */
@@ -10109,6 +10127,8 @@ JSValue JS_GetPropertyInt64(JSContext *ctx, JSValueConst obj, int64_t idx)
     JSAtom prop;
     JSValue val;
 
+    if (js_poll_interrupts(ctx))
+        return JS_EXCEPTION;
     if (likely(JS_VALUE_GET_TAG(obj) == JS_TAG_OBJECT &&
                (uint64_t)idx <= INT32_MAX)) {
         /* fast path for array and typed array access */
@@ -10977,6 +10997,10 @@ int JS_SetPropertyInt64(JSContext *ctx, JSValueConst this_obj,
     JSAtom prop;
     int res;
 
+    if (js_poll_interrupts(ctx)) {
+        JS_FreeValue(ctx, val);
+        return -1;
+    }
     if ((uint64_t)idx <= INT32_MAX) {
         /* fast path for fast arrays */
         return JS_SetPropertyValue(ctx, this_obj, js_int32(idx), val,
@@ -11940,6 +11964,8 @@ int JS_DeletePropertyInt64(JSContext *ctx, JSValueConst obj, int64_t idx, int fl
     JSAtom prop;
     int res;
 
+    if (js_poll_interrupts(ctx))
+        return -1;
     if ((uint64_t)idx <= JS_ATOM_MAX_INT) {
         /* fast path for fast arrays */
         return JS_DeleteProperty(ctx, obj, __JS_AtomFromUInt32(idx), flags);
@@ -12448,8 +12474,8 @@ static js_limb_t js_mp_add_mul1(js_limb_t *tabr, const js_limb_t *taba, js_limb_
     return l;
 }
 
-/* size of the result : op1_size + op2_size. */
-static void js_mp_mul_basecase(js_limb_t *result,
+/* size of the result : op1_size + op2_size. return -1 if interrupted */
+static __exception int js_mp_mul_basecase(JSContext *ctx, js_limb_t *result,
                             const js_limb_t *op1, js_limb_t op1_size,
                             const js_limb_t *op2, js_limb_t op2_size)
 {
@@ -12458,9 +12484,12 @@ static void js_mp_mul_basecase(js_limb_t *result,
 
     result[op1_size] = js_mp_mul1(result, op1, op1_size, op2[0], 0);
     for(i=1;i<op2_size;i++) {
+        if (js_poll_steps(ctx, op1_size))
+            return -1;
         r = js_mp_add_mul1(result + i, op1, op1_size, op2[i]);
         result[i + op1_size] = r;
     }
+    return 0;
 }
 
 /* tabr[] -= taba[] * b. Return the value to substract to the high
@@ -12539,8 +12568,9 @@ static js_limb_t js_mp_div1norm(js_limb_t *tabr, const js_limb_t *taba, js_limb_
 /* base case division: divides taba[0..na-1] by tabb[0..nb-1]. tabb[nb
    - 1] must be >= 1 << (JS_LIMB_BITS - 1). na - nb must be >= 0. 'taba'
    is modified and contains the remainder (nb limbs). tabq[0..na-nb]
-   contains the quotient with tabq[na - nb] <= 1. */
-static void js_mp_divnorm(js_limb_t *tabq, js_limb_t *taba, js_limb_t na,
+   contains the quotient with tabq[na - nb] <= 1. return -1 if interrupted */
+static __exception int js_mp_divnorm(JSContext *ctx, js_limb_t *tabq,
+                       js_limb_t *taba, js_limb_t na,
                        const js_limb_t *tabb, js_limb_t nb)
 {
     js_limb_t r, a, c, q, v, b1, b1_inv, n, dummy_r;
@@ -12549,7 +12579,7 @@ static void js_mp_divnorm(js_limb_t *tabq, js_limb_t *taba, js_limb_t na,
     b1 = tabb[nb - 1];
     if (nb == 1) {
         taba[0] = js_mp_div1norm(tabq, taba, na, b1, 0);
-        return;
+        return 0;
     }
     n = na - nb;
 
@@ -12573,6 +12603,8 @@ static void js_mp_divnorm(js_limb_t *tabq, js_limb_t *taba, js_limb_t na,
     }
 
     for(i = n - 1; i >= 0; i--) {
+        if (js_poll_steps(ctx, nb))
+            return -1;
         if (unlikely(taba[i + nb] >= b1)) {
             q = -1;
         } else if (b1_inv) {
@@ -12605,6 +12637,7 @@ static void js_mp_divnorm(js_limb_t *tabq, js_limb_t *taba, js_limb_t na,
         }
         tabq[i] = q;
     }
+    return 0;
 }
 
 /* 1 <= shift <= JS_LIMB_BITS - 1 */
@@ -12895,7 +12928,10 @@ static JSBigInt *js_bigint_mul(JSContext *ctx, const JSBigInt *a,
     r = js_bigint_new(ctx, a->len + b->len);
     if (!r)
         return NULL;
-    js_mp_mul_basecase(r->tab, a->tab, a->len, b->tab, b->len);
+    if (js_mp_mul_basecase(ctx, r->tab, a->tab, a->len, b->tab, b->len)) {
+        js_free(ctx, r);
+        return NULL;
+    }
     /* correct the result if negative operands (no overflow is
        possible) */
     if (js_bigint_sign(a))
@@ -12985,7 +13021,12 @@ static JSBigInt *js_bigint_divrem(JSContext *ctx, const JSBigInt *a,
 
     //    js_bigint_dump1(ctx, "a", r->tab, na);
     //    js_bigint_dump1(ctx, "b", tabb, nb);
-    js_mp_divnorm(q->tab, r->tab, na, tabb, nb);
+    if (js_mp_divnorm(ctx, q->tab, r->tab, na, tabb, nb)) {
+        js_free(ctx, tabb);
+        js_free(ctx, q);
+        js_free(ctx, r);
+        return NULL;
+    }
     js_free(ctx, tabb);
 
     if (is_rem) {
@@ -13197,14 +13238,18 @@ static JSBigInt *js_bigint_pow(JSContext *ctx, const JSBigInt *a, JSBigInt *b)
     memcpy(r->tab, a->tab, a->len * sizeof(a->tab[0]));
     for(i = n_bits - 2; i >= 0; i--) {
         r1 = js_bigint_mul(ctx, r, r);
-        if (!r1)
+        if (!r1) {
+            js_free(ctx, r);
             return NULL;
+        }
         js_free(ctx, r);
         r = r1;
         if ((e >> i) & 1) {
             r1 = js_bigint_mul(ctx, r, a);
-            if (!r1)
+            if (!r1) {
+                js_free(ctx, r);
                 return NULL;
+            }
             js_free(ctx, r);
             r = r1;
         }
@@ -13509,6 +13554,10 @@ static JSBigInt *js_bigint_from_string(JSContext *ctx,
             }
             if (i == 0)
                 break;
+            if (js_poll_steps(ctx, len)) {
+                js_free(ctx, r);
+                return NULL;
+            }
             if (len == 1 && r->tab[0] == 0) {
                 r->tab[0] = v;
             } else {
@@ -13689,6 +13738,11 @@ static JSValue js_bigint_to_string1(JSContext *ctx, JSValueConst val, int radix)
                     }
                     break;
                 } else {
+                    if (js_poll_steps(ctx, 4 * len)) {
+                        js_free(ctx, tmp);
+                        js_free(ctx, buf);
+                        return JS_EXCEPTION;
+                    }
                     v = js_mp_div1(r->tab, r->tab, len, radix_base, 0);
                     q = js_limb_to_a(q, v, radix, js_digits_per_limb_table[radix - 2]);
                 }
@@ -44690,6 +44744,8 @@ static int js_array_cmp_generic(const void *a, const void *b, void *opaque) {
             cmp = (val > 0) - (val < 0);
         }
     } else {
+        if (js_poll_interrupts(ctx))
+            goto exception;
         /* Not supposed to bypass ToString even for identical objects as
          * tested in test262/test/built-ins/Array/prototype/sort/bug_596_1.js
          */
@@ -52073,6 +52129,8 @@ static JSProxyData *get_proxy_method(JSContext *ctx, JSValue *pmethod,
         JS_ThrowTypeErrorRevokedProxy(ctx);
         return NULL;
     }
+    if (js_poll_interrupts(ctx))
+        return NULL;
     method = JS_GetProperty(ctx, s->handler, name);
     if (JS_IsException(method))
         return NULL;
@@ -52680,13 +52738,73 @@ static int js_proxy_delete_property(JSContext *ctx, JSValueConst obj,
     return res;
 }
 
-/* return the index of the property or -1 if not found */
-static int find_prop_key(const JSPropertyEnum *tab, int n, JSAtom atom)
+typedef struct {
+    JSAtom atom;
+    uint32_t index;
+} JSPropKey;
+
+typedef struct {
+    JSContext *ctx;
+    bool interrupted;
+} JSPropKeySort;
+
+static int prop_key_cmp(const void *a, const void *b, void *opaque)
 {
-    int i;
-    for(i = 0; i < n; i++) {
-        if (tab[i].atom == atom)
-            return i;
+    JSPropKeySort *sort = opaque;
+    JSAtom x = ((const JSPropKey *)a)->atom, y = ((const JSPropKey *)b)->atom;
+
+    /* once interrupted, all keys are equal, and the sort ends soon */
+    if (sort->interrupted || js_poll_interrupts(sort->ctx)) {
+        sort->interrupted = true;
+        return 0;
+    }
+    return (x > y) - (x < y);
+}
+
+/* return the keys of 'tab' in the order of their atoms, which the caller
+   frees, or NULL if there is an exception: a duplicate is one */
+static JSPropKey *sort_prop_keys(JSContext *ctx, const JSPropertyEnum *tab,
+                                 uint32_t len)
+{
+    JSPropKeySort sort = { ctx, false };
+    JSPropKey *keys;
+    uint32_t i;
+
+    keys = js_malloc(ctx, sizeof(keys[0]) * max_int(len, 1));
+    if (!keys)
+        return NULL;
+    for(i = 0; i < len; i++) {
+        keys[i].atom = tab[i].atom;
+        keys[i].index = i;
+    }
+    rqsort(keys, len, sizeof(keys[0]), prop_key_cmp, &sort);
+    if (sort.interrupted)
+        goto fail;
+    for(i = 1; i < len; i++) {
+        if (keys[i - 1].atom == keys[i].atom) {
+            JS_ThrowTypeError(ctx, "proxy: duplicate property");
+            goto fail;
+        }
+    }
+    return keys;
+ fail:
+    js_free(ctx, keys);
+    return NULL;
+}
+
+/* return the index of the property or -1 if not found */
+static int find_prop_key(const JSPropKey *keys, uint32_t n, JSAtom atom)
+{
+    uint32_t low = 0, high = n, middle;
+
+    while (low < high) {
+        middle = low + (high - low) / 2;
+        if (keys[middle].atom == atom)
+            return keys[middle].index;
+        if (keys[middle].atom < atom)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return -1;
 }
@@ -52700,6 +52818,7 @@ static int js_proxy_get_own_property_names(JSContext *ctx,
     JSValue method, prop_array, val;
     uint32_t len, target_len, tab_size, i, len2;
     JSPropertyEnum *tab, *tab2;
+    JSPropKey *keys;
     JSAtom atom;
     int res, is_extensible, idx;
 
@@ -52724,6 +52843,7 @@ static int js_proxy_get_own_property_names(JSContext *ctx,
     len = 0;
     tab_size = 0;
     tab2 = NULL;
+    keys = NULL;
     len2 = 0;
     if (js_get_length32(ctx, &target_len, prop_array))
         goto fail;
@@ -52762,14 +52882,10 @@ static int js_proxy_get_own_property_names(JSContext *ctx,
         len++;
     }
 
-    /* check duplicate properties (XXX: inefficient, could store the
-     * properties an a temporary object to use the hash) */
-    for(i = 1; i < len; i++) {
-        if (find_prop_key(tab, i, tab[i].atom) >= 0) {
-            JS_ThrowTypeError(ctx, "proxy: duplicate property");
-            goto fail;
-        }
-    }
+    /* check duplicate properties */
+    keys = sort_prop_keys(ctx, tab, len);
+    if (!keys)
+        goto fail;
 
     is_extensible = JS_IsExtensible(ctx, s->target);
     if (is_extensible < 0)
@@ -52796,7 +52912,7 @@ static int js_proxy_get_own_property_names(JSContext *ctx,
                 goto fail;
             if (res) {  /* safety, property should be found */
                 if (!(desc_flags & JS_PROP_CONFIGURABLE) || !is_extensible) {
-                    idx = find_prop_key(tab, len, tab2[i].atom);
+                    idx = find_prop_key(keys, len, tab2[i].atom);
                     if (idx < 0) {
                         JS_ThrowTypeError(ctx, "proxy: target property must be present in proxy ownKeys");
                         goto fail;
@@ -52818,12 +52934,14 @@ static int js_proxy_get_own_property_names(JSContext *ctx,
         }
     }
 
+    js_free(ctx, keys);
     js_free_prop_enum(ctx, tab2, len2);
     JS_FreeValue(ctx, prop_array);
     *ptab = tab;
     *plen = len;
     return 0;
  fail:
+    js_free(ctx, keys);
     js_free_prop_enum(ctx, tab2, len2);
     js_free_prop_enum(ctx, tab, len);
     JS_FreeValue(ctx, prop_array);
@@ -61323,8 +61441,21 @@ struct TA_sort_context {
     JSValueConst arr;
     JSValueConst cmp;
     JSValue (*getfun)(JSContext *ctx, const void *a);
+    int (*cmpfun)(const void *a, const void *b, void *opaque);
     int elt_size;
 };
+
+/* compares two elements as numbers, and polls */
+static int js_TA_cmp_numbers(const void *a, const void *b, void *opaque) {
+    struct TA_sort_context *psc = opaque;
+
+    /* once interrupted, all elements are equal, and the sort ends soon */
+    if (psc->exception || js_poll_interrupts(psc->ctx)) {
+        psc->exception = 1;
+        return 0;
+    }
+    return psc->cmpfun(a, b, NULL);
+}
 
 static int js_TA_cmp_generic(const void *a, const void *b, void *opaque) {
     struct TA_sort_context *psc = opaque;
@@ -61519,7 +61650,10 @@ static JSValue js_typed_array_sort(JSContext *ctx, JSValueConst this_val,
         done:
             js_free(ctx, array_idx);
         } else {
-            rqsort(p->u.array.u.ptr, len, elt_size, cmpfun, &tsc);
+            tsc.cmpfun = cmpfun;
+            rqsort(p->u.array.u.ptr, len, elt_size, js_TA_cmp_numbers, &tsc);
+            if (tsc.exception)
+                return JS_EXCEPTION;
             if (tsc.exception)
                 return JS_EXCEPTION;
         }
