@@ -72,7 +72,8 @@ impl JsEngine {
         let Some(Some(loaded)) = programs.get(program.0 as usize) else {
             return 0;
         };
-        let used = |slot: &Slot| slot.isolate.borrow().as_ref().map_or(0, |isolate| isolate.heap.used_bytes());
+        let used_by = |isolate: &Isolate| isolate.heap.used_bytes() + isolate.values.used_bytes();
+        let used = |slot: &Slot| slot.isolate.borrow().as_deref().map_or(0, used_by);
         loaded.services.iter().map(used).sum()
     }
 

@@ -54,6 +54,7 @@ mod subject;
 mod text_guard;
 mod transpile;
 mod turn;
+mod value_cache;
 mod workflow_object;
 
 #[doc(hidden)]
