@@ -592,3 +592,49 @@ fn services_share_nothing() {
     let other = world.handler("t", "go");
     assert_eq!(world.call_id(other, b"k", b""), Ok("[1,\"undefined\"]".into()));
 }
+
+/// A clock that stands still lets a turn run for ever, as a function without an end in QuickJS would.
+#[test]
+fn a_service_that_no_limit_ends_is_switched_off() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static STANDS_STILL: AtomicBool = AtomicBool::new(true);
+    fn stopped_ns() -> u64 {
+        if STANDS_STILL.load(Ordering::Relaxed) { 0 } else { 1 << 50 }
+    }
+    let watchdog = Arc::new(millrace_func_js::Watchdog::default());
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
+    let clocks = millrace_func_js::Clocks { monotonic_ns: stopped_ns, thread_cpu_ns: stopped_ns };
+    let engine = millrace_func_js::JsEngine::watched(clocks, &watchdog, thread);
+    let source =
+        format!("import {{ service }} from \"millrace\";\nexport default service({{ {OK} spin() {{ for (;;); }} }});");
+    let mut app = common::app(&[("s.ts", &source)], Limits { cpu_ms: 50, ..Limits::default() });
+    let program = engine.load(&app).expect("loads");
+    let mut world = World { engine, program, state: common::State::default(), frames: 0, operations: 0 };
+    assert_eq!(world.call("ok", ""), Ok("2".into()));
+    let looker = std::thread::spawn(move || {
+        let cpu_ns = std::cell::Cell::new(0);
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            // The thread does nothing but the turn; what it has used does not matter here.
+            cpu_ns.set(cpu_ns.get() + 100_000_000);
+            let overdue = watchdog.look(|number| (number == thread).then(|| cpu_ns.get()));
+            if let [overdue] = overdue.as_slice() {
+                assert_eq!((overdue.app.as_str(), overdue.service.as_str(), overdue.used_ms), ("app", "s", 1_000));
+                STANDS_STILL.store(false, Ordering::Relaxed);
+                return;
+            }
+        }
+    });
+    world.fails("spin", "", ErrorCode::CpuLimit);
+    looker.join().expect("looked");
+    let refused = world.fails("ok", "", ErrorCode::CpuLimit);
+    assert!(refused.contains("app/s is switched off") && refused.contains("deploy the app again"), "{refused}");
+    // A restart of the version changes nothing, and a deployment does.
+    app.is_kept = true;
+    world.program = world.engine.load(&app).expect("loads");
+    world.fails("ok", "", ErrorCode::CpuLimit);
+    app.is_kept = false;
+    world.program = world.engine.load(&app).expect("loads");
+    assert_eq!(world.call("ok", ""), Ok("2".into()));
+}
