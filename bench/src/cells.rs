@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use millrace_loadgen::{Expectation, HttpRequest, Plan, Report, RequestTemplate, run};
 use serde::{Deserialize, Serialize};
 
+use crate::graph::PEOPLE;
 use crate::machine::median;
 use crate::server::{Kind, PASSWORD, Server, Setup, USER, store_program};
 use crate::{Outcome, fsync};
@@ -35,6 +36,8 @@ pub enum Work {
     CounterAdd,
     /// `INCR`, one of 100,000 keys.
     StoreIncrement,
+    /// `POST /call/friends/all/walk`, from one of all people.
+    GraphWalk,
 }
 
 /// One server under one load.
@@ -152,6 +155,20 @@ fn cells_of_connections() -> [Cell; 2] {
     ]
 }
 
+/// Many reads of state in one call.
+fn cell_of_a_walk() -> Cell {
+    Cell {
+        id: "graph-walk",
+        title: "a walk over a graph (45 lists read in a call), throughput against Node.js with a Map",
+        figure: Figure::Rate,
+        aim: 0.5,
+        sides: vec![
+            side("Millrace walk", millrace("friends", "fsync"), Work::GraphWalk, 100),
+            side("Node.js with a Map", Kind::NodeMap, Work::GraphWalk, 100),
+        ],
+    }
+}
+
 /// All comparisons of functions, in the order they are published.
 #[must_use]
 pub fn function_cells() -> Vec<Cell> {
@@ -212,6 +229,7 @@ pub fn function_cells() -> Vec<Cell> {
             ],
         ),
     ];
+    cells.push(cell_of_a_walk());
     cells.extend(cells_of_connections());
     cells
 }
@@ -256,6 +274,10 @@ impl Side {
             }
             Work::LoginLua => (RequestTemplate::resp(&["FCALL", "login", "1", &user, PASSWORD]), Some("ok")),
             Work::CounterAdd => (http("POST", "/call/counter/k{{uniform:0:100000}}/add", &[], Some("1")), None),
+            Work::GraphWalk => {
+                let start = format!("{{{{uniform:0:{PEOPLE}}}}}");
+                (http("POST", "/call/friends/all/walk", &[], Some(&start)), None)
+            }
             Work::StoreIncrement => (RequestTemplate::resp(&["INCR", "k{{uniform:0:100000}}"]), None),
         };
         let mut plan = Plan::new(&self.name, server.address, request.map_err(|error| error.to_string())?);

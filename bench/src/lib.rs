@@ -9,6 +9,7 @@ pub mod cells;
 pub mod contest;
 pub mod extra;
 pub mod fsync;
+pub mod graph;
 pub mod load;
 pub mod machine;
 pub mod page;

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sha1::{Digest, Sha1};
 use tempfile::TempDir;
 
-use crate::{Outcome, small};
+use crate::{Outcome, graph, small};
 
 const START: Duration = Duration::from_secs(120);
 const STOP: Duration = Duration::from_secs(60);
@@ -76,6 +76,8 @@ pub enum Kind {
     Limit,
     /// Express with its store, both on the server's CPUs.
     Express,
+    /// Node.js without a framework, its data in a `Map`.
+    NodeMap,
     /// Valkey or Redis; with `appendfsync always` or without any log.
     Store {
         /// Whether every write is synced before its reply.
@@ -145,6 +147,10 @@ impl Server {
                 let variables = [("PORT", port.as_str()), ("REDIS_PORT", &store), ("NODE_ENV", "production")];
                 server.spawn(setup, Path::new("node"), &[&script.to_string_lossy()], &variables)?;
             }
+            Kind::NodeMap => {
+                let script = setup.rivals.join("friends-node/server.js");
+                server.spawn(setup, Path::new("node"), &[&script.to_string_lossy()], &[("PORT", &port)])?;
+            }
             Kind::Millrace { app, durability, cores } => {
                 let app = setup.app(app);
                 server.spawn_node(setup, folder, (durability, *cores), &["--app", &app.to_string_lossy()])?;
@@ -158,7 +164,9 @@ impl Server {
         }
         let start = Instant::now();
         match kind {
-            Kind::Millrace { .. } | Kind::Records { .. } | Kind::Express => server.wait_until_healthy()?,
+            Kind::Millrace { .. } | Kind::Records { .. } | Kind::Express | Kind::NodeMap => {
+                server.wait_until_healthy()?
+            }
             Kind::Limit | Kind::Store { .. } => wait_for_port(address)?,
             // Its script has waited until it serves.
             Kind::Rival { .. } => {}
@@ -248,6 +256,7 @@ impl Server {
                 let (status, reply) = small::http(self.address, "POST", &format!("/call/user/{USER}/import"), &body)?;
                 if status == 200 { Ok(()) } else { Err(format!("importing the user gave {status}: {reply}")) }
             }
+            Kind::Millrace { app: "friends", .. } | Kind::NodeMap => graph::load(self.address),
             Kind::Express => {
                 let body = format!(r#"{{"username":"{USER}","password":"{PASSWORD}"}}"#);
                 let (status, reply) = small::http(self.address, "POST", "/user/register", &body)?;

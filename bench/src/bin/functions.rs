@@ -24,6 +24,9 @@ struct Arguments {
     /// The bare responder's binary; beside this one by default.
     #[arg(long)]
     limit: Option<PathBuf>,
+    /// The folder of apps that exist for measuring only.
+    #[arg(long, default_value = "bench/apps")]
+    apps: PathBuf,
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds measured per side and round.
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
 
 fn measure(arguments: &Arguments) -> Outcome<()> {
     let beside = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("limit");
-    let setup = arguments.surroundings.setup(arguments.limit.clone().unwrap_or(beside), None)?;
+    let setup = arguments.surroundings.setup(arguments.limit.clone().unwrap_or(beside), Some(&arguments.apps))?;
     let (machine, load_before) = (Machine::here(), load_average());
     if machine.cores < 2 {
         return Err("two CPUs are needed: one for the server, one for the load".to_owned());

@@ -32,6 +32,11 @@ export default service({
   echo(ctx, input: unknown) { return input; },
   store(ctx, input: unknown) { ctx.set("document", input); },
   load(ctx) { return ctx.get("document"); },
+  walk(ctx) {
+    let sum = 0;
+    for (const _ of ctx.get("document")) sum += ctx.get("document").length;
+    return sum;
+  },
   check(ctx, credentials: string) { return credentials === ctx.get("credentials"); },
   async later() { return 1; },
   loop() { let sum = 0; for (let i = 0; i < 100000; i++) sum += i; return sum; },
@@ -282,6 +287,7 @@ fn main() {
         ("echo int", "echo", b"7", 1),
         ("echo string", "echo", b"\"a short string\"", 1),
         ("echo small object", "echo", small, 1),
+        ("read 1 KB", "nothing", &document, 10),
         ("echo 1 KB", "echo", &document, 10),
         ("store 1 KB", "store", &document, 10),
         ("load 1 KB", "load", b"", 10),
@@ -292,6 +298,10 @@ fn main() {
         bench.measure(name, divisor, |bench| drop(bench.call(id, input)));
     }
     bench.handler("nothing", b"");
+    let friends: Vec<String> = (1_000..1_044).map(|friend| friend.to_string()).collect();
+    bench.host.document = Some(Value::json(&format!("[{}]", friends.join(","))));
+    let walk = at(&bench, "walk");
+    bench.measure("walk over 45 lists of 44", 10, |bench| drop(bench.call(walk, b"")));
     bench.measure("route, plain", 1, |bench| assert_eq!(bench.route(0, 0, &headers), 200));
     bench.measure("login route + nested call", 1, |bench| assert_eq!(bench.route(0, 1, &headers), 200));
     // Its routes: register, login.

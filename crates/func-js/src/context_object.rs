@@ -131,7 +131,7 @@ impl Isolate {
     #[inline]
     fn stored(&self, value: &Stored) -> Result<Value, Thrown> {
         match value.kind() {
-            ValueKind::Json => self.parse_json(value.content()),
+            ValueKind::Json => self.parse_again(value.content()),
             ValueKind::Bytes => self.context.uint8_array(value.content()),
         }
     }

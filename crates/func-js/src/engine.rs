@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::limits::{KEPT_LOAD_CPU_MS, LOAD_CPU_MS};
@@ -16,6 +17,7 @@ use crate::isolate::{Isolate, Parts};
 use crate::number_hasher::NumberHasher;
 use crate::sources::{ServiceFile, Sources, service_files};
 use crate::turn::{TurnEnd, Waiting};
+use crate::watchdog::{Core, Place, Running, Switch, Watchdog, code_of};
 
 /// Services of one app: what a [`millrace_func::HandlerId`] can tell apart.
 const SERVICES: usize = 65_535;
@@ -28,6 +30,12 @@ pub struct JsEngine {
     frames: RefCell<HashMap<u32, WaitingFrame, BuildHasherDefault<NumberHasher>>>,
     /// The number of the last frame that was started, over all isolates.
     last_serial: Cell<usize>,
+    /// Knows which services are switched off.
+    watchdog: Arc<Watchdog>,
+    /// What it sees of this engine.
+    core: Arc<Core>,
+    /// Turns so far.
+    turns: Cell<u64>,
 }
 
 /// A loaded app.
@@ -41,6 +49,8 @@ struct Loaded {
 /// The place of a service's isolate, which is replaced when a call spoiled it.
 struct Slot {
     file: ServiceFile,
+    switch: Arc<Switch>,
+    place: Place,
     isolate: RefCell<Option<Box<Isolate>>>,
     /// Counts the isolates that were here. A frame of an earlier one cannot go on.
     epoch: Cell<u32>,
@@ -58,11 +68,20 @@ impl JsEngine {
     /// exceed the largest `limits.stack_bytes` by 512 KiB.
     #[must_use]
     pub fn new(clocks: Clocks) -> Self {
+        Self::watched(clocks, &Arc::default(), 0)
+    }
+
+    /// As [`JsEngine::new`], for an engine whose turns `watchdog` looks at. It knows the engine's thread by the number `thread`.
+    #[must_use]
+    pub fn watched(clocks: Clocks, watchdog: &Arc<Watchdog>, thread: u64) -> Self {
         Self {
             clocks,
             programs: RefCell::new(Vec::new()),
             frames: RefCell::new(HashMap::default()),
             last_serial: Cell::new(0),
+            watchdog: Arc::clone(watchdog),
+            core: watchdog.add_core(thread),
+            turns: Cell::new(0),
         }
     }
 
@@ -72,8 +91,15 @@ impl JsEngine {
         let Some(Some(loaded)) = programs.get(program.0 as usize) else {
             return 0;
         };
-        let used = |slot: &Slot| slot.isolate.borrow().as_ref().map_or(0, |isolate| isolate.heap.used_bytes());
+        let used_by = |isolate: &Isolate| isolate.heap.used_bytes() + isolate.values.used_bytes();
+        let used = |slot: &Slot| slot.isolate.borrow().as_deref().map_or(0, used_by);
         loaded.services.iter().map(used).sum()
+    }
+
+    #[inline]
+    fn begin_turn<'a>(&self, slot: &'a Slot) -> Running<'a> {
+        self.turns.set(self.turns.get() + 1);
+        slot.place.enter(self.turns.get())
     }
 
     fn step(&self, frame: Frame, place: (u32, u16), slot: &Slot, end: TurnEnd, is_spoiled: bool) -> Step {
@@ -144,10 +170,19 @@ impl Engine for JsEngine {
         };
         let cpu_ms = if app.is_kept { KEPT_LOAD_CPU_MS } else { LOAD_CPU_MS };
         let mut services = Vec::with_capacity(files.len());
+        let code = code_of(app);
         for file in files {
             let (isolate, service) = loaded.new_isolate(self.clocks, &file, (!app.is_kept, cpu_ms))?;
+            let switch = self.watchdog.switch(app, code, service.name.as_str());
+            let place = self.core.add(Arc::clone(&switch));
             services.push(service);
-            loaded.services.push(Slot { file, isolate: RefCell::new(Some(isolate)), epoch: Cell::new(0) });
+            loaded.services.push(Slot {
+                file,
+                switch,
+                place,
+                isolate: RefCell::new(Some(isolate)),
+                epoch: Cell::new(0),
+            });
         }
         let mut programs = self.programs.borrow_mut();
         let number = u32::try_from(programs.len()).map_err(|_| Error::new(ErrorCode::Internal, "too many programs"))?;
@@ -182,6 +217,9 @@ impl Engine for JsEngine {
         else {
             return Step::Done(Err(unknown_program()));
         };
+        if let Some(refusal) = slot.switch.refusal() {
+            return Step::Done(Err(refusal));
+        }
         let mut isolate = slot.isolate.borrow();
         if isolate.is_none() {
             drop(isolate);
@@ -195,12 +233,14 @@ impl Engine for JsEngine {
         };
         let serial = self.last_serial.get() + 1;
         self.last_serial.set(serial);
+        let turn = self.begin_turn(slot);
         let end = match start {
             Start::Handler { id, key, input } => {
                 running.start_handler(serial, usize::from(id.handler), key, input, host)
             }
             Start::Route { id, request } => running.start_route(serial, usize::from(id.route), request, host),
         };
+        drop(turn);
         let is_spoiled = running.is_spoiled();
         drop(isolate);
         self.step(frame, (program.0, service), slot, end, is_spoiled)
@@ -221,7 +261,13 @@ impl Engine for JsEngine {
             let message = "the service was restarted because another call broke a limit; try again";
             return Step::Done(Err(Error::new(ErrorCode::Overloaded, message)));
         };
+        if let Some(refusal) = slot.switch.refusal() {
+            waiting.frame.release(running);
+            return Step::Done(Err(refusal));
+        }
+        let turn = self.begin_turn(slot);
         let end = running.resume_frame(waiting.frame, operation, result, host);
+        drop(turn);
         let is_spoiled = running.is_spoiled();
         drop(isolate);
         self.step(frame, (waiting.program, waiting.service), slot, end, is_spoiled)

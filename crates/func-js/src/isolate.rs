@@ -29,6 +29,7 @@ use crate::operations::Operation;
 use crate::rejections::Rejections;
 use crate::sources::Sources;
 use crate::steps::RunningStep;
+use crate::value_cache::ValueCache;
 
 const GLUE: &str = concat!(include_str!("glue.js"), "\n", include_str!("built_ins.js"), include_str!("freeze.js"));
 
@@ -112,6 +113,7 @@ pub(crate) struct Isolate {
     /// How many elements and properties have been printed.
     pub(crate) printed_parts: Cell<usize>,
     pub(crate) forms: Forms,
+    pub(crate) values: ValueCache,
     /// Names of properties as JSON, with the colon.
     pub(crate) json_names: NameTexts,
     /// Names of a reply's headers, checked, in lower case.
@@ -182,6 +184,7 @@ impl Isolate {
             prints_for_code: Cell::new(false),
             printed_parts: Cell::new(0),
             forms: Forms::default(),
+            values: ValueCache::new(parts.limits.memory_bytes),
             json_names: NameTexts::default(),
             header_names: NameTexts::default(),
             limits: Rc::clone(parts.limits),

@@ -54,11 +54,14 @@ mod subject;
 mod text_guard;
 mod transpile;
 mod turn;
+mod value_cache;
+mod watchdog;
 mod workflow_object;
 
 #[doc(hidden)]
 pub use check::check_json;
 pub use engine::JsEngine;
+pub use watchdog::{Overdue, Watchdog};
 
 /// The clocks that CPU limits are measured with.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ mod dev;
 mod keys;
 mod logging;
 mod many_letters;
+mod overdue;
 mod serve;
 mod settings;
 mod settings_file;

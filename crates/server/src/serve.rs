@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_fetch::HttpFetcher;
 use millrace_func::App;
-use millrace_func_js::{Clocks, JsEngine};
+use millrace_func_js::{Clocks, JsEngine, Watchdog};
 use millrace_func_records::RecordsEngine;
 use millrace_http::Front;
 use millrace_io::{Clock, RealClock, thread_cpu_ns};
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::Failure;
 use crate::cli::ServeArgs;
 use crate::logging;
+use crate::overdue;
 use crate::settings::Settings;
 
 /// Runs a node until SIGTERM or Ctrl-C.
@@ -53,6 +54,8 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let metrics = NodeMetrics::new(settings.node.cores);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(metrics.clone()));
+    let watchdog = Arc::<Watchdog>::default();
+    overdue::watch(&watchdog, &mut registry)?;
     let front = Front::new(front, registry)?;
     millrace_http::check_listener(settings.http, front.has_keys()).map_err(|error| {
         let file = shell_word(&settings.key_file);
@@ -63,8 +66,10 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     })?;
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
-    let engine: EngineMaker =
-        Arc::new(|shard_count| Box::new(RecordsEngine::new(JsEngine::new(clocks()), shard_count)));
+    let engine: EngineMaker = Arc::new(move |shard_count| {
+        let engine = JsEngine::watched(clocks(), &watchdog, overdue::this_thread());
+        Box::new(RecordsEngine::new(engine, shard_count))
+    });
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
     let node = Node::start(settings.node.clone(), apps, engine, fetcher, fronts(listeners, front), metrics)?;
     Ok(node)

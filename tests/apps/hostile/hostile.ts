@@ -34,6 +34,20 @@ export default service({
     for (;;) await null;
   }),
   regex: marked(() => /^(a+)+$/.test("a".repeat(40) + "b")),
+  // Operators and functions that QuickJS itself would not interrupt.
+  products: marked(() => {
+    const large = (1n << 500_000n) - 1n;
+    for (let count = 0; count < 60; count++) large * large;
+  }),
+  bigText: marked(() => `${(1n << 1_000_000n) - 1n}`.length),
+  textAsBig: marked(() => {
+    for (let count = 0; count < 20; count++) 1n < "9".repeat(300_000);
+  }),
+  proxyNames: marked(() => {
+    const names = Array.from({ length: 50_000 }, (_, number) => number.toString(36));
+    for (let count = 0; count < 20; count++) Object.keys(new Proxy({}, { ownKeys: () => names }));
+  }),
+  noElements: marked(() => [].reverse.call({ length: 2 ** 53 - 1 })),
   recursion: marked(() => deeper()),
   caughtRecursion: marked(() => {
     const down = (): number => { try { return down() + 1; } catch { return 0; } };

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+/// The folder of copies of other projects' code.
+const VENDORED: &str = "vendor/";
+
 use super::rust_source::code_of;
 
 /// A text file.
@@ -24,7 +27,7 @@ impl From<String> for File {
 #[derive(Default)]
 pub struct Tree {
     files: BTreeMap<String, File>,
-    /// Files that are not UTF-8: they exist for links, and nothing else looks at them.
+    /// Files that are not UTF-8, or that others wrote: they exist for links, and nothing else looks at them.
     binaries: Vec<String>,
 }
 
@@ -45,6 +48,7 @@ impl Tree {
             // A file that is tracked but deleted, or a directory that is a link, is not there to check.
             let Ok(bytes) = std::fs::read(root.join(path)) else { continue };
             match String::from_utf8(bytes) {
+                Ok(_) if path.starts_with(VENDORED) => tree.binaries.push(path.to_owned()),
                 Ok(text) => drop(tree.files.insert(path.to_owned(), text.into())),
                 Err(_) => tree.binaries.push(path.to_owned()),
             }

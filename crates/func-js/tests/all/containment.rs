@@ -62,9 +62,8 @@ fn a_search_can_be_interrupted() {
     assert_contained(ErrorCode::CpuLimit, &cases);
 }
 
-/// QuickJS does not look at the time in these; what they did must not take effect.
 #[test]
-fn a_built_in_function_that_took_too_long_is_found_at_the_end() {
+fn conversions_of_large_bigints_end_at_the_cpu_limit() {
     assert_contained(
         ErrorCode::CpuLimit,
         &[
@@ -72,6 +71,172 @@ fn a_built_in_function_that_took_too_long_is_found_at_the_end() {
             ("text to BigInt", "return BigInt('9'.repeat(200_000)) > 1n;"),
         ],
     );
+}
+
+/// Under `cpu_ms`, each body ends with `cpu-limit` before it has used twice that and a little.
+fn assert_ends_in_time(cases: &[(&str, &str)]) {
+    const CPU_MS: u64 = 100;
+    const MOST_MS: u64 = 2 * CPU_MS + 100;
+    let limits = || Limits { cpu_ms: CPU_MS, memory_bytes: 512 << 20, ..tight() };
+    for (name, body) in cases {
+        let caught = format!("for (;;) {{ try {{ {body} }} catch {{ }} }}");
+        let mut world = limited(&format!("{OK}once(ctx) {{ {body} }},\ncaught(ctx) {{ {caught} }},"), limits());
+        for handler in ["once", "caught"] {
+            let started = common::thread_cpu_ns();
+            let error = world.call(handler, "").expect_err(name);
+            let used_ms = (common::thread_cpu_ns() - started) / 1_000_000;
+            assert_eq!(error.code, ErrorCode::CpuLimit, "{name}/{handler}: {error}");
+            assert!(used_ms < MOST_MS, "{name}/{handler} used {used_ms} ms");
+            assert_eq!(world.call("ok", ""), Ok("2".into()), "after {name}/{handler}");
+        }
+    }
+}
+
+#[test]
+fn operators_of_large_bigints_end_in_time() {
+    let mut cases = Vec::new();
+    let large = "const a = (1n << 500_000n) - 1n, b = (1n << 1_000_000n) - 1n; let c;";
+    let one_after_another = "c = a * a;".repeat(60);
+    for (name, work) in [
+        ("one after another", one_after_another.as_str()),
+        ("multiplication", "for (let i = 0; i < 60; i++) c = a * a;"),
+        ("square", "for (let i = 0; i < 60; i++) c = a ** 2n;"),
+        ("power", "for (let i = 0; i < 20; i++) c = 3n ** 600_000n;"),
+        ("division", "for (let i = 0; i < 60; i++) c = b / (a + 2n);"),
+        ("remainder", "for (let i = 0; i < 60; i++) c = -b % a;"),
+        ("addition", "for (;;) c = b - a;"),
+        ("shift", "for (;;) c = a << 17n;"),
+        ("bits", "for (;;) c = BigInt.asIntN(900_000, (a ^ b) & ~a);"),
+        ("a template", "return `${b}`.length;"),
+        ("toString", "return b.toString().length;"),
+        ("toString of a base", "return (-b).toString(7).length;"),
+        ("a name", "return ({})[b];"),
+        ("concatenation", "return ('' + b).length;"),
+        ("join", "return [b, b].join().length;"),
+    ] {
+        cases.push((name, format!("{large} {work} return 1;")));
+    }
+    let text = "const text = '9'.repeat(300_000);";
+    for (name, work) in [
+        ("BigInt", "for (let i = 0; i < 20; i++) BigInt(text);"),
+        ("comparison", "for (let i = 0; i < 20; i++) 1n < text;"),
+        ("equality", "for (let i = 0; i < 20; i++) 1n == '-' + text;"),
+        ("asUintN", "for (let i = 0; i < 20; i++) BigInt.asUintN(64, text);"),
+        ("an element", "const all = new BigInt64Array(20); for (let i = 0; i < 20; i++) all[i] = text;"),
+    ] {
+        cases.push((name, format!("{text} {work} return 1;")));
+    }
+    let cases: Vec<(&str, &str)> = cases.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    assert_ends_in_time(&cases);
+}
+
+#[test]
+fn functions_of_arrays_without_elements_end_in_time() {
+    let huge = "const huge = { length: 2 ** 53 - 1 }, list = Array.prototype;";
+    let cases = [
+        ("reverse", "return list.reverse.call(huge);"),
+        ("join", "return new Array(2 ** 32 - 1).join('').length;"),
+        ("toLocaleString", "return new Array(2 ** 32 - 1).fill(1, 0, 1).toLocaleString().length;"),
+        ("fill", "return list.fill.call(new Proxy(huge, { set: () => true }), 1);"),
+        ("copyWithin", "return list.copyWithin.call(huge, 0, 5);"),
+        ("unshift", "return list.unshift.call({ length: 2 ** 52 }, 1);"),
+        ("splice", "return list.splice.call({ length: 2 ** 52 }, 0, 1, 2, 3);"),
+        ("slice", "return list.slice.call({ length: 2 ** 32 - 1 }, 1);"),
+        ("includes", "return list.includes.call(huge, 1);"),
+        ("lastIndexOf", "return list.lastIndexOf.call(huge, 1);"),
+        ("concat", "return [].concat({ length: 2 ** 52, [Symbol.isConcatSpreadable]: true });"),
+        ("flat", "return list.flat.call(huge);"),
+        ("every", "return list.every.call(huge, () => true);"),
+        ("reduce", "return list.reduceRight.call(huge, () => true, 1);"),
+        ("find", "return list.find.call(huge, () => false);"),
+        ("sort", "return list.sort.call(huge);"),
+        (
+            "sort by text",
+            "const all = []; for (let i = 0; i < 5; i++) all.push(new Array(60_000).fill(i)); for (;;) all.flat().sort();",
+        ),
+        ("sort of bytes", "const all = new Float64Array(8 << 20); for (;;) all.sort();"),
+    ];
+    let bodies = cases.map(|(name, body)| (name, format!("{huge} {body}")));
+    let cases: Vec<(&str, &str)> = bodies.iter().map(|(name, body)| (*name, body.as_str())).collect();
+    assert_ends_in_time(&cases);
+}
+
+/// `ownKeys` of a proxy may return what it likes: the time goes with the number of names, not with its square.
+#[test]
+fn the_names_of_a_proxy_take_as_long_as_there_are_names() {
+    let uses = [
+        ("keys", "return Object.keys(proxy).length;"),
+        ("ownKeys", "return Reflect.ownKeys(proxy).length;"),
+        ("entries", "return Object.entries(proxy).length;"),
+        ("spread", "return Object.keys({ ...proxy }).length;"),
+        ("assign", "return Object.keys(Object.assign({}, proxy)).length;"),
+        ("for", "let n = 0; for (const name in proxy) n++; return n;"),
+        ("stringify", "return Object.keys(JSON.parse(JSON.stringify(proxy))).length;"),
+        ("result", "return proxy;"),
+    ];
+    for (name, work) in uses {
+        let body = format!(
+            "const names = Array.from({{ length: count }}, (_, i) => `n${{i}}`);
+             const getOwnPropertyDescriptor = () => ({{ value: 1, enumerable: true, configurable: true }});
+             const proxy = new Proxy({{}}, {{ ownKeys: () => names, getOwnPropertyDescriptor, get: (_, name) => name === 'toJSON' ? undefined : 1 }});
+             {work}"
+        );
+        let handlers = format!("{OK}use(ctx, count) {{ {body} }},");
+        let patient = Limits { cpu_ms: 1_500, memory_bytes: 512 << 20, output_bytes: 16 << 20, ..tight() };
+        let mut world = limited(&handlers, patient.clone());
+        let output = world.call("use", "100000").expect(name);
+        assert!(name == "result" || output == "100000", "{name}: {output}");
+        let mut world = limited(&handlers, Limits { cpu_ms: 100, ..patient });
+        let started = common::thread_cpu_ns();
+        world.fails("use", "400000", ErrorCode::CpuLimit);
+        let used_ms = (common::thread_cpu_ns() - started) / 1_000_000;
+        assert!(used_ms < 300, "{name} used {used_ms} ms");
+        assert_eq!(world.call("ok", ""), Ok("2".into()), "after {name}");
+    }
+}
+
+/// What the language says of `ownKeys` holds.
+#[test]
+fn the_names_of_a_proxy_are_checked() {
+    let mut world = limited(
+        r#"check(ctx) {
+            const of = (target, names) => { try { return Reflect.ownKeys(new Proxy(target, { ownKeys: () => names })).map(String); } catch (error) { return error.name; } };
+            const fixed = Object.defineProperty({ b: 1 }, "a", { value: 1 });
+            const closed = Object.preventExtensions({ a: 1, b: 2 });
+            const symbol = Symbol("s");
+            return [
+                of({}, ["b", "7", "a", symbol, "3"]), of({}, ["a", "b", "a"]), of({}, [symbol, "x", symbol]), of({}, ["1", "2", "1"]), of({}, []),
+                of(fixed, ["z", "a"]), of(fixed, ["b"]), of(closed, ["b", "a"]), of(closed, ["a"]), of(closed, ["a", "b", "c"]), of({}, [1]),
+            ];
+        },"#,
+        Limits::default(),
+    );
+    let expected = r#"[["b","7","a","Symbol(s)","3"],"TypeError","TypeError","TypeError",[],["z","a"],"TypeError",["b","a"],"TypeError","TypeError","TypeError"]"#;
+    assert_eq!(world.call("check", ""), Ok(expected.into()));
+}
+
+/// The same results as before there were polls inside the operators.
+#[test]
+fn large_bigints_are_right() {
+    let mut world = limited(
+        r#"check(ctx) {
+            const a = (1n << 3_000n) - 12345n, b = -(3n ** 1_000n), seen = [];
+            const same = (name, is) => { if (!is) seen.push(name); };
+            same("product", (a * b) / b === a && (a * b) % a === 0n);
+            same("quotient", (a / b) * b + (a % b) === a);
+            same("text", BigInt(`${a}`) === a && BigInt(b.toString()) === b && BigInt(`0x${a.toString(16)}`) === a);
+            same("power", 3n ** 1_000n === (3n ** 500n) ** 2n);
+            const nines = "9".repeat(5_000);
+            same("nines", BigInt(nines) + 1n === 10n ** 5_000n && String(10n ** 5_000n - 1n) === nines);
+            same("compared", BigInt(nines) == nines && 1n < nines);
+            const numbers = Float64Array.from([3, -0, 0, NaN, -Infinity, 2.5]).sort();
+            same("sorted", numbers.join() === "-Infinity,0,0,2.5,3,NaN" && Object.is(numbers[1], -0));
+            same("texts", [10, 9, 1, undefined, "a"].sort().join() === "1,10,9,a,");
+            return seen;
+        },"#,
+        Limits::default(),
+    );
+    assert_eq!(world.call("check", ""), Ok("[]".into()));
 }
 
 /// The same words in the same texts, and in ones with something before that makes no difference but for the length.
@@ -426,4 +591,50 @@ fn services_share_nothing() {
     assert_eq!(world.call("go", ""), Ok("[1,1]".into()));
     let other = world.handler("t", "go");
     assert_eq!(world.call_id(other, b"k", b""), Ok("[1,\"undefined\"]".into()));
+}
+
+/// A clock that stands still lets a turn run for ever, as a function without an end in QuickJS would.
+#[test]
+fn a_service_that_no_limit_ends_is_switched_off() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static STANDS_STILL: AtomicBool = AtomicBool::new(true);
+    fn stopped_ns() -> u64 {
+        if STANDS_STILL.load(Ordering::Relaxed) { 0 } else { 1 << 50 }
+    }
+    let watchdog = Arc::new(millrace_func_js::Watchdog::default());
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u64;
+    let clocks = millrace_func_js::Clocks { monotonic_ns: stopped_ns, thread_cpu_ns: stopped_ns };
+    let engine = millrace_func_js::JsEngine::watched(clocks, &watchdog, thread);
+    let source =
+        format!("import {{ service }} from \"millrace\";\nexport default service({{ {OK} spin() {{ for (;;); }} }});");
+    let mut app = common::app(&[("s.ts", &source)], Limits { cpu_ms: 50, ..Limits::default() });
+    let program = engine.load(&app).expect("loads");
+    let mut world = World { engine, program, state: common::State::default(), frames: 0, operations: 0 };
+    assert_eq!(world.call("ok", ""), Ok("2".into()));
+    let looker = std::thread::spawn(move || {
+        let cpu_ns = std::cell::Cell::new(0);
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            // The thread does nothing but the turn; what it has used does not matter here.
+            cpu_ns.set(cpu_ns.get() + 100_000_000);
+            let overdue = watchdog.look(|number| (number == thread).then(|| cpu_ns.get()));
+            if let [overdue] = overdue.as_slice() {
+                assert_eq!((overdue.app.as_str(), overdue.service.as_str(), overdue.used_ms), ("app", "s", 1_000));
+                STANDS_STILL.store(false, Ordering::Relaxed);
+                return;
+            }
+        }
+    });
+    world.fails("spin", "", ErrorCode::CpuLimit);
+    looker.join().expect("looked");
+    let refused = world.fails("ok", "", ErrorCode::CpuLimit);
+    assert!(refused.contains("app/s is switched off") && refused.contains("deploy the app again"), "{refused}");
+    // A restart of the version changes nothing, and a deployment does.
+    app.is_kept = true;
+    world.program = world.engine.load(&app).expect("loads");
+    world.fails("ok", "", ErrorCode::CpuLimit);
+    app.is_kept = false;
+    world.program = world.engine.load(&app).expect("loads");
+    assert_eq!(world.call("ok", ""), Ok("2".into()));
 }

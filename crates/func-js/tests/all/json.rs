@@ -12,6 +12,8 @@ thread_local! {
     static WORLD: RefCell<World> = RefCell::new(handlers(
         "echo(ctx, x) { return x; },
          stored(ctx, x) { ctx.set('x', x); return ctx.get('x'); },
+         // The third time from a template.
+         again(ctx, x) { ctx.set('x', x); ctx.get('x'); ctx.get('x'); return ctx.get('x'); },
          // The same through QuickJS's own parser and printer.
          direct(ctx, text) { return JSON.stringify(JSON.parse(text)); },",
     ));
@@ -47,6 +49,7 @@ proptest! {
             let direct: String = serde_json::from_str(&world.call("direct", &quoted).expect("runs")).expect("a string");
             prop_assert_eq!(&world.call("echo", &text).expect("runs"), &direct);
             prop_assert_eq!(&world.call("stored", &text).expect("runs"), &direct);
+            prop_assert_eq!(&world.call("again", &text).expect("runs"), &direct);
             Ok(())
         })?;
     }
@@ -138,5 +141,70 @@ fn objects_of_one_form_are_each_their_own() {
             Ok(r#"[{"a":1,"b":2},{"b":2,"a":1},{"a":1},{"1":1,"a":2},{"1":1,"a":2},{"__proto__":1,"a":2}]"#.into())
         );
         assert_eq!(world.call("frozen", ""), Ok(r#"{"a":1,"b":2}"#.into()));
+    }
+}
+
+/// A value that is read again comes from a template, of which no handler gets hold.
+#[test]
+fn what_a_handler_changes_in_a_value_stays_its_own() {
+    let document = r#"{"10":[1,-7,2.5,true,null],"__proto__":{"a":"\u00e9 \ud83d\ude00 \\ \" \n"},"list":[[],{},["x",{"y":[1]}]],"z":"","b":1e300,"2":3000000000}"#;
+    let mut world = common::handlers(
+        r#"store(ctx, text) { ctx.set("document", JSON.parse(text)); },
+         read(ctx) { return ctx.get("document"); },
+         change(ctx) {
+             const [one, other] = [ctx.get("document"), ctx.get("document")];
+             one[10].push(7);
+             one.list[2][1].y[0] = "changed";
+             one.list[1].added = one;
+             delete one.z;
+             Object.getOwnPropertyDescriptor(one, "__proto__").value.a = 1;
+             Object.freeze(other);
+             const last = ctx.get("document");
+             const names = Object.getOwnPropertyDescriptors(last);
+             const isPlain = Object.values(names).every((one) => one.writable && one.enumerable && one.configurable)
+                 && Object.getPrototypeOf(last) === Object.prototype && last[10].length === 5;
+             return [isPlain, one !== other, JSON.stringify(other) === JSON.stringify(last), last];
+         },
+         write(ctx, n) { const value = ctx.get("document"); value.list.push(n); ctx.set("document", value); return ctx.get("document").list.at(-1); },"#,
+    );
+    world.call("store", &serde_json::to_string(document).expect("a text")).expect("stored");
+    let first = world.call("read", "").expect("read");
+    for _ in 0..5 {
+        assert_eq!(world.call("change", "").expect("changed"), format!("[true,true,true,{first}]"));
+        assert_eq!(world.call("read", "").expect("read"), first);
+    }
+    for n in 0..5 {
+        assert_eq!(world.call("write", &n.to_string()), Ok(n.to_string()));
+    }
+    assert!(world.call("read", "").expect("read").contains(r#",0,1,2,3,4],"z""#));
+}
+
+/// Far more values than the templates may take, read in turn and again and again.
+#[test]
+fn templates_are_bounded_and_values_that_go_and_come_are_right() {
+    let memory_bytes = 4 << 20;
+    let mut world = common::limited(
+        r#"fill(ctx) { for (let i = 0; i < 2_000; i++) ctx.set(`f${i}`, Array.from({ length: 100 }, (_, j) => ({ i, j: `${i} ${j}` }))); },
+         sum(ctx, [from, to]) {
+             let sum = 0;
+             for (let i = from; i < to; i++) {
+                 const value = ctx.get(`f${i}`);
+                 if (value.length !== 100 || value[99].i !== i || value[50].j !== `${i} 50`) throw new Error(`${i}`);
+                 sum += value.length;
+                 value.length = 0;
+             }
+             return sum;
+         },"#,
+        millrace_func::Limits { memory_bytes, cpu_ms: 20_000, ..millrace_func::Limits::default() },
+    );
+    world.call("fill", "").expect("filled");
+    let before = world.engine.memory_bytes(world.program);
+    for round in 0..4 {
+        assert_eq!(world.call("sum", "[0,2000]"), Ok("200000".into()));
+        for _ in 0..4 {
+            assert_eq!(world.call("sum", "[0,20]"), Ok("2000".into()), "round {round}");
+        }
+        let grown = world.engine.memory_bytes(world.program).saturating_sub(before);
+        assert!(grown > 0 && grown < memory_bytes / 3, "{grown} bytes of templates");
     }
 }
