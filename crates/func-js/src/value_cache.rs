@@ -129,11 +129,13 @@ impl ValueCache {
         }
     }
 
-    /// Brings an entry that is used back among the young.
-    fn rejuvenate(&self, context: Context, hash: u64) {
-        let Some(entry) = self.old.borrow_mut().remove(&hash) else { return };
+    /// Brings an entry that is used back among the young; whether there is one.
+    #[cold]
+    fn rejuvenate(&self, context: Context, hash: u64) -> bool {
+        let Some(entry) = self.old.borrow_mut().remove(&hash) else { return false };
         self.old_bytes.set(self.old_bytes.get() - entry.bytes);
         self.keep(context, hash, entry);
+        true
     }
 }
 
@@ -145,17 +147,23 @@ impl Isolate {
             return self.parse_json(text);
         }
         let hash = xxh3_64(text);
-        if !self.values.young.borrow().contains_key(&hash) {
-            self.values.rejuvenate(self.context, hash);
+        let mut copied = self.copy_young(hash, text)?;
+        if copied.is_none() && self.values.rejuvenate(self.context, hash) {
+            copied = self.copy_young(hash, text)?;
         }
-        let copied = match self.values.young.borrow().get(&hash) {
-            Some(entry) if *entry.text == *text => Some((self.copy(&entry.template)?, entry.parts)),
-            _ => None,
-        };
         match copied {
             Some((_, parts)) if parts > PARTS_WITHOUT_LOOK && self.must_end() => Err(self.throw_broken()),
             Some((value, _)) => Ok(value),
             None => self.parse_and_note(hash, text),
+        }
+    }
+
+    /// A new value of the text, and how many parts it has.
+    #[inline]
+    fn copy_young(&self, hash: u64, text: &[u8]) -> Result<Option<(Value, usize)>, Thrown> {
+        match self.values.young.borrow().get(&hash) {
+            Some(entry) if *entry.text == *text => Ok(Some((self.copy(&entry.template)?, entry.parts))),
+            _ => Ok(None),
         }
     }
 

@@ -6899,7 +6899,9 @@ static void js_array_finalizer(JSRuntime *rt, JSValueConst val)
     uint32_t i;
 
     for(i = 0; i < p->u.array.count; i++) {
-        JS_FreeValueRT(rt, p->u.array.u.values[i]);
+        /* most elements are numbers: save the call */
+        if (JS_VALUE_HAS_REF_COUNT(p->u.array.u.values[i]))
+            JS_FreeValueRT(rt, p->u.array.u.values[i]);
     }
     js_free_rt(rt, p->u.array.u.values);
 }
