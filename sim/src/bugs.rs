@@ -32,7 +32,7 @@ named! {
         /// Only the first half of a transaction's writes reaches the log.
         ApplyHalfAnEntry = "apply-half-an-entry",
         /// The reply kept under an idempotency key is not logged.
-        DropOutcome = "drop-outcome",
+        DropInvocationResult = "drop-outcome",
         /// What has arrived from another shard is not logged.
         DropReceived = "drop-received",
         /// The reply kept under an idempotency key, which ends duplicates, is logged in the next entry and
@@ -138,7 +138,7 @@ impl PlantedBug {
                 let is_kept = |write: &Write| is_bookkeeping(write, "outcome") && write.field.first() == Some(&b's');
                 logged.writes.retain(|write| !(is_kept(write) && write.value.is_some()));
             }
-            Some(PlantedBug::DropOutcome) => drop_internal(&mut logged, "outcome", false),
+            Some(PlantedBug::DropInvocationResult) => drop_internal(&mut logged, "outcome", false),
             Some(PlantedBug::DropReceived) => drop_internal(&mut logged, "received", false),
             Some(PlantedBug::ForgetDecision) => drop_internal(&mut logged, "decision", false),
             Some(PlantedBug::ForgetPrepared) => drop_internal(&mut logged, "prepared", false),

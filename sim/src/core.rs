@@ -11,8 +11,8 @@ use millrace_base::{Error, Lsn, ShardId, UnixMillis};
 use millrace_format::{Entry, Write};
 use millrace_func::{Catalog, FetchRequest, LogLevel, Offload};
 use millrace_shard::{
-    Delivery, Entropy, FrameIds, OffloadTicket, Outputs, PeerMessage, Reply, RouteCall, Sequence, Shard, Token,
-    Unbound, UnboundStep, World,
+    ActivationIds, Delivery, Entropy, OffloadTicket, Outputs, PeerMessage, Reply, RouteCall, Sequence, Shard, Token,
+    UnplacedRoute, UnplacedStep, World,
 };
 
 use crate::engine::ScriptEngine;
@@ -116,7 +116,7 @@ impl Entropy for SimEntropy {
 pub struct Core {
     pub engine: ScriptEngine,
     pub catalog: Catalog,
-    pub frames: FrameIds,
+    pub activations: ActivationIds,
     pub entropy: SimEntropy,
     pub next_nonce: u64,
     pub now: UnixMillis,
@@ -124,7 +124,7 @@ pub struct Core {
     pub shards: BTreeMap<ShardId, Shard>,
     pub collected: Collected,
     shard_count: u16,
-    unbound: BTreeMap<u64, Unbound>,
+    unplaced: BTreeMap<u64, UnplacedRoute>,
     /// Routes that began here, went to a shard here and still await work begun before.
     adopted: BTreeMap<u64, ShardId>,
 }
@@ -136,7 +136,7 @@ impl Core {
         Self {
             engine,
             catalog,
-            frames: FrameIds::default(),
+            activations: ActivationIds::default(),
             entropy: SimEntropy(7),
             next_nonce: first_nonce,
             now: UnixMillis(1_000_000),
@@ -144,7 +144,7 @@ impl Core {
             shards: BTreeMap::new(),
             collected: Collected::default(),
             shard_count,
-            unbound: BTreeMap::new(),
+            unplaced: BTreeMap::new(),
             adopted: BTreeMap::new(),
         }
     }
@@ -157,8 +157,8 @@ impl Core {
 
     /// Routes that wait without a shard.
     #[must_use]
-    pub fn unbound_routes(&self) -> usize {
-        self.unbound.len()
+    pub fn unplaced_routes(&self) -> usize {
+        self.unplaced.len()
     }
 
     /// Gives a shard of this core an input.
@@ -169,7 +169,7 @@ impl Core {
         let mut world = World {
             engine: &self.engine,
             catalog: &self.catalog,
-            frames: &mut self.frames,
+            activations: &mut self.activations,
             entropy: &self.entropy,
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.collected,
@@ -185,7 +185,7 @@ impl Core {
         input(&mut World {
             engine: &self.engine,
             catalog: &self.catalog,
-            frames: &mut self.frames,
+            activations: &mut self.activations,
             entropy: &self.entropy,
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.collected,
@@ -199,24 +199,24 @@ impl Core {
     /// Runs a route from its beginning.
     pub fn run_route(&mut self, call: RouteCall) {
         let shard_count = self.shard_count;
-        let step = self.without_shard(|world| Unbound::start(call, shard_count, world));
+        let step = self.without_shard(|world| UnplacedRoute::start(call, shard_count, world));
         self.route_stepped(step);
     }
 
-    fn route_stepped(&mut self, step: UnboundStep) {
+    fn route_stepped(&mut self, step: UnplacedStep) {
         match step {
-            UnboundStep::Done(token, result) => self.collected.reply(token, result),
-            UnboundStep::Waiting(unbound) => {
-                self.unbound.insert(unbound.nonce(), unbound);
+            UnplacedStep::Done(token, result) => self.collected.reply(token, result),
+            UnplacedStep::Waiting(unplaced) => {
+                self.unplaced.insert(unplaced.nonce(), unplaced);
             }
-            UnboundStep::Home(unbound, shard) if self.shards.contains_key(&shard) => {
-                if unbound.awaits_offload() {
-                    self.adopted.insert(unbound.nonce(), shard);
+            UnplacedStep::Coordinator(unplaced, shard) if self.shards.contains_key(&shard) => {
+                if unplaced.awaits_offload() {
+                    self.adopted.insert(unplaced.nonce(), shard);
                 }
-                self.with(shard, |shard, world| shard.adopt(unbound, world));
+                self.with(shard, |shard, world| shard.adopt(unplaced, world));
             }
-            UnboundStep::Home(unbound, shard) => {
-                if let Some(call) = self.without_shard(|world| unbound.cancel(world)) {
+            UnplacedStep::Coordinator(unplaced, shard) => {
+                if let Some(call) = self.without_shard(|world| unplaced.cancel(world)) {
                     self.collected.events.push_back(Event::Route(shard, call));
                 }
             }
@@ -228,9 +228,10 @@ impl Core {
         let adopted = self.adopted.get(&ticket.nonce).copied();
         if let Some(shard) = ticket.shard {
             self.with(shard, |shard, world| shard.complete(ticket, result, world));
-        } else if self.unbound.get(&ticket.nonce).is_some_and(|unbound| unbound.awaits(&ticket)) {
-            let unbound = self.unbound.remove(&ticket.nonce).expect("just looked at");
-            let step = self.without_shard(|world| unbound.complete(ticket.frame, ticket.operation, result, world));
+        } else if self.unplaced.get(&ticket.nonce).is_some_and(|unplaced| unplaced.awaits(&ticket)) {
+            let unplaced = self.unplaced.remove(&ticket.nonce).expect("just looked at");
+            let step =
+                self.without_shard(|world| unplaced.complete(ticket.activation, ticket.operation, result, world));
             self.route_stepped(step);
         } else if let Some(shard) = adopted {
             self.with(shard, |shard, world| shard.complete(ticket, result, world));

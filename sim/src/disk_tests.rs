@@ -41,7 +41,7 @@ fn what_was_synced_survives_and_what_was_not_survives_in_any_part() {
 
 #[test]
 fn names_need_their_directory_synced() {
-    let mut outcomes = std::collections::BTreeSet::new();
+    let mut invocation_results = std::collections::BTreeSet::new();
     for seed in 0..100 {
         let (disk, _) = disk_with_file(b"old");
         disk.state().rng = Rng::new(seed);
@@ -49,9 +49,9 @@ fn names_need_their_directory_synced() {
         disk.rename("d/f", "d/h").expect("renamed");
         disk.power_cut();
         let names: Vec<String> = disk.list("d").expect("there").into_iter().map(|entry| entry.name).collect();
-        outcomes.insert(names.join(" "));
+        invocation_results.insert(names.join(" "));
     }
-    assert_eq!(outcomes.into_iter().collect::<Vec<_>>(), ["f", "f g", "g h"]);
+    assert_eq!(invocation_results.into_iter().collect::<Vec<_>>(), ["f", "f g", "g h"]);
 }
 
 #[test]

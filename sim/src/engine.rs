@@ -15,9 +15,9 @@ use bytes::Bytes;
 use millrace_api::{READ_HANDLER, WRITE_HANDLER};
 use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
-    Answer, App, AppSettings, Catalog, Engine, Error, ErrorCode, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Output, Program, Reader, Route, RouteReply, ScanRequest, Schedule,
-    Service, Start, Step,
+    ActivationId, Answer, App, AppSettings, Catalog, Engine, Error, ErrorCode, HandlerId, HandlerKind, Host, Limits,
+    LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, Reader, Route, RouteReply, ScanRequest,
+    Schedule, Service, Start, Step,
 };
 use serde_json::Value as Json;
 
@@ -83,7 +83,7 @@ enum Turn {
 /// The engine. See the module's documentation.
 #[derive(Default)]
 pub struct ScriptEngine {
-    frames: RefCell<BTreeMap<Frame, Running>>,
+    activations: RefCell<BTreeMap<ActivationId, Running>>,
     programs: RefCell<BTreeMap<Program, Limits>>,
     marks: Rc<RefCell<BTreeSet<String>>>,
     /// Of the service `note`, in whatever is loaded from now on.
@@ -152,8 +152,8 @@ impl ScriptEngine {
 
     /// Frames that wait.
     #[must_use]
-    pub fn waiting_frames(&self) -> usize {
-        self.frames.borrow().len()
+    pub fn waiting_activations(&self) -> usize {
+        self.activations.borrow().len()
     }
 
     /// Turns run so far.
@@ -162,7 +162,7 @@ impl ScriptEngine {
         self.turns.get()
     }
 
-    fn run(&self, frame: Frame, mut running: Running, thrown: Option<Error>, host: &mut dyn Host) -> Step {
+    fn run(&self, activation: ActivationId, mut running: Running, thrown: Option<Error>, host: &mut dyn Host) -> Step {
         assert!(!self.is_running.replace(true), "an engine is never re-entered");
         self.turns.set(self.turns.get() + 1);
         let result = match thrown {
@@ -172,12 +172,12 @@ impl ScriptEngine {
         self.is_running.set(false);
         match result {
             Ok(Turn::Waits) => {
-                self.frames.borrow_mut().insert(frame, running);
+                self.activations.borrow_mut().insert(activation, running);
                 Step::Waiting
             }
             Ok(Turn::Ends(json)) if running.goes_on() => {
                 running.returned = Some(json);
-                self.frames.borrow_mut().insert(frame, running);
+                self.activations.borrow_mut().insert(activation, running);
                 Step::Waiting
             }
             Ok(Turn::Ends(json)) => Step::Done(running.output(&json)),
@@ -206,16 +206,22 @@ impl Engine for SharedEngine {
         self.0.answer(query, input, reader)
     }
 
-    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
-        self.0.start(frame, start, host)
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+        self.0.start(activation, start, host)
     }
 
-    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
-        self.0.resume(frame, operation, result, host)
+    fn resume(
+        &self,
+        activation: ActivationId,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Step {
+        self.0.resume(activation, operation, result, host)
     }
 
-    fn cancel(&self, frame: Frame) {
-        self.0.cancel(frame);
+    fn cancel(&self, activation: ActivationId) {
+        self.0.cancel(activation);
     }
 }
 
@@ -263,8 +269,8 @@ impl Engine for ScriptEngine {
         Some(found.and_then(|value| output(&value.map_or(Json::Null, decode), output_bytes)).map(Answer::Value))
     }
 
-    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
-        assert!(!self.frames.borrow().contains_key(&frame), "{frame:?} is live already");
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+        assert!(!self.activations.borrow().contains_key(&activation), "{activation:?} is live already");
         let (input, handler, is_route) = match start {
             Start::Handler { id, input, .. } => (input.to_vec(), id, false),
             Start::Route { id, request } => {
@@ -294,28 +300,34 @@ impl Engine for ScriptEngine {
             limits,
             marks: Rc::clone(&self.marks),
         };
-        self.run(frame, running, None, host)
+        self.run(activation, running, None, host)
     }
 
-    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
-        let mut running = self.frames.borrow_mut().remove(&frame).expect("only waiting frames are resumed");
+    fn resume(
+        &self,
+        activation: ActivationId,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Step {
+        let mut running = self.activations.borrow_mut().remove(&activation).expect("only waiting frames are resumed");
         match running.take_result(operation, result, host) {
-            Ok(true) => self.run(frame, running, None, host),
+            Ok(true) => self.run(activation, running, None, host),
             Ok(false) if running.returned.is_some() && !running.goes_on() => {
                 let returned = running.returned.take().unwrap_or(Json::Null);
                 Step::Done(running.output(&returned))
             }
             Ok(false) => {
-                self.frames.borrow_mut().insert(frame, running);
+                self.activations.borrow_mut().insert(activation, running);
                 Step::Waiting
             }
-            Err(error) => self.run(frame, running, Some(error), host),
+            Err(error) => self.run(activation, running, Some(error), host),
         }
     }
 
-    fn cancel(&self, frame: Frame) {
+    fn cancel(&self, activation: ActivationId) {
         assert!(!self.is_running.get(), "an engine is never re-entered");
-        assert!(self.frames.borrow_mut().remove(&frame).is_some(), "only waiting frames are cancelled");
+        assert!(self.activations.borrow_mut().remove(&activation).is_some(), "only waiting frames are cancelled");
     }
 }
 

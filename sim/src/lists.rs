@@ -36,14 +36,14 @@ enum Act {
 }
 
 /// One key, and what is done to it.
-struct Part {
+struct Piece {
     family: Family,
     key: String,
     act: Act,
     value: usize,
 }
 
-impl Part {
+impl Piece {
     fn script(&self) -> Script {
         let script = match (self.family, self.act) {
             (_, Act::Look) => Script::new().get(FIELD).tag(&self.key),
@@ -75,19 +75,19 @@ impl Part {
 /// The next one, number `id`.
 pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
     let (family, name) = if rng.chance(3, 5) { (Family::Lists, "list") } else { (Family::Registers, "register") };
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<Piece> = Vec::new();
     let (count, only_looks) = (1 + rng.index(3), rng.chance(1, 5));
     while parts.len() < count {
         let key = key(rng, name, 2, shard_count);
         let act = if only_looks { Act::Look } else { [Act::Look, Act::Put, Act::Both][rng.index(3)] };
         if parts.iter().all(|part| part.key != key) {
-            parts.push(Part { family, key, act, value: id * VALUES_OF_ONE + parts.len() });
+            parts.push(Piece { family, key, act, value: id * VALUES_OF_ONE + parts.len() });
         }
     }
     let shape = rng.below(4);
     let is_query = parts.iter().all(|part| part.act == Act::Look) && rng.chance(1, 2);
     let failing =
-        Part { family, key: key(rng, name, 2, shard_count), act: Act::Put, value: (id + 1) * VALUES_OF_ONE - 1 };
+        Piece { family, key: key(rng, name, 2, shard_count), act: Act::Put, value: (id + 1) * VALUES_OF_ONE - 1 };
     let mut drawing = Drawing { rng, is_query, failing };
     let (root, script) = match shape {
         0 => (None, drawing.of_a_stranger(&parts)),
@@ -96,7 +96,7 @@ pub fn draw(rng: &mut Rng, shard_count: u16, id: usize) -> (Kind, Script) {
         _ => (Some(parts[0].key.clone()), drawing.nested(&mut parts)),
     };
     let script = if !is_query && rng.chance(1, 10) { script.abort("planned") } else { script.kept() };
-    let steps = parts.iter().flat_map(Part::steps).collect();
+    let steps = parts.iter().flat_map(Piece::steps).collect();
     let is_bare = root.is_none();
     let root = root.unwrap_or_else(|| key(rng, "asker", 1, shard_count));
     (Kind::Steps { root, is_bare, is_query, steps }, script)
@@ -118,22 +118,22 @@ struct Drawing<'a> {
     rng: &'a mut Rng,
     is_query: bool,
     /// What a part of the transaction does that then fails.
-    failing: Part,
+    failing: Piece,
 }
 
 impl Drawing<'_> {
-    fn of_a_stranger(&mut self, parts: &[Part]) -> Script {
+    fn of_a_stranger(&mut self, parts: &[Piece]) -> Script {
         let script = self.fail_first(Script::new(), "");
         self.calls(script, parts)
     }
 
-    fn own_first(&mut self, parts: &[Part]) -> Script {
+    fn own_first(&mut self, parts: &[Piece]) -> Script {
         let script = self.own(&parts[0]);
         let script = self.fail_first(script, &parts[0].key);
         self.calls(script, &parts[1..])
     }
 
-    fn own_last(&mut self, parts: &[Part]) -> Script {
+    fn own_last(&mut self, parts: &[Piece]) -> Script {
         let (own, others) = parts.split_last().expect("there is one at least");
         let script = self.fail_first(Script::new(), &own.key);
         let script = self.calls(script, others);
@@ -141,10 +141,10 @@ impl Drawing<'_> {
     }
 
     /// Each calls the next; the last one perhaps looks at the first once more.
-    fn nested(&mut self, parts: &mut Vec<Part>) -> Script {
+    fn nested(&mut self, parts: &mut Vec<Piece>) -> Script {
         if self.rng.chance(1, 3) {
             let (family, key) = (parts[0].family, parts[0].key.clone());
-            parts.push(Part { family, key, act: Act::Look, value: 0 });
+            parts.push(Piece { family, key, act: Act::Look, value: 0 });
         }
         let (first, others) = parts.split_first().expect("there is one at least");
         let mut inner: Option<Callee> = None;
@@ -162,7 +162,7 @@ impl Drawing<'_> {
         }
     }
 
-    fn own(&mut self, part: &Part) -> Script {
+    fn own(&mut self, part: &Piece) -> Script {
         pause(self.rng, Script::new()).join(part.script())
     }
 
@@ -175,7 +175,7 @@ impl Drawing<'_> {
         script.try_call(self.failing.callee(false, failing))
     }
 
-    fn calls(&mut self, mut script: Script, parts: &[Part]) -> Script {
+    fn calls(&mut self, mut script: Script, parts: &[Piece]) -> Script {
         let mut callees = Vec::new();
         for part in parts {
             let is_query = self.is_query || part.act == Act::Look && self.rng.chance(2, 3);

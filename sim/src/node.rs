@@ -21,7 +21,7 @@ use millrace_log::{
     WriterOptions, recover,
 };
 use millrace_manifest::{Manifest, ManifestError};
-use millrace_shard::{OutcomeNames, PeerBody, PeerMessage, Reply, Shard, ShardOptions, ToHome, Token};
+use millrace_shard::{PeerBody, PeerMessage, Reply, ResultNames, Shard, ShardOptions, ToCoordinator, Token};
 use millrace_store::{Checkpoint, MemoryCheckpoint, Store, StoreError};
 
 use crate::bugs::{BuggyDisk, Late, PlantedBug};
@@ -68,7 +68,7 @@ pub struct Machine {
     pub clock: Arc<dyn Clock>,
     pub random: Arc<dyn Random>,
     pub shard_count: u16,
-    pub outcome_names: OutcomeNames,
+    pub result_names: ResultNames,
     pub bug: Option<PlantedBug>,
 }
 
@@ -151,7 +151,7 @@ type Replied = (Token, Result<Reply, millrace_base::Error>);
 
 /// What came out of a step.
 #[derive(Default)]
-pub struct Outcome {
+pub struct StepOutput {
     pub replies: Vec<Replied>,
     pub entries: Vec<LoggedEntry>,
     pub happened: Happened,
@@ -181,7 +181,7 @@ pub struct Node {
     segments: Segments,
     /// Each shard's LSN after recovery, by the shard's number.
     recovered: Vec<Lsn>,
-    pub outcome: Outcome,
+    pub output: StepOutput,
 }
 
 impl Node {
@@ -199,7 +199,7 @@ impl Node {
             cores: Vec::new(),
             segments,
             recovered: stores.values().map(Store::lsn).collect(),
-            outcome: Outcome::default(),
+            output: StepOutput::default(),
         };
         let work_time = WorkTime::new(setup.look_ns);
         for index in 0..setup.cores {
@@ -392,7 +392,7 @@ impl Node {
     fn read(&mut self, index: usize, mut unread: Unread) {
         let Driven { core, unread: line, waiting, .. } = &mut self.cores[index];
         if !core.is_admitted(&mut unread.admission, &unread.waiter) {
-            self.outcome.happened.note(Thing::RequestLeftUnread);
+            self.output.happened.note(Thing::RequestLeftUnread);
             return line.push_back(unread);
         }
         let Unread { token, mut job, waiter, .. } = unread;
@@ -403,9 +403,9 @@ impl Node {
             Job::Ask { .. } => {}
         }
         match core.submit(job, arrival) {
-            Ok(result) => self.outcome.replies.push((token, result)),
+            Ok(result) => self.output.replies.push((token, result)),
             Err(asked) => match core.poll_reply(asked, &waiter) {
-                Some(result) => self.outcome.replies.push((token, result)),
+                Some(result) => self.output.replies.push((token, result)),
                 None => waiting.push((asked, token, waiter)),
             },
         }
@@ -423,10 +423,10 @@ impl Node {
         }
         let Driven { core, waiting, unread, metrics, noted_shed, .. } = &mut self.cores[index];
         let shed = metrics.shed.get();
-        self.outcome.happened.note_many(Thing::RequestShed, shed - std::mem::replace(noted_shed, shed));
-        self.outcome.entries.append(&mut core.platform.entries);
-        self.outcome.happened.add(&std::mem::take(&mut core.platform.happened));
-        let replies = &mut self.outcome.replies;
+        self.output.happened.note_many(Thing::RequestShed, shed - std::mem::replace(noted_shed, shed));
+        self.output.entries.append(&mut core.platform.entries);
+        self.output.happened.add(&std::mem::take(&mut core.platform.happened));
+        let replies = &mut self.output.replies;
         waiting.retain(|(asked, token, waiter)| {
             let reply = if waiter.take() { core.poll_reply(*asked, waiter) } else { None };
             let is_open = reply.is_none();
@@ -504,8 +504,8 @@ impl Node {
         let &Received { has_overtaken, is_lost, is_doubled, .. } = received;
         let things = match &received.frame {
             Frame::Message(CoreMessage::Peer { message, .. }) => {
-                let is_committed_alone = said(message) == Some(&ToHome::Committed);
-                self.outcome.happened.note_many(Thing::Delegated, u64::from(is_committed_alone));
+                let is_committed_alone = said(message) == Some(&ToCoordinator::Committed);
+                self.output.happened.note_many(Thing::Delegated, u64::from(is_committed_alone));
                 [(Thing::PeerOvertakes, has_overtaken), (Thing::PeerDoubled, is_doubled)]
             }
             Frame::Message(_) => [(Thing::RequestPassedOn, true), (Thing::RequestOvertakes, has_overtaken)],
@@ -520,7 +520,7 @@ impl Node {
             }
         };
         for (thing, has_happened) in things {
-            self.outcome.happened.note_many(thing, u64::from(has_happened));
+            self.output.happened.note_many(thing, u64::from(has_happened));
         }
     }
 
@@ -591,7 +591,7 @@ impl Node {
                 core.committed(Committed::Durable { batch, report });
             }
             Err(LogError::OutOfSpace) => {
-                self.outcome.happened.note(Thing::DiskFull);
+                self.output.happened.note(Thing::DiskFull);
                 *is_full = true;
                 if bug == Some(PlantedBug::ForgetBatchWhenFull) {
                     for range in batch.positions().to_vec() {
@@ -607,7 +607,7 @@ impl Node {
             // After a power cut nobody is left to be told.
             Err(LogError::Failed(_)) if self.machine.disk.has_crashed() => return,
             Err(error) => {
-                self.outcome.happened.note(Thing::LogFailed);
+                self.output.happened.note(Thing::LogFailed);
                 core.committed(Committed::Failed { batch, error });
             }
         }
@@ -643,7 +643,7 @@ impl Node {
         if self.machine.disk.has_crashed() {
             return;
         }
-        self.outcome.happened.note(Thing::ChunkWritten);
+        self.output.happened.note(Thing::ChunkWritten);
         core.flushed(shard, &chunk, may_write.map_err(|error| error.to_string()));
         self.finish_step(index);
     }
@@ -694,7 +694,7 @@ impl Node {
                 }
             }
         }
-        self.outcome.entries
+        self.output.entries
     }
 
     /// Whether nothing is under way anywhere but timers.
@@ -707,12 +707,12 @@ impl Node {
     /// What should not be there when nothing is under way, and how many there are of it.
     #[must_use]
     pub fn left_at_rest(&self) -> [(&'static str, usize); 6] {
-        let frames = |driven: &Driven| {
-            driven.core.live_frames() + driven.engine.waiting_frames() + driven.core.unplaced_routes()
+        let activations = |driven: &Driven| {
+            driven.core.live_activations() + driven.engine.waiting_activations() + driven.core.unplaced_routes()
         };
         let sum = |count: fn(&Shard) -> usize| self.shards().map(count).sum();
         [
-            ("live frames", self.cores.iter().map(frames).sum()),
+            ("live frames", self.cores.iter().map(activations).sum()),
             ("waiting transactions", sum(Shard::waiting)),
             ("locked entities", sum(Shard::locked_entities)),
             ("held replies", sum(Shard::held_replies)),
@@ -722,9 +722,9 @@ impl Node {
     }
 }
 
-fn said(message: &PeerMessage) -> Option<&ToHome> {
+fn said(message: &PeerMessage) -> Option<&ToCoordinator> {
     match &message.body {
-        PeerBody::ToHome(_, said) => Some(&said.message),
+        PeerBody::ToCoordinator(_, said) => Some(&said.message),
         _ => None,
     }
 }
@@ -735,7 +735,7 @@ fn shard_options(machine: &Machine, shard: ShardId, log_mates: Arc<BTreeSet<Shar
         shard,
         shard_count: machine.shard_count,
         retention_ms: retention_ms(machine.bug),
-        outcome_names: machine.outcome_names,
+        result_names: machine.result_names,
         is_durable_at_once: false,
         incarnation: machine.random.next_u64(),
     }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::{RECORDS_APP, StateFields};
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, fingerprint, shard_of_key};
-use millrace_format::{EntryRef, Outcome, OutcomeResult, Write};
+use millrace_format::{EntryRef, InvocationResult, ResultState, Write};
 use millrace_func::{Answer, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
-    Delivery, InvocationId, Invoke, OffloadTicket, OutcomeNames, PeerMessage, Reply, RequestInfo, RouteCall, Sequence,
+    Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, ResultNames, RouteCall, Sequence,
     Shard, ShardOptions, Token,
 };
 use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
@@ -107,7 +107,7 @@ impl Rig {
             shard: ShardId(0),
             shard_count,
             retention_ms: 60_000,
-            outcome_names: OutcomeNames::Hashed([7; 16]),
+            result_names: ResultNames::Hashed([7; 16]),
             is_durable_at_once: false,
             incarnation: 1,
             log_mates: Arc::default(),
@@ -266,7 +266,7 @@ impl Rig {
         let shard = self.shard_of(target.1);
         // As the node does it.
         if idempotency_key.is_none()
-            && let Some(result) = self.read_at_once(target, script)
+            && let Some(result) = self.fast_read(target, script)
         {
             self.replies.insert(token, result.map(Reply::Value));
             return token;
@@ -277,10 +277,10 @@ impl Rig {
     }
 
     /// Asks a shard for the answer to a query without a transaction: (service, key, handler).
-    pub fn read_at_once(&mut self, target: (&str, &str, &str), script: &Script) -> Option<Result<Bytes, Error>> {
+    pub fn fast_read(&mut self, target: (&str, &str, &str), script: &Script) -> Option<Result<Bytes, Error>> {
         let Invoke { handler, key, input, .. } = self.invoke_of(target, script, None);
         let shard = self.shard_of(target.1);
-        let answer = self.core.with(shard, |shard, world| shard.read_at_once(handler, &key, &input, world))?;
+        let answer = self.core.with(shard, |shard, world| shard.fast_read(handler, &key, &input, world))?;
         Some(answer.map(Answer::into_value))
     }
 
@@ -318,16 +318,22 @@ impl Rig {
     ///
     /// # Panics
     /// When the shard has no such number.
-    pub fn write_old_route_outcome(&mut self, shard: ShardId, script: &Script, idempotency_key: &str, reply: &Json) {
-        let reply = OutcomeResult::Reply { status: 200, headers: Vec::new(), body: reply.to_string().into() };
-        let outcome = Outcome {
+    pub fn write_old_route_invocation_result(
+        &mut self,
+        shard: ShardId,
+        script: &Script,
+        idempotency_key: &str,
+        reply: &Json,
+    ) {
+        let reply = ResultState::Reply { status: 200, headers: Vec::new(), body: reply.to_string().into() };
+        let invocation_result = InvocationResult {
             expires: self.core.now.plus(self.options.retention_ms),
             fingerprint: fingerprint(&[b"POST", b"/run", b"", script.json().as_bytes(), b"", b""]),
             result: reply,
         };
         let field = [b"r", APP.as_bytes(), b"\0account\0", idempotency_key.as_bytes()].concat();
         let entity = EntityKey::internal("outcome", b"");
-        let writes = vec![Write { entity, field: field.into(), value: Some(outcome.to_value()) }];
+        let writes = vec![Write { entity, field: field.into(), value: Some(invocation_result.to_value()) }];
         let store = self.core.shards.get_mut(&shard).expect("there").store();
         let entry = LoggedEntry { shard, lsn: store.lsn().next(), time: self.core.now, writes };
         store.apply(entry.lsn, entry.writes.clone()).expect("it is the next one");
@@ -552,9 +558,9 @@ impl Rig {
     /// # Panics
     /// When something is.
     pub fn assert_at_rest(&self) {
-        assert_eq!(self.core.frames.live(), 0, "frame numbers were not given back");
-        assert_eq!(self.core.engine.waiting_frames(), 0, "frames were forgotten in the engine");
-        assert_eq!(self.core.unbound_routes(), 0);
+        assert_eq!(self.core.activations.live(), 0, "frame numbers were not given back");
+        assert_eq!(self.core.engine.waiting_activations(), 0, "frames were forgotten in the engine");
+        assert_eq!(self.core.unplaced_routes(), 0);
         for shard in self.core.shards.values() {
             let left = (shard.waiting(), shard.locked_entities(), shard.held_replies(), shard.unfinished());
             assert_eq!(left, (0, 0, 0, 0), "(waiting, locked, held, unfinished)");

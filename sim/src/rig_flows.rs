@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, ShardId, Value, limits};
-use millrace_format::{JournalRow, OutcomeResult, StepKind};
+use millrace_format::{JournalRow, ResultState, StepKind};
 use millrace_shard::{InvocationId, ListedWorkflow, Reply, Token, WorkflowView};
 use serde_json::Value as Json;
 
@@ -10,10 +10,10 @@ use crate::rig::Rig;
 use crate::script::Script;
 
 /// What a row of a journal says that does not depend on when it was made.
-pub type Noted = (StepKind, u32, String, Result<Bytes, String>);
+pub type Written = (StepKind, u32, String, Result<Bytes, String>);
 
 /// A workflow in a list.
-pub type Listed = (InvocationId, bool, OutcomeResult);
+pub type Listed = (InvocationId, bool, ResultState);
 
 impl Rig {
     /// Starts a workflow and lets it run for as long as it needs nobody else.
@@ -46,7 +46,7 @@ impl Rig {
     ///
     /// # Panics
     /// When it is unknown.
-    pub fn outcome(&mut self, id: InvocationId) -> OutcomeResult {
+    pub fn invocation_result(&mut self, id: InvocationId) -> ResultState {
         self.look_at(id).0
     }
 
@@ -58,11 +58,13 @@ impl Rig {
         self.look_at(id).1.expect("it is a workflow")
     }
 
-    fn look_at(&mut self, id: InvocationId) -> (OutcomeResult, Option<WorkflowView>) {
+    fn look_at(&mut self, id: InvocationId) -> (ResultState, Option<WorkflowView>) {
         let token = self.invocation(id);
         self.make_durable();
         match self.reply(token) {
-            Some(Ok(Reply::Invocation(outcome, view))) => (outcome.result.clone(), view.as_deref().cloned()),
+            Some(Ok(Reply::Invocation(invocation_result, view))) => {
+                (invocation_result.result.clone(), view.as_deref().cloned())
+            }
             other => panic!("{id} has {other:?}"),
         }
     }
@@ -86,7 +88,7 @@ impl Rig {
             assert!(size_bytes <= 2 * limits::PAGE_BYTES, "{size_bytes} bytes are in memory at once");
             after = rows.last().map(|row| (row.record.has_ended, row.id));
             let name = |sequence| InvocationId { shard: ShardId(shard), sequence };
-            all.extend(rows.into_iter().map(|row| (name(row.id), row.due.is_none(), row.outcome.result)));
+            all.extend(rows.into_iter().map(|row| (name(row.id), row.due.is_none(), row.invocation_result.result)));
             if !has_more {
                 return all;
             }
@@ -98,14 +100,14 @@ impl Rig {
     /// # Panics
     /// When it has not ended well.
     pub fn output(&mut self, id: InvocationId) -> Json {
-        match self.outcome(id) {
-            OutcomeResult::Value(output) => serde_json::from_slice(&output).expect("outputs are JSON"),
+        match self.invocation_result(id) {
+            ResultState::Value(output) => serde_json::from_slice(&output).expect("outputs are JSON"),
             other => panic!("{id} has {other:?}"),
         }
     }
 
     /// A workflow's journal.
-    pub fn noted(&mut self, id: InvocationId) -> Vec<Noted> {
+    pub fn noted(&mut self, id: InvocationId) -> Vec<Written> {
         let noted =
             |row: JournalRow| (row.kind, row.operation, row.name, row.result.map_err(|error| error.to_string()));
         self.view(id).journal.into_iter().map(noted).collect()
@@ -119,7 +121,7 @@ impl Rig {
     }
 
     /// Dead letters of one shard, as it counts them.
-    pub fn letters(&mut self, shard: u16) -> usize {
+    pub fn dead_letters(&mut self, shard: u16) -> usize {
         self.core.with(ShardId(shard), |shard, _| shard.dead_letters())
     }
 

@@ -13,7 +13,7 @@ use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
 use millrace_driver::{Job, Question};
 use millrace_history::Step;
 use millrace_log::RecoverError;
-use millrace_shard::{InvocationId, Invoke, OutcomeNames, Reply, RequestInfo, Token};
+use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, ResultNames, Token};
 use millrace_store::MemoryCheckpoint;
 
 use crate::bugs::PlantedBug;
@@ -110,9 +110,9 @@ impl World {
             clock: Arc::clone(&clock) as _,
             random: Arc::new(SimRandom::new(rng.draw())),
             shard_count: 2 + u16::try_from(rng.below(3)).expect("small"),
-            outcome_names: match plan.seed % 4 {
-                0 => OutcomeNames::Plain,
-                _ => OutcomeNames::Hashed([7; 16]),
+            result_names: match plan.seed % 4 {
+                0 => ResultNames::Plain,
+                _ => ResultNames::Hashed([7; 16]),
             },
             bug: plan.bug,
         };
@@ -236,7 +236,7 @@ impl World {
     }
 
     fn after_step(&mut self) -> Checked {
-        self.take_outcome()?;
+        self.take_output()?;
         if self.machine.disk.has_crashed() {
             self.note(|| "the power went at the planned operation".to_owned());
             self.die(true);
@@ -251,11 +251,11 @@ impl World {
         Ok(())
     }
 
-    fn take_outcome(&mut self) -> Checked {
+    fn take_output(&mut self) -> Checked {
         let Some(node) = self.node.as_mut() else { return Ok(()) };
-        let outcome = std::mem::take(&mut node.outcome);
-        self.happened.add(&outcome.happened);
-        for entry in outcome.entries {
+        let output = std::mem::take(&mut node.output);
+        self.happened.add(&output.happened);
+        for entry in output.entries {
             if !self.plan.is_black_box {
                 self.entries.made(entry)?;
             }
@@ -267,7 +267,7 @@ impl World {
             let lsn = node.durable_lsn(shard);
             self.entries.note_durable(shard, lsn);
         }
-        for (token, result) in outcome.replies {
+        for (token, result) in output.replies {
             if token >= ASIDE {
                 continue; // What became of it shows in the workflow.
             }
@@ -566,7 +566,7 @@ impl World {
         if !self.plan.is_black_box {
             self.entries.recovered(node, self.machine.shard_count)?;
         }
-        self.take_outcome()?;
+        self.take_output()?;
         self.check(false)
     }
 

@@ -28,7 +28,7 @@ const STEPS_TO_NOTICE: usize = 660;
 /// Bugs that clients can notice, without anybody looking at the state.
 const NOTICED_BY_CLIENTS: [PlantedBug; 8] = [
     PlantedBug::ReplyBeforeDurable,
-    PlantedBug::DropOutcome,
+    PlantedBug::DropInvocationResult,
     PlantedBug::DedupAfterEffect,
     PlantedBug::ForgetDecision,
     PlantedBug::ForgetPrepared,

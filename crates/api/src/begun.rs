@@ -16,13 +16,13 @@ pub enum Begun<T> {
     /// It has ended.
     Ended(Result<T, Error>),
     /// It has not, or its effects are not durable yet.
-    Waits(Waiting<T>),
+    PendingReply(Waiting<T>),
 }
 
 impl<T> Begun<T> {
     /// One that waits.
     pub fn waits(waiting: impl Future<Output = Result<T, Error>> + 'static) -> Self {
-        Begun::Waits(Box::pin(waiting))
+        Begun::PendingReply(Box::pin(waiting))
     }
 
     /// Its reply; waits, if it has to.
@@ -32,7 +32,7 @@ impl<T> Begun<T> {
     pub async fn reply(self) -> Result<T, Error> {
         match self {
             Begun::Ended(result) => result,
-            Begun::Waits(waiting) => waiting.await,
+            Begun::PendingReply(waiting) => waiting.await,
         }
     }
 }
@@ -47,7 +47,7 @@ impl<T: fmt::Debug> fmt::Debug for Begun<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Begun::Ended(result) => formatter.debug_tuple("Ended").field(result).finish(),
-            Begun::Waits(_) => formatter.write_str("Waits"),
+            Begun::PendingReply(_) => formatter.write_str("Waits"),
         }
     }
 }

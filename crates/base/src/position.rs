@@ -40,7 +40,7 @@ impl fmt::Display for Lsn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransactionId {
     /// The shard that coordinates it.
-    pub home: ShardId,
+    pub coordinator: ShardId,
     /// Each start of that shard draws it at random, so that no two starts give the same ids.
     pub incarnation: u64,
     /// That shard counts it since its start.
@@ -55,7 +55,7 @@ impl TransactionId {
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..2].copy_from_slice(&self.home.0.to_be_bytes());
+        bytes[..2].copy_from_slice(&self.coordinator.0.to_be_bytes());
         bytes[2..10].copy_from_slice(&self.incarnation.to_be_bytes());
         bytes[10..].copy_from_slice(&self.number.to_be_bytes());
         bytes
@@ -64,11 +64,11 @@ impl TransactionId {
     /// Reads what [`TransactionId::to_bytes`] wrote; `None` for bytes of another length.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (home, rest) = bytes.split_first_chunk::<2>()?;
+        let (coordinator, rest) = bytes.split_first_chunk::<2>()?;
         let (incarnation, rest) = rest.split_first_chunk::<8>()?;
         let number: [u8; 8] = rest.try_into().ok()?;
         Some(Self {
-            home: ShardId(u16::from_be_bytes(*home)),
+            coordinator: ShardId(u16::from_be_bytes(*coordinator)),
             incarnation: u64::from_be_bytes(*incarnation),
             number: u64::from_be_bytes(number),
         })
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn transaction_ids_are_stored_as_documented() {
-        let id = TransactionId { home: ShardId(0x0102), incarnation: 3, number: 4 };
+        let id = TransactionId { coordinator: ShardId(0x0102), incarnation: 3, number: 4 };
         let bytes = *b"\x01\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04";
         assert_eq!(id.to_bytes(), bytes);
         assert_eq!(TransactionId::from_bytes(&bytes), Some(id));

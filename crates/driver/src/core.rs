@@ -8,7 +8,7 @@ use millrace_api::Admission;
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
 use millrace_func::Engine;
 use millrace_log::Batch;
-use millrace_shard::{Entropy, FrameIds, Reply, Shard, Token, Unbound, World};
+use millrace_shard::{ActivationIds, Entropy, Reply, Shard, Token, UnplacedRoute, World};
 
 use crate::message::ShardMail;
 use crate::metrics::CoreMetrics;
@@ -69,13 +69,13 @@ pub struct Core<P: Platform> {
     /// By shard number; `None` for other cores' shards.
     pub(crate) shards: Vec<Option<Shard>>,
     pub(crate) engine: Box<dyn Engine>,
-    frames: FrameIds,
+    activations: ActivationIds,
     entropy: Box<dyn Entropy>,
     next_nonce: u64,
     pub(crate) pending: PendingReplies<P::Waiter>,
     /// Routes without a shard: they await offloaded work before their first call. By nonce, each with the monotonic
     /// millisecond at which it has waited too long.
-    pub(crate) unplaced: BTreeMap<u64, (Unbound, u64)>,
+    pub(crate) unplaced: BTreeMap<u64, (UnplacedRoute, u64)>,
     /// Routes that a shard adopted while they awaited offloaded work, by nonce.
     pub(crate) adopted: BTreeMap<u64, ShardId>,
     pub(crate) events: VecDeque<Event>,
@@ -106,7 +106,7 @@ impl<P: Platform> Core<P> {
             metrics,
             shards,
             engine,
-            frames: FrameIds::default(),
+            activations: ActivationIds::default(),
             entropy,
             next_nonce: options.first_nonce,
             pending: PendingReplies::default(),
@@ -221,12 +221,12 @@ impl<P: Platform> Core<P> {
     ///
     /// A panic stops that shard, not the process: its log is intact, and a restart recovers it.
     pub fn with_shard(&mut self, id: ShardId, input: impl FnOnce(&mut Shard, &mut World<'_>)) {
-        let outcome = self.with_world(Some(id), |shard, world| {
+        let invocation_result = self.with_world(Some(id), |shard, world| {
             if let Some(shard) = shard {
                 input(shard, world);
             }
         });
-        if let Err(reason) = outcome {
+        if let Err(reason) = invocation_result {
             self.stop_shard(id, &reason);
         }
     }
@@ -252,7 +252,7 @@ impl<P: Platform> Core<P> {
         let mut world = World {
             engine: &*self.engine,
             catalog: &self.programs.catalog,
-            frames: &mut self.frames,
+            activations: &mut self.activations,
             entropy: &*self.entropy,
             next_nonce: &mut self.next_nonce,
             outputs: &mut outputs,
@@ -272,8 +272,8 @@ impl<P: Platform> Core<P> {
 
     /// Frames of functions that are live here.
     #[must_use]
-    pub fn live_frames(&self) -> usize {
-        self.frames.live()
+    pub fn live_activations(&self) -> usize {
+        self.activations.live()
     }
 
     /// Requests not answered yet: those of this core's connections and those that other cores have passed on.

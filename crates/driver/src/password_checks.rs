@@ -69,10 +69,16 @@ impl PasswordChecks {
 mod tests {
     use super::*;
     use millrace_base::ShardId;
-    use millrace_func::{Frame, OperationId};
+    use millrace_func::{ActivationId, OperationId};
 
     fn ticket(nonce: u64) -> OffloadTicket {
-        OffloadTicket { shard: Some(ShardId(0)), nonce, frame: Frame(0), instance: 0, operation: OperationId(0) }
+        OffloadTicket {
+            shard: Some(ShardId(0)),
+            nonce,
+            activation: ActivationId(0),
+            instance: 0,
+            operation: OperationId(0),
+        }
     }
 
     fn check(password: &str, hash: &str) -> Offload {

@@ -79,7 +79,7 @@ impl<P: Platform> Core<P> {
         if !self.queue.has_turn(arrival) || self.options.placement.core_of(shard) != self.options.index {
             return None;
         }
-        let asked = self.with_world(Some(shard), |shard, world| shard?.read_at_once(handler, key, input, world));
+        let asked = self.with_world(Some(shard), |shard, world| shard?.fast_read(handler, key, input, world));
         let result = match asked {
             Ok(answer) => answer?,
             Err(reason) => {

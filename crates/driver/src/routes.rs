@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::{FetchRequest, Offload};
-use millrace_shard::{OffloadTicket, RouteCall, Unbound, UnboundStep};
+use millrace_shard::{OffloadTicket, RouteCall, UnplacedRoute, UnplacedStep};
 
 use crate::core::Core;
 use crate::message::Job;
@@ -14,7 +14,7 @@ impl<P: Platform> Core<P> {
     pub(crate) fn run_route(&mut self, call: RouteCall) {
         let token = call.info.token;
         let shard_count = self.options.placement.shard_count();
-        let step = self.with_world(None, |_, world| Unbound::start(call, shard_count, world));
+        let step = self.with_world(None, |_, world| UnplacedRoute::start(call, shard_count, world));
         match step {
             Ok(step) => self.route_stepped(step, None),
             Err(reason) => {
@@ -25,14 +25,14 @@ impl<P: Platform> Core<P> {
     }
 
     /// `deadline_ms` is that of a route which has waited before: the limit is on all its waiting.
-    fn route_stepped(&mut self, step: UnboundStep, deadline_ms: Option<u64>) {
+    fn route_stepped(&mut self, step: UnplacedStep, deadline_ms: Option<u64>) {
         match step {
-            UnboundStep::Done(token, result) => self.answer(token, result),
-            UnboundStep::Waiting(unplaced) => {
+            UnplacedStep::Done(token, result) => self.answer(token, result),
+            UnplacedStep::Waiting(unplaced) => {
                 let deadline_ms = deadline_ms.unwrap_or_else(|| self.monotonic_ms() + unplaced.wait_ms());
                 self.unplaced.insert(unplaced.nonce(), (unplaced, deadline_ms));
             }
-            UnboundStep::Home(unplaced, shard) => {
+            UnplacedStep::Coordinator(unplaced, shard) => {
                 let owner = self.options.placement.core_of(shard);
                 if owner == self.options.index {
                     if !self.begins_in(shard, unplaced.token()) {
@@ -102,12 +102,12 @@ impl<P: Platform> Core<P> {
 
     fn resume_unplaced(
         &mut self,
-        (unplaced, deadline_ms): (Unbound, u64),
+        (unplaced, deadline_ms): (UnplacedRoute, u64),
         ticket: OffloadTicket,
         result: Result<Bytes, Error>,
     ) {
         let token = unplaced.token();
-        match self.with_world(None, |_, world| unplaced.complete(ticket.frame, ticket.operation, result, world)) {
+        match self.with_world(None, |_, world| unplaced.complete(ticket.activation, ticket.operation, result, world)) {
             Ok(step) => self.route_stepped(step, Some(deadline_ms)),
             Err(reason) => {
                 tracing::error!(reason, "going on with a route broke an invariant");
@@ -119,7 +119,7 @@ impl<P: Platform> Core<P> {
     /// Gives up routes that have waited too long before their first call.
     pub(crate) fn give_up_late_routes(&mut self) {
         let now_ms = self.monotonic_ms();
-        let is_late = |(_, (_, deadline_ms)): &(&u64, &(Unbound, u64))| *deadline_ms <= now_ms;
+        let is_late = |(_, (_, deadline_ms)): &(&u64, &(UnplacedRoute, u64))| *deadline_ms <= now_ms;
         let late: Vec<u64> = self.unplaced.iter().filter(is_late).map(|(nonce, _)| *nonce).collect();
         for nonce in late {
             if let Some((unplaced, _)) = self.unplaced.remove(&nonce) {

@@ -12,11 +12,13 @@ use bytes::Bytes;
 use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, TransactionId, UnixMillis, Value, ValueKind};
 use millrace_driver::{CoreMessage, Frame, Job, Question, ShardMail};
-use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, StepKind, WorkflowRecord};
+use millrace_format::{
+    DeadLetterRecord, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind, WorkflowRecord,
+};
 use millrace_func::{HandlerId, HeaderSource, NestedCall, Program, RouteId, RouteMatch, RouteReply};
 use millrace_shard::{
-    AskedSchedule, Begin, Delivery, FromBranch, InvocationId, Invoke, ListedWorkflow, PeerBody, PeerCall, PeerMessage,
-    Reply, RequestInfo, RouteCall, Sequence, ToBranch, ToHome, Token, WorkflowView,
+    AskedSchedule, Begin, Delivery, FromParticipation, InvocationId, Invoke, ListedWorkflow, PeerBody, PeerCall,
+    PeerMessage, Reply, RequestInfo, RouteCall, Sequence, ToCoordinator, ToParticipation, Token, WorkflowView,
 };
 
 const SEQUENCE: Sequence = Sequence { lsn: Lsn(5), index: 6 };
@@ -107,7 +109,7 @@ fn questions() -> Vec<(&'static str, Question)> {
 
 fn message() -> MessageRecord {
     MessageRecord {
-        keeps_outcome: true,
+        keeps_invocation_result: true,
         invocation: None,
         is_signal: false,
         was_set_aside: false,
@@ -122,7 +124,7 @@ fn message() -> MessageRecord {
 }
 
 fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
-    let outcome = Outcome { expires: TIME, fingerprint: 2, result: OutcomeResult::Pending };
+    let invocation_result = InvocationResult { expires: TIME, fingerprint: 2, result: ResultState::Pending };
     let record = WorkflowRecord {
         has_ended: false,
         is_cancelled: true,
@@ -143,8 +145,8 @@ fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
     };
     let view =
         WorkflowView { record: record.clone(), due: Some(TIME), journal: vec![row], waits_for: vec!["sleep".into()] };
-    let listed = ListedWorkflow { id: SEQUENCE, record, due: None, outcome: outcome.clone() };
-    let letter = DeadLetterRecord { error: Some(error()), message: message() };
+    let listed = ListedWorkflow { id: SEQUENCE, record, due: None, invocation_result: invocation_result.clone() };
+    let dead_letter = DeadLetterRecord { error: Some(error()), message: message() };
     let reply =
         RouteReply { status: 201, headers: vec![("a".to_owned(), "b".to_owned())], body: Bytes::from_static(b"body") };
     let value = Value::new(ValueKind::Json, b"1");
@@ -152,9 +154,9 @@ fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
         ("value", Ok(Reply::Value(Bytes::from_static(b"1")))),
         ("route", Ok(Reply::Route(reply))),
         ("sent", Ok(Reply::Sent(InvocationId { shard: ShardId(4), sequence: SEQUENCE }))),
-        ("invocation", Ok(Reply::Invocation(outcome, Some(Box::new(view))))),
+        ("invocation", Ok(Reply::Invocation(invocation_result, Some(Box::new(view))))),
         ("workflows", Ok(Reply::Workflows(vec![listed], true))),
-        ("dead-letters", Ok(Reply::DeadLetters(vec![((*b"f").into(), letter)], false))),
+        ("dead-letters", Ok(Reply::DeadLetters(vec![((*b"f").into(), dead_letter)], false))),
         ("schedules", Ok(Reply::Schedules(vec![Some(TIME), None]))),
         ("done", Ok(Reply::Done)),
         ("fields", Ok(Reply::Fields(vec![((*b"f").into(), value.clone())]))),
@@ -168,39 +170,41 @@ fn call() -> PeerCall {
     PeerCall { number: 11, depth: 2, call, once: Some((*b"once").into()) }
 }
 
-fn of_home() -> Vec<(&'static str, ToBranch)> {
+fn of_coordinator() -> Vec<(&'static str, ToParticipation)> {
     let begin = Begin { program: Program(7), time: TIME, age: (1, 2), seed: 3 };
     vec![
-        ("reserve", ToBranch::Reserve { begin, entity: entity(), is_exclusive: true }),
-        ("call", ToBranch::Call(begin, call())),
-        ("result", ToBranch::Result(11, Ok(Bytes::from_static(b"1")))),
-        ("take-back", ToBranch::TakeBack(11)),
-        ("taken-back", ToBranch::TakenBack),
-        ("prepare", ToBranch::Prepare { life: 12, is_delegated: true, is_query: false }),
+        ("reserve", ToParticipation::Reserve { begin, entity: entity(), is_exclusive: true }),
+        ("call", ToParticipation::Call(begin, call())),
+        ("result", ToParticipation::Result(11, Ok(Bytes::from_static(b"1")))),
+        ("take-back", ToParticipation::TakeBack(11)),
+        ("taken-back", ToParticipation::TakenBack),
+        ("prepare", ToParticipation::Prepare { participation_id: 12, is_delegated: true, is_query: false }),
     ]
 }
 
-fn of_participant() -> Vec<(&'static str, ToHome)> {
+fn of_participant() -> Vec<(&'static str, ToCoordinator)> {
     vec![
-        ("reserved", ToHome::Reserved),
-        ("call", ToHome::Call(call())),
-        ("lingers", ToHome::Lingers(11)),
-        ("over", ToHome::Over(11)),
-        ("result", ToHome::Result(11, Err(error()))),
-        ("take-back", ToHome::TakeBack(11)),
-        ("taken-back", ToHome::TakenBack),
-        ("died", ToHome::Died { entity: entity(), is_exclusive: false }),
-        ("failed", ToHome::Failed(error())),
-        ("prepared", ToHome::Prepared),
-        ("read-only", ToHome::ReadOnly { has_let_go: true }),
-        ("committed", ToHome::Committed),
+        ("reserved", ToCoordinator::Reserved),
+        ("call", ToCoordinator::Call(call())),
+        ("lingers", ToCoordinator::Lingers(11)),
+        ("over", ToCoordinator::Over(11)),
+        ("result", ToCoordinator::Result(11, Err(error()))),
+        ("take-back", ToCoordinator::TakeBack(11)),
+        ("taken-back", ToCoordinator::TakenBack),
+        ("died", ToCoordinator::Died { entity: entity(), is_exclusive: false }),
+        ("failed", ToCoordinator::Failed(error())),
+        ("prepared", ToCoordinator::Prepared),
+        ("read-only", ToCoordinator::ReadOnly { has_let_go: true }),
+        ("committed", ToCoordinator::Committed),
     ]
 }
 
 fn peer_bodies() -> Vec<(String, PeerBody)> {
-    let to_branch = of_home().into_iter().map(|(name, said)| (format!("home-{name}"), PeerBody::ToBranch(1, said)));
-    let from_branch = |message| PeerBody::ToHome(2, FromBranch { life: 12, message });
-    let to_home = of_participant().into_iter().map(|(name, said)| (format!("participant-{name}"), from_branch(said)));
+    let to_participation =
+        of_coordinator().into_iter().map(|(name, said)| (format!("home-{name}"), PeerBody::ToParticipation(1, said)));
+    let from_participation = |message| PeerBody::ToCoordinator(2, FromParticipation { participation_id: 12, message });
+    let to_coordinator =
+        of_participant().into_iter().map(|(name, said)| (format!("participant-{name}"), from_participation(said)));
     let rest = [
         ("commit", PeerBody::Commit),
         ("abort", PeerBody::Abort { is_answered: true }),
@@ -209,7 +213,7 @@ fn peer_bodies() -> Vec<(String, PeerBody)> {
         ("lost", PeerBody::Lost(error())),
         ("forget", PeerBody::Forget((*b"once").into())),
     ];
-    to_branch.chain(to_home).chain(rest.map(|(name, body)| (name.to_owned(), body))).collect()
+    to_participation.chain(to_coordinator).chain(rest.map(|(name, body)| (name.to_owned(), body))).collect()
 }
 
 /// A frame of each kind, with a name.
@@ -217,7 +221,7 @@ fn frames() -> Vec<(String, Frame)> {
     let request = |job| Frame::Message(CoreMessage::Request { from: 1, token: Token(2), job, since_ns: 3 });
     let ask = |question| request(Job::Ask { shard: ShardId(4), question });
     let reply = |result| Frame::Message(CoreMessage::Reply { token: Token(2), result });
-    let transaction = TransactionId { home: ShardId(1), incarnation: 2, number: 3 };
+    let transaction = TransactionId { coordinator: ShardId(1), incarnation: 2, number: 3 };
     let peer = |body| {
         Frame::Message(CoreMessage::Peer {
             to: ShardId(4),

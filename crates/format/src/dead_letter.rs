@@ -61,7 +61,7 @@ mod tests {
 
     fn message() -> MessageRecord {
         MessageRecord {
-            keeps_outcome: false,
+            keeps_invocation_result: false,
             invocation: None,
             is_signal: false,
             was_set_aside: false,

@@ -23,7 +23,7 @@ use crate::DecodeError;
 use crate::fields::{FieldReader, put_bytes, put_text};
 
 const VERSION: u8 = 1;
-const KEEPS_OUTCOME: u8 = 1;
+const KEEPS_INVOCATION_RESULT: u8 = 1;
 const HAS_INVOCATION: u8 = 2;
 const IS_SIGNAL: u8 = 4;
 const WAS_SET_ASIDE: u8 = 8;
@@ -35,7 +35,7 @@ pub type Position = (ShardId, Lsn, u16);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageRecord {
     /// Whether a client may ask for its result.
-    pub keeps_outcome: bool,
+    pub keeps_invocation_result: bool,
     /// The id of the invocation that it starts, if the sender chose that id. For a signal: the workflow that it is for.
     pub invocation: Option<Position>,
     /// Whether it is a signal.
@@ -65,7 +65,7 @@ impl MessageRecord {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.input.len());
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        let flags = flag(self.keeps_outcome, KEEPS_OUTCOME)
+        let flags = flag(self.keeps_invocation_result, KEEPS_INVOCATION_RESULT)
             | flag(self.invocation.is_some(), HAS_INVOCATION)
             | flag(self.is_signal, IS_SIGNAL)
             | flag(self.was_set_aside, WAS_SET_ASIDE);
@@ -95,7 +95,7 @@ impl MessageRecord {
         if version != VERSION {
             return Err(DecodeError::Version(version));
         }
-        if flags & !(KEEPS_OUTCOME | HAS_INVOCATION | IS_SIGNAL | WAS_SET_ASIDE) != 0 {
+        if flags & !(KEEPS_INVOCATION_RESULT | HAS_INVOCATION | IS_SIGNAL | WAS_SET_ASIDE) != 0 {
             return Err(DecodeError::Kind(flags));
         }
         let attempts = reader.u32()?;
@@ -105,7 +105,7 @@ impl MessageRecord {
             _ => Some((ShardId(reader.u16()?), Lsn(reader.u64()?), reader.u16()?)),
         };
         Ok(Self {
-            keeps_outcome: flags & KEEPS_OUTCOME != 0,
+            keeps_invocation_result: flags & KEEPS_INVOCATION_RESULT != 0,
             attempts,
             due,
             invocation,
@@ -128,11 +128,11 @@ mod tests {
     proptest! {
         #[test]
         fn messages_round_trip(
-            keeps_outcome in any::<bool>(), is_signal in any::<bool>(), was_set_aside in any::<bool>(), lsn in proptest::option::of(any::<u64>()), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
+            keeps_invocation_result in any::<bool>(), is_signal in any::<bool>(), was_set_aside in any::<bool>(), lsn in proptest::option::of(any::<u64>()), attempts in any::<u32>(), due in any::<u64>(), app in ".{0,5}",
             key in proptest::collection::vec(any::<u8>(), 0..9), input in proptest::collection::vec(any::<u8>(), 0..9),
         ) {
             let message = MessageRecord {
-                keeps_outcome, is_signal, was_set_aside, invocation: lsn.map(|lsn| (ShardId(7), Lsn(lsn), 9)), attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
+                keeps_invocation_result, is_signal, was_set_aside, invocation: lsn.map(|lsn| (ShardId(7), Lsn(lsn), 9)), attempts, due: UnixMillis(due), app, service: "s".into(), handler: "h".into(), key,
                 input: input.into(),
             };
             prop_assert_eq!(MessageRecord::decode(&message.encode()), Ok(message));
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn the_format_is_the_documented_one() {
         let message = MessageRecord {
-            keeps_outcome: true,
+            keeps_invocation_result: true,
             invocation: None,
             is_signal: false,
             was_set_aside: false,

@@ -75,7 +75,7 @@ mod tests {
 
     fn message(input: &'static [u8]) -> MessageRecord {
         MessageRecord {
-            keeps_outcome: false,
+            keeps_invocation_result: false,
             invocation: None,
             is_signal: false,
             was_set_aside: false,

@@ -10,8 +10,8 @@ use millrace_api::RecordOperation;
 use millrace_base::{Error, Name, UnixMillis, Value};
 use millrace_func::HeaderSource;
 use millrace_func::{
-    App, Engine, FetchPolicy, FetchRequest, Frame, HandlerId, Host, HttpRequest, Limits, LogLevel, Message, NestedCall,
-    Offload, OperationId, Program, RecordPolicy, RouteId, ScanRequest, Start, Step, StepStart,
+    ActivationId, App, Engine, FetchPolicy, FetchRequest, HandlerId, Host, HttpRequest, Limits, LogLevel, Message,
+    NestedCall, Offload, OperationId, Program, RecordPolicy, RouteId, ScanRequest, Start, Step, StepStart,
 };
 use millrace_func_js::{Clocks, JsEngine};
 
@@ -209,7 +209,7 @@ impl Bench {
     }
 
     fn call_id(&mut self, id: HandlerId, input: &[u8]) -> Bytes {
-        match self.engine.start(Frame(2), Start::Handler { id, key: b"alice", input }, &mut self.host) {
+        match self.engine.start(ActivationId(2), Start::Handler { id, key: b"alice", input }, &mut self.host) {
             Step::Done(Ok(millrace_func::Output::Value(value))) => value,
             other => panic!("{other:?}"),
         }
@@ -226,7 +226,7 @@ impl Bench {
             headers,
             body: Bytes::new(),
         };
-        let mut step = self.engine.start(Frame(1), Start::Route { id, request }, &mut self.host);
+        let mut step = self.engine.start(ActivationId(1), Start::Route { id, request }, &mut self.host);
         loop {
             match step {
                 Step::Done(Ok(millrace_func::Output::Response(reply))) => return reply.status,
@@ -235,7 +235,7 @@ impl Bench {
             }
             let call = self.host.called.take().expect("called");
             let output = self.call_id(call.handler, &call.input);
-            step = self.engine.resume(Frame(1), OperationId(1), Ok(output), &mut self.host);
+            step = self.engine.resume(ActivationId(1), OperationId(1), Ok(output), &mut self.host);
         }
     }
 }

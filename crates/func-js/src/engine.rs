@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::limits::{KEPT_LOAD_CPU_MS, LOAD_CPU_MS};
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{App, Engine, Frame, Host, Limits, OperationId, Program, Service, Start, Step};
+use millrace_func::{ActivationId, App, Engine, Host, Limits, OperationId, Program, Service, Start, Step};
 
 use crate::Clocks;
 use crate::directory::Directory;
@@ -27,7 +27,7 @@ pub struct JsEngine {
     clocks: Clocks,
     /// Indexed by [`Program`]; never shrinks, so that a program's number is never used again.
     programs: RefCell<Vec<Option<Loaded>>>,
-    frames: RefCell<HashMap<u32, WaitingFrame, BuildHasherDefault<NumberHasher>>>,
+    activations: RefCell<HashMap<u32, WaitingActivation, BuildHasherDefault<NumberHasher>>>,
     /// The number of the last frame that was started, over all isolates.
     last_serial: Cell<usize>,
     /// Knows which services are switched off.
@@ -56,11 +56,11 @@ struct Slot {
     epoch: Cell<u32>,
 }
 
-struct WaitingFrame {
+struct WaitingActivation {
     program: u32,
     service: u16,
     epoch: u32,
-    frame: Box<Waiting>,
+    activation: Box<Waiting>,
 }
 
 impl JsEngine {
@@ -77,7 +77,7 @@ impl JsEngine {
         Self {
             clocks,
             programs: RefCell::new(Vec::new()),
-            frames: RefCell::new(HashMap::default()),
+            activations: RefCell::new(HashMap::default()),
             last_serial: Cell::new(0),
             watchdog: Arc::clone(watchdog),
             core: watchdog.add_core(thread),
@@ -102,7 +102,7 @@ impl JsEngine {
         slot.place.enter(self.turns.get())
     }
 
-    fn step(&self, frame: Frame, place: (u32, u16), slot: &Slot, end: TurnEnd, is_spoiled: bool) -> Step {
+    fn step(&self, activation: ActivationId, place: (u32, u16), slot: &Slot, end: TurnEnd, is_spoiled: bool) -> Step {
         if is_spoiled {
             slot.isolate.replace(None);
             slot.epoch.set(slot.epoch.get().wrapping_add(1));
@@ -111,8 +111,8 @@ impl JsEngine {
             TurnEnd::Done(result) => Step::Done(result),
             TurnEnd::Waits(waiting) => {
                 let (program, service) = place;
-                let waiting = WaitingFrame { program, service, epoch: slot.epoch.get(), frame: waiting };
-                self.frames.borrow_mut().insert(frame.0, waiting);
+                let waiting = WaitingActivation { program, service, epoch: slot.epoch.get(), activation: waiting };
+                self.activations.borrow_mut().insert(activation.0, waiting);
                 Step::Waiting
             }
         }
@@ -200,13 +200,13 @@ impl Engine for JsEngine {
     }
 
     fn unload(&self, program: Program) {
-        self.frames.borrow_mut().retain(|_, frame| frame.program != program.0);
+        self.activations.borrow_mut().retain(|_, activation| activation.program != program.0);
         if let Some(loaded) = self.programs.borrow_mut().get_mut(program.0 as usize) {
             *loaded = None;
         }
     }
 
-    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         let (program, service) = match &start {
             Start::Handler { id, .. } => (id.program, id.service),
             Start::Route { id, .. } => (id.program, id.service),
@@ -243,11 +243,17 @@ impl Engine for JsEngine {
         drop(turn);
         let is_spoiled = running.is_spoiled();
         drop(isolate);
-        self.step(frame, (program.0, service), slot, end, is_spoiled)
+        self.step(activation, (program.0, service), slot, end, is_spoiled)
     }
 
-    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
-        let Some(waiting) = self.frames.borrow_mut().remove(&frame.0) else {
+    fn resume(
+        &self,
+        activation: ActivationId,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Step {
+        let Some(waiting) = self.activations.borrow_mut().remove(&activation.0) else {
             return Step::Done(Err(Error::new(ErrorCode::Internal, "a frame was resumed that does not wait")));
         };
         let programs = self.programs.borrow();
@@ -262,19 +268,19 @@ impl Engine for JsEngine {
             return Step::Done(Err(Error::new(ErrorCode::Overloaded, message)));
         };
         if let Some(refusal) = slot.switch.refusal() {
-            waiting.frame.release(running);
+            waiting.activation.release(running);
             return Step::Done(Err(refusal));
         }
         let turn = self.begin_turn(slot);
-        let end = running.resume_frame(waiting.frame, operation, result, host);
+        let end = running.resume_activation(waiting.activation, operation, result, host);
         drop(turn);
         let is_spoiled = running.is_spoiled();
         drop(isolate);
-        self.step(frame, (waiting.program, waiting.service), slot, end, is_spoiled)
+        self.step(activation, (waiting.program, waiting.service), slot, end, is_spoiled)
     }
 
-    fn cancel(&self, frame: Frame) {
-        let Some(waiting) = self.frames.borrow_mut().remove(&frame.0) else {
+    fn cancel(&self, activation: ActivationId) {
+        let Some(waiting) = self.activations.borrow_mut().remove(&activation.0) else {
             return;
         };
         let programs = self.programs.borrow();
@@ -285,7 +291,7 @@ impl Engine for JsEngine {
         if slot.epoch.get() == waiting.epoch
             && let Some(isolate) = slot.isolate.borrow().as_deref()
         {
-            waiting.frame.release(isolate);
+            waiting.activation.release(isolate);
         }
     }
 }

@@ -47,7 +47,7 @@ impl Rejections {
 
     /// A frame waits that has returned `raw`.
     #[inline]
-    pub(crate) fn frame_waits(&self, raw: Raw) {
+    pub(crate) fn activation_waits(&self, raw: Raw) {
         if let Some(address) = address(raw) {
             self.returned.borrow_mut().insert(address);
         }
@@ -55,7 +55,7 @@ impl Rejections {
 
     /// It does not wait any more.
     #[inline]
-    pub(crate) fn frame_goes_on(&self, raw: Raw) {
+    pub(crate) fn activation_goes_on(&self, raw: Raw) {
         if let Some(address) = address(raw) {
             self.returned.borrow_mut().remove(&address);
         }
@@ -79,8 +79,8 @@ impl Isolate {
     fn first_rejection(&self, serial: usize) -> Option<Error> {
         let first = {
             let rejections = self.rejections.unseen.borrow();
-            let of_frame = rejections.values().filter(|rejection| rejection.serial == serial);
-            of_frame.min_by_key(|rejection| rejection.order).map(|rejection| self.context.dup(rejection.promise))
+            let of_activation = rejections.values().filter(|rejection| rejection.serial == serial);
+            of_activation.min_by_key(|rejection| rejection.order).map(|rejection| self.context.dup(rejection.promise))
         }?;
         match self.context.promise_state(first.raw()) {
             PromiseState::Rejected(reason) => Some(self.error_of(reason.raw())),

@@ -19,7 +19,7 @@ use crate::subject::Subject;
 
 /// What a frame runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrameKind {
+pub(crate) enum ActivationKind {
     Handler,
     Workflow,
     Route,
@@ -29,7 +29,7 @@ pub(crate) enum FrameKind {
 /// [`Waiting::release`], or forgotten when the isolate is gone.
 pub(crate) struct Waiting {
     serial: usize,
-    kind: FrameKind,
+    kind: ActivationKind,
     /// What the code returned: a promise or a value.
     returned: Raw,
     operations: Vec<Operation>,
@@ -68,7 +68,7 @@ impl Drop for Turn<'_> {
 impl Waiting {
     /// Gives up the frame's values.
     pub(crate) fn release(self, isolate: &Isolate) {
-        isolate.rejections.frame_goes_on(self.returned);
+        isolate.rejections.activation_goes_on(self.returned);
         isolate.context.free(self.returned);
         isolate.forget_rejections(self.serial);
         for operation in self.operations {
@@ -84,7 +84,7 @@ impl Isolate {
     #[inline]
     fn begin_turn<'a>(
         &'a self,
-        frame: FrameKind,
+        activation: ActivationKind,
         serial: usize,
         used_ns: u64,
         host: &'a mut (dyn Host + 'a),
@@ -94,7 +94,7 @@ impl Isolate {
         unsafe { qjs::JS_UpdateStackTop(self.runtime.as_ptr()) };
         self.heap.take_refused();
         self.serial.set(serial);
-        self.rejections.watch(frame != FrameKind::Workflow);
+        self.rejections.watch(activation != ActivationKind::Workflow);
         self.budget.begin((self.limits.cpu_ms * 1_000_000).saturating_sub(used_ns));
         Turn { isolate: self, _host: self.host.enter(host, subject) }
     }
@@ -114,23 +114,23 @@ impl Isolate {
             return TurnEnd::Done(Err(Error::new(ErrorCode::TooLarge, message)));
         }
         let kinds = self.exports.get().map(|exports| exports.kinds.as_slice());
-        let frame = match kinds.and_then(|kinds| kinds.get(function)) {
-            Some(HandlerKind::Workflow) => FrameKind::Workflow,
-            _ => FrameKind::Handler,
+        let activation = match kinds.and_then(|kinds| kinds.get(function)) {
+            Some(HandlerKind::Workflow) => ActivationKind::Workflow,
+            _ => ActivationKind::Handler,
         };
         let subject = Subject::Entity(Cow::Borrowed(key));
         self.logged.set(Logged::default());
         let ended = {
-            let _turn = self.begin_turn(frame, serial, 0, host, &subject);
+            let _turn = self.begin_turn(activation, serial, 0, host, &subject);
             match self.parse_json(input) {
                 Ok(input) => {
-                    let outcome = self.call_export(frame, function, input);
-                    self.conclude(frame, outcome)
+                    let outcome = self.call_export(activation, function, input);
+                    self.conclude(activation, outcome)
                 }
                 Err(Thrown) => Ended::Done(Err(self.invalid_json("the input"))),
             }
         };
-        self.leave(frame, serial, 0, subject, ended)
+        self.leave(activation, serial, 0, subject, ended)
     }
 
     /// The first turn of a route.
@@ -144,56 +144,57 @@ impl Isolate {
         let subject = Subject::of_request(request);
         self.logged.set(Logged::default());
         let ended = {
-            let _turn = self.begin_turn(FrameKind::Route, serial, 0, host, &subject);
+            let _turn = self.begin_turn(ActivationKind::Route, serial, 0, host, &subject);
             let request = self.new_request_object();
-            let outcome = request.and_then(|request| self.call_export(FrameKind::Route, function, request));
-            self.conclude(FrameKind::Route, outcome)
+            let outcome = request.and_then(|request| self.call_export(ActivationKind::Route, function, request));
+            self.conclude(ActivationKind::Route, outcome)
         };
-        self.leave(FrameKind::Route, serial, 0, subject, ended)
+        self.leave(ActivationKind::Route, serial, 0, subject, ended)
     }
 
     /// A later turn: `operation` of the frame ended with `result`.
-    pub(crate) fn resume_frame(
+    pub(crate) fn resume_activation(
         &self,
-        mut frame: Box<Waiting>,
+        mut activation: Box<Waiting>,
         operation: OperationId,
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
     ) -> TurnEnd {
-        let Some(index) = frame.operations.iter().position(|open| open.id == operation) else {
-            frame.release(self);
+        let Some(index) = activation.operations.iter().position(|open| open.id == operation) else {
+            activation.release(self);
             return TurnEnd::Done(Err(Error::new(
                 ErrorCode::Internal,
                 "a frame was resumed for what it does not await",
             )));
         };
-        let operation = frame.operations.swap_remove(index);
-        self.operations.replace(frame.operations);
-        self.steps.replace(frame.steps);
-        self.logged.set(frame.logged);
+        let operation = activation.operations.swap_remove(index);
+        self.operations.replace(activation.operations);
+        self.steps.replace(activation.steps);
+        self.logged.set(activation.logged);
         // A host that ends a step itself, as when it cancels, waits for its code no more.
         if self.has_steps() {
             self.forget_step(operation.id);
         }
-        self.rejections.frame_goes_on(frame.returned);
-        let returned = self.context.own(frame.returned);
+        self.rejections.activation_goes_on(activation.returned);
+        let returned = self.context.own(activation.returned);
         let ended = {
-            let _turn = self.begin_turn(frame.kind, frame.serial, frame.used_ns, host, &frame.subject);
+            let _turn =
+                self.begin_turn(activation.kind, activation.serial, activation.used_ns, host, &activation.subject);
             if operation.step.is_some() {
                 self.enter_step(operation.step);
             }
             let settled = self.settle(operation, result);
-            self.conclude(frame.kind, settled.map(|()| returned))
+            self.conclude(activation.kind, settled.map(|()| returned))
         };
-        self.leave(frame.kind, frame.serial, frame.used_ns, frame.subject, ended)
+        self.leave(activation.kind, activation.serial, activation.used_ns, activation.subject, ended)
     }
 
     #[inline]
-    fn call_export(&self, frame: FrameKind, function: usize, argument: Value) -> Result<Value, Thrown> {
+    fn call_export(&self, activation: ActivationKind, function: usize, argument: Value) -> Result<Value, Thrown> {
         let exports = self.exports.get();
-        let functions = exports.map(|exports| match frame {
-            FrameKind::Handler | FrameKind::Workflow => &exports.handlers,
-            FrameKind::Route => &exports.routes,
+        let functions = exports.map(|exports| match activation {
+            ActivationKind::Handler | ActivationKind::Workflow => &exports.handlers,
+            ActivationKind::Route => &exports.routes,
         });
         let function = functions.and_then(|functions| functions.get(function)).copied().unwrap_or(UNDEFINED);
         let this = exports.and_then(|exports| exports.service).unwrap_or(UNDEFINED);
@@ -227,7 +228,7 @@ impl Isolate {
     /// What the code has started and does not await goes on also when it has returned: half of what
     /// it was to do would be worse than to wait.
     #[inline]
-    fn conclude(&self, frame: FrameKind, outcome: Result<Value, Thrown>) -> Ended {
+    fn conclude(&self, activation: ActivationKind, outcome: Result<Value, Thrown>) -> Ended {
         let result = match outcome {
             Ok(value) => {
                 self.run_jobs();
@@ -235,7 +236,7 @@ impl Isolate {
                 match (steps, self.returned(value.raw())) {
                     (Err(error), _) => Err(error),
                     (Ok(()), PromiseState::Fulfilled(result)) if !self.has_unfinished() => {
-                        self.output(frame, result.raw())
+                        self.output(activation, result.raw())
                     }
                     (Ok(()), PromiseState::Rejected(reason)) => Err(self.error_of(reason.raw())),
                     (Ok(()), PromiseState::Pending | PromiseState::Fulfilled(_)) => match self.waiting_error() {
@@ -315,10 +316,10 @@ impl Isolate {
     }
 
     #[inline]
-    fn output(&self, frame: FrameKind, raw: Raw) -> Result<Output, Error> {
-        match frame {
-            FrameKind::Handler | FrameKind::Workflow => self.handler_output(raw).map(Output::Value),
-            FrameKind::Route => self.route_reply(raw).map(Output::Response),
+    fn output(&self, activation: ActivationKind, raw: Raw) -> Result<Output, Error> {
+        match activation {
+            ActivationKind::Handler | ActivationKind::Workflow => self.handler_output(raw).map(Output::Value),
+            ActivationKind::Route => self.route_reply(raw).map(Output::Response),
         }
     }
 
@@ -352,7 +353,14 @@ impl Isolate {
 
     /// Leaves the turn: keeps the frame if it waits, forgets its operations if not.
     #[inline]
-    fn leave(&self, frame: FrameKind, serial: usize, used_ns: u64, subject: Subject<'_>, ended: Ended) -> TurnEnd {
+    fn leave(
+        &self,
+        activation: ActivationKind,
+        serial: usize,
+        used_ns: u64,
+        subject: Subject<'_>,
+        ended: Ended,
+    ) -> TurnEnd {
         self.resume_panic();
         match ended {
             Ended::Done(result) => {
@@ -366,15 +374,15 @@ impl Isolate {
                 TurnEnd::Done(result)
             }
             Ended::Waits(returned, turn_ns) => {
-                self.rejections.frame_waits(returned.raw());
+                self.rejections.activation_waits(returned.raw());
                 // A workflow may take any number of turns, and takes them all again in a replay.
-                let (used_ns, logged) = match frame {
-                    FrameKind::Workflow => (0, Logged::default()),
-                    FrameKind::Handler | FrameKind::Route => (used_ns + turn_ns, self.logged.get()),
+                let (used_ns, logged) = match activation {
+                    ActivationKind::Workflow => (0, Logged::default()),
+                    ActivationKind::Handler | ActivationKind::Route => (used_ns + turn_ns, self.logged.get()),
                 };
                 TurnEnd::Waits(Box::new(Waiting {
                     serial,
-                    kind: frame,
+                    kind: activation,
                     returned: returned.into_raw(),
                     operations: self.operations.take(),
                     steps: self.steps.take(),

@@ -16,8 +16,8 @@ use common::{World, patch, person, put};
 use millrace_api::{Form, PathOperationKind, RecordOperation, RecordQuery, RecordWrite};
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
-    Engine, FetchRequest, Frame, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest,
-    Start, Step, StepStart,
+    ActivationId, Engine, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId,
+    ScanRequest, Start, Step, StepStart,
 };
 use serde_json::json;
 
@@ -104,7 +104,8 @@ fn measure(name: &str, world: &World, id: HandlerId, inputs: &[Bytes]) {
         let start = Instant::now();
         for call in 0..CALLS {
             let input = &inputs[call as usize % inputs.len()];
-            let step = world.engine.start(Frame(1), Start::Handler { id, key: b"1", input }, black_box(&mut entity));
+            let step =
+                world.engine.start(ActivationId(1), Start::Handler { id, key: b"1", input }, black_box(&mut entity));
             assert!(matches!(black_box(step), Step::Done(Ok(_))), "{name} failed");
         }
         #[allow(clippy::disallowed_methods, reason = "this measures time")]
@@ -155,7 +156,8 @@ fn measure_stored(name: &str, world: &World, id: HandlerId, input: &Bytes) {
         #[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "this measures time")]
         let start = Instant::now();
         for _ in 0..CALLS {
-            let step = world.engine.start(Frame(1), Start::Handler { id, key: b"1", input }, black_box(&mut entity));
+            let step =
+                world.engine.start(ActivationId(1), Start::Handler { id, key: b"1", input }, black_box(&mut entity));
             assert!(matches!(black_box(step), Step::Done(Ok(_))), "{name} failed");
         }
         #[allow(clippy::disallowed_methods, reason = "this measures time")]

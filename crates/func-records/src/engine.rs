@@ -8,7 +8,8 @@ use bytes::Bytes;
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, Name, limits, shard_of_key};
 use millrace_func::{
-    Answer, App, Engine, Frame, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start, Step,
+    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start,
+    Step,
 };
 
 use crate::cache::Cache;
@@ -30,7 +31,7 @@ pub struct RecordsEngine<E> {
     /// Types that are being deleted, or were. No program older than the given one writes records of them.
     closed: RefCell<BTreeMap<Name, Program>>,
     /// Activations of the built-in app that wait. The wrapped engine keeps its own.
-    frames: RefCell<BTreeMap<u32, Waiting>>,
+    activations: RefCell<BTreeMap<u32, Waiting>>,
 }
 
 struct Waiting {
@@ -80,7 +81,7 @@ impl<E: Engine> RecordsEngine<E> {
             programs: RefCell::new(Vec::new()),
             schemas: Rc::default(),
             closed: RefCell::default(),
-            frames: RefCell::new(BTreeMap::new()),
+            activations: RefCell::new(BTreeMap::new()),
         }
     }
 
@@ -127,7 +128,13 @@ impl<E: Engine> RecordsEngine<E> {
     }
 
     /// Begins an activation of the built-in app.
-    fn start_own(&self, frame: Frame, id: HandlerId, (key, input): (&[u8], &[u8]), host: &mut dyn Host) -> Step {
+    fn start_own(
+        &self,
+        activation: ActivationId,
+        id: HandlerId,
+        (key, input): (&[u8], &[u8]),
+        host: &mut dyn Host,
+    ) -> Step {
         let Some(program) = self.program(id.program) else {
             return Step::Done(Err(unknown_program()));
         };
@@ -141,8 +148,8 @@ impl<E: Engine> RecordsEngine<E> {
                 return Step::Done(Err(program.too_deep(id)));
             }
             let start = Start::Handler { id: HandlerId { program: inner, service, handler: id.handler }, key, input };
-            let step = self.inner.start(frame, start, &mut TriggerHost { host, program: &program, depth });
-            return self.trigger_stepped(frame, program, (id, depth), step);
+            let step = self.inner.start(activation, start, &mut TriggerHost { host, program: &program, depth });
+            return self.trigger_stepped(activation, program, (id, depth), step);
         }
         let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
         let progress = match (place, id.handler) {
@@ -166,7 +173,7 @@ impl<E: Engine> RecordsEngine<E> {
             (Some(Place::Shard(index)), program::SWEEP) => sweep::start(&mut turn, index, key, input),
             _ => Err(unknown_program()),
         };
-        self.progressed(frame, program, progress)
+        self.progressed(activation, program, progress)
     }
 
     /// Whether a program must no longer write records of one of its types.
@@ -175,11 +182,16 @@ impl<E: Engine> RecordsEngine<E> {
         !closed.is_empty() && closed.get(&program.types[type_index].name).is_some_and(|by| program.number < *by)
     }
 
-    fn progressed(&self, frame: Frame, program: Rc<RecordProgram>, progress: Result<Progress, Error>) -> Step {
+    fn progressed(
+        &self,
+        activation: ActivationId,
+        program: Rc<RecordProgram>,
+        progress: Result<Progress, Error>,
+    ) -> Step {
         match progress {
             Ok(Progress::Done(output)) => Step::Done(Ok(Output::Value(output))),
             Ok(Progress::Wait(task)) => {
-                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Task(task) });
+                self.activations.borrow_mut().insert(activation.0, Waiting { program, what: What::Task(task) });
                 Step::Waiting
             }
             Err(error) => Step::Done(Err(error)),
@@ -188,14 +200,16 @@ impl<E: Engine> RecordsEngine<E> {
 
     fn trigger_stepped(
         &self,
-        frame: Frame,
+        activation: ActivationId,
         program: Rc<RecordProgram>,
         (id, depth): (HandlerId, u8),
         step: Step,
     ) -> Step {
         match step {
             Step::Waiting => {
-                self.frames.borrow_mut().insert(frame.0, Waiting { program, what: What::Trigger { id, depth } });
+                self.activations
+                    .borrow_mut()
+                    .insert(activation.0, Waiting { program, what: What::Trigger { id, depth } });
                 Step::Waiting
             }
             Step::Done(Err(error)) => Step::Done(Err(match &program.triggers_app {
@@ -269,7 +283,7 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         let Some(index) = program.0.checked_sub(OWN) else {
             return self.inner.unload(program);
         };
-        self.frames.borrow_mut().retain(|_, waiting| waiting.program.number != program);
+        self.activations.borrow_mut().retain(|_, waiting| waiting.program.number != program);
         let mut programs = self.programs.borrow_mut();
         let unloaded = programs.get_mut(index as usize).and_then(Option::take);
         // Closed types matter for older programs only.
@@ -297,40 +311,48 @@ impl<E: Engine> Engine for RecordsEngine<E> {
     }
 
     #[inline]
-    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         match start {
-            Start::Handler { id, key, input } if id.program.0 >= OWN => self.start_own(frame, id, (key, input), host),
+            Start::Handler { id, key, input } if id.program.0 >= OWN => {
+                self.start_own(activation, id, (key, input), host)
+            }
             Start::Route { id: RouteId { program, .. }, .. } if program.0 >= OWN => Step::Done(Err(unknown_program())),
-            start => self.inner.start(frame, start, host),
+            start => self.inner.start(activation, start, host),
         }
     }
 
     #[inline]
-    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step {
+    fn resume(
+        &self,
+        activation: ActivationId,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Step {
         // Activations of the wrapped engine need no search while no operation on records waits.
-        let mut frames = self.frames.borrow_mut();
-        let own = if frames.is_empty() { None } else { frames.remove(&frame.0) };
-        drop(frames);
+        let mut activations = self.activations.borrow_mut();
+        let own = if activations.is_empty() { None } else { activations.remove(&activation.0) };
+        drop(activations);
         match own {
-            None => self.inner.resume(frame, operation, result, host),
+            None => self.inner.resume(activation, operation, result, host),
             Some(Waiting { program, what: What::Trigger { id, depth } }) => {
                 let mut trigger_host = TriggerHost { host, program: &program, depth };
-                let step = self.inner.resume(frame, operation, result, &mut trigger_host);
-                self.trigger_stepped(frame, program, (id, depth), step)
+                let step = self.inner.resume(activation, operation, result, &mut trigger_host);
+                self.trigger_stepped(activation, program, (id, depth), step)
             }
             Some(Waiting { program, what: What::Task(task) }) => {
                 // The rest of a task sends nothing that depends on the depth.
                 let mut turn = Turn { shared: &self.shared, program: &program, host, depth: 0 };
                 let progress = task.resume(&mut turn, operation, result);
-                self.progressed(frame, program, progress)
+                self.progressed(activation, program, progress)
             }
         }
     }
 
-    fn cancel(&self, frame: Frame) {
-        let own = self.frames.borrow_mut().remove(&frame.0);
+    fn cancel(&self, activation: ActivationId) {
+        let own = self.activations.borrow_mut().remove(&activation.0);
         if !matches!(own, Some(Waiting { what: What::Task(_), .. })) {
-            self.inner.cancel(frame);
+            self.inner.cancel(activation);
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct RouteId {
 /// One running handler or route, named by the host. A number is reused only after the frame's
 /// end (a [`Step::Done`] or a [`Engine::cancel`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Frame(pub u32);
+pub struct ActivationId(pub u32);
 
 /// What a route is given.
 pub struct HttpRequest<'a> {
@@ -171,12 +171,18 @@ pub trait Engine {
     }
 
     /// Begins a frame and runs it until it ends or waits.
-    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step;
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step;
 
     /// Goes on with a waiting frame whose `operation` ended with `result` (JSON text, or an
     /// error, which the function sees as a thrown exception).
-    fn resume(&self, frame: Frame, operation: OperationId, result: Result<Bytes, Error>, host: &mut dyn Host) -> Step;
+    fn resume(
+        &self,
+        activation: ActivationId,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Step;
 
     /// Drops a waiting frame. Its code never runs again.
-    fn cancel(&self, frame: Frame);
+    fn cancel(&self, activation: ActivationId);
 }

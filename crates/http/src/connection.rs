@@ -99,7 +99,7 @@ pub(crate) struct ConnectionState {
     /// A reply waits for the end of the round.
     is_departing: Cell<bool>,
     /// What the client did not take of it when it was sent.
-    owed: RefCell<Bytes>,
+    unsent_replies: RefCell<Bytes>,
     order: Cell<Option<Order>>,
     waker: RefCell<Option<Waker>>,
     /// What was wrong with bytes that came for hyper.
@@ -130,7 +130,7 @@ impl ConnectionState {
             body_received_at: Cell::new(tick),
             unsent: RefCell::new(Vec::new()),
             is_departing: Cell::new(false),
-            owed: RefCell::new(Bytes::new()),
+            unsent_replies: RefCell::new(Bytes::new()),
             order: Cell::new(None),
             waker: RefCell::new(None),
             refusal: RefCell::new(None),
@@ -258,22 +258,22 @@ impl ConnectionState {
     /// Whether the client has not taken all of a reply that was sent.
     #[inline]
     pub(crate) fn is_owing(&self) -> bool {
-        !self.owed.borrow().is_empty()
+        !self.unsent_replies.borrow().is_empty()
     }
 
     /// Keeps what the client does not take, for the connection's task to send.
     pub(crate) fn owe(&self, rest: &[u8]) {
-        self.put_back_owed(Bytes::copy_from_slice(rest));
+        self.put_back_unsent_replies(Bytes::copy_from_slice(rest));
         self.write_blocked();
         self.give(Order::Look);
     }
 
-    pub(crate) fn take_owed(&self) -> Bytes {
-        self.owed.take()
+    pub(crate) fn take_unsent_replies(&self) -> Bytes {
+        self.unsent_replies.take()
     }
 
-    pub(crate) fn put_back_owed(&self, owed: Bytes) {
-        *self.owed.borrow_mut() = owed;
+    pub(crate) fn put_back_unsent_replies(&self, unsent_replies: Bytes) {
+        *self.unsent_replies.borrow_mut() = unsent_replies;
     }
 
     /// Whether there may be something to write before the last request is answered.

@@ -12,7 +12,7 @@ use millrace_api::{
     StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
-use millrace_records::{Family, IDEMPOTENCY_KEY, Seen, idempotency_key};
+use millrace_records::{Family, IDEMPOTENCY_KEY, RequestFacts, idempotency_key};
 use serde::Serialize;
 
 use crate::auth::{self, Otherwise};
@@ -22,8 +22,8 @@ use crate::cors::Reader;
 use crate::local::Local;
 use crate::operations::{Access, Kind, Operation, Parameter};
 use crate::origin::Source;
+use crate::pending_reply::{PendingReply, Step};
 use crate::router::{self, Captures, Found};
-use crate::waits::{Step, Waits};
 use crate::{Limits, archive, manage, metrics, path, problem, records, reply};
 
 /// One connection's way to the node. Cheap to clone, as each request that comes through hyper has its own.
@@ -45,7 +45,7 @@ pub(crate) struct Input<'a> {
     pub(crate) captures: &'a Captures<'a>,
     /// Without its URI, which is borrowed above.
     pub(crate) request: &'a mut Request<RequestBody>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: RequestFacts,
 }
 
 impl<'a> Input<'a> {
@@ -109,7 +109,7 @@ pub(crate) async fn handle<B: Backend>(
     let (asked, step) = begin(session, request).await;
     let mut response = match step {
         Step::Done(response) => response,
-        Step::Waits(waits) => asked.reply(&state.local, waits).await,
+        Step::PendingReply(waits) => asked.reply(&state.local, waits).await,
     };
     let is_refused = response.status().is_client_error() && !response.headers().contains_key(header::CONNECTION);
     if is_refused && (!request.body().has_arrived() || state.refused_body().is_some()) {
@@ -155,8 +155,8 @@ async fn run<'a, B: Backend>(session: &'a Session<B>, request: &mut Request<Requ
     local.begins(began_ns);
     let in_flight = session.state.request_begins();
     let uri = std::mem::take(request.uri_mut());
-    let (kind, Noticed { is_anonymous, reader }, step) = begin_operation(session, &uri, request).await;
-    if matches!(step, Step::Waits(_)) {
+    let (kind, CallerFacts { is_anonymous, reader }, step) = begin_operation(session, &uri, request).await;
+    if matches!(step, Step::PendingReply(_)) {
         local.put_back(std::mem::take(request.headers_mut()));
     }
     (Asked { kind, is_anonymous, reader, began_ns, in_flight }, step)
@@ -164,7 +164,7 @@ async fn run<'a, B: Backend>(session: &'a Session<B>, request: &mut Request<Requ
 
 impl Asked<'_> {
     /// The reply of one that waits.
-    pub(crate) async fn reply(&self, local: &Local, waits: Waits) -> Response<ReplyBody> {
+    pub(crate) async fn reply(&self, local: &Local, waits: PendingReply) -> Response<ReplyBody> {
         waits.reply(local, self.kind, self.is_anonymous).await
     }
 
@@ -225,7 +225,7 @@ fn hold_room(state: &ConnectionState, kind: Kind, response: &mut Response<ReplyB
 
 /// What is seen of who asks while an operation begins.
 #[derive(Default)]
-struct Noticed {
+struct CallerFacts {
     is_anonymous: bool,
     /// The page that may read the reply.
     reader: Option<Box<Reader>>,
@@ -235,14 +235,14 @@ async fn begin_operation<B: Backend>(
     session: &Session<B>,
     uri: &Uri,
     request: &mut Request<RequestBody>,
-) -> (Kind, Noticed, Step) {
-    let mut noticed = Noticed::default();
+) -> (Kind, CallerFacts, Step) {
+    let mut noticed = CallerFacts::default();
     match router::find(request.method(), uri.path()) {
         Found::Operation(row, captures) => {
             let is_route = records::is_route(&*session.backend, row.kind, &row.path[0], &captures);
             let row = if is_route { router::ROUTE } else { row };
             let is_registrys = records::is_registrys(row.kind, uri, request.headers());
-            let input = Input { uri, captures: &captures, request: &mut *request, seen: Seen::default() };
+            let input = Input { uri, captures: &captures, request: &mut *request, seen: RequestFacts::default() };
             let step = operate(session, row, input, is_registrys, &mut noticed).await;
             let step = step.unwrap_or_else(|error| {
                 Step::Done(match row.kind {
@@ -350,7 +350,7 @@ async fn operate<B: Backend>(
     row: &'static Operation,
     mut input: Input<'_>,
     is_registrys: bool,
-    noticed: &mut Noticed,
+    noticed: &mut CallerFacts,
 ) -> Result<Step, Error> {
     let local = &session.state.local;
     let is_from_page;
@@ -398,13 +398,13 @@ async fn operate<B: Backend>(
         }
         Kind::Records(operation) if operation.is_write() => records::write(session, who, operation, input).await,
         // Boxed: rare operations must not make every request's future larger.
-        _ => Box::pin(operate_rarely(session, who, row, input)).await.map(Step::Done),
+        _ => Box::pin(cold_dispatch(session, who, row, input)).await.map(Step::Done),
     };
     step.map_err(|error| auth::ask_for_key(error, caller.is_anonymous))
 }
 
 /// Whether a request is let in for what its headers say, which of those that mean something it has, and whether a page sent it.
-fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<(Seen, bool), Error> {
+fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<(RequestFacts, bool), Error> {
     let headers = input.request.headers();
     let noted = read_headers(input.uri, headers, &local.front.options.limits)?;
     check_host(input.request.version(), input.uri, noted.source.host, noted.hosts)?;
@@ -427,10 +427,10 @@ fn look_at_headers(local: &Local, row: &Operation, input: &Input<'_>) -> Result<
 
 /// What one pass over the headers finds; looking up each of them would cost more.
 #[derive(Default)]
-struct Noted<'a> {
+struct HeaderFacts<'a> {
     source: Source<'a>,
     hosts: usize,
-    seen: Seen,
+    seen: RequestFacts,
 }
 
 /// Checks that a request names one host. Of two, a proxy before this server may have gone by the other (RFC 9112, 3.2;
@@ -452,8 +452,8 @@ fn check_host(version: Version, uri: &Uri, host: Option<&HeaderValue>, count: us
 }
 
 /// Checks the headers' number and size.
-fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Result<Noted<'a>, Error> {
-    let mut noted = Noted::default();
+fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Result<HeaderFacts<'a>, Error> {
+    let mut noted = HeaderFacts::default();
     let mut bytes = uri.path_and_query().map_or(0, |target| target.as_str().len());
     for (name, value) in headers {
         // 4 for the colon, the space and the line's end.
@@ -496,7 +496,7 @@ async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inpu
     };
     Ok(match session.backend.call(who, request) {
         Begun::Ended(output) => Step::Done(reply::json(input.take_headers(), output?)),
-        Begun::Waits(waiting) => Step::Waits(Waits::Call(waiting)),
+        Begun::PendingReply(waiting) => Step::PendingReply(PendingReply::Call(waiting)),
     })
 }
 
@@ -555,9 +555,9 @@ async fn route<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inp
     let map = Arc::into_inner(headers).map(|headers| headers.0).unwrap_or_default();
     Ok(match begun {
         Begun::Ended(answer) => Step::Done(reply::route(map, answer?)?),
-        Begun::Waits(waiting) => {
+        Begun::PendingReply(waiting) => {
             *input.request.headers_mut() = map;
-            Step::Waits(Waits::Route(waiting))
+            Step::PendingReply(PendingReply::Route(waiting))
         }
     })
 }
@@ -583,7 +583,7 @@ fn route_request(input: &Input<'_>, body: Bytes, headers: &Arc<RequestHeaders>) 
     })
 }
 
-async fn operate_rarely<B: Backend>(session: &Session<B>, who: &Principal, row: &Operation, input: Input<'_>) -> Reply {
+async fn cold_dispatch<B: Backend>(session: &Session<B>, who: &Principal, row: &Operation, input: Input<'_>) -> Reply {
     let backend = &*session.backend;
     match row.kind {
         Kind::Records(operation) => records::operate(session, who, operation, input).await,

@@ -204,14 +204,14 @@ impl Io {
         if !self.state.is_owing() {
             return Poll::Ready(Ok(()));
         }
-        let mut owed = self.state.take_owed();
-        let sent = self.stream.write(&self.state, &owed, context)?;
-        owed.advance(sent);
-        if owed.is_empty() {
+        let mut unsent_replies = self.state.take_unsent_replies();
+        let sent = self.stream.write(&self.state, &unsent_replies, context)?;
+        unsent_replies.advance(sent);
+        if unsent_replies.is_empty() {
             self.state.write_finished();
             return Poll::Ready(Ok(()));
         }
-        self.state.put_back_owed(owed);
+        self.state.put_back_unsent_replies(unsent_replies);
         Poll::Pending
     }
 

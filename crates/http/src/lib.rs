@@ -37,6 +37,7 @@ mod operations;
 mod options;
 mod origin;
 pub mod path;
+mod pending_reply;
 mod plain;
 mod problem;
 mod records;
@@ -45,7 +46,6 @@ pub mod router;
 mod serve;
 mod status;
 mod tls;
-mod waits;
 
 pub use error_pages::error_page;
 pub use front::{Front, check_listener};

@@ -200,18 +200,18 @@ struct DeadLetterBody<'a> {
 }
 
 impl<'a> DeadLetterBody<'a> {
-    fn new(letter: &'a DeadLetter, room: &mut Room) -> Result<Self, Error> {
-        let input = room.show(&letter.input, "dead letter's input")?;
+    fn new(dead_letter: &'a DeadLetter, room: &mut Room) -> Result<Self, Error> {
+        let input = room.show(&dead_letter.input, "dead letter's input")?;
         Ok(Self {
-            id: &letter.id,
-            app: &letter.target.app,
-            service: &letter.target.service,
-            key: KeyBody::new(&letter.target.key),
-            handler: &letter.target.handler,
+            id: &dead_letter.id,
+            app: &dead_letter.target.app,
+            service: &dead_letter.target.service,
+            key: KeyBody::new(&dead_letter.target.key),
+            handler: &dead_letter.target.handler,
             input: input.text,
             input_bytes: input.bytes,
-            attempts: letter.attempts,
-            error: letter.error.as_ref().map(Problem::without_payload),
+            attempts: dead_letter.attempts,
+            error: dead_letter.error.as_ref().map(Problem::without_payload),
         })
     }
 }
@@ -224,8 +224,9 @@ pub(crate) fn dead_letters(page: &Page<DeadLetter>) -> Reply {
         next: Option<&'a str>,
     }
     let mut room = Room::new();
-    let letters: Result<_, _> = page.items.iter().map(|letter| DeadLetterBody::new(letter, &mut room)).collect();
-    reply::json_value(StatusCode::OK, &Body { dead_letters: letters?, next: page.next.as_deref() })
+    let dead_letters: Result<_, _> =
+        page.items.iter().map(|dead_letter| DeadLetterBody::new(dead_letter, &mut room)).collect();
+    reply::json_value(StatusCode::OK, &Body { dead_letters: dead_letters?, next: page.next.as_deref() })
 }
 
 /// A page of schedules.

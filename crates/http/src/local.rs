@@ -21,7 +21,7 @@ use crate::cors::Cors;
 use crate::front::Front;
 use crate::metrics::CoreMetrics;
 use crate::origin::Guard;
-use crate::plain::{Buffers, Departures};
+use crate::plain::{Buffers, ReplyBatch};
 
 /// Bytes that buy a transfer another second: slower clients than 16 KiB/s are not worth what their
 /// request holds.
@@ -88,8 +88,8 @@ pub(crate) struct Local {
     pub(crate) ticks: Ticks,
     pub(crate) records: Records,
     pub(crate) buffers: RefCell<Buffers>,
-    departures: RefCell<Departures>,
-    has_departures: Notify,
+    reply_batch: RefCell<ReplyBatch>,
+    has_reply_batch: Notify,
     /// When the last request was answered, in nanoseconds.
     answered_ns: Cell<u64>,
     date: Cell<[u8; DATE_BYTES]>,
@@ -115,8 +115,8 @@ impl Local {
             ticks: Ticks::new(&front),
             records: Records::new(front.turns.clone()),
             buffers: RefCell::new(Buffers::new()),
-            departures: RefCell::default(),
-            has_departures: Notify::new(),
+            reply_batch: RefCell::default(),
+            has_reply_batch: Notify::new(),
             answered_ns: Cell::new(0),
             date: Cell::new(date()),
             tick: Cell::new(0),
@@ -152,7 +152,7 @@ impl Local {
 
     /// A request begins now. Replies that have waited long enough leave before.
     pub(crate) fn begins(&self, now_ns: u64) {
-        self.departures.borrow_mut().leave_in_time(now_ns);
+        self.reply_batch.borrow_mut().leave_in_time(now_ns);
     }
 
     /// A request was answered now.
@@ -166,21 +166,21 @@ impl Local {
     /// `socket` is open until [`Local::depart`] has been called.
     pub(crate) unsafe fn depart_later(&self, socket: RawFd, state: &Rc<ConnectionState>, reply: &[u8]) {
         // SAFETY: by contract.
-        let is_first = unsafe { self.departures.borrow_mut().add(socket, state, reply, self.answered_ns.get()) };
+        let is_first = unsafe { self.reply_batch.borrow_mut().add(socket, state, reply, self.answered_ns.get()) };
         if is_first {
-            self.has_departures.notify_one();
+            self.has_reply_batch.notify_one();
         }
     }
 
     /// Sends the replies that wait for the end of the round.
     pub(crate) fn depart(&self) {
-        self.departures.borrow_mut().leave();
+        self.reply_batch.borrow_mut().leave();
     }
 
     /// Has replies leave at the end of each round: this is visited after all that were ready when the first was made.
     pub(crate) async fn depart_each_round(&self) {
         loop {
-            self.has_departures.notified().await;
+            self.has_reply_batch.notified().await;
             self.depart();
         }
     }

@@ -9,8 +9,8 @@ use millrace_records::{ChangeStream, Family, Operation, Request};
 use crate::body::ReplyBody;
 use crate::handle::{Input, Reply, Session};
 use crate::operations::{Kind, Parameter, Segment};
+use crate::pending_reply::{PendingReply, Step};
 use crate::router::{self, Captures};
-use crate::waits::{Step, Waits};
 use crate::{events, path, problem, reply};
 
 pub(crate) fn respond(reply: millrace_records::Reply) -> Response<ReplyBody> {
@@ -70,9 +70,9 @@ pub(crate) async fn write<B: Backend>(
     let (begun, write) = local.records.begin_write(&*session.backend, who, operation, &request)?;
     Ok(match begun {
         Begun::Ended(answer) => Step::Done(respond(local.records.end_write(write, request.headers, answer?))),
-        Begun::Waits(waiting) => {
+        Begun::PendingReply(waiting) => {
             *input.request.headers_mut() = request.headers;
-            Step::Waits(Waits::Write(waiting, write))
+            Step::PendingReply(PendingReply::Write(waiting, write))
         }
     })
 }

@@ -49,7 +49,7 @@ pub(super) enum Message {
     /// The number of first connections, and the reason if some are missing.
     Ready { open: usize, error: Option<String> },
     /// The counts of a period.
-    Seen(Period, Box<Slice>),
+    Observed(Period, Box<Slice>),
 }
 
 /// The times at which requests of an open loop are due.
@@ -150,7 +150,7 @@ impl<'a> Engine<'a> {
         if self.plan.rate.is_some() {
             self.drain(end);
         }
-        drop(tell.send(Message::Seen(Period::Drain, Box::new(self.slice.take()))));
+        drop(tell.send(Message::Observed(Period::Drain, Box::new(self.slice.take()))));
     }
 
     fn connect_all(&mut self) {
@@ -195,7 +195,7 @@ impl<'a> Engine<'a> {
             let now = self.now();
             if now >= boundary {
                 let is_over = boundary >= end;
-                drop(tell.send(Message::Seen(period, Box::new(self.slice.take()))));
+                drop(tell.send(Message::Observed(period, Box::new(self.slice.take()))));
                 period = match period {
                     _ if is_over => return,
                     Period::WarmUp(_) if boundary >= warm_up_end => Period::Measured(0),

@@ -131,7 +131,7 @@ impl<'a> Gathering<'a> {
             let next = if now < measured { measured - now } else { end.saturating_sub(now) };
             let patience = if now < end { next } else { Duration::from_secs(60) };
             match told.recv_timeout(patience) {
-                Ok(Message::Seen(period, slice)) => self.take(period, &slice, progress),
+                Ok(Message::Observed(period, slice)) => self.take(period, &slice, progress),
                 Ok(Message::Ready { .. }) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }

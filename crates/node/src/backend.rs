@@ -142,7 +142,7 @@ impl CoreHandle {
     }
 
     /// What becomes of a request that was started: its reply, as `read` has it, counted and shown.
-    fn watched<T: Outcome + 'static>(
+    fn watched<T: WatchedCall + 'static>(
         &self,
         core: &Core,
         started: Result<Result<Reply, Error>, Token>,
@@ -168,24 +168,24 @@ impl CoreHandle {
 }
 
 /// What a call that went well is shown as to who watches.
-trait Outcome {
-    fn outcome(&self) -> String {
+trait WatchedCall {
+    fn invocation_result(&self) -> String {
         "ok".to_owned()
     }
 }
 
-impl Outcome for Bytes {}
+impl WatchedCall for Bytes {}
 
-impl Outcome for RecordReply {}
+impl WatchedCall for RecordReply {}
 
-impl Outcome for RouteReply {
-    fn outcome(&self) -> String {
+impl WatchedCall for RouteReply {
+    fn invocation_result(&self) -> String {
         self.status.to_string()
     }
 }
 
 /// A call of a handler or route has ended: counts it, and shows it to who watches.
-fn ended<T: Outcome>(
+fn ended<T: WatchedCall>(
     core: &Core,
     (metric, began_ns): (Option<&HandlerMetric>, u64),
     result: &Result<T, Error>,
@@ -201,11 +201,11 @@ fn ended<T: Outcome>(
         }
     }
     if prints_calls(core) {
-        let outcome = match result {
-            Ok(reply) => reply.outcome(),
+        let invocation_result = match result {
+            Ok(reply) => reply.invocation_result(),
             Err(error) => error.to_string(),
         };
-        let line = format!("{:>9.3} ms  {}  {outcome}\n", took_ns as f64 / 1e6, what());
+        let line = format!("{:>9.3} ms  {}  {invocation_result}\n", took_ns as f64 / 1e6, what());
         // Nobody watching is no reason to fail a call.
         let _ = std::io::stdout().write_all(line.as_bytes());
     }
@@ -220,7 +220,7 @@ struct CallWatch {
 }
 
 impl CallWatch {
-    fn ended<T: Outcome>(self, core: &Core, result: &Result<T, Error>) {
+    fn ended<T: WatchedCall>(self, core: &Core, result: &Result<T, Error>) {
         ended(core, (self.metric.as_deref(), self.began_ns), result, || self.shown.unwrap_or_default());
     }
 }

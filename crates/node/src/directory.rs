@@ -22,7 +22,7 @@ use std::time::Duration;
 use millrace_base::limits;
 use millrace_io::{Disk, Random, RealDisk, RealRandom};
 use millrace_manifest::{Manifest, ManifestError};
-use millrace_shard::OutcomeNames;
+use millrace_shard::ResultNames;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::node_file::NodeFile;
@@ -227,8 +227,8 @@ impl DataDirectory {
     }
 
     /// How its outcomes are named.
-    pub(crate) fn outcome_names(&self) -> OutcomeNames {
-        self.node.outcome_key.map_or(OutcomeNames::Plain, OutcomeNames::Hashed)
+    pub(crate) fn result_names(&self) -> ResultNames {
+        self.node.outcome_key.map_or(ResultNames::Plain, ResultNames::Hashed)
     }
 
     /// Writes `<data>/pid`.
@@ -352,11 +352,11 @@ mod tests {
 
     /// Under other names, nothing that was done would be known any more.
     #[test]
-    fn names_of_outcomes_stay_what_they_were() {
+    fn names_of_invocation_results_stay_what_they_were() {
         let folder = tempfile::tempdir().expect("a folder");
-        let names = || DataDirectory::open(folder.path(), None).map(|directory| directory.outcome_names());
+        let names = || DataDirectory::open(folder.path(), None).map(|directory| directory.result_names());
         let first = names().expect("new");
-        assert!(matches!(first, OutcomeNames::Hashed(_)));
+        assert!(matches!(first, ResultNames::Hashed(_)));
         assert_eq!(names().expect("again"), first);
         let file = folder.path().join("node.json");
         fs::write(&file, r#"{"format":3,"shards":3}"#).expect("written");
@@ -366,9 +366,9 @@ mod tests {
         fs::write(&file, r#"{"format":2,"shards":3,"outcome_key":"000102030405060708090a0b0c0d0e0f"}"#)
             .expect("written");
         let key = std::array::from_fn(|index| index as u8);
-        assert_eq!(names().expect("the documented form"), OutcomeNames::Hashed(key));
+        assert_eq!(names().expect("the documented form"), ResultNames::Hashed(key));
         fs::write(&file, r#"{"format":1,"shards":3}"#).expect("written");
-        assert_eq!(names().expect("an earlier version's"), OutcomeNames::Plain);
+        assert_eq!(names().expect("an earlier version's"), ResultNames::Plain);
         fs::remove_file(&file).expect("removed");
         fs::create_dir(folder.path().join("log")).expect("made");
         assert!(matches!(names(), Err(DirectoryError::Format(..))), "a new key for an old log");

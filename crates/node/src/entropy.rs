@@ -10,7 +10,7 @@ use millrace_io::Random;
 use millrace_manifest::Manifest;
 use millrace_shard::Entropy;
 
-use crate::directory::sync_folder_of;
+use crate::directory::{DataDirectory, sync_folder_of};
 
 const SECRET_BYTES: usize = 32;
 
@@ -31,7 +31,11 @@ impl KeyedEntropy {
     ///
     /// # Errors
     /// What the file system answers; a full disk is none, as only keyed routes need the file.
-    pub(crate) fn open(data: &Path, manifest: &Manifest, random: &dyn Random) -> io::Result<Self> {
+    pub(crate) fn open(directory: &DataDirectory, random: &dyn Random) -> io::Result<Self> {
+        Self::open_in(directory.path(), directory.manifest(), random)
+    }
+
+    fn open_in(data: &Path, manifest: &Manifest, random: &dyn Random) -> io::Result<Self> {
         let mut process = [0; SECRET_BYTES];
         random.fill(&mut process);
         let path = data.join(SECRET_FILE);
@@ -84,7 +88,7 @@ mod tests {
         let data = tempfile::tempdir().expect("a folder");
         let disk: std::sync::Arc<dyn millrace_io::Disk> = std::sync::Arc::new(millrace_io::RealDisk::new(data.path()));
         let manifest = Manifest::new(&disk, [0; 16]);
-        let open = || KeyedEntropy::open(data.path(), &manifest, &RealRandom).expect("opened");
+        let open = || KeyedEntropy::open_in(data.path(), &manifest, &RealRandom).expect("opened");
         let (first, second) = (open(), open());
         assert_eq!(first.draw_keyed(7, 1), second.draw_keyed(7, 1));
         assert_ne!(first.draw_keyed(7, 1), first.draw_keyed(7, 2));

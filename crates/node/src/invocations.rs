@@ -10,7 +10,7 @@ use millrace_api::{
 };
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
 use millrace_driver::{Question, unexpected};
-use millrace_format::{DeadLetterRecord, JournalRow, MessageRecord, Outcome, OutcomeResult, WorkflowRecord};
+use millrace_format::{DeadLetterRecord, InvocationResult, JournalRow, MessageRecord, ResultState, WorkflowRecord};
 use millrace_func::hex_encode as hex;
 use millrace_shard::{
     DEAD_LETTER_PREFIX, InvocationId, ListedWorkflow, Reply, Sequence, WorkflowView, dead_letter_id,
@@ -45,10 +45,10 @@ pub(crate) async fn read(
 ) -> Result<Invocation, Error> {
     let parsed = parse(node, id)?;
     let mut tries = 0;
-    let (outcome, view) = loop {
+    let (invocation_result, view) = loop {
         let sequence = parsed.sequence;
         match node.ask(parsed.shard, Question::ReadInvocation { sequence, has_journal }).await {
-            Ok(Reply::Invocation(outcome, view)) => break (outcome, view),
+            Ok(Reply::Invocation(invocation_result, view)) => break (invocation_result, view),
             Ok(_) => return Err(unexpected()),
             Err(error) if error.code != ErrorCode::UnknownInvocation => return Err(error),
             Err(_) if sequence.is_drawn() && tries < ARRIVAL_TRIES => {
@@ -60,7 +60,7 @@ pub(crate) async fn read(
     };
     let is_visible = match &view {
         Some(view) => may_see(principal, &view.record.app, &view.record.service),
-        None => may_see_fingerprint(node, principal, outcome.fingerprint),
+        None => may_see_fingerprint(node, principal, invocation_result.fingerprint),
     };
     if !is_visible {
         return Err(unknown(id));
@@ -69,7 +69,7 @@ pub(crate) async fn read(
         let WorkflowView { record, due, journal, waits_for } = *view;
         WorkflowState { journal: journal.into_iter().map(step).collect(), waits_for, ..state(record, due) }
     });
-    Ok(invocation(id.to_owned(), outcome, workflow))
+    Ok(invocation(id.to_owned(), invocation_result, workflow))
 }
 
 /// The outcome of a call that was sent holds only a fingerprint of its service.
@@ -187,8 +187,8 @@ pub(crate) async fn list(
         let is_full = looked_at >= LOOKED_AT_IN_ONE_PAGE || held_bytes >= limits::PAGE_BYTES;
         let is_enough = |items: usize| items >= request.limit || is_full;
         let visible = rows.into_iter().filter(|row| is_wanted(principal, &request, &row.record));
-        let shown = visible.map(|ListedWorkflow { id, record, due, outcome }| {
-            invocation(InvocationId { shard, sequence: id }.to_string(), outcome, Some(state(record, due)))
+        let shown = visible.map(|ListedWorkflow { id, record, due, invocation_result }| {
+            invocation(InvocationId { shard, sequence: id }.to_string(), invocation_result, Some(state(record, due)))
         });
         items.extend(shown.filter(|item| request.status.is_none_or(|status| item.status == status)));
         match last.filter(|_| has_more) {
@@ -234,9 +234,9 @@ pub(crate) async fn dead_letters(
         };
         let last = rows.last().map(|(field, _)| field.clone());
         looked_at += rows.len() + 1;
-        held_bytes += rows.iter().map(|(_, letter)| letter.message.input.len()).sum::<usize>();
-        let visible = rows.into_iter().filter(|(_, letter)| may_see_letter(principal, &letter.message));
-        items.extend(visible.map(|(field, letter)| dead_letter(shard, &field, letter)));
+        held_bytes += rows.iter().map(|(_, dead_letter)| dead_letter.message.input.len()).sum::<usize>();
+        let visible = rows.into_iter().filter(|(_, dead_letter)| may_see_dead_letter(principal, &dead_letter.message));
+        items.extend(visible.map(|(field, record)| dead_letter(shard, &field, record)));
         let is_enough = items.len() >= limit || held_bytes >= limits::PAGE_BYTES || looked_at >= LOOKED_AT_IN_ONE_PAGE;
         match last.filter(|_| has_more) {
             Some(field) if is_enough => {
@@ -252,7 +252,7 @@ pub(crate) async fn dead_letters(
     Ok(Page { items, next: None })
 }
 
-fn may_see_letter(principal: &Principal, message: &MessageRecord) -> bool {
+fn may_see_dead_letter(principal: &Principal, message: &MessageRecord) -> bool {
     may_see(principal, &message.app, &message.service)
 }
 
@@ -269,24 +269,24 @@ pub(crate) async fn end_dead_letter(
     let shard = ShardId(u16::from_str_radix(shard, 16).map_err(|_| missing())?);
     let field = unhex(field).filter(|_| shard.0 < node.shard_count()).ok_or_else(missing)?;
     let field = field.into_boxed_slice();
-    let letters = match node.ask(shard, Question::ReadDeadLetter { field: field.clone() }).await {
-        Ok(Reply::DeadLetters(letters, _)) => letters,
+    let dead_letters = match node.ask(shard, Question::ReadDeadLetter { field: field.clone() }).await {
+        Ok(Reply::DeadLetters(dead_letters, _)) => dead_letters,
         Ok(_) => return Err(unexpected()),
         Err(error) if error.code == ErrorCode::UnknownInvocation => return Err(missing()),
         Err(error) => return Err(error),
     };
-    if !letters.iter().any(|(_, letter)| may_see_letter(principal, &letter.message)) {
+    if !dead_letters.iter().any(|(_, dead_letter)| may_see_dead_letter(principal, &dead_letter.message)) {
         return Err(missing());
     }
     done(node.ask(shard, Question::EndDeadLetter { field, is_retried }).await)
 }
 
-fn dead_letter(shard: ShardId, field: &[u8], letter: DeadLetterRecord) -> DeadLetter {
-    let MessageRecord { app, service, handler, key, input, attempts, .. } = letter.message;
+fn dead_letter(shard: ShardId, field: &[u8], dead_letter: DeadLetterRecord) -> DeadLetter {
+    let MessageRecord { app, service, handler, key, input, attempts, .. } = dead_letter.message;
     let target = Target { app, service, key, handler };
     let id = dead_letter_id(shard, field);
     let input = if target.app == RECORDS_APP { input_as_json(input) } else { input };
-    DeadLetter { id, target, input, attempts, error: letter.error }
+    DeadLetter { id, target, input, attempts, error: dead_letter.error }
 }
 
 fn state(record: WorkflowRecord, due: Option<UnixMillis>) -> WorkflowState {
@@ -304,17 +304,17 @@ fn step(row: JournalRow) -> JournalStep {
     JournalStep { operation, kind: kind.as_str(), name, ended_ms: ended.0, result }
 }
 
-fn invocation(id: String, outcome: Outcome, workflow: Option<WorkflowState>) -> Invocation {
+fn invocation(id: String, invocation_result: InvocationResult, workflow: Option<WorkflowState>) -> Invocation {
     let has_begun = workflow.as_ref().is_some_and(|workflow| workflow.due_ms.is_none());
     let pending = if has_begun { InvocationStatus::Running } else { InvocationStatus::Pending };
-    let (status, output, error) = match outcome.result {
-        OutcomeResult::Pending | OutcomeResult::Sent(..) => (pending, None, None),
-        OutcomeResult::Value(output) => (InvocationStatus::Succeeded, Some(output), None),
-        OutcomeResult::Reply { body, .. } => (InvocationStatus::Succeeded, Some(body), None),
-        OutcomeResult::Error(error) if error.code == ErrorCode::Cancelled => {
+    let (status, output, error) = match invocation_result.result {
+        ResultState::Pending | ResultState::Sent(..) => (pending, None, None),
+        ResultState::Value(output) => (InvocationStatus::Succeeded, Some(output), None),
+        ResultState::Reply { body, .. } => (InvocationStatus::Succeeded, Some(body), None),
+        ResultState::Error(error) if error.code == ErrorCode::Cancelled => {
             (InvocationStatus::Cancelled, None, Some(error))
         }
-        OutcomeResult::Error(error) => (InvocationStatus::Failed, None, Some(error)),
+        ResultState::Error(error) => (InvocationStatus::Failed, None, Some(error)),
     };
     Invocation { id, status, output, error, workflow }
 }

@@ -24,6 +24,7 @@ mod node;
 mod node_file;
 mod options;
 mod records;
+mod recovery;
 mod schedules;
 mod versions;
 

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,14 +12,14 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use millrace_api::RECORDS_APP;
-use millrace_base::{Error, ErrorCode, Lsn, ShardId, shard_keys};
+use millrace_base::{Error, ErrorCode, shard_keys};
 use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail};
 use millrace_func::{App, Engine, Fetcher};
-use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom};
-use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Tail, Writer, WriterOptions};
-use millrace_manifest::{CheckpointRecord, ManifestError};
-use millrace_shard::{OutcomeNames, Shard, ShardOptions};
-use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
+use millrace_io::{Random, RealClock, RealDisk, RealRandom};
+use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
+use millrace_manifest::ManifestError;
+use millrace_shard::{ResultNames, Shard, ShardOptions};
+use millrace_store::{Store, StoreError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Barrier, watch};
 
@@ -36,6 +35,7 @@ use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
 use crate::options::{Durability, NodeOptions};
 use crate::records::{self, refuse_system_name, system_apps};
+use crate::recovery::recover;
 
 /// What runs on each core above the node: given the core's handle and a signal to drain, it
 /// returns when it has drained.
@@ -51,7 +51,7 @@ const OFFLOAD_THREADS: usize = 1;
 const CORE_STACK_BYTES: usize = 4 << 20;
 
 /// Share of the memory budget that the checkpoint may use for its own caches.
-const CHECKPOINT_CACHE_SHARE: usize = 8;
+pub(crate) const CHECKPOINT_CACHE_SHARE: usize = 8;
 
 /// Why a node did not start.
 #[derive(Debug)]
@@ -152,8 +152,7 @@ impl Node {
         let mut directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
         let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
         let apps = all_apps(&kept, apps)?;
-        let (mut stores, checkpoint, recovered) = recover(&options, &directory)?;
-        directory.adopt_earlier_version().map_err(StartError::Directory)?;
+        let (mut stores, checkpoint, recovered) = recover(&options, &mut directory)?;
         let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
         let ((senders, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
@@ -183,9 +182,8 @@ impl Node {
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
         let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
         let log = log_of(&shared, &recovered);
-        let mut shards = shards_of(&shared, stores, directory.outcome_names())?;
-        let entropy =
-            KeyedEntropy::open(directory.path(), directory.manifest(), &RealRandom).map_err(StartError::Io)?;
+        let mut shards = shards_of(&shared, stores, directory.result_names())?;
+        let entropy = KeyedEntropy::open(&directory, &RealRandom).map_err(StartError::Io)?;
         let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();
         let seeds = inputs.into_iter().zip(starts).enumerate().map(|(index, (inputs, go))| CoreSeed {
             go,
@@ -297,100 +295,6 @@ fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Ar
     Ok(Arc::new(pinned))
 }
 
-type Recovery = (Vec<Store>, Arc<dyn Checkpoint>, Recovered);
-
-/// Opens the checkpoint and replays the log over it.
-fn recover(options: &NodeOptions, directory: &DataDirectory) -> Result<Recovery, StartError> {
-    let cache_bytes = options.memory_bytes / CHECKPOINT_CACHE_SHARE;
-    let checkpoint = checkpoint_of(directory, cache_bytes)?;
-    let hash_seed = RealRandom.next_u64();
-    let mut stores = Vec::new();
-    for shard in 0..directory.shard_count() {
-        let store = Store::open(ShardId(shard), Arc::clone(&checkpoint), hash_seed).map_err(StartError::Store)?;
-        stores.push(store);
-    }
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
-    let checkpoints: Vec<Lsn> = stores.iter().map(Store::checkpoint_lsn).collect();
-    let lsn_of = |shard: ShardId| checkpoints.get(usize::from(shard.0)).copied().unwrap_or_default();
-    let mut failed = None;
-    let began_ns = RealClock.monotonic_ns();
-    let mut replayed = 0u64;
-    let recovered = millrace_log::recover(&disk, directory.manifest(), &lsn_of, &mut |entry| {
-        replayed += 1;
-        let replay = match stores.get_mut(usize::from(entry.shard.0)) {
-            Some(store) => store.replay(&entry),
-            None => Err(of_no_shard(entry.shard)),
-        };
-        if let Err(error) = replay {
-            failed.get_or_insert(error);
-        }
-    })
-    .map_err(StartError::Recover)?;
-    if let Some(error) = failed {
-        return Err(StartError::Store(error));
-    }
-    for tail in &recovered.unclosed {
-        warn_of_tail(tail, &recovered);
-    }
-    if replayed > 0 {
-        let took_ms = (RealClock.monotonic_ns() - began_ns) / 1_000_000;
-        tracing::info!(entries = replayed, took_ms, "replayed the log");
-    }
-    Ok((stores, checkpoint, recovered))
-}
-
-/// Opens the checkpoint and compares it with the manifest. From its first start on, the manifest lists the files
-/// without which the checkpoint's library would begin an empty one.
-fn checkpoint_of(directory: &DataDirectory, cache_bytes: usize) -> Result<Arc<dyn Checkpoint>, StartError> {
-    let manifest = directory.manifest();
-    let path = directory.path().join(CHECKPOINT);
-    let checkpoint = FjallCheckpoint::open(&path, cache_bytes).map_err(StartError::Store)?;
-    if !checkpoint.belongs_to(manifest.identity()).map_err(StartError::Store)? {
-        let what = "checkpoint/ is of another data directory: restore the whole directory from one backup";
-        return Err(StartError::Store(StoreError::Corrupt(what.to_owned())));
-    }
-    manifest.check_checkpoint(checkpoint.mark().map_err(StartError::Store)?).map_err(StartError::Manifest)?;
-    let files = files_to_expect(&path).map_err(StartError::Io)?;
-    let mark = manifest.contents().checkpoint.map_or(0, |known| known.mark);
-    manifest.set_checkpoint(CheckpointRecord { mark, files }).map_err(StartError::Io)?;
-    Ok(Arc::new(checkpoint))
-}
-
-const CHECKPOINT: &str = "checkpoint";
-
-/// Without the first, the library makes a new database. Without a keyspace's `current`, it drops the keyspace.
-fn files_to_expect(path: &Path) -> io::Result<Vec<String>> {
-    let mut files = vec![format!("{CHECKPOINT}/version")];
-    for entry in std::fs::read_dir(path.join("keyspaces"))? {
-        if let Some(number) = entry?.file_name().to_str() {
-            files.push(format!("{CHECKPOINT}/keyspaces/{number}/current"));
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// What stood behind a stream's last batch was never acknowledged, unless somebody has changed the file: nothing on
-/// disk can tell. So the operator is told where the stream ends.
-fn warn_of_tail(tail: &Tail, recovered: &Recovered) {
-    let last = recovered.last.values().max().copied().unwrap_or_default();
-    tracing::warn!(
-        file = tail.file,
-        offset = tail.offset,
-        is_torn = tail.is_torn,
-        last_lsn = last.0,
-        "the log was not closed by a clean stop; it ends here"
-    );
-}
-
-/// Passed over, what was done there would be lost.
-fn of_no_shard(shard: ShardId) -> StoreError {
-    StoreError::Corrupt(format!(
-        "the log holds entries of shard {}, and node.json says that there are fewer: restore it from a backup",
-        shard.0
-    ))
-}
-
 fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segments, WriterOptions)> {
     let durability = match shared.options.durability {
         Durability::Fsync => millrace_log::Durability::Fsync,
@@ -407,7 +311,7 @@ fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segmen
 fn shards_of(
     shared: &Shared,
     stores: Vec<Store>,
-    outcome_names: OutcomeNames,
+    result_names: ResultNames,
 ) -> Result<Vec<Vec<Option<Shard>>>, StartError> {
     let placement = &shared.placement;
     let mut cores: Vec<Vec<Option<Shard>>> =
@@ -419,7 +323,7 @@ fn shards_of(
             shard,
             shard_count: placement.shard_count(),
             retention_ms: shared.options.retention_ms,
-            outcome_names,
+            result_names,
             incarnation: RealRandom.next_u64(),
             is_durable_at_once: shared.options.durability == Durability::None,
         };

@@ -40,7 +40,7 @@ pub use media::{REGISTRY as REGISTRY_MEDIA, wants_events};
 pub use operation::{Family, Operation};
 pub use read::Read;
 pub use registry::{is_registry_path, registry_constant, registry_error};
-pub use request::{IDEMPOTENCY_KEY, Reply, Request, Seen, idempotency_key};
+pub use request::{IDEMPOTENCY_KEY, Reply, Request, RequestFacts, idempotency_key};
 pub use write::Write;
 
 impl Records {

@@ -17,7 +17,7 @@ use crate::classic;
 use crate::condition;
 use crate::local::Records;
 use crate::media;
-use crate::request::{EXPIRES, MATCHED, Reply, Request, SCHEMA_ID, Seen};
+use crate::request::{EXPIRES, MATCHED, Reply, Request, RequestFacts, SCHEMA_ID};
 use crate::url::{self, refused};
 
 /// The values of `$name` in a path, gathered from `?p.name=JSON`: a JSON object, or empty.
@@ -132,7 +132,12 @@ impl Records {
     ///
     /// # Errors
     /// If the request's headers set a condition that makes no sense.
-    pub fn end_read(&self, read: Read, (seen, headers): (Seen, HeaderMap), reply: RecordReply) -> Result<Reply, Error> {
+    pub fn end_read(
+        &self,
+        read: Read,
+        (seen, headers): (RequestFacts, HeaderMap),
+        reply: RecordReply,
+    ) -> Result<Reply, Error> {
         if read.is_classic {
             return Ok(Reply::new(headers, StatusCode::OK, media::JSON, reply.body));
         }

@@ -11,7 +11,7 @@ use crate::url::{self, refused};
 
 /// Headers that one pass over all of them saw: looking each up would cost more.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct RequestFacts {
     /// `Accept`.
     pub accept: bool,
     /// `If-Match` or `If-None-Match`.
@@ -33,7 +33,7 @@ pub struct Request<'a> {
     /// The headers. The reply uses the same map again.
     pub headers: HeaderMap,
     /// Which of them are there.
-    pub seen: Seen,
+    pub seen: RequestFacts,
     /// The whole body, within the front's limit.
     pub body: Bytes,
 }

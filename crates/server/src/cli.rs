@@ -273,7 +273,7 @@ pub(crate) struct DeadLettersArgs {
     #[arg(long, requires = "drop_all", conflicts_with_all = ["retry", "drop", "retry_all"])]
     pub yes: bool,
     #[command(flatten)]
-    pub filter: LetterFilterArgs,
+    pub filter: DeadLetterFilterArgs,
     #[command(flatten)]
     pub page: PageArgs,
     #[command(flatten)]
@@ -282,7 +282,7 @@ pub(crate) struct DeadLettersArgs {
 
 /// Which dead letters are listed, or retried or dropped together.
 #[derive(Args, Debug)]
-pub(crate) struct LetterFilterArgs {
+pub(crate) struct DeadLetterFilterArgs {
     /// Only messages to this app
     #[arg(long, conflicts_with_all = ["retry", "drop"])]
     pub app: Option<String>,

@@ -10,7 +10,7 @@ mod data_commands;
 mod dev;
 mod keys;
 mod logging;
-mod many_letters;
+mod many_dead_letters;
 mod overdue;
 mod serve;
 mod settings;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::Failure;
 use crate::calls::{block_on, client};
 use crate::cli::{DeadLettersArgs, InvocationsArgs, PageArgs, SchedulesArgs};
-use crate::many_letters::{self, Fate, end_all};
+use crate::many_dead_letters::{self, Fate, end_all};
 use crate::table::{Table, printable, time};
 
 /// Lists workflows, shows one, cancels it or sends it a signal.
@@ -71,7 +71,7 @@ pub(crate) fn dead_letters(args: &DeadLettersArgs) -> Result<(), Failure> {
     } else if args.drop_all {
         end_all(&client, &args.filter, Fate::Dropped)?;
     } else {
-        let page = block_on(many_letters::page(&client, &args.filter, &args.page))?;
+        let page = block_on(many_dead_letters::page(&client, &args.filter, &args.page))?;
         show(&page, &args.page, render_dead_letters)?;
         say_more(page.next.as_deref());
     }
@@ -211,13 +211,13 @@ fn render_dead_letters(page: &DeadLetterPage) -> String {
         return "no dead letters\n".to_owned();
     }
     let mut table = Table::new(&["ID", "MESSAGE", "INPUT", "ATTEMPTS", "ERROR"]);
-    for letter in &page.dead_letters {
+    for dead_letter in &page.dead_letters {
         table.row(&[
-            &letter.id,
-            &target(&letter.app, &letter.service, &letter.key, &letter.handler),
-            &describe_value(letter.input.as_ref(), letter.input_bytes).unwrap_or_default(),
-            &letter.attempts.to_string(),
-            &letter.error.as_ref().map(describe_error).unwrap_or_default(),
+            &dead_letter.id,
+            &target(&dead_letter.app, &dead_letter.service, &dead_letter.key, &dead_letter.handler),
+            &describe_value(dead_letter.input.as_ref(), dead_letter.input_bytes).unwrap_or_default(),
+            &dead_letter.attempts.to_string(),
+            &dead_letter.error.as_ref().map(describe_error).unwrap_or_default(),
         ]);
     }
     table.render()

@@ -102,15 +102,15 @@ w1  failed  trips:trip/ann/book  2023-11-14T22:13:20.000Z  aborted: no \\u{1b}ro
 ";
     assert_eq!(render_invocations(&page), expected);
     assert_eq!(render_invocations(&InvocationPage { invocations: vec![], next: None }), "no workflows\n");
-    let letters = json!({"next": null, "dead_letters": [
+    let dead_letters = json!({"next": null, "dead_letters": [
         {"id": "d1", "app": "shop", "service": "mail", "key": {"base64": "/w=="}, "handler": "deliver", "input": [1], "attempts": 16},
     ]});
-    let letters: DeadLetterPage = serde_json::from_value(letters).expect("a page");
+    let dead_letters: DeadLetterPage = serde_json::from_value(dead_letters).expect("a page");
     let expected = "\
 ID  MESSAGE                        INPUT  ATTEMPTS  ERROR
 d1  shop:mail/base64:/w==/deliver  [1]    16
 ";
-    assert_eq!(render_dead_letters(&letters), expected);
+    assert_eq!(render_dead_letters(&dead_letters), expected);
     assert_eq!(render_dead_letters(&DeadLetterPage { dead_letters: vec![], next: None }), "no dead letters\n");
     let schedules = json!({"next": null, "schedules": [
         {"app": "shop", "service": "orders", "name": "nightly", "key": "all", "handler": "report", "cron": "30 3 * * *",

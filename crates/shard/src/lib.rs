@@ -59,16 +59,16 @@ mod testing;
 mod workflows;
 mod world;
 
-pub use execution::{Unbound, UnboundStep};
+pub use execution::{UnplacedRoute, UnplacedStep};
 pub use failures::WORKFLOW_ENDS;
 pub use journals::workflow_versions;
 pub use options::ShardOptions;
-pub use peer::{Begin, CallNumber, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+pub use peer::{Begin, CallNumber, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation};
 pub use request::{
     DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,
     Sequence, Token, WorkflowView, dead_letter_id,
 };
-pub use results::{OutcomeNames, service_fingerprint};
+pub use results::{ResultNames, service_fingerprint};
 pub use schedules::AskedSchedule;
 pub use shard::Shard;
-pub use world::{Entropy, FrameIds, Outputs, World};
+pub use world::{ActivationIds, Entropy, Outputs, World};

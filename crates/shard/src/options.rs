@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_base::ShardId;
 
-use crate::results::OutcomeNames;
+use crate::results::ResultNames;
 
 /// What a shard is told once.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct ShardOptions {
     pub retention_ms: u64,
     /// How results are named. The names stay the same as long as any result is kept, or what was done would be done
     /// again.
-    pub outcome_names: OutcomeNames,
+    pub result_names: ResultNames,
     /// Drawn at random for this start of the shard: it keeps the ids of its transactions apart
     /// from those of every other start.
     pub incarnation: u64,

@@ -32,7 +32,7 @@ impl Outgoing {
                 let (app, service, handler) = world.catalog.names(message.handler)?;
                 let shard = self.shard(shard_count);
                 Some(MessageRecord {
-                    keeps_outcome: false,
+                    keeps_invocation_result: false,
                     invocation: workflow.map(|sequence| (shard, sequence.lsn, sequence.index)),
                     is_signal: false,
                     was_set_aside: false,
@@ -52,7 +52,7 @@ impl Outgoing {
 
 fn signal_record(app: &str, to: InvocationId, name: &str, payload: &Bytes, due: UnixMillis) -> MessageRecord {
     MessageRecord {
-        keeps_outcome: false,
+        keeps_invocation_result: false,
         invocation: Some((to.shard, to.sequence.lsn, to.sequence.index)),
         is_signal: true,
         was_set_aside: false,

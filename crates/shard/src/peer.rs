@@ -31,9 +31,9 @@ pub struct PeerMessage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerBody {
     /// From the home, the n-th to this participant, from 1.
-    ToBranch(u32, ToBranch),
+    ToParticipation(u32, ToParticipation),
     /// From a participant, its n-th to the home, from 1.
-    ToHome(u32, FromBranch),
+    ToCoordinator(u32, FromParticipation),
     /// From the home: it is committed, durably.
     Commit,
     /// From the home: the participant's part is over, and nothing it has yet to apply will be: the
@@ -87,7 +87,7 @@ pub struct Begin {
 
 /// What a home says to a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToBranch {
+pub enum ToParticipation {
     /// Hold this entity before the transaction starts (again).
     Reserve {
         /// The transaction.
@@ -108,7 +108,7 @@ pub enum ToBranch {
     /// The transaction has run: make your part durable, and vote.
     Prepare {
         /// Which branch is meant: the one whose results the home has used.
-        life: u64,
+        participation_id: u64,
         /// Nobody else has anything to write: commit at once, the vote says so.
         is_delegated: bool,
         /// Nobody writes anything: let go of what was read.
@@ -119,16 +119,16 @@ pub enum ToBranch {
 /// What a branch says to the home, and which branch it is. A second copy of the message that began
 /// a branch begins another one if it comes after the first has ended; the life tells them apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FromBranch {
+pub struct FromParticipation {
     /// Drawn at random by each branch.
-    pub life: u64,
+    pub participation_id: u64,
     /// What it says.
-    pub message: ToHome,
+    pub message: ToCoordinator,
 }
 
 /// What a participant says to the home.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToHome {
+pub enum ToCoordinator {
     /// The entity asked for is held.
     Reserved,
     /// Pass this call on to the shard of its entity.
@@ -170,9 +170,11 @@ impl PeerMessage {
     /// translates.
     pub fn programs(&mut self) -> impl Iterator<Item = &mut Program> {
         let (begin, call) = match &mut self.body {
-            PeerBody::ToBranch(_, ToBranch::Reserve { begin, .. }) => (Some(begin), None),
-            PeerBody::ToBranch(_, ToBranch::Call(begin, call)) => (Some(begin), Some(call)),
-            PeerBody::ToHome(_, FromBranch { message: ToHome::Call(call), .. }) => (None, Some(call)),
+            PeerBody::ToParticipation(_, ToParticipation::Reserve { begin, .. }) => (Some(begin), None),
+            PeerBody::ToParticipation(_, ToParticipation::Call(begin, call)) => (Some(begin), Some(call)),
+            PeerBody::ToCoordinator(_, FromParticipation { message: ToCoordinator::Call(call), .. }) => {
+                (None, Some(call))
+            }
             _ => (None, None),
         };
         let begin = begin.map(|begin| &mut begin.program);

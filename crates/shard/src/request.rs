@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId, UnixMillis, Value};
-use millrace_format::{DeadLetterRecord, JournalRow, Outcome, OutcomeResult, WorkflowRecord};
-use millrace_func::{Frame, HandlerId, HeaderSource, HttpRequest, OperationId, RouteMatch, RouteReply};
+use millrace_format::{DeadLetterRecord, InvocationResult, JournalRow, ResultState, WorkflowRecord};
+use millrace_func::{ActivationId, HandlerId, HeaderSource, HttpRequest, OperationId, RouteMatch, RouteReply};
 
 /// The driver's name for whoever waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,7 +94,7 @@ pub enum Reply {
     /// The id of an enqueued invocation.
     Sent(InvocationId),
     /// What became of an invocation, and of a workflow what is known beside.
-    Invocation(Outcome, Option<Box<WorkflowView>>),
+    Invocation(InvocationResult, Option<Box<WorkflowView>>),
     /// Workflows, and whether there are more.
     Workflows(Vec<ListedWorkflow>, bool),
     /// Dead letters by the field they are kept under, and whether there are more.
@@ -119,14 +119,14 @@ pub struct ListedWorkflow {
     /// When it is to begin, if it has yet to.
     pub due: Option<UnixMillis>,
     /// What became of it.
-    pub outcome: Outcome,
+    pub invocation_result: InvocationResult,
 }
 
 impl ListedWorkflow {
     /// Bytes of its input and output, which are what may be large of it.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        let output = if let OutcomeResult::Value(output) = &self.outcome.result { output.len() } else { 0 };
+        let output = if let ResultState::Value(output) = &self.invocation_result.result { output.len() } else { 0 };
         self.record.input.len() + output
     }
 }
@@ -248,7 +248,7 @@ pub struct OffloadTicket {
     /// The invocation.
     pub nonce: u64,
     /// The frame that waits.
-    pub frame: Frame,
+    pub activation: ActivationId,
     /// Which life of the frame: its number is used again, also when the invocation starts again.
     pub instance: u64,
     /// What it waits for.

@@ -13,7 +13,7 @@ use millrace_store::{Store, StoreError};
 
 use crate::bookkeeping::Bookkeeping;
 use crate::context::{Rows, stopped_for};
-use crate::execution::{Execution, ExecutionContext, Unbound};
+use crate::execution::{Execution, ExecutionContext, UnplacedRoute};
 use crate::failures::WORKFLOW_ENDS;
 use crate::options::ShardOptions;
 use crate::peer::PeerMessage;
@@ -183,23 +183,23 @@ impl Shard {
     }
 
     /// Answers a query without an idempotency key at once. `None`: hand it to [`Shard::invoke`].
-    pub fn read_at_once(
+    pub fn fast_read(
         &mut self,
         query: HandlerId,
         key: &[u8],
         input: &[u8],
         world: &mut World<'_>,
     ) -> Option<Result<Answer, Error>> {
-        if self.is_stopped() { None } else { self.execution.read_at_once(query, key, input, &mut self.rows, world) }
+        if self.is_stopped() { None } else { self.execution.fast_read(query, key, input, &mut self.rows, world) }
     }
 
     /// Takes over a route whose first call is for an entity of this shard.
-    pub fn adopt(&mut self, unbound: Unbound, world: &mut World<'_>) {
+    pub fn adopt(&mut self, unplaced: UnplacedRoute, world: &mut World<'_>) {
         if self.is_stopped() {
-            return unbound.refuse_stopped(world);
+            return unplaced.refuse_stopped(world);
         }
         let (execution, mut context) = self.for_execution(world);
-        execution.adopt(unbound, &mut context);
+        execution.adopt(unplaced, &mut context);
         self.settle(world);
     }
 

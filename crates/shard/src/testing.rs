@@ -7,8 +7,8 @@ use bytes::Bytes;
 use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
 use millrace_format::{Entry, MessageRecord};
 use millrace_func::{
-    App, Catalog, Engine, FetchRequest, Frame, HandlerId, HandlerKind, Host, Limits, Loaded, LogLevel, NestedCall,
-    Offload, OperationId, Output, Program, Service, Start, Step,
+    ActivationId, App, Catalog, Engine, FetchRequest, HandlerId, HandlerKind, Host, Limits, Loaded, LogLevel,
+    NestedCall, Offload, OperationId, Output, Program, Service, Start, Step,
 };
 use millrace_store::{MemoryCheckpoint, Store};
 
@@ -16,8 +16,8 @@ use crate::context::{Context, Rows};
 use crate::options::ShardOptions;
 use crate::peer::PeerMessage;
 use crate::request::{Delivery, OffloadTicket, Reply, Sequence, Token};
-use crate::results::OutcomeNames;
-use crate::world::{Entropy, FrameIds, Outputs, World};
+use crate::results::ResultNames;
+use crate::world::{ActivationIds, Entropy, Outputs, World};
 
 /// The time at which every test begins.
 pub(crate) const START: UnixMillis = UnixMillis(1_000_000);
@@ -66,7 +66,7 @@ pub(crate) fn options(shard_count: u16) -> ShardOptions {
         shard: ShardId(0),
         shard_count,
         retention_ms: 60_000,
-        outcome_names: OutcomeNames::Hashed([7; 16]),
+        result_names: ResultNames::Hashed([7; 16]),
         incarnation: 1,
         log_mates: Arc::default(),
         is_durable_at_once: false,
@@ -108,7 +108,7 @@ impl Bench {
 /// A message to `key`.
 pub(crate) fn message(key: &str, due: UnixMillis) -> MessageRecord {
     MessageRecord {
-        keeps_outcome: false,
+        keeps_invocation_result: false,
         invocation: None,
         is_signal: false,
         was_set_aside: false,
@@ -146,7 +146,7 @@ impl Engine for CallEngine {
 
     fn unload(&self, _program: Program) {}
 
-    fn start(&self, _frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         match start {
             Start::Handler { id, input, .. } if !input.is_empty() && input != b"null" => {
                 let called = host.call(NestedCall { handler: id, key: input.to_vec(), input: Bytes::new() });
@@ -156,11 +156,17 @@ impl Engine for CallEngine {
         }
     }
 
-    fn resume(&self, _frame: Frame, _: OperationId, result: Result<Bytes, Error>, _host: &mut dyn Host) -> Step {
+    fn resume(
+        &self,
+        _activation: ActivationId,
+        _: OperationId,
+        result: Result<Bytes, Error>,
+        _host: &mut dyn Host,
+    ) -> Step {
         Step::Done(result.map(Output::Value))
     }
 
-    fn cancel(&self, _frame: Frame) {}
+    fn cancel(&self, _activation: ActivationId) {}
 }
 
 struct NoEntropy;
@@ -179,7 +185,7 @@ impl Entropy for NoEntropy {
 pub(crate) struct TestWorld {
     pub outputs: Collected,
     catalog: Catalog,
-    frames: FrameIds,
+    activations: ActivationIds,
     next_nonce: u64,
 }
 
@@ -191,14 +197,14 @@ impl TestWorld {
         let (fetch, records) = Default::default();
         catalog.add(RUN.program, Loaded { app, version: 1, limits, fetch, records, services });
         catalog.activate(RUN.program);
-        Self { outputs: Collected::default(), catalog, frames: FrameIds::default(), next_nonce: 1 }
+        Self { outputs: Collected::default(), catalog, activations: ActivationIds::default(), next_nonce: 1 }
     }
 
     pub(crate) fn world(&mut self) -> World<'_> {
         World {
             engine: &CallEngine,
             catalog: &self.catalog,
-            frames: &mut self.frames,
+            activations: &mut self.activations,
             entropy: &NoEntropy,
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.outputs,

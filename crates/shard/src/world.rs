@@ -2,7 +2,7 @@
 
 use millrace_base::{Error, ShardId, UnixMillis, limits};
 use millrace_format::Entry;
-use millrace_func::{Catalog, Engine, FetchRequest, Frame, Limits, LogLevel, Offload, Program};
+use millrace_func::{ActivationId, Catalog, Engine, FetchRequest, Limits, LogLevel, Offload, Program};
 use slab::Slab;
 
 use crate::peer::PeerMessage;
@@ -51,20 +51,20 @@ pub trait Entropy {
 
 /// Hands out frame numbers, unique among the live frames of one engine.
 #[derive(Debug, Default)]
-pub struct FrameIds {
+pub struct ActivationIds {
     live: Slab<()>,
 }
 
-impl FrameIds {
+impl ActivationIds {
     /// A number no live frame has.
-    pub(crate) fn take(&mut self) -> Frame {
+    pub(crate) fn take(&mut self) -> ActivationId {
         let index = self.live.insert(());
-        Frame(u32::try_from(index).expect("far fewer frames than 2^32 fit in memory"))
+        ActivationId(u32::try_from(index).expect("far fewer frames than 2^32 fit in memory"))
     }
 
     /// Makes a number free again.
-    pub(crate) fn give_back(&mut self, frame: Frame) {
-        self.live.remove(frame.0 as usize);
+    pub(crate) fn give_back(&mut self, activation: ActivationId) {
+        self.live.remove(activation.0 as usize);
     }
 
     /// How many frames are live.
@@ -81,7 +81,7 @@ pub struct World<'a> {
     /// What names mean.
     pub catalog: &'a Catalog,
     /// Frame numbers of `engine`.
-    pub frames: &'a mut FrameIds,
+    pub activations: &'a mut ActivationIds,
     /// Unpredictable bits.
     pub entropy: &'a dyn Entropy,
     /// The nonce of the next invocation that the shard itself begins. The driver keeps the

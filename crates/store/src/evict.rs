@@ -22,8 +22,8 @@ impl Store {
                 entity.referenced = false;
                 continue;
             }
-            if let Fields::Ledger(ledger) = &mut entity.fields {
-                if ledger.drop_oldest(target_resident_bytes, &mut self.sizes) {
+            if let Fields::AppendOnlyMap(append_only_map) = &mut entity.fields {
+                if append_only_map.drop_oldest(target_resident_bytes, &mut self.sizes) {
                     entity.residency = Residency::Partial;
                 }
                 if self.sizes.resident <= target_resident_bytes {

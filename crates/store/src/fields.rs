@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use millrace_base::Value;
 
-use crate::ledger::{Held, Ledger};
+use crate::append_only_map::{AppendOnlyMap, Held};
 use crate::many::Many;
 
 /// Fields kept in a sorted list; more are kept in maps. An insertion moves half of the list: 32 fields are 1,280 bytes,
@@ -84,7 +84,7 @@ pub(crate) enum Fields {
     One(Slot),
     Few(Vec<Slot>),
     Many(Box<Many>),
-    Ledger(Box<Ledger>),
+    AppendOnlyMap(Box<AppendOnlyMap>),
 }
 
 impl Fields {
@@ -97,7 +97,7 @@ impl Fields {
             Fields::One(slot) => std::slice::from_ref(slot),
             Fields::Few(slots) => slots,
             Fields::Many(many) => return many.lookup(name),
-            Fields::Ledger(_) => return Lookup::Missing,
+            Fields::AppendOnlyMap(_) => return Lookup::Missing,
         };
         match position(slots, name) {
             Ok(at) => slots[at].value.as_ref().map_or(Lookup::Dead, Lookup::Live),
@@ -108,7 +108,7 @@ impl Fields {
     /// The same for all kinds of fields, with the value as it is stored.
     pub(crate) fn held(&self, name: &[u8]) -> Held<'_> {
         match self {
-            Fields::Ledger(ledger) => ledger.lookup(name),
+            Fields::AppendOnlyMap(append_only_map) => append_only_map.lookup(name),
             other => match other.lookup(name) {
                 Lookup::Live(value) => Held::Live(value.encoded()),
                 Lookup::Dead => Held::Dead,
@@ -123,8 +123,8 @@ impl Fields {
             Fields::One(slot) => std::slice::from_mut(slot),
             Fields::Few(slots) => slots,
             Fields::Many(many) => return many.write(name, value, complete, sizes),
-            Fields::Ledger(ledger) => {
-                return ledger.write(name.as_ref(), value.as_ref().map(Value::encoded), complete, sizes);
+            Fields::AppendOnlyMap(append_only_map) => {
+                return append_only_map.write(name.as_ref(), value.as_ref().map(Value::encoded), complete, sizes);
             }
         };
         match position(slots, name.as_ref()) {
@@ -157,7 +157,7 @@ impl Fields {
             Fields::Few(slots) => slots,
             Fields::Many(many) => return many.add_clean(name, value, sizes),
             // An append-only map holds records in the order of writes, so it does not keep what is read.
-            Fields::Ledger(_) => return,
+            Fields::AppendOnlyMap(_) => return,
         };
         if let Err(at) = position(slots, name) {
             self.insert(at, Slot { name: name.into(), value: Some(value), state: State::Clean }, sizes);
@@ -180,7 +180,7 @@ impl Fields {
                 *self = Fields::Few(Vec::from(pair));
             }
             // `write` and `add_clean` have handled these before they come here.
-            Fields::Many(_) | Fields::Ledger(_) => {}
+            Fields::Many(_) | Fields::AppendOnlyMap(_) => {}
         }
     }
 
@@ -190,7 +190,7 @@ impl Fields {
             Fields::Few(slots) => {
                 slots.remove(at);
             }
-            Fields::Many(_) | Fields::Ledger(_) => {}
+            Fields::Many(_) | Fields::AppendOnlyMap(_) => {}
         }
     }
 
@@ -221,7 +221,9 @@ impl Fields {
                 let range = many.live_range(Bound::Included(low), high);
                 return Box::new(range.map(|(name, value)| (name, value.encoded())));
             }
-            Fields::Ledger(ledger) => return Box::new(ledger.live_range(low, high).into_iter()),
+            Fields::AppendOnlyMap(append_only_map) => {
+                return Box::new(append_only_map.live_range(low, high).into_iter());
+            }
         };
         let start = slots.partition_point(|slot| &*slot.name < low);
         let end = high.map_or(slots.len(), |high| slots.partition_point(|slot| &*slot.name < high));
@@ -235,7 +237,7 @@ impl Fields {
             Fields::One(slot) => slot.value.is_some(),
             Fields::Few(slots) => slots.iter().any(|slot| slot.value.is_some()),
             Fields::Many(many) => many.has_live(),
-            Fields::Ledger(ledger) => ledger.has_live(),
+            Fields::AppendOnlyMap(append_only_map) => append_only_map.has_live(),
         }
     }
 
@@ -276,7 +278,7 @@ impl Fields {
             match self {
                 Fields::One(slot) if !keep(slot) => *self = Fields::new(),
                 Fields::Few(slots) => slots.retain(keep),
-                Fields::One(_) | Fields::Many(_) | Fields::Ledger(_) => {}
+                Fields::One(_) | Fields::Many(_) | Fields::AppendOnlyMap(_) => {}
             }
         }
     }
@@ -300,7 +302,7 @@ impl Fields {
         match self {
             Fields::One(slot) => std::slice::from_mut(slot),
             Fields::Few(slots) => slots,
-            Fields::Many(_) | Fields::Ledger(_) => &mut [],
+            Fields::Many(_) | Fields::AppendOnlyMap(_) => &mut [],
         }
     }
 
@@ -310,7 +312,7 @@ impl Fields {
             Fields::One(slot) => field_bytes(&slot.name, slot.value.as_ref()),
             Fields::Few(slots) => slots.iter().map(|slot| field_bytes(&slot.name, slot.value.as_ref())).sum(),
             Fields::Many(many) => many.resident_bytes(),
-            Fields::Ledger(ledger) => ledger.resident_bytes(),
+            Fields::AppendOnlyMap(append_only_map) => append_only_map.resident_bytes(),
         }
     }
 }

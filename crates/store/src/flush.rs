@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 
 use millrace_base::Lsn;
 
+use crate::append_only_map::Place;
 use crate::fields::Fields;
-use crate::ledger::Place;
 use crate::many::Names;
 use crate::row::successor;
 use crate::store::DIRTY_INDEX_BYTES;
@@ -58,7 +58,7 @@ pub(crate) struct Taken {
     /// Fields taken of large entities.
     names: Vec<(u32, Vec<Box<[u8]>>)>,
     /// Up to where fields were taken of an append-only map.
-    ledgers: VecDeque<(u32, Place)>,
+    append_only_maps: VecDeque<(u32, Place)>,
 }
 
 /// Entities looked up at a time.
@@ -111,7 +111,7 @@ impl Store {
             advances_to: None,
             entities: VecDeque::new(),
             names: Vec::new(),
-            ledgers: VecDeque::new(),
+            append_only_maps: VecDeque::new(),
         };
         self.flush.as_mut()?.in_flight.push_back(taken);
         self.extend_flush_chunk(&mut chunk, max_bytes);
@@ -185,8 +185,9 @@ impl Store {
             flush.inside = Some(Inside { index, last_write: entity.last_write, rest });
             return;
         }
-        if let Fields::Ledger(ledger) = &entity.fields {
-            flush.inside = Some(Inside { index, last_write: entity.last_write, rest: Rest::Until(ledger.end()) });
+        if let Fields::AppendOnlyMap(append_only_map) = &entity.fields {
+            flush.inside =
+                Some(Inside { index, last_write: entity.last_write, rest: Rest::Until(append_only_map.end()) });
             return;
         }
         let (shard, key) = (self.shard, &entity.key);
@@ -211,12 +212,12 @@ impl Store {
                 taken.names.push((index, taken_names));
                 is_done = names.is_empty();
             }
-            (Fields::Ledger(ledger), Rest::Until(end)) => {
+            (Fields::AppendOnlyMap(append_only_map), Rest::Until(end)) => {
                 while has_room(chunk) && !is_done {
-                    is_done =
-                        !ledger.take_next(*end, |name, value| chunk.push_unordered(shard, &entity.key, name, value));
+                    is_done = !append_only_map
+                        .take_next(*end, |name, value| chunk.push_unordered(shard, &entity.key, name, value));
                 }
-                taken.ledgers.push_back((index, ledger.taken()));
+                taken.append_only_maps.push_back((index, append_only_map.taken()));
             }
             _ => return,
         }
@@ -259,13 +260,13 @@ impl Store {
                     taken.names.pop();
                 }
             }
-            while let Some((index, place)) = taken.ledgers.front().copied().filter(|_| left > 0) {
-                if let Fields::Ledger(ledger) = &mut self.entities[index].fields
-                    && !ledger.confirm(place, &mut left, &mut self.sizes)
+            while let Some((index, place)) = taken.append_only_maps.front().copied().filter(|_| left > 0) {
+                if let Fields::AppendOnlyMap(append_only_map) = &mut self.entities[index].fields
+                    && !append_only_map.confirm(place, &mut left, &mut self.sizes)
                 {
                     break;
                 }
-                taken.ledgers.pop_front();
+                taken.append_only_maps.pop_front();
             }
             // In the order in which they were taken: neighbours in the index and in memory.
             while let Some((index, last_write)) = taken.entities.front().copied().filter(|_| left > 0) {
@@ -273,7 +274,7 @@ impl Store {
                 self.settle_entity(index, last_write);
                 left -= 1;
             }
-            if !taken.entities.is_empty() || !taken.names.is_empty() || !taken.ledgers.is_empty() {
+            if !taken.entities.is_empty() || !taken.names.is_empty() || !taken.append_only_maps.is_empty() {
                 self.written.push_front(taken);
                 return true;
             }
@@ -304,20 +305,20 @@ impl Store {
             for (index, names) in taken.names {
                 self.revert_names(index, names);
             }
-            for (index, _) in taken.ledgers {
-                self.revert_ledger(index);
+            for (index, _) in taken.append_only_maps {
+                self.revert_append_only_map(index);
             }
         }
         match flush.inside {
             Some(Inside { index, rest: Rest::Names(names), .. }) => self.revert_names(index, names),
-            Some(Inside { index, rest: Rest::Until(_), .. }) => self.revert_ledger(index),
+            Some(Inside { index, rest: Rest::Until(_), .. }) => self.revert_append_only_map(index),
             None => {}
         }
     }
 
-    fn revert_ledger(&mut self, index: u32) {
-        if let Fields::Ledger(ledger) = &mut self.entities[index].fields {
-            ledger.revert();
+    fn revert_append_only_map(&mut self, index: u32) {
+        if let Fields::AppendOnlyMap(append_only_map) = &mut self.entities[index].fields {
+            append_only_map.revert();
         }
     }
 

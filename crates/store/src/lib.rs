@@ -12,6 +12,7 @@
 //! Reading order: `checkpoint` (the layer below), `fields` (one entity; `many`, `ledger`), `store` (reads and writes),
 //! `scan`, `flush`, `evict`. `docs/internals/store.md` argues why recovery is right.
 
+mod append_only_map;
 mod arena;
 mod checkpoint;
 mod dirty;
@@ -20,7 +21,6 @@ mod evict;
 mod fields;
 mod fjall_checkpoint;
 mod flush;
-mod ledger;
 mod many;
 mod row;
 mod scan;

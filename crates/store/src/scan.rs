@@ -4,8 +4,8 @@ use std::ops::{Bound, ControlFlow};
 
 use millrace_base::{EntityKey, Lsn, Value};
 
+use crate::append_only_map::Held;
 use crate::fields::Fields;
-use crate::ledger::Held;
 use crate::row::{SHARD_BYTES, entity_of, prefix_end, row_key, successor};
 use crate::store::{Residency, damaged_row, upper};
 use crate::{RowVisitor, Store, StoreError};
@@ -183,11 +183,11 @@ impl Store {
     /// encoded values. It begins where the last visit ended, and gives at most `limit` records. If `visit` breaks at a
     /// record, the next visit begins with it. It does not see records that were evicted, or that lay in the checkpoint
     /// at the start: see [`Store::scan_rows`].
-    pub fn visit_ledger(&mut self, entity: &EntityKey, limit: usize, visit: &mut RowVisitor<'_>) {
+    pub fn visit_append_only_map(&mut self, entity: &EntityKey, limit: usize, visit: &mut RowVisitor<'_>) {
         if let Some(index) = self.find(entity.as_bytes())
-            && let Fields::Ledger(ledger) = &mut self.entities[index].fields
+            && let Fields::AppendOnlyMap(append_only_map) = &mut self.entities[index].fields
         {
-            ledger.visit(limit, visit);
+            append_only_map.visit(limit, visit);
         }
     }
 
@@ -196,9 +196,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] if the checkpoint cannot be read.
-    pub fn ledger_has(&self, entity: &EntityKey, prefix: &[u8]) -> Result<bool, StoreError> {
+    pub fn append_only_map_has(&self, entity: &EntityKey, prefix: &[u8]) -> Result<bool, StoreError> {
         let mut is_there = match self.find(entity.as_bytes()).map(|index| &self.entities[index].fields) {
-            Some(Fields::Ledger(ledger)) => !ledger.live_range(prefix, prefix_end(prefix).as_deref()).is_empty(),
+            Some(Fields::AppendOnlyMap(append_only_map)) => {
+                !append_only_map.live_range(prefix, prefix_end(prefix).as_deref()).is_empty()
+            }
             _ => false,
         };
         if !is_there && !self.checkpoint_empty {

@@ -11,11 +11,11 @@ use hashbrown::HashTable;
 use millrace_base::{EntityKey, Lsn, ShardId, Value};
 use millrace_format::{EntryRef, Write, WriteRef};
 
+use crate::append_only_map::{AppendOnlyMap, Held, is_append_only_map};
 use crate::arena::Arena;
 use crate::dirty::DirtyIndex;
 use crate::fields::{FieldName, Fields, Lookup, Sizes};
 use crate::flush::{Flush, Taken};
-use crate::ledger::{Held, Ledger, is_ledger};
 use crate::row::{SHARD_BYTES, prefix_end, row_key};
 use crate::{Checkpoint, StoreError};
 
@@ -95,7 +95,7 @@ pub struct Store {
     /// `replay` keeps it between entries only to reuse its memory.
     found: Vec<Option<u32>>,
     /// Where the append-only map is, if it is in memory. Every request with an idempotency key looks for it.
-    ledger: Option<u32>,
+    append_only_map: Option<u32>,
     /// The value last read of the append-only map, which holds no values that it could lend.
     read: Option<Value>,
 }
@@ -132,7 +132,7 @@ impl Store {
             next_chunk: 0,
             clock_hand: 0,
             found: Vec::new(),
-            ledger: None,
+            append_only_map: None,
             read: None,
         })
     }
@@ -192,8 +192,8 @@ impl Store {
     /// [`StoreError`] if the checkpoint had to be read and could not be.
     pub fn get(&mut self, entity: &EntityKey, field: &[u8]) -> Result<Option<&Value>, StoreError> {
         let Some(index) = self.touch(entity.as_bytes()) else { return Ok(None) };
-        if matches!(self.entities[index].fields, Fields::Ledger(_)) {
-            self.read = self.read_ledger(index, field)?;
+        if matches!(self.entities[index].fields, Fields::AppendOnlyMap(_)) {
+            self.read = self.read_append_only_map(index, field)?;
             return Ok(self.read.as_ref());
         }
         if matches!(self.entities[index].fields.lookup(field), Lookup::Missing) {
@@ -298,8 +298,8 @@ impl Store {
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
-        if is_ledger(key) {
-            return self.ledger;
+        if is_append_only_map(key) {
+            return self.append_only_map;
         }
         let hash = self.hash(key);
         let is_it = |located: &Located| located.hash == hash && *self.entities[located.index].key == *key;
@@ -318,11 +318,15 @@ impl Store {
 
     fn insert(&mut self, key: &[u8]) -> u32 {
         let residency = if self.checkpoint_empty { Residency::Complete } else { Residency::Unknown };
-        let fields = if is_ledger(key) { Fields::Ledger(Box::new(Ledger::new(self.hash_seed))) } else { Fields::new() };
+        let fields = if is_append_only_map(key) {
+            Fields::AppendOnlyMap(Box::new(AppendOnlyMap::new(self.hash_seed)))
+        } else {
+            Fields::new()
+        };
         let entity = Entity { key: key.into(), last_write: Lsn::ZERO, fields, residency, referenced: true };
         let index = self.entities.insert(entity);
-        if is_ledger(key) {
-            self.ledger = Some(index);
+        if is_append_only_map(key) {
+            self.append_only_map = Some(index);
         }
         let hash = self.hash(key);
         let table_hash = |located: &Located| Located::table_hash(located.hash);
@@ -336,7 +340,7 @@ impl Store {
         let Some(entity) = self.entities.remove(index) else { return };
         debug_assert_eq!(entity.last_write, Lsn::ZERO, "only clean entities are forgotten");
         self.sizes.resident -= entity_bytes(&entity.key) + entity.fields.resident_bytes();
-        self.ledger = self.ledger.filter(|ledger| *ledger != index);
+        self.append_only_map = self.append_only_map.filter(|append_only_map| *append_only_map != index);
         let hash = Located::table_hash(self.hash(&entity.key));
         if let Ok(found) = self.located.find_entry(hash, |located| located.index == index) {
             found.remove();
@@ -348,7 +352,7 @@ impl Store {
         let entity = &mut self.entities[index];
         let prefix = row_key(self.shard, &entity.key, b"");
         let end = prefix_end(&prefix);
-        if let Fields::Ledger(_) = entity.fields {
+        if let Fields::AppendOnlyMap(_) = entity.fields {
             let mut residency = Residency::Complete;
             self.checkpoint.scan(Bound::Included(&prefix), upper(end.as_deref()), &mut |_, _| {
                 residency = Residency::Partial;
@@ -392,7 +396,7 @@ impl Store {
 
     /// A field of the append-only map. A value read from the checkpoint is not kept, because only a repeated request
     /// asks for it again.
-    fn read_ledger(&mut self, index: u32, field: &[u8]) -> Result<Option<Value>, StoreError> {
+    fn read_append_only_map(&mut self, index: u32, field: &[u8]) -> Result<Option<Value>, StoreError> {
         match self.entities[index].fields.held(field) {
             Held::Live(encoded) => return Ok(Value::from_encoded(encoded)),
             Held::Dead => return Ok(None),

@@ -1,8 +1,8 @@
 //! Stored invocation results. A decoded result means the same after it is encoded again.
 
-use millrace_format::Outcome;
+use millrace_format::InvocationResult;
 
 pub(crate) fn run(bytes: &[u8]) {
-    let Ok(outcome) = Outcome::decode(bytes) else { return };
-    assert_eq!(Outcome::decode(&outcome.encode()), Ok(outcome));
+    let Ok(outcome) = InvocationResult::decode(bytes) else { return };
+    assert_eq!(InvocationResult::decode(&outcome.encode()), Ok(outcome));
 }

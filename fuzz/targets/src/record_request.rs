@@ -6,7 +6,7 @@ use millrace_api::RecordOperation;
 use millrace_base::{ErrorCode, limits};
 use millrace_http::router::{Captures, Found, find};
 use millrace_http::{Kind, Parameter};
-use millrace_records::{IDEMPOTENCY_KEY, Records, Request, Seen};
+use millrace_records::{IDEMPOTENCY_KEY, Records, Request, RequestFacts};
 
 pub(crate) fn run(bytes: &[u8]) {
     let (head, body) = split(bytes, b"\n\n");
@@ -54,7 +54,7 @@ fn request<'a>(captures: &Captures<'a>, query: Option<&'a str>, headers: HeaderM
     let get = |parameter| captures.get(parameter);
     let (script, field) = (get(Parameter::Script), get(Parameter::Field));
     let item = get(Parameter::RecordId).or(get(Parameter::Version)).or(get(Parameter::SchemaId));
-    let seen = Seen {
+    let seen = RequestFacts {
         accept: headers.contains_key("accept"),
         condition: headers.contains_key("if-match") || headers.contains_key("if-none-match"),
         idempotency_key: headers.contains_key(&IDEMPOTENCY_KEY),

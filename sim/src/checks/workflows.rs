@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_base::ShardId;
-use millrace_format::{JournalRow, Outcome, OutcomeResult, StepKind};
+use millrace_format::{InvocationResult, JournalRow, ResultState, StepKind};
 use millrace_shard::InvocationId;
 
 use super::View;
@@ -56,12 +56,12 @@ fn check_saga(view: &mut View<'_>, operation: &Operation, (from, to, via): (&str
         let is_over = operation.is_expired && (is_whole || (here, there) == (0, 0));
         return if is_over { Ok(()) } else { Err(format!("op{id} was started as {name}, of which nothing is known")) };
     };
-    match Outcome::decode(row.1.content()).map_err(|error| error.to_string())?.result {
-        OutcomeResult::Pending if view.is_final => Err(format!("op{id} never ended: {name}")),
-        OutcomeResult::Value(_) if (here, there, beside) != (1, 1, [1, 1]) => {
+    match InvocationResult::decode(row.1.content()).map_err(|error| error.to_string())?.result {
+        ResultState::Pending if view.is_final => Err(format!("op{id} never ended: {name}")),
+        ResultState::Value(_) if (here, there, beside) != (1, 1, [1, 1]) => {
             Err(format!("op{id} succeeded, and is noted {here}, {there}, {beside:?} times"))
         }
-        OutcomeResult::Error(error) if (here, there) != (0, 0) || error.message.contains("compensations failed") => {
+        ResultState::Error(error) if (here, there) != (0, 0) || error.message.contains("compensations failed") => {
             Err(format!("op{id} failed ({error}), and is noted {here} and {there} times"))
         }
         _ => Ok(()),

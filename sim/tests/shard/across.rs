@@ -145,7 +145,7 @@ fn an_abort_is_kept_under_its_key_also_when_another_shard_says_it() {
 }
 
 #[test]
-fn messages_of_a_branch_leave_if_and_when_it_commits_in_their_order() {
+fn messages_of_a_participation_leave_if_and_when_it_commits_in_their_order() {
     for fails in [false, true] {
         let mut rig = Rig::new(3);
         let [a, b, c] = keys(&rig);

@@ -63,7 +63,7 @@ fn a_siblings_newer_write_survives_and_restores_what_was_before() {
 }
 
 #[test]
-fn what_a_failed_frame_started_never_takes_effect() {
+fn what_a_failed_activation_started_never_takes_effect() {
     let slow = || run("note", "slow", s().set("before", 1).hash().set("after", 1));
     let failing = [
         s().all([slow(), run("note", "d", s().fail("no"))]),
@@ -102,7 +102,7 @@ fn a_call_nobody_awaits_is_part_of_the_transaction() {
 }
 
 #[test]
-fn a_late_result_never_reaches_a_later_user_of_the_frame_number() {
+fn a_late_result_never_reaches_a_later_user_of_the_activation_number() {
     let mut rig = Rig::new(1);
     // The callee ends with a hash under way; the next callee gets its frame number and waits too.
     let leaves_work = run("note", "b", s().start_hash());

@@ -261,7 +261,7 @@ struct Running {
     token: Token,
     /// The writes just before it.
     before: Vec<Token>,
-    carried: Vec<OnItsWay>,
+    delivered: Vec<OnItsWay>,
     has_more: bool,
 }
 
@@ -277,11 +277,11 @@ impl Course {
             rig.run(service, &keys[*key], s().hash());
         }
         let token = self.case.begin(&mut rig, &keys, self.way);
-        let (mut has_more, mut carried) = (true, Vec::new());
+        let (mut has_more, mut delivered) = (true, Vec::new());
         for step in 0..steps {
-            has_more = advance(&mut rig, self.order, step, &mut carried);
+            has_more = advance(&mut rig, self.order, step, &mut delivered);
         }
-        Running { rig, keys, token, before, carried, has_more }
+        Running { rig, keys, token, before, delivered, has_more }
     }
 
     /// How often it took effect: as often in every place.
@@ -347,21 +347,21 @@ struct Cut {
 }
 
 /// What was to be seen of a transaction before it was cut off.
-struct Seen {
+struct Observed {
     /// Its answer, if it is one for good.
     first: Option<Answer>,
     /// Which of the writes just before it were answered.
     before: Vec<bool>,
 }
 
-impl Seen {
+impl Observed {
     fn was_done(&self) -> bool {
         self.first.as_ref().is_some_and(says_done)
     }
 }
 
 /// Looks at what is left when everything has come to rest after a cut. How often it took effect.
-fn audit(course: &Course, rig: &mut Rig, keys: &Keys, seen: &Seen, context: &dyn Fn() -> String) -> i64 {
+fn audit(course: &Course, rig: &mut Rig, keys: &Keys, seen: &Observed, context: &dyn Fn() -> String) -> i64 {
     let count = course.count(rig, keys, context);
     rig.assert_at_rest();
     if let Some(first) = &seen.first {
@@ -379,7 +379,7 @@ fn cut_off(course: &Course, steps: usize, fault: Fault, kept: &[usize]) -> Cut {
         let head = format!("{} with logs {logs:?}, behind {is_behind}, in order {order:?}, {way:?}", case.name);
         format!("{head}, {fault:?} after {steps} steps, kept {kept:?}")
     };
-    let Running { mut rig, keys, token, before, mut carried, .. } = course.run(steps);
+    let Running { mut rig, keys, token, before, mut delivered, .. } = course.run(steps);
     let is_amid_tail = rig.tails().iter().zip(kept).any(|(tail, kept)| (1..*tail).contains(kept));
     if let Fault::Stop(log) = fault {
         stop(&mut rig, logs, log);
@@ -387,11 +387,11 @@ fn cut_off(course: &Course, steps: usize, fault: Fault, kept: &[usize]) -> Cut {
     }
     let first = rig.reply(token).filter(|answer| is_final(answer)).cloned();
     let before = before.iter().map(|token| rig.reply(*token).is_some_and(Result::is_ok)).collect();
-    let seen = Seen { first, before };
-    carried.append(&mut rig.on_their_way());
+    let seen = Observed { first, before };
+    delivered.append(&mut rig.on_their_way());
     rig.crash_keeping_entries(kept);
     let mut echoes = match fault {
-        Fault::Crash(Restart::Echoes | Restart::EchoesMeetRetry) => carried,
+        Fault::Crash(Restart::Echoes | Restart::EchoesMeetRetry) => delivered,
         _ => Vec::new(),
     };
     let echo_count = echoes.len();
@@ -431,7 +431,7 @@ fn audit_retry(
     course: &Course,
     rig: &mut Rig,
     keys: &Keys,
-    (seen, left, second): (&Seen, Option<i64>, &Answer),
+    (seen, left, second): (&Observed, Option<i64>, &Answer),
     context: &dyn Fn() -> String,
 ) {
     let there = course.before(rig, keys);
@@ -537,7 +537,7 @@ fn a_cut_anywhere_of_two_logs_leaves_all_or_nothing() {
 }
 
 #[test]
-fn what_was_said_in_an_earlier_life_takes_no_effect_in_this_one() {
+fn what_was_said_in_an_earlier_participation_id_takes_no_effect_in_this_one() {
     for logs in [EACH_ITS_OWN, &[0, 1, 1]] {
         let mut all = Total::default();
         for case in &CASES {
@@ -559,11 +559,11 @@ fn say_again(course: &Course, steps: usize, which: usize) {
         let head = format!("{} with logs {logs:?}, behind {is_behind}, in order {order:?}, {way:?}", case.name);
         format!("{head}, held {is_held}, message {which} again after {steps} steps")
     };
-    let Running { mut rig, keys, token, carried, .. } = course.run(steps);
+    let Running { mut rig, keys, token, delivered, .. } = course.run(steps);
     if !rig.offloads.is_empty() {
         rig.finish_offload();
     }
-    rig.hand_over(carried[which].clone());
+    rig.hand_over(delivered[which].clone());
     if let Some((to, message)) = rig.peers.pop_back() {
         rig.peer(to, message);
     }
@@ -582,9 +582,9 @@ fn any_message_that_comes_again_at_any_later_step_takes_no_effect() {
         let mut points = 0;
         let mut again = |course: &Course| {
             for steps in 0.. {
-                let Running { carried, has_more, .. } = course.run(steps);
-                (0..carried.len()).for_each(|which| say_again(course, steps, which));
-                points += carried.len();
+                let Running { delivered, has_more, .. } = course.run(steps);
+                (0..delivered.len()).for_each(|which| say_again(course, steps, which));
+                points += delivered.len();
                 if !has_more {
                     return;
                 }

@@ -13,17 +13,17 @@ fn fail_for_good(rig: &mut Rig) {
     rig.make_durable();
 }
 
-fn letters(rig: &mut Rig, shard: u16, after: Option<&[u8]>, limit: usize) -> (Vec<Box<[u8]>>, bool) {
+fn dead_letters(rig: &mut Rig, shard: u16, after: Option<&[u8]>, limit: usize) -> (Vec<Box<[u8]>>, bool) {
     let token = Token(1 << 60 | rig.replies.len() as u64);
     rig.core.with(ShardId(shard), |shard, world| shard.list_dead_letters(token, after, limit, world));
     rig.make_durable();
     match rig.reply(token) {
-        Some(Ok(Reply::DeadLetters(letters, has_more))) => {
-            for (_, letter) in letters {
-                let error = letter.error.as_ref().expect("noted");
-                assert_eq!((error.code, letter.message.attempts), (ErrorCode::FunctionFailed, 16));
+        Some(Ok(Reply::DeadLetters(dead_letters, has_more))) => {
+            for (_, dead_letter) in dead_letters {
+                let error = dead_letter.error.as_ref().expect("noted");
+                assert_eq!((error.code, dead_letter.message.attempts), (ErrorCode::FunctionFailed, 16));
             }
-            (letters.iter().map(|(field, _)| field.clone()).collect(), *has_more)
+            (dead_letters.iter().map(|(field, _)| field.clone()).collect(), *has_more)
         }
         other => panic!("{other:?}"),
     }
@@ -52,9 +52,9 @@ fn dead_letters_are_listed_tried_again_and_dropped() {
     let ids: Vec<_> = sent.into_iter().map(|token| rig.sent(token)).collect();
     fail_for_good(&mut rig);
     assert_eq!(rig.core.with(ShardId(0), |shard, _| (shard.dead_letters(), shard.failed_attempts())), (5, 5 * 16));
-    let (first, has_more) = letters(&mut rig, 0, None, 3);
+    let (first, has_more) = dead_letters(&mut rig, 0, None, 3);
     assert_eq!((first.len(), has_more), (3, true));
-    let (rest, has_more) = letters(&mut rig, 0, first.last().map(|field| &**field), 3);
+    let (rest, has_more) = dead_letters(&mut rig, 0, first.last().map(|field| &**field), 3);
     assert_eq!((rest.len(), has_more), (2, false));
     rig.run("counter", "gate", s().set("n", 1));
     for field in &first {
@@ -62,14 +62,14 @@ fn dead_letters_are_listed_tried_again_and_dropped() {
         assert_eq!(rig.reply(token), Some(&Ok(Reply::Done)));
     }
     rig.crash();
-    assert_eq!(rig.letters(0), 2);
+    assert_eq!(rig.dead_letters(0), 2);
     rig.run_to_rest();
     assert_eq!(rig.field("note", "b", "n"), json!(3), "each of them once");
     for field in &rest {
         end(&mut rig, field, false);
     }
-    assert_eq!((rig.bookkeeping_rows("dead"), rig.bookkeeping_rows("inbox"), rig.letters(0)), (0, 0, 0));
-    let done = ids.iter().filter(|id| matches!(rig.outcome(**id), OutcomeResult::Value(_))).count();
+    assert_eq!((rig.bookkeeping_rows("dead"), rig.bookkeeping_rows("inbox"), rig.dead_letters(0)), (0, 0, 0));
+    let done = ids.iter().filter(|id| matches!(rig.invocation_result(**id), ResultState::Value(_))).count();
     assert_eq!(done, 3, "who sent them finds the new outcome under the old id");
     rig.assert_at_rest();
 }
@@ -85,11 +85,11 @@ fn a_list_of_large_dead_letters_ends_early_and_says_so() {
     fail_for_good(&mut rig);
     rig.checkpoint();
     rig.crash();
-    assert_eq!(rig.letters(0), 40, "counted in parts at the start");
+    assert_eq!(rig.dead_letters(0), 40, "counted in parts at the start");
     let (mut listed, mut pages, mut has_more) = (Vec::<Box<[u8]>>::new(), 0, true);
     while has_more {
         let after = listed.last().cloned();
-        let (page, more) = letters(&mut rig, 0, after.as_deref(), 1000);
+        let (page, more) = dead_letters(&mut rig, 0, after.as_deref(), 1000);
         assert!((1..=17).contains(&page.len()), "{} of a megabyte each", page.len());
         listed.extend(page);
         (pages, has_more) = (pages + 1, more);
@@ -109,7 +109,7 @@ fn one_that_is_tried_again_and_refused_is_a_dead_letter_once_more() {
         end(&mut rig, &field, true);
         rig.crash();
         rig.run_to_rest();
-        assert_eq!(rig.letters(0), left, "gate {open}");
+        assert_eq!(rig.dead_letters(0), left, "gate {open}");
     }
     assert_eq!(rig.field("note", "b", "n"), json!(1));
     rig.assert_at_rest();
@@ -120,12 +120,12 @@ fn a_dead_letter_is_ended_once() {
     let mut rig = Rig::new(1);
     rig.send(("note", "b", "run"), s().add("n", 1).fail("always"), 0, None);
     fail_for_good(&mut rig);
-    let (fields, _) = letters(&mut rig, 0, None, 9);
+    let (fields, _) = dead_letters(&mut rig, 0, None, 9);
     end(&mut rig, &fields[0], true);
     let again = end(&mut rig, &fields[0], true);
     assert_eq!(rig.error(again), ErrorCode::UnknownInvocation);
     fail_for_good(&mut rig);
-    let (fields, _) = letters(&mut rig, 0, None, 9);
+    let (fields, _) = dead_letters(&mut rig, 0, None, 9);
     assert_eq!(fields.len(), 1, "it failed sixteen times more and is back");
     end(&mut rig, &fields[0], false);
     let again = end(&mut rig, &fields[0], false);
@@ -138,11 +138,11 @@ fn nothing_is_ended_while_the_disk_is_full() {
     let mut rig = Rig::new(1);
     rig.send(("note", "b", "run"), s().fail("always"), 0, None);
     fail_for_good(&mut rig);
-    let (fields, _) = letters(&mut rig, 0, None, 9);
+    let (fields, _) = dead_letters(&mut rig, 0, None, 9);
     rig.core.is_read_only = true;
     let refused = end(&mut rig, &fields[0], true);
     assert_eq!(rig.error(refused), ErrorCode::ReadOnly);
-    assert_eq!(letters(&mut rig, 0, None, 9).0.len(), 1, "reading goes on");
+    assert_eq!(dead_letters(&mut rig, 0, None, 9).0.len(), 1, "reading goes on");
 }
 
 #[test]
@@ -152,8 +152,8 @@ fn a_message_from_another_shard_that_fails_for_good_stays_where_it_arrived() {
     rig.run("note", &here, s().send(run("note", &there, s().fail("always")), 0));
     rig.run_to_rest();
     fail_for_good(&mut rig);
-    assert_eq!((letters(&mut rig, 0, None, 9).0.len(), letters(&mut rig, 1, None, 9).0.len()), (0, 1));
-    assert_eq!((rig.letters(0), rig.letters(1)), (0, 1));
+    assert_eq!((dead_letters(&mut rig, 0, None, 9).0.len(), dead_letters(&mut rig, 1, None, 9).0.len()), (0, 1));
+    assert_eq!((rig.dead_letters(0), rig.dead_letters(1)), (0, 1));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_compensation_of_another_shard_s_entity_that_is_tried_again_runs_there() {
     let id = rig.flow(&workflow, script);
     rig.run_to_rest();
     assert_eq!(id.shard, ShardId(0));
-    assert_eq!((rig.letters(0), rig.letters(1)), (1, 0), "it waits where the workflow is");
+    assert_eq!((rig.dead_letters(0), rig.dead_letters(1)), (1, 0), "it waits where the workflow is");
     rig.run("counter", &far, s().set("enough", 1));
     rig.make_durable();
     let (field, _) = rig.rows(0, "dead").remove(0);
@@ -175,7 +175,7 @@ fn a_compensation_of_another_shard_s_entity_that_is_tried_again_runs_there() {
     rig.crash();
     rig.run_to_rest();
     assert_eq!(rig.field("counter", &far, "undone"), json!(1));
-    assert_eq!((rig.letters(0), rig.letters(1)), (0, 0));
+    assert_eq!((rig.dead_letters(0), rig.dead_letters(1)), (0, 0));
     rig.assert_no_leftovers();
 }
 
@@ -194,11 +194,11 @@ fn what_cannot_be_read_hides_no_dead_letter_behind_it() {
         rig.send(("note", &there, "run"), s().fail("always"), 0, None);
     }
     fail_for_good(&mut rig);
-    assert_eq!(rig.letters(0), 6);
+    assert_eq!(rig.dead_letters(0), 6);
     for limit in 1..5 {
         let (mut found, mut after) = (0, None);
         loop {
-            let (page, has_more) = letters(&mut rig, 0, after.as_deref(), limit);
+            let (page, has_more) = dead_letters(&mut rig, 0, after.as_deref(), limit);
             assert!(!has_more || !page.is_empty(), "who has no last one cannot go on behind it");
             (found, after) = (found + page.len(), page.last().cloned());
             if !has_more {

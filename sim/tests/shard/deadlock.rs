@@ -135,7 +135,7 @@ fn parallel_calls_wait_together_for_the_first_entity() {
 
 #[test]
 fn a_younger_one_waits_for_one_whose_votes_are_asked_for() {
-    for is_at_home in [true, false] {
+    for is_at_coordinator in [true, false] {
         let mut rig = Rig::new(2);
         let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
         let add = |key: &str| run("note", key, s().add("n", 1));
@@ -143,8 +143,8 @@ fn a_younger_one_waits_for_one_whose_votes_are_asked_for() {
         // Call, Result, Prepare; the vote waits for the disk.
         (0..3).for_each(|_| assert!(rig.carry_peer()));
         rig.core.now = rig.core.now.plus(1);
-        let (home, wanted) = if is_at_home { (1, &here) } else { (0, &there) };
-        let own = rig.key_in(home, "own");
+        let (coordinator, wanted) = if is_at_coordinator { (1, &here) } else { (0, &there) };
+        let own = rig.key_in(coordinator, "own");
         let younger = rig.run("note", &own, s().add("n", 1).call(add(wanted)));
         while rig.carry_peer() {}
         assert!(rig.reply(older).is_none() && rig.reply(younger).is_none());

@@ -161,7 +161,7 @@ fn results_of_routes_from_before_keys_were_the_entitys_are_collected() {
     for (is_flushed, shards) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
         let mut rig = Rig::new(shards);
         let script = s().call(run("counter", "c", add()));
-        rig.write_old_route_outcome(rig.shard_of("c"), &script, "k", &json!("first"));
+        rig.write_old_route_invocation_result(rig.shard_of("c"), &script, "k", &json!("first"));
         if is_flushed {
             rig.checkpoint();
         }
@@ -247,7 +247,7 @@ fn aborts_are_kept_and_other_errors_are_not() {
 }
 
 #[test]
-fn outcomes_expire_and_are_collected() {
+fn invocation_results_expire_and_are_collected() {
     let mut rig = Rig::new(1);
     for number in 0..600 {
         rig.run_keyed("counter", "c", add(), &format!("k{number}"));
@@ -271,7 +271,7 @@ fn outcomes_expire_and_are_collected() {
 }
 
 /// 600 keyed calls whose outcomes are in the checkpoint and not in memory, by `forget`.
-fn outcomes_only_on_disk(forget: impl Fn(&mut Rig)) {
+fn invocation_results_only_on_disk(forget: impl Fn(&mut Rig)) {
     let mut rig = Rig::new(1);
     for number in 0..600 {
         rig.run_keyed("counter", "c", add(), &format!("k{number}"));
@@ -299,13 +299,13 @@ fn outcomes_only_on_disk(forget: impl Fn(&mut Rig)) {
 }
 
 #[test]
-fn outcomes_of_before_a_restart_are_found_and_collected() {
-    outcomes_only_on_disk(Rig::crash);
+fn invocation_results_of_before_a_restart_are_found_and_collected() {
+    invocation_results_only_on_disk(Rig::crash);
 }
 
 #[test]
-fn evicted_outcomes_are_found_and_collected() {
-    outcomes_only_on_disk(|rig| {
+fn evicted_invocation_results_are_found_and_collected() {
+    invocation_results_only_on_disk(|rig| {
         let store = rig.core.shards.get_mut(&ShardId(0)).expect("there").store();
         store.evict(0);
         assert_eq!(store.resident_bytes(), 0);
@@ -313,7 +313,7 @@ fn evicted_outcomes_are_found_and_collected() {
 }
 
 #[test]
-fn a_clock_that_jumps_ahead_and_back_keeps_no_outcome_for_ever() {
+fn a_clock_that_jumps_ahead_and_back_keeps_no_invocation_result_for_ever() {
     let mut rig = Rig::new(1);
     let now = rig.core.now;
     rig.core.now = now.plus(10_000_000);
@@ -334,7 +334,7 @@ fn a_clock_that_jumps_ahead_and_back_keeps_no_outcome_for_ever() {
 }
 
 #[test]
-fn a_query_keeps_no_outcome() {
+fn a_query_keeps_no_invocation_result() {
     let mut rig = Rig::new(1);
     rig.invoke(("counter", "c", "read"), &s().get("n"), Some("k"));
     rig.invoke(("counter", "c", "read"), &s().abort("no"), Some("k"));

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use millrace_shard::{PeerBody, PeerMessage, ToBranch, ToHome, Token};
+use millrace_shard::{PeerBody, PeerMessage, ToCoordinator, ToParticipation, Token};
 
 use crate::layouts::LAYOUTS;
 use crate::*;
@@ -20,13 +20,13 @@ fn add() -> Script {
 
 /// Carries messages and makes entries durable until nothing is left; what was carried comes back.
 fn rest_and_listen(rig: &mut Rig) -> Vec<(ShardId, PeerMessage)> {
-    let mut carried = Vec::new();
+    let mut delivered = Vec::new();
     loop {
         rig.make_durable();
         let Some((to, message)) = rig.peers.pop_front() else {
-            return carried;
+            return delivered;
         };
-        carried.push((to, message.clone()));
+        delivered.push((to, message.clone()));
         rig.peer(to, message);
     }
 }
@@ -42,20 +42,20 @@ fn withhold(rig: &mut Rig, is_it: impl Fn(ShardId, &PeerMessage) -> bool) -> Vec
 const PAIRS: [[u16; 2]; 2] = [[0, 1], [0, 0]];
 
 fn is_prepare(message: &PeerMessage) -> bool {
-    matches!(message.body, PeerBody::ToBranch(_, ToBranch::Prepare { .. }))
+    matches!(message.body, PeerBody::ToParticipation(_, ToParticipation::Prepare { .. }))
 }
 
 #[test]
 fn messages_that_come_again_after_the_end_take_no_effect() {
-    for (is_home_writing, logs) in [false, true].into_iter().flat_map(|is_it| PAIRS.map(|logs| (is_it, logs))) {
+    for (is_coordinator_writing, logs) in [false, true].into_iter().flat_map(|is_it| PAIRS.map(|logs| (is_it, logs))) {
         let mut rig = Rig::with_logs(&logs);
         let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
         let script = s().call(run("note", &there, add()));
-        let token = rig.run("note", &here, if is_home_writing { script.add("n", 1) } else { script });
-        let carried = rest_and_listen(&mut rig);
+        let token = rig.run("note", &here, if is_coordinator_writing { script.add("n", 1) } else { script });
+        let delivered = rest_and_listen(&mut rig);
         assert!(rig.reply(token).is_some_and(Result::is_ok));
         for _ in 0..2 {
-            for (to, message) in carried.clone() {
+            for (to, message) in delivered.clone() {
                 rig.peer(to, message);
                 rig.make_durable();
             }
@@ -76,7 +76,7 @@ fn messages_come_again_before_everybody_has_confirmed(logs: &[u16]) {
     let mut rig = Rig::with_logs(logs);
     let [a, b, c] = keys(&rig);
     rig.run("note", &a, add().all([run("note", &b, add()), run("note", &c, add())]));
-    let mut carried = Vec::new();
+    let mut delivered = Vec::new();
     let mut late = VecDeque::new();
     loop {
         rig.make_durable();
@@ -84,11 +84,11 @@ fn messages_come_again_before_everybody_has_confirmed(logs: &[u16]) {
         let Some((to, message)) = rig.peers.pop_front() else {
             break;
         };
-        carried.push((to, message.clone()));
+        delivered.push((to, message.clone()));
         rig.peer(to, message);
     }
     assert_eq!(late.len(), 1, "the third shard has not heard of the commit");
-    for (to, message) in carried.into_iter().filter(|(to, _)| *to == ShardId(1)) {
+    for (to, message) in delivered.into_iter().filter(|(to, _)| *to == ShardId(1)) {
         rig.peer(to, message);
         rig.make_durable();
     }
@@ -255,7 +255,7 @@ fn an_error_waits_until_what_it_tells_is_durable() {
 }
 
 #[test]
-fn a_stopped_home_still_says_what_it_has_not_decided() {
+fn a_stopped_coordinator_still_says_what_it_has_not_decided() {
     let mut rig = Rig::new(2);
     let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
     rig.run("note", &here, add().call(run("note", &there, add())));
@@ -269,12 +269,12 @@ fn a_stopped_home_still_says_what_it_has_not_decided() {
 
 #[test]
 fn a_full_disk_at_any_stage_leaves_nothing_half_done() {
-    for is_home_writing in [false, true] {
+    for is_coordinator_writing in [false, true] {
         for (step, logs) in (0..24).flat_map(|step| PAIRS.map(|logs| (step, logs))) {
             let mut rig = Rig::with_logs(&logs);
             let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
             let script = s().call(run("note", &there, add()));
-            let token = rig.run("note", &here, if is_home_writing { script.add("n", 1) } else { script });
+            let token = rig.run("note", &here, if is_coordinator_writing { script.add("n", 1) } else { script });
             for step in 0..step {
                 match step % 3 {
                     0 => drop(rig.carry_peer()),
@@ -292,7 +292,7 @@ fn a_full_disk_at_any_stage_leaves_nothing_half_done() {
             rig.settle();
             let expected = if answered_ok { json!(1) } else { Json::Null };
             assert_eq!(rig.field("note", &there, "n"), expected, "step {step}");
-            if is_home_writing {
+            if is_coordinator_writing {
                 assert_eq!(rig.field("note", &here, "n"), expected, "step {step}");
             }
             assert_eq!(rig.bookkeeping_rows("prepared") + rig.bookkeeping_rows("decision"), 0);
@@ -358,7 +358,7 @@ fn reads_wait_for_what_may_have_been_committed(logs: [u16; 2]) {
 }
 
 #[test]
-fn a_branch_that_was_begun_twice_speaks_with_one_voice() {
+fn a_participation_that_was_begun_twice_speaks_with_one_voice() {
     // The first branch dies for an older one; before that is heard, a second copy begins another.
     let mut rig = Rig::new(2);
     let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
@@ -368,7 +368,9 @@ fn a_branch_that_was_begun_twice_speaks_with_one_voice() {
     let call = rig.peers.front().cloned().expect("the call");
     rig.carry_peer();
     let died = rig.peers.pop_front().expect("it has died");
-    assert!(matches!(&died.1.body, PeerBody::ToHome(1, said) if matches!(said.message, ToHome::Died { .. })));
+    assert!(
+        matches!(&died.1.body, PeerBody::ToCoordinator(1, said) if matches!(said.message, ToCoordinator::Died { .. }))
+    );
     rig.finish_offload();
     rig.make_durable();
     rig.peer(call.0, call.1);
@@ -394,7 +396,9 @@ fn begun_again_without_its_second_call(rig: &mut Rig, there: Script) -> Token {
     rig.carry_peer();
     let late = std::mem::take(&mut rig.peers);
     let has_ended = |message: &PeerMessage| match &message.body {
-        PeerBody::ToHome(_, said) => matches!(said.message, ToHome::Died { .. } | ToHome::Failed(_)),
+        PeerBody::ToCoordinator(_, said) => {
+            matches!(said.message, ToCoordinator::Died { .. } | ToCoordinator::Failed(_))
+        }
         _ => false,
     };
     assert!(late.iter().any(|(_, message)| has_ended(message)));
@@ -405,7 +409,7 @@ fn begun_again_without_its_second_call(rig: &mut Rig, there: Script) -> Token {
 }
 
 #[test]
-fn what_a_branch_that_died_had_taken_is_not_waited_for_when_another_speaks_first() {
+fn what_a_participation_that_died_had_taken_is_not_waited_for_when_another_speaks_first() {
     let mut rig = Rig::new(2);
     let there = rig.key_in(1, "b");
     rig.run("note", &there, s().hash());
@@ -417,7 +421,7 @@ fn what_a_branch_that_died_had_taken_is_not_waited_for_when_another_speaks_first
 }
 
 #[test]
-fn what_a_branch_that_failed_had_taken_is_not_waited_for_when_another_speaks_first() {
+fn what_a_participation_that_failed_had_taken_is_not_waited_for_when_another_speaks_first() {
     let mut rig = Rig::new(2);
     let unseen = run("note", &rig.key_in(1, "x"), s().fail("unseen"));
     let token = begun_again_without_its_second_call(&mut rig, s().start(unseen));

@@ -37,7 +37,7 @@ const STEPS_PER_TICK: usize = 8;
 
 /// One message is carried, or one entry gets to the disk, or a tick passes. What was carried is noted if a second
 /// copy of it may come after a crash. Says whether anything was left.
-pub fn advance(rig: &mut Rig, order: Order, step: usize, carried: &mut Vec<OnItsWay>) -> bool {
+pub fn advance(rig: &mut Rig, order: Order, step: usize, delivered: &mut Vec<OnItsWay>) -> bool {
     let tails = rig.tails();
     let behind = match order {
         Order::NewestMessages => tails.iter().rposition(|tail| *tail > 0),
@@ -51,7 +51,7 @@ pub fn advance(rig: &mut Rig, order: Order, step: usize, carried: &mut Vec<OnIts
     match (message, behind) {
         (Some((to, message)), _) => {
             if rig.outlives_a_core(to, &message) {
-                carried.push(OnItsWay::Peer(to, message.clone()));
+                delivered.push(OnItsWay::Peer(to, message.clone()));
             }
             rig.peer(to, message);
         }

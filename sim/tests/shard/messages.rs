@@ -2,17 +2,17 @@
 //! lost on the way or interrupted by a crash.
 
 use millrace_base::{UnixMillis, limits};
-use millrace_format::OutcomeResult;
+use millrace_format::ResultState;
 use millrace_shard::{Delivery, Reply};
 use millrace_sim::random::Rng;
 
 use crate::*;
 
-fn outcome(rig: &mut Rig, id: millrace_shard::InvocationId) -> OutcomeResult {
+fn invocation_result(rig: &mut Rig, id: millrace_shard::InvocationId) -> ResultState {
     let token = rig.invocation(id);
     rig.make_durable();
     match rig.reply(token) {
-        Some(Ok(Reply::Invocation(outcome, _))) => outcome.result.clone(),
+        Some(Ok(Reply::Invocation(invocation_result, _))) => invocation_result.result.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -120,12 +120,14 @@ fn a_failing_message_is_tried_again_and_then_set_aside() {
     let sent = rig.send(("note", "b", "run"), s().set("n", 1).fail("always"), 0, None);
     rig.make_durable();
     let id = rig.sent(sent);
-    assert_eq!(outcome(&mut rig, id), OutcomeResult::Pending);
+    assert_eq!(invocation_result(&mut rig, id), ResultState::Pending);
     for _ in 0..20 {
         rig.tick(60_000);
     }
     rig.make_durable();
-    assert!(matches!(outcome(&mut rig, id), OutcomeResult::Error(error) if error.code == ErrorCode::FunctionFailed));
+    assert!(
+        matches!(invocation_result(&mut rig, id), ResultState::Error(error) if error.code == ErrorCode::FunctionFailed)
+    );
     assert_eq!((rig.bookkeeping_rows("dead"), rig.bookkeeping_rows("inbox")), (1, 0));
     assert_eq!(rig.core.engine.turns(), 16);
     rig.assert_at_rest();
@@ -151,18 +153,18 @@ fn an_abort_is_final_and_in_one_entry() {
     rig.make_durable();
     let id = rig.sent(sent);
     assert_eq!(rig.log.len(), 2, "its outcome and the end of its row belong together");
-    assert!(matches!(outcome(&mut rig, id), OutcomeResult::Error(error) if error.code == ErrorCode::Aborted));
+    assert!(matches!(invocation_result(&mut rig, id), ResultState::Error(error) if error.code == ErrorCode::Aborted));
     assert_eq!((rig.bookkeeping_rows("dead"), rig.bookkeeping_rows("inbox")), (0, 0));
 }
 
 #[test]
-fn every_invocation_has_an_outcome_that_expires() {
+fn every_invocation_has_an_invocation_result_that_expires() {
     let mut rig = Rig::new(1);
     for (handler, script, value) in [("run", s().add("n", 1), "1"), ("read", s().returns("seen"), "\"seen\"")] {
         let sent = rig.send(("note", "b", handler), script, 0, None);
         rig.make_durable();
         let id = rig.sent(sent);
-        assert_eq!(outcome(&mut rig, id), OutcomeResult::Value(value.into()), "{handler}");
+        assert_eq!(invocation_result(&mut rig, id), ResultState::Value(value.into()), "{handler}");
         rig.tick(60_000);
         let token = rig.invocation(id);
         rig.make_durable();

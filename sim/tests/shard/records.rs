@@ -124,7 +124,9 @@ fn workflows_note_them() {
     assert_eq!(names, expected);
     let forbidden = rig.flow(&here, s().record("read", "counter", "7", add()));
     rig.run_to_rest();
-    assert!(matches!(rig.outcome(forbidden), OutcomeResult::Error(error) if error.code == ErrorCode::Forbidden));
+    assert!(
+        matches!(rig.invocation_result(forbidden), ResultState::Error(error) if error.code == ErrorCode::Forbidden)
+    );
     rig.assert_no_leftovers();
 }
 

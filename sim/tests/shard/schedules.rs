@@ -8,13 +8,13 @@ use millrace_sim::rig::APP;
 
 use crate::*;
 
-const HOME: ShardId = ShardId(0);
+const COORDINATOR: ShardId = ShardId(0);
 const MINUTE_MS: u64 = 60_000;
 
 /// A rig whose app has a schedule, and starts with it only once it is there again.
 fn rig() -> (Rig, String) {
     let mut rig = Rig::new(2);
-    let key = rig.key_in(HOME.0, "clock");
+    let key = rig.key_in(COORDINATOR.0, "clock");
     (rig.is_appless, rig.is_unstarted) = (true, true);
     start(&mut rig, &key);
     (rig, key)
@@ -36,7 +36,7 @@ fn start(rig: &mut Rig, key: &str) {
 }
 
 fn lsn(rig: &mut Rig) -> Lsn {
-    rig.core.shards.get_mut(&HOME).expect("there").store().lsn()
+    rig.core.shards.get_mut(&COORDINATOR).expect("there").store().lsn()
 }
 
 /// What is to be known of a schedule: how often it was called, and when it is due.
@@ -113,7 +113,7 @@ fn crash_after(kept: u64, down_ms: u64) -> u64 {
     }
     let last = lsn(&mut rig);
     let kept = last.min(Lsn(kept));
-    rig.core.with(HOME, |shard, world| shard.durable(kept, world));
+    rig.core.with(COORDINATOR, |shard, world| shard.durable(kept, world));
     rig.crash();
     rig.core.now = rig.core.now.plus(down_ms);
     start(&mut rig, &key);
@@ -134,7 +134,7 @@ fn shown(rig: &mut Rig, cron: &str) -> Option<UnixMillis> {
     let token = Token(1 << 60 | rig.replies.len() as u64);
     let text = str::to_owned;
     let asked = AskedSchedule { app: text(APP), service: text("note"), name: text("minutely"), cron: text(cron) };
-    rig.core.with(HOME, |shard, world| shard.list_schedules(token, &[asked], world));
+    rig.core.with(COORDINATOR, |shard, world| shard.list_schedules(token, &[asked], world));
     rig.make_durable();
     match rig.reply(token) {
         Some(Ok(Reply::Schedules(due))) => due[0],

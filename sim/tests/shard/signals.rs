@@ -213,7 +213,7 @@ fn what_a_workflow_that_sleeps_is_sent_wakes_it_once() {
             )
         })
         .collect();
-    assert!(rig.core.frames.live() <= count - 10, "some have left memory");
+    assert!(rig.core.activations.live() <= count - 10, "some have left memory");
     for id in &ids {
         rig.signal(*id, "a", "1", None);
     }

@@ -43,7 +43,7 @@ fn a_caught_failure_is_gone_before_its_caller_goes_on() {
 }
 
 #[test]
-fn a_branch_that_caught_a_failure_sees_nothing_of_it_either() {
+fn a_participation_that_caught_a_failure_sees_nothing_of_it_either() {
     let mut rig = Rig::new(3);
     let [a, b, c] = keys(&rig);
     let inner = run("note", &c, add().call(run("note", &b, add())).call(run("note", &a, add())));
@@ -90,7 +90,7 @@ fn a_call_nobody_awaits_that_fails_late_fails_everything() {
 }
 
 #[test]
-fn a_transaction_that_has_failed_answers_its_error_at_once_whatever_its_branches_still_call() {
+fn a_transaction_that_has_failed_answers_its_error_at_once_whatever_its_participations_still_call() {
     let mut rig = Rig::new(3);
     let [a, b, c] = keys(&rig);
     let beside = rig.key_in(0, "beside");

@@ -4,17 +4,17 @@
 //! A message that is added does not compile before it has a word in [`messages`], and is missed by a
 //! test before it has a row in a table.
 
-mod home;
+mod coordinator;
 mod participant;
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, Name, TransactionId, UnixMillis};
 use millrace_func::NestedCall;
-use millrace_shard::{Begin, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+use millrace_shard::{Begin, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation};
 
 use crate::*;
 
-const HOME: ShardId = ShardId(0);
+const COORDINATOR: ShardId = ShardId(0);
 const PARTICIPANT: ShardId = ShardId(1);
 
 /// A restart loses what is not durable, or finds everything that was written.
@@ -26,8 +26,8 @@ fn add() -> Script {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hears {
-    Branch,
-    Home,
+    Participation,
+    Coordinator,
 }
 
 /// Names every message, and who hears it. There is no arm for the rest, and no flag goes unnamed.
@@ -44,34 +44,34 @@ macro_rules! messages {
 }
 
 messages! {
-    Branch "Reserve": PeerBody::ToBranch(_, ToBranch::Reserve { begin: _, entity: _, is_exclusive: _ }),
-    Branch "Call": PeerBody::ToBranch(_, ToBranch::Call(_, _)),
-    Branch "Result": PeerBody::ToBranch(_, ToBranch::Result(_, _)),
-    Branch "TakeBack": PeerBody::ToBranch(_, ToBranch::TakeBack(_)),
-    Branch "TakenBack": PeerBody::ToBranch(_, ToBranch::TakenBack),
-    Branch "Prepare": PeerBody::ToBranch(_, ToBranch::Prepare { life: _, is_delegated: false, is_query: false }),
-    Branch "Prepare (query)": PeerBody::ToBranch(_, ToBranch::Prepare { life: _, is_delegated: false, is_query: true }),
-    Branch "Prepare (alone)": PeerBody::ToBranch(_, ToBranch::Prepare { life: _, is_delegated: true, is_query: _ }),
-    Branch "Commit": PeerBody::Commit,
-    Branch "Abort?": PeerBody::Abort { is_answered: true },
-    Branch "Abort": PeerBody::Abort { is_answered: false },
-    Branch "Forget": PeerBody::Forget(_),
-    Home "Reserved": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Reserved }),
-    Home "Call": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Call(_) }),
-    Home "Lingers": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Lingers(_) }),
-    Home "Over": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Over(_) }),
-    Home "Result": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Result(_, _) }),
-    Home "TakeBack": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::TakeBack(_) }),
-    Home "TakenBack": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::TakenBack }),
-    Home "Died": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Died { entity: _, is_exclusive: _ } }),
-    Home "Failed": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Failed(_) }),
-    Home "Prepared": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Prepared }),
-    Home "ReadOnly": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::ReadOnly { has_let_go: false } }),
-    Home "ReadOnly (let go)": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::ReadOnly { has_let_go: true } }),
-    Home "Committed": PeerBody::ToHome(_, FromBranch { life: _, message: ToHome::Committed }),
-    Home "Ended": PeerBody::Ended,
-    Home "Inquire": PeerBody::Inquire,
-    Home "Lost": PeerBody::Lost(_),
+    Participation "Reserve": PeerBody::ToParticipation(_, ToParticipation::Reserve { begin: _, entity: _, is_exclusive: _ }),
+    Participation "Call": PeerBody::ToParticipation(_, ToParticipation::Call(_, _)),
+    Participation "Result": PeerBody::ToParticipation(_, ToParticipation::Result(_, _)),
+    Participation "TakeBack": PeerBody::ToParticipation(_, ToParticipation::TakeBack(_)),
+    Participation "TakenBack": PeerBody::ToParticipation(_, ToParticipation::TakenBack),
+    Participation "Prepare": PeerBody::ToParticipation(_, ToParticipation::Prepare { participation_id: _, is_delegated: false, is_query: false }),
+    Participation "Prepare (query)": PeerBody::ToParticipation(_, ToParticipation::Prepare { participation_id: _, is_delegated: false, is_query: true }),
+    Participation "Prepare (alone)": PeerBody::ToParticipation(_, ToParticipation::Prepare { participation_id: _, is_delegated: true, is_query: _ }),
+    Participation "Commit": PeerBody::Commit,
+    Participation "Abort?": PeerBody::Abort { is_answered: true },
+    Participation "Abort": PeerBody::Abort { is_answered: false },
+    Participation "Forget": PeerBody::Forget(_),
+    Coordinator "Reserved": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Reserved }),
+    Coordinator "Call": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Call(_) }),
+    Coordinator "Lingers": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Lingers(_) }),
+    Coordinator "Over": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Over(_) }),
+    Coordinator "Result": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Result(_, _) }),
+    Coordinator "TakeBack": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::TakeBack(_) }),
+    Coordinator "TakenBack": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::TakenBack }),
+    Coordinator "Died": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Died { entity: _, is_exclusive: _ } }),
+    Coordinator "Failed": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Failed(_) }),
+    Coordinator "Prepared": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Prepared }),
+    Coordinator "ReadOnly": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::ReadOnly { has_let_go: false } }),
+    Coordinator "ReadOnly (let go)": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::ReadOnly { has_let_go: true } }),
+    Coordinator "Committed": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, message: ToCoordinator::Committed }),
+    Coordinator "Ended": PeerBody::Ended,
+    Coordinator "Inquire": PeerBody::Inquire,
+    Coordinator "Lost": PeerBody::Lost(_),
 }
 
 /// What one shard says in these messages, in few words.
@@ -148,8 +148,8 @@ fn assert_documented(rows: &[String]) {
 fn every_message_has_a_row_in_the_table_of_who_hears_it() {
     for (hears, word) in MESSAGES {
         let inputs = match hears {
-            Hears::Branch => &participant::INPUTS[..],
-            Hears::Home => &home::INPUTS[..],
+            Hears::Participation => &participant::INPUTS[..],
+            Hears::Coordinator => &coordinator::INPUTS[..],
         };
         assert!(inputs.contains(word), "{word} is heard and not in the table: {hears:?}");
     }

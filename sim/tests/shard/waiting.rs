@@ -50,7 +50,7 @@ fn one_that_has_yet_to_begin_is_seen_and_listed() {
         rig.tick(60_000);
         assert_eq!(rig.view(pending).due, None);
         assert_eq!(rig.field("counter", "begun", "n"), json!(1));
-        assert!(matches!(rig.outcome(pending), OutcomeResult::Value(_)));
+        assert!(matches!(rig.invocation_result(pending), ResultState::Value(_)));
         rig.cancel(running);
         rig.assert_no_leftovers();
     }
@@ -74,7 +74,7 @@ fn signals_that_come_before_it_begins_are_kept() {
     rig.crash();
     rig.tick(60_000);
     rig.run_to_rest();
-    assert!(matches!(rig.outcome(id), OutcomeResult::Value(_)));
+    assert!(matches!(rig.invocation_result(id), ResultState::Value(_)));
     assert_eq!(rig.field("counter", "taken", "n"), json!(2));
     rig.settle();
     rig.assert_no_leftovers();
@@ -97,7 +97,7 @@ fn one_that_is_cancelled_before_its_time_never_begins() {
         done(&mut rig, again);
         rig.tick(60_000);
         rig.run_to_rest();
-        assert!(matches!(rig.outcome(id), OutcomeResult::Error(error) if error.code == ErrorCode::Cancelled));
+        assert!(matches!(rig.invocation_result(id), ResultState::Error(error) if error.code == ErrorCode::Cancelled));
         assert!(rig.view(id).record.has_ended && rig.view(id).journal.is_empty());
         assert_eq!(rig.listed(0, 10, true), []);
         assert_eq!(rig.listed(0, 10, false).len(), 1);
@@ -135,12 +135,12 @@ fn one_that_a_handler_starts_later_is_there_as_well() {
         let id = InvocationId::parse(rig.value(token).as_str().expect("an id")).expect("an id");
         rig.crash();
         assert!(rig.view(id).due.is_some());
-        assert_eq!(rig.outcome(id), OutcomeResult::Pending);
+        assert_eq!(rig.invocation_result(id), ResultState::Pending);
         let signal = rig.signal(id, "go", "1", None);
         done(&mut rig, signal);
         rig.tick(60_000);
         rig.run_to_rest();
-        assert!(matches!(rig.outcome(id), OutcomeResult::Value(_)));
+        assert!(matches!(rig.invocation_result(id), ResultState::Value(_)));
         let second = rig.run("note", &here, s().send(flow("note", &there, taker(1)), 60_000));
         rig.run_to_rest();
         let id = InvocationId::parse(rig.value(second).as_str().expect("an id")).expect("an id");
@@ -148,7 +148,7 @@ fn one_that_a_handler_starts_later_is_there_as_well() {
         done(&mut rig, cancelled);
         rig.tick(60_000);
         rig.run_to_rest();
-        assert!(matches!(rig.outcome(id), OutcomeResult::Error(error) if error.code == ErrorCode::Cancelled));
+        assert!(matches!(rig.invocation_result(id), ResultState::Error(error) if error.code == ErrorCode::Cancelled));
         assert_eq!(rig.field("counter", "begun", "n"), json!(1));
         rig.settle();
         rig.assert_no_leftovers();
@@ -170,7 +170,7 @@ fn one_whose_app_is_gone_when_it_is_due_is_tried_again_and_may_be_cancelled() {
     rig.deploy();
     rig.tick(60_000);
     rig.run_to_rest();
-    assert!(matches!(rig.outcome(first), OutcomeResult::Value(_)));
+    assert!(matches!(rig.invocation_result(first), ResultState::Value(_)));
     assert_eq!(rig.field("counter", "begun", "n"), json!(1));
     rig.assert_no_leftovers();
 }
@@ -184,7 +184,7 @@ fn one_that_cannot_begin_for_good_has_failed_and_begins_when_it_is_tried_again()
         rig.tick(60_000);
     }
     rig.make_durable();
-    assert!(matches!(rig.outcome(id), OutcomeResult::Error(_)));
+    assert!(matches!(rig.invocation_result(id), ResultState::Error(_)));
     assert_eq!(rig.listed(0, 10, false).len(), 1);
     rig.deploy();
     let (field, _) = rig.rows(0, "dead").remove(0);
@@ -197,7 +197,7 @@ fn one_that_cannot_begin_for_good_has_failed_and_begins_when_it_is_tried_again()
     let token = millrace_shard::Token((1 << 60) + 1);
     rig.core.with(ShardId(0), |shard, world| shard.end_dead_letter(token, &field, true, world));
     rig.make_durable();
-    assert!(matches!(rig.outcome(id), OutcomeResult::Value(_)));
+    assert!(matches!(rig.invocation_result(id), ResultState::Value(_)));
     assert_eq!(rig.listed(0, 10, false).len(), 1, "once");
     assert_eq!(rig.field("counter", "begun", "n"), json!(1));
     rig.assert_no_leftovers();
@@ -223,8 +223,8 @@ fn a_stranded_one_is_listed_and_goes_on_when_its_app_is_deployed_again() {
     rig.deploy();
     rig.tick(1_000);
     rig.run_to_rest();
-    assert!(matches!(rig.outcome(ids[0]), OutcomeResult::Value(_)));
-    assert!(matches!(rig.outcome(ids[1]), OutcomeResult::Error(error) if error.code == ErrorCode::Cancelled));
+    assert!(matches!(rig.invocation_result(ids[0]), ResultState::Value(_)));
+    assert!(matches!(rig.invocation_result(ids[1]), ResultState::Error(error) if error.code == ErrorCode::Cancelled));
     for id in &ids[2..] {
         assert_eq!(rig.view(*id).waits_for, ["wait go"]);
         rig.cancel(*id);

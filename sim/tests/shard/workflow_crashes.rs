@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use millrace_sim::random::Rng;
-use millrace_sim::rig_flows::Noted;
+use millrace_sim::rig_flows::Written;
 use millrace_sim::rig_logs::OnItsWay;
 
 use crate::layouts::{LAYOUTS, every_choice};
@@ -18,8 +18,8 @@ const SEEDS: u64 = 12;
 /// What is left of a run.
 #[derive(Clone, Debug, PartialEq)]
 struct End {
-    outcome: OutcomeResult,
-    journal: Vec<Noted>,
+    invocation_result: ResultState,
+    journal: Vec<Written>,
     fields: Vec<Json>,
 }
 
@@ -130,11 +130,11 @@ fn play(scene: &Scene, logs: &[u16], seed: u64, crash: Option<&Crash>) -> Played
     }
     let id = id.expect("it was started");
     let end = End {
-        outcome: rig.outcome(id),
+        invocation_result: rig.invocation_result(id),
         journal: rig.noted(id),
         fields: scene.fields.iter().map(|(service, key, field)| rig.field(service, key, field)).collect(),
     };
-    assert_ne!(end.outcome, OutcomeResult::Pending, "logs {logs:?}, seed {seed}, {crash:?}");
+    assert_ne!(end.invocation_result, ResultState::Pending, "logs {logs:?}, seed {seed}, {crash:?}");
     for entity in ["workflow", "signal", "inbox", "outbox", "prepared", "decision"] {
         assert_eq!(rig.bookkeeping_rows(entity), 0, "{entity}: logs {logs:?}, seed {seed}, {crash:?}");
     }

@@ -17,18 +17,18 @@ fn count(rig: &mut Rig, key: &str) -> i64 {
 }
 
 fn error_of(rig: &mut Rig, id: InvocationId) -> Error {
-    match rig.outcome(id) {
-        OutcomeResult::Error(error) => error,
+    match rig.invocation_result(id) {
+        ResultState::Error(error) => error,
         other => panic!("{id} has {other:?}"),
     }
 }
 
 fn is_pending(rig: &mut Rig, id: InvocationId) -> bool {
-    rig.outcome(id) == OutcomeResult::Pending
+    rig.invocation_result(id) == ResultState::Pending
 }
 
 #[test]
-fn what_it_does_is_noted_in_order_and_its_outcome_kept() {
+fn what_it_does_is_noted_in_order_and_its_invocation_result_kept() {
     let mut rig = Rig::new(2);
     let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
     let script =
@@ -54,7 +54,7 @@ fn a_call_here_costs_one_entry() {
 }
 
 #[test]
-fn nothing_is_kept_when_its_outcome_has_expired() {
+fn nothing_is_kept_when_its_invocation_result_has_expired() {
     let mut rig = Rig::new(2);
     let there = rig.key_in(1, "b");
     let here = rig.key_in(0, "a");
@@ -372,9 +372,9 @@ fn a_compensation_that_fails_is_tried_again_and_then_told_of() {
     assert!(error_of(&mut rig, id).message.contains("2 of its compensations failed"));
     rig.assert_no_leftovers();
     // They wait among the dead letters, where they can be made again.
-    assert_eq!(rig.letters(0), 3);
+    assert_eq!(rig.dead_letters(0), 3);
     rig.crash();
-    assert_eq!(rig.letters(0), 3, "one of the first workflow, two of the second");
+    assert_eq!(rig.dead_letters(0), 3, "one of the first workflow, two of the second");
     rig.run("counter", "gate", s().set("n", 1));
     for (index, (field, _)) in rig.rows(0, "dead").into_iter().enumerate() {
         let token = Token(1 << 60 | index as u64);
@@ -382,7 +382,7 @@ fn a_compensation_that_fails_is_tried_again_and_then_told_of() {
     }
     rig.make_durable();
     assert_eq!(rig.field("counter", "a", "undone"), json!(2), "once for each workflow");
-    assert_eq!((rig.letters(0), rig.bookkeeping_rows("dead")), (2, 2), "what is refused again waits again");
+    assert_eq!((rig.dead_letters(0), rig.bookkeeping_rows("dead")), (2, 2), "what is refused again waits again");
     rig.assert_no_leftovers();
 }
 
@@ -524,7 +524,7 @@ fn a_workflow_that_was_put_to_sleep_does_nothing_twice() {
         rig.signal(*id, "go", "1", None);
     }
     rig.make_durable();
-    assert!(rig.core.frames.live() <= limits::WORKFLOWS_AWAKE + 1, "{} in memory", rig.core.frames.live());
+    assert!(rig.core.activations.live() <= limits::WORKFLOWS_AWAKE + 1, "{} in memory", rig.core.activations.live());
     let turns = rig.core.engine.turns();
     rig.tick(20_000);
     assert_eq!(rig.core.engine.turns(), turns, "nobody was woken for nothing");
@@ -718,7 +718,7 @@ fn a_stopped_shard_lets_go_of_everything() {
         rig.flow("w", script);
     }
     rig.stop(ShardId(0));
-    assert_eq!((rig.core.frames.live(), rig.core.engine.waiting_frames()), (0, 0));
+    assert_eq!((rig.core.activations.live(), rig.core.engine.waiting_activations()), (0, 0));
     while !rig.offloads.is_empty() {
         rig.finish_offload();
     }

@@ -21,17 +21,10 @@ const CORE: &[&str] = &["crates/shard/", "crates/driver/", "crates/node/", "sim/
 const SHARD: &[&str] = &["crates/shard/", "sim/", "docs/"];
 const DRIVER: &[&str] = &["crates/driver/", "crates/node/", "docs/"];
 const HTTP: &[&str] = &["crates/http/", "docs/"];
-/// Not the pages: a frame of the log's format keeps its name.
-const ENGINES: &[&str] = &[
-    "crates/func/",
-    "crates/func-js/",
-    "crates/func-records/",
-    "crates/shard/",
-    "crates/driver/",
-    "crates/node/",
-    "sim/",
-];
-const STORE: &[&str] = &["crates/store/", "crates/shard/", "sim/", "docs/"];
+/// Frames of the log's format and of messages between cores keep their name.
+const ENGINES: &[&str] = &["crates/func/", "crates/func-js/", "crates/func-records/", "crates/shard/", "crates/node/"];
+/// The simulator keeps a ledger of what its clients know.
+const STORE: &[&str] = &["crates/store/", "crates/shard/", "docs/"];
 const RESULTS: &[&str] = &[
     "crates/format/",
     "crates/shard/",

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use millrace_client::{Call, Client, ClientError, ClientOptions, EntityKey, InvocationFilter, ScheduleFilter};
 
 /// Requests as they came: first line, headers, body.
-type Seen = Arc<Mutex<Vec<String>>>;
+type Observed = Arc<Mutex<Vec<String>>>;
 
 /// Answers one reply after the other; an empty one closes the connection instead.
-fn serve(replies: Vec<String>) -> (String, Seen) {
+fn serve(replies: Vec<String>) -> (String, Observed) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let seen: Seen = Seen::default();
+    let seen: Observed = Observed::default();
     let log = seen.clone();
     std::thread::spawn(move || {
         let mut replies = replies.into_iter();
@@ -116,7 +116,7 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
         "began_ms":7,"input":null,"waits_for":["paid"],"new_member":1,"journal":[
         {"operation":1,"kind":"call","name":"room/7/hold","ended_ms":8,"output":null},
         {"operation":2,"kind":"fetch","name":"https://a/","ended_ms":9,"error":{"status":502,"code":"fetch-failed"}}]}"#;
-    let letter =
+    let dead_letter =
         r#"{"id":"d","app":"a","service":"s","key":{"base64":"/w=="},"handler":"h","input_bytes":9,"attempts":16}"#;
     let (url, seen) = serve(vec![
         reply(200, "", running),
@@ -127,7 +127,7 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
         reply(202, "", ""),
         reply(503, &format!("{PROBLEM}Retry-After: 0\r\n"), r#"{"status":503,"code":"overloaded"}"#),
         reply(202, "", ""),
-        reply(200, "", &format!(r#"{{"dead_letters":[{letter}],"next":null}}"#)),
+        reply(200, "", &format!(r#"{{"dead_letters":[{dead_letter}],"next":null}}"#)),
         reply(202, "", ""),
         reply(204, "", ""),
     ]);
@@ -152,9 +152,9 @@ async fn workflows_and_dead_letters_are_followed_and_steered() {
     assert_eq!(client.invocations(&filter).await.unwrap().next, None);
     client.cancel("w/1").await.unwrap();
     client.signal("w", "paid", &[1], Some("k")).await.unwrap();
-    let letters = client.dead_letters(Some("d-0"), Some(9)).await.unwrap();
-    assert_eq!(letters.dead_letters[0].key, EntityKey::Binary { base64: "/w==".into() });
-    assert_eq!((letters.dead_letters[0].input_bytes, letters.dead_letters[0].attempts), (Some(9), 16));
+    let dead_letters = client.dead_letters(Some("d-0"), Some(9)).await.unwrap();
+    assert_eq!(dead_letters.dead_letters[0].key, EntityKey::Binary { base64: "/w==".into() });
+    assert_eq!((dead_letters.dead_letters[0].input_bytes, dead_letters.dead_letters[0].attempts), (Some(9), 16));
     client.retry_dead_letter("d").await.unwrap();
     client.drop_dead_letter("d").await.unwrap();
 

@@ -1,6 +1,6 @@
 //! Records that have bytes of their own in `millrace-format`: those bytes, behind their length.
 
-use millrace_format::{DeadLetterRecord, DecodeError, JournalRow, Outcome, WorkflowRecord};
+use millrace_format::{DeadLetterRecord, DecodeError, InvocationResult, JournalRow, WorkflowRecord};
 
 use super::wire::{Item, Reader, Wire, put_bytes};
 
@@ -18,7 +18,7 @@ macro_rules! wire_record {
     )*};
 }
 
-wire_record!(Outcome, WorkflowRecord, JournalRow);
+wire_record!(InvocationResult, WorkflowRecord, JournalRow);
 
 impl Item for JournalRow {}
 

@@ -21,7 +21,7 @@ wire_struct!(RouteCall { info, route, method, path, query, headers, body, known,
 wire_struct!(RouteReply { status, headers, body });
 wire_struct!(Sequence { lsn, index });
 wire_struct!(InvocationId { shard, sequence });
-wire_struct!(ListedWorkflow { id, record, due, outcome });
+wire_struct!(ListedWorkflow { id, record, due, invocation_result });
 wire_struct!(WorkflowView { record, due, journal, waits_for });
 
 wire_enum!(Job {
@@ -34,9 +34,9 @@ wire_enum!(Reply {
     1 => Value(output),
     2 => Route(reply),
     3 => Sent(id),
-    4 => Invocation(outcome, view),
+    4 => Invocation(invocation_result, view),
     5 => Workflows(rows, has_more),
-    6 => DeadLetters(letters, has_more),
+    6 => DeadLetters(dead_letters, has_more),
     7 => Schedules(due),
     8 => Done,
     9 => Fields(fields),

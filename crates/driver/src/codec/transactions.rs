@@ -1,7 +1,9 @@
 //! What shards say to each other: messages, and transactions over several shards.
 
 use millrace_func::NestedCall;
-use millrace_shard::{Begin, Delivery, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+use millrace_shard::{
+    Begin, Delivery, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation,
+};
 
 use super::wire::{wire_enum, wire_struct};
 
@@ -10,11 +12,11 @@ wire_struct!(PeerMessage { from, transaction, body });
 wire_struct!(Begin { program, time, age, seed });
 wire_struct!(PeerCall { number, depth, call, once });
 wire_struct!(NestedCall { handler, key, input });
-wire_struct!(FromBranch { life, message });
+wire_struct!(FromParticipation { participation_id, message });
 
 wire_enum!(PeerBody {
-    1 => ToBranch(number, said),
-    2 => ToHome(number, said),
+    1 => ToParticipation(number, said),
+    2 => ToCoordinator(number, said),
     3 => Commit,
     4 => Abort { is_answered },
     5 => Ended,
@@ -22,15 +24,15 @@ wire_enum!(PeerBody {
     7 => Lost(error),
     8 => Forget(once),
 });
-wire_enum!(ToBranch {
+wire_enum!(ToParticipation {
     1 => Reserve { begin, entity, is_exclusive },
     2 => Call(begin, call),
     3 => Result(number, result),
     4 => TakeBack(number),
     5 => TakenBack,
-    6 => Prepare { life, is_delegated, is_query },
+    6 => Prepare { participation_id, is_delegated, is_query },
 });
-wire_enum!(ToHome {
+wire_enum!(ToCoordinator {
     1 => Reserved,
     2 => Call(call),
     3 => Lingers(number),

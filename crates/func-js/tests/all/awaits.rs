@@ -1,8 +1,8 @@
 //! A forgotten `await` does not lose a failure, and does not store a promise.
 
-use crate::common::{FrameHost, Pending, Request, World, handlers, service};
+use crate::common::{ActivationHost, Pending, Request, World, handlers, service};
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{Engine, Frame, Host, OperationId, Output, Start, Step};
+use millrace_func::{ActivationId, Engine, Host, OperationId, Output, Start, Step};
 
 const HANDLERS: &str = "
   refuses(ctx, text) { throw new Abort(text); },
@@ -174,7 +174,7 @@ impl Calls {
     fn turn(&mut self, turn: impl FnOnce(&World, &mut dyn Host) -> Step) -> Ended {
         let mut state = std::mem::take(&mut self.world.state);
         let mut operations = self.world.operations;
-        let mut host = FrameHost {
+        let mut host = ActivationHost {
             state: &mut state,
             entity: Some((0, b"k".to_vec())),
             is_query: false,
@@ -191,16 +191,18 @@ impl Calls {
         }
     }
 
-    fn start(&mut self, frame: u32, handler: &str) -> Ended {
+    fn start(&mut self, activation: u32, handler: &str) -> Ended {
         let id = self.world.handler("s", handler);
-        self.turn(|world, host| world.engine.start(Frame(frame), Start::Handler { id, key: b"k", input: b"" }, host))
+        self.turn(|world, host| {
+            world.engine.start(ActivationId(activation), Start::Handler { id, key: b"k", input: b"" }, host)
+        })
     }
 
     /// Ends the first operation that is open.
-    fn end(&mut self, frame: u32, result: Result<&'static str, &str>) -> Ended {
+    fn end(&mut self, activation: u32, result: Result<&'static str, &str>) -> Ended {
         let (operation, _) = self.pending.remove(0);
         let result = result.map(|json| json.as_bytes().into()).map_err(|text| Error::new(ErrorCode::Aborted, text));
-        self.turn(|world, host| world.engine.resume(Frame(frame), operation, result, host))
+        self.turn(|world, host| world.engine.resume(ActivationId(activation), operation, result, host))
     }
 }
 

@@ -544,7 +544,7 @@ fn a_ctx_belongs_to_its_call() {
 }
 
 #[test]
-fn other_frames_survive_a_cpu_breach_and_end_after_a_memory_breach() {
+fn other_activations_survive_a_cpu_breach_and_end_after_a_memory_breach() {
     for (bomb, expected) in
         [("for (;;) {}", Ok("[\"cpu-limit\",1]")), ("return new Uint8Array(1e9)", Err(ErrorCode::Overloaded))]
     {
@@ -610,7 +610,7 @@ fn a_service_that_no_limit_ends_is_switched_off() {
         format!("import {{ service }} from \"millrace\";\nexport default service({{ {OK} spin() {{ for (;;); }} }});");
     let mut app = common::app(&[("s.ts", &source)], Limits { cpu_ms: 50, ..Limits::default() });
     let program = engine.load(&app).expect("loads");
-    let mut world = World { engine, program, state: common::State::default(), frames: 0, operations: 0 };
+    let mut world = World { engine, program, state: common::State::default(), activations: 0, operations: 0 };
     assert_eq!(world.call("ok", ""), Ok("2".into()));
     let looker = std::thread::spawn(move || {
         let cpu_ns = std::cell::Cell::new(0);

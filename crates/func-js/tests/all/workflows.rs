@@ -7,7 +7,7 @@ use crate::common::{World, limited, refusal, service, world};
 use bytes::Bytes;
 use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{Engine, FetchRequest, Frame, HandlerKind, Host, Limits, Schedule, Start};
+use millrace_func::{ActivationId, Engine, FetchRequest, HandlerKind, Host, Limits, Schedule, Start};
 use millrace_func::{LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, Step, StepStart};
 
 const BOOKING: &str = r#"
@@ -592,20 +592,20 @@ fn a_host_may_end_a_step_itself() {
     let start = || Start::Handler { id, key: b"k", input: b"" };
     let mut host = Cancelling(0);
     // The step's operation ends although its code has not: nobody waits for the code any more.
-    assert!(matches!(world.engine.start(Frame(7), start(), &mut host), Step::Waiting));
+    assert!(matches!(world.engine.start(ActivationId(7), start(), &mut host), Step::Waiting));
     let cancelled = Err(Error::new(ErrorCode::Cancelled, "cancelled"));
-    assert!(matches!(world.engine.resume(Frame(7), OperationId(0), cancelled, &mut host), Step::Waiting));
-    let step = world.engine.resume(Frame(7), OperationId(1), Ok(Bytes::from_static(b"null")), &mut host);
+    assert!(matches!(world.engine.resume(ActivationId(7), OperationId(0), cancelled, &mut host), Step::Waiting));
+    let step = world.engine.resume(ActivationId(7), OperationId(1), Ok(Bytes::from_static(b"null")), &mut host);
     assert!(matches!(step, Step::Waiting), "{step:?}");
-    let step = world.engine.resume(Frame(7), OperationId(2), Ok(Bytes::from_static(b"null")), &mut host);
+    let step = world.engine.resume(ActivationId(7), OperationId(2), Ok(Bytes::from_static(b"null")), &mut host);
     assert!(
         matches!(&step, Step::Done(Ok(millrace_func::Output::Value(value))) if &value[..] == b"\"cancelled\""),
         "{step:?}"
     );
     // A host that refuses a step's end ends the frame with its error.
     let mut host = Cancelling(0);
-    assert!(matches!(world.engine.start(Frame(8), start(), &mut host), Step::Waiting));
-    assert!(matches!(world.engine.resume(Frame(8), OperationId(1), Ok(Bytes::new()), &mut host), Step::Waiting));
-    let step = world.engine.resume(Frame(8), OperationId(2), Ok(Bytes::new()), &mut host);
+    assert!(matches!(world.engine.start(ActivationId(8), start(), &mut host), Step::Waiting));
+    assert!(matches!(world.engine.resume(ActivationId(8), OperationId(1), Ok(Bytes::new()), &mut host), Step::Waiting));
+    let step = world.engine.resume(ActivationId(8), OperationId(2), Ok(Bytes::new()), &mut host);
     assert!(matches!(&step, Step::Done(Err(error)) if error.message == "the journal is full"), "{step:?}");
 }

@@ -9,10 +9,10 @@
 //! ahead, no more is held than [`head::PLAIN_BYTES`] and what is read at once; of one that does not read, one reply, which
 //! counts against the core's room where it is large. Must not know what requests mean.
 
-mod departures;
 mod encode;
 mod gate;
 pub(crate) mod head;
+mod reply_batch;
 
 use std::future::poll_fn;
 use std::io;
@@ -30,12 +30,12 @@ use crate::connection::{self, ConnectionState, Order};
 use crate::handle::{self, Session};
 use crate::io::{Io, Stream};
 use crate::metrics::Timeout;
+use crate::pending_reply::Step;
 use crate::problem::raw_reply;
-use crate::waits::Step;
-pub(crate) use departures::Departures;
-use departures::REPLY_BYTES;
 use gate::Gate;
 use head::Look;
+use reply_batch::REPLY_BYTES;
+pub(crate) use reply_batch::ReplyBatch;
 
 /// Bytes read at once. More than nearly every request has, so that what is read is a request.
 const READ_BYTES: usize = 16 << 10;
@@ -333,7 +333,7 @@ impl Line {
         drop(begin);
         let response = match step {
             Step::Done(response) => response,
-            Step::Waits(waits) => {
+            Step::PendingReply(waits) => {
                 let mut reply = pin!(asked.reply(&session.state.local, waits));
                 poll_fn(|context| self.poll_while_there(io, reply.as_mut(), context)).await?
             }

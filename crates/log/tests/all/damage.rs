@@ -9,7 +9,7 @@ use millrace_log::{Damage, DamageKind, RecoverError, Writer, WriterOptions, insp
 use proptest::prelude::*;
 
 /// A log of eight batches in three segments; shard 2 occurs in some of them.
-fn write_run(disk: &MemoryDisk, run: u64, from: u64, is_closed: bool) -> Vec<Vec<Seen>> {
+fn write_run(disk: &MemoryDisk, run: u64, from: u64, is_closed: bool) -> Vec<Vec<Delivered>> {
     let mut writer = open(disk, WriterOptions { run, ..small() });
     let mut batches = Vec::new();
     for lsn in from..from + 8 {
@@ -41,7 +41,7 @@ fn damage_of(disk: &MemoryDisk) -> Option<Damage> {
 /// disk alone. Only the last batch may be missing, and only where that is allowed.
 fn check(
     disk: &MemoryDisk,
-    batches: &[Vec<Seen>],
+    batches: &[Vec<Delivered>],
     may_lose_last: bool,
     what: &str,
     path: &str,
@@ -80,7 +80,7 @@ fn bits_of(bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len() * 8).filter(is_written).collect()
 }
 
-fn check_all_flips_and_cuts(disk: &MemoryDisk, batches: &[Vec<Seen>], unclosed: Option<u64>) {
+fn check_all_flips_and_cuts(disk: &MemoryDisk, batches: &[Vec<Delivered>], unclosed: Option<u64>) {
     let mut refused = 0;
     let mut accepted = 0;
     for (path, bytes) in disk.contents() {
@@ -233,7 +233,7 @@ fn a_format_of_the_future_is_not_called_damage() {
 }
 
 /// Runs two starts of a node on one disk. Returns what was acknowledged, and what was in flight when the power went.
-fn live(disk: &MemoryDisk, batch_count: u64, big: bool) -> (Vec<Seen>, Vec<Seen>) {
+fn live(disk: &MemoryDisk, batch_count: u64, big: bool) -> (Vec<Delivered>, Vec<Delivered>) {
     let mut acknowledged = Vec::new();
     for _start in 0..2 {
         let Ok((entries, recovered)) = recover_all(disk) else { return (acknowledged, Vec::new()) };
@@ -243,7 +243,7 @@ fn live(disk: &MemoryDisk, batch_count: u64, big: bool) -> (Vec<Seen>, Vec<Seen>
             return (acknowledged, Vec::new());
         };
         for _ in 0..batch_count {
-            let next = |shard| acknowledged.iter().filter(|entry: &&Seen| entry.0 == shard).count() as u64 + 1;
+            let next = |shard| acknowledged.iter().filter(|entry: &&Delivered| entry.0 == shard).count() as u64 + 1;
             let mut entries = vec![seen(1, next(1)), seen(2, next(2)), seen(1, next(1) + 1)];
             if big {
                 entries[1].2 = vec![9; 6000];
@@ -319,7 +319,7 @@ fn repair_keeps_what_precedes_the_damage_and_names_the_rest() {
     assert_eq!(report.lost, plan.lost);
     assert_eq!(report.set_aside, ["log/0000000001.damaged", "log/0000000002.damaged"]);
     let (entries, recovered) = recover_all(&disk).expect("it starts again");
-    let keeps = |entry: &&Seen| entry.0 == 2 || entry.1 < 5;
+    let keeps = |entry: &&Delivered| entry.0 == 2 || entry.1 < 5;
     let expected: Vec<_> = [batches, later].concat().concat().iter().filter(keeps).cloned().collect();
     assert_eq!(entries, expected);
     assert_eq!(report.kept, expected.len() as u64);
@@ -362,7 +362,7 @@ proptest! {
         let disk = MemoryDisk::default();
         let mut writer = open(&disk, small());
         let mut next = [1u64; 4];
-        let mut batches: Vec<Vec<Seen>> = Vec::new();
+        let mut batches: Vec<Vec<Delivered>> = Vec::new();
         for sizes in &sizes {
             let mut batch = millrace_log::Batch::new();
             let mut entries = Vec::new();

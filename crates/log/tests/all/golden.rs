@@ -8,7 +8,7 @@ const GOLDEN: &[u8] = include_bytes!("../golden/segment-v1.log");
 const PATH: &str = "log/0000000001/0000000001.log";
 
 /// What the golden segment holds.
-fn expected() -> Vec<Seen> {
+fn expected() -> Vec<Delivered> {
     vec![seen(1, 1), seen(2, 1), seen(1, 2), seen(63, 1), seen(1, 3)]
 }
 

@@ -14,7 +14,7 @@ fn manifest_of(disk: &MemoryDisk) -> Manifest {
     Manifest::open(&disk).expect("readable").unwrap_or_else(|| Manifest::new(&disk, [7; 16]))
 }
 
-fn recover_listed(disk: &MemoryDisk, covered: u64) -> Result<(Vec<Seen>, Recovered), RecoverError> {
+fn recover_listed(disk: &MemoryDisk, covered: u64) -> Result<(Vec<Delivered>, Recovered), RecoverError> {
     let mut entries = Vec::new();
     let dynamic: Arc<dyn Disk> = Arc::new(disk.clone());
     let recovered = recover(&dynamic, &manifest_of(disk), &|_| Lsn(covered), &mut |entry| entries.push(see(&entry)))?;
@@ -51,7 +51,7 @@ fn log(is_closed: bool) -> MemoryDisk {
     disk
 }
 
-fn all() -> Vec<Seen> {
+fn all() -> Vec<Delivered> {
     (1..=16).map(|lsn| seen(3, lsn)).collect()
 }
 
@@ -211,7 +211,7 @@ fn run_until_crash(disk: &MemoryDisk) -> u64 {
     acknowledged
 }
 
-fn try_recover(disk: &MemoryDisk) -> Result<(Vec<Seen>, Recovered), ()> {
+fn try_recover(disk: &MemoryDisk) -> Result<(Vec<Delivered>, Recovered), ()> {
     let dynamic: Arc<dyn Disk> = Arc::new(disk.clone());
     let manifest = Manifest::open(&dynamic).map_err(|_| ())?.unwrap_or_else(|| Manifest::new(&dynamic, [7; 16]));
     let mut entries = Vec::new();

@@ -8,7 +8,7 @@ use millrace_base::{Lsn, ShardId};
 use millrace_log::{Durability, LogError, Segments, Space, Writer, WriterOptions, recover};
 
 /// Entries of two shards, `count` each, one of each shard in a batch.
-fn append_pairs(writer: &mut Writer, from: u64, count: u64) -> Vec<Seen> {
+fn append_pairs(writer: &mut Writer, from: u64, count: u64) -> Vec<Delivered> {
     let mut all = Vec::new();
     for lsn in from..from + count {
         let mut batch = batch_of(&[(1, lsn), (2, lsn)]);
@@ -78,7 +78,7 @@ fn a_restart_with_another_number_of_cores_just_works() {
         let (entries, recovered) = recover_all(&disk).expect("recovered");
         let mut sorted = entries.clone();
         sorted.sort_by_key(|(shard, lsn, _)| (*shard, *lsn));
-        expected.sort_by_key(|(shard, lsn, _): &Seen| (*shard, *lsn));
+        expected.sort_by_key(|(shard, lsn, _): &Delivered| (*shard, *lsn));
         assert_eq!(sorted, expected);
         for shard in 0..6 {
             let of_shard = entries.iter().filter(|entry| entry.0 == shard).map(|entry| entry.1);

@@ -56,15 +56,15 @@ impl CorePlatform {
 }
 
 impl Net<CoreMessage> for CorePlatform {
-    fn send(&self, peer: usize, frame: CoreMessage) -> bool {
-        self.shared.send(peer, NodeMessage::OfCore(frame))
+    fn send(&self, peer: usize, activation: CoreMessage) -> bool {
+        self.shared.send(peer, NodeMessage::OfCore(activation))
     }
 }
 
 /// Mail has its own channel: what requests and transactions wait for does not stand behind it.
 impl Net<ShardMail> for CorePlatform {
-    fn send(&self, peer: usize, frame: ShardMail) -> bool {
-        self.shared.post(peer, frame)
+    fn send(&self, peer: usize, activation: ShardMail) -> bool {
+        self.shared.post(peer, activation)
     }
 }
 

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use millrace_api::{Backend, CallRequest, Error, ErrorCode, HandlerKind, Principal, RouteReply, RouteRequest};
 use millrace_base::{Name, ShardId, shard_of_key};
 use millrace_func::{
-    App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, Frame, HandlerId, Host, Limits, NestedCall, Offload,
-    OperationId, Output, Program, RecordPolicy, Route, Service, Start, Step,
+    ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, HandlerId, Host, Limits, NestedCall,
+    Offload, OperationId, Output, Program, RecordPolicy, Route, Service, Start, Step,
 };
 use millrace_node::{CoreHandle, Durability, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use tokio::sync::watch;
@@ -49,7 +49,7 @@ impl Engine for Breaking {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, _: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         let (id, input) = match start {
             Start::Handler { id, input, .. } => (id, Bytes::copy_from_slice(input)),
             Start::Route { id, request } => {
@@ -70,11 +70,11 @@ impl Engine for Breaking {
         }
     }
 
-    fn resume(&self, _: Frame, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
         panic!("an invariant broke later")
     }
 
-    fn cancel(&self, _: Frame) {}
+    fn cancel(&self, _: ActivationId) {}
 }
 
 struct NoFetcher;

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use millrace_api::{Backend, CallRequest, Error, ErrorCode, HandlerKind, Principal};
 use millrace_base::{Name, ShardId, Value, ValueKind, shard_of_key};
 use millrace_func::{
-    App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, Frame, Host, Limits, OperationId, Output, Program,
-    RecordPolicy, Service, Start, Step,
+    ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, Host, Limits, OperationId, Output,
+    Program, RecordPolicy, Service, Start, Step,
 };
 use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use prometheus_client::encoding::text::encode;
@@ -57,16 +57,16 @@ impl Engine for Slow {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, _: Frame, _: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, _: Start<'_>, host: &mut dyn Host) -> Step {
         host.set(b"field", Value::new(ValueKind::Json, b"1")).expect("set");
         Step::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
     }
 
-    fn resume(&self, _: Frame, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
         panic!("nothing waits")
     }
 
-    fn cancel(&self, _: Frame) {}
+    fn cancel(&self, _: ActivationId) {}
 }
 
 struct NoFetcher;

@@ -15,8 +15,8 @@ use millrace_api::{
 };
 use millrace_base::{Error, ErrorCode, Name, Value, ValueKind, fingerprint};
 use millrace_func::{
-    App, Engine, FetchRequest, Fetcher, Fetching, Frame, HandlerKind, Host, OperationId, Output, Program, Service,
-    Start, Step,
+    ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, HandlerKind, Host, OperationId, Output, Program,
+    Service, Start, Step,
 };
 use millrace_node::{CoreHandle, Fronts, Node, NodeMetrics, NodeOptions, StartError, app_from_files};
 
@@ -97,18 +97,18 @@ impl Engine for FakeEngine {
 
     fn unload(&self, _: Program) {}
 
-    fn start(&self, _: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         let Start::Handler { id, input, .. } = start else { panic!("no routes") };
         let service = self.programs.borrow()[id.program.0 as usize][usize::from(id.service)].clone();
         let handler = service.handlers[usize::from(id.handler)].0.clone();
         Step::Done(run(&service, handler.as_str(), input, host).map(Output::Value))
     }
 
-    fn resume(&self, _: Frame, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
         panic!("nothing waits")
     }
 
-    fn cancel(&self, _: Frame) {}
+    fn cancel(&self, _: ActivationId) {}
 }
 
 struct NoFetcher;

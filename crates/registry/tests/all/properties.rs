@@ -126,7 +126,7 @@ fn run(registry: &mut Registry, step: &Step) -> Result<(), Refusal> {
 
 /// Everything ever seen, to tell whether something is given twice.
 #[derive(Default)]
-struct Seen {
+struct Observed {
     schemas: BTreeMap<u32, (String, Vec<Reference>)>,
     /// By type and number: path, case, and the kind of what is there.
     indexes: BTreeMap<(String, u16), (String, bool, String)>,
@@ -134,7 +134,7 @@ struct Seen {
     holed: BTreeSet<String>,
 }
 
-impl Seen {
+impl Observed {
     fn check(&mut self, registry: &Registry) {
         self.check_schemas(registry);
         self.check_types(registry);
@@ -207,7 +207,7 @@ proptest! {
     #[test]
     fn any_changes_leave_a_whole_registry(steps in proptest::collection::vec(step(), 1..60)) {
         let mut registry = Registry::default();
-        let mut seen = Seen::default();
+        let mut seen = Observed::default();
         for step in &steps {
             let before = registry.clone();
             match run(&mut registry, step) {

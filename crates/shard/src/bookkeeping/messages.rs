@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId, UnixMillis, limits};
-use millrace_format::{MessageRecord, OutcomeResult, WorkflowRecord, Write};
+use millrace_format::{MessageRecord, ResultState, WorkflowRecord, Write};
 
 use super::{Bookkeeping, invocation_of, not_begun, record_of};
 use crate::context::{Context, Rows, read_only};
@@ -81,12 +81,12 @@ impl Bookkeeping {
         &mut self,
         field: &[u8],
         message: &MessageRecord,
-        result: OutcomeResult,
+        result: ResultState,
         writes: &mut Vec<Write>,
         now: UnixMillis,
     ) {
         let id = invocation_of(field, message);
-        if message.keeps_outcome || self.starts.is_at(id, field) {
+        if message.keeps_invocation_result || self.starts.is_at(id, field) {
             writes.push(self.results.keep_invocation(id, (&message.app, &message.service), result, now));
         }
     }
@@ -128,7 +128,7 @@ impl Bookkeeping {
                 writes.extend(self.starts.end(id, field));
                 self.give_up_start(id, message.clone(), error.clone(), &mut writes, &mut context);
             } else {
-                let result = OutcomeResult::Error(error.clone());
+                let result = ResultState::Error(error.clone());
                 self.add_message_result(field, &message, result, &mut writes, context.now);
             }
             if !is_answer && !is_dropped {
@@ -204,7 +204,7 @@ impl Bookkeeping {
     ) {
         self.failures.count_end(Some(&error));
         let service = (&*message.app, &*message.service);
-        writes.push(self.results.keep_invocation(id, service, OutcomeResult::Error(error), context.now));
+        writes.push(self.results.keep_invocation(id, service, ResultState::Error(error), context.now));
         let record = WorkflowRecord { has_ended: true, ..record_of(message) };
         writes.push(self.journals.record_write(id, &record));
         writes.extend(self.signals.deletions(id, context.rows));

@@ -52,7 +52,7 @@ impl Bookkeeping {
     /// [`StoreError`] when rows cannot be read.
     pub(crate) fn recover(rows: &mut Rows) -> Result<Self, StoreError> {
         let options = rows.options();
-        let results = Results::new(options.outcome_names, options.retention_ms);
+        let results = Results::new(options.result_names, options.retention_ms);
         Ok(Self {
             inbox: Inbox::new(),
             outbox: Outbox::new(),
@@ -109,8 +109,8 @@ impl Bookkeeping {
             dead_letter, %invocation, app, service, key, handler, attempts, %error,
             "{what} failed for good and went to the dead letters"
         );
-        let letter = DeadLetterRecord::encode(error, message);
-        self.dead_letters.write(&place.encode(), &letter)
+        let dead_letter = DeadLetterRecord::encode(error, message);
+        self.dead_letters.write(&place.encode(), &dead_letter)
     }
 
     /// Deletes some of the expired results, and what belongs to those of workflows.

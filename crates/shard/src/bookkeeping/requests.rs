@@ -1,7 +1,7 @@
 //! What requests put into the inbox: sends, and dead letters that are tried again.
 
 use millrace_base::{EntityKey, Error, Lsn, Name};
-use millrace_format::{MessageRecord, OutcomeResult, Write};
+use millrace_format::{MessageRecord, ResultState, Write};
 use millrace_func::HandlerKind;
 
 use super::{Bookkeeping, invocation_of};
@@ -42,7 +42,7 @@ impl Bookkeeping {
         }
         let due = context.now.plus(delay_ms);
         let record = MessageRecord {
-            keeps_outcome: true,
+            keeps_invocation_result: true,
             invocation: None,
             is_signal: false,
             was_set_aside: false,
@@ -64,7 +64,7 @@ impl Bookkeeping {
             writes.push(self.starts.write(sequence, &field));
         }
         if let Some(key) = key {
-            writes.push(self.results.keep(key, OutcomeResult::Sent(sequence.lsn, sequence.index), context.now));
+            writes.push(self.results.keep(key, ResultState::Sent(sequence.lsn, sequence.index), context.now));
         }
         let lsn = context.append(writes);
         let reply = Reply::Sent(InvocationId { shard: context.rows.shard(), sequence });
@@ -82,18 +82,18 @@ impl Bookkeeping {
         rows: &mut Rows,
         world: &mut World<'_>,
     ) -> Result<Lsn, Error> {
-        let letter = self.dead_letters.get(field, rows)?;
+        let dead_letter = self.dead_letters.get(field, rows)?;
         if world.is_read_only {
             return Err(read_only());
         }
         let mut writes = vec![self.dead_letters.deletion(field)];
         if is_retried {
-            let mut message = letter.message;
+            let mut message = dead_letter.message;
             if let Some(program) = world.catalog.current(&message.app) {
                 message.input = world.engine.begun_again(program, &message.service, message.input);
             }
             (message.attempts, message.due, message.was_set_aside) = (0, world.now, true);
-            if let Some(id) = Sequence::decode(field).filter(|_| message.keeps_outcome) {
+            if let Some(id) = Sequence::decode(field).filter(|_| message.keeps_invocation_result) {
                 // Whoever sent it knows it by the place it had.
                 message.invocation.get_or_insert((rows.shard(), id.lsn, id.index));
             }

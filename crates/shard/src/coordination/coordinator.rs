@@ -63,12 +63,12 @@ impl Coordinator {
         let number = self.numbered;
         self.live.insert(number, nonce);
         let incarnation = rows.options().incarnation;
-        Box::new(Coordination::new(TransactionId { home: rows.shard(), incarnation, number }))
+        Box::new(Coordination::new(TransactionId { coordinator: rows.shard(), incarnation, number }))
     }
 
     /// The nonce of a live transaction of this start of the shard.
     pub(crate) fn nonce_of(&self, id: TransactionId, rows: &Rows) -> Option<u64> {
-        let is_own = id.home == rows.shard() && id.incarnation == rows.options().incarnation;
+        let is_own = id.coordinator == rows.shard() && id.incarnation == rows.options().incarnation;
         is_own.then(|| self.live.get(&id.number).copied()).flatten()
     }
 

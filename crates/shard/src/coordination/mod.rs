@@ -23,7 +23,9 @@ use millrace_base::{EntityKey, Error, ShardId, TransactionId};
 use millrace_func::Output;
 
 use crate::context::Context;
-use crate::peer::{Begin, CallNumber, FromBranch, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+use crate::peer::{
+    Begin, CallNumber, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation,
+};
 pub(crate) use coordinator::Coordinator;
 use participant::Participant;
 pub(crate) use participant::Vote;
@@ -62,7 +64,7 @@ pub(crate) enum Ending {
 /// What a participant's message means here.
 pub(crate) enum Heard {
     /// Nothing more is to be done.
-    Noted,
+    NothingToDo,
     /// A participant calls an entity of another shard, or of this one: see [`Coordination::pass_on`].
     Call(PeerCall),
     /// A call that was made from here has ended.
@@ -108,15 +110,15 @@ impl Coordination {
         self.id
     }
 
-    fn tell(&mut self, to: ShardId, message: ToBranch, context: &mut Context<'_>) {
+    fn tell(&mut self, to: ShardId, message: ToParticipation, context: &mut Context<'_>) {
         let participant = self.participants.entry(to).or_default();
         participant.said += 1;
-        let body = PeerBody::ToBranch(participant.said, message);
+        let body = PeerBody::ToParticipation(participant.said, message);
         self.send(to, body, context);
     }
 
     fn send(&self, to: ShardId, body: PeerBody, context: &mut Context<'_>) {
-        context.outputs.peer(to, PeerMessage { from: self.id.home, transaction: self.id, body });
+        context.outputs.peer(to, PeerMessage { from: self.id.coordinator, transaction: self.id, body });
     }
 
     /// Tells a participant that it is over, and nothing it has yet to apply will be.
@@ -149,13 +151,13 @@ impl Coordination {
         (entity, is_exclusive): (EntityKey, bool),
         context: &mut Context<'_>,
     ) {
-        self.tell(to, ToBranch::Reserve { begin, entity, is_exclusive }, context);
+        self.tell(to, ToParticipation::Reserve { begin, entity, is_exclusive }, context);
     }
 
     /// Makes a call of this shard's own to an entity of another one.
     pub(crate) fn call(&mut self, to: ShardId, begin: Begin, call: PeerCall, context: &mut Context<'_>) {
         self.open(call.number, None, to);
-        self.tell(to, ToBranch::Call(begin, call), context);
+        self.tell(to, ToParticipation::Call(begin, call), context);
     }
 
     /// Passes a participant's call on to the shard of its entity. It comes back if that is this one.
@@ -168,16 +170,16 @@ impl Coordination {
         context: &mut Context<'_>,
     ) -> Option<PeerCall> {
         self.open(call.number, Some(from), to);
-        if to == self.id.home {
+        if to == self.id.coordinator {
             return Some(call);
         }
-        self.tell(to, ToBranch::Call(begin, call), context);
+        self.tell(to, ToParticipation::Call(begin, call), context);
         None
     }
 
     /// Refuses a participant's call.
     pub(crate) fn refuse(&mut self, from: ShardId, number: CallNumber, error: Error, context: &mut Context<'_>) {
-        self.tell(from, ToBranch::Result(number, Err(error)), context);
+        self.tell(from, ToParticipation::Result(number, Err(error)), context);
     }
 
     fn open(&mut self, number: CallNumber, from: Option<ShardId>, to: ShardId) {
@@ -201,7 +203,7 @@ impl Coordination {
         self.close(number);
         let from = self.calls.get(&number).and_then(|call| call.from);
         let from = from.expect("a call that is answered to another shard came from one");
-        self.tell(from, ToBranch::Result(number, result), context);
+        self.tell(from, ToParticipation::Result(number, result), context);
     }
 
     /// Whether some other shard has yet to do something before the transaction can end.
@@ -252,11 +254,11 @@ impl Coordination {
         };
         call.is_taken_back = true;
         let to = call.to;
-        if to == self.id.home {
+        if to == self.id.coordinator {
             return Effects::Here;
         }
         self.taking_back += 1;
-        self.tell(to, ToBranch::TakeBack(number), context);
+        self.tell(to, ToParticipation::TakeBack(number), context);
         Effects::Elsewhere
     }
 
@@ -266,7 +268,7 @@ impl Coordination {
             return false;
         }
         for shard in std::mem::take(&mut self.wanted_back) {
-            self.tell(shard, ToBranch::TakenBack, context);
+            self.tell(shard, ToParticipation::TakenBack, context);
         }
         true
     }
@@ -278,7 +280,7 @@ impl Coordination {
 
     /// Takes in what a participant says. What can be acted on now comes out of [`Coordination::next`]. Says at once
     /// what counts although it comes from a participation that is not listened to.
-    pub(crate) fn hear(&mut self, from: ShardId, number: u32, said: FromBranch) -> Option<Heard> {
+    pub(crate) fn hear(&mut self, from: ShardId, number: u32, said: FromParticipation) -> Option<Heard> {
         if self.is_failing() {
             return None; // It means nothing any more.
         }
@@ -287,52 +289,52 @@ impl Coordination {
         let end_of_another = self.participants.get_mut(&from)?.hear(number, said);
         // Once votes are asked for, the participation that is listened to has answered everything.
         match end_of_another.filter(|_| !is_ending)? {
-            ToHome::Died { entity, is_exclusive } => Some(Heard::Died(from, entity, is_exclusive)),
-            ToHome::Failed(error) => Some(Heard::Failed(error)),
+            ToCoordinator::Died { entity, is_exclusive } => Some(Heard::Died(from, entity, is_exclusive)),
+            ToCoordinator::Failed(error) => Some(Heard::Failed(error)),
             _ => None,
         }
     }
 
     /// What a participant has said that can be acted on now, in order.
-    pub(crate) fn next(&mut self, from: ShardId) -> Option<ToHome> {
+    pub(crate) fn next(&mut self, from: ShardId) -> Option<ToCoordinator> {
         self.participants.get_mut(&from)?.heard.next()
     }
 
     /// What a participant's message means here.
-    pub(crate) fn act_on(&mut self, from: ShardId, message: ToHome, context: &mut Context<'_>) -> Heard {
+    pub(crate) fn act_on(&mut self, from: ShardId, message: ToCoordinator, context: &mut Context<'_>) -> Heard {
         match message {
-            ToHome::Call(call) => return Heard::Call(call),
-            ToHome::Result(number, result) => return self.passed_back(number, result, context),
-            ToHome::Lingers(number) => {
+            ToCoordinator::Call(call) => return Heard::Call(call),
+            ToCoordinator::Result(number, result) => return self.passed_back(number, result, context),
+            ToCoordinator::Lingers(number) => {
                 if let Some(call) = self.calls.get_mut(&number) {
                     call.lingers = true;
                 }
             }
-            ToHome::Over(number) => self.close(number),
-            ToHome::TakeBack(number) => {
+            ToCoordinator::Over(number) => self.close(number),
+            ToCoordinator::TakeBack(number) => {
                 self.wanted_back.push(from);
                 return Heard::TakeBack(number);
             }
-            ToHome::TakenBack => {
+            ToCoordinator::TakenBack => {
                 self.taking_back = self.taking_back.saturating_sub(1);
                 return Heard::TakenBack;
             }
-            ToHome::Died { entity, is_exclusive } => {
+            ToCoordinator::Died { entity, is_exclusive } => {
                 self.vote(from, Vote::Gone);
                 return Heard::Died(from, entity, is_exclusive);
             }
-            ToHome::Failed(error) => return self.failed(from, error),
-            ToHome::Prepared => self.vote(from, Vote::Prepared),
-            ToHome::ReadOnly { has_let_go: false } => self.vote(from, Vote::ReadOnly),
-            ToHome::ReadOnly { has_let_go: true } => self.vote(from, Vote::Gone),
-            ToHome::Committed => {
+            ToCoordinator::Failed(error) => return self.failed(from, error),
+            ToCoordinator::Prepared => self.vote(from, Vote::Prepared),
+            ToCoordinator::ReadOnly { has_let_go: false } => self.vote(from, Vote::ReadOnly),
+            ToCoordinator::ReadOnly { has_let_go: true } => self.vote(from, Vote::Gone),
+            ToCoordinator::Committed => {
                 self.vote(from, Vote::Gone);
                 return Heard::Committed;
             }
             // Heard while the transaction was parked, or doubled.
-            ToHome::Reserved => {}
+            ToCoordinator::Reserved => {}
         }
-        Heard::Noted
+        Heard::NothingToDo
     }
 
     /// A call to another shard has ended: its caller is here, or is told.
@@ -341,7 +343,7 @@ impl Coordination {
             self.close(number);
         }
         let Some(call) = self.calls.get(&number).filter(|call| !call.is_taken_back) else {
-            return Heard::Noted; // It was taken back while it ran: nobody waits for its result.
+            return Heard::NothingToDo; // It was taken back while it ran: nobody waits for its result.
         };
         let from = call.from;
         if result.is_err() {
@@ -350,8 +352,8 @@ impl Coordination {
         }
         match from {
             Some(shard) => {
-                self.tell(shard, ToBranch::Result(number, result), context);
-                Heard::Noted
+                self.tell(shard, ToParticipation::Result(number, result), context);
+                Heard::NothingToDo
             }
             None => Heard::Ended(number, result),
         }
@@ -360,14 +362,14 @@ impl Coordination {
     /// A participant has failed, or its shard has stopped. Says whether that fails the transaction.
     pub(crate) fn failed(&mut self, from: ShardId, error: Error) -> Heard {
         if self.has_voted(from) {
-            return Heard::Noted; // Its vote stands: what it has prepared is durable.
+            return Heard::NothingToDo; // Its vote stands: what it has prepared is durable.
         }
         self.vote(from, Vote::Gone);
         match &mut self.ending {
             // What it has read there may be behind the first error, and may not be durable.
             Some(Ending::Fail(first)) => {
                 *first = error;
-                Heard::Noted
+                Heard::NothingToDo
             }
             _ => Heard::Failed(error),
         }
@@ -393,9 +395,9 @@ impl Coordination {
         for shard in shards {
             match &result {
                 Ok(_) => {
-                    let life = self.participants.get(&shard).and_then(|participant| participant.id);
-                    let life = life.unwrap_or_default();
-                    self.tell(shard, ToBranch::Prepare { life, is_delegated, is_query }, context);
+                    let participation_id = self.participants.get(&shard).and_then(|participant| participant.id);
+                    let participation_id = participation_id.unwrap_or_default();
+                    self.tell(shard, ToParticipation::Prepare { participation_id, is_delegated, is_query }, context);
                 }
                 Err(_) => self.send(shard, PeerBody::Abort { is_answered: true }, context),
             }

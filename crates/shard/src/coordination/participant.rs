@@ -7,13 +7,13 @@
 //! nothing, except that they have died or failed: the participation that the coordinator listens to may never
 //! hear what the others had been told by then.
 
-use crate::peer::{FromBranch, Ordered, ToHome};
+use crate::peer::{FromParticipation, Ordered, ToCoordinator};
 
 #[derive(Default)]
 pub(super) struct Participant {
     /// Numbered messages it has been told.
     pub said: u32,
-    pub heard: Ordered<ToHome>,
+    pub heard: Ordered<ToCoordinator>,
     /// Which participation has spoken first.
     pub id: Option<u64>,
     pub vote: Option<Vote>,
@@ -22,12 +22,12 @@ pub(super) struct Participant {
 impl Participant {
     /// Takes in what a participation says; what can be acted on now comes out of `heard`. Comes back if it
     /// is the end of another participation than the one that is listened to.
-    pub(super) fn hear(&mut self, number: u32, said: FromBranch) -> Option<ToHome> {
-        if *self.id.get_or_insert(said.life) == said.life {
+    pub(super) fn hear(&mut self, number: u32, said: FromParticipation) -> Option<ToCoordinator> {
+        if *self.id.get_or_insert(said.participation_id) == said.participation_id {
             self.heard.add(number, said.message);
             return None;
         }
-        matches!(said.message, ToHome::Died { .. } | ToHome::Failed(_)).then_some(said.message)
+        matches!(said.message, ToCoordinator::Died { .. } | ToCoordinator::Failed(_)).then_some(said.message)
     }
 }
 

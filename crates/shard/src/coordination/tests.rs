@@ -40,10 +40,10 @@ impl Rig {
     }
 
     /// What a participant says, as its participation `life`.
-    fn hear(&mut self, from: ShardId, life: u64, message: ToHome) -> Option<Heard> {
-        let number = self.said.entry((from, life)).or_default();
+    fn hear(&mut self, from: ShardId, participation_id: u64, message: ToCoordinator) -> Option<Heard> {
+        let number = self.said.entry((from, participation_id)).or_default();
         *number += 1;
-        let early = self.coordination.hear(from, *number, FromBranch { life, message });
+        let early = self.coordination.hear(from, *number, FromParticipation { participation_id, message });
         let next = self.coordination.next(from);
         early.or_else(|| next.map(|message| self.coordination.act_on(from, message, &mut self.bench.context())))
     }
@@ -58,11 +58,11 @@ fn a_call_is_open_until_it_and_all_it_started_have_ended() {
     let mut rig = Rig::new();
     rig.coordination.call(A, BEGIN, call(1), &mut rig.bench.context());
     assert!(rig.coordination.is_waiting());
-    let heard = rig.coordination.act_on(A, ToHome::Lingers(1), &mut rig.bench.context());
-    assert!(matches!(heard, Heard::Noted));
-    let heard = rig.coordination.act_on(A, ToHome::Result(1, value()), &mut rig.bench.context());
+    let heard = rig.coordination.act_on(A, ToCoordinator::Lingers(1), &mut rig.bench.context());
+    assert!(matches!(heard, Heard::NothingToDo));
+    let heard = rig.coordination.act_on(A, ToCoordinator::Result(1, value()), &mut rig.bench.context());
     assert!(matches!(heard, Heard::Ended(1, Ok(_))) && rig.coordination.is_waiting());
-    rig.coordination.act_on(A, ToHome::Over(1), &mut rig.bench.context());
+    rig.coordination.act_on(A, ToCoordinator::Over(1), &mut rig.bench.context());
     assert!(!rig.coordination.is_waiting());
 }
 
@@ -74,12 +74,12 @@ fn a_participants_call_is_passed_on_and_its_result_passed_back() {
     let here = rig.coordination.pass_on(A, ShardId(0), BEGIN, call(3), &mut rig.bench.context());
     assert_eq!(here, Some(call(3)));
     rig.told();
-    let heard = rig.coordination.act_on(B, ToHome::Result(2, value()), &mut rig.bench.context());
-    assert!(matches!(heard, Heard::Noted));
+    let heard = rig.coordination.act_on(B, ToCoordinator::Result(2, value()), &mut rig.bench.context());
+    assert!(matches!(heard, Heard::NothingToDo));
     rig.coordination.answer(3, Err(failure()), &mut rig.bench.context());
     let expected = [
-        (A, PeerBody::ToBranch(2, ToBranch::Result(2, value()))),
-        (A, PeerBody::ToBranch(3, ToBranch::Result(3, Err(failure())))),
+        (A, PeerBody::ToParticipation(2, ToParticipation::Result(2, value()))),
+        (A, PeerBody::ToParticipation(3, ToParticipation::Result(3, Err(failure())))),
     ];
     assert_eq!(rig.told(), expected);
 }
@@ -97,14 +97,17 @@ fn what_is_taken_back_is_taken_back_once_and_whoever_waits_is_told() {
     rig.coordination.call(A, BEGIN, call(1), &mut rig.bench.context());
     rig.coordination.pass_on(A, B, BEGIN, call(2), &mut rig.bench.context());
     rig.told();
-    let heard = rig.coordination.act_on(A, ToHome::TakeBack(2), &mut rig.bench.context());
+    let heard = rig.coordination.act_on(A, ToCoordinator::TakeBack(2), &mut rig.bench.context());
     assert!(matches!(heard, Heard::TakeBack(2)));
     assert!(matches!(rig.coordination.take_back(2, &mut rig.bench.context()), Effects::Elsewhere));
     assert!(matches!(rig.coordination.take_back(2, &mut rig.bench.context()), Effects::Gone));
     assert!(!rig.coordination.is_taken_back(&mut rig.bench.context()));
-    let heard = rig.coordination.act_on(B, ToHome::TakenBack, &mut rig.bench.context());
+    let heard = rig.coordination.act_on(B, ToCoordinator::TakenBack, &mut rig.bench.context());
     assert!(matches!(heard, Heard::TakenBack) && rig.coordination.is_taken_back(&mut rig.bench.context()));
-    let expected = [(B, PeerBody::ToBranch(2, ToBranch::TakeBack(2))), (A, PeerBody::ToBranch(2, ToBranch::TakenBack))];
+    let expected = [
+        (B, PeerBody::ToParticipation(2, ToParticipation::TakeBack(2))),
+        (A, PeerBody::ToParticipation(2, ToParticipation::TakenBack)),
+    ];
     assert_eq!(rig.told(), expected);
 }
 
@@ -116,14 +119,14 @@ fn everybody_votes_before_it_ends() {
     let output = Ok(Output::Value(Bytes::new()));
     rig.coordination.ask_for_votes(output, (true, false), &mut rig.bench.context());
     assert!(rig.coordination.is_ending() && !rig.coordination.is_delegated(), "two cannot decide alone");
-    rig.coordination.act_on(A, ToHome::Prepared, &mut rig.bench.context());
+    rig.coordination.act_on(A, ToCoordinator::Prepared, &mut rig.bench.context());
     assert!(rig.coordination.take_ending().is_none());
-    rig.coordination.act_on(B, ToHome::ReadOnly { has_let_go: false }, &mut rig.bench.context());
+    rig.coordination.act_on(B, ToCoordinator::ReadOnly { has_let_go: false }, &mut rig.bench.context());
     assert!(matches!(rig.coordination.take_ending(), Some(Ending::Commit { .. })));
     assert_eq!(rig.coordination.voted(Vote::Prepared).collect::<Vec<_>>(), [A]);
     assert_eq!(rig.coordination.voted(Vote::ReadOnly).collect::<Vec<_>>(), [B]);
     // What comes after its vote changes nothing.
-    assert!(matches!(rig.coordination.failed(A, failure()), Heard::Noted));
+    assert!(matches!(rig.coordination.failed(A, failure()), Heard::NothingToDo));
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn an_attempt_that_fails_waits_until_everybody_has_ended() {
     rig.coordination.call(A, BEGIN, call(1), &mut rig.bench.context());
     rig.coordination.ask_for_votes(Err(failure()), (false, false), &mut rig.bench.context());
     assert_eq!(rig.told().last(), Some(&(A, PeerBody::Abort { is_answered: true })));
-    assert!(rig.hear(A, 1, ToHome::Result(1, value())).is_none(), "it means nothing any more");
+    assert!(rig.hear(A, 1, ToCoordinator::Result(1, value())).is_none(), "it means nothing any more");
     assert!(rig.coordination.take_ending().is_none());
     rig.coordination.heard_ended(A);
     assert!(matches!(rig.coordination.take_ending(), Some(Ending::Fail(_))));
@@ -142,12 +145,12 @@ fn an_attempt_that_fails_waits_until_everybody_has_ended() {
 fn another_participation_counts_only_when_it_has_died_or_failed() {
     let mut rig = Rig::new();
     rig.coordination.call(A, BEGIN, call(1), &mut rig.bench.context());
-    assert!(matches!(rig.hear(A, 1, ToHome::Result(1, value())), Some(Heard::Ended(..))));
-    assert!(rig.hear(A, 2, ToHome::Prepared).is_none());
-    assert!(matches!(rig.hear(A, 2, ToHome::Failed(failure())), Some(Heard::Failed(_))));
-    let died = ToHome::Died { entity: EntityKey::internal("x", b"1"), is_exclusive: true };
+    assert!(matches!(rig.hear(A, 1, ToCoordinator::Result(1, value())), Some(Heard::Ended(..))));
+    assert!(rig.hear(A, 2, ToCoordinator::Prepared).is_none());
+    assert!(matches!(rig.hear(A, 2, ToCoordinator::Failed(failure())), Some(Heard::Failed(_))));
+    let died = ToCoordinator::Died { entity: EntityKey::internal("x", b"1"), is_exclusive: true };
     assert!(matches!(rig.hear(A, 2, died), Some(Heard::Died(A, _, true))));
-    assert!(rig.hear(B, 1, ToHome::Prepared).is_none(), "it was not asked for anything");
+    assert!(rig.hear(B, 1, ToCoordinator::Prepared).is_none(), "it was not asked for anything");
 }
 
 #[test]

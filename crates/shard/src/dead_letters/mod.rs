@@ -43,9 +43,9 @@ impl DeadLetters {
     }
 
     /// The write of a dead letter. It must be made.
-    pub(crate) fn write(&mut self, field: &[u8], letter: &[u8]) -> Write {
+    pub(crate) fn write(&mut self, field: &[u8], dead_letter: &[u8]) -> Write {
         self.count += 1;
-        let value = Some(Value::new(ValueKind::Bytes, letter));
+        let value = Some(Value::new(ValueKind::Bytes, dead_letter));
         Write { entity: self.entity.clone(), field: field.into(), value }
     }
 
@@ -67,16 +67,16 @@ impl DeadLetters {
 
     /// Answers a dead letter, to find out whose it is.
     pub(crate) fn answer(&self, token: Token, field: &[u8], context: &mut Context<'_>) {
-        let letter = self.get(field, context.rows);
-        let letter = letter.map(|letter| Reply::DeadLetters(vec![(field.into(), letter)], false));
+        let dead_letter = self.get(field, context.rows);
+        let dead_letter = dead_letter.map(|dead_letter| Reply::DeadLetters(vec![(field.into(), dead_letter)], false));
         let depends_on = context.rows.entity_lsn(&self.entity);
-        context.reply(token, letter, depends_on);
+        context.reply(token, dead_letter, depends_on);
     }
 
     /// Answers a page of dead letters after `after`.
     pub(crate) fn answer_page(&self, token: Token, after: Option<&[u8]>, limit: usize, context: &mut Context<'_>) {
         let page = self.page(after, limit, context.rows);
-        let page = page.map(|(letters, has_more)| Reply::DeadLetters(letters, has_more));
+        let page = page.map(|(dead_letters, has_more)| Reply::DeadLetters(dead_letters, has_more));
         let depends_on = context.rows.entity_lsn(&self.entity);
         context.reply(token, page, depends_on);
     }
@@ -96,11 +96,11 @@ impl DeadLetters {
             found.truncate(limit);
             after = found.last().map(|(field, _)| field.clone());
             // What cannot be read as a message of this version cannot be shown or run either.
-            let letter =
+            let dead_letter =
                 |(field, value): (Box<[u8]>, Value)| Some((field, DeadLetterRecord::decode(value.content()).ok()?));
-            let letters: Vec<DeadLetter> = found.into_iter().filter_map(letter).collect();
-            if !letters.is_empty() || !has_more || after.is_none() {
-                return Ok((letters, has_more));
+            let dead_letters: Vec<DeadLetter> = found.into_iter().filter_map(dead_letter).collect();
+            if !dead_letters.is_empty() || !has_more || after.is_none() {
+                return Ok((dead_letters, has_more));
             }
         }
     }

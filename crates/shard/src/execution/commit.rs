@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, ShardId, TransactionId};
-use millrace_format::{MessageRecord, OutcomeResult, Write};
+use millrace_format::{MessageRecord, ResultState, Write};
 use millrace_func::Output;
 
 use super::answers::{is_answered_meanwhile, result_key};
@@ -36,7 +36,7 @@ impl Execution {
             }
             (Role::Participant(_), Ok(_)) => unreachable!("a participation has no root that could give a result"),
             (Role::Alone | Role::Coordinator(_), result) => {
-                transaction.drop_frames(context.world);
+                transaction.drop_activations(context.world);
                 self.give_up_locks(&transaction);
                 match result {
                     Ok(output) => {
@@ -135,7 +135,7 @@ impl Execution {
                 return;
             }
             let mut writes = Vec::new();
-            add_result(&transaction, || OutcomeResult::Error(error.clone()), &mut writes, context);
+            add_result(&transaction, || ResultState::Error(error.clone()), &mut writes, context);
             if !writes.is_empty() {
                 if context.world.is_read_only {
                     return refuse(transaction.origin, read_only(), depends_on, context);
@@ -186,7 +186,7 @@ fn committed_call(transaction: &Transaction) -> Option<CommittedCall<'_>> {
 /// carry no key.
 fn add_result(
     transaction: &Transaction,
-    result: impl FnOnce() -> OutcomeResult,
+    result: impl FnOnce() -> ResultState,
     writes: &mut Vec<Write>,
     context: &mut ExecutionContext<'_, '_>,
 ) {
@@ -209,11 +209,11 @@ pub(super) fn message_records(transaction: &Transaction, context: &ExecutionCont
 }
 
 /// What is kept of a success.
-fn kept_result(output: &Output) -> OutcomeResult {
+fn kept_result(output: &Output) -> ResultState {
     match output {
-        Output::Value(json) => OutcomeResult::Value(json.clone()),
+        Output::Value(json) => ResultState::Value(json.clone()),
         Output::Response(reply) => {
-            OutcomeResult::Reply { status: reply.status, headers: reply.headers.clone(), body: reply.body.clone() }
+            ResultState::Reply { status: reply.status, headers: reply.headers.clone(), body: reply.body.clone() }
         }
     }
 }

@@ -9,7 +9,7 @@ use super::start::deadline;
 use super::transaction::{Action, AwayCall, Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role, Suspended};
 use crate::coordination::{Coordination, Effects, Ending, Heard, Vote};
-use crate::peer::{Begin, CallNumber, FromBranch, PeerCall, ToHome};
+use crate::peer::{Begin, CallNumber, FromParticipation, PeerCall, ToCoordinator};
 use crate::world::World;
 
 /// The random bits of participations come from indices that the coordinator's own functions never reach.
@@ -146,7 +146,7 @@ impl Execution {
         let (role, nonce) = (Role::Coordinator(coordination), transaction.nonce());
         if has_failed {
             transaction.takes_locks = true;
-            transaction.drop_frames(context.world);
+            transaction.drop_activations(context.world);
             self.give_up_locks(&transaction);
             transaction.clear();
             let deadline = deadline(&transaction.origin, context.world);
@@ -199,7 +199,7 @@ impl Execution {
         &mut self,
         from: ShardId,
         id: TransactionId,
-        (number, said): (u32, FromBranch),
+        (number, said): (u32, FromParticipation),
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let Some(nonce) = self.coordinator.nonce_of(id, context.rows) else {
@@ -251,7 +251,7 @@ impl Execution {
         &mut self,
         mut parked: Parked,
         from: ShardId,
-        (number, said): (u32, FromBranch),
+        (number, said): (u32, FromParticipation),
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let next = parked.away.as_mut().and_then(|coordination| {
@@ -259,8 +259,8 @@ impl Execution {
             coordination.next(from)
         });
         match next {
-            Some(ToHome::Reserved) => self.unpark_away(parked, context),
-            Some(ToHome::Failed(error)) => self.give_up_parked(parked, error, context),
+            Some(ToCoordinator::Reserved) => self.unpark_away(parked, context),
+            Some(ToCoordinator::Failed(error)) => self.give_up_parked(parked, error, context),
             _ => {
                 self.parked.insert(parked.origin.nonce(), parked);
             }
@@ -295,7 +295,7 @@ impl Execution {
         place: (ShardId, EntityKey, bool),
         context: &mut ExecutionContext<'_, '_>,
     ) {
-        transaction.drop_frames(context.world);
+        transaction.drop_activations(context.world);
         self.give_up_locks(&transaction);
         self.coordinator.abandon(&coordination, &mut context.context());
         let program = transaction.program;
@@ -383,11 +383,11 @@ impl Execution {
 fn act_on(
     coordination: &mut Coordination,
     transaction: &mut Transaction,
-    (from, message): (ShardId, ToHome),
+    (from, message): (ShardId, ToCoordinator),
     context: &mut ExecutionContext<'_, '_>,
 ) -> Fate {
     match coordination.act_on(from, message, &mut context.context()) {
-        Heard::Noted => {}
+        Heard::NothingToDo => {}
         Heard::Call(call) => pass_on(coordination, transaction, from, call, context),
         Heard::Ended(number, result) => transaction.away_ended(number, result),
         Heard::TakeBack(number) => {

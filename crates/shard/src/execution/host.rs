@@ -9,8 +9,8 @@ use bytes::Bytes;
 use millrace_api::RecordOperation;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    FetchRequest, Frame, HandlerId, HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload, OperationId,
-    Program, ScanRequest, StepStart,
+    ActivationId, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload,
+    OperationId, Program, ScanRequest, StepStart,
 };
 use millrace_store::{Store, StoreError};
 
@@ -38,7 +38,7 @@ pub(crate) struct TurnHost<'a, 'w> {
     pub shard_count: u16,
     pub transaction: &'a mut Transaction,
     pub world: &'a mut World<'w>,
-    pub frame: Frame,
+    pub activation: ActivationId,
 }
 
 fn only_in_workflows<T>(what: &str) -> Result<T, Error> {
@@ -49,13 +49,13 @@ impl TurnHost<'_, '_> {
     /// The frame's entity, as an index into the touched ones.
     fn entity(&self) -> Result<usize, Error> {
         self.transaction
-            .frame(self.frame)
+            .activation(self.activation)
             .and_then(|state| state.entity)
             .ok_or_else(|| refused("a route has no entity of its own: reach one with ctx.call"))
     }
 
     fn check_may_write(&self) -> Result<(), Error> {
-        match self.transaction.frame(self.frame).map(|state| state.kind) {
+        match self.transaction.activation(self.activation).map(|state| state.kind) {
             Some(HandlerKind::Transaction) => Ok(()),
             _ => Err(refused("a query cannot change anything")),
         }
@@ -63,7 +63,7 @@ impl TurnHost<'_, '_> {
 
     /// The frame's life and depth, and the number of its next operation.
     fn next_operation(&mut self) -> Result<(u64, usize, OperationId), Error> {
-        let state = self.transaction.frame_mut(self.frame).ok_or_else(|| refused("the call has ended"))?;
+        let state = self.transaction.activation_mut(self.activation).ok_or_else(|| refused("the call has ended"))?;
         state.next_operation += 1;
         Ok((state.instance, state.depth, OperationId(state.next_operation)))
     }
@@ -77,14 +77,14 @@ impl TurnHost<'_, '_> {
     fn remember(&mut self, touched: usize, field: &[u8]) {
         if self.may_be_taken_back() {
             let before = self.transaction.touched[touched].writes.get(field).cloned();
-            let owner = self.transaction.frame(self.frame).map(|state| state.instance);
+            let owner = self.transaction.activation(self.activation).map(|state| state.instance);
             self.transaction.undo.push((owner, Undo::Write { touched, field: field.into(), before }));
         }
     }
 
     /// The app version that the frame runs in.
     fn program(&self) -> Program {
-        self.transaction.frame(self.frame).map_or(self.transaction.program, |state| state.program)
+        self.transaction.activation(self.activation).map_or(self.transaction.program, |state| state.program)
     }
 
     /// How large a field's value may be: each app says so for its own entities.
@@ -95,7 +95,7 @@ impl TurnHost<'_, '_> {
     }
 
     fn check_may_send(&self) -> Result<(), Error> {
-        let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
+        let is_route = self.transaction.activation(self.activation).is_some_and(|state| state.entity.is_none());
         if is_route { Ok(()) } else { self.check_may_write() }
     }
 
@@ -114,7 +114,7 @@ impl TurnHost<'_, '_> {
             return Err(Error::new(ErrorCode::SizeLimit, message));
         }
         if self.may_be_taken_back() {
-            let owner = self.transaction.frame(self.frame).map(|state| state.instance);
+            let owner = self.transaction.activation(self.activation).map(|state| state.instance);
             self.transaction.undo.push((owner, Undo::Message));
         }
         self.transaction.messages.push(outgoing);
@@ -125,12 +125,12 @@ impl TurnHost<'_, '_> {
     /// what it gave is known.
     fn begin_outside(&mut self, begin: impl FnOnce(&mut dyn Outputs, OffloadTicket)) -> Result<OperationId, Error> {
         let (instance, _, operation) = self.next_operation()?;
-        let is_route = self.transaction.frame(self.frame).is_some_and(|state| state.entity.is_none());
+        let is_route = self.transaction.activation(self.activation).is_some_and(|state| state.entity.is_none());
         if is_route {
             let asked = self.transaction.known_used;
             self.transaction.known_used += 1;
             if let Some(result) = self.transaction.known.get(asked).cloned() {
-                self.transaction.ready.push_back(Action::Resume { frame: instance, operation, result });
+                self.transaction.ready.push_back(Action::Resume { activation: instance, operation, result });
                 return Ok(operation);
             }
         }
@@ -138,7 +138,7 @@ impl TurnHost<'_, '_> {
         let ticket = OffloadTicket {
             shard: self.own.as_ref().map(|own| own.shard),
             nonce: self.transaction.nonce(),
-            frame: self.frame,
+            activation: self.activation,
             instance,
             operation,
         };
@@ -250,7 +250,7 @@ impl Host for TurnHost<'_, '_> {
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
-        let state = self.transaction.frame(self.frame).ok_or_else(|| refused("the call has ended"))?;
+        let state = self.transaction.activation(self.activation).ok_or_else(|| refused("the call has ended"))?;
         let depth_limit = self.transaction.limits.call_depth;
         if state.depth + 1 > depth_limit {
             return Err(Error::new(ErrorCode::DepthLimit, format!("calls nest deeper than {depth_limit}")));
@@ -266,7 +266,7 @@ impl Host for TurnHost<'_, '_> {
         }
         self.transaction.call_count += 1;
         let (caller, depth, operation) = self.next_operation()?;
-        let parent = Parent::Frame(caller, operation);
+        let parent = Parent::ActivationId(caller, operation);
         let call = PendingCall { parent, owner: Some(caller), depth: depth + 1, call };
         self.transaction.ready.push_back(Action::Call(call));
         Ok(operation)
@@ -301,8 +301,8 @@ impl Host for TurnHost<'_, '_> {
 
     fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error> {
         let transaction = &*self.transaction;
-        let frame = transaction.frame(self.frame);
-        if frame.is_none_or(|state| state.entity.is_some()) {
+        let activation = transaction.activation(self.activation);
+        if activation.is_none_or(|state| state.entity.is_some()) {
             return Err(refused("ctx.fetch is for routes and workflows: a transaction must not wait for the outside"));
         }
         if transaction.call_count > 0 {
@@ -358,7 +358,7 @@ impl Host for TurnHost<'_, '_> {
     fn log(&mut self, level: LogLevel, line: &str) {
         let loaded = self.world.catalog.program(self.program());
         let app = loaded.map_or("", |loaded| loaded.app.as_str());
-        let entity = self.transaction.frame(self.frame).and_then(|state| state.entity);
+        let entity = self.transaction.activation(self.activation).and_then(|state| state.entity);
         let service = entity.map(|index| self.transaction.touched[index].entity.parts().service).unwrap_or_default();
         self.world.outputs.log(app, &service, level, line);
     }

@@ -16,7 +16,7 @@ mod reads;
 mod run;
 mod start;
 mod transaction;
-mod unbound;
+mod unplaced;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -35,7 +35,7 @@ use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
 use origin::Origin;
 use transaction::Transaction;
-pub use unbound::{Unbound, UnboundStep};
+pub use unplaced::{UnplacedRoute, UnplacedStep};
 
 /// What transactions are handed: the shard's rows, bookkeeping and workflows, and the world.
 pub(crate) struct ExecutionContext<'a, 'w> {
@@ -250,8 +250,8 @@ impl Execution {
     pub(crate) fn hear_peer(&mut self, message: PeerMessage, context: &mut ExecutionContext<'_, '_>) {
         let PeerMessage { from, transaction: id, body } = message;
         match body {
-            PeerBody::ToBranch(number, message) => self.participant_told(id, number, message, context),
-            PeerBody::ToHome(number, said) => self.coordinator_heard(from, id, (number, said), context),
+            PeerBody::ToParticipation(number, message) => self.participant_told(id, number, message, context),
+            PeerBody::ToCoordinator(number, said) => self.coordinator_heard(from, id, (number, said), context),
             PeerBody::Commit => self.participant_told_commit(id, context),
             PeerBody::Abort { is_answered } => self.participant_told_abort(id, is_answered, context),
             PeerBody::Ended => self.coordinator_heard_ended(from, id, context),
@@ -266,7 +266,7 @@ impl Execution {
     pub(crate) fn refuse_peer(&mut self, message: PeerMessage, error: Error, context: &mut ExecutionContext<'_, '_>) {
         let PeerMessage { from, transaction: id, body } = message;
         match body {
-            PeerBody::ToBranch(..) | PeerBody::Abort { is_answered: true } => {
+            PeerBody::ToParticipation(..) | PeerBody::Abort { is_answered: true } => {
                 let message = context.rows.about(id, PeerBody::Lost(error));
                 context.world.outputs.peer(from, message);
             }
@@ -285,7 +285,7 @@ impl Execution {
         }
         for (_, suspended) in std::mem::take(&mut self.suspended) {
             let Suspended { role, transaction, .. } = suspended;
-            transaction.drop_frames(context.world);
+            transaction.drop_activations(context.world);
             let coordination = if let Role::Coordinator(coordination) = role { Some(coordination) } else { None };
             self.stop_one(transaction.origin, coordination, error, context);
         }

@@ -1,7 +1,7 @@
 //! What a coordinator says to this shard as a participant.
 
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, TransactionId, UnixMillis, limits};
-use millrace_format::{Outcome, OutcomeResult, Prepared, Write};
+use millrace_format::{InvocationResult, Prepared, ResultState, Write};
 
 use super::origin::{Begun, Origin};
 use super::transaction::{Action, Parent, PendingCall, Transaction};
@@ -9,14 +9,14 @@ use super::{Execution, ExecutionContext, Parked, Role, Suspended};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
 use crate::participation::{FirstMessage, ID_INDEX, Participation, Told, Undecided, VoteRequest, entities_of};
-use crate::peer::{Begin, Ordered, PeerBody, PeerCall, ToBranch, ToHome};
+use crate::peer::{Begin, Ordered, PeerBody, PeerCall, ToCoordinator, ToParticipation};
 
 /// A participation that begins, and the transaction of what runs of it here.
 fn begin_participation(
     id: TransactionId,
     begin: Begin,
     nonce: u64,
-    heard: Ordered<ToBranch>,
+    heard: Ordered<ToParticipation>,
     context: &ExecutionContext<'_, '_>,
 ) -> (Box<Participation>, Box<Transaction>) {
     let origin = Origin::Participation { id, begin, begun: Begun { time: begin.time, nonce } };
@@ -37,7 +37,7 @@ fn take_call(
     if let Some(field) = &call.once {
         participation.keep_at(call.number, field.clone());
         let kept = context.books.results.get(field, context.rows);
-        if let Ok(Some(Outcome { result: OutcomeResult::Value(output), .. })) = kept {
+        if let Ok(Some(InvocationResult { result: ResultState::Value(output), .. })) = kept {
             transaction.newest_read = transaction.newest_read.max(context.books.results.lsn(context.rows));
             return transaction.ready.push_back(Action::Answer(call.number, Ok(output)));
         }
@@ -64,7 +64,7 @@ impl Execution {
         &mut self,
         id: TransactionId,
         number: u32,
-        message: ToBranch,
+        message: ToParticipation,
         context: &mut ExecutionContext<'_, '_>,
     ) {
         if let Some(nonce) = self.participations.nonce_of(id) {
@@ -117,7 +117,7 @@ impl Execution {
         if self.locks.queued(&entity) >= limits::ENTITY_QUEUE {
             let error = Error::new(ErrorCode::Overloaded, "too many calls wait for an entity");
             let message = context.rows.about(id, PeerBody::Lost(error));
-            return context.world.outputs.peer(id.home, message);
+            return context.world.outputs.peer(id.coordinator, message);
         }
         let nonce = context.world.take_nonce();
         self.participations.begin(id, nonce);
@@ -156,7 +156,7 @@ impl Execution {
     ) {
         while let Some(message) = participation.next() {
             match participation.act_on(message) {
-                Told::Noted => {}
+                Told::NothingToDo => {}
                 Told::Call(call) => take_call(&mut participation, &mut transaction, call, context),
                 Told::Ended(number, result) => transaction.away_ended(number, result),
                 Told::TakenBack => transaction.take_up(),
@@ -222,7 +222,7 @@ impl Execution {
             let (role, deadline) = (Role::Participant(participation), UnixMillis(u64::MAX));
             self.suspended.insert(transaction.nonce(), Suspended { role, transaction, deadline });
         }
-        context.context().tell(id.home, vote, read_lsn);
+        context.context().tell(id.coordinator, vote, read_lsn);
     }
 
     fn prepare(
@@ -237,8 +237,8 @@ impl Execution {
         if context.world.is_read_only {
             let read_lsn = self.read_lsn(&transaction, context);
             self.give_up_locks(&transaction);
-            let vote = participation.message(ToHome::Failed(read_only()));
-            return context.context().tell(id.home, vote, read_lsn);
+            let vote = participation.message(ToCoordinator::Failed(read_only()));
+            return context.context().tell(id.coordinator, vote, read_lsn);
         }
         let writes = transaction.take_writes();
         let messages = super::commit::message_records(&transaction, context);
@@ -248,12 +248,12 @@ impl Execution {
             // The result of a workflow's call is kept until the workflow has noted it.
             let kept = participation.take_kept().map(|(field, output)| {
                 let expires = context.world.now.plus(limits::ONCE_RETENTION_MS);
-                let result = OutcomeResult::Value(output);
-                context.books.results.write(field, &Outcome { expires, fingerprint: 0, result })
+                let result = ResultState::Value(output);
+                context.books.results.write(field, &InvocationResult { expires, fingerprint: 0, result })
             });
             let lsn = apply(prepared, kept, context);
-            let vote = participation.message(ToHome::Committed);
-            return context.context().tell(id.home, vote, lsn);
+            let vote = participation.message(ToCoordinator::Committed);
+            return context.context().tell(id.coordinator, vote, lsn);
         }
         let row = self.participations.row(id, &prepared);
         // The log must never hold two rows that write one entity: a restart holds what they write.
@@ -268,8 +268,8 @@ impl Execution {
         held.sort();
         held.dedup();
         self.participations.prepared(id, Undecided { nonce, held, prepared });
-        let vote = participation.message(ToHome::Prepared);
-        context.context().tell_in_log_order(id.home, vote, lsn);
+        let vote = participation.message(ToCoordinator::Prepared);
+        context.context().tell_in_log_order(id.coordinator, vote, lsn);
     }
 
     /// Deletes results that workflows have noted.
@@ -292,10 +292,10 @@ impl Execution {
         }
         // Begun by a second copy of a message, after what it should have begun had ended.
         if let Some((_, transaction)) = self.end_participation(id) {
-            transaction.drop_frames(context.world);
+            transaction.drop_activations(context.world);
         }
         // If it was applied before, that may not be durable yet.
-        let (lsn, durable) = (context.rows.lsn(), context.rows.durable_towards(id.home));
+        let (lsn, durable) = (context.rows.lsn(), context.rows.durable_towards(id.coordinator));
         confirm_end(id, if lsn <= durable { Lsn::ZERO } else { lsn }, context);
     }
 
@@ -311,7 +311,7 @@ impl Execution {
         self.participations.forget_unbegun(id);
         if let Some((mut participation, transaction)) = self.end_participation(id) {
             depends_on = self.read_lsn(&transaction, context);
-            transaction.drop_frames(context.world);
+            transaction.drop_activations(context.world);
             if !is_answered {
                 participation.given_up(&mut context.context());
             }
@@ -348,15 +348,15 @@ impl Execution {
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let read_lsn = self.read_lsn(transaction, context);
-        transaction.drop_frames(context.world);
+        transaction.drop_activations(context.world);
         self.give_up_locks(transaction);
-        let (id, message) = (participation.transaction(), participation.message(ToHome::Failed(error)));
+        let (id, message) = (participation.transaction(), participation.message(ToCoordinator::Failed(error)));
         self.participations.end(id);
-        context.context().tell(id.home, message, read_lsn);
+        context.context().tell(id.coordinator, message, read_lsn);
     }
 }
 
 fn confirm_end(id: TransactionId, depends_on: Lsn, context: &mut ExecutionContext<'_, '_>) {
     let message = context.rows.about(id, PeerBody::Ended);
-    context.context().tell(id.home, message, depends_on);
+    context.context().tell(id.coordinator, message, depends_on);
 }

@@ -36,7 +36,7 @@ impl Reader for Committed<'_> {
 impl Execution {
     /// Answers a query without an idempotency key within the input that asks: one that needs nothing but fields of
     /// its own entity. `None` where that takes more than a look, or would have to wait or to be refused.
-    pub(crate) fn read_at_once(
+    pub(crate) fn fast_read(
         &self,
         query: HandlerId,
         key: &[u8],

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode};
-use millrace_func::{Engine, Frame, HandlerKind, NestedCall, OperationId, Output, Start, Step};
+use millrace_func::{ActivationId, Engine, HandlerKind, NestedCall, OperationId, Output, Start, Step};
 
 use super::coordinate::answer_away;
 use super::host::{OwnShard, TurnHost};
@@ -30,14 +30,14 @@ impl Execution {
     pub(super) fn turn(
         &mut self,
         transaction: &mut Transaction,
-        frame: Frame,
+        activation: ActivationId,
         context: &mut ExecutionContext<'_, '_>,
         run: impl FnOnce(&dyn Engine, &mut TurnHost<'_, '_>) -> Step,
     ) -> Step {
         let ExecutionContext { rows, world, .. } = context;
         let (engine, shard_count) = (world.engine, rows.options().shard_count);
         let own = OwnShard { shard: rows.shard(), store: rows.store(), participations: &self.participations };
-        let mut host = TurnHost { own: Some(own), shard_count, transaction, world, frame };
+        let mut host = TurnHost { own: Some(own), shard_count, transaction, world, activation };
         run(engine, &mut host)
     }
 
@@ -55,7 +55,7 @@ impl Execution {
             && let Some(Suspended { role, mut transaction, .. }) = self.suspended.remove(&nonce)
         {
             transaction.outside.retain(|open| *open != (instance, operation));
-            transaction.ready.push_back(Action::Resume { frame: instance, operation, result });
+            transaction.ready.push_back(Action::Resume { activation: instance, operation, result });
             self.drive(role, transaction, context);
         } else {
             let (workflows, mut context) = context.workflows();
@@ -83,8 +83,8 @@ impl Execution {
             };
             let next = match action {
                 Action::Call(call) => self.start_nested(&mut role, &mut transaction, call, context),
-                Action::Resume { frame, operation, result } => {
-                    self.resume(&mut transaction, frame, operation, result, context);
+                Action::Resume { activation, operation, result } => {
+                    self.resume(&mut transaction, activation, operation, result, context);
                     Next::GoOn
                 }
                 Action::End(result) => {
@@ -148,7 +148,7 @@ impl Execution {
         result: Result<Bytes, Error>,
         context: &mut ExecutionContext<'_, '_>,
     ) {
-        let Some(frame) = transaction.live_frame(instance) else {
+        let Some(activation) = transaction.live_activation(instance) else {
             // The caller has ended before the call, which its result may have begun while it was written. Its success
             // is fine; its failure fails the transaction, because nobody saw it.
             if let Err(error) = result {
@@ -156,8 +156,9 @@ impl Execution {
             }
             return;
         };
-        let step = self.turn(transaction, frame, context, |engine, host| engine.resume(frame, operation, result, host));
-        transaction.stepped(frame, step, context.world);
+        let step = self
+            .turn(transaction, activation, context, |engine, host| engine.resume(activation, operation, result, host));
+        transaction.stepped(activation, step, context.world);
     }
 
     fn start_nested(
@@ -205,11 +206,11 @@ impl Execution {
             }
         }
         let touched = transaction.touch(entity, is_exclusive);
-        let frame = transaction.add_callee(touched, kind, &pending, context.world);
+        let activation = transaction.add_callee(touched, kind, &pending, context.world);
         let NestedCall { handler: id, key, input } = &pending.call;
         let start = Start::Handler { id: *id, key, input };
-        let step = self.turn(transaction, frame, context, |engine, host| engine.start(frame, start, host));
-        transaction.stepped(frame, step, context.world);
+        let step = self.turn(transaction, activation, context, |engine, host| engine.start(activation, start, host));
+        transaction.stepped(activation, step, context.world);
         Next::GoOn
     }
 
@@ -221,7 +222,7 @@ impl Execution {
         (entity, is_exclusive): (EntityKey, bool),
         context: &mut ExecutionContext<'_, '_>,
     ) {
-        transaction.drop_frames(context.world);
+        transaction.drop_activations(context.world);
         self.give_up_locks(&transaction);
         self.restarts += 1;
         match role {

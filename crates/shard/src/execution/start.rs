@@ -374,10 +374,11 @@ impl Execution {
         transaction.takes_locks = !held.is_empty() || transaction.is_spread;
         transaction.held = held;
         let touched = transaction.touch(entity, kind == HandlerKind::Transaction);
-        let frame = transaction.add_root(Some(touched), kind, context.world);
+        let activation = transaction.add_root(Some(touched), kind, context.world);
         let start = Start::Handler { id: call.handler, key: &call.key, input: &call.input };
-        let step = self.turn(&mut transaction, frame, context, |engine, host| engine.start(frame, start, host));
-        transaction.stepped(frame, step, context.world);
+        let step =
+            self.turn(&mut transaction, activation, context, |engine, host| engine.start(activation, start, host));
+        transaction.stepped(activation, step, context.world);
         self.drive(role, transaction, context);
     }
 
@@ -396,10 +397,11 @@ impl Execution {
         transaction.takes_locks = true;
         transaction.is_spread = !matches!(role, Role::Alone);
         transaction.held = held;
-        let frame = transaction.add_root(None, HandlerKind::Transaction, context.world);
+        let activation = transaction.add_root(None, HandlerKind::Transaction, context.world);
         let start = Start::Route { id: call.route.id, request: call.request() };
-        let step = self.turn(&mut transaction, frame, context, |engine, host| engine.start(frame, start, host));
-        transaction.stepped(frame, step, context.world);
+        let step =
+            self.turn(&mut transaction, activation, context, |engine, host| engine.start(activation, start, host));
+        transaction.stepped(activation, step, context.world);
         self.drive(role, transaction, context);
     }
 }

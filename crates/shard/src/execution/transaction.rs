@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
 use millrace_format::Write;
-use millrace_func::{Frame, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
+use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
 
 use super::origin::Origin;
 use crate::locks::Age;
@@ -32,7 +32,7 @@ pub(crate) type Instance = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parent {
     /// A frame of this shard, for an operation of it.
-    Frame(Instance, OperationId),
+    ActivationId(Instance, OperationId),
     /// Another shard, which made this call.
     Shard(CallNumber),
     /// Nobody: what it gives is what the transaction gives. A workflow's call has no other frame.
@@ -54,7 +54,7 @@ pub(crate) struct AwayCall {
 
 /// One running handler or route of the transaction.
 pub(crate) struct Activation {
-    pub frame: Frame,
+    pub activation: ActivationId,
     pub instance: Instance,
     /// The app version it runs in: the caller's, but for operations on records.
     pub program: Program,
@@ -90,7 +90,7 @@ pub(crate) enum Action {
     /// Start the callee of an operation.
     Call(PendingCall),
     /// Go on with a frame.
-    Resume { frame: Instance, operation: OperationId, result: Result<Bytes, Error> },
+    Resume { activation: Instance, operation: OperationId, result: Result<Bytes, Error> },
     /// Tell another shard what its call gave.
     Answer(CallNumber, Result<Bytes, Error>),
     /// The transaction has its result.
@@ -101,7 +101,7 @@ impl Action {
     /// Tells whoever waits for a call what it gave.
     pub(crate) fn answer(parent: Parent, result: Result<Bytes, Error>) -> Self {
         match parent {
-            Parent::Frame(frame, operation) => Action::Resume { frame, operation, result },
+            Parent::ActivationId(activation, operation) => Action::Resume { activation, operation, result },
             Parent::Shard(number) => Action::Answer(number, result),
             Parent::Nobody => Action::End(result),
         }
@@ -211,17 +211,17 @@ impl Transaction {
         self.origin.nonce()
     }
 
-    pub(crate) fn frame(&self, frame: Frame) -> Option<&Activation> {
-        self.activations.iter().find(|state| state.frame == frame)
+    pub(crate) fn activation(&self, activation: ActivationId) -> Option<&Activation> {
+        self.activations.iter().find(|state| state.activation == activation)
     }
 
-    pub(crate) fn frame_mut(&mut self, frame: Frame) -> Option<&mut Activation> {
-        self.activations.iter_mut().find(|state| state.frame == frame)
+    pub(crate) fn activation_mut(&mut self, activation: ActivationId) -> Option<&mut Activation> {
+        self.activations.iter_mut().find(|state| state.activation == activation)
     }
 
     /// The frame of a life that has not ended.
-    pub(crate) fn live_frame(&self, instance: Instance) -> Option<Frame> {
-        self.activations.iter().find(|state| state.instance == instance).map(|state| state.frame)
+    pub(crate) fn live_activation(&self, instance: Instance) -> Option<ActivationId> {
+        self.activations.iter().find(|state| state.instance == instance).map(|state| state.activation)
     }
 
     /// Index of `entity` among the touched ones, if it is.
@@ -240,9 +240,9 @@ impl Transaction {
     }
 
     /// Adds the root's frame.
-    pub(crate) fn add_root(&mut self, entity: Option<usize>, kind: HandlerKind, world: &mut World<'_>) -> Frame {
-        self.add_frame(Activation {
-            frame: world.frames.take(),
+    pub(crate) fn add_root(&mut self, entity: Option<usize>, kind: HandlerKind, world: &mut World<'_>) -> ActivationId {
+        self.add_activation(Activation {
+            activation: world.activations.take(),
             instance: world.take_nonce(),
             program: self.program,
             entity,
@@ -261,9 +261,9 @@ impl Transaction {
         kind: HandlerKind,
         call: &PendingCall,
         world: &mut World<'_>,
-    ) -> Frame {
-        self.add_frame(Activation {
-            frame: world.frames.take(),
+    ) -> ActivationId {
+        self.add_activation(Activation {
+            activation: world.activations.take(),
             instance: world.take_nonce(),
             program: call.call.handler.program,
             entity: Some(entity),
@@ -275,10 +275,10 @@ impl Transaction {
         })
     }
 
-    fn add_frame(&mut self, state: Activation) -> Frame {
-        let frame = state.frame;
+    fn add_activation(&mut self, state: Activation) -> ActivationId {
+        let activation = state.activation;
         self.activations.push(state);
-        frame
+        activation
     }
 
     /// Takes note of how a turn of `frame` ended: a finished frame resumes its parent, or gives
@@ -286,12 +286,12 @@ impl Transaction {
     ///
     /// # Panics
     /// When the frame that had the turn is not one of the transaction's.
-    pub(crate) fn stepped(&mut self, frame: Frame, step: Step, world: &mut World<'_>) {
+    pub(crate) fn stepped(&mut self, activation: ActivationId, step: Step, world: &mut World<'_>) {
         let Step::Done(result) = step else {
             return; // It waits.
         };
-        world.frames.give_back(frame);
-        let index = self.activations.iter().position(|state| state.frame == frame);
+        world.activations.give_back(activation);
+        let index = self.activations.iter().position(|state| state.activation == activation);
         let index = index.expect("the frame that has had its turn is one of the transaction's");
         let ended = self.activations.remove(index);
         if let Err(error) = &result
@@ -346,14 +346,14 @@ impl Transaction {
         self.activations.retain(|state| {
             let is_ended = ended.contains(&state.instance);
             if is_ended {
-                world.engine.cancel(state.frame);
-                world.frames.give_back(state.frame);
+                world.engine.cancel(state.activation);
+                world.activations.give_back(state.activation);
             }
             !is_ended
         });
         self.ready.retain(|action| match action {
             Action::Call(call) => !is_owned(call.owner),
-            Action::Resume { frame, .. } => !ended.contains(frame),
+            Action::Resume { activation, .. } => !ended.contains(activation),
             // Whoever made the call has failed, or hears that it has been taken back.
             Action::Answer(number, _) => !ended.contains(number),
             Action::End(_) => true,
@@ -447,10 +447,10 @@ impl Transaction {
     }
 
     /// Drops every live frame: the transaction will not go on.
-    pub(crate) fn drop_frames(&self, world: &mut World<'_>) {
+    pub(crate) fn drop_activations(&self, world: &mut World<'_>) {
         for state in &self.activations {
-            world.engine.cancel(state.frame);
-            world.frames.give_back(state.frame);
+            world.engine.cancel(state.activation);
+            world.activations.give_back(state.activation);
         }
     }
 

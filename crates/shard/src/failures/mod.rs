@@ -4,7 +4,7 @@
 //! log wants to see that it fails and why, without a log full of it. The same holds for workflows.
 
 use millrace_base::{Error, ErrorCode, LineLimit, UnixMillis};
-use millrace_format::{MessageRecord, OutcomeResult, WorkflowRecord};
+use millrace_format::{MessageRecord, ResultState, WorkflowRecord};
 
 use crate::request::InvocationId;
 
@@ -96,10 +96,10 @@ impl Failures {
         &mut self,
         invocation: InvocationId,
         record: &WorkflowRecord,
-        result: &OutcomeResult,
+        result: &ResultState,
         now: UnixMillis,
     ) {
-        let error = if let OutcomeResult::Error(error) = result { Some(error) } else { None };
+        let error = if let ResultState::Error(error) = result { Some(error) } else { None };
         self.count_end(error);
         let Some(error) = error.filter(|error| error.code != ErrorCode::Cancelled) else {
             return; // It ended as somebody wanted.

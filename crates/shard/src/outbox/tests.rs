@@ -12,21 +12,21 @@ fn send(outbox: &mut Outbox, bench: &mut Bench) -> Sequence {
     sequence
 }
 
-fn carried(bench: &mut Bench) -> Vec<(Sequence, Sequence)> {
+fn delivered(bench: &mut Bench) -> Vec<(Sequence, Sequence)> {
     std::mem::take(&mut bench.outputs.deliveries).into_iter().map(|(_, it)| (it.after, it.sequence)).collect()
 }
 
 #[test]
-fn what_is_durable_is_carried_over_in_order_and_deleted_when_it_has_arrived() {
+fn what_is_durable_is_delivered_over_in_order_and_deleted_when_it_has_arrived() {
     let (mut outbox, mut bench) = (Outbox::new(), Bench::new(2));
     let (first, second) = (send(&mut outbox, &mut bench), send(&mut outbox, &mut bench));
     outbox.deliver(&mut bench.context());
-    assert_eq!(carried(&mut bench), []);
+    assert_eq!(delivered(&mut bench), []);
     bench.sync();
     outbox.deliver(&mut bench.context());
-    assert_eq!(carried(&mut bench), [(Sequence::default(), first), (first, second)]);
+    assert_eq!(delivered(&mut bench), [(Sequence::default(), first), (first, second)]);
     outbox.deliver(&mut bench.context());
-    assert_eq!(carried(&mut bench), [], "they are on their way");
+    assert_eq!(delivered(&mut bench), [], "they are on their way");
     outbox.acknowledged(TO, second, &mut bench.context());
     let entries = bench.outputs.entries;
     bench.is_read_only = true;
@@ -38,7 +38,7 @@ fn what_is_durable_is_carried_over_in_order_and_deleted_when_it_has_arrived() {
     let third = send(&mut outbox, &mut bench);
     bench.sync();
     outbox.deliver(&mut bench.context());
-    assert_eq!(carried(&mut bench), [(second, third)]);
+    assert_eq!(delivered(&mut bench), [(second, third)]);
 }
 
 #[test]
@@ -48,16 +48,16 @@ fn a_receiver_that_says_nothing_gets_one_message_again_less_and_less_often() {
     send(&mut outbox, &mut bench);
     bench.sync();
     outbox.deliver(&mut bench.context());
-    assert_eq!(carried(&mut bench).len(), 2);
+    assert_eq!(delivered(&mut bench).len(), 2);
     for silence_ms in [SILENCE_MS, 2 * SILENCE_MS, 4 * SILENCE_MS] {
         bench.now = bench.now.plus(silence_ms - 1);
         outbox.forget_acknowledged(&mut bench.context());
         outbox.deliver(&mut bench.context());
-        assert_eq!(carried(&mut bench), []);
+        assert_eq!(delivered(&mut bench), []);
         bench.now = bench.now.plus(1);
         outbox.forget_acknowledged(&mut bench.context());
         outbox.deliver(&mut bench.context());
-        assert_eq!(carried(&mut bench), [(Sequence::default(), first)]);
+        assert_eq!(delivered(&mut bench), [(Sequence::default(), first)]);
     }
 }
 
@@ -67,5 +67,5 @@ fn a_start_finds_the_receivers_that_have_yet_to_get_something() {
     let sent = send(&mut Outbox::new(), &mut bench);
     bench.sync();
     Outbox::new().deliver(&mut bench.context());
-    assert_eq!(carried(&mut bench), [(sequence(0, 0), sent)]);
+    assert_eq!(delivered(&mut bench), [(sequence(0, 0), sent)]);
 }

@@ -17,7 +17,9 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, TransactionId};
 
 use crate::context::Context;
-use crate::peer::{CallNumber, FromBranch, Ordered, PeerBody, PeerCall, PeerMessage, ToBranch, ToHome};
+use crate::peer::{
+    CallNumber, FromParticipation, Ordered, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation,
+};
 pub(crate) use participations::{FirstMessage, Participations, Undecided, entities_of};
 
 /// Ids are drawn at an index that no function's random bits come from.
@@ -29,7 +31,7 @@ pub(crate) struct Participation {
     /// Drawn at random: a second copy of the message that began it begins another one.
     id: u64,
     shard: ShardId,
-    heard: Ordered<ToBranch>,
+    heard: Ordered<ToParticipation>,
     said: u32,
     /// Calls that have been answered while something they started still ran.
     lingering: Vec<CallNumber>,
@@ -70,7 +72,7 @@ enum Stage {
 /// What the coordinator's message means here.
 pub(crate) enum Told {
     /// Nothing more is to be done.
-    Noted,
+    NothingToDo,
     /// A call is to run.
     Call(PeerCall),
     /// A call that was made from here has ended.
@@ -82,7 +84,12 @@ pub(crate) enum Told {
 }
 
 impl Participation {
-    pub(crate) fn new(transaction: TransactionId, id: u64, shard: ShardId, heard: Ordered<ToBranch>) -> Box<Self> {
+    pub(crate) fn new(
+        transaction: TransactionId,
+        id: u64,
+        shard: ShardId,
+        heard: Ordered<ToParticipation>,
+    ) -> Box<Self> {
         Box::new(Self {
             transaction,
             id,
@@ -101,56 +108,56 @@ impl Participation {
         self.transaction
     }
 
-    fn tell(&mut self, message: ToHome, context: &mut Context<'_>) {
+    fn tell(&mut self, message: ToCoordinator, context: &mut Context<'_>) {
         let message = self.message(message);
-        context.outputs.peer(self.transaction.home, message);
+        context.outputs.peer(self.transaction.coordinator, message);
     }
 
     /// The next message to the coordinator. It must be sent.
-    pub(crate) fn message(&mut self, message: ToHome) -> PeerMessage {
+    pub(crate) fn message(&mut self, message: ToCoordinator) -> PeerMessage {
         self.said += 1;
-        let said = FromBranch { life: self.id, message };
-        PeerMessage { from: self.shard, transaction: self.transaction, body: PeerBody::ToHome(self.said, said) }
+        let said = FromParticipation { participation_id: self.id, message };
+        PeerMessage { from: self.shard, transaction: self.transaction, body: PeerBody::ToCoordinator(self.said, said) }
     }
 
     /// The entity that was asked for is held.
     pub(crate) fn reserved(&mut self, context: &mut Context<'_>) {
-        self.tell(ToHome::Reserved, context);
+        self.tell(ToCoordinator::Reserved, context);
     }
 
     /// Has the coordinator pass a call on.
     pub(crate) fn call(&mut self, call: PeerCall, context: &mut Context<'_>) {
-        self.tell(ToHome::Call(call), context);
+        self.tell(ToCoordinator::Call(call), context);
     }
 
     /// Takes in what the coordinator says. What can be acted on now comes out of [`Participation::next`].
-    pub(crate) fn hear(&mut self, number: u32, message: ToBranch) {
+    pub(crate) fn hear(&mut self, number: u32, message: ToParticipation) {
         self.heard.add(number, message);
     }
 
     /// What the coordinator has said that can be acted on now, in order.
-    pub(crate) fn next(&mut self) -> Option<ToBranch> {
+    pub(crate) fn next(&mut self) -> Option<ToParticipation> {
         self.heard.next()
     }
 
     /// What the coordinator's message means here.
-    pub(crate) fn act_on(&mut self, message: ToBranch) -> Told {
+    pub(crate) fn act_on(&mut self, message: ToParticipation) -> Told {
         match message {
-            ToBranch::Call(_, call) => Told::Call(call),
-            ToBranch::Result(number, result) => Told::Ended(number, result),
-            ToBranch::TakenBack => {
+            ToParticipation::Call(_, call) => Told::Call(call),
+            ToParticipation::Result(number, result) => Told::Ended(number, result),
+            ToParticipation::TakenBack => {
                 self.taking_back = self.taking_back.saturating_sub(1);
-                if self.taking_back == 0 { Told::TakenBack } else { Told::Noted }
+                if self.taking_back == 0 { Told::TakenBack } else { Told::NothingToDo }
             }
-            ToBranch::TakeBack(number) => Told::TakeBack(number),
-            ToBranch::Prepare { life, is_delegated, is_query } if life == self.id => {
+            ToParticipation::TakeBack(number) => Told::TakeBack(number),
+            ToParticipation::Prepare { participation_id, is_delegated, is_query } if participation_id == self.id => {
                 self.stage = Stage::ToVote(VoteRequest { is_delegated, is_query });
-                Told::Noted
+                Told::NothingToDo
             }
             // It means another participation, which has ended: this one was begun by a second copy.
-            ToBranch::Prepare { .. } => Told::Noted,
+            ToParticipation::Prepare { .. } => Told::NothingToDo,
             // A second copy of the message that began this one.
-            ToBranch::Reserve { .. } => Told::Noted,
+            ToParticipation::Reserve { .. } => Told::NothingToDo,
         }
     }
 
@@ -175,14 +182,14 @@ impl Participation {
     ) {
         if lingers {
             self.lingering.push(number);
-            self.tell(ToHome::Lingers(number), context);
+            self.tell(ToCoordinator::Lingers(number), context);
         }
         if let (Some(once), Ok(output)) = (&mut self.once, &result)
             && once.number == number
         {
             once.output = Some(output.clone());
         }
-        self.tell(ToHome::Result(number, result), context);
+        self.tell(ToCoordinator::Result(number, result), context);
     }
 
     /// Says which calls have come to rest that had not when they were answered.
@@ -191,7 +198,7 @@ impl Participation {
         let (lingering, over): (Vec<_>, Vec<_>) = answered.into_iter().partition(|number| runs_for(*number));
         self.lingering = lingering;
         for number in over {
-            self.tell(ToHome::Over(number), context);
+            self.tell(ToCoordinator::Over(number), context);
         }
     }
 
@@ -203,7 +210,7 @@ impl Participation {
     /// Has the effects of a call that it made taken back elsewhere.
     pub(crate) fn take_back(&mut self, number: CallNumber, context: &mut Context<'_>) {
         self.taking_back += 1;
-        self.tell(ToHome::TakeBack(number), context);
+        self.tell(ToCoordinator::TakeBack(number), context);
     }
 
     /// Whether something is being taken back elsewhere: until then nothing goes on here.
@@ -213,7 +220,7 @@ impl Participation {
 
     /// What the coordinator wanted taken back is.
     pub(crate) fn taken_back(&mut self, context: &mut Context<'_>) {
-        self.tell(ToHome::TakenBack, context);
+        self.tell(ToCoordinator::TakenBack, context);
     }
 
     /// What it is asked, if it is to vote.
@@ -227,12 +234,12 @@ impl Participation {
     /// The vote of one that has only read.
     pub(crate) fn vote_read_only(&mut self, has_let_go: bool) -> PeerMessage {
         self.stage = Stage::Voted;
-        self.message(ToHome::ReadOnly { has_let_go })
+        self.message(ToCoordinator::ReadOnly { has_let_go })
     }
 
     /// It lost the race for an entity: its transaction starts again.
     pub(crate) fn died(&mut self, entity: EntityKey, is_exclusive: bool, context: &mut Context<'_>) {
-        self.tell(ToHome::Died { entity, is_exclusive }, context);
+        self.tell(ToCoordinator::Died { entity, is_exclusive }, context);
     }
 
     /// The transaction is given up. A coordinator that has delegated the decision waits, however late it is, unless
@@ -240,7 +247,7 @@ impl Participation {
     pub(crate) fn given_up(&mut self, context: &mut Context<'_>) {
         if self.stage != Stage::Voted {
             let message = "the call waited too long; nothing took effect";
-            self.tell(ToHome::Failed(Error::new(ErrorCode::WaitLimit, message)), context);
+            self.tell(ToCoordinator::Failed(Error::new(ErrorCode::WaitLimit, message)), context);
         }
     }
 }

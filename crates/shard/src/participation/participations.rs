@@ -7,7 +7,7 @@ use millrace_format::{Prepared, Write};
 use millrace_store::StoreError;
 
 use crate::context::{Context, Rows};
-use crate::peer::{Begin, Ordered, PeerBody, PeerCall, ToBranch};
+use crate::peer::{Begin, Ordered, PeerBody, PeerCall, ToParticipation};
 
 /// Transactions of which only later messages have come so far. More are dropped: they fail by
 /// their deadline.
@@ -23,7 +23,7 @@ pub(crate) struct Undecided {
 
 #[derive(Default)]
 struct Unbegun {
-    heard: Ordered<ToBranch>,
+    heard: Ordered<ToParticipation>,
     /// It came before the last tick.
     is_old: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) enum FirstMessage {
     /// An entity is to be held.
     Reserve(Begin, EntityKey, bool),
     /// A call is to run. What has been heard beside goes with it.
-    Call(Begin, PeerCall, Ordered<ToBranch>),
+    Call(Begin, PeerCall, Ordered<ToParticipation>),
     /// Nothing begins.
     None,
 }
@@ -118,7 +118,7 @@ impl Participations {
     }
 
     /// Takes in a message of a transaction that does not run here. Says what it begins.
-    pub(crate) fn first_message(&mut self, id: TransactionId, number: u32, message: ToBranch) -> FirstMessage {
+    pub(crate) fn first_message(&mut self, id: TransactionId, number: u32, message: ToParticipation) -> FirstMessage {
         let is_full = self.unbegun.len() >= UNBEGUN && number != 1;
         if self.is_undecided(id) || is_full {
             return FirstMessage::None;
@@ -126,10 +126,10 @@ impl Participations {
         let Unbegun { mut heard, is_old } = self.unbegun.remove(&id).unwrap_or_default();
         heard.add(number, message);
         match heard.next() {
-            Some(ToBranch::Reserve { begin, entity, is_exclusive }) => {
+            Some(ToParticipation::Reserve { begin, entity, is_exclusive }) => {
                 FirstMessage::Reserve(begin, entity, is_exclusive)
             }
-            Some(ToBranch::Call(begin, call)) => FirstMessage::Call(begin, call, heard),
+            Some(ToParticipation::Call(begin, call)) => FirstMessage::Call(begin, call, heard),
             // It begins with neither: a late message of a transaction that has ended here.
             Some(_) => FirstMessage::None,
             None => {
@@ -196,7 +196,7 @@ impl Participations {
     pub(crate) fn inquire(&mut self, context: &mut Context<'_>) {
         for id in self.live.keys().chain(self.undecided.keys()) {
             let message = context.rows.about(*id, PeerBody::Inquire);
-            context.outputs.peer(id.home, message);
+            context.outputs.peer(id.coordinator, message);
         }
         self.unbegun.retain(|_, unbegun| !std::mem::replace(&mut unbegun.is_old, true));
     }
@@ -207,7 +207,7 @@ impl Participations {
         self.unbegun.clear();
         for id in live.into_keys().chain(undecided.into_keys()) {
             let message = context.rows.about(id, PeerBody::Lost(error.clone()));
-            context.outputs.peer(id.home, message);
+            context.outputs.peer(id.coordinator, message);
         }
     }
 }

@@ -9,8 +9,8 @@ use super::*;
 use crate::peer::Begin;
 use crate::testing::Bench;
 
-const HOME: ShardId = ShardId(1);
-const ID: TransactionId = TransactionId { home: HOME, incarnation: 3, number: 4 };
+const COORDINATOR: ShardId = ShardId(1);
+const ID: TransactionId = TransactionId { coordinator: COORDINATOR, incarnation: 3, number: 4 };
 const BEGIN: Begin = Begin { program: Program(1), time: UnixMillis(1), age: (1, 1), seed: 1 };
 
 fn participation() -> Box<Participation> {
@@ -31,9 +31,9 @@ fn prepared() -> Prepared {
     Prepared { writes: vec![Write { entity: entity(), field: (*b"f").into(), value }], messages: Vec::new() }
 }
 
-fn told(bench: &mut Bench) -> Vec<ToHome> {
+fn told(bench: &mut Bench) -> Vec<ToCoordinator> {
     let said = std::mem::take(&mut bench.outputs.peers).into_iter().map(|(to, message)| match message.body {
-        PeerBody::ToHome(_, FromBranch { life: 9, message }) if to == HOME => message,
+        PeerBody::ToCoordinator(_, FromParticipation { participation_id: 9, message }) if to == COORDINATOR => message,
         other => unreachable!("{other:?}"),
     });
     said.collect()
@@ -42,9 +42,9 @@ fn told(bench: &mut Bench) -> Vec<ToHome> {
 #[test]
 fn it_votes_only_if_it_is_the_one_that_is_asked() {
     let mut one = participation();
-    let prepare = |life| ToBranch::Prepare { life, is_delegated: true, is_query: false };
-    assert!(matches!(one.act_on(prepare(8)), Told::Noted) && one.vote_request().is_none());
-    assert!(matches!(one.act_on(prepare(9)), Told::Noted));
+    let prepare = |participation_id| ToParticipation::Prepare { participation_id, is_delegated: true, is_query: false };
+    assert!(matches!(one.act_on(prepare(8)), Told::NothingToDo) && one.vote_request().is_none());
+    assert!(matches!(one.act_on(prepare(9)), Told::NothingToDo));
     assert!(one.vote_request() == Some(VoteRequest { is_delegated: true, is_query: false }));
     one.vote_read_only(false);
     assert!(one.vote_request().is_none());
@@ -52,15 +52,15 @@ fn it_votes_only_if_it_is_the_one_that_is_asked() {
     one.given_up(&mut bench.context());
     assert_eq!(told(&mut bench), [], "its vote stands");
     participation().given_up(&mut bench.context());
-    assert!(matches!(told(&mut bench)[..], [ToHome::Failed(_)]));
+    assert!(matches!(told(&mut bench)[..], [ToCoordinator::Failed(_)]));
 }
 
 #[test]
 fn messages_are_acted_on_in_order() {
     let mut one = participation();
-    one.hear(2, ToBranch::Call(BEGIN, call(2)));
+    one.hear(2, ToParticipation::Call(BEGIN, call(2)));
     assert!(one.next().is_none());
-    one.hear(1, ToBranch::Call(BEGIN, call(1)));
+    one.hear(1, ToParticipation::Call(BEGIN, call(1)));
     for number in [1, 2] {
         let next = one.next().expect("it is its turn");
         assert!(matches!(one.act_on(next), Told::Call(call) if call.number == number));
@@ -73,11 +73,11 @@ fn a_call_that_lingers_is_over_when_nothing_runs_for_it() {
     let value = || Ok(Bytes::from_static(b"1"));
     one.keep_at(1, (*b"here").into());
     one.answer(1, value(), true, &mut bench.context());
-    assert_eq!(told(&mut bench), [ToHome::Lingers(1), ToHome::Result(1, value())]);
+    assert_eq!(told(&mut bench), [ToCoordinator::Lingers(1), ToCoordinator::Result(1, value())]);
     one.report_over(|_| true, &mut bench.context());
     assert!(told(&mut bench).is_empty() && one.is_lingering());
     one.report_over(|_| false, &mut bench.context());
-    assert_eq!((told(&mut bench), one.is_lingering()), (vec![ToHome::Over(1)], false));
+    assert_eq!((told(&mut bench), one.is_lingering()), (vec![ToCoordinator::Over(1)], false));
     assert_eq!(one.take_kept(), Some(((*b"here").into(), Bytes::from_static(b"1"))));
 }
 
@@ -86,17 +86,17 @@ fn nothing_goes_on_while_something_is_taken_back_elsewhere() {
     let (mut one, mut bench) = (participation(), Bench::new(2));
     one.take_back(1, &mut bench.context());
     one.take_back(2, &mut bench.context());
-    assert_eq!(told(&mut bench), [ToHome::TakeBack(1), ToHome::TakeBack(2)]);
-    assert!(matches!(one.act_on(ToBranch::TakenBack), Told::Noted) && one.is_taking_back());
-    assert!(matches!(one.act_on(ToBranch::TakenBack), Told::TakenBack) && !one.is_taking_back());
+    assert_eq!(told(&mut bench), [ToCoordinator::TakeBack(1), ToCoordinator::TakeBack(2)]);
+    assert!(matches!(one.act_on(ToParticipation::TakenBack), Told::NothingToDo) && one.is_taking_back());
+    assert!(matches!(one.act_on(ToParticipation::TakenBack), Told::TakenBack) && !one.is_taking_back());
 }
 
 #[test]
 fn a_later_message_waits_for_the_first_but_not_for_ever() {
     let mut bench = Bench::new(2);
     let mut all = Participations::recover(&mut bench.rows).expect("no rows");
-    let later = || ToBranch::Call(BEGIN, call(2));
-    let first = || ToBranch::Call(BEGIN, call(1));
+    let later = || ToParticipation::Call(BEGIN, call(2));
+    let first = || ToParticipation::Call(BEGIN, call(1));
     assert!(matches!(all.first_message(ID, 2, later()), FirstMessage::None));
     all.inquire(&mut bench.context());
     let FirstMessage::Call(BEGIN, begun, mut heard) = all.first_message(ID, 1, first()) else {
@@ -110,7 +110,7 @@ fn a_later_message_waits_for_the_first_but_not_for_ever() {
         unreachable!("the first one begins it")
     };
     assert!(heard.next().is_none(), "what came two ticks before is forgotten");
-    let reserve = ToBranch::Reserve { begin: BEGIN, entity: entity(), is_exclusive: true };
+    let reserve = ToParticipation::Reserve { begin: BEGIN, entity: entity(), is_exclusive: true };
     assert!(matches!(all.first_message(ID, 1, reserve), FirstMessage::Reserve(..)));
 }
 

@@ -9,7 +9,7 @@
 use std::ops::ControlFlow;
 
 use millrace_base::{UnixMillis, limits};
-use millrace_format::{Outcome, OutcomeResult};
+use millrace_format::{InvocationResult, ResultState};
 
 use super::Results;
 use crate::context::Context;
@@ -51,7 +51,9 @@ impl Results {
     fn left_over_and_expired(&mut self, context: &mut Context<'_>) -> Vec<Box<[u8]>> {
         let mut left_over = std::mem::take(&mut self.left_over);
         left_over.retain(|field| match self.get(field, context.rows) {
-            Ok(Some(outcome)) => outcome.expires <= context.now && outcome.result != OutcomeResult::Pending,
+            Ok(Some(invocation_result)) => {
+                invocation_result.expires <= context.now && invocation_result.result != ResultState::Pending
+            }
             Ok(None) | Err(_) => false,
         });
         left_over
@@ -62,7 +64,7 @@ impl Results {
     fn oldest_expired(&self, count: usize, context: &mut Context<'_>) -> Vec<Box<[u8]>> {
         let (now, latest) = (context.now, context.now.plus(self.retention_ms));
         let mut expired = Vec::new();
-        context.rows.store().visit_ledger(&self.entity, count, &mut |field, value| {
+        context.rows.store().visit_append_only_map(&self.entity, count, &mut |field, value| {
             match Expiry::of(value.get(1..).unwrap_or_default()) {
                 Expiry::At(at) if at <= now => expired.push(field.into()),
                 Expiry::At(at) if at <= latest => return ControlFlow::Break(()),
@@ -116,6 +118,6 @@ enum Expiry {
 
 impl Expiry {
     fn of(encoded: &[u8]) -> Self {
-        Outcome::expiry(encoded).ok().flatten().map_or(Expiry::Unknown, Expiry::At)
+        InvocationResult::expiry(encoded).ok().flatten().map_or(Expiry::Unknown, Expiry::At)
     }
 }

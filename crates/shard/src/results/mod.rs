@@ -10,20 +10,20 @@ mod names;
 mod tests;
 
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, fingerprint};
-use millrace_format::{Outcome, OutcomeResult, Write};
+use millrace_format::{InvocationResult, ResultState, Write};
 use millrace_func::RouteReply;
 
 use crate::context::{Rows, decode_failed, store_failed};
 use crate::request::{InvocationId, Reply, Sequence};
 use collect::Sweep;
-pub use names::OutcomeNames;
+pub use names::ResultNames;
 pub(crate) use names::{ResultKey, entity_scope, workflow_scope};
 
 /// The results that a shard keeps.
 pub(crate) struct Results {
     /// Field: scoped idempotency key, or invocation id; value: `format::Outcome`.
     entity: EntityKey,
-    names: OutcomeNames,
+    names: ResultNames,
     retention_ms: u64,
     /// The key of the transaction that was last looked up and not found: mostly it is the one that
     /// commits next.
@@ -47,7 +47,7 @@ pub fn service_fingerprint(app: &str, service: &str) -> u64 {
 }
 
 impl Results {
-    pub(crate) fn new(names: OutcomeNames, retention_ms: u64) -> Self {
+    pub(crate) fn new(names: ResultNames, retention_ms: u64) -> Self {
         Self {
             entity: EntityKey::internal("outcome", b""),
             names,
@@ -60,7 +60,7 @@ impl Results {
     }
 
     /// How results under idempotency keys are named.
-    pub(crate) fn names(&self) -> OutcomeNames {
+    pub(crate) fn names(&self) -> ResultNames {
         self.names
     }
 
@@ -73,40 +73,40 @@ impl Results {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) fn get(&self, field: &[u8], rows: &mut Rows) -> Result<Option<Outcome>, Error> {
+    pub(crate) fn get(&self, field: &[u8], rows: &mut Rows) -> Result<Option<InvocationResult>, Error> {
         let found = rows.store().get(&self.entity, field).map_err(|error| store_failed(&error))?;
-        found.map(|value| Outcome::decode(value.content()).map_err(|error| decode_failed(&error))).transpose()
+        found.map(|value| InvocationResult::decode(value.content()).map_err(|error| decode_failed(&error))).transpose()
     }
 
     /// The reply kept under `key`, if the request took effect before.
     pub(crate) fn kept_reply(&self, key: &ResultKey, now: UnixMillis, rows: &mut Rows) -> Option<Result<Reply, Error>> {
-        let outcome = match self.get(&key.field, rows) {
-            Ok(outcome) => outcome?,
+        let invocation_result = match self.get(&key.field, rows) {
+            Ok(invocation_result) => invocation_result?,
             Err(error) => return Some(Err(error)),
         };
-        if outcome.expires <= now {
+        if invocation_result.expires <= now {
             return None;
         }
-        if outcome.fingerprint != key.fingerprint {
+        if invocation_result.fingerprint != key.fingerprint {
             let message = "this Idempotency-Key came before with another handler, path or body (to a route, also another query, \
                  Authorization or Cookie): use a new key for a new request";
             return Some(Err(Error::new(ErrorCode::IdempotencyMismatch, message)));
         }
-        Some(match outcome.result {
-            OutcomeResult::Value(output) => Ok(Reply::Value(output)),
-            OutcomeResult::Reply { status, headers, body } => Ok(Reply::Route(RouteReply { status, headers, body })),
-            OutcomeResult::Error(error) => Err(error),
-            OutcomeResult::Sent(lsn, index) => {
+        Some(match invocation_result.result {
+            ResultState::Value(output) => Ok(Reply::Value(output)),
+            ResultState::Reply { status, headers, body } => Ok(Reply::Route(RouteReply { status, headers, body })),
+            ResultState::Error(error) => Err(error),
+            ResultState::Sent(lsn, index) => {
                 Ok(Reply::Sent(InvocationId { shard: rows.shard(), sequence: Sequence { lsn, index } }))
             }
-            OutcomeResult::Pending => return None,
+            ResultState::Pending => return None,
         })
     }
 
     /// The write of a result. It must be made.
-    pub(crate) fn write(&mut self, field: Box<[u8]>, outcome: &Outcome) -> Write {
+    pub(crate) fn write(&mut self, field: Box<[u8]>, invocation_result: &InvocationResult) -> Write {
         self.added += 1;
-        Write { entity: self.entity.clone(), field, value: Some(outcome.to_value()) }
+        Write { entity: self.entity.clone(), field, value: Some(invocation_result.to_value()) }
     }
 
     /// The write that deletes a result.
@@ -115,9 +115,9 @@ impl Results {
     }
 
     /// The write of what a request under `key` is answered from now on. It must be made.
-    pub(crate) fn keep(&mut self, key: ResultKey, result: OutcomeResult, now: UnixMillis) -> Write {
+    pub(crate) fn keep(&mut self, key: ResultKey, result: ResultState, now: UnixMillis) -> Write {
         let expires = now.plus(self.retention_ms);
-        self.write(key.field, &Outcome { expires, fingerprint: key.fingerprint, result })
+        self.write(key.field, &InvocationResult { expires, fingerprint: key.fingerprint, result })
     }
 
     /// The write of what became of an invocation. It must be made.
@@ -125,7 +125,7 @@ impl Results {
         &mut self,
         id: Sequence,
         (app, service): (&str, &str),
-        result: OutcomeResult,
+        result: ResultState,
         now: UnixMillis,
     ) -> Write {
         let key = ResultKey { field: invocation_field(id), fingerprint: service_fingerprint(app, service) };
@@ -135,8 +135,8 @@ impl Results {
     /// The write that says that an invocation has no result yet. It must be made.
     pub(crate) fn keep_pending(&mut self, id: Sequence, app: &str, service: &str) -> Write {
         let fingerprint = service_fingerprint(app, service);
-        let outcome = Outcome { expires: UnixMillis(0), fingerprint, result: OutcomeResult::Pending };
-        self.write(invocation_field(id), &outcome)
+        let invocation_result = InvocationResult { expires: UnixMillis(0), fingerprint, result: ResultState::Pending };
+        self.write(invocation_field(id), &invocation_result)
     }
 
     /// Remembers under what key the result of a transaction will be kept.

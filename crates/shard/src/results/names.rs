@@ -18,7 +18,7 @@ const HASHED: u8 = b'h';
 
 /// How outcomes under idempotency keys are named. A data directory has one way for all its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutcomeNames {
+pub enum ResultNames {
     /// By whose key it is, and the key.
     Plain,
     /// By 128 bits of SipHash-2-4 of that, under this key. There are as many results as requests of a day, each in
@@ -27,13 +27,13 @@ pub enum OutcomeNames {
     Hashed([u8; 16]),
 }
 
-impl OutcomeNames {
+impl ResultNames {
     /// `scope` is an [`entity_scope`] or a [`workflow_scope`], in parts.
     pub(crate) fn name(self, scope: &[&[u8]], key: &str) -> Box<[u8]> {
         let key = key.as_bytes();
         let hash_key = match self {
-            OutcomeNames::Plain => return [&scope.concat(), key].concat().into(),
-            OutcomeNames::Hashed(hash_key) => hash_key,
+            ResultNames::Plain => return [&scope.concat(), key].concat().into(),
+            ResultNames::Hashed(hash_key) => hash_key,
         };
         let mut hasher = SipHasher24::new_with_key(&hash_key);
         scope.iter().for_each(|part| hasher.write(part));

@@ -18,7 +18,7 @@ fn the_fields_are_the_documented_ones() {
         b"h\x75\x33\xb0\x41\x16\x80\x73\x22\xbb\x3f\x44\xf3\x5c\xd5\x22\xbc",
     ];
     let key = std::array::from_fn(|index| index as u8);
-    for (names, [call, signal]) in [(OutcomeNames::Plain, plain), (OutcomeNames::Hashed(key), hashed)] {
+    for (names, [call, signal]) in [(ResultNames::Plain, plain), (ResultNames::Hashed(key), hashed)] {
         assert_eq!(*names.of_call(&entity, "add", b"1", "once", b"call").field, *call);
         assert_eq!(*names.of_call(&entity, "add", b"1", "once", b"send").field, *call);
         assert_eq!(*names.name(&[&entity_scope(&entity)], "once"), *call, "a route's");
@@ -30,10 +30,10 @@ fn the_fields_are_the_documented_ones() {
 
 #[test]
 fn a_result_is_kept_for_its_time_and_collected_behind_it() {
-    let (mut results, mut bench) = (Results::new(OutcomeNames::Hashed([7; 16]), 60_000), Bench::new(1));
+    let (mut results, mut bench) = (Results::new(ResultNames::Hashed([7; 16]), 60_000), Bench::new(1));
     let entity = EntityKey::internal("x", b"1");
     let key = |input: &[u8]| results_key(&entity, input);
-    let kept = results.keep(key(b"1"), OutcomeResult::Sent(Lsn(3), 4), bench.now);
+    let kept = results.keep(key(b"1"), ResultState::Sent(Lsn(3), 4), bench.now);
     let pending = results.keep_pending(Sequence { lsn: Lsn(1), index: 0 }, "app", "counter");
     bench.context().append(vec![kept, pending]);
     let reply = results.kept_reply(&key(b"1"), bench.now, &mut bench.rows);
@@ -55,12 +55,12 @@ fn a_result_is_kept_for_its_time_and_collected_behind_it() {
 }
 
 fn results_key(entity: &EntityKey, input: &[u8]) -> ResultKey {
-    OutcomeNames::Hashed([7; 16]).of_call(entity, "run", input, "key", b"call")
+    ResultNames::Hashed([7; 16]).of_call(entity, "run", input, "key", b"call")
 }
 
 #[test]
 fn only_the_key_of_the_transaction_that_commits_is_remembered() {
-    let mut results = Results::new(OutcomeNames::Plain, 60_000);
+    let mut results = Results::new(ResultNames::Plain, 60_000);
     let key = || results_key(&EntityKey::internal("x", b"1"), b"1");
     results.remember(5, key());
     assert!(results.remembered(6).is_none() && results.remembered(5).is_none(), "it is taken once");

@@ -58,7 +58,7 @@ fn next_due(cron: &str, now: UnixMillis) -> Option<UnixMillis> {
 /// The message of a schedule that is due.
 fn message_of((app, service, schedule): (&str, &str, &Schedule), now: UnixMillis) -> MessageRecord {
     MessageRecord {
-        keeps_outcome: false,
+        keeps_invocation_result: false,
         invocation: None,
         is_signal: false,
         was_set_aside: false,

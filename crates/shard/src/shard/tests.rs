@@ -9,7 +9,7 @@ use bytes::Bytes;
 use millrace_base::{EntityKey, ErrorCode, TransactionId};
 
 use super::*;
-use crate::peer::{Begin, FromBranch, PeerBody, ToBranch, ToHome};
+use crate::peer::{Begin, FromParticipation, PeerBody, ToCoordinator, ToParticipation};
 use crate::request::RequestInfo;
 use crate::testing::{RUN, START, TestWorld, keys, options, store};
 
@@ -58,7 +58,7 @@ impl Rig {
 
 fn failed() -> PeerBody {
     let error = Error::new(ErrorCode::Internal, "a participant's");
-    PeerBody::ToHome(1, FromBranch { life: 1, message: ToHome::Failed(error) })
+    PeerBody::ToCoordinator(1, FromParticipation { participation_id: 1, message: ToCoordinator::Failed(error) })
 }
 
 #[test]
@@ -86,15 +86,15 @@ fn a_coordinated_transaction_without_its_coordination_stops_the_shard() {
 
 #[test]
 fn a_participation_that_is_lost_stops_the_shard_and_its_coordinator_is_told() {
-    let id = TransactionId { home: OTHER, incarnation: 3, number: 4 };
+    let id = TransactionId { coordinator: OTHER, incarnation: 3, number: 4 };
     let begin = Begin { program: RUN.program, time: START, age: (1, 1), seed: 5 };
     let entity = EntityKey::internal("x", b"1");
-    let prepare = || ToBranch::Prepare { life: 0, is_delegated: false, is_query: false };
+    let prepare = || ToParticipation::Prepare { participation_id: 0, is_delegated: false, is_query: false };
     for is_lost in [true, false] {
-        for body in [PeerBody::ToBranch(2, prepare()), PeerBody::Commit, PeerBody::Abort { is_answered: true }] {
+        for body in [PeerBody::ToParticipation(2, prepare()), PeerBody::Commit, PeerBody::Abort { is_answered: true }] {
             let mut rig = Rig::new();
-            let reserve = ToBranch::Reserve { begin, entity: entity.clone(), is_exclusive: true };
-            rig.hear(id, PeerBody::ToBranch(1, reserve));
+            let reserve = ToParticipation::Reserve { begin, entity: entity.clone(), is_exclusive: true };
+            rig.hear(id, PeerBody::ToParticipation(1, reserve));
             if is_lost {
                 rig.shard.execution.plant_lost();
             } else {

@@ -135,9 +135,9 @@ impl Workflows {
             let message = message.filter(|_| !context.world.is_read_only);
             // A compensation that failed for good waits among the dead letters, where somebody can have it made again.
             let place = Sequence { lsn: context.rows.next_lsn(), index: 0 };
-            let letter =
+            let dead_letter =
                 message.map(|message| context.books.set_aside((invocation, place), &message, &error, "a compensation"));
-            self.operation_ended(id, operation, Err(error), letter.into_iter().collect(), context);
+            self.operation_ended(id, operation, Err(error), dead_letter.into_iter().collect(), context);
         }
     }
 }
@@ -156,7 +156,7 @@ fn newest(mut call: NestedCall, world: &World<'_>) -> NestedCall {
 pub(super) fn give_up_kept(id: Sequence, operation: u32, key: &[u8], lsn: Lsn, context: &mut WorkflowContext<'_, '_>) {
     let (own, to) = (context.rows.shard(), context.rows.shard_of(key));
     if to != own {
-        let about = TransactionId { home: own, incarnation: context.rows.options().incarnation, number: 0 };
+        let about = TransactionId { coordinator: own, incarnation: context.rows.options().incarnation, number: 0 };
         let message = context.rows.about(about, PeerBody::Forget(once_field(own, id, operation)));
         context.context().tell(to, message, lsn);
     }
@@ -166,7 +166,7 @@ pub(super) fn give_up_kept(id: Sequence, operation: u32, key: &[u8], lsn: Lsn, c
 fn as_message(call: NestedCall, attempts: u32, world: &World<'_>) -> Option<MessageRecord> {
     let (app, service, handler) = world.catalog.names(call.handler)?;
     Some(MessageRecord {
-        keeps_outcome: false,
+        keeps_invocation_result: false,
         invocation: None,
         is_signal: false,
         was_set_aside: false,

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use millrace_base::{Error, ErrorCode, UnixMillis, limits};
-use millrace_format::{Outcome, OutcomeResult, WorkflowRecord};
+use millrace_format::{InvocationResult, ResultState, WorkflowRecord};
 
 use super::stranded::stranded_for;
 use super::{WorkflowContext, Workflows};
@@ -29,9 +29,11 @@ impl Workflows {
         let found = context.books.results.get(&invocation_field(id), context.rows);
         let result = found.and_then(|found| {
             let unknown = || Error::new(ErrorCode::UnknownInvocation, "no such invocation, or its outcome expired");
-            let is_there = |outcome: &Outcome| outcome.expires > now || outcome.result == OutcomeResult::Pending;
-            let outcome = found.filter(is_there).ok_or_else(unknown)?;
-            Ok(Reply::Invocation(outcome, self.view(id, has_journal, context)?.map(Box::new)))
+            let is_there = |invocation_result: &InvocationResult| {
+                invocation_result.expires > now || invocation_result.result == ResultState::Pending
+            };
+            let invocation_result = found.filter(is_there).ok_or_else(unknown)?;
+            Ok(Reply::Invocation(invocation_result, self.view(id, has_journal, context)?.map(Box::new)))
         });
         let depends_on = context.books.results.lsn(context.rows);
         context.context().reply(token, result, depends_on);
@@ -91,12 +93,13 @@ impl Workflows {
         let (rows, has_more) = self.list_rows(after, limit.min(LISTED_AT_ONCE), is_live_only, context)?;
         let (mut items, mut size_bytes, count) = (Vec::new(), 0, rows.len());
         for (id, record, due) in rows {
-            let outcome = context.books.results.get(&invocation_field(id), context.rows)?.unwrap_or_else(|| Outcome {
-                expires: UnixMillis(0),
-                fingerprint: service_fingerprint(&record.app, &record.service),
-                result: OutcomeResult::Pending,
-            });
-            let item = ListedWorkflow { id, record, due, outcome };
+            let invocation_result =
+                context.books.results.get(&invocation_field(id), context.rows)?.unwrap_or_else(|| InvocationResult {
+                    expires: UnixMillis(0),
+                    fingerprint: service_fingerprint(&record.app, &record.service),
+                    result: ResultState::Pending,
+                });
+            let item = ListedWorkflow { id, record, due, invocation_result };
             size_bytes += item.size_bytes();
             items.push(item);
             // The outputs are in memory at once, too.

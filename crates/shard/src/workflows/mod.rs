@@ -26,7 +26,7 @@ mod workflow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use millrace_base::{Error, ErrorCode, Lsn, Name, UnixMillis, limits};
-use millrace_format::{MessageRecord, Outcome, OutcomeResult, WorkflowRecord, Write};
+use millrace_format::{InvocationResult, MessageRecord, ResultState, WorkflowRecord, Write};
 use millrace_func::{HandlerId, NestedCall, Program};
 
 use crate::bookkeeping::{Bookkeeping, invocation_of};
@@ -158,7 +158,7 @@ impl Workflows {
         let id = invocation_of(field, &message);
         let version = context.world.catalog.program(handler.program).map_or(0, |loaded| loaded.version);
         let kept = context.books.results.get(&invocation_field(id), context.rows);
-        let has_result = matches!(kept, Ok(Some(Outcome { result: OutcomeResult::Pending, .. })));
+        let has_result = matches!(kept, Ok(Some(InvocationResult { result: ResultState::Pending, .. })));
         let record = WorkflowRecord {
             has_ended: false,
             is_cancelled: false,
@@ -274,7 +274,7 @@ impl Workflows {
         }
         Ok(match books.results.get(&invocation_field(id), rows)? {
             None => Standing::Unknown,
-            Some(Outcome { result: OutcomeResult::Pending, .. }) => Standing::Called,
+            Some(InvocationResult { result: ResultState::Pending, .. }) => Standing::Called,
             Some(_) => Standing::Ended,
         })
     }
@@ -282,9 +282,9 @@ impl Workflows {
     /// The shard has stopped: every frame of a workflow is dropped, and nothing is left to do.
     pub(crate) fn stop(&mut self, world: &mut World<'_>) {
         for (_, mut workflow) in std::mem::take(self).live {
-            if let Some(frame) = workflow.frame.take() {
-                world.engine.cancel(frame);
-                world.frames.give_back(frame);
+            if let Some(activation) = workflow.activation.take() {
+                world.engine.cancel(activation);
+                world.activations.give_back(activation);
             }
         }
         self.has_taken_up_all = true;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::{JournalRow, Write};
-use millrace_func::{Frame, OperationId};
+use millrace_func::{ActivationId, OperationId};
 
 use super::workflow::{Work, Workflow};
 use super::{AGAIN, RETRY_MS, WorkflowContext, Workflows};
@@ -151,7 +151,7 @@ fn ticket_of(workflow: &Workflow, operation: u32) -> OffloadTicket {
     OffloadTicket {
         shard: Some(workflow.id.shard),
         nonce: workflow.nonce,
-        frame: workflow.frame.unwrap_or(Frame(u32::MAX)),
+        activation: workflow.activation.unwrap_or(ActivationId(u32::MAX)),
         instance: workflow.nonce,
         operation: OperationId(operation),
     }

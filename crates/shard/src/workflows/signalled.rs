@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn};
-use millrace_format::{JournalRow, MessageRecord, OutcomeResult, StepKind};
+use millrace_format::{JournalRow, MessageRecord, ResultState, StepKind};
 
 use super::workflow::{Open, Work};
 use super::{Standing, WorkflowContext, Workflows, unknown_workflow};
@@ -83,7 +83,7 @@ impl Workflows {
         }
         let mut writes = vec![context.books.signals.write(id, name.to_owned(), payload.clone(), context.rows)];
         if let Some(key) = key {
-            let result = OutcomeResult::Value(Bytes::from_static(b"null"));
+            let result = ResultState::Value(Bytes::from_static(b"null"));
             writes.push(context.books.results.keep(key, result, context.world.now));
         }
         let lsn = context.append(writes);

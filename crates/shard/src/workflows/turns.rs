@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, limits};
-use millrace_format::{JournalRow, MessageRecord, OutcomeResult, StepKind, Write};
-use millrace_func::{Engine, Frame, OperationId, Output, Start, Step};
+use millrace_format::{JournalRow, MessageRecord, ResultState, StepKind, Write};
+use millrace_func::{ActivationId, Engine, OperationId, Output, Start, Step};
 
 use super::host::WorkflowHost;
 use super::workflow::{Open, Work, Workflow, diverged, step_of, target_name};
@@ -48,7 +48,7 @@ impl Workflows {
         if !workflow.rows.is_empty() {
             self.runnable.push_back(id);
         }
-        if workflow.frame.is_some() && workflow.is_idle() && self.awake > limits::WORKFLOWS_AWAKE {
+        if workflow.activation.is_some() && workflow.is_idle() && self.awake > limits::WORKFLOWS_AWAKE {
             self.put_to_sleep(&mut workflow, context);
         }
         if workflow.is_to_be_cancelled() {
@@ -78,31 +78,31 @@ impl Workflows {
         workflow.nonce = context.world.take_nonce();
         self.by_nonce.insert(workflow.nonce, workflow.id.sequence);
         self.awake += 1;
-        let frame = context.world.frames.take();
-        workflow.frame = Some(frame);
+        let activation = context.world.activations.take();
+        workflow.activation = Some(activation);
         let (key, input) = (workflow.record.key.clone(), workflow.record.input.clone());
         let start = Start::Handler { id: workflow.handler, key: &key, input: &input };
-        self.turn(workflow, context, |engine, host| engine.start(frame, start, host));
+        self.turn(workflow, context, |engine, host| engine.start(activation, start, host));
         true
     }
 
     /// Its code leaves memory; it comes back when there is something for it.
     fn put_to_sleep(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) {
-        self.drop_frame(workflow, context);
+        self.drop_activation(workflow, context);
         (workflow.is_asleep, workflow.is_rewound) = (true, false);
     }
 
-    fn drop_frame(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) {
-        if let Some(frame) = workflow.frame.take() {
-            context.world.engine.cancel(frame);
+    fn drop_activation(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) {
+        if let Some(activation) = workflow.activation.take() {
+            context.world.engine.cancel(activation);
             self.by_nonce.remove(&workflow.nonce);
-            self.forget_frame(frame, context);
+            self.forget_activation(activation, context);
         }
     }
 
     /// What a workflow whose code has ended waits for outside still finds it.
-    fn forget_frame(&mut self, frame: Frame, context: &mut WorkflowContext<'_, '_>) {
-        context.world.frames.give_back(frame);
+    fn forget_activation(&mut self, activation: ActivationId, context: &mut WorkflowContext<'_, '_>) {
+        context.world.activations.give_back(activation);
         self.awake -= 1;
     }
 
@@ -121,8 +121,8 @@ impl Workflows {
         let Step::Done(result) = step else {
             return diverged.into_iter().for_each(|error| self.diverges(workflow, error, context));
         };
-        if let Some(frame) = workflow.frame.take() {
-            self.forget_frame(frame, context);
+        if let Some(activation) = workflow.activation.take() {
+            self.forget_activation(activation, context);
         }
         if let Some(error) = diverged {
             return self.diverges(workflow, error, context);
@@ -158,7 +158,7 @@ impl Workflows {
     /// When a workflow that has not begun to end has no code in memory.
     fn give_row(&mut self, workflow: &mut Workflow, row: JournalRow, context: &mut WorkflowContext<'_, '_>) {
         if row.kind == StepKind::Cancel {
-            self.drop_frame(workflow, context);
+            self.drop_activation(workflow, context);
             self.clear_open(workflow, |_| false);
             let error = Error::new(ErrorCode::Cancelled, "the workflow was cancelled");
             return begin_ending(workflow, Err(error), context);
@@ -198,14 +198,15 @@ impl Workflows {
             workflow.failed_compensations += u32::from(has_failed);
             return next_compensation(workflow, context);
         }
-        let frame = workflow.frame.expect("the code of a workflow that does not end is in memory when it gets a row");
+        let activation =
+            workflow.activation.expect("the code of a workflow that does not end is in memory when it gets a row");
         let operation = OperationId(row.operation);
-        self.turn(workflow, context, |engine, host| engine.resume(frame, operation, row.result, host));
+        self.turn(workflow, context, |engine, host| engine.resume(activation, operation, row.result, host));
     }
 
     /// What its code would compensate is as doubtful as the rest of it: it only ends.
     fn diverges(&mut self, workflow: &mut Workflow, error: Error, context: &mut WorkflowContext<'_, '_>) {
-        self.drop_frame(workflow, context);
+        self.drop_activation(workflow, context);
         self.clear_open(workflow, |_| false);
         workflow.outgoing.clear();
         workflow.ended_steps.clear();
@@ -222,7 +223,7 @@ impl Workflows {
         let id = workflow.id.sequence;
         self.by_nonce.remove(&workflow.nonce);
         let result = match workflow.ending.take().expect("a workflow that is over has a result") {
-            Ok(output) => OutcomeResult::Value(output),
+            Ok(output) => ResultState::Value(output),
             Err(mut error) => {
                 if workflow.failed_compensations > 0 {
                     let failed = workflow.failed_compensations;
@@ -231,7 +232,7 @@ impl Workflows {
                         error.message
                     );
                 }
-                OutcomeResult::Error(error)
+                ResultState::Error(error)
             }
         };
         let WorkflowContext { rows, books, world } = context;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, limits};
 use millrace_format::{JournalRow, StepKind, WorkflowRecord, Write};
-use millrace_func::{FetchRequest, Frame, HandlerId, Limits, NestedCall, Offload};
+use millrace_func::{ActivationId, FetchRequest, HandlerId, Limits, NestedCall, Offload};
 
 use crate::journals::Journals;
 use crate::outgoing::Outgoing;
@@ -55,7 +55,7 @@ pub(super) struct Workflow {
     pub limits: Limits,
     /// Names this run of it to whoever works for it outside.
     pub nonce: u64,
-    pub frame: Option<Frame>,
+    pub activation: Option<ActivationId>,
     /// Its code is not in memory, or has yet to begin.
     pub is_asleep: bool,
     /// Of one that is asleep: `rows` are all of its journal, and its code can begin.
@@ -122,7 +122,7 @@ impl Workflow {
             handler,
             limits,
             nonce: 0,
-            frame: None,
+            activation: None,
             is_asleep: true,
             is_rewound: true,
             may_have_called: false,

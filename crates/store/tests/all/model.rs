@@ -479,7 +479,7 @@ fn a_field_written_again_is_not_taken_for_the_one_confirmed_before() {
 }
 
 #[test]
-fn a_chunk_of_a_ledger_becomes_a_table() {
+fn a_chunk_of_a_append_only_map_becomes_a_table() {
     let folder = tempfile::tempdir().expect("a folder");
     let checkpoint = Arc::new(FjallCheckpoint::open(folder.path(), 1 << 20).expect("opens"));
     let mut world = World::new(checkpoint);

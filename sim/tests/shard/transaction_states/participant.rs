@@ -89,7 +89,7 @@ impl Participant {
     }
 
     fn script(&self, input: &str) -> Script {
-        let elsewhere = run("note", &self.rig.key_in(HOME.0, "a"), add());
+        let elsewhere = run("note", &self.rig.key_in(COORDINATOR.0, "a"), add());
         match input {
             "Call that calls" => add().call(elsewhere),
             "Call that takes back" => {
@@ -104,19 +104,21 @@ impl Participant {
     /// The call that it has passed on, or some other.
     fn passed_on(&self) -> u64 {
         let passed_on = self.told.iter().find_map(|message| match &message.body {
-            PeerBody::ToHome(_, FromBranch { message: ToHome::Call(call), .. }) => Some(call.number),
+            PeerBody::ToCoordinator(_, FromParticipation { message: ToCoordinator::Call(call), .. }) => {
+                Some(call.number)
+            }
             _ => None,
         });
         passed_on.unwrap_or(1_000)
     }
 
-    fn life(&self) -> u64 {
+    fn participation_id(&self) -> u64 {
         let of_one_that_runs = self.told.iter().rev().filter(|message| word(&message.body) != "Committed");
-        let life = of_one_that_runs.into_iter().find_map(|message| match &message.body {
-            PeerBody::ToHome(_, said) => Some(said.life),
+        let participation_id = of_one_that_runs.into_iter().find_map(|message| match &message.body {
+            PeerBody::ToCoordinator(_, said) => Some(said.participation_id),
             _ => None,
         });
-        life.unwrap_or_default()
+        participation_id.unwrap_or_default()
     }
 
     fn hear(&mut self, input: &str) {
@@ -142,23 +144,27 @@ impl Participant {
         let is_known = self.rig.core.shards[&PARTICIPANT].waiting() > self.others;
         let call = |handler: &str| {
             let number = FIRST_CALL + u64::from(self.heard);
-            ToBranch::Call(begin, call_of(&self.rig, number, handler, &self.key, &self.script(input)))
+            ToParticipation::Call(begin, call_of(&self.rig, number, handler, &self.key, &self.script(input)))
         };
-        let prepare = |is_delegated, is_query| ToBranch::Prepare { life: self.life(), is_delegated, is_query };
+        let prepare = |is_delegated, is_query| ToParticipation::Prepare {
+            participation_id: self.participation_id(),
+            is_delegated,
+            is_query,
+        };
         let message = match input {
-            "Reserve" => ToBranch::Reserve { begin, entity: entity_of(&self.key), is_exclusive: true },
+            "Reserve" => ToParticipation::Reserve { begin, entity: entity_of(&self.key), is_exclusive: true },
             "Call" | "Call that calls" | "Call that takes back" | "the first message again" => call("run"),
             "Call of a query" => call("read"),
-            "Result" => ToBranch::Result(self.passed_on(), Ok(Bytes::from_static(b"1"))),
-            "TakeBack" => ToBranch::TakeBack(FIRST_CALL),
-            "TakenBack" => ToBranch::TakenBack,
+            "Result" => ToParticipation::Result(self.passed_on(), Ok(Bytes::from_static(b"1"))),
+            "TakeBack" => ToParticipation::TakeBack(FIRST_CALL),
+            "TakenBack" => ToParticipation::TakenBack,
             "Prepare" => prepare(false, false),
             "Prepare (query)" => prepare(false, true),
             "Prepare (alone)" => prepare(true, false),
             _ => return self.tell(input, self.unnumbered(input)),
         };
         // What is no beginning comes as if its beginning were still on the way.
-        let is_beginning = matches!(message, ToBranch::Reserve { .. } | ToBranch::Call(..));
+        let is_beginning = matches!(message, ToParticipation::Reserve { .. } | ToParticipation::Call(..));
         self.is_answered |= input == "Result";
         self.is_taken_back |= input == "TakenBack";
         self.is_asked_alone |= input == "Prepare (alone)";
@@ -168,7 +174,7 @@ impl Participant {
             _ => self.heard.max(1) + 1,
         };
         self.heard = if input == "the first message again" && is_known { self.heard } else { number };
-        self.tell(input, PeerBody::ToBranch(number, message));
+        self.tell(input, PeerBody::ToParticipation(number, message));
     }
 
     fn unnumbered(&self, input: &str) -> PeerBody {
@@ -184,8 +190,8 @@ impl Participant {
     fn tell(&mut self, input: &str, body: PeerBody) {
         let is_as_named = input.starts_with(word(&body)) || input == "the first message again";
         assert!(is_as_named, "{input} is {}", word(&body));
-        let transaction = TransactionId { home: HOME, incarnation: 99, number: 7 };
-        self.rig.peer(PARTICIPANT, PeerMessage { from: HOME, transaction, body });
+        let transaction = TransactionId { coordinator: COORDINATOR, incarnation: 99, number: 7 };
+        self.rig.peer(PARTICIPANT, PeerMessage { from: COORDINATOR, transaction, body });
     }
 
     /// Its state; *running* for *reading*.

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
-    Engine, FetchRequest, Frame, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, ScanRequest, Start,
-    Step, StepStart,
+    ActivationId, Engine, FetchRequest, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, ScanRequest,
+    Start, Step, StepStart,
 };
 
 use super::{Asked, State, World};
@@ -221,11 +221,11 @@ impl World {
         let replayed = journal.resumes.clone();
         let mut replayed = replayed.into_iter();
         let mut run = Run::default();
-        self.frames += 1;
-        let frame = Frame(self.frames);
+        self.activations += 1;
+        let activation = ActivationId(self.activations);
         let start = Start::Handler { id, key: b"k", input: input.as_bytes() };
         let mut host = WorkflowHost { state: &mut self.state, journal, run: &mut run };
-        let mut step = self.engine.start(frame, start, &mut host);
+        let mut step = self.engine.start(activation, start, &mut host);
         loop {
             if let Step::Done(result) = step {
                 return Some(self.workflow_end(result, &run.compensations));
@@ -238,7 +238,7 @@ impl World {
                     *open.unwrap_or_else(|| panic!("{place:?} was resumed before and is not open now")).0
                 }
                 None if cut.is_some_and(|cut| journal.resumes.len() >= cut) => {
-                    self.engine.cancel(frame);
+                    self.engine.cancel(activation);
                     return None;
                 }
                 None => choose(&run, journal, &self.state, order)?,
@@ -252,7 +252,7 @@ impl World {
             journal.entries.get_mut(&place).expect("noted").result = Some(result.clone());
             run.scope.clear();
             let mut host = WorkflowHost { state: &mut self.state, journal, run: &mut run };
-            step = self.engine.resume(frame, operation, result, &mut host);
+            step = self.engine.resume(activation, operation, result, &mut host);
         }
     }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use millrace_api::{RecordOperation, RecordReply, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
-    App, Engine, FetchPolicy, FetchRequest, Frame, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel,
+    ActivationId, App, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel,
     Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, RouteId, ScanRequest, Start, Step,
     StepStart,
 };
@@ -101,7 +101,7 @@ impl State {
     }
 }
 
-pub struct FrameHost<'a> {
+pub struct ActivationHost<'a> {
     pub state: &'a mut State,
     pub entity: Option<(u16, Vec<u8>)>,
     pub is_query: bool,
@@ -109,7 +109,7 @@ pub struct FrameHost<'a> {
     pub next_operation: &'a mut u32,
 }
 
-impl FrameHost<'_> {
+impl ActivationHost<'_> {
     fn fields(&mut self, is_write: bool) -> Result<&mut Fields, Error> {
         if is_write && self.is_query {
             return Err(Error::new(ErrorCode::FunctionFailed, "a query cannot write"));
@@ -128,7 +128,7 @@ impl FrameHost<'_> {
     }
 }
 
-impl Host for FrameHost<'_> {
+impl Host for ActivationHost<'_> {
     fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
         Ok(self.fields(false)?.get(field))
     }
@@ -260,7 +260,7 @@ pub struct World {
     pub engine: JsEngine,
     pub program: Program,
     pub state: State,
-    pub frames: u32,
+    pub activations: u32,
     pub operations: u32,
 }
 
@@ -308,7 +308,7 @@ pub fn world(files: &[(&str, &str)], limits: Limits) -> World {
 pub fn world_of(app: &App) -> World {
     let engine = JsEngine::new(clocks());
     let program = engine.load(app).expect("loads");
-    World { engine, program, state: State::default(), frames: 0, operations: 0 }
+    World { engine, program, state: State::default(), activations: 0, operations: 0 }
 }
 
 impl World {
@@ -359,8 +359,8 @@ impl World {
     }
 
     fn run(&mut self, entity: Option<(HandlerId, &[u8])>, start: Start<'_>) -> Result<Output, Error> {
-        self.frames += 1;
-        let frame = Frame(self.frames);
+        self.activations += 1;
+        let activation = ActivationId(self.activations);
         let is_query = entity.is_some_and(|(id, _)| {
             let services = self.engine.services(self.program);
             services[usize::from(id.service)].handlers[usize::from(id.handler)].1 == HandlerKind::Query
@@ -369,8 +369,9 @@ impl World {
         let mut pending = Vec::new();
         let mut step = {
             let (state, next_operation) = (&mut self.state, &mut self.operations);
-            let mut host = FrameHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };
-            self.engine.start(frame, start, &mut host)
+            let mut host =
+                ActivationHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };
+            self.engine.start(activation, start, &mut host)
         };
         loop {
             match step {
@@ -385,8 +386,9 @@ impl World {
                 Pending::Fetch(request) => self.state.fetch(request),
             };
             let (state, next_operation) = (&mut self.state, &mut self.operations);
-            let mut host = FrameHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };
-            step = self.engine.resume(frame, operation, result, &mut host);
+            let mut host =
+                ActivationHost { state, entity: entity.clone(), is_query, pending: &mut pending, next_operation };
+            step = self.engine.resume(activation, operation, result, &mut host);
         }
     }
 

@@ -17,7 +17,8 @@ use bytes::Bytes;
 use millrace_api::{PathOperation, PathOperationKind, RecordChange, RecordOperation, RecordWrite};
 use millrace_base::{Error, ErrorCode, Name, Value};
 use millrace_func::{
-    App, Engine, Frame, HandlerId, HandlerKind, Host, Message, OperationId, Output, Program, Service, Start, Step,
+    ActivationId, App, Engine, HandlerId, HandlerKind, Host, Message, OperationId, Output, Program, Service, Start,
+    Step,
 };
 
 struct Loaded {
@@ -37,7 +38,7 @@ pub struct Inner {
     /// Apps loaded, the triggers' included.
     pub loads: RefCell<usize>,
     pub unloaded: RefCell<Vec<Program>>,
-    pub cancelled: RefCell<Vec<Frame>>,
+    pub cancelled: RefCell<Vec<ActivationId>>,
 }
 
 fn name(text: &str) -> Name {
@@ -75,7 +76,7 @@ impl Inner {
         Ok(loaded)
     }
 
-    fn run(&self, frame: Frame, id: HandlerId, key: &[u8], input: &[u8], host: &mut dyn Host) -> Step {
+    fn run(&self, activation: ActivationId, id: HandlerId, key: &[u8], input: &[u8], host: &mut dyn Host) -> Step {
         let (path, source) = {
             let programs = self.programs.borrow();
             let loaded = &programs[id.program.0 as usize];
@@ -119,7 +120,7 @@ impl Inner {
             }
         }
         if is_waiting {
-            self.waiting.borrow_mut().insert(frame.0, ());
+            self.waiting.borrow_mut().insert(activation.0, ());
             return Step::Waiting;
         }
         Step::Done(Ok(Output::Value(Bytes::from_static(b"null"))))
@@ -146,23 +147,23 @@ impl Engine for Inner {
         self.unloaded.borrow_mut().push(program);
     }
 
-    fn start(&self, frame: Frame, start: Start<'_>, host: &mut dyn Host) -> Step {
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         match start {
-            Start::Handler { id, key, input } => self.run(frame, id, key, input, host),
+            Start::Handler { id, key, input } => self.run(activation, id, key, input, host),
             Start::Route { .. } => failed(ErrorCode::Internal, "no routes here"),
         }
     }
 
-    fn resume(&self, frame: Frame, _: OperationId, result: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
-        assert!(self.waiting.borrow_mut().remove(&frame.0).is_some(), "a frame of this engine");
+    fn resume(&self, activation: ActivationId, _: OperationId, result: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+        assert!(self.waiting.borrow_mut().remove(&activation.0).is_some(), "a frame of this engine");
         match result {
             Ok(_) => Step::Done(Ok(Output::Value(Bytes::from_static(b"null")))),
             Err(error) => Step::Done(Err(error)),
         }
     }
 
-    fn cancel(&self, frame: Frame) {
-        self.waiting.borrow_mut().remove(&frame.0);
-        self.cancelled.borrow_mut().push(frame);
+    fn cancel(&self, activation: ActivationId) {
+        self.waiting.borrow_mut().remove(&activation.0);
+        self.cancelled.borrow_mut().push(activation);
     }
 }

@@ -14,8 +14,8 @@ use millrace_api::{
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    App, Engine, FetchPolicy, FetchRequest, Frame, HandlerId, HandlerKind, Host, Limits, LogLevel, Message, NestedCall,
-    Offload, OperationId, Output, Program, RecordPolicy, ScanRequest, Service, Start, Step, StepStart,
+    ActivationId, App, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, Limits, LogLevel, Message,
+    NestedCall, Offload, OperationId, Output, Program, RecordPolicy, ScanRequest, Service, Start, Step, StepStart,
 };
 use millrace_func_records::{RecordsEngine, shard_keys, shard_service};
 use millrace_registry::{Registry, TypeChange};
@@ -57,7 +57,7 @@ pub struct World {
     /// Messages whose target is gone and that the engine does not drop.
     pub lost: Vec<Waiting>,
     pub now: u64,
-    pub frames: u32,
+    pub activations: u32,
     /// Writes of the last transaction.
     pub last_writes: usize,
     /// Calls of the last transaction.
@@ -66,7 +66,7 @@ pub struct World {
     pub is_reversed: bool,
 }
 
-struct FrameHost<'a> {
+struct ActivationHost<'a> {
     stored: &'a Stored,
     effects: &'a mut Effects,
     services: &'a BTreeMap<u32, Vec<Service>>,
@@ -84,7 +84,7 @@ fn refuse<T>(what: &str) -> Result<T, Error> {
     Err(Error::new(ErrorCode::FunctionFailed, what))
 }
 
-impl FrameHost<'_> {
+impl ActivationHost<'_> {
     fn place(&self, field: &[u8]) -> Place {
         (self.service.clone(), self.key.clone(), field.to_vec())
     }
@@ -107,7 +107,7 @@ impl FrameHost<'_> {
     }
 }
 
-impl Host for FrameHost<'_> {
+impl Host for ActivationHost<'_> {
     fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
         let place = self.place(field);
         Ok(match self.effects.writes.get(&place) {
@@ -274,7 +274,7 @@ impl Default for World {
             messages: Vec::new(),
             lost: Vec::new(),
             now: 1_700_000_000_000,
-            frames: 0,
+            activations: 0,
             last_writes: 0,
             calls: 0,
             is_reversed: false,
@@ -376,7 +376,7 @@ impl World {
     pub fn transaction(&mut self, id: HandlerId, key: &[u8], input: &[u8]) -> Result<Bytes, Error> {
         let mut effects = Effects::default();
         self.calls = 0;
-        let result = self.frame(&mut effects, id, key, input, 0);
+        let result = self.activation(&mut effects, id, key, input, 0);
         if result.is_ok() {
             self.last_writes = effects.writes.len();
             for (place, value) in effects.writes {
@@ -390,7 +390,7 @@ impl World {
         result
     }
 
-    fn frame(
+    fn activation(
         &mut self,
         effects: &mut Effects,
         id: HandlerId,
@@ -400,15 +400,15 @@ impl World {
     ) -> Result<Bytes, Error> {
         assert!(depth <= limits::CALL_DEPTH, "calls nest too deep");
         self.calls += 1;
-        self.frames += 1;
-        let frame = Frame(self.frames);
+        self.activations += 1;
+        let activation = ActivationId(self.activations);
         let before = effects.clone();
         let service = &self.services[&id.program.0][usize::from(id.service)];
         let (name, kind) = (service.name.as_str().to_owned(), service.handlers[usize::from(id.handler)].1);
         let (mut pending, mut next_operation) = (Vec::new(), 0);
         let mut resume: Option<(OperationId, Result<Bytes, Error>)> = None;
         loop {
-            let mut host = FrameHost {
+            let mut host = ActivationHost {
                 stored: &self.stored,
                 effects,
                 services: &self.services,
@@ -422,8 +422,8 @@ impl World {
                 next_operation,
             };
             let step = match resume.take() {
-                None => self.engine.start(frame, Start::Handler { id, key, input }, &mut host),
-                Some((operation, result)) => self.engine.resume(frame, operation, result, &mut host),
+                None => self.engine.start(activation, Start::Handler { id, key, input }, &mut host),
+                Some((operation, result)) => self.engine.resume(activation, operation, result, &mut host),
             };
             (pending, next_operation) = (host.pending, host.next_operation);
             if let Step::Done(result) = step {
@@ -439,7 +439,7 @@ impl World {
             assert!(!pending.is_empty(), "it waits for nothing");
             let at = if self.is_reversed { pending.len() - 1 } else { 0 };
             let (operation, call) = pending.remove(at);
-            let result = self.frame(effects, call.handler, &call.key, &call.input, depth + 1);
+            let result = self.activation(effects, call.handler, &call.key, &call.input, depth + 1);
             resume = Some((operation, result));
         }
     }

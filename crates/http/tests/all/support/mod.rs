@@ -282,15 +282,15 @@ impl Backend for MockBackend {
     ) -> Result<Page<DeadLetter>, Error> {
         authorize_target(who)?;
         self.shared.note(format!("dead letters {after:?} {limit}"));
-        let letter = DeadLetter {
+        let dead_letter = DeadLetter {
             id: "d-1".to_owned(),
             target: mock_target(b"\xff"),
             input: Bytes::from_static(b"[1]"),
             attempts: 16,
             error: Some(Error::new(ErrorCode::FunctionFailed, "it threw")),
         };
-        let silent = DeadLetter { id: "d-2".to_owned(), error: None, input: Bytes::new(), ..letter.clone() };
-        Ok(Page { items: vec![letter, silent], next: None })
+        let silent = DeadLetter { id: "d-2".to_owned(), error: None, input: Bytes::new(), ..dead_letter.clone() };
+        Ok(Page { items: vec![dead_letter, silent], next: None })
     }
 
     async fn retry_dead_letter(&self, who: &Principal, id: &str) -> Result<(), Error> {

@@ -414,7 +414,7 @@ pub fn open(disk: &MemoryDisk, options: WriterOptions) -> Writer {
 }
 
 /// An entry as the tests see it: shard, LSN, content.
-pub type Seen = (u16, u64, Vec<u8>);
+pub type Delivered = (u16, u64, Vec<u8>);
 
 pub fn push(batch: &mut Batch, shard: u16, lsn: u64, content: &[u8]) {
     let value = Some(Value::new(ValueKind::Bytes, content));
@@ -431,11 +431,11 @@ pub fn batch_of(entries: &[(u16, u64)]) -> Batch {
     batch
 }
 
-pub fn seen(shard: u16, lsn: u64) -> Seen {
+pub fn seen(shard: u16, lsn: u64) -> Delivered {
     (shard, lsn, format!("{shard}/{lsn}").into_bytes())
 }
 
-pub fn see(entry: &EntryRef<'_>) -> Seen {
+pub fn see(entry: &EntryRef<'_>) -> Delivered {
     let content = entry.writes[0].value.map(|value| value[1..].to_vec()).unwrap_or_default();
     (entry.shard.0, entry.lsn.0, content)
 }
@@ -443,13 +443,13 @@ pub fn see(entry: &EntryRef<'_>) -> Seen {
 pub fn recover_above(
     disk: &MemoryDisk,
     checkpoint: &dyn Fn(ShardId) -> Lsn,
-) -> Result<(Vec<Seen>, Recovered), RecoverError> {
+) -> Result<(Vec<Delivered>, Recovered), RecoverError> {
     let mut entries = Vec::new();
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let recovered = recover(&disk, &unlisted(), checkpoint, &mut |entry| entries.push(see(&entry)))?;
     Ok((entries, recovered))
 }
 
-pub fn recover_all(disk: &MemoryDisk) -> Result<(Vec<Seen>, Recovered), RecoverError> {
+pub fn recover_all(disk: &MemoryDisk) -> Result<(Vec<Delivered>, Recovered), RecoverError> {
     recover_above(disk, &|_| Lsn::ZERO)
 }

@@ -1,7 +1,7 @@
 //! What was said in one run of a transaction, or in one life of its home, means nothing in another: a run is
 //! named by its home, by the life of that, drawn at random, and by a number, which begins anew with each life.
 
-use millrace_shard::{FromBranch, PeerBody, PeerMessage, ToBranch, ToHome, Token};
+use millrace_shard::{FromParticipation, PeerBody, PeerMessage, ToCoordinator, ToParticipation, Token};
 
 use crate::*;
 
@@ -37,28 +37,38 @@ fn give_up(rig: &mut Rig, until: impl Fn(&PeerMessage) -> bool) -> PeerMessage {
 }
 
 fn is_call(message: &PeerMessage) -> bool {
-    matches!(message.body, PeerBody::ToBranch(_, ToBranch::Call(..)))
+    matches!(message.body, PeerBody::ToParticipation(_, ToParticipation::Call(..)))
 }
 
 fn is_prepare(message: &PeerMessage) -> bool {
-    matches!(message.body, PeerBody::ToBranch(_, ToBranch::Prepare { .. }))
+    matches!(message.body, PeerBody::ToParticipation(_, ToParticipation::Prepare { .. }))
 }
 
 /// How far the later run has come when the abort of the earlier one comes again.
 const STAGES: [&str; 5] = ["call", "result", "prepare", "prepared, durably", "vote"];
 
-fn an_abort_comes_again(is_another_life: bool, until: fn(&PeerMessage) -> bool, stage: usize, is_answered: bool) {
-    let place = format!("another life: {is_another_life}, after {}, answered: {is_answered}", STAGES[stage]);
+fn an_abort_comes_again(
+    is_another_participation_id: bool,
+    until: fn(&PeerMessage) -> bool,
+    stage: usize,
+    is_answered: bool,
+) {
+    let place =
+        format!("another life: {is_another_participation_id}, after {}, answered: {is_answered}", STAGES[stage]);
     let mut rig = Rig::new(2);
     let [here, there] = keys(&rig);
     let abort = give_up(&mut rig, until);
-    if is_another_life {
+    if is_another_participation_id {
         rig.crash();
         rig.settle();
     }
     let token = begin(&mut rig);
     let run = rig.peers.front().expect("the call").1.transaction;
-    assert_eq!(run.number == abort.transaction.number, is_another_life, "numbers begin anew with each life");
+    assert_eq!(
+        run.number == abort.transaction.number,
+        is_another_participation_id,
+        "numbers begin anew with each life"
+    );
     for step in 0..=stage {
         if step == 3 {
             rig.make_durable_in(ShardId(1));
@@ -75,17 +85,17 @@ fn an_abort_comes_again(is_another_life: bool, until: fn(&PeerMessage) -> bool, 
 
 #[test]
 fn an_abort_of_an_earlier_run_that_comes_again_does_not_end_a_later_one() {
-    for is_another_life in [false, true] {
+    for is_another_participation_id in [false, true] {
         for until in [is_call, is_prepare] {
             for (stage, is_answered) in (0..STAGES.len()).flat_map(|stage| [false, true].map(|is_it| (stage, is_it))) {
-                an_abort_comes_again(is_another_life, until, stage, is_answered);
+                an_abort_comes_again(is_another_participation_id, until, stage, is_answered);
             }
         }
     }
 }
 
 #[test]
-fn a_part_that_outlives_its_home_is_not_taken_for_one_of_the_homes_next_life() {
+fn a_part_that_outlives_its_coordinator_is_not_taken_for_one_of_the_coordinators_next_participation_id() {
     // The row of the first life's run is there still when the second life's first run comes.
     let mut rig = Rig::new(2);
     let [here, there] = keys(&rig);
@@ -111,7 +121,7 @@ fn carry(rig: &mut Rig, is_it: impl Fn(&PeerMessage) -> bool) -> PeerMessage {
 }
 
 #[test]
-fn what_a_second_branch_of_a_run_says_is_not_taken_for_what_the_first_has_said() {
+fn what_a_second_participation_of_a_run_says_is_not_taken_for_what_the_first_has_said() {
     let mut rig = Rig::new(3);
     let [here, there, far] = [rig.key_in(0, "a"), rig.key_in(1, "b"), rig.key_in(2, "c")];
     let [wanted, other] = [rig.key_in(1, "wanted"), rig.key_in(2, "other")];
@@ -125,18 +135,21 @@ fn what_a_second_branch_of_a_run_says_is_not_taken_for_what_the_first_has_said()
     let call = carry(&mut rig, is_from(0));
     carry(&mut rig, is_from(1));
     let died = rig.peers.remove(0).expect("its last word").1;
-    assert!(matches!(&died.body, PeerBody::ToHome(2, FromBranch { message: ToHome::Died { .. }, .. })), "{died:?}");
+    assert!(
+        matches!(&died.body, PeerBody::ToCoordinator(2, FromParticipation { message: ToCoordinator::Died { .. }, .. })),
+        "{died:?}"
+    );
 
     // That ends. A second copy begins a second branch, whose second message is there first.
     rig.peer(ShardId(2), away);
     while rig.reply(older).is_none() {
-        let is_of_it = |message: &PeerMessage| message.transaction.home == ShardId(1);
+        let is_of_it = |message: &PeerMessage| message.transaction.coordinator == ShardId(1);
         rig.make_durable();
         carry(&mut rig, is_of_it);
     }
     rig.peer(ShardId(1), call);
     let is_second = |message: &PeerMessage| {
-        matches!(message.body, PeerBody::ToHome(2, FromBranch { message: ToHome::Call(..), .. }))
+        matches!(message.body, PeerBody::ToCoordinator(2, FromParticipation { message: ToCoordinator::Call(..), .. }))
     };
     carry(&mut rig, is_second);
     rig.peer(ShardId(0), died);

@@ -34,13 +34,13 @@ struct Departure {
 
 /// The replies that leave next, in the order they were made.
 #[derive(Default)]
-pub(crate) struct Departures {
+pub(crate) struct ReplyBatch {
     bytes: Vec<u8>,
     replies: Vec<Departure>,
     since_ns: u64,
 }
 
-impl Departures {
+impl ReplyBatch {
     /// Adds a reply made at `now_ns`. Says whether it is the first, so that somebody has to see to its leaving; sends all
     /// where they are many.
     ///
@@ -128,32 +128,32 @@ mod tests {
     #[test]
     fn replies_wait_for_the_round_but_not_for_long_nor_for_many() {
         let (ours, mut theirs, state) = parts();
-        let mut departures = Departures::default();
+        let mut reply_batch = ReplyBatch::default();
         // SAFETY: the socket outlives the departures.
         let add =
-            |departures: &mut Departures, now_ns| unsafe { departures.add(ours.as_raw_fd(), &state, b"a", now_ns) };
-        assert!(add(&mut departures, 1), "somebody has to see to it");
-        assert!(!add(&mut departures, 2) && state.is_departing());
-        departures.leave_in_time(WAIT_NS);
+            |reply_batch: &mut ReplyBatch, now_ns| unsafe { reply_batch.add(ours.as_raw_fd(), &state, b"a", now_ns) };
+        assert!(add(&mut reply_batch, 1), "somebody has to see to it");
+        assert!(!add(&mut reply_batch, 2) && state.is_departing());
+        reply_batch.leave_in_time(WAIT_NS);
         assert_eq!(read(&mut theirs), "");
-        departures.leave_in_time(1 + WAIT_NS);
+        reply_batch.leave_in_time(1 + WAIT_NS);
         assert_eq!((read(&mut theirs).as_str(), state.is_departing()), ("aa", false));
         for index in 0..REPLIES {
             assert_eq!(read(&mut theirs), "", "after {index}");
-            assert_eq!(add(&mut departures, 3), index == 0);
+            assert_eq!(add(&mut reply_batch, 3), index == 0);
         }
         assert_eq!(read(&mut theirs), "a".repeat(REPLIES));
     }
 
     #[test]
-    fn what_is_not_taken_is_owed() {
+    fn what_is_not_taken_is_unsent_replies() {
         let (ours, theirs, state) = parts();
         drop(theirs);
-        let mut departures = Departures::default();
+        let mut reply_batch = ReplyBatch::default();
         // SAFETY: as above.
-        unsafe { departures.add(ours.as_raw_fd(), &state, b"a", 0) };
-        departures.leave();
+        unsafe { reply_batch.add(ours.as_raw_fd(), &state, b"a", 0) };
+        reply_batch.leave();
         assert!(state.is_owing() && !state.is_departing());
-        assert_eq!(&state.take_owed()[..], b"a");
+        assert_eq!(&state.take_unsent_replies()[..], b"a");
     }
 }

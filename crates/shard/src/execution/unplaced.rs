@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
-use millrace_func::{Frame, HandlerKind, OperationId, Program, Start};
+use millrace_func::{ActivationId, HandlerKind, OperationId, Program, Start};
 
 use super::answers::{answers_from_result, route_scope};
 use super::commit::as_reply;
@@ -20,40 +20,40 @@ use crate::request::{OffloadTicket, Reply, RouteCall, Token};
 use crate::world::World;
 
 /// A route that runs, or waits, and has called no entity yet.
-pub struct Unbound {
+pub struct UnplacedRoute {
     transaction: Box<Transaction>,
     shard_count: u16,
 }
 
 /// Where a route stands after a turn.
-pub enum UnboundStep {
+pub enum UnplacedStep {
     /// It ended without touching any entity.
     Done(Token, Result<Reply, Error>),
     /// It awaits offloaded work.
-    Waiting(Unbound),
+    Waiting(UnplacedRoute),
     /// It goes on in this shard: `Shard::adopt` there, or, on another core, begin again.
-    Home(Unbound, ShardId),
+    Coordinator(UnplacedRoute, ShardId),
 }
 
-impl Unbound {
+impl UnplacedRoute {
     /// Begins a route.
-    pub fn start(call: RouteCall, shard_count: u16, world: &mut World<'_>) -> UnboundStep {
+    pub fn start(call: RouteCall, shard_count: u16, world: &mut World<'_>) -> UnplacedStep {
         let program = call.route.id.program;
         let limits = world.limits(program);
         if let Err(error) = check_idempotency_key(&call.info) {
-            return UnboundStep::Done(call.info.token, Err(error));
+            return UnplacedStep::Done(call.info.token, Err(error));
         }
         if call.body.len() > limits.input_bytes {
             let message = format!("the body has {} bytes; {} are allowed", call.body.len(), limits.input_bytes);
-            return UnboundStep::Done(call.info.token, Err(Error::new(ErrorCode::TooLarge, message)));
+            return UnplacedStep::Done(call.info.token, Err(Error::new(ErrorCode::TooLarge, message)));
         }
         let mut transaction = Transaction::new(Origin::Route(call.clone()), program, limits);
-        let frame = transaction.add_root(None, HandlerKind::Transaction, world);
+        let activation = transaction.add_root(None, HandlerKind::Transaction, world);
         let start = Start::Route { id: call.route.id, request: call.request() };
         let engine = world.engine;
-        let mut host = TurnHost { own: None, shard_count, transaction: &mut transaction, world, frame };
-        let step = engine.start(frame, start, &mut host);
-        transaction.stepped(frame, step, world);
+        let mut host = TurnHost { own: None, shard_count, transaction: &mut transaction, world, activation };
+        let step = engine.start(activation, start, &mut host);
+        transaction.stepped(activation, step, world);
         Self { transaction, shard_count }.next()
     }
 
@@ -67,40 +67,40 @@ impl Unbound {
     /// Work it awaited has ended. To be called for tickets that it [`Unbound::awaits`] only.
     pub fn complete(
         mut self,
-        frame: Frame,
+        activation: ActivationId,
         operation: OperationId,
         result: Result<Bytes, Error>,
         world: &mut World<'_>,
-    ) -> UnboundStep {
-        let instance = self.transaction.frame(frame).map(|state| state.instance);
+    ) -> UnplacedStep {
+        let instance = self.transaction.activation(activation).map(|state| state.instance);
         let is_open = |open: &(u64, OperationId)| Some(open.0) == instance && open.1 == operation;
         if let Some(index) = self.transaction.outside.iter().position(is_open) {
             self.transaction.outside.swap_remove(index);
             let engine = world.engine;
             let transaction = &mut self.transaction;
-            let mut host = TurnHost { own: None, shard_count: self.shard_count, transaction, world, frame };
-            let step = engine.resume(frame, operation, result, &mut host);
-            self.transaction.stepped(frame, step, world);
+            let mut host = TurnHost { own: None, shard_count: self.shard_count, transaction, world, activation };
+            let step = engine.resume(activation, operation, result, &mut host);
+            self.transaction.stepped(activation, step, world);
         }
         self.next()
     }
 
-    fn next(mut self) -> UnboundStep {
+    fn next(mut self) -> UnplacedStep {
         if let Some(Err(error)) = self.transaction.result {
             self.transaction.result = None;
             let token = self.token();
-            return UnboundStep::Done(token, Err(error));
+            return UnplacedStep::Done(token, Err(error));
         }
         let called = self.transaction.first_call();
         let sent = self.transaction.messages.first().map(|outgoing| outgoing.shard(self.shard_count));
         let has_ended = self.transaction.result.is_some();
         let called = called.map(|call| shard_of_key(&call.key, self.shard_count));
-        if let Some(home) = called.or(sent.filter(|_| has_ended)) {
-            return UnboundStep::Home(self, home);
+        if let Some(coordinator) = called.or(sent.filter(|_| has_ended)) {
+            return UnplacedStep::Coordinator(self, coordinator);
         }
         match self.transaction.result.take() {
-            Some(Ok(output)) => UnboundStep::Done(self.token(), Ok(as_reply(output))),
-            _ => UnboundStep::Waiting(self),
+            Some(Ok(output)) => UnplacedStep::Done(self.token(), Ok(as_reply(output))),
+            _ => UnplacedStep::Waiting(self),
         }
     }
 
@@ -132,7 +132,7 @@ impl Unbound {
     pub(crate) fn refuse_stopped(self, world: &mut World<'_>) {
         let error = Error::new(ErrorCode::ShardStopped, "the shard has stopped; restart the node");
         world.outputs.reply(self.token(), Err(error));
-        self.transaction.drop_frames(world);
+        self.transaction.drop_activations(world);
     }
 
     /// Whether it waits for offloaded work whose tickets name no shard.
@@ -143,7 +143,7 @@ impl Unbound {
 
     /// Gives up the run; what it takes to begin again comes back.
     pub fn cancel(self, world: &mut World<'_>) -> Option<RouteCall> {
-        self.transaction.drop_frames(world);
+        self.transaction.drop_activations(world);
         match self.transaction.origin {
             Origin::Route(call) => Some(call),
             _ => None,
@@ -167,14 +167,14 @@ fn find_scope(transaction: &mut Transaction, world: &World<'_>) -> Result<(), Er
 
 impl Execution {
     /// Takes over a route whose first call is for an entity of this shard.
-    pub(crate) fn adopt(&mut self, unbound: Unbound, context: &mut ExecutionContext<'_, '_>) {
-        let token = unbound.token();
-        let mut transaction = unbound.transaction;
+    pub(crate) fn adopt(&mut self, unplaced: UnplacedRoute, context: &mut ExecutionContext<'_, '_>) {
+        let token = unplaced.token();
+        let mut transaction = unplaced.transaction;
         if let Err(error) = find_scope(&mut transaction, context.world) {
             context.world.outputs.reply(token, Err(error));
-            transaction.drop_frames(context.world);
+            transaction.drop_activations(context.world);
         } else if answers_from_result(&transaction.origin, context) {
-            transaction.drop_frames(context.world);
+            transaction.drop_activations(context.world);
         } else {
             self.drive(Role::Alone, transaction, context);
         }

@@ -36,7 +36,7 @@ pub const INPUTS: [&str; 21] = [
 ];
 
 /// A home, and what it has said so far.
-struct Home {
+struct Coordinator {
     rig: Rig,
     token: Token,
     id: TransactionId,
@@ -47,10 +47,11 @@ struct Home {
     is_durable: bool,
 }
 
-impl Home {
+impl Coordinator {
     fn new(state: &str) -> Self {
         let mut rig = Rig::new(2);
-        let (here, beside, there) = (rig.key_in(HOME.0, "a"), rig.key_in(HOME.0, "d"), rig.key_in(PARTICIPANT.0, "b"));
+        let (here, beside, there) =
+            (rig.key_in(COORDINATOR.0, "a"), rig.key_in(COORDINATOR.0, "d"), rig.key_in(PARTICIPANT.0, "b"));
         let call = s().call(run("note", &there, add()));
         let script = match state {
             "delegated" => call,
@@ -81,7 +82,7 @@ impl Home {
     }
 
     fn listen(&mut self) {
-        let said = take_said(&mut self.rig, HOME, self.is_durable);
+        let said = take_said(&mut self.rig, COORDINATOR, self.is_durable);
         if let Some(message) = said.last()
             && message.transaction != self.id
         {
@@ -93,7 +94,7 @@ impl Home {
     /// The call that it has made last.
     fn called(&self) -> u64 {
         let called = self.told.iter().rev().find_map(|message| match &message.body {
-            PeerBody::ToBranch(_, ToBranch::Call(_, call)) => Some(call.number),
+            PeerBody::ToParticipation(_, ToParticipation::Call(_, call)) => Some(call.number),
             _ => None,
         });
         called.expect("it has called")
@@ -106,7 +107,7 @@ impl Home {
                 self.rig.tick(1);
             }
             "time is up" => self.rig.tick(10_000),
-            "stop" => self.rig.stop(HOME),
+            "stop" => self.rig.stop(COORDINATOR),
             "restart" | "restart, nothing lost" => restart(&mut self.rig, input),
             _ => self.hear_message(input),
         }
@@ -116,39 +117,39 @@ impl Home {
 
     fn hear_message(&mut self, input: &str) {
         let message = match input {
-            "Reserved" => ToHome::Reserved,
+            "Reserved" => ToCoordinator::Reserved,
             "Call" => {
-                let here = self.rig.key_in(HOME.0, "c");
-                ToHome::Call(call_of(&self.rig, 71, "run", &here, &add()))
+                let here = self.rig.key_in(COORDINATOR.0, "c");
+                ToCoordinator::Call(call_of(&self.rig, 71, "run", &here, &add()))
             }
-            "Lingers" => ToHome::Lingers(self.called()),
-            "Over" => ToHome::Over(self.called()),
-            "Result" => ToHome::Result(self.called(), Ok(Bytes::from_static(b"1"))),
-            "TakeBack" => ToHome::TakeBack(72),
-            "TakenBack" => ToHome::TakenBack,
+            "Lingers" => ToCoordinator::Lingers(self.called()),
+            "Over" => ToCoordinator::Over(self.called()),
+            "Result" => ToCoordinator::Result(self.called(), Ok(Bytes::from_static(b"1"))),
+            "TakeBack" => ToCoordinator::TakeBack(72),
+            "TakenBack" => ToCoordinator::TakenBack,
             "Died" => {
                 let there = self.rig.key_in(PARTICIPANT.0, "b");
-                ToHome::Died { entity: entity_of(&there), is_exclusive: true }
+                ToCoordinator::Died { entity: entity_of(&there), is_exclusive: true }
             }
-            "Failed" => ToHome::Failed(Error::new(ErrorCode::FunctionFailed, "it failed")),
-            "Prepared" => ToHome::Prepared,
-            "ReadOnly" => ToHome::ReadOnly { has_let_go: false },
-            "ReadOnly (let go)" => ToHome::ReadOnly { has_let_go: true },
-            "Committed" => ToHome::Committed,
+            "Failed" => ToCoordinator::Failed(Error::new(ErrorCode::FunctionFailed, "it failed")),
+            "Prepared" => ToCoordinator::Prepared,
+            "ReadOnly" => ToCoordinator::ReadOnly { has_let_go: false },
+            "ReadOnly (let go)" => ToCoordinator::ReadOnly { has_let_go: true },
+            "Committed" => ToCoordinator::Committed,
             _ => return self.tell(input, unnumbered(input)),
         };
         self.number += 1;
-        self.tell(input, PeerBody::ToHome(self.number, FromBranch { life: 5, message }));
+        self.tell(input, PeerBody::ToCoordinator(self.number, FromParticipation { participation_id: 5, message }));
     }
 
     fn tell(&mut self, input: &str, body: PeerBody) {
         assert_eq!(word(&body), input);
-        self.rig.peer(HOME, PeerMessage { from: PARTICIPANT, transaction: self.id, body });
+        self.rig.peer(COORDINATOR, PeerMessage { from: PARTICIPANT, transaction: self.id, body });
     }
 
     fn state(&mut self) -> &'static str {
         let rows = self.rig.bookkeeping_rows("decision");
-        let shard = &self.rig.core.shards[&HOME];
+        let shard = &self.rig.core.shards[&COORDINATOR];
         let has_said = |word: &str| has_said(&self.told, word);
         let has_heard = |input: &str| self.heard.iter().any(|heard| heard == input);
         match shard.waiting() {
@@ -168,14 +169,14 @@ impl Home {
     }
 
     fn cell(state: &str, input: &str) -> String {
-        let mut home = Self::new(state);
-        let before = home.told.len();
-        let was_answered = home.rig.reply(home.token).is_some();
-        home.hear(input);
-        let state = home.state();
-        let told = home.told[before..].to_vec();
-        let later = take_said(&mut home.rig, HOME, true);
-        let answers = match home.rig.reply(home.token) {
+        let mut coordinator = Self::new(state);
+        let before = coordinator.told.len();
+        let was_answered = coordinator.rig.reply(coordinator.token).is_some();
+        coordinator.hear(input);
+        let state = coordinator.state();
+        let told = coordinator.told[before..].to_vec();
+        let later = take_said(&mut coordinator.rig, COORDINATOR, true);
+        let answers = match coordinator.rig.reply(coordinator.token) {
             Some(Ok(_)) if !was_answered => "; answers".to_owned(),
             Some(Err(error)) if !was_answered => format!("; answers `{}`", error.code.as_str()),
             _ => String::new(),
@@ -194,16 +195,16 @@ fn unnumbered(input: &str) -> PeerBody {
 }
 
 #[test]
-fn a_home_does_what_the_table_says_in_every_state_while_it_runs() {
-    assert_documented(&rows(STATES[0], &INPUTS, Home::cell));
+fn a_coordinator_does_what_the_table_says_in_every_state_while_it_runs() {
+    assert_documented(&rows(STATES[0], &INPUTS, Coordinator::cell));
 }
 
 #[test]
-fn a_home_does_what_the_table_says_in_every_state_when_it_ends() {
-    assert_documented(&rows(STATES[1], &INPUTS, Home::cell));
+fn a_coordinator_does_what_the_table_says_in_every_state_when_it_ends() {
+    assert_documented(&rows(STATES[1], &INPUTS, Coordinator::cell));
 }
 
 #[test]
-fn a_home_does_what_the_table_says_in_every_state_when_it_has_decided() {
-    assert_documented(&rows(STATES[2], &INPUTS, Home::cell));
+fn a_coordinator_does_what_the_table_says_in_every_state_when_it_has_decided() {
+    assert_documented(&rows(STATES[2], &INPUTS, Coordinator::cell));
 }

@@ -22,7 +22,7 @@ use crate::fields::Sizes;
 const OUTCOMES: &[u8] = b"\0outcome\0\0\x01";
 
 /// Whether the entity with this encoded key is an append-only map.
-pub(crate) fn is_ledger(key: &[u8]) -> bool {
+pub(crate) fn is_append_only_map(key: &[u8]) -> bool {
     key == OUTCOMES
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum Held<'a> {
 }
 
 /// The fields of an append-only map.
-pub(crate) struct Ledger {
+pub(crate) struct AppendOnlyMap {
     seed: u64,
     shared_seed: SharedSeed,
     index: HashTable<Slot>,
@@ -132,7 +132,7 @@ impl Segment {
     }
 }
 
-impl Ledger {
+impl AppendOnlyMap {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -455,17 +455,17 @@ mod tests {
     use millrace_base::EntityKey;
     use std::ops::ControlFlow;
 
-    fn ledger(count: u32, sizes: &mut Sizes) -> Ledger {
-        let mut ledger = Ledger::new(7);
+    fn append_only_map(count: u32, sizes: &mut Sizes) -> AppendOnlyMap {
+        let mut append_only_map = AppendOnlyMap::new(7);
         for number in 0..count {
-            ledger.write(&number.to_le_bytes(), Some(b"\x01value"), true, sizes);
+            append_only_map.write(&number.to_le_bytes(), Some(b"\x01value"), true, sizes);
         }
-        ledger
+        append_only_map
     }
 
-    fn visited(ledger: &mut Ledger, limit: usize) -> Vec<u32> {
+    fn visited(append_only_map: &mut AppendOnlyMap, limit: usize) -> Vec<u32> {
         let mut names = Vec::new();
-        ledger.visit(limit, &mut |name, _| {
+        append_only_map.visit(limit, &mut |name, _| {
             names.push(u32::from_le_bytes(name.try_into().expect("four bytes")));
             ControlFlow::Continue(())
         });
@@ -473,29 +473,33 @@ mod tests {
     }
 
     #[test]
-    fn the_outcomes_of_a_shard_are_a_ledger() {
-        assert!(is_ledger(EntityKey::internal("outcome", b"").as_bytes()));
+    fn the_outcomes_of_a_shard_are_a_append_only_map() {
+        assert!(is_append_only_map(EntityKey::internal("outcome", b"").as_bytes()));
     }
 
     #[test]
     fn visits_go_on_in_the_order_of_writing() {
         let mut sizes = Sizes::default();
-        let mut ledger = ledger(10_000, &mut sizes);
-        assert_eq!(visited(&mut ledger, 3), [0, 1, 2]);
-        ledger.write(&3u32.to_le_bytes(), None, true, &mut sizes);
-        ledger.write(&4u32.to_le_bytes(), Some(b"\x01other"), true, &mut sizes);
-        assert_eq!(visited(&mut ledger, 4), [5, 6], "a deleted one is not shown, one written again comes later");
-        assert_eq!(visited(&mut ledger, usize::MAX).last(), Some(&4));
-        assert_eq!(visited(&mut ledger, usize::MAX), []);
+        let mut append_only_map = append_only_map(10_000, &mut sizes);
+        assert_eq!(visited(&mut append_only_map, 3), [0, 1, 2]);
+        append_only_map.write(&3u32.to_le_bytes(), None, true, &mut sizes);
+        append_only_map.write(&4u32.to_le_bytes(), Some(b"\x01other"), true, &mut sizes);
+        assert_eq!(
+            visited(&mut append_only_map, 4),
+            [5, 6],
+            "a deleted one is not shown, one written again comes later"
+        );
+        assert_eq!(visited(&mut append_only_map, usize::MAX).last(), Some(&4));
+        assert_eq!(visited(&mut append_only_map, usize::MAX), []);
     }
 
     #[test]
     fn who_breaks_a_visit_sees_the_same_again() {
         let mut sizes = Sizes::default();
-        let mut ledger = ledger(10, &mut sizes);
+        let mut append_only_map = append_only_map(10, &mut sizes);
         for _ in 0..3 {
             let mut seen = 0;
-            ledger.visit(100, &mut |_, _| {
+            append_only_map.visit(100, &mut |_, _| {
                 seen += 1;
                 ControlFlow::Break(())
             });
@@ -506,15 +510,15 @@ mod tests {
     #[test]
     fn memory_is_given_back_as_the_oldest_go_though_nothing_was_ever_flushed() {
         let mut sizes = Sizes::default();
-        let mut ledger = ledger(0, &mut sizes);
+        let mut append_only_map = append_only_map(0, &mut sizes);
         for number in 0..1_000_000u32 {
-            ledger.write(&number.to_le_bytes(), Some(b"\x01value"), true, &mut sizes);
+            append_only_map.write(&number.to_le_bytes(), Some(b"\x01value"), true, &mut sizes);
             if let Some(old) = number.checked_sub(5_000) {
-                ledger.write(&old.to_le_bytes(), None, true, &mut sizes);
+                append_only_map.write(&old.to_le_bytes(), None, true, &mut sizes);
             }
         }
-        assert_eq!(ledger.live_count, 5_000);
-        assert_eq!(sizes.resident, ledger.resident_bytes());
+        assert_eq!(append_only_map.live_count, 5_000);
+        assert_eq!(sizes.resident, append_only_map.resident_bytes());
         assert!(sizes.resident < 5_000 * 50 + 2 * SEGMENT_BYTES, "{} bytes", sizes.resident);
         assert!(sizes.dirty <= sizes.resident);
     }
@@ -522,7 +526,7 @@ mod tests {
     #[test]
     fn few_records_take_little() {
         let mut sizes = Sizes::default();
-        ledger(3, &mut sizes);
+        append_only_map(3, &mut sizes);
         assert!(sizes.resident < 2048);
     }
 }

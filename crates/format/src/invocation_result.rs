@@ -30,18 +30,18 @@ const HEAD_BYTES: usize = 18;
 
 /// An invocation result with its expiry and fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct InvocationResult {
     /// When it may be forgotten. Zero means: not before it is replaced.
     pub expires: UnixMillis,
     /// Tells a repeated request from another one under the same key.
     pub fingerprint: u64,
     /// The result.
-    pub result: OutcomeResult,
+    pub result: ResultState,
 }
 
 /// The result of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OutcomeResult {
+pub enum ResultState {
     /// Not run yet.
     Pending,
     /// A handler's output.
@@ -61,7 +61,7 @@ pub enum OutcomeResult {
     Sent(Lsn, u16),
 }
 
-impl Outcome {
+impl InvocationResult {
     /// The stored bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -74,7 +74,7 @@ impl Outcome {
     #[must_use]
     pub fn to_value(&self) -> Value {
         let content_bytes = match &self.result {
-            OutcomeResult::Value(output) => HEAD_BYTES + output.len(),
+            ResultState::Value(output) => HEAD_BYTES + output.len(),
             _ => 64,
         };
         Value::written(ValueKind::Bytes, content_bytes, |out| self.put(out))
@@ -82,19 +82,19 @@ impl Outcome {
 
     fn put(&self, out: &mut Vec<u8>) {
         let kind = match &self.result {
-            OutcomeResult::Pending => PENDING,
-            OutcomeResult::Value(_) => 1,
-            OutcomeResult::Reply { .. } => 2,
-            OutcomeResult::Error(_) => 3,
-            OutcomeResult::Sent(..) => 4,
+            ResultState::Pending => PENDING,
+            ResultState::Value(_) => 1,
+            ResultState::Reply { .. } => 2,
+            ResultState::Error(_) => 3,
+            ResultState::Sent(..) => 4,
         };
         out.extend_from_slice(&[VERSION, kind]);
         out.extend_from_slice(&self.expires.0.to_le_bytes());
         out.extend_from_slice(&self.fingerprint.to_le_bytes());
         match &self.result {
-            OutcomeResult::Pending => {}
-            OutcomeResult::Value(output) => out.extend_from_slice(output),
-            OutcomeResult::Reply { status, headers, body } => {
+            ResultState::Pending => {}
+            ResultState::Value(output) => out.extend_from_slice(output),
+            ResultState::Reply { status, headers, body } => {
                 out.extend_from_slice(&status.to_le_bytes());
                 let count = u16::try_from(headers.len()).expect("the engine bounds the headers of a reply");
                 out.extend_from_slice(&count.to_le_bytes());
@@ -104,8 +104,8 @@ impl Outcome {
                 }
                 out.extend_from_slice(body);
             }
-            OutcomeResult::Error(error) => put_error(out, error),
-            OutcomeResult::Sent(lsn, index) => {
+            ResultState::Error(error) => put_error(out, error),
+            ResultState::Sent(lsn, index) => {
                 out.extend_from_slice(&lsn.0.to_le_bytes());
                 out.extend_from_slice(&index.to_le_bytes());
             }
@@ -140,8 +140,8 @@ impl Outcome {
         let expires = UnixMillis(reader.u64()?);
         let fingerprint = reader.u64()?;
         let result = match kind {
-            PENDING => OutcomeResult::Pending,
-            1 => OutcomeResult::Value(Bytes::copy_from_slice(reader.rest())),
+            PENDING => ResultState::Pending,
+            1 => ResultState::Value(Bytes::copy_from_slice(reader.rest())),
             2 => {
                 let status = reader.u16()?;
                 let count = reader.u16()?;
@@ -149,10 +149,10 @@ impl Outcome {
                 for _ in 0..count {
                     headers.push((reader.text()?, reader.text()?));
                 }
-                OutcomeResult::Reply { status, headers, body: Bytes::copy_from_slice(reader.rest()) }
+                ResultState::Reply { status, headers, body: Bytes::copy_from_slice(reader.rest()) }
             }
-            3 => OutcomeResult::Error(reader.error()?),
-            4 => OutcomeResult::Sent(Lsn(reader.u64()?), reader.u16()?),
+            3 => ResultState::Error(reader.error()?),
+            4 => ResultState::Sent(Lsn(reader.u64()?), reader.u16()?),
             other => return Err(DecodeError::Kind(other)),
         };
         reader.end()?;
@@ -166,45 +166,46 @@ mod tests {
     use millrace_base::ErrorCode;
     use proptest::prelude::*;
 
-    fn result() -> impl Strategy<Value = OutcomeResult> {
+    fn result() -> impl Strategy<Value = ResultState> {
         let bytes = || proptest::collection::vec(any::<u8>(), 0..9).prop_map(Bytes::from);
         prop_oneof![
-            Just(OutcomeResult::Pending),
-            bytes().prop_map(OutcomeResult::Value),
+            Just(ResultState::Pending),
+            bytes().prop_map(ResultState::Value),
             (200u16..600, proptest::collection::vec((".{0,4}", ".{0,4}"), 0..3), bytes())
-                .prop_map(|(status, headers, body)| OutcomeResult::Reply { status, headers, body }),
-            (".{0,9}", proptest::option::of(".{0,9}")).prop_map(|(message, detail)| OutcomeResult::Error(Error {
+                .prop_map(|(status, headers, body)| ResultState::Reply { status, headers, body }),
+            (".{0,9}", proptest::option::of(".{0,9}")).prop_map(|(message, detail)| ResultState::Error(Error {
                 code: ErrorCode::Aborted,
                 message,
                 detail
             })),
-            (any::<u64>(), any::<u16>()).prop_map(|(lsn, index)| OutcomeResult::Sent(Lsn(lsn), index)),
+            (any::<u64>(), any::<u16>()).prop_map(|(lsn, index)| ResultState::Sent(Lsn(lsn), index)),
         ]
     }
 
     proptest! {
         #[test]
-        fn outcomes_round_trip(result in result(), expires in any::<u64>(), fingerprint in any::<u64>()) {
-            let outcome = Outcome { expires: UnixMillis(expires), fingerprint, result };
-            let stored = outcome.to_value();
-            prop_assert_eq!(stored.content(), outcome.encode());
-            let is_pending = outcome.result == OutcomeResult::Pending;
-            prop_assert_eq!(Outcome::expiry(stored.content()), Ok((!is_pending).then_some(outcome.expires)));
-            prop_assert_eq!(Outcome::decode(stored.content()), Ok(outcome));
+        fn invocation_results_round_trip(result in result(), expires in any::<u64>(), fingerprint in any::<u64>()) {
+            let invocation_result = InvocationResult { expires: UnixMillis(expires), fingerprint, result };
+            let stored = invocation_result.to_value();
+            prop_assert_eq!(stored.content(), invocation_result.encode());
+            let is_pending = invocation_result.result == ResultState::Pending;
+            prop_assert_eq!(InvocationResult::expiry(stored.content()), Ok((!is_pending).then_some(invocation_result.expires)));
+            prop_assert_eq!(InvocationResult::decode(stored.content()), Ok(invocation_result));
         }
 
         #[test]
         fn any_bytes_decode_or_fail(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = (Outcome::decode(&bytes), Outcome::expiry(&bytes));
+            let _ = (InvocationResult::decode(&bytes), InvocationResult::expiry(&bytes));
         }
     }
 
     #[test]
     fn the_format_is_the_documented_one() {
         let error = Error { code: ErrorCode::Aborted, message: "no".into(), detail: None };
-        let outcome = Outcome { expires: UnixMillis(1), fingerprint: 2, result: OutcomeResult::Error(error) };
+        let invocation_result =
+            InvocationResult { expires: UnixMillis(1), fingerprint: 2, result: ResultState::Error(error) };
         let golden = b"\x01\x03\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\
             \x07\0\0\0aborted\x02\0\0\0no\0\0\0\0\0";
-        assert_eq!(outcome.encode(), golden);
+        assert_eq!(invocation_result.encode(), golden);
     }
 }

@@ -19,22 +19,22 @@ pub(crate) enum Step {
     /// To its reply.
     Done(Response<ReplyBody>),
     /// It waits, and needs nothing of its request any more.
-    Waits(Waits),
+    PendingReply(PendingReply),
 }
 
 /// What is left of a request that waits.
-pub(crate) enum Waits {
+pub(crate) enum PendingReply {
     Call(Waiting<Bytes>),
     Route(Waiting<RouteReply>),
     Write(Waiting<RecordReply>, millrace_records::Write),
 }
 
-impl Waits {
+impl PendingReply {
     pub(crate) async fn reply(self, local: &Local, kind: Kind, is_anonymous: bool) -> Response<ReplyBody> {
         let reply = match self {
-            Waits::Call(waiting) => waiting.await.map(|output| reply::json(local.take_map(), output)),
-            Waits::Route(waiting) => waiting.await.and_then(|answer| reply::route(local.take_map(), answer)),
-            Waits::Write(waiting, write) => {
+            PendingReply::Call(waiting) => waiting.await.map(|output| reply::json(local.take_map(), output)),
+            PendingReply::Route(waiting) => waiting.await.and_then(|answer| reply::route(local.take_map(), answer)),
+            PendingReply::Write(waiting, write) => {
                 let end = |answer| records::respond(local.records.end_write(write, local.take_map(), answer));
                 waiting.await.map(end)
             }

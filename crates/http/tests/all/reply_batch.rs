@@ -62,7 +62,7 @@ fn a_client_that_reads_late_gets_all_its_replies_in_their_order() {
 
 /// What comes behind the replies may be for hyper, or the end.
 #[test]
-fn what_is_owed_has_left_before_the_connection_changes_hands() {
+fn what_is_unsent_replies_has_left_before_the_connection_changes_hands() {
     let server = Server::start(patient());
     for last in ["POST /call/c/k/echo\nupgrade: nothing", "POST /call/c/k/echo\nconnection: close"] {
         let mut client = server.connect();

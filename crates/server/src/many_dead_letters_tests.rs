@@ -53,10 +53,10 @@ fn the_command_line_takes_one_or_all() {
 
 #[test]
 fn every_filter_that_is_given_counts() {
-    let letter = json!({
+    let dead_letter = json!({
         "id": "d", "app": "shop", "service": "mail", "key": "bob", "handler": "deliver", "attempts": 16,
     });
-    let letter: DeadLetter = serde_json::from_value(letter).expect("a letter");
+    let dead_letter: DeadLetter = serde_json::from_value(dead_letter).expect("a letter");
     for (line, is_meant) in [
         ("millrace dead-letters", true),
         ("millrace dead-letters --app shop --service mail --handler deliver", true),
@@ -67,7 +67,7 @@ fn every_filter_that_is_given_counts() {
         ("millrace dead-letters --app ", false),
     ] {
         let args = parse(line).expect(line);
-        assert_eq!(passes(&args.filter, &letter), is_meant, "{line}");
+        assert_eq!(passes(&args.filter, &dead_letter), is_meant, "{line}");
     }
 }
 

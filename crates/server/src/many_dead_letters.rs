@@ -10,7 +10,7 @@ use millrace_client::{Client, ClientError, DeadLetter, DeadLetterPage};
 
 use crate::Failure;
 use crate::calls::block_on;
-use crate::cli::{LetterFilterArgs, PageArgs};
+use crate::cli::{DeadLetterFilterArgs, PageArgs};
 use crate::table::printable;
 
 /// The action on each letter.
@@ -34,7 +34,7 @@ struct Tally {
 ///
 /// # Errors
 /// Why they could not be listed, or that a request for one of them failed.
-pub(crate) fn end_all(client: &Client, filter: &LetterFilterArgs, fate: Fate) -> Result<(), Failure> {
+pub(crate) fn end_all(client: &Client, filter: &DeadLetterFilterArgs, fate: Fate) -> Result<(), Failure> {
     // One runtime for all requests, because connections end with their runtime.
     let tally = block_on(async {
         let ids = ids_of_all(client, filter).await?;
@@ -50,12 +50,12 @@ pub(crate) fn end_all(client: &Client, filter: &LetterFilterArgs, fate: Fate) ->
 /// A page of matching letters. It may be short, but it is empty only at the end.
 pub(crate) async fn page(
     client: &Client,
-    filter: &LetterFilterArgs,
+    filter: &DeadLetterFilterArgs,
     place: &PageArgs,
 ) -> Result<DeadLetterPage, ClientError> {
     let mut page = client.dead_letters(place.after.as_deref(), place.limit).await?;
     loop {
-        page.dead_letters.retain(|letter| passes(filter, letter));
+        page.dead_letters.retain(|dead_letter| passes(filter, dead_letter));
         if !page.dead_letters.is_empty() || page.next.is_none() {
             return Ok(page);
         }
@@ -64,13 +64,13 @@ pub(crate) async fn page(
 }
 
 /// A set, because a letter that returns while pages are read may stand on two pages.
-async fn ids_of_all(client: &Client, filter: &LetterFilterArgs) -> Result<BTreeSet<String>, ClientError> {
+async fn ids_of_all(client: &Client, filter: &DeadLetterFilterArgs) -> Result<BTreeSet<String>, ClientError> {
     let mut ids = BTreeSet::new();
     let mut after = None;
     loop {
         let page = client.dead_letters(after.as_deref(), Some(limits::MOST_PAGE_ITEMS)).await?;
-        let meant = page.dead_letters.into_iter().filter(|letter| passes(filter, letter));
-        ids.extend(meant.map(|letter| letter.id));
+        let meant = page.dead_letters.into_iter().filter(|dead_letter| passes(filter, dead_letter));
+        ids.extend(meant.map(|dead_letter| dead_letter.id));
         after = page.next;
         if after.is_none() {
             return Ok(ids);
@@ -106,9 +106,11 @@ async fn end_each(client: &Client, ids: &BTreeSet<String>, fate: Fate) -> Tally 
     tally
 }
 
-fn passes(filter: &LetterFilterArgs, letter: &DeadLetter) -> bool {
+fn passes(filter: &DeadLetterFilterArgs, dead_letter: &DeadLetter) -> bool {
     let fits = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
-    fits(&filter.app, &letter.app) && fits(&filter.service, &letter.service) && fits(&filter.handler, &letter.handler)
+    fits(&filter.app, &dead_letter.app)
+        && fits(&filter.service, &dead_letter.service)
+        && fits(&filter.handler, &dead_letter.handler)
 }
 
 impl Tally {
@@ -125,5 +127,5 @@ impl Tally {
 }
 
 #[cfg(test)]
-#[path = "many_letters_tests.rs"]
+#[path = "many_dead_letters_tests.rs"]
 mod tests;
