@@ -74,6 +74,10 @@ const NEWEST: &[u8] = &[0];
 /// LSNs, a file of the rows was lost or put back, and a replay from these LSNs would miss what it held.
 const MARK: &[u8] = b"mark";
 
+/// Which version of the rows' tables there was at the last chunk, among the shards' LSNs. The library numbers versions and
+/// opens the one that a file names. An older one would lack tables that the journal does not hold any more.
+const TABLES: &[u8] = b"tables";
+
 /// Whose checkpoint it is, among the shards' LSNs.
 const IDENTITY: &[u8] = b"identity";
 
@@ -105,6 +109,14 @@ impl FjallCheckpoint {
     /// [`StoreError`] if the folder cannot be written, is in use, or holds damaged files.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
         let open = Open::new(path, cache_bytes).map_err(translate)?;
+        let (found, known) = (open.rows.tree.current_version().id(), mark_of(&open.shards, TABLES).map_err(translate)?);
+        if found < known {
+            let what = format!(
+                "the rows of the checkpoint are of version {found}, and its positions know version {known}: a file in \
+                 checkpoint/ is older than the rest; restore the whole data directory from a backup"
+            );
+            return Err(StoreError::Corrupt(what));
+        }
         Ok(Self { path: path.to_owned(), cache_bytes, open: RwLock::new(Some(open)), writing: Mutex::new(()) })
     }
 
@@ -199,6 +211,7 @@ impl Open {
 
     fn commit(&self, mut batch: OwnedWriteBatch, shard: ShardId, chunk: &FlushChunk, mark: u64) -> fjall::Result<()> {
         batch.insert(&self.shards, MARK, mark.to_le_bytes());
+        batch.insert(&self.shards, TABLES, self.rows.tree.current_version().id().to_le_bytes());
         if let Some(lsn) = chunk.advances_to() {
             batch.insert(&self.shards, shard.0.to_be_bytes(), lsn.0.to_le_bytes());
         }
