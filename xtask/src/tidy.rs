@@ -25,6 +25,7 @@ mod spdx;
 mod test_programs;
 mod tree;
 mod type_size;
+mod walk;
 
 use std::fmt;
 use std::path::Path;
@@ -64,7 +65,7 @@ impl fmt::Display for Finding {
     }
 }
 
-const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 14] = [
+const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 15] = [
     error_pages::check,
     length::check,
     library_code::check,
@@ -72,6 +73,7 @@ const SOURCE_CHECKS: [fn(&Tree) -> Vec<Finding>; 14] = [
     machine_paths::check,
     module_docs::check,
     modules::check,
+    walk::check,
     parts::check,
     pins::check,
     purity::check,
