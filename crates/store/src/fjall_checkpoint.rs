@@ -21,6 +21,7 @@ use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteB
 use millrace_base::{Lsn, ShardId};
 
 use crate::checkpoint::is_range;
+use crate::checkpoint_files;
 use crate::{Checkpoint, FlushChunk, RowVisitor, StoreError};
 
 /// Bytes of rows that are gathered in memory before they become a table. Two kinds of full ones count beside it: those
@@ -108,6 +109,7 @@ impl FjallCheckpoint {
     /// # Errors
     /// [`StoreError`] if the folder cannot be written, is in use, or holds damaged files.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
+        checkpoint_files::check(path)?;
         let open = Open::new(path, cache_bytes).map_err(translate)?;
         let (found, known) = (open.rows.tree.current_version().id(), mark_of(&open.shards, TABLES).map_err(translate)?);
         if found < known {

@@ -15,6 +15,7 @@
 mod append_only_map;
 mod arena;
 mod checkpoint;
+mod checkpoint_files;
 mod dirty;
 mod error;
 mod evict;
