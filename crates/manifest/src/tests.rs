@@ -1,5 +1,7 @@
 //! Bytes, changes and refusals, on real files.
 
+#![allow(clippy::disallowed_methods, reason = "tests use real files")]
+
 use std::sync::Arc;
 
 use millrace_io::{Disk, RealDisk};
