@@ -238,6 +238,16 @@ impl Server {
         }
     }
 
+    /// Makes the manifest list the files of the stopped server's directory as they are: a test has changed some.
+    ///
+    /// # Panics
+    /// When the directory is in use.
+    pub fn list_changed_files(&self) {
+        let data = self.data();
+        let repaired = crate::millrace(&["repair", "--accept-loss", "--data", data.to_str().expect("a path")]);
+        assert_eq!(repaired.code, Some(0), "{}", repaired.err);
+    }
+
     /// The server's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

@@ -55,7 +55,8 @@ pub(crate) fn difference(
 fn check_segments(stream: &StreamFiles, scan: &StreamScan, record: Option<&StreamRecord>) -> Option<Damage> {
     let last = record.map_or(0, |record| record.last);
     let mut segments = stream.segments.iter().zip(&scan.segments);
-    let (file, _) = segments.find(|(file, scan)| file.number > last && scan.batches > 0)?;
+    // A closing batch without entries may be recovery's own, written before a crash kept it from listing the stream.
+    let (file, _) = segments.find(|(file, scan)| file.number > last && scan.entries > 0)?;
     Some(Damage { file: file.path.clone(), offset: BLOCK_BYTES as u64, kind: DamageKind::NotListed })
 }
 

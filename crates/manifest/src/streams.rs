@@ -1,5 +1,7 @@
 //! Log streams: which segments must be there.
 //!
+//! A stream stays on the list until a recovery finds no file of it: what a crash left of a removal is not unknown.
+//!
 //! A segment is listed after it is on disk and before a batch is written to it. It is taken off the
 //! list before it is removed. So a listed segment that is missing was lost, and a segment with
 //! batches that is not listed means that the manifest is older than the log.
@@ -60,7 +62,6 @@ impl Manifest {
                         record.first = record.first.max(through + 1);
                     }
                 }
-                forget_empty(streams);
             }
             if let Some(checkpoint) = contents.checkpoint.as_mut() {
                 checkpoint.mark = checkpoint.mark.max(checkpoint_mark);
@@ -74,18 +75,10 @@ impl Manifest {
     /// What the file system answers.
     pub fn close_stream(&self, stream: u64, last: u64, closing_batch: u64) -> io::Result<()> {
         self.change(|contents| {
-            if let Some(streams) = contents.streams.as_mut() {
-                if let Some(record) = streams.get_mut(&stream) {
-                    record.last = last;
-                    record.closed = Some(closing_batch);
-                }
-                forget_empty(streams);
+            if let Some(record) = contents.streams.as_mut().and_then(|streams| streams.get_mut(&stream)) {
+                record.last = last;
+                record.closed = Some(closing_batch);
             }
         })
     }
-}
-
-/// A closed stream without segments has no files any more.
-fn forget_empty(streams: &mut BTreeMap<u64, StreamRecord>) {
-    streams.retain(|_, record| record.first <= record.last || record.closed.is_none());
 }

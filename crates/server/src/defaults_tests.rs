@@ -160,10 +160,15 @@ fn limits_of_http() {
     let millrace_http::Options { limits: front, timeouts, .. } = millrace_http::Options::default();
     let slow = |timeout, what| format!("{}, and 1 s more for every 16 KiB {what}", seconds(timeout));
     let year_ms = 365 * 24 * HOUR_MS;
+    assert_eq!((limits::HTTP2_FRAMES, limits::HTTP2_FRAMES_PER_SECOND), (1_000, 100));
     let code = [
         ("body of a call or route", bytes(front.body_bytes)),
         ("archive of an app", bytes(front.archive_bytes)),
         ("request line and headers", format!("{}, {} headers", bytes(front.header_bytes), front.headers)),
+        (
+            "HTTP/2 frames of one connection that carry no request (priorities, windows, pings, settings)",
+            "1,000, and 100 more for each second, 16 for each request, 1 for every 256 bytes sent".to_owned(),
+        ),
         ("headers to arrive", seconds(timeouts.headers)),
         ("body to arrive", slow(timeouts.body, "that came")),
         ("reply to be taken by the client", slow(timeouts.write, "taken")),

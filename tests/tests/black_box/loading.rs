@@ -26,6 +26,7 @@ fn an_app_with_a_tight_cpu_limit_loads_at_every_start() {
 /// Like an app that was deployed: the node finds it in its data directory when it starts.
 fn keep(server: &Server, name: &str, app: &TestApp) {
     std::fs::write(server.data().join("apps").join(format!("{name}.tar")), app.tar()).expect("written");
+    server.list_changed_files();
 }
 
 const QUICK: &str = "

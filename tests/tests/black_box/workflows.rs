@@ -357,6 +357,8 @@ fn a_workflow_whose_app_is_lost_is_listed_and_goes_on_when_it_is_deployed_again(
     for folder in ["apps", "app-versions"] {
         std::fs::remove_dir_all(server.data().join(folder)).expect("removed");
     }
+    assert!(server.restart_refuses().contains("steps"), "a lost file is missed");
+    server.list_changed_files();
     server.restart();
     let listed = || server.invocations("status=running", 10);
     wait_until("it is listed", || listed().len() == 1);
