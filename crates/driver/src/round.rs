@@ -10,8 +10,8 @@ use crate::platform::{DriverBug, Platform};
 use crate::queue::ROUND_NS;
 
 impl<P: Platform> Core<P> {
-    /// Ends a round: runs a slice of the queue, carries what shards say to each other, and hands the batch to the log, so that
-    /// one batch takes the effects of all inputs of the round. Says whether there is more to do at once.
+    /// Ends a round. The core runs a slice of the queue, carries what shards say to each other, and hands the batch to the
+    /// log. So one batch takes the effects of all inputs of the round. Says whether there is more to do at once.
     pub fn end_round(&mut self) -> bool {
         let has_queued = self.run_queue();
         let began_ns = self.platform.monotonic_ns();

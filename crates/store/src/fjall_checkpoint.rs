@@ -71,8 +71,8 @@ const OPEN_FILES: usize = 256;
 /// Its value is the checkpoint's mark, which counts chunks.
 const NEWEST: &[u8] = &[0];
 
-/// The same count among the shards' LSNs, written after the rows of its chunk. If the rows show a lower count than the
-/// LSNs, a file of the rows was lost or put back, and a replay from these LSNs would miss what it held.
+/// The same count among the shards' LSNs, written after the rows of its chunk. If the rows show a lower count, a file of
+/// the rows was lost or put back. A replay from these LSNs would miss what the file held.
 const MARK: &[u8] = b"mark";
 
 /// Which version of the rows' tables there was at the last chunk, among the shards' LSNs. The library numbers versions and

@@ -191,29 +191,6 @@ impl Store {
         }
     }
 
-    /// Whether an append-only map has a field that begins with `prefix`, or a row of such a field that was deleted
-    /// since. It looks at all that memory holds, so it is for starts.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the checkpoint cannot be read.
-    pub fn append_only_map_has(&self, entity: &EntityKey, prefix: &[u8]) -> Result<bool, StoreError> {
-        let mut is_there = match self.find(entity.as_bytes()).map(|index| &self.entities[index].fields) {
-            Some(Fields::AppendOnlyMap(append_only_map)) => {
-                !append_only_map.live_range(prefix, prefix_end(prefix).as_deref()).is_empty()
-            }
-            _ => false,
-        };
-        if !is_there && !self.checkpoint_empty {
-            let from = row_key(self.shard, entity.as_bytes(), prefix);
-            let to = prefix_end(&from);
-            self.checkpoint.scan(Bound::Included(&from), upper(to.as_deref()), &mut |_, _| {
-                is_there = true;
-                ControlFlow::Break(())
-            })?;
-        }
-        Ok(is_there)
-    }
-
     /// The fields of `entity` among up to `limit` of its rows in the checkpoint, in order, behind `after`, with their
     /// present values. Also where to go on, unless those were the last. Fields that no flush has written yet are not
     /// among them.

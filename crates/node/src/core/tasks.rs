@@ -13,8 +13,8 @@ const TICK_MS: u64 = 50;
 /// Messages of other threads taken at once.
 const MESSAGES_PER_TURN: usize = 256;
 
-/// Ends each round. The round's first request wakes the pump, so the runtime polls it after every task that was ready then,
-/// and one batch takes the effects of all of them.
+/// Ends each round. The round's first request wakes the pump, so the runtime polls it after every task that was ready
+/// then. One batch takes the effects of all of them.
 pub(crate) async fn run_pump(core: SharedCore) {
     let pump = core.borrow().platform.pump.clone();
     loop {
