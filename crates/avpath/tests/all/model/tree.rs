@@ -105,6 +105,15 @@ impl Type {
         }
     }
 
+    pub fn has_maps(&self) -> bool {
+        match self {
+            Self::Map(_) => true,
+            Self::Nullable(inner) | Self::Array(inner) => inner.has_maps(),
+            Self::Record(fields) => fields.iter().any(|(_, of)| of.has_maps()),
+            _ => false,
+        }
+    }
+
     /// The type without its `null`.
     pub fn inner(&self) -> &Type {
         if let Self::Nullable(inner) = self { inner } else { self }
