@@ -15,6 +15,31 @@ pub struct BodyName {
     pub number: u64,
 }
 
+/// What a body was written for. It is kept with the body, so that a later look finds out whether it is still needed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BodyOwner<'a> {
+    /// The bucket.
+    pub bucket: &'a str,
+    /// The object's key.
+    pub key: &'a str,
+    /// Of a part: the upload's id and the part's number.
+    pub part: Option<(&'a str, u16)>,
+}
+
+impl<'a> BodyOwner<'a> {
+    /// As it is kept.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("a vector takes whatever it is given")
+    }
+
+    /// Reads what is kept; `None` for other bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
+        postcard::from_bytes(bytes).ok()
+    }
+}
+
 /// One part's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartBody {

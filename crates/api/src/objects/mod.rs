@@ -24,7 +24,7 @@ mod version;
 pub use access::{
     AccessInput, AccessList, CannedAccess, Grant, Grantee, Group, Ownership, Permission, PublicAccessBlock,
 };
-pub use body::{BodyDigests, BodyName, Content, PartBody, WrittenBody};
+pub use body::{BodyDigests, BodyName, BodyOwner, Content, PartBody, WrittenBody};
 pub use checksum::{Checksum, ChecksumAlgorithm, ChecksumKind};
 pub use configuration::{
     Configuration, ConfigurationKind, CorsConfiguration, CorsRule, DefaultRetention, Expiry, LifecycleConfiguration,

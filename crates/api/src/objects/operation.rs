@@ -164,6 +164,15 @@ pub enum ObjectOperation {
         /// The upload's id.
         upload: String,
     },
+
+    // The node's own questions.
+    /// Whether a version of the object, or this part of an upload, still has the body of this number.
+    RefersTo {
+        /// The upload's id and the part's number, if the body was written for a part.
+        part: Option<(String, u16)>,
+        /// The body's number.
+        number: u64,
+    },
 }
 
 impl ObjectOperation {
@@ -189,7 +198,8 @@ impl ObjectOperation {
             | Self::PutPart(_)
             | Self::ListParts { .. }
             | Self::CompleteUpload { .. }
-            | Self::AbortUpload { .. } => true,
+            | Self::AbortUpload { .. }
+            | Self::RefersTo { .. } => true,
             _ => false,
         }
     }
@@ -231,7 +241,8 @@ impl ObjectOperation {
             | Self::GetTags(_)
             | Self::GetRetention(_)
             | Self::GetLegalHold(_)
-            | Self::ListParts { .. } => false,
+            | Self::ListParts { .. }
+            | Self::RefersTo { .. } => false,
         }
     }
 }

@@ -88,6 +88,8 @@ pub enum ObjectReply {
     Parts(PartsPage),
     /// Of writes of a version's tags, access list, retention or hold: which version it was.
     Version(Option<String>),
+    /// Of `RefersTo`.
+    RefersTo(bool),
 }
 
 /// One page of a list.

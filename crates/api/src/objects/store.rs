@@ -5,7 +5,7 @@ use std::future::Future;
 use bytes::Bytes;
 use millrace_base::Error;
 
-use super::{ChecksumAlgorithm, Content, ObjectInfo, ObjectReply, ObjectRequest, WrittenBody};
+use super::{BodyOwner, ChecksumAlgorithm, Content, ObjectInfo, ObjectReply, ObjectRequest, WrittenBody};
 use crate::Begun;
 
 /// A body on its way in. Dropping it leaves nothing behind.
@@ -80,14 +80,13 @@ pub trait Objects: Clone + 'static {
     /// Reads an object and its content: [`super::ObjectOperation::Get`] or [`super::ObjectOperation::GetSource`].
     fn read_object(&self, request: ObjectRequest<'_>) -> Begun<ObjectRead<Self::BodyRead>>;
 
-    /// Begins a body for an object or part of this bucket. `length` is what the client says, if it does.
+    /// Begins a body of this owner. `length` is what the client says, if it does.
     ///
     /// # Errors
     /// `overloaded` where too many bodies are on their way.
     fn begin_body(
         &self,
-        bucket: &str,
-        key: &str,
+        owner: &BodyOwner<'_>,
         length: Option<u64>,
         checksums: &[ChecksumAlgorithm],
     ) -> Result<Self::BodyWrite, Error>;
