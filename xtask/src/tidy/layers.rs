@@ -8,13 +8,15 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 31] = [
+const LAYERS: [(&str, &[&str]); 32] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
     ("millrace-io", &[]),
     ("millrace-manifest", &["millrace-base", "millrace-io"]),
     ("millrace-log", &["millrace-base", "millrace-format", "millrace-io", "millrace-manifest"]),
+    // Bodies of objects: it does not know what they are for.
+    ("millrace-blobs", &["millrace-base", "millrace-io"]),
     ("millrace-store", &["millrace-base", "millrace-format"]),
     // Who asks, for every front: it knows no protocol.
     ("millrace-access", &["millrace-base"]),
