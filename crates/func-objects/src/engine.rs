@@ -38,19 +38,6 @@ struct Waits {
     waiting: Waiting,
 }
 
-/// The app: it has no files, as its code is this crate.
-#[must_use]
-pub fn objects_app() -> App {
-    App {
-        name: Name::new(OBJECTS_APP).expect("a constant that is a name"),
-        files: BTreeMap::new(),
-        limits: Default::default(),
-        fetch: Default::default(),
-        records: Default::default(),
-        is_kept: false,
-    }
-}
-
 fn unknown() -> Error {
     Error::new(ErrorCode::Internal, "the engine has no such program, service or handler")
 }

@@ -26,4 +26,4 @@ mod upload;
 mod version_id;
 mod wire;
 
-pub use engine::{ObjectsEngine, objects_app};
+pub use engine::ObjectsEngine;

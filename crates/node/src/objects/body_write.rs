@@ -29,13 +29,13 @@ struct Work {
     hasher: Hasher,
 }
 
-type Job = Pin<Box<dyn Future<Output = Result<Result<Work, Error>, Error>> + Send>>;
+type Job = Pin<Box<dyn Future<Output = Result<Result<Box<Work>, Error>, Error>> + Send>>;
 
 enum Stage {
     /// Nothing has been written yet.
     Small(Hasher),
     /// The next piece may be handed over.
-    Idle(Work),
+    Idle(Box<Work>),
     /// A piece is being written.
     Busy(Job),
     /// It failed, and says so each time.
@@ -100,14 +100,14 @@ impl BodyIn {
     }
 
     /// The writer, begun if it was not.
-    fn take_work(&mut self) -> Result<Work, Error> {
+    fn take_work(&mut self) -> Result<Box<Work>, Error> {
         let taken = Error::new(ErrorCode::Internal, "a body was written to while it was being written");
         match std::mem::replace(&mut self.stage, Stage::Failed(taken)) {
             Stage::Idle(work) => Ok(work),
             Stage::Small(hasher) => {
                 let begun = self.store.bodies.begin(self.core, self.shard, &self.owner, self.length);
                 match begun {
-                    Ok(writer) => Ok(Work { writer, hasher }),
+                    Ok(writer) => Ok(Box::new(Work { writer, hasher })),
                     Err(error) => {
                         let error = body_failed(&error);
                         self.stage = Stage::Failed(error.clone());
@@ -175,7 +175,7 @@ impl BodyWrite for BodyIn {
         let pieces = self.take_pieces();
         let job = self.store.pool.run(move || -> Result<(Written, _), Error> {
             write_pieces(&mut work, &pieces)?;
-            let Work { writer, hasher } = work;
+            let Work { writer, hasher } = *work;
             Ok((writer.finish().map_err(|error| body_failed(&error))?, hasher.finish()))
         });
         let (written, digests) = job.await??;
@@ -221,7 +221,7 @@ impl BodyDone {
     /// Nobody knows whether an entry refers to it. A later look finds out.
     pub(crate) fn leave(mut self) {
         if let Some(unsettled) = self.unsettled.take() {
-            unsettled.leave();
+            unsettled.settle();
         }
     }
 }

@@ -48,10 +48,10 @@ impl Pool {
     }
 
     /// Runs a job; its result comes to whoever waits. One that nobody waits for any more runs all the same.
-    pub(crate) fn run<T: Send + 'static>(
+    pub(crate) fn run<T: Send + 'static, J: FnOnce() -> T + Send + 'static>(
         &self,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> impl Future<Output = Result<T, Error>> + Send + use<T> {
+        job: J,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<T, J> {
         let (sender, receiver) = oneshot::channel();
         let job = move || {
             // A panic is a bug in what the job does. It ends the job, and whoever waits is told.

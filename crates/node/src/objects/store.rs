@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use millrace_base::{Error, ErrorCode, ShardId};
-use millrace_blobs::Bodies;
+use millrace_blobs::{Bodies, BodyName};
 
 use super::pool::Pool;
 use super::syncer::Syncer;
@@ -65,10 +65,24 @@ impl BodyStore {
         Ok(turnstile)
     }
 
+    /// Ends the threads, and has the next start read indexes instead of segments. The cores have ended before.
+    pub(crate) fn stop(&self, threads: Vec<JoinHandle<()>>) {
+        self.pool.close();
+        for syncer in &self.syncers {
+            syncer.close();
+        }
+        for thread in threads {
+            drop(thread.join());
+        }
+        if let Err(error) = self.bodies.close() {
+            tracing::warn!(%error, "the next start will read more of the bodies of objects");
+        }
+    }
+
     /// Nothing refers to this body any more.
     pub(crate) fn release(self: &Arc<Self>, shard: ShardId, number: u64) {
         let store = Arc::clone(self);
         // Removing a file may wait for the disk. Nobody waits for it.
-        drop(self.pool.run(move || store.bodies.free(shard, number)));
+        drop(self.pool.run(move || store.bodies.free(BodyName { shard, number })));
     }
 }

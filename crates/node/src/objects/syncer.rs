@@ -1,7 +1,7 @@
 //! One thread a core that makes bodies durable: all that wait are made so by one sync.
 
 use std::future::Future;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use millrace_base::{Error, ErrorCode};
@@ -15,10 +15,10 @@ struct Request {
     reply: oneshot::Sender<Result<Unsettled, Error>>,
 }
 
-/// A handle to the thread. It ends with its last handle.
+/// A handle to the thread.
 #[derive(Clone)]
 pub(crate) struct Syncer {
-    requests: mpsc::Sender<Request>,
+    requests: Arc<Mutex<Option<mpsc::Sender<Request>>>>,
 }
 
 impl Syncer {
@@ -38,13 +38,19 @@ impl Syncer {
                 }
             }
         })?;
-        Ok((Self { requests }, thread))
+        Ok((Self { requests: Arc::new(Mutex::new(Some(requests))) }, thread))
+    }
+
+    /// Takes no more; the thread ends when those that wait are done.
+    pub(crate) fn close(&self) {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Makes a body durable.
     pub(crate) fn sync(&self, body: Written) -> impl Future<Output = Result<Unsettled, Error>> + use<> {
         let (reply, receiver) = oneshot::channel();
-        let is_sent = self.requests.send(Request { body, reply }).is_ok();
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_sent = requests.is_some_and(|requests| requests.send(Request { body, reply }).is_ok());
         async move {
             let stopping = || Error::new(ErrorCode::ShuttingDown, "the node is stopping");
             if is_sent { receiver.await.map_err(|_| stopping())? } else { Err(stopping()) }

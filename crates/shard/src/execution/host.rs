@@ -300,7 +300,7 @@ impl Host for TurnHost<'_, '_> {
 
     fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
         self.check_may_send()?;
-        check_key(&message.key)?;
+        check_key(&message.key, self.transaction.limits.key_bytes)?;
         let is_workflow = self.world.catalog.kind(message.handler) == HandlerKind::Workflow;
         let workflow = is_workflow.then(|| Sequence::drawn([self.random(), self.random()]));
         let shard = shard_of_key(&message.key, self.shard_count);
@@ -320,7 +320,7 @@ impl Host for TurnHost<'_, '_> {
             return Err(refused("what runs for a record sends no signals: have a message do it"));
         }
         let to = signal_target(invocation, self.shard_count)?;
-        check_key(name.as_bytes())?;
+        check_key(name.as_bytes(), limits::KEY_BYTES)?;
         let size_bytes = name.len() + payload.len();
         self.add_outgoing(Outgoing::Signal { to, name: name.to_owned(), payload }, size_bytes)
     }

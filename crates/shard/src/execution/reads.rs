@@ -68,7 +68,10 @@ impl Execution {
         world: &mut World<'_>,
     ) -> Option<Result<Answer, Error>> {
         let (loaded, service, kind) = world.catalog.of_handler(query)?;
-        if kind != HandlerKind::Query || check_key(key).is_err() || input.len() > loaded.limits.input_bytes {
+        if kind != HandlerKind::Query
+            || check_key(key, loaded.limits.key_bytes).is_err()
+            || input.len() > loaded.limits.input_bytes
+        {
             return None;
         }
         let entity = EntityKey::new(&loaded.app, &service.name, key);
