@@ -1,4 +1,4 @@
-//! The node as fronts see it: `api::Backend` on a core's own thread.
+//! The node as fronts see it: the traits of `millrace_api` on a core's own thread.
 
 use std::io::Write as _;
 use std::rc::Rc;
@@ -9,9 +9,10 @@ use std::task::{Context, Poll};
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Health, Invocation,
-    InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest,
-    Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, SystemApp,
+    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Invocation,
+    Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, Records,
+    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, StateFields, StateReply, StateRequest,
+    SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_driver::{Arrival, Job, Question, unexpected};
@@ -316,7 +317,7 @@ pub(crate) fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<Req
     Ok(RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key })
 }
 
-impl Backend for CoreHandle {
+impl Calls for CoreHandle {
     fn call(&self, principal: &Principal, request: CallRequest<'_>) -> Begun<Bytes> {
         self.begin_call(principal, &request).unwrap_or_else(|error| Begun::Ended(Err(error)))
     }
@@ -341,6 +342,26 @@ impl Backend for CoreHandle {
         }
     }
 
+    fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply> {
+        self.begin_route(principal, request).unwrap_or_else(|error| Begun::Ended(Err(error)))
+    }
+
+    async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
+        let (shard, entity) = {
+            let core = self.core.borrow();
+            refuse_records(request.app)?;
+            let (program, service) = core.programs.catalog.service(request.app, request.service)?;
+            authorise(principal, (app_of(&core, program), request.service), true)?;
+            let id = HandlerId { program, service, handler: 0 };
+            let entity = core.programs.catalog.entity(id, request.key);
+            let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
+            (shard_of_key(request.key, core.placement().shard_count()), entity)
+        };
+        self.read(shard, entity, request.fields).await
+    }
+}
+
+impl Invocations for CoreHandle {
     async fn invocation(&self, principal: &Principal, id: &str, has_journal: bool) -> Result<Invocation, Error> {
         invocations::read(self, principal, id, has_journal).await
     }
@@ -389,25 +410,9 @@ impl Backend for CoreHandle {
     async fn schedules(&self, principal: &Principal, request: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
         schedules::list(self, principal, request).await
     }
+}
 
-    fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply> {
-        self.begin_route(principal, request).unwrap_or_else(|error| Begun::Ended(Err(error)))
-    }
-
-    async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
-        let (shard, entity) = {
-            let core = self.core.borrow();
-            refuse_records(request.app)?;
-            let (program, service) = core.programs.catalog.service(request.app, request.service)?;
-            authorise(principal, (app_of(&core, program), request.service), true)?;
-            let id = HandlerId { program, service, handler: 0 };
-            let entity = core.programs.catalog.entity(id, request.key);
-            let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
-            (shard_of_key(request.key, core.placement().shard_count()), entity)
-        };
-        self.read(shard, entity, request.fields).await
-    }
-
+impl Deployments for CoreHandle {
     async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
         refuse_system_name(app)?;
@@ -440,10 +445,6 @@ impl Backend for CoreHandle {
         Ok(loaded.map(|loaded| deploy::describe(loaded, loaded.version)).collect())
     }
 
-    fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
-        self.begin_record(principal, &request).unwrap_or_else(|error| Begun::Ended(Err(error)))
-    }
-
     async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
         records::system_app(&self.shared(), principal, app)
     }
@@ -457,6 +458,12 @@ impl Backend for CoreHandle {
     ) -> Result<u64, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
         records::replace(self, app, expected_version, files).await
+    }
+}
+
+impl Records for CoreHandle {
+    fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
+        self.begin_record(principal, &request).unwrap_or_else(|error| Begun::Ended(Err(error)))
     }
 
     async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {
@@ -474,7 +481,9 @@ impl Backend for CoreHandle {
     fn is_record_type(&self, name: &str) -> bool {
         self.core.borrow().programs.catalog.is_record_type(name)
     }
+}
 
+impl Serving for CoreHandle {
     fn poll_admission(&self, admission: &mut Option<Admission>, context: &mut Context<'_>) -> Poll<()> {
         if self.core.borrow_mut().is_admitted(admission, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -7,7 +7,7 @@
 //! reports back as a message too; one flusher thread writes checkpoints (`flusher.rs`). Nothing
 //! on a request's way takes a lock.
 //!
-//! Promises: implements [`millrace_api::Backend`] and nothing above it. Must not know HTTP, TLS,
+//! Promises: implements the traits of [`millrace_api`] and nothing above them. Must not know HTTP, TLS,
 //! or configuration files.
 
 mod apps;

@@ -137,7 +137,7 @@ fn current(shared: &Shared, app: &str) -> Result<SystemApp, Error> {
     apps.get(app).cloned().ok_or_else(unknown)
 }
 
-/// What `Backend::system_app` gives.
+/// What `Deployments::system_app` gives.
 pub(crate) fn system_app(shared: &Shared, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
     if !principal.may_read_something_of(app) && !principal.may(Permission::Deploy) {
         return Err(Error::new(ErrorCode::Forbidden, format!("this needs the role deploy or call:{app}/*")));
