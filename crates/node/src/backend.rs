@@ -15,9 +15,10 @@ use millrace_api::{
     SystemApp,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
-use millrace_driver::{Arrival, Job, Question, unexpected};
+use millrace_driver::question::ReadState;
+use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request};
 use millrace_func::{Answer, HandlerId, HandlerKind, Program};
-use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Token};
+use millrace_shard::{EntityState, Invoke, ReplyTo, RequestInfo, RouteCall, Token, TypedReply};
 
 use crate::apps::app_from_files;
 use crate::core::{Core, ReplyFuture, Shared, SharedCore, handler_metric, route_metric};
@@ -45,8 +46,8 @@ impl CoreHandle {
     }
 
     /// Asks one shard for something, wherever it is.
-    pub(crate) async fn ask(&self, shard: ShardId, question: Question) -> Result<Reply, Error> {
-        self.begin(Job::Ask { shard, question }).reply().await
+    pub(crate) async fn ask<Q: Ask<Reply: 'static>>(&self, shard: ShardId, question: Q) -> Result<Q::Reply, Error> {
+        self.begin(Asked { shard, question }).reply().await
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {
@@ -57,18 +58,18 @@ impl CoreHandle {
         &self.core
     }
 
-    /// Begins a job. It ends once what the job did is durable.
-    pub(crate) fn begin(&self, job: Job) -> Begun<Reply> {
+    /// Begins a request. It ends once what the request did is durable.
+    pub(crate) fn begin<R: Request<Reply: 'static>>(&self, request: R) -> Begun<R::Reply> {
         let mut core = self.core.borrow_mut();
         let arrival = core.enter();
-        self.begun(core.submit(job, arrival))
+        self.begun(core.request(request, arrival))
     }
 
     /// Most requests end at once; only what waits pays for a future.
-    fn begun(&self, started: Result<Result<Reply, Error>, Token>) -> Begun<Reply> {
+    fn begun<T: TypedReply + 'static>(&self, started: Result<Result<T, Error>, ReplyTo<T>>) -> Begun<T> {
         match started {
             Ok(result) => Begun::Ended(result),
-            Err(token) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), token)),
+            Err(to) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), to)),
         }
     }
 
@@ -96,22 +97,16 @@ impl CoreHandle {
             shown: prints_calls(&core)
                 .then(|| format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)),
         };
-        let started = core.submit(Job::Invoke(shard, invoke), arrival);
-        Ok(self.watched(&core, started, watch, |reply| match reply {
-            Reply::Value(output) => Ok(output),
-            _ => Err(unexpected()),
-        }))
+        let started = core.request(Call { shard, invoke }, arrival);
+        Ok(self.watched(&core, started, watch, Ok))
     }
 
     fn begin_route(&self, principal: &Principal, request: RouteRequest) -> Result<Begun<RouteReply>, Error> {
         let mut core = self.core.borrow_mut();
         let arrival = core.enter();
         let (watch, call) = route_call(&mut core, principal, request, arrival)?;
-        let started = core.submit(Job::Route(call), arrival);
-        Ok(self.watched(&core, started, watch, |reply| match reply {
-            Reply::Route(reply) => Ok(reply),
-            _ => Err(unexpected()),
-        }))
+        let started = core.request(call, arrival);
+        Ok(self.watched(&core, started, watch, Ok))
     }
 
     fn begin_record(&self, principal: &Principal, request: &RecordRequest<'_>) -> Result<Begun<RecordReply>, Error> {
@@ -136,29 +131,26 @@ impl CoreHandle {
             shown: prints_calls(&core).then(|| records::shown(request)),
         };
         let started = records::begin(&mut core, operation, request.idempotency_key, arrival)?;
-        Ok(self.watched(&core, started, watch, |reply| match reply {
-            Reply::Value(output) => RecordReply::from_bytes(output),
-            _ => Err(unexpected()),
-        }))
+        Ok(self.watched(&core, started, watch, RecordReply::from_bytes))
     }
 
     /// What becomes of a request that was started: its reply, as `read` has it, counted and shown.
-    fn watched<T: WatchedCall + 'static>(
+    fn watched<R: TypedReply + 'static, T: WatchedCall + 'static>(
         &self,
         core: &Core,
-        started: Result<Result<Reply, Error>, Token>,
+        started: Result<Result<R, Error>, ReplyTo<R>>,
         watch: CallWatch,
-        read: fn(Reply) -> Result<T, Error>,
+        read: fn(R) -> Result<T, Error>,
     ) -> Begun<T> {
-        let token = match started {
+        let to = match started {
             Ok(result) => {
                 let result = result.and_then(read);
                 watch.ended(core, &result);
                 return Begun::Ended(result);
             }
-            Err(token) => token,
+            Err(to) => to,
         };
-        let reply = ReplyFuture::new(Rc::clone(&self.core), token);
+        let reply = ReplyFuture::new(Rc::clone(&self.core), to);
         let core = Rc::clone(&self.core);
         Begun::waits(async move {
             let result = reply.await.and_then(read);
@@ -334,12 +326,9 @@ impl Calls for CoreHandle {
             let mut core = self.core.borrow_mut();
             let arrival = core.enter();
             let (shard, invoke) = invoke(&mut core, principal, &request.call, true)?;
-            core.submit(Job::Send { shard, invoke, delay_ms: request.delay_ms }, arrival)
+            core.request(Enqueue { shard, invoke, delay_ms: request.delay_ms }, arrival)
         };
-        match self.begun(started).reply().await? {
-            Reply::Sent(id) => Ok(id.to_string()),
-            _ => Err(unexpected()),
-        }
+        self.begun(started).reply().await.map(|id| id.to_string())
     }
 
     fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply> {
@@ -424,7 +413,9 @@ impl Deployments for CoreHandle {
         let core = self.core.borrow();
         let catalog = &core.programs.catalog;
         // Another deployment may have been quicker; then this answers what is so now.
-        let loaded = deploy::current(catalog, name.as_str()).ok_or_else(unexpected)?;
+        let removed =
+            || Error::new(ErrorCode::UnknownApp, "the app was deployed, and another caller has removed it since");
+        let loaded = deploy::current(catalog, name.as_str()).ok_or_else(removed)?;
         let warnings = deploy::shared_names(catalog, loaded).map(|(_, what)| what).collect();
         Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, warnings })
     }
@@ -504,16 +495,15 @@ impl Serving for CoreHandle {
 
 impl CoreHandle {
     async fn read(&self, shard: ShardId, entity: EntityKey, fields: StateFields) -> Result<StateReply, Error> {
-        match self.ask(shard, Question::ReadState { entity, fields }).await? {
-            Reply::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),
-            Reply::Field(value) => {
+        match self.ask(shard, ReadState { entity, fields }).await? {
+            EntityState::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),
+            EntityState::Field(value) => {
                 let content = Bytes::copy_from_slice(value.content());
                 Ok(match value.kind() {
                     ValueKind::Json => StateReply::Json(content),
                     ValueKind::Bytes => StateReply::Binary(content),
                 })
             }
-            _ => Err(unexpected()),
         }
     }
 }

@@ -15,9 +15,10 @@ use millrace_api::{
     SWEEP_HANDLER, SystemApp,
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
-use millrace_driver::{Arrival, FastRead, Job, Question, unexpected};
+use millrace_driver::question::HasEntities;
+use millrace_driver::{Arrival, Call, Enqueue, FastRead, Request};
 use millrace_func::{App, Base64Alphabet, HandlerId, base64_encode};
-use millrace_shard::{Invoke, Reply, Token};
+use millrace_shard::{Invoke, ReplyTo};
 
 use crate::apps::{app_from_files, version_of};
 use crate::backend::{CoreHandle, authorise, info};
@@ -99,11 +100,11 @@ pub(crate) fn begin(
     operation: Operation<'_>,
     idempotency_key: Option<&str>,
     arrival: Arrival,
-) -> Result<Result<Result<Reply, Error>, Token>, Error> {
+) -> Result<Result<Result<Bytes, Error>, ReplyTo<Bytes>>, Error> {
     let Operation { handler, shard, key, input } = operation;
     let info = info(core, idempotency_key)?;
     let invoke = Invoke { info, handler, key: key.into(), input };
-    Ok(core.submit(Job::Invoke(shard, invoke), arrival))
+    Ok(core.request(Call { shard, invoke }, arrival))
 }
 
 /// A key that is placed on this core, if it has a shard: an operation about a type can run anywhere.
@@ -199,17 +200,17 @@ pub(crate) async fn sweep(node: &CoreHandle, type_name: &str) -> Result<(), Erro
     if find_sweep(node, &service).is_err() {
         return Err(unknown_type(type_name));
     }
-    sweep_service(node, &service, |shard, invoke| Job::Send { shard, invoke, delay_ms: 0 }, b"").await
+    sweep_service(node, &service, |shard, invoke| Enqueue { shard, invoke, delay_ms: 0 }, b"").await
 }
 
 fn find_sweep(node: &CoreHandle, service: &str) -> Result<HandlerId, Error> {
     node.core().borrow().programs.catalog.find(RECORDS_APP, service, SWEEP_HANDLER)
 }
 
-async fn sweep_service(
+async fn sweep_service<R: Request<Reply: 'static>>(
     node: &CoreHandle,
     service: &str,
-    job: impl Fn(ShardId, Invoke) -> Job,
+    request: impl Fn(ShardId, Invoke) -> R,
     input: &'static [u8],
 ) -> Result<(), Error> {
     let mut begun = Vec::new();
@@ -220,7 +221,7 @@ async fn sweep_service(
             let info = info(&mut core, None)?;
             Invoke { info, handler, key: key.as_slice().into(), input: Bytes::from_static(input) }
         };
-        begun.push(node.begin(job(shard, invoke)));
+        begun.push(node.begin(request(shard, invoke)));
     }
     let mut result = Ok(());
     for begun in begun {
@@ -236,7 +237,7 @@ async fn sweep_service(
 /// Begins the sweeps of services in the background, again and again until every shard has taken its message.
 /// One that is there twice is no harm: the later overtakes the earlier one.
 async fn sweep_services(node: &CoreHandle, services: &[Name]) {
-    let send = |shard, invoke| Job::Send { shard, invoke, delay_ms: 0 };
+    let send = |shard, invoke| Enqueue { shard, invoke, delay_ms: 0 };
     for service in services {
         let mut wait_ms = FIRST_RETRY_MS;
         while let Err(error) = sweep_service(node, service.as_str(), send, b"").await {
@@ -269,7 +270,8 @@ async fn hasten(node: &CoreHandle, version: u64, services: &[Name]) {
             if deploy::is_quiet(&shared).await {
                 for service in services {
                     // What it cannot hasten goes on in its time.
-                    let _ = sweep_service(node, service.as_str(), Job::Invoke, ALONE).await;
+                    let call = |shard, invoke| Call { shard, invoke };
+                    let _ = sweep_service(node, service.as_str(), call, ALONE).await;
                 }
                 return;
             }
@@ -295,11 +297,8 @@ pub(crate) async fn sweep_everything(node: CoreHandle) {
 /// Whether any shard has a record of a type.
 pub(crate) async fn are_there(node: &CoreHandle, type_name: &str) -> Result<bool, Error> {
     for shard in (0..node.shard_count()).map(ShardId) {
-        let question = Question::HasEntities { app: RECORDS_APP.into(), service: type_name.into() };
-        match node.ask(shard, question).await? {
-            Reply::Value(answer) if &answer[..] == b"true" => return Ok(true),
-            Reply::Value(_) => {}
-            _ => return Err(unexpected()),
+        if node.ask(shard, HasEntities { app: RECORDS_APP.into(), service: type_name.into() }).await? {
+            return Ok(true);
         }
     }
     Ok(false)
