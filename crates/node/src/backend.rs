@@ -1,6 +1,5 @@
 //! The node as fronts see it: the traits of `millrace_api` on a core's own thread.
 
-use std::io::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,16 +16,17 @@ use millrace_api::{
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_driver::question::ReadState;
 use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request};
-use millrace_func::{Answer, HandlerId, HandlerKind, Program};
+use millrace_func::{HandlerId, HandlerKind, Program};
 use millrace_shard::{EntityState, Invoke, ReplyTo, RequestInfo, RouteCall, Token, TypedReply};
 
 use crate::apps::app_from_files;
+use crate::built_in_apps::{self, refuse_system_name};
 use crate::core::{Core, ReplyFuture, Shared, SharedCore, handler_metric, route_metric};
 use crate::deploy;
 use crate::invocations;
-use crate::metrics::HandlerMetric;
-use crate::records::{self, refuse_records, refuse_system_name};
+use crate::records::{self, RecordsApp, refuse_records};
 use crate::schedules;
+use crate::watch::{CallWatch, prints_calls};
 
 /// A handle to the node on one of its cores. Stays on that core's thread.
 #[derive(Clone)]
@@ -108,118 +108,6 @@ impl CoreHandle {
         let started = core.request(call, arrival);
         Ok(self.watched(&core, started, watch, Ok))
     }
-
-    fn begin_record(&self, principal: &Principal, request: &RecordRequest<'_>) -> Result<Begun<RecordReply>, Error> {
-        let mut core = self.core.borrow_mut();
-        let arrival = core.enter();
-        let began_ns = arrival.now_ns;
-        let operation = records::find(&core, principal, request)?;
-        if request.idempotency_key.is_none()
-            && let Some(answer) = core.fast_read(operation.as_fast_read(), arrival)
-        {
-            let metric = handler_metric(&core, operation.handler).map(Arc::as_ref);
-            let result = answer.and_then(|answer| match answer {
-                Answer::Record(reply) => Ok(reply),
-                Answer::Value(output) => RecordReply::from_bytes(output),
-            });
-            ended(&core, (metric, began_ns), &result, || records::shown(request));
-            return Ok(Begun::Ended(result));
-        }
-        let watch = CallWatch {
-            metric: handler_metric(&core, operation.handler).cloned(),
-            began_ns,
-            shown: prints_calls(&core).then(|| records::shown(request)),
-        };
-        let started = records::begin(&mut core, operation, request.idempotency_key, arrival)?;
-        Ok(self.watched(&core, started, watch, RecordReply::from_bytes))
-    }
-
-    /// What becomes of a request that was started: its reply, as `read` has it, counted and shown.
-    fn watched<R: TypedReply + 'static, T: WatchedCall + 'static>(
-        &self,
-        core: &Core,
-        started: Result<Result<R, Error>, ReplyTo<R>>,
-        watch: CallWatch,
-        read: fn(R) -> Result<T, Error>,
-    ) -> Begun<T> {
-        let to = match started {
-            Ok(result) => {
-                let result = result.and_then(read);
-                watch.ended(core, &result);
-                return Begun::Ended(result);
-            }
-            Err(to) => to,
-        };
-        let reply = ReplyFuture::new(Rc::clone(&self.core), to);
-        let core = Rc::clone(&self.core);
-        Begun::waits(async move {
-            let result = reply.await.and_then(read);
-            watch.ended(&core.borrow(), &result);
-            result
-        })
-    }
-}
-
-/// What a call that went well is shown as to who watches.
-trait WatchedCall {
-    fn invocation_result(&self) -> String {
-        "ok".to_owned()
-    }
-}
-
-impl WatchedCall for Bytes {}
-
-impl WatchedCall for RecordReply {}
-
-impl WatchedCall for RouteReply {
-    fn invocation_result(&self) -> String {
-        self.status.to_string()
-    }
-}
-
-/// A call of a handler or route has ended: counts it, and shows it to who watches.
-fn ended<T: WatchedCall>(
-    core: &Core,
-    (metric, began_ns): (Option<&HandlerMetric>, u64),
-    result: &Result<T, Error>,
-    what: impl FnOnce() -> String,
-) {
-    let now_ns = core.platform.shared.clock.monotonic_ns();
-    let took_ns = now_ns - began_ns;
-    if let Some(metric) = metric {
-        metric.latency_ns.record(took_ns);
-        if let Err(error) = result {
-            metric.errors.increment();
-            metric.failures.note(error, now_ns);
-        }
-    }
-    if prints_calls(core) {
-        let invocation_result = match result {
-            Ok(reply) => reply.invocation_result(),
-            Err(error) => error.to_string(),
-        };
-        let line = format!("{:>9.3} ms  {}  {invocation_result}\n", took_ns as f64 / 1e6, what());
-        // Nobody watching is no reason to fail a call.
-        let _ = std::io::stdout().write_all(line.as_bytes());
-    }
-}
-
-/// Measures one call of a handler or route.
-struct CallWatch {
-    metric: Option<Arc<HandlerMetric>>,
-    began_ns: u64,
-    /// What it is called where calls are shown.
-    shown: Option<String>,
-}
-
-impl CallWatch {
-    fn ended<T: WatchedCall>(self, core: &Core, result: &Result<T, Error>) {
-        ended(core, (self.metric.as_deref(), self.began_ns), result, || self.shown.unwrap_or_default());
-    }
-}
-
-fn prints_calls(core: &Core) -> bool {
-    core.platform.shared.options.prints_calls
 }
 
 /// Finds the handler a request names, checks that the principal may call it, and makes the call.
@@ -437,7 +325,7 @@ impl Deployments for CoreHandle {
     }
 
     async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
-        records::system_app(&self.shared(), principal, app)
+        built_in_apps::system_app(&self.shared(), principal, app)
     }
 
     async fn replace_system_app(
@@ -448,13 +336,16 @@ impl Deployments for CoreHandle {
         files: Vec<AppFile>,
     ) -> Result<u64, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
-        records::replace(self, app, expected_version, files).await
+        built_in_apps::replace(self, app, expected_version, files).await
     }
 }
 
 impl Records for CoreHandle {
     fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
-        self.begin_record(principal, &request).unwrap_or_else(|error| Begun::Ended(Err(error)))
+        match records::operation(&request) {
+            Ok(operation) => self.operate::<RecordsApp>(principal, &operation),
+            Err(error) => Begun::Ended(Err(error)),
+        }
     }
 
     async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {

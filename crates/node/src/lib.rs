@@ -12,6 +12,7 @@
 
 mod apps;
 mod backend;
+mod built_in_apps;
 mod core;
 mod deploy;
 mod directory;
@@ -22,11 +23,13 @@ mod invocations;
 mod metrics;
 mod node;
 mod node_file;
+mod operations;
 mod options;
 mod records;
 mod recovery;
 mod schedules;
 mod versions;
+mod watch;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;

@@ -25,6 +25,7 @@ use tokio::sync::{Barrier, watch};
 
 use crate::apps::{AppStore, version_of};
 use crate::backend::CoreHandle;
+use crate::built_in_apps::{self, refuse_system_name, system_apps};
 use crate::core::{
     Core, CorePlatform, DeployState, NodeMessage, Shared, activate, handle, load, miss, run_messages, run_pump,
     run_ticks,
@@ -34,7 +35,6 @@ use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
 use crate::options::{Durability, NodeOptions};
-use crate::records::{self, refuse_system_name, system_apps};
 use crate::recovery::recover;
 
 /// What runs on each core above the node: given the core's handle and a signal to drain, it
@@ -430,7 +430,7 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
     local.block_on(&runtime, async {
         let pump = tokio::task::spawn_local(run_pump(Rc::clone(&core)));
         if index == 0 {
-            tokio::task::spawn_local(records::sweep_everything(CoreHandle::new(Rc::clone(&core))));
+            tokio::task::spawn_local(built_in_apps::sweep_everything(CoreHandle::new(Rc::clone(&core))));
         }
         let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.messages, handle));
         let mail = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.mail, Core::handle_mail));
