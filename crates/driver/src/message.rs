@@ -1,6 +1,6 @@
 //! What cores say to each other. All of it may cross machines: `codec` has the bytes.
 
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_base::{Error, ShardId};
 use millrace_func::Program;
 use millrace_shard::{Delivery, Invoke, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Token};
 
@@ -119,10 +119,4 @@ pub enum CoreMessage {
         /// What it says.
         message: PeerMessage,
     },
-}
-
-/// A reply of another kind than was asked for. That cannot be, and a caller is told so.
-#[must_use]
-pub fn unexpected() -> Error {
-    Error::new(ErrorCode::Internal, "the shard answered something else than was asked")
 }

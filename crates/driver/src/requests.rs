@@ -9,13 +9,14 @@
 
 use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_func::{Answer, HandlerId, HandlerKind, Program};
-use millrace_shard::{PeerMessage, Reply, Token};
+use millrace_shard::{PeerMessage, Reply, ReplyTo, Token};
 
 use crate::core::{Core, broke};
 use crate::message::{CoreMessage, Job};
 use crate::outputs::Event;
 use crate::platform::{DriverBug, Platform};
 use crate::queue::{Arrival, Queued, ROUND_NS};
+use crate::typed_request::{Request, typed};
 
 /// Events of the core's shards that are followed at once. A transaction over three shards takes some 20. One that has ended
 /// before the next request begins makes nobody wait, and gives way to nobody. At some 10 µs each, so many take about as long
@@ -52,7 +53,22 @@ impl<P: Platform> Core<P> {
         now_ns
     }
 
-    /// Starts a request that [`Core::enter`] was called for: its reply, if it ended at once, or the token to wait under.
+    /// Starts a request that [`Core::enter`] was called for: its reply, if it ended at once, or what to wait under.
+    ///
+    /// # Errors
+    /// What to wait under.
+    pub fn request<R: Request>(
+        &mut self,
+        request: R,
+        arrival: Arrival,
+    ) -> Result<Result<R::Reply, Error>, ReplyTo<R::Reply>> {
+        match self.submit(request.into_job(), arrival) {
+            Ok(result) => Ok(result.and_then(typed)),
+            Err(token) => Err(ReplyTo::of(token)),
+        }
+    }
+
+    /// As [`Core::request`], for whoever keeps replies of all kinds together, as the simulator does.
     ///
     /// # Errors
     /// The token.

@@ -17,10 +17,10 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
-use millrace_api::Backend;
 use millrace_base::{Error, ErrorCode};
 use tokio::io::ReadBuf;
 
+use crate::backend::Backend;
 use crate::body::{self, ReplyBody, RequestBody, Unsent};
 use crate::framing::{Check, Http1, Http2, Refusal};
 use crate::handle::{Session, handle};

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use millrace_api::{
-    AppInfo, Backend, Begun, CallRequest, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest, SendRequest,
-    StateFields, StateRequest,
+    AppInfo, Begun, CallRequest, Calls, Deployments, HeaderSource, Permission, Principal, RECORDS_APP, RouteRequest,
+    SendRequest, Serving, StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_records::{Family, IDEMPOTENCY_KEY, RequestFacts, idempotency_key};
 use serde::Serialize;
 
 use crate::auth::{self, Otherwise};
+use crate::backend::Backend;
 use crate::body::{self, LARGE_BYTES, ReplyBody, RequestBody};
 use crate::connection::{ConnectionState, InFlight};
 use crate::cors::Reader;
@@ -481,7 +482,7 @@ fn read_headers<'a>(uri: &Uri, headers: &'a HeaderMap, limits: &Limits) -> Resul
     Ok(noted)
 }
 
-async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Step, Error> {
+async fn call<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Step, Error> {
     let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
     let body = input.body(&session.state).await?;
@@ -500,7 +501,7 @@ async fn call<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inpu
     })
 }
 
-async fn send<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+async fn send<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
     let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
     let delay_ms = path::delay_ms(input.query())?;
@@ -517,7 +518,7 @@ async fn send<B: Backend>(session: &Session<B>, who: &Principal, mut input: Inpu
     reply::accepted(&session.backend.send(who, SendRequest { call, delay_ms }).await?)
 }
 
-async fn state<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+async fn state<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
     let (app, service) = (input.app()?, input.name(Parameter::Service)?);
     let key = path::decode_key(input.capture(Parameter::Key))?;
     let fields = match input.captures.get(Parameter::Field) {
@@ -546,7 +547,7 @@ impl HeaderSource for RequestHeaders {
     }
 }
 
-async fn route<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Step, Error> {
+async fn route<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Result<Step, Error> {
     let body = input.body(&session.state).await?;
     let headers = Arc::new(RequestHeaders(input.take_headers()));
     let request = route_request(&input, body, &headers)?;
@@ -616,7 +617,7 @@ struct DeployedReply<'a> {
     warnings: &'a [String],
 }
 
-async fn deploy<B: Backend>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
+async fn deploy<B: Deployments>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
     // Asked here too, so that nobody without the right makes the server read megabytes.
     if !who.may(Permission::Deploy) {
         return Err(Error::new(ErrorCode::Forbidden, "deploying needs the role deploy"));
@@ -635,7 +636,7 @@ async fn deploy<B: Backend>(session: &Session<B>, who: &Principal, input: Input<
     reply::json_value(status, &DeployedReply { app: &deployed.app, warnings: &deployed.warnings })
 }
 
-fn metrics_text<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {
+fn metrics_text<B>(session: &Session<B>, who: &Principal) -> Reply {
     const TEXT: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     if !who.may(Permission::Admin) {
         return Err(Error::new(ErrorCode::Forbidden, "metrics need the role admin"));
@@ -648,7 +649,7 @@ fn metrics_text<B: Backend>(session: &Session<B>, who: &Principal) -> Reply {
 /// What `GET /` answers: clients of the Schema Registry look only whether it is an object, people look for more.
 const ROOT: &str = r#"{"openapi":"/openapi.json","health":"/healthz"}"#;
 
-fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Reply {
+fn public<B: Serving>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Reply {
     const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
     const MARKDOWN: HeaderValue = HeaderValue::from_static("text/markdown; charset=utf-8");
     let text = |kind, text: &'static str| {
@@ -681,8 +682,8 @@ fn public<B: Backend>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Re
 mod tests {
     use super::*;
     use millrace_api::{
-        AppFile, AppInfo, DeadLetter, Deployed, Health, Invocation, InvocationsRequest, Page, RouteReply, Schedule,
-        SchedulesRequest, StateReply,
+        AppFile, AppInfo, DeadLetter, Deployed, Health, Invocation, Invocations, InvocationsRequest, Page, Records,
+        RouteReply, Schedule, SchedulesRequest, StateReply,
     };
 
     /// Answers nothing, so that its futures have no size.
@@ -693,7 +694,7 @@ mod tests {
         Err(Error::new(ErrorCode::Internal, ""))
     }
 
-    impl Backend for Nothing {
+    impl Calls for Nothing {
         fn call(&self, _: &Principal, _: CallRequest<'_>) -> Begun<Bytes> {
             nothing().into()
         }
@@ -702,6 +703,16 @@ mod tests {
             nothing()
         }
 
+        fn route(&self, _: &Principal, _: RouteRequest) -> Begun<RouteReply> {
+            nothing().into()
+        }
+
+        async fn state(&self, _: &Principal, _: StateRequest<'_>) -> Result<StateReply, Error> {
+            nothing()
+        }
+    }
+
+    impl Invocations for Nothing {
         async fn invocation(&self, _: &Principal, _: &str, _: bool) -> Result<Invocation, Error> {
             nothing()
         }
@@ -733,15 +744,9 @@ mod tests {
         async fn schedules(&self, _: &Principal, _: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
             nothing()
         }
+    }
 
-        fn route(&self, _: &Principal, _: RouteRequest) -> Begun<RouteReply> {
-            nothing().into()
-        }
-
-        async fn state(&self, _: &Principal, _: StateRequest<'_>) -> Result<StateReply, Error> {
-            nothing()
-        }
-
+    impl Deployments for Nothing {
         async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<Deployed, Error> {
             nothing()
         }
@@ -753,7 +758,11 @@ mod tests {
         async fn apps(&self, _: &Principal) -> Result<Vec<AppInfo>, Error> {
             nothing()
         }
+    }
 
+    impl Records for Nothing {}
+
+    impl Serving for Nothing {
         fn health(&self) -> Health {
             Health { is_serving: true, is_ready: true }
         }

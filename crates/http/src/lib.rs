@@ -12,11 +12,10 @@
 //! - `accept` failures never end the server, and a drain answers every request that has arrived whole.
 //!
 //! Must not know shards, storage, functions or config files: it parses, authenticates, translates.
-//!
-//! [`Backend`]: millrace_api::Backend
 
 pub mod archive;
 mod auth;
+mod backend;
 mod body;
 mod connection;
 mod cors;
@@ -47,6 +46,7 @@ mod serve;
 mod status;
 mod tls;
 
+pub use backend::Backend;
 pub use error_pages::error_page;
 pub use front::{Front, check_listener};
 pub use listen::{bind, bind_all};

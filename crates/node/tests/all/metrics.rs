@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millrace_api::{Backend, CallRequest, Error, ErrorCode, HandlerKind, Principal};
+use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal};
 use millrace_base::{Name, ShardId, Value, ValueKind, shard_of_key};
 use millrace_func::{
     ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, Host, Limits, OperationId, Output,

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, Backend, CallRequest, Form, Permission, Principal, RecordChange, RecordOperation, RecordQuery,
-    RecordReply, RecordRequest, RecordWrite, Role, StateFields, StateRequest,
+    AppFile, CallRequest, Calls, Deployments, Form, Permission, Principal, RecordChange, RecordOperation, RecordQuery,
+    RecordReply, RecordRequest, RecordWrite, Records, Role, StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode, Name, Value, ValueKind, fingerprint};
 use millrace_func::{

@@ -16,6 +16,7 @@ use crate::checks::{check_key, refused};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
 use crate::request::{Invoke, RequestInfo, RouteCall};
+use crate::typed_reply::ReplyTo;
 use crate::workflows::WorkflowCall;
 use crate::world::World;
 
@@ -270,7 +271,7 @@ impl Execution {
         match origin {
             Origin::Read { info, fields } => {
                 self.give_up_held(nonce, [&entity]);
-                answer_read(info.token, &entity, &fields, &mut context.context());
+                answer_read(ReplyTo::of(info.token), &entity, &fields, &mut context.context());
             }
             Origin::Participation { id, begin, begun } => {
                 self.reserved((id, begin, begun.nonce), entity, is_exclusive, context);

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Error, ErrorCode, Health,
-    Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal, RecordReply,
-    RecordRequest, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, StateFields, StateReply,
-    StateRequest, SystemApp, Target, WorkflowState,
+    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error, ErrorCode,
+    Health, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep, Page, Permission, Principal,
+    RecordReply, RecordRequest, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving,
+    StateFields, StateReply, StateRequest, SystemApp, Target, WorkflowState,
 };
 use millrace_http::{Front, Options, Timeouts, serve, status_of};
 use prometheus_client::registry::Registry;
@@ -201,7 +201,7 @@ fn answer_route(who: &Principal, request: &RouteRequest) -> Result<RouteReply, E
     }
 }
 
-impl Backend for MockBackend {
+impl Calls for MockBackend {
     fn call(&self, who: &Principal, request: CallRequest<'_>) -> Begun<Bytes> {
         if request.handler == "wait" && authorize(who, request.app, request.service).is_ok() {
             self.shared.calls.fetch_add(1, Ordering::SeqCst);
@@ -220,6 +220,26 @@ impl Backend for MockBackend {
         Ok(format!("{}/{} {}", request.call.handler, request.delay_ms, request.call.idempotency_key.unwrap_or("-")))
     }
 
+    fn route(&self, who: &Principal, request: RouteRequest) -> Begun<RouteReply> {
+        answer_route(who, &request).into()
+    }
+
+    async fn state(&self, who: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
+        authorize(who, request.app, request.service)?;
+        let StateFields::One(field) = request.fields else {
+            let all = json!({ "app": request.app, "key": request.key });
+            let page = Value::String(format!("{:?}", request.fields));
+            return Ok(StateReply::Entity(text(if request.fields == StateFields::All { &all } else { &page })));
+        };
+        match &*field {
+            b"json" => Ok(StateReply::Json(Bytes::from_static(b"17"))),
+            b"bytes/" => Ok(StateReply::Binary(Bytes::from_static(b"\x00\xff"))),
+            _ => Err(Error::new(ErrorCode::UnknownState, "no such field")),
+        }
+    }
+}
+
+impl Invocations for MockBackend {
     async fn invocation(&self, _: &Principal, id: &str, has_journal: bool) -> Result<Invocation, Error> {
         let invocation =
             |status, output, error| Invocation { id: id.to_owned(), status, output, error, workflow: None };
@@ -319,25 +339,9 @@ impl Backend for MockBackend {
         let never = Schedule { name: "odd".to_owned(), target: mock_target(b"\xff"), due_ms: None, ..nightly.clone() };
         Ok(Page { items: vec![nightly, never], next: (request.limit < 3).then(|| "trips.trip.odd".to_owned()) })
     }
+}
 
-    fn route(&self, who: &Principal, request: RouteRequest) -> Begun<RouteReply> {
-        answer_route(who, &request).into()
-    }
-
-    async fn state(&self, who: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
-        authorize(who, request.app, request.service)?;
-        let StateFields::One(field) = request.fields else {
-            let all = json!({ "app": request.app, "key": request.key });
-            let page = Value::String(format!("{:?}", request.fields));
-            return Ok(StateReply::Entity(text(if request.fields == StateFields::All { &all } else { &page })));
-        };
-        match &*field {
-            b"json" => Ok(StateReply::Json(Bytes::from_static(b"17"))),
-            b"bytes/" => Ok(StateReply::Binary(Bytes::from_static(b"\x00\xff"))),
-            _ => Err(Error::new(ErrorCode::UnknownState, "no such field")),
-        }
-    }
-
+impl Deployments for MockBackend {
     async fn deploy(&self, who: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
         if !who.may(Permission::Deploy) {
             return Err(Error::new(ErrorCode::Forbidden, "not you"));
@@ -363,11 +367,6 @@ impl Backend for MockBackend {
         Ok(vec![AppInfo { name: "main".to_owned(), version: 3, services: Vec::new() }])
     }
 
-    fn record(&self, who: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
-        self.shared.note(records::line(&request));
-        self.shared.records.record(who, request).into()
-    }
-
     async fn system_app(&self, _: &Principal, app: &str) -> Result<SystemApp, Error> {
         assert_eq!(app, millrace_api::RECORDS_APP);
         Ok(self.shared.records.system_app())
@@ -383,6 +382,13 @@ impl Backend for MockBackend {
         assert!(who.may(Permission::Deploy), "the front has seen to it");
         self.shared.records.replace(expected_version, files)
     }
+}
+
+impl Records for MockBackend {
+    fn record(&self, who: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
+        self.shared.note(records::line(&request));
+        self.shared.records.record(who, request).into()
+    }
 
     async fn record_sweep(&self, _: &Principal, type_name: &str) -> Result<(), Error> {
         self.shared.note(format!("sweep {type_name}"));
@@ -396,7 +402,9 @@ impl Backend for MockBackend {
     fn is_record_type(&self, name: &str) -> bool {
         ["personinfo", "account", "none"].contains(&name)
     }
+}
 
+impl Serving for MockBackend {
     fn poll_admission(&self, admission: &mut Option<Admission>, context: &mut Context<'_>) -> Poll<()> {
         let mut admissions = self.shared.admissions.lock().expect("no panic");
         if admissions.is_busy {
