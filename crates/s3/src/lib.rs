@@ -3,6 +3,7 @@
 pub mod algorithm;
 pub mod error;
 pub mod limits;
+pub mod operation;
 pub mod route;
 pub mod times;
 pub mod users;
