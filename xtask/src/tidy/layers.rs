@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 29] = [
+const LAYERS: [(&str, &[&str]); 30] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -63,6 +63,8 @@ const LAYERS: [(&str, &[&str]); 29] = [
     ),
     // A front sees operations only: never the node, the shard or the store.
     ("millrace-records", &["millrace-base", "millrace-api", "millrace-avro", "millrace-registry"]),
+    // Reads what S3 clients send.
+    ("millrace-s3", &[]),
     ("millrace-http", &["millrace-base", "millrace-access", "millrace-api", "millrace-records"]),
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
