@@ -7,3 +7,4 @@
 
 pub mod checksum;
 pub mod error;
+pub mod signature;

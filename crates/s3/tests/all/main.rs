@@ -1,3 +1,4 @@
 //! Tests of the pure half of the S3 front.
 
 mod checksums;
+mod signatures;
