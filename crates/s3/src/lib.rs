@@ -6,5 +6,6 @@
 //! Must not know shards, storage or functions.
 
 pub mod checksum;
+pub mod chunked;
 pub mod error;
 pub mod signature;
