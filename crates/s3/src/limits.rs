@@ -16,8 +16,9 @@ pub const SMALL_BODY_BYTES: u64 = 64 << 10;
 /// Bytes of an object's user-defined metadata, names and values together, as S3 documents it.
 pub const METADATA_BYTES: usize = 2 << 10;
 
-/// Bytes of a request's line and headers. S3 allows 8 KiB of headers; a key of 1,024 bytes takes 3 KiB encoded.
-pub const HEAD_BYTES: usize = 32 << 10;
+/// Bytes of a request's line and headers, and of what is read of a body at once. S3 allows 8 KiB of headers; a key of
+/// 1,024 bytes takes 3 KiB encoded. Smaller reads make large bodies slow.
+pub const HEAD_BYTES: usize = 64 << 10;
 
 /// Headers of a request: 2 KiB of metadata can be some 200 short ones.
 pub const HEADERS: usize = 256;

@@ -89,8 +89,8 @@ impl Claims {
     /// Compares with what the body gave. `trailer` is the value that came behind it.
     ///
     /// # Errors
-    /// `BadDigest`, `XAmzContentSHA256Mismatch`, `InvalidRequest` for a trailer that is no checksum.
-    pub fn check(&self, digests: &BodyDigests, trailer: Option<&str>) -> Result<(), S3Error> {
+    /// `BadDigest`, `XAmzContentSHA256Mismatch`, `InvalidRequest` for a trailer that was announced and did not come.
+    pub fn check(&self, digests: &BodyDigests, trailer: Option<&[u8]>) -> Result<(), S3Error> {
         if let Some(md5) = self.md5
             && md5 != digests.md5
         {
@@ -105,25 +105,25 @@ impl Claims {
             return Err(S3Error::new(Code::XAmzContentSha256Mismatch, message));
         }
         if let Some(claimed) = &self.checksum {
-            compare(claimed, digests)?;
+            compare(claimed.algorithm, &claimed.value, digests)?;
         }
         if let Some(algorithm) = self.trailer {
-            let invalid = || {
+            let Some(value) = trailer else {
                 let name = algorithm::names(algorithm).header;
-                S3Error::new(Code::InvalidRequest, format!("Value for {name} trailing header is invalid."))
+                let message = format!("Value for {name} trailing header is invalid.");
+                return Err(S3Error::new(Code::InvalidRequest, message));
             };
-            let text = trailer.ok_or_else(invalid)?;
-            compare(&algorithm::from_text(algorithm, text).ok_or_else(invalid)?, digests)?;
+            compare(algorithm, value, digests)?;
         }
         Ok(())
     }
 }
 
-fn compare(claimed: &Checksum, digests: &BodyDigests) -> Result<(), S3Error> {
-    if digests.of(claimed.algorithm).is_some_and(|checksum| checksum.value == claimed.value) {
+fn compare(algorithm: ChecksumAlgorithm, value: &[u8], digests: &BodyDigests) -> Result<(), S3Error> {
+    if digests.of(algorithm).is_some_and(|checksum| checksum.value == value) {
         return Ok(());
     }
-    let name = algorithm::names(claimed.algorithm).name;
+    let name = algorithm::names(algorithm).name;
     Err(S3Error::new(Code::BadDigest, format!("The {name} you specified did not match the calculated checksum.")))
 }
 

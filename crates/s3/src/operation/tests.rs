@@ -229,9 +229,8 @@ fn claims_are_compared() {
     assert_eq!(check(&claims, 1, None), Ok(()));
     assert_eq!(check(&claims, 2, None), Err(Code::BadDigest));
     let claims = of(&[("x-amz-trailer", "x-amz-checksum-CRC32")]).expect("valid");
-    assert_eq!(check(&claims, 1, Some("AAAAAQ==")), Ok(()));
-    assert_eq!(check(&claims, 1, Some("AAAAAg==")), Err(Code::BadDigest));
-    assert_eq!(check(&claims, 1, Some("?")), Err(Code::InvalidRequest));
+    assert_eq!(check(&claims, 1, Some(&[0, 0, 0, 1][..])), Ok(()));
+    assert_eq!(check(&claims, 1, Some(&[0, 0, 0, 2][..])), Err(Code::BadDigest));
     assert_eq!(check(&claims, 1, None), Err(Code::InvalidRequest));
     let claims = Claims { md5: Some([1; 16]), ..Claims::default() };
     assert_eq!(check(&claims, 2, None), Err(Code::BadDigest));

@@ -19,6 +19,7 @@ pub mod uploads;
 mod write;
 
 pub use read::{Element, read};
+pub(crate) use write::ENCODED;
 pub use write::{Encoding, Writer};
 
 #[cfg(test)]

@@ -228,6 +228,9 @@ pub fn posted(location: &str, bucket: &str, key: &str, etag: &str) -> String {
 pub fn error(error: &S3Error, resource: &str, request_id: &str, host_id: &str) -> String {
     let mut writer = Writer::plain();
     writer.open("Error").text("Code", error.code.as_str()).text("Message", &error.message);
+    for (element, value) in &error.details {
+        writer.text(element, value);
+    }
     writer.text("Resource", resource).text("RequestId", request_id).text("HostId", host_id);
     writer.finish()
 }

@@ -5,7 +5,8 @@ use std::fmt::{Display, Write};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What S3 leaves as it is where a client asks for URL encoding.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+pub(crate) const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
