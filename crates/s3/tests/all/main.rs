@@ -1,0 +1,5 @@
+//! Tests of the pure half of the S3 front.
+
+mod checksums;
+mod chunks;
+mod signatures;
