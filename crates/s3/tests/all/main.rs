@@ -2,4 +2,6 @@
 
 mod checksums;
 mod chunks;
+mod front;
 mod signatures;
+mod support;
