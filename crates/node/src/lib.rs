@@ -34,7 +34,7 @@ mod watch;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;
-pub use directory::{DataDirectory, DirectoryError};
+pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE};
 pub use metrics::NodeMetrics;
 pub use node::{EngineMaker, Fronts, Node, StartError};
 pub use options::{Durability, NodeOptions};

@@ -155,8 +155,27 @@ impl Node {
         fronts: Fronts,
         metrics: NodeMetrics,
     ) -> Result<Self, StartError> {
+        let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
+        Self::start_in(directory, options, apps, engine, fetcher, fronts, metrics)
+    }
+
+    /// As [`Node::start`] in a data directory that is open already, for what must be read from it before.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running then.
+    ///
+    /// # Panics
+    /// As [`Node::start`].
+    pub fn start_in(
+        mut directory: DataDirectory,
+        options: NodeOptions,
+        apps: Vec<App>,
+        engine: EngineMaker,
+        fetcher: Arc<dyn Fetcher>,
+        fronts: Fronts,
+        metrics: NodeMetrics,
+    ) -> Result<Self, StartError> {
         assert!(options.cores > 0 && metrics.cores.len() == options.cores, "every core has its numbers");
-        let mut directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
         let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
         let apps = all_apps(&kept, apps)?;
         let (bodies, body_threads) = open_bodies(&options).map_err(StartError::Io)?;
