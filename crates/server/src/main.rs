@@ -12,10 +12,12 @@ mod keys;
 mod logging;
 mod many_dead_letters;
 mod overdue;
+mod s3_users;
 mod serve;
 mod settings;
 mod settings_file;
 mod table;
+mod users;
 mod workflows;
 
 use std::process::ExitCode;

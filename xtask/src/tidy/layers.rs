@@ -95,6 +95,7 @@ const LAYERS: [(&str, &[&str]); 33] = [
             "millrace-func-objects",
             "millrace-func-records",
             "millrace-http",
+            "millrace-s3",
             "millrace-fetch",
             "millrace-client",
             "millrace-loadgen",
