@@ -13,7 +13,7 @@ use millrace_api::{
     RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, StateFields, StateReply, StateRequest,
     SystemApp, is_built_in,
 };
-use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, shard_of_key};
 use millrace_driver::question::ReadState;
 use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request};
 use millrace_func::{HandlerId, HandlerKind, Program};
@@ -125,7 +125,7 @@ fn invoke(
     authorise(principal, place, true).or_else(|_| authorise(principal, place, false))?;
     let (handler, kind) = core.programs.catalog.handler(program, service, request.handler)?;
     authorise(principal, place, kind == HandlerKind::Query && !is_sent)?;
-    let info = info(core, request.idempotency_key)?;
+    let info = info(core, request.idempotency_key);
     let shard = shard_of_key(request.key, core.placement().shard_count());
     Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
 }
@@ -147,7 +147,7 @@ fn route_call(
         shown: prints_calls(core).then(|| format!("{} /{}{}", request.method, request.service, request.path)),
     };
     let call = RouteCall {
-        info: info(core, request.idempotency_key.as_deref())?,
+        info: info(core, request.idempotency_key.as_deref()),
         route,
         method: request.method.into(),
         path: request.path.into(),
@@ -181,20 +181,11 @@ fn allow(principal: &Principal, permission: Permission<'_>, role: &str) -> Resul
     Err(Error::new(ErrorCode::Forbidden, format!("this needs the role {role}")))
 }
 
-fn check_idempotency_key(key: Option<&str>) -> Result<(), Error> {
-    if key.is_some_and(|key| key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES) {
-        let message = format!("an Idempotency-Key has 1 to {} bytes", limits::IDEMPOTENCY_KEY_BYTES);
-        return Err(Error::new(ErrorCode::BadRequest, message));
-    }
-    Ok(())
-}
-
 /// What every request carries; the token is set when it is submitted.
-pub(crate) fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<RequestInfo, Error> {
-    check_idempotency_key(idempotency_key)?;
+pub(crate) fn info(core: &mut Core, idempotency_key: Option<&str>) -> RequestInfo {
     let nonce = core.take_nonce();
     let idempotency_key = idempotency_key.map(Box::from);
-    Ok(RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key })
+    RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key }
 }
 
 impl Calls for CoreHandle {
@@ -263,7 +254,6 @@ impl Invocations for CoreHandle {
         payload: Bytes,
         idempotency_key: Option<&str>,
     ) -> Result<(), Error> {
-        check_idempotency_key(idempotency_key)?;
         invocations::signal(self, principal, id, (name, payload), idempotency_key).await
     }
 

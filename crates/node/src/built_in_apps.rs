@@ -131,7 +131,7 @@ pub(crate) async fn sweep_service<R: Request<Reply: 'static>>(
         let invoke = {
             let handler = find_sweep(node, service)?;
             let mut core = node.core().borrow_mut();
-            let info = info(&mut core, None)?;
+            let info = info(&mut core, None);
             Invoke { info, handler, key: key.as_slice().into(), input: Bytes::from_static(input) }
         };
         begun.push(node.begin(request(shard, invoke)));

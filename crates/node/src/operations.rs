@@ -112,7 +112,7 @@ impl CoreHandle {
             began_ns,
             shown: prints_calls(&core).then(|| shown(A::NAME, operation)),
         };
-        let info = info(&mut core, operation.idempotency_key)?;
+        let info = info(&mut core, operation.idempotency_key);
         let invoke = Invoke { info, handler, key: key.into(), input: operation.input.clone() };
         let started = core.request(Call { shard, invoke }, arrival);
         Ok(self.watched(&core, started, watch, |output| A::reply(Answer::Value(output))))

@@ -19,6 +19,16 @@ pub(crate) fn check_key(key: &[u8], key_bytes: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// Refuses an idempotency key that is empty, or too long to be part of a field's name. A shard checks each request once, when
+/// the request comes in.
+pub(crate) fn check_idempotency_key(key: Option<&str>) -> Result<(), Error> {
+    if key.is_some_and(|key| key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES) {
+        let message = format!("an Idempotency-Key has 1 to {} bytes", limits::IDEMPOTENCY_KEY_BYTES);
+        return Err(Error::new(ErrorCode::BadRequest, message));
+    }
+    Ok(())
+}
+
 /// Refuses a key or an input that is too large.
 pub(crate) fn check_input(key: &[u8], input: &Bytes, limits: &Limits) -> Result<(), Error> {
     check_key(key, limits.key_bytes)?;

@@ -7,6 +7,7 @@ use millrace_format::{JournalRow, MessageRecord, ResultState, StepKind};
 use super::workflow::{Open, Work};
 use super::{Standing, WorkflowContext, Workflows, unknown_workflow};
 use crate::bookkeeping::{invocation_of, not_begun};
+use crate::checks::check_idempotency_key;
 use crate::context::read_only;
 use crate::request::Sequence;
 use crate::typed_reply::ReplyTo;
@@ -60,6 +61,7 @@ impl Workflows {
         idempotency_key: Option<&str>,
         context: &mut WorkflowContext<'_, '_>,
     ) -> Result<Lsn, Error> {
+        check_idempotency_key(idempotency_key)?;
         let names = context.books.results.names();
         let key = idempotency_key.map(|key| names.of_signal(id, name, payload, key));
         if let Some(key) = &key
