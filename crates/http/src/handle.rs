@@ -24,7 +24,7 @@ use crate::operations::{Access, Kind, Operation, Parameter};
 use crate::origin::Source;
 use crate::pending_reply::{PendingReply, Step};
 use crate::router::{self, Captures, Found};
-use crate::{Limits, archive, manage, metrics, path, problem, records, reply};
+use crate::{Limits, archive, manage, metrics, path, problem, records, reply, users};
 
 /// One connection's way to the node. Cheap to clone, as each request that comes through hyper has its own.
 pub(crate) struct Session<B> {
@@ -603,6 +603,7 @@ async fn cold_dispatch<B: Backend>(session: &Session<B>, who: &Principal, row: &
             Ok(reply::empty(StatusCode::NO_CONTENT))
         }
         Kind::Metrics => metrics_text(session, who),
+        kind if users::manages(kind) => users::manage(session, who, kind, input).await,
         _ => Err(unknown_route(input.uri.path())),
     }
 }

@@ -46,6 +46,7 @@ pub mod router;
 mod serve;
 mod status;
 mod tls;
+mod users;
 
 pub use error_pages::error_page;
 pub use front::{Front, check_listener};
