@@ -10,7 +10,7 @@ use millrace_func_js::{Clocks, JsEngine, Watchdog};
 use millrace_func_records::RecordsEngine;
 use millrace_http::Front;
 use millrace_io::{Clock, RealClock, thread_cpu_ns};
-use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, StartError, app_from_folder};
+use millrace_node::{CoreHandle, DataDirectory, EngineMaker, Fronts, Node, NodeMetrics, StartError, app_from_folder};
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -22,6 +22,7 @@ use crate::cli::ServeArgs;
 use crate::logging;
 use crate::overdue;
 use crate::settings::Settings;
+use crate::users;
 
 /// Runs a node until SIGTERM or Ctrl-C.
 ///
@@ -71,7 +72,10 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
         Box::new(RecordsEngine::new(engine, shard_count))
     });
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
-    let node = Node::start(settings.node.clone(), apps, engine, fetcher, fronts(listeners, front), metrics)?;
+    let options = settings.node.clone();
+    let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
+    front.manage_users(users::open(&directory)?);
+    let node = Node::start_in(directory, options, apps, engine, fetcher, fronts(listeners, front), metrics)?;
     Ok(node)
 }
 
