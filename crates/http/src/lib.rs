@@ -45,6 +45,7 @@ pub mod router;
 mod serve;
 mod status;
 mod tls;
+mod users;
 
 pub use backend::Backend;
 pub use error_pages::error_page;

@@ -78,6 +78,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let options = settings.node.clone();
     let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
     let users = users::open(&directory)?;
+    front.manage_users(Arc::clone(&users));
     let s3 = s3_listeners(settings, &users)?;
     let node = Node::start_in(directory, options, apps, engine, fetcher, fronts(listeners, front, s3), metrics)?;
     Ok(node)
