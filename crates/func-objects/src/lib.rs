@@ -1,0 +1,29 @@
+//! The engine of the built-in app of objects: buckets, objects with their versions, uploads of parts.
+//!
+//! [`ObjectsEngine`] wraps another engine. It runs the app `objects` itself and passes all other apps through. How
+//! buckets and objects lie in entities is in `docs/internals/objects.md`.
+//!
+//! Promises: what a bucket says of itself (its settings, how much is in it) and its objects always agree, as they are
+//! written in the same transaction. Every operation asks whether its requester may. Nothing that a stranger sends makes
+//! anything here panic or run without a bound.
+//!
+//! Must not know HTTP, XML or how bodies lie on the disk.
+
+mod access;
+mod account;
+mod bucket;
+mod checksum;
+mod configuration;
+mod engine;
+mod list;
+mod names;
+mod object;
+mod object_read;
+mod rows;
+mod settings;
+mod turn;
+mod upload;
+mod version_id;
+mod wire;
+
+pub use engine::ObjectsEngine;
