@@ -51,10 +51,10 @@ impl Job {
 
     /// The program it runs in. Each core numbers programs for itself; between cores a job carries the number of
     /// the deployment instead.
-    pub(crate) fn program(&mut self) -> Option<&mut Program> {
+    pub(crate) fn program(&self) -> Option<Program> {
         match self {
-            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.handler.program),
-            Job::Route(call) => Some(&mut call.route.id.program),
+            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(invoke.handler.program),
+            Job::Route(call) => Some(call.route.id.program),
             Job::Ask { .. } => None,
         }
     }

@@ -2,11 +2,14 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use millrace_access::Users;
+use millrace_api::RECORDS_APP;
+use millrace_api::objects::OBJECTS_APP;
 use millrace_fetch::HttpFetcher;
-use millrace_func::App;
+use millrace_func::{App, Engines};
 use millrace_func_js::{Clocks, JsEngine, Watchdog};
 use millrace_func_objects::ObjectsEngine;
 use millrace_func_records::RecordsEngine;
@@ -71,8 +74,9 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
     let engine: EngineMaker = Arc::new(move |shard_count| {
-        let engine = JsEngine::watched(clocks(), &watchdog, overdue::this_thread());
-        Box::new(ObjectsEngine::new(RecordsEngine::new(engine, shard_count)))
+        let functions = Rc::new(JsEngine::watched(clocks(), &watchdog, overdue::this_thread()));
+        let records = RecordsEngine::new(Rc::clone(&functions), shard_count);
+        Box::new(Engines::new(functions).with(RECORDS_APP, records).with(OBJECTS_APP, ObjectsEngine::default()))
     });
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
     let options = settings.node.clone();
