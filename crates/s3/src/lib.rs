@@ -8,4 +8,5 @@
 pub mod checksum;
 pub mod chunked;
 pub mod error;
+pub mod post_form;
 pub mod signature;

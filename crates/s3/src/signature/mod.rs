@@ -56,6 +56,8 @@ impl<'a> Request<'a> {
 pub struct Rules {
     /// The region that scopes must name.
     pub region: String,
+    /// Whether Version 2 signatures are accepted.
+    pub allows_version_2: bool,
 }
 
 /// Whose a key is, and its secret.
@@ -159,7 +161,7 @@ fn is_presigned_v2(query: &str) -> bool {
     query.split('&').any(|piece| piece.starts_with("AWSAccessKeyId="))
 }
 
-fn unsupported() -> S3Error {
+pub(crate) fn unsupported() -> S3Error {
     let message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
     S3Error::new(Code::InvalidRequest, message)
 }

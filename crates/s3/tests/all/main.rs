@@ -2,4 +2,5 @@
 
 mod checksums;
 mod chunks;
+mod forms;
 mod signatures;

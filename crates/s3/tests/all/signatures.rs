@@ -54,7 +54,13 @@ impl Sent {
         let request =
             Request { method: &self.method, path: &self.path, query: &self.query, host: &self.host, headers: &headers };
         let keys = |name: &str| (name == ACCESS_KEY).then(|| KnownKey { secret: SECRET.to_owned(), identity: 7 });
-        verify(&request, now_s, &Rules { region: "us-east-1".to_owned() }, &keys, &mut SigningKeys::default())
+        verify(
+            &request,
+            now_s,
+            &Rules { region: "us-east-1".to_owned(), allows_version_2: false },
+            &keys,
+            &mut SigningKeys::default(),
+        )
     }
 
     fn verify(&self) -> Result<Option<Signed<u32>>, S3Error> {
