@@ -4,3 +4,4 @@ mod checksums;
 mod chunks;
 mod forms;
 mod signatures;
+mod version_2;
