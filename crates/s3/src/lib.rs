@@ -14,6 +14,7 @@ pub mod front;
 pub mod limits;
 pub mod listener;
 pub mod operation;
+pub mod post_form;
 pub mod route;
 pub mod signature;
 pub mod times;

@@ -9,6 +9,7 @@ mod cors;
 mod document;
 mod get;
 mod options;
+mod post;
 mod put;
 mod reply_body;
 mod respond;
@@ -164,9 +165,9 @@ impl<B: Objects, U: Users> Front<B, U> {
         peer: Peer,
     ) -> Result<Reply<B>, S3Error> {
         if action == Action::PostForm {
-            return Err(S3Error::new(Code::NotImplemented, "Forms of browsers are not implemented yet."));
+            return Box::pin(self.post(parts, target, host, peer, body)).await;
         }
-        let identity = self.authenticate(parts, host)?;
+        let identity = self.authenticate(parts, target, host)?;
         check_headers(&parts.headers)?;
         body.expect(&identity, &head)?;
         let asked = Asked { action, target, head, identity: &identity, peer, host };

@@ -13,6 +13,8 @@ pub struct Options {
     pub region: String,
     /// Domains whose subdomains are buckets, in lower case.
     pub domains: Vec<String>,
+    /// Accept Version 2 signatures, which old clients make.
+    pub allows_signature_version_2: bool,
     /// Open connections of one listener, that is, of one core. More are closed at once.
     pub connections: usize,
     /// Bounds on time.
@@ -43,6 +45,7 @@ impl Default for Options {
         Self {
             region: "us-east-1".to_owned(),
             domains: Vec::new(),
+            allows_signature_version_2: false,
             connections: CONNECTIONS,
             timeouts: Timeouts::default(),
             tls: None,

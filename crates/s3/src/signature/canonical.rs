@@ -82,7 +82,7 @@ pub fn request(request: &Request<'_>, signed_headers: &[&str], payload: &str) ->
     bytes
 }
 
-fn push_values(request: &Request<'_>, name: &str, into: &mut Vec<u8>) {
+pub(super) fn push_values(request: &Request<'_>, name: &str, into: &mut Vec<u8>) {
     if name == "host" {
         return into.extend_from_slice(request.host.trim().as_bytes());
     }

@@ -37,10 +37,11 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     Some(before_year + (1..month).map(in_month).sum::<u64>() + day - 1)
 }
 
-/// Unix seconds of an HTTP date, and the same time as signatures write it.
+/// Unix seconds of an HTTP date, whose zone old clients write as a number, and the same time as signatures write it.
 #[must_use]
 pub fn parse_http(text: &str) -> Option<(u64, String)> {
-    let time = httpdate::parse_http_date(text).ok()?;
+    let text = text.strip_suffix(" +0000").map_or_else(|| text.to_owned(), |text| format!("{text} GMT"));
+    let time = httpdate::parse_http_date(&text).ok()?;
     let unix_s = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
     Some((unix_s, format(unix_s)))
 }

@@ -9,6 +9,7 @@ pub mod date;
 pub mod hex;
 pub mod key;
 pub mod payload;
+mod v2;
 mod v4;
 
 pub use authorization::{Credential, HeaderFields};
@@ -34,6 +35,8 @@ pub struct Request<'a> {
     pub query: &'a str,
     /// The host, from its header or from `:authority`.
     pub host: &'a str,
+    /// The bucket, if the host names it. Version 2 signs it.
+    pub bucket_in_host: Option<&'a str>,
     /// Names in lower case, with values. A name may come twice.
     pub headers: &'a [(&'a str, &'a [u8])],
 }
@@ -56,6 +59,8 @@ impl<'a> Request<'a> {
 pub struct Rules {
     /// The region that scopes must name.
     pub region: String,
+    /// Whether Version 2 signatures are accepted.
+    pub allows_version_2: bool,
 }
 
 /// Whose a key is, and its secret.
@@ -90,8 +95,8 @@ pub struct Signed<I> {
     pub payload: Payload,
     /// Whether the signature stands in the query.
     pub is_presigned: bool,
-    /// What the signatures of chunks begin with.
-    pub seed: Seed,
+    /// What the signatures of chunks begin with. Version 2 has none.
+    pub seed: Option<Seed>,
 }
 
 /// What the signatures of chunks begin with.
@@ -122,6 +127,9 @@ pub fn verify<I>(
     let in_header = request.count("authorization");
     let in_query = v4::is_presigned(request.query);
     match (in_header, in_query) {
+        (0, false) if is_presigned_v2(request.query) && rules.allows_version_2 => {
+            v2::verify_query(request, now_s, keys).map(|checked| Some(signed_v2(checked, true)))
+        }
         (0, false) if is_presigned_v2(request.query) => Err(unsupported()),
         (0, false) => Ok(None),
         (0, true) => v4::verify_query(request, now_s, rules, keys, cache).map(Some),
@@ -150,16 +158,24 @@ fn verify_header<I>(
         authorization::ASYMMETRIC => {
             Err(S3Error::new(Code::NotImplemented, "Signatures with asymmetric keys are not implemented."))
         }
+        "AWS" if rules.allows_version_2 => {
+            v2::verify_header(request, fields, now_s, keys).map(|checked| signed_v2(checked, false))
+        }
         "AWS" => Err(unsupported()),
         _ => Err(S3Error::new(Code::InvalidArgument, "Unsupported Authorization Type")),
     }
+}
+
+/// Version 2 says nothing about the body.
+fn signed_v2<I>((access_key, identity): (String, I), is_presigned: bool) -> Signed<I> {
+    Signed { access_key, identity, payload: Payload::Unsigned, is_presigned, seed: None }
 }
 
 fn is_presigned_v2(query: &str) -> bool {
     query.split('&').any(|piece| piece.starts_with("AWSAccessKeyId="))
 }
 
-fn unsupported() -> S3Error {
+pub(crate) fn unsupported() -> S3Error {
     let message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
     S3Error::new(Code::InvalidRequest, message)
 }

@@ -166,7 +166,7 @@ fn check<I>(
             .with("CanonicalRequest", String::from_utf8_lossy(&canonical)));
     }
     let seed = Seed { key, timestamp: claim.timestamp, scope: scope.to_owned(), signature: claim.signature.to_owned() };
-    Ok(Signed { access_key: access_key.to_owned(), identity: known.identity, payload, is_presigned, seed })
+    Ok(Signed { access_key: access_key.to_owned(), identity: known.identity, payload, is_presigned, seed: Some(seed) })
 }
 
 /// The host and every `x-amz-*` header must be signed. A header that is the canonical request's last line is.

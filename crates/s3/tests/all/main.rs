@@ -1,7 +1,10 @@
-//! Tests of the pure half of the S3 front.
+//! Tests of the S3 front: its pure half by itself, and all of it by sockets.
 
 mod checksums;
 mod chunks;
+mod forms;
 mod front;
+mod posts;
 mod signatures;
 mod support;
+mod version_2;

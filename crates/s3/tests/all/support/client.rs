@@ -107,7 +107,7 @@ impl Client {
         timestamp: &str,
     ) -> String {
         let headers: Vec<(&str, &[u8])> = own.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
-        let request = Request { method, path, query, host: &self.host, headers: &headers };
+        let request = Request { method, path, query, host: &self.host, bucket_in_host: None, headers: &headers };
         let mut names: Vec<&str> =
             own.iter().map(|(name, _)| name.as_str()).filter(|name| name.starts_with("x-amz-")).collect();
         names.push("host");

@@ -3,7 +3,7 @@
 mod client;
 mod memory;
 
-pub use client::Client;
+pub use client::{Client, Reply};
 pub use memory::{Memory, People};
 
 use std::net::SocketAddr;
