@@ -8,6 +8,7 @@ mod app;
 mod backend;
 mod begun;
 mod object;
+pub mod objects;
 mod record;
 mod route;
 

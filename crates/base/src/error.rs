@@ -32,6 +32,7 @@ pub enum ErrorCode {
     NoMatch,
     NotAcceptable,
     NotYetSupported,
+    ObjectRefused,
     OperationLimit,
     Overloaded,
     PreconditionFailed,
@@ -65,7 +66,7 @@ pub enum ErrorCode {
 /// One row of the table of codes: code, text, title.
 type Row = (ErrorCode, &'static str, &'static str);
 
-const TABLE: [Row; 52] = {
+const TABLE: [Row; 53] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", "The function refused the call"),
@@ -92,6 +93,7 @@ const TABLE: [Row; 52] = {
         (NoMatch, "no-match", "The path matches nothing in the record"),
         (NotAcceptable, "not-acceptable", "The reply has none of the forms that are accepted"),
         (NotYetSupported, "not-yet-supported", "The server cannot do this yet"),
+        (ObjectRefused, "object-refused", "The operation on a bucket or object was refused"),
         (OperationLimit, "operation-limit", "The function exceeded a count limit"),
         (Overloaded, "overloaded", "The server is past its capacity; try again"),
         (PreconditionFailed, "precondition-failed", "The record is not as the condition says"),

@@ -38,6 +38,7 @@ pub fn error_page(code: ErrorCode) -> &'static str {
         ErrorCode::NoMatch => page!("no-match"),
         ErrorCode::NotAcceptable => page!("not-acceptable"),
         ErrorCode::NotYetSupported => page!("not-yet-supported"),
+        ErrorCode::ObjectRefused => page!("object-refused"),
         ErrorCode::OperationLimit => page!("operation-limit"),
         ErrorCode::Overloaded => page!("overloaded"),
         ErrorCode::PreconditionFailed => page!("precondition-failed"),

@@ -16,9 +16,8 @@ pub const fn status_of(code: ErrorCode) -> StatusCode {
         MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-        Aborted | AmbiguousService | Cancelled | IncompatibleSchema | TestFailed | TypeInUse | WorkflowEnded => {
-            StatusCode::CONFLICT
-        }
+        Aborted | AmbiguousService | Cancelled | IncompatibleSchema | ObjectRefused | TestFailed | TypeInUse
+        | WorkflowEnded => StatusCode::CONFLICT,
         PreconditionFailed => StatusCode::PRECONDITION_FAILED,
         TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,

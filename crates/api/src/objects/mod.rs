@@ -1,0 +1,60 @@
+//! Operations on buckets and objects, as the S3 front, functions and the engine that keeps objects agree on them.
+//!
+//! An operation travels as the input of an ordinary call, and its reply as that call's output, as operations on records
+//! do. So objects have everything calls have: transactions, idempotency keys, durability. The encoding (postcard) is a
+//! stored format, as messages and replies are kept: variants and fields are only ever added at the end.
+//!
+//! Bodies do not travel so. A front writes a body with [`Objects::begin_body`] first, and then says with an operation
+//! what it is: the operation makes it visible. A read gives the metadata, and the body beside it.
+//!
+//! Must not know HTTP, XML or how bodies lie on the disk.
+
+mod access;
+mod body;
+mod checksum;
+mod configuration;
+mod encoding;
+mod operation;
+mod refusal;
+mod reply;
+mod requester;
+mod store;
+mod version;
+
+pub use access::{
+    AccessInput, AccessList, CannedAccess, Grant, Grantee, Group, Ownership, Permission, PublicAccessBlock,
+};
+pub use body::{BodyDigests, BodyName, BodyOwner, Content, PartBody, WrittenBody};
+pub use checksum::{Checksum, ChecksumAlgorithm, ChecksumKind};
+pub use configuration::{
+    Configuration, ConfigurationKind, CorsConfiguration, CorsRule, DefaultRetention, Expiry, LifecycleConfiguration,
+    LifecycleFilter, LifecycleRule, NotificationConfiguration, NotificationRule, ObjectLock, Retention, RetentionMode,
+    RetentionPeriod, Versioning,
+};
+pub use operation::{
+    CompletePart, CopyInput, DeleteOne, ListRequest, ObjectOperation, PartInput, PutInput, ReadConditions, UploadInput,
+    WriteConditions,
+};
+pub use refusal::Refusal;
+pub use reply::{
+    BucketInfo, Deleted, DeletedOne, ListPage, ListedObject, ListedPart, ListedUpload, ListedVersion, ObjectReply,
+    PartsPage, PolicyStatus, Usage,
+};
+pub use requester::{ObjectRequest, Requester};
+pub use store::{BodyRead, BodyWrite, BodyWritten, ObjectRead, Objects};
+pub use version::{ObjectInfo, PartInfo, Tag, VersionId};
+
+/// The app whose services keep buckets and objects. Users cannot deploy an app of this name.
+pub const OBJECTS_APP: &str = "objects";
+
+/// One entity a bucket, with the key `{bucket}`: its settings, who may what, how much is in it.
+pub const BUCKET_SERVICE: &str = "bucket";
+
+/// One entity an object, with the key `{bucket}key`: its versions. It lies in its bucket's shard.
+pub const OBJECT_SERVICE: &str = "object";
+
+/// One entity an upload, with the key `{bucket}key`, a zero byte and the upload's id: its parts.
+pub const UPLOAD_SERVICE: &str = "upload";
+
+/// One entity a user, with the canonical id as its key: which buckets are theirs.
+pub const ACCOUNT_SERVICE: &str = "account";
