@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 29] = [
+const LAYERS: [(&str, &[&str]); 30] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -30,6 +30,7 @@ const LAYERS: [(&str, &[&str]); 29] = [
         "millrace-func-records",
         &["millrace-base", "millrace-api", "millrace-func", "millrace-avro", "millrace-avpath", "millrace-registry"],
     ),
+    ("millrace-func-objects", &["millrace-base", "millrace-api", "millrace-func"]),
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
     // A core without its thread: the node runs it, and so does the simulator.
     (
@@ -186,13 +187,14 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 16] = [
+const SYNC: [&str; 17] = [
     "millrace-manifest",
     "millrace-access",
     "millrace-avro",
     "millrace-avpath",
     "millrace-registry",
     "millrace-func-records",
+    "millrace-func-objects",
     "millrace-base",
     "millrace-format",
     "millrace-io",

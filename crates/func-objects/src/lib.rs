@@ -1,0 +1,11 @@
+//! What the built-in app `objects` decides: who may do what, what a list shows, what vanishes when, what cannot be
+//! deleted.
+//!
+//! Promises: the same inputs give the same decision, at any time and on any node. Nothing that a stranger sends makes
+//! anything here panic or run without a bound. Must not know HTTP, XML or the store.
+
+pub mod conditions;
+pub mod cors;
+pub mod limits;
+pub mod listing;
+pub mod tagging;
