@@ -8,4 +8,5 @@ pub mod conditions;
 pub mod cors;
 pub mod limits;
 pub mod listing;
+pub mod lock;
 pub mod tagging;

@@ -1,6 +1,9 @@
 //! Limits of objects that only this crate uses, with their reasons. Most are the ones that S3 documents: clients know
 //! them.
 
+/// Bytes of an object's key. S3 documents 1,024.
+pub const OBJECT_KEY_BYTES: usize = 1_024;
+
 /// Bytes of a bucket policy. S3 documents 20 KB.
 pub const POLICY_BYTES: usize = 20 * 1024;
 
