@@ -6,6 +6,7 @@
 
 pub mod conditions;
 pub mod cors;
+pub mod lifecycle;
 pub mod limits;
 pub mod listing;
 pub mod lock;
