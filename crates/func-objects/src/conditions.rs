@@ -85,6 +85,9 @@ pub fn check_delete(conditions: &WriteConditions, present: Option<Present<'_>>) 
 mod tests {
     use super::*;
 
+    type Outcome = Result<(), Refusal>;
+    type Read = (&'static str, &'static str, Option<u64>, Option<u64>, Outcome);
+
     const NOW: Present<'_> = Present { etag: "e", modified_ms: 5_500, size_bytes: 3 };
 
     fn etags(text: &str) -> Vec<String> {
@@ -95,7 +98,7 @@ mod tests {
     fn reads_follow_the_table() {
         use Refusal::{NotModified, PreconditionFailed};
         // If-Match, If-None-Match, If-Modified-Since, If-Unmodified-Since, what comes of a read.
-        let table: &[(&str, &str, Option<u64>, Option<u64>, Result<(), Refusal>)] = &[
+        let table: &[Read] = &[
             ("", "", None, None, Ok(())),
             ("e", "", None, None, Ok(())),
             ("x e", "", None, None, Ok(())),
@@ -138,7 +141,7 @@ mod tests {
     fn writes_follow_the_table() {
         use Refusal::{NoSuchKey, PreconditionFailed};
         // If-Match, If-None-Match; over an object, over nothing.
-        let table: &[(&str, &str, Result<(), Refusal>, Result<(), Refusal>)] = &[
+        let table: &[(&str, &str, Outcome, Outcome)] = &[
             ("", "", Ok(()), Ok(())),
             ("e", "", Ok(()), Err(NoSuchKey)),
             ("*", "", Ok(()), Err(NoSuchKey)),

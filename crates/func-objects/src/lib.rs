@@ -6,8 +6,10 @@
 
 pub mod conditions;
 pub mod cors;
+mod glob;
 pub mod lifecycle;
 pub mod limits;
 pub mod listing;
 pub mod lock;
+pub mod policy;
 pub mod tagging;

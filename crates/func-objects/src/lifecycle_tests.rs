@@ -123,7 +123,8 @@ fn days_end_at_midnight() {
 fn filters_follow_the_table() {
     let tags = [tag("a", "1"), tag("b", "2")];
     let candidate = Candidate { tags: &tags, ..version(DAY_0) };
-    let table: [(fn(&mut LifecycleRule), bool); 13] = [
+    type Change = fn(&mut LifecycleRule);
+    let table: [(Change, bool); 13] = [
         (|_| (), true),
         (|rule| rule.is_enabled = false, false),
         (|rule| rule.filter.prefix = Some("ke".to_owned()), true),
