@@ -4,6 +4,7 @@
 //! Promises: the same inputs give the same decision, at any time and on any node. Nothing that a stranger sends makes
 //! anything here panic or run without a bound. Must not know HTTP, XML or the store.
 
+pub mod acl;
 pub mod conditions;
 pub mod cors;
 mod glob;
