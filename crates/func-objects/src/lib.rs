@@ -5,6 +5,7 @@
 //! anything here panic or run without a bound. Must not know HTTP, XML or the store.
 
 pub mod acl;
+pub mod authorise;
 pub mod conditions;
 pub mod cors;
 mod glob;
