@@ -5,8 +5,10 @@
 //! anything here panic or run without a bound. Must not know HTTP, XML or the store.
 
 pub mod acl;
+pub mod actions;
 pub mod authorise;
 pub mod conditions;
+pub mod context;
 pub mod cors;
 mod glob;
 pub mod lifecycle;
