@@ -16,4 +16,6 @@ pub mod limits;
 pub mod listing;
 pub mod lock;
 pub mod policy;
+pub mod stored;
 pub mod tagging;
+pub mod versions;

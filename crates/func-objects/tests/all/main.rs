@@ -1,3 +1,4 @@
 //! Tests of the crate's promises, from outside.
 
 mod listing;
+mod versions;
