@@ -101,3 +101,12 @@ pub struct RouteInfo {
     /// The path below the service, starting with `/`.
     pub path: String,
 }
+
+/// The apps that are part of the server. Users deploy none under their names, and reach them by paths of their own.
+pub const BUILT_IN_APPS: [&str; 2] = [crate::RECORDS_APP, crate::objects::OBJECTS_APP];
+
+/// Whether an app is part of the server.
+#[must_use]
+pub fn is_built_in(app: &str) -> bool {
+    BUILT_IN_APPS.contains(&app)
+}

@@ -12,7 +12,9 @@ pub mod objects;
 mod record;
 mod route;
 
-pub use app::{AppFile, AppInfo, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp};
+pub use app::{
+    AppFile, AppInfo, BUILT_IN_APPS, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp, is_built_in,
+};
 pub use backend::{
     Admission, Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep,
     Page, Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, Target, WorkflowState,

@@ -7,6 +7,10 @@ pub const NAME_BYTES: usize = 64;
 /// Bytes in an entity's key. A longer key would be data, and keys are kept in memory per entity.
 pub const KEY_BYTES: usize = 1024;
 
+/// Bytes in the key of a built-in app's entity: what users name, of [`KEY_BYTES`], and the app's own words around it, such
+/// as a bucket and the id of an upload.
+pub const BUILT_IN_KEY_BYTES: usize = KEY_BYTES + 128;
+
 /// Bytes in a field's name, for the same reason as [`KEY_BYTES`].
 pub const FIELD_BYTES: usize = 1024;
 

@@ -80,6 +80,10 @@ impl<P: Platform> Outputs for CoreOutputs<'_, P> {
         self.events.push_back(Event::Fetch(ticket, request));
     }
 
+    fn release_body(&mut self, shard: ShardId, number: u64) {
+        self.platform.release_body(shard, number);
+    }
+
     fn peer(&mut self, to: ShardId, message: PeerMessage) {
         self.events.push_back(Event::Peer { to, message });
     }

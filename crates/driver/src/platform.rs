@@ -74,6 +74,9 @@ pub trait Platform: Net<CoreMessage> + Net<ShardMail> {
     /// Programs were unloaded: what was kept for their sake may go.
     fn unloaded(&mut self, programs: &[Program]);
 
+    /// Nothing in `shard` refers to the body of this number any more, and that is durable.
+    fn release_body(&mut self, _shard: ShardId, _number: u64) {}
+
     /// One more shard has stopped for good. `broken` says why, if an invariant of it broke; else the log has failed.
     fn shard_stopped(&mut self, broken: Option<&str>);
 

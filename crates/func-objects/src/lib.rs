@@ -1,21 +1,42 @@
-//! What the built-in app `objects` decides: who may do what, what a list shows, what vanishes when, what cannot be
-//! deleted.
+//! The engine of the built-in app of objects: buckets, objects with their versions, uploads of parts.
 //!
-//! Promises: the same inputs give the same decision, at any time and on any node. Nothing that a stranger sends makes
-//! anything here panic or run without a bound. Must not know HTTP, XML or the store.
+//! [`ObjectsEngine`] wraps another engine. It runs the app `objects` itself and passes all other apps through. How
+//! buckets and objects lie in entities is in `docs/internals/objects.md`.
+//!
+//! Promises: what a bucket says of itself (its settings, how much is in it) and its objects always agree, as they are
+//! written in the same transaction. Every operation asks whether its requester may. Nothing that a stranger sends makes
+//! anything here panic or run without a bound.
+//!
+//! Must not know HTTP, XML or how bodies lie on the disk.
 
-pub mod acl;
-pub mod actions;
-pub mod authorise;
-pub mod conditions;
-pub mod context;
-pub mod cors;
+mod access;
+mod account;
+mod acl;
+mod actions;
+mod authorise;
+mod bucket;
+mod checksum;
+mod conditions;
+mod configuration;
+mod context;
+mod cors;
+mod engine;
 mod glob;
-pub mod lifecycle;
+mod lifecycle;
 pub mod limits;
+mod list;
 pub mod listing;
-pub mod lock;
-pub mod policy;
-pub mod stored;
-pub mod tagging;
-pub mod versions;
+mod lock;
+mod names;
+mod object;
+mod object_read;
+mod policy;
+mod rows;
+mod settings;
+mod tagging;
+mod turn;
+mod upload;
+mod version_id;
+mod wire;
+
+pub use engine::ObjectsEngine;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millrace_api::RECORDS_APP;
+use millrace_api::{RECORDS_APP, is_built_in};
 use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::records::has_double_hyphen;
@@ -35,9 +35,9 @@ pub struct Catalog {
     current: BTreeMap<Name, Program>,
     /// Service name → the apps that have it now.
     services: BTreeMap<Name, Vec<(Program, u16)>>,
-    /// The same of the built-in app of records: no name without an app leads there.
-    record_services: BTreeMap<Name, (Program, u16)>,
-    /// Those of them that are types, not what a type is made of beside its own service.
+    /// Services of built-in apps, by app and service: no name without an app leads there.
+    built_in: BTreeMap<(Name, Name), (Program, u16)>,
+    /// Those of the app of records that are types, not what a type is made of beside its own service.
     record_types: BTreeMap<Name, (Program, u16)>,
     /// Apps that are deployed and could not be loaded when the node started, with the reason.
     missing: BTreeMap<Name, String>,
@@ -131,16 +131,16 @@ impl Catalog {
 
     fn index_services(&mut self) {
         self.services.clear();
-        self.record_services.clear();
+        self.built_in.clear();
         self.record_types.clear();
         for program in self.current.values() {
             let Some(loaded) = self.programs.get(program) else {
                 continue;
             };
             for (index, service) in (0u16..).zip(&loaded.services) {
-                if loaded.app.as_str() == RECORDS_APP {
-                    self.record_services.insert(service.name.clone(), (*program, index));
-                    if !has_double_hyphen(service.name.as_str()) {
+                if is_built_in(loaded.app.as_str()) {
+                    self.built_in.insert((loaded.app.clone(), service.name.clone()), (*program, index));
+                    if loaded.app.as_str() == RECORDS_APP && !has_double_hyphen(service.name.as_str()) {
                         self.record_types.insert(service.name.clone(), (*program, index));
                     }
                 } else {
@@ -191,10 +191,11 @@ impl Catalog {
     /// # Errors
     /// `unknown-app`, `unknown-service`, or `ambiguous-service` naming the apps.
     pub fn service(&self, app: Option<&str>, service: &str) -> Result<(Program, u16), Error> {
-        if app == Some(RECORDS_APP)
-            && let Some(found) = self.record_services.get(service)
-        {
-            return Ok(*found);
+        if let Some(app) = app.filter(|app| is_built_in(app)) {
+            let names = Name::new(app).ok().zip(Name::new(service).ok());
+            if let Some(found) = names.and_then(|names| self.built_in.get(&names)) {
+                return Ok(*found);
+            }
         }
         let found = self.services.get(service).map_or(&[][..], Vec::as_slice);
         if let Some(app) = app {

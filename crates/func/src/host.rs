@@ -45,6 +45,45 @@ pub struct ScanRequest {
     pub limit: usize,
 }
 
+/// A scan over entities of a service that lie in one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntityScan {
+    /// The service, an index into those of the scanning app.
+    pub service: u16,
+    /// Only keys that start with this.
+    pub prefix: Vec<u8>,
+    /// Only this key and those behind it. Whoever passes over keys with a common beginning gives what comes behind that.
+    pub from: Vec<u8>,
+    /// The field to give of each entity, or how the names of those to give begin.
+    pub field: Vec<u8>,
+    /// Whether `field` is how names begin.
+    pub is_prefix: bool,
+    /// At most so many fields of an entity, if `is_prefix`.
+    pub fields_limit: usize,
+    /// At most so many entities are looked at.
+    pub limit: usize,
+    /// No entity is looked at once keys and fields have more bytes than this.
+    pub max_bytes: usize,
+}
+
+/// What a scan over entities found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntityPage {
+    /// Those that have a field that was asked for, in the order of their keys.
+    pub entities: Vec<EntityRows>,
+    /// Where to go on: the next scan's `from`. `None`: there are no more.
+    pub next: Option<Vec<u8>>,
+}
+
+/// One entity of a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntityRows {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The fields that were asked for, in order.
+    pub fields: Vec<(Vec<u8>, Value)>,
+}
+
 /// What a workflow that comes to a `ctx.step` has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepStart {
@@ -92,6 +131,23 @@ pub trait Host {
     /// nothing, so an entity made later by somebody else is missed, also by a transaction that goes on.
     /// Refused in routes and workflows, which have no shard.
     fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
+
+    /// As [`Host::keys`], with fields of each entity. For engines of built-in apps.
+    ///
+    /// # Errors
+    /// As for [`Host::keys`].
+    fn entities(&mut self, _scan: &EntityScan) -> Result<EntityPage, Error> {
+        Err(Error::new(ErrorCode::Forbidden, "this host gives no entities"))
+    }
+
+    /// Once the transaction is durable, the body of this number in the frame's shard is referred to no more. For engines
+    /// of built-in apps. A crash may forget it: then a later look at all bodies finds it.
+    ///
+    /// # Errors
+    /// As for [`Host::set`].
+    fn release_body(&mut self, _number: u64) -> Result<(), Error> {
+        Err(Error::new(ErrorCode::Forbidden, "this host has no bodies"))
+    }
 
     /// `ctx.record`: an operation on a record joins the transaction, as a call does; in a workflow it is
     /// one of its own. The frame will be resumed with the bytes of a `RecordReply`. `id` means nothing
@@ -170,6 +226,15 @@ pub trait Reader {
     /// # Errors
     /// Those of [`Host::get`].
     fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error>;
+
+    /// A field of another entity of the same shard and app; the service is an index into the app's. `None`: it cannot be
+    /// said here, so the query has to be run.
+    ///
+    /// # Errors
+    /// Those of [`Host::get`].
+    fn get_beside(&mut self, _service: u16, _key: &[u8], _field: &[u8]) -> Result<Option<Option<Value>>, Error> {
+        Ok(None)
+    }
 }
 
 impl<H: Host + ?Sized> Reader for H {

@@ -31,7 +31,10 @@ pub use engine::{ActivationId, Answer, Engine, HandlerId, HttpRequest, Output, P
 pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
-pub use host::{Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest, StepStart};
+pub use host::{
+    EntityPage, EntityRows, EntityScan, Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest,
+    StepStart,
+};
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
 pub use records::RecordPolicy;

@@ -16,6 +16,8 @@ pub struct Limits {
     pub stack_bytes: usize,
     /// How deep `ctx.call` nests.
     pub call_depth: usize,
+    /// An entity's key.
+    pub key_bytes: usize,
     /// JSON input of a call.
     pub input_bytes: usize,
     /// JSON output of a call, or body of a route's reply.
@@ -39,6 +41,7 @@ impl Default for Limits {
             memory_bytes: limits::SERVICE_MEMORY_BYTES,
             stack_bytes: limits::STACK_BYTES,
             call_depth: limits::CALL_DEPTH,
+            key_bytes: limits::KEY_BYTES,
             input_bytes: limits::INPUT_BYTES,
             output_bytes: limits::OUTPUT_BYTES,
             writes_per_call: limits::WRITES_PER_CALL,

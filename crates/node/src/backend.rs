@@ -11,7 +11,7 @@ use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Health, Invocation,
     InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest,
-    Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, SystemApp,
+    Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, SystemApp, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
 use millrace_driver::{Arrival, Job, Question, unexpected};
@@ -64,7 +64,7 @@ impl CoreHandle {
     }
 
     /// Most requests end at once; only what waits pays for a future.
-    fn begun(&self, started: Result<Result<Reply, Error>, Token>) -> Begun<Reply> {
+    pub(crate) fn begun(&self, started: Result<Result<Reply, Error>, Token>) -> Begun<Reply> {
         match started {
             Ok(result) => Begun::Ended(result),
             Err(token) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), token)),
@@ -435,7 +435,7 @@ impl Backend for CoreHandle {
         allow(principal, Permission::Deploy, "deploy")?;
         let core = self.core.borrow();
         let catalog = &core.programs.catalog;
-        let shown = catalog.apps().filter(|(name, _)| name.as_str() != RECORDS_APP);
+        let shown = catalog.apps().filter(|(name, _)| !is_built_in(name.as_str()));
         let loaded = shown.filter_map(|(_, program)| catalog.program(program));
         Ok(loaded.map(|loaded| deploy::describe(loaded, loaded.version)).collect())
     }

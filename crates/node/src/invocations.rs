@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use millrace_api::{
     DeadLetter, Invocation, InvocationStatus, InvocationsRequest, JournalStep, Page, Permission, Principal,
-    READ_HANDLER, RECORDS_APP, Target, WRITE_HANDLER, WorkflowState,
+    READ_HANDLER, Target, WRITE_HANDLER, WorkflowState, is_built_in,
 };
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
 use millrace_driver::{Question, unexpected};
@@ -285,7 +285,7 @@ fn dead_letter(shard: ShardId, field: &[u8], dead_letter: DeadLetterRecord) -> D
     let MessageRecord { app, service, handler, key, input, attempts, .. } = dead_letter.message;
     let target = Target { app, service, key, handler };
     let id = dead_letter_id(shard, field);
-    let input = if target.app == RECORDS_APP { input_as_json(input) } else { input };
+    let input = if is_built_in(&target.app) { input_as_json(input) } else { input };
     DeadLetter { id, target, input, attempts, error: dead_letter.error }
 }
 

@@ -22,6 +22,7 @@ mod invocations;
 mod metrics;
 mod node;
 mod node_file;
+mod objects;
 mod options;
 mod records;
 mod recovery;

@@ -12,9 +12,11 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use millrace_api::RECORDS_APP;
-use millrace_base::{Error, ErrorCode, shard_keys};
+use millrace_api::objects::OBJECTS_APP;
+use millrace_base::{Error, ErrorCode, Name, limits, shard_keys};
+use millrace_blobs::{Bodies, BodyOptions};
 use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail};
-use millrace_func::{App, Engine, Fetcher};
+use millrace_func::{App, Engine, FetchPolicy, Fetcher, Limits, RecordPolicy};
 use millrace_io::{Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
 use millrace_manifest::ManifestError;
@@ -33,6 +35,7 @@ use crate::directory::{DataDirectory, DirectoryError};
 use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
+use crate::objects::{self, BodyStore};
 use crate::options::{Durability, NodeOptions};
 use crate::records::{self, refuse_system_name, system_apps};
 use crate::recovery::recover;
@@ -46,6 +49,9 @@ pub type EngineMaker = Arc<dyn Fn(u16) -> Box<dyn Engine> + Send + Sync>;
 
 /// Slow work (password hashes) runs on so many threads per core: more would take the cores' time.
 const OFFLOAD_THREADS: usize = 1;
+
+/// Bodies of objects, in the data directory.
+const BODIES: &str = "bodies";
 
 /// Native stack of a core's thread: what an app may allow its functions, and room for the rest.
 const CORE_STACK_BYTES: usize = 4 << 20;
@@ -94,6 +100,7 @@ pub struct Node {
     drain: watch::Sender<bool>,
     cores: Vec<JoinHandle<Result<(), StartError>>>,
     flusher: JoinHandle<()>,
+    body_threads: Vec<JoinHandle<()>>,
     directory: DataDirectory,
 }
 
@@ -152,6 +159,7 @@ impl Node {
         let mut directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
         let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
         let apps = all_apps(&kept, apps)?;
+        let (bodies, body_threads) = open_bodies(&options).map_err(StartError::Io)?;
         let (mut stores, checkpoint, recovered) = recover(&options, &mut directory)?;
         let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
@@ -170,6 +178,7 @@ impl Node {
             system_apps: system_apps(&apps),
             shard_keys: shard_keys(directory.shard_count()),
             fetcher,
+            bodies,
             deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -203,7 +212,7 @@ impl Node {
             drained: Arc::clone(&drained),
         });
         match start_cores(seeds, starters) {
-            Ok(cores) => Ok(Self { shared, drain, cores, flusher, directory }.announced()),
+            Ok(cores) => Ok(Self { shared, drain, cores, flusher, body_threads, directory }.announced()),
             Err(error) => {
                 flusher::stop(&shared.flusher, flusher);
                 Err(error)
@@ -250,6 +259,9 @@ impl Node {
             result = result.and(ended);
         }
         flusher::stop(&self.shared.flusher, self.flusher);
+        if let Some(bodies) = &self.shared.bodies {
+            bodies.stop(self.body_threads);
+        }
         result
     }
 }
@@ -268,8 +280,48 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
         }
         apps.push(app);
     }
+    apps.push(objects_app()?);
     apps.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Arc::new(apps))
+}
+
+/// The app of objects: it has no files, as its engine is its code. It is always there, so that what buckets keep goes on
+/// to be looked after, whether or not anybody asks over S3.
+fn objects_app() -> Result<App, StartError> {
+    let failed = |error: &dyn fmt::Display| {
+        StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::Internal, error.to_string()))
+    };
+    Ok(App {
+        name: Name::new(OBJECTS_APP).map_err(|error| failed(&error))?,
+        files: BTreeMap::new(),
+        limits: Limits { key_bytes: limits::BUILT_IN_KEY_BYTES, ..Limits::default() },
+        fetch: FetchPolicy::default(),
+        records: RecordPolicy::default(),
+        is_kept: false,
+    })
+}
+
+/// Bodies of objects, and the threads that read and write them.
+type OpenBodies = (Option<Arc<BodyStore>>, Vec<JoinHandle<()>>);
+
+/// Bodies of objects, where the node is to keep them or has.
+fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
+    let path = options.data.join(BODIES);
+    if !options.keeps_objects && !path.exists() {
+        return Ok((None, Vec::new()));
+    }
+    std::fs::create_dir_all(&path)?;
+    let body_options = BodyOptions {
+        lanes: options.cores,
+        is_synced: options.durability == Durability::Fsync,
+        ..BodyOptions::default()
+    };
+    let (bodies, recovered) = Bodies::open(Arc::new(RealDisk::new(&path)), body_options)?;
+    if recovered.bodies > 0 {
+        tracing::info!(bodies = recovered.bodies, walked_segments = recovered.walked_segments, "bodies of objects");
+    }
+    let (store, threads) = BodyStore::start(Arc::new(bodies), options.cores)?;
+    Ok((Some(store), threads))
 }
 
 /// The versions that workflows began in and that are not those served now. Versions that nobody
@@ -430,7 +482,11 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
     local.block_on(&runtime, async {
         let pump = tokio::task::spawn_local(run_pump(Rc::clone(&core)));
         if index == 0 {
-            tokio::task::spawn_local(records::sweep_everything(CoreHandle::new(Rc::clone(&core))));
+            let node = CoreHandle::new(Rc::clone(&core));
+            tokio::task::spawn_local(records::sweep_everything(node.clone()));
+            if let Some(bodies) = node.shared().bodies.clone() {
+                tokio::task::spawn_local(objects::look_after(node, bodies));
+            }
         }
         let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.messages, handle));
         let mail = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.mail, Core::handle_mail));

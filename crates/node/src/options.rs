@@ -33,6 +33,8 @@ pub struct NodeOptions {
     pub retention_ms: u64,
     /// How long a request may wait for its core before new ones are refused.
     pub queue_ms: u64,
+    /// Keep objects, though the data directory has none yet.
+    pub keeps_objects: bool,
     /// Print each call with its time and outcome on standard output, for development.
     pub prints_calls: bool,
 }
@@ -53,6 +55,7 @@ impl NodeOptions {
             durability: Durability::Fsync,
             retention_ms: limits::IDEMPOTENCY_RETENTION_MS,
             queue_ms: limits::QUEUE_MS,
+            keeps_objects: false,
             prints_calls: false,
         }
     }

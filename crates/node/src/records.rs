@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use millrace_api::{
     AppFile, Permission, Principal, RECORDS_APP, RecordOperation, RecordReply, RecordRequest, SHARD_SERVICE,
-    SWEEP_HANDLER, SystemApp,
+    SWEEP_HANDLER, SystemApp, is_built_in,
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
 use millrace_driver::{Arrival, FastRead, Job, Question, unexpected};
@@ -39,7 +39,7 @@ const QUIET_PAUSE: Duration = Duration::from_millis(50);
 
 /// Refuses to deploy or remove the built-in app as if it were a user's.
 pub(crate) fn refuse_system_name(app: &str) -> Result<(), Error> {
-    if app == RECORDS_APP {
+    if is_built_in(app) {
         let message = format!("the app {app:?} is built in: give yours another name");
         return Err(Error::new(ErrorCode::AppRefused, message));
     }
@@ -48,8 +48,13 @@ pub(crate) fn refuse_system_name(app: &str) -> Result<(), Error> {
 
 /// Refuses to reach the built-in app by the paths of services.
 pub(crate) fn refuse_records(app: Option<&str>) -> Result<(), Error> {
-    if app == Some(RECORDS_APP) {
-        let message = "the app \"records\" is built in: its records are reached at /records/{type}/{id}";
+    if let Some(app) = app.filter(|app| is_built_in(app)) {
+        let message = match app {
+            RECORDS_APP => {
+                "the app \"records\" is built in: its records are reached at /records/{type}/{id}".to_owned()
+            }
+            _ => format!("the app {app:?} is built in and has other ways to be reached"),
+        };
         return Err(Error::new(ErrorCode::UnknownApp, message));
     }
     Ok(())

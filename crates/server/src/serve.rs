@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use millrace_fetch::HttpFetcher;
 use millrace_func::App;
 use millrace_func_js::{Clocks, JsEngine, Watchdog};
+use millrace_func_objects::ObjectsEngine;
 use millrace_func_records::RecordsEngine;
 use millrace_http::Front;
 use millrace_io::{Clock, RealClock, thread_cpu_ns};
@@ -68,7 +69,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
     let engine: EngineMaker = Arc::new(move |shard_count| {
         let engine = JsEngine::watched(clocks(), &watchdog, overdue::this_thread());
-        Box::new(RecordsEngine::new(engine, shard_count))
+        Box::new(ObjectsEngine::new(RecordsEngine::new(engine, shard_count)))
     });
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
     let node = Node::start(settings.node.clone(), apps, engine, fetcher, fronts(listeners, front), metrics)?;

@@ -1,7 +1,7 @@
 //! What handlers may ask for, whether they run in a transaction or as a workflow.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{Error, ErrorCode};
 use millrace_func::{FetchRequest, HandlerKind, Limits, NestedCall, Program};
 
 use crate::world::World;
@@ -11,9 +11,9 @@ pub(crate) fn refused(message: &str) -> Error {
 }
 
 /// Refuses keys that are too long to be kept in memory for every entity.
-pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
-    if key.is_empty() || key.len() > limits::KEY_BYTES {
-        let message = format!("a key has 1 to {} bytes, this one has {}", limits::KEY_BYTES, key.len());
+pub(crate) fn check_key(key: &[u8], key_bytes: usize) -> Result<(), Error> {
+    if key.is_empty() || key.len() > key_bytes {
+        let message = format!("a key has 1 to {key_bytes} bytes, this one has {}", key.len());
         return Err(Error::new(ErrorCode::BadRequest, message));
     }
     Ok(())
@@ -21,7 +21,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
 
 /// Refuses a key or an input that is too large.
 pub(crate) fn check_input(key: &[u8], input: &Bytes, limits: &Limits) -> Result<(), Error> {
-    check_key(key)?;
+    check_key(key, limits.key_bytes)?;
     if input.len() > limits.input_bytes {
         return Err(Error::new(ErrorCode::SizeLimit, format!("the input is over {} bytes", limits.input_bytes)));
     }

@@ -34,6 +34,9 @@ pub trait Outputs {
     /// `Host::fetch` describes it.
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest);
 
+    /// Nothing in `shard` refers to the body of this number any more, and that is durable.
+    fn release_body(&mut self, _shard: ShardId, _number: u64) {}
+
     /// A line that a function wrote.
     fn log(&mut self, app: &str, service: &str, level: LogLevel, line: &str);
 }

@@ -30,5 +30,6 @@ mod store;
 pub use checkpoint::{Checkpoint, FlushChunk, MemoryCheckpoint, RowVisitor};
 pub use error::StoreError;
 pub use fjall_checkpoint::FjallCheckpoint;
+pub use row::prefix_end;
 pub use scan::{FieldRow, RowPage};
 pub use store::Store;

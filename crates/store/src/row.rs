@@ -17,7 +17,7 @@ pub(crate) fn row_key(shard: ShardId, entity: &[u8], field: &[u8]) -> Vec<u8> {
 }
 
 /// The least byte string above every string that starts with `prefix`; `None` if there is none.
-pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
     let mut end = prefix[..=last].to_vec();
     end[last] += 1;

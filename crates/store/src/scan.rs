@@ -254,14 +254,26 @@ impl Store {
         after: Option<&EntityKey>,
         limit: usize,
     ) -> Result<(Vec<EntityKey>, Lsn), StoreError> {
+        // Not the successor of the key itself: the rows of `after` begin with it.
+        let from = after.and_then(|after| prefix_end(after.as_bytes()));
+        self.scan_entities_from(prefix, from.as_deref().unwrap_or_default(), limit)
+    }
+
+    /// As [`Store::scan_entities_seen`], from the first entity on whose encoded key is not before `from`. Whoever passes
+    /// over many entities with a common beginning gives what comes behind that: one seek leads there.
+    ///
+    /// # Errors
+    /// As for [`Store::scan_entities`].
+    pub fn scan_entities_from(
+        &mut self,
+        prefix: &[u8],
+        from: &[u8],
+        limit: usize,
+    ) -> Result<(Vec<EntityKey>, Lsn), StoreError> {
         if limit == 0 {
             return Ok((Vec::new(), Lsn::ZERO));
         }
-        // Not the successor of the key itself: the rows of `after` begin with it.
-        let low = match after.and_then(|after| prefix_end(after.as_bytes())) {
-            Some(next) if *next > *prefix => next,
-            _ => prefix.to_vec(),
-        };
+        let low = if from > prefix { from.to_vec() } else { prefix.to_vec() };
         let high = prefix_end(prefix);
         let mut written: Vec<(EntityKey, Lsn, bool)> = Vec::new();
         let mut live = 0;

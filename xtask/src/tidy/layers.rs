@@ -8,17 +8,21 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 30] = [
+const LAYERS: [(&str, &[&str]); 32] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
     ("millrace-io", &[]),
     ("millrace-manifest", &["millrace-base", "millrace-io"]),
     ("millrace-log", &["millrace-base", "millrace-format", "millrace-io", "millrace-manifest"]),
+    // Bodies of objects: it does not know what they are for.
+    ("millrace-blobs", &["millrace-base", "millrace-io"]),
     ("millrace-store", &["millrace-base", "millrace-format"]),
     // Who asks, for every front: it knows no protocol.
     ("millrace-access", &["millrace-base"]),
     ("millrace-api", &["millrace-base", "millrace-access"]),
+    // What bodies are checked by: the front, the node and the engine of objects take the same.
+    ("millrace-checksum", &["millrace-api"]),
     ("millrace-func", &["millrace-base", "millrace-api"]),
     ("millrace-func-js", &["millrace-base", "millrace-api", "millrace-func"]),
     // Values and paths into them: pure, and of no use to know what they are kept in.
@@ -30,7 +34,7 @@ const LAYERS: [(&str, &[&str]); 30] = [
         "millrace-func-records",
         &["millrace-base", "millrace-api", "millrace-func", "millrace-avro", "millrace-avpath", "millrace-registry"],
     ),
-    ("millrace-func-objects", &["millrace-base", "millrace-api", "millrace-func"]),
+    ("millrace-func-objects", &["millrace-base", "millrace-api", "millrace-checksum", "millrace-func"]),
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
     // A core without its thread: the node runs it, and so does the simulator.
     (
@@ -56,6 +60,8 @@ const LAYERS: [(&str, &[&str]); 30] = [
             "millrace-log",
             "millrace-store",
             "millrace-api",
+            "millrace-blobs",
+            "millrace-checksum",
             "millrace-func",
             "millrace-func-js",
             "millrace-shard",
@@ -85,6 +91,7 @@ const LAYERS: [(&str, &[&str]); 30] = [
             "millrace-func",
             "millrace-func-js",
             "millrace-node",
+            "millrace-func-objects",
             "millrace-func-records",
             "millrace-http",
             "millrace-fetch",

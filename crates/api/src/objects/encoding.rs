@@ -15,34 +15,37 @@ const VERSION: u8 = 1;
 struct Head<'a> {
     #[serde(borrow)]
     requester: Requester<'a>,
+    bucket: &'a str,
     key: &'a str,
     operation: ObjectOperation,
 }
 
 impl ObjectRequest<'_> {
-    /// As the input of a call. The bucket is not in it: it is in the key of the entity that is called.
+    /// As the input of a call.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         #[derive(Serialize)]
         struct HeadRef<'a> {
             requester: &'a Requester<'a>,
+            bucket: &'a str,
             key: &'a str,
             operation: &'a ObjectOperation,
         }
-        let head = HeadRef { requester: &self.requester, key: self.key, operation: &self.operation };
+        let head =
+            HeadRef { requester: &self.requester, bucket: self.bucket, key: self.key, operation: &self.operation };
         encode(&head, &self.body)
     }
 }
 
 impl<'a> ObjectRequest<'a> {
-    /// Reads the input of a call that was made of `bucket`'s entity or one of its objects'.
+    /// Reads the input of a call.
     ///
     /// # Errors
     /// `internal`: only this crate writes such inputs.
-    pub fn from_bytes(bucket: &'a str, bytes: &'a [u8]) -> Result<Self, Error> {
+    pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, Error> {
         let (head, body) =
             postcard::take_from_bytes::<Head<'_>>(versioned(bytes)?).map_err(|error| wrong(&error.to_string()))?;
-        let Head { requester, key, operation } = head;
+        let Head { requester, bucket, key, operation } = head;
         Ok(Self { requester, bucket, key, operation, body: Bytes::copy_from_slice(body) })
     }
 }
@@ -112,7 +115,7 @@ mod tests {
         ] {
             let sent = request(operation);
             let bytes = sent.to_bytes();
-            let come = ObjectRequest::from_bytes("b", &bytes).expect("it was written here");
+            let come = ObjectRequest::from_bytes(&bytes).expect("it was written here");
             assert_eq!((come.requester, come.bucket, come.key), (sent.requester, sent.bucket, sent.key));
             assert_eq!((come.operation, come.body), (sent.operation, sent.body));
         }
@@ -129,7 +132,7 @@ mod tests {
     #[test]
     fn other_bytes_are_refused() {
         for bytes in [&b""[..], b"\x01", b"\x02\0", b"{}", b"\x01\xff\xff"] {
-            assert!(ObjectRequest::from_bytes("b", bytes).is_err(), "{bytes:?}");
+            assert!(ObjectRequest::from_bytes(bytes).is_err(), "{bytes:?}");
             assert!(ObjectReply::from_bytes(Bytes::from_static(bytes)).is_err(), "{bytes:?}");
         }
     }

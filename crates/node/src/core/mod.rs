@@ -27,6 +27,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::apps::AppStore;
 use crate::flusher::FlusherHandle;
 use crate::metrics::HandlerMetrics;
+use crate::objects::BodyStore;
 use crate::options::NodeOptions;
 
 pub(crate) use message::{NodeMessage, handle};
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     /// For each shard, a key that is placed there.
     pub shard_keys: Vec<Vec<u8>>,
     pub fetcher: Arc<dyn Fetcher>,
+    /// Bodies of objects, on a node that keeps any.
+    pub bodies: Option<Arc<BodyStore>>,
     /// One deployment at a time.
     pub deploying: tokio::sync::Mutex<DeployState>,
     pub is_serving: AtomicBool,

@@ -125,6 +125,12 @@ impl Platform for CorePlatform {
         self.forget(programs);
     }
 
+    fn release_body(&mut self, shard: ShardId, number: u64) {
+        if let Some(bodies) = &self.shared.bodies {
+            bodies.release(shard, number);
+        }
+    }
+
     fn shard_stopped(&mut self, _broken: Option<&str>) {
         self.shared.stopped_shards.fetch_add(1, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use millrace_api::{RECORDS_APP, RESERVED_SERVICES};
+use millrace_api::{RESERVED_SERVICES, is_built_in};
 use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{App, HandlerId, HandlerKind, Program, RouteId, Service};
 
@@ -35,7 +35,7 @@ pub(crate) fn load(core: &mut Core, deployment: u32, app: &App) -> Result<(), Er
 
 impl CorePlatform {
     fn take_up(&mut self, program: Program, app: &App, services: &[Service]) -> Result<(), Error> {
-        let is_built_in = app.name.as_str() == RECORDS_APP;
+        let is_built_in = is_built_in(app.name.as_str());
         // The services of the built-in app are reached by other paths.
         if !is_built_in {
             self.refuse_reserved_names(app, services)?;

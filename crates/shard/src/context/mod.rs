@@ -50,7 +50,8 @@ impl Rows {
     /// Rows of a recovered store. All of them count as durable, because recovery has synced the log.
     pub(crate) fn new(options: ShardOptions, store: Store) -> Self {
         let durable = store.lsn();
-        Self { options, store, durable, held: Held::default() }
+        let held = Held::new(options.shard);
+        Self { options, store, durable, held }
     }
 
     /// Which shard this is.
@@ -181,6 +182,12 @@ impl Context<'_> {
     pub(crate) fn reply_done(&mut self, token: Token, done: Result<Lsn, Error>) {
         let depends_on = done.as_ref().map_or(Lsn::ZERO, |lsn| *lsn);
         self.reply(token, done.map(|_| Reply::Done), depends_on);
+    }
+
+    /// Says that nothing refers to a body any more, once everything up to `depends_on` is durable.
+    pub(crate) fn release_body(&mut self, number: u64, depends_on: Lsn) {
+        let durable = self.rows.durable;
+        self.rows.held.release(Leaving::ReleasedBody(number), depends_on, durable, self.outputs);
     }
 
     /// Tells another shard something once everything up to `depends_on` is durable.

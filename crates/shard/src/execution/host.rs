@@ -9,12 +9,12 @@ use bytes::Bytes;
 use millrace_api::RecordOperation;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel, Message, NestedCall, Offload,
-    OperationId, Program, ScanRequest, StepStart,
+    ActivationId, EntityPage, EntityScan, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel, Message,
+    NestedCall, Offload, OperationId, Program, ScanRequest, StepStart,
 };
 use millrace_store::{Store, StoreError};
 
-use super::keys::{KeyRange, entity_keys};
+use super::keys::{From, KeyRange, entity_keys, entity_rows};
 use super::origin::Origin;
 use super::transaction::{Action, Parent, PendingCall, Touched, Transaction, Undo};
 use crate::checks::{check_callee, check_key, may_fetch, refused};
@@ -226,10 +226,36 @@ impl Host for TurnHost<'_, '_> {
         let service = loaded.services.get(usize::from(service));
         let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
         let (app, service) = (&loaded.app, &service.name);
-        let range = KeyRange { app, service, prefix, after, limit: limit.min(limits::SCAN_ROWS) };
+        let limit = limit.min(limits::SCAN_ROWS);
+        let range = KeyRange { app, service, prefix, from: From::After(after), limit };
         let (found, seen) = entity_keys(own, self.transaction, &range).map_err(|error| store_failed(&error))?;
         self.transaction.newest_read = self.transaction.newest_read.max(seen);
         Ok(found)
+    }
+
+    fn entities(&mut self, scan: &EntityScan) -> Result<EntityPage, Error> {
+        self.entity()?;
+        let program = self.program();
+        let Some(own) = &mut self.own else {
+            return Err(refused("a route has no shard of its own: reach entities with ctx.call"));
+        };
+        let loaded = world_program(self.world, program)?;
+        let service = loaded.services.get(usize::from(scan.service));
+        let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
+        let names = (&loaded.app, &service.name);
+        let (page, seen) = entity_rows(own, self.transaction, names, scan).map_err(|error| store_failed(&error))?;
+        self.transaction.newest_read = self.transaction.newest_read.max(seen);
+        Ok(page)
+    }
+
+    fn release_body(&mut self, number: u64) -> Result<(), Error> {
+        self.check_may_write()?;
+        if self.may_be_taken_back() {
+            let owner = self.transaction.activation(self.activation).map(|state| state.instance);
+            self.transaction.undo.push((owner, Undo::ReleasedBody));
+        }
+        self.transaction.released_bodies.push(number);
+        Ok(())
     }
 
     fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
@@ -274,7 +300,7 @@ impl Host for TurnHost<'_, '_> {
 
     fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
         self.check_may_send()?;
-        check_key(&message.key)?;
+        check_key(&message.key, self.transaction.limits.key_bytes)?;
         let is_workflow = self.world.catalog.kind(message.handler) == HandlerKind::Workflow;
         let workflow = is_workflow.then(|| Sequence::drawn([self.random(), self.random()]));
         let shard = shard_of_key(&message.key, self.shard_count);
@@ -294,7 +320,7 @@ impl Host for TurnHost<'_, '_> {
             return Err(refused("what runs for a record sends no signals: have a message do it"));
         }
         let to = signal_target(invocation, self.shard_count)?;
-        check_key(name.as_bytes())?;
+        check_key(name.as_bytes(), limits::KEY_BYTES)?;
         let size_bytes = name.len() + payload.len();
         self.add_outgoing(Outgoing::Signal { to, name: name.to_owned(), payload }, size_bytes)
     }

@@ -6,21 +6,31 @@
 use bytes::Bytes;
 use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, Value, limits};
-use millrace_func::{Answer, HandlerId, HandlerKind, Reader};
-use millrace_store::Store;
+use millrace_func::{Answer, HandlerId, HandlerKind, Loaded, Reader};
 
 use super::origin::Origin;
 use super::{Execution, ExecutionContext};
 use crate::checks::check_key;
 use crate::context::{Context, Rows, store_failed};
+use crate::locks::Locks;
 use crate::request::{Reply, RequestInfo, Token};
 use crate::world::World;
 
-/// The committed fields of one entity.
+/// The committed fields of one entity, and of those beside it.
 struct Committed<'a> {
-    store: &'a mut Store,
+    rows: &'a mut Rows,
+    locks: &'a Locks,
+    loaded: &'a Loaded,
     entity: &'a EntityKey,
     now: UnixMillis,
+}
+
+/// Whether an entity's present fields can be told at once.
+fn can_tell(locks: &Locks, rows: &Rows, entity: &EntityKey) -> bool {
+    // What is prepared may have been seen committed elsewhere.
+    !locks.is_prepared(entity)
+        // The reply would tell what a crash could take back.
+        && (rows.durable() == rows.lsn() || rows.entity_lsn(entity) <= rows.durable())
 }
 
 impl Reader for Committed<'_> {
@@ -29,7 +39,20 @@ impl Reader for Committed<'_> {
     }
 
     fn get(&mut self, field: &[u8]) -> Result<Option<&Value>, Error> {
-        self.store.get(self.entity, field).map_err(|error| store_failed(&error))
+        self.rows.store().get(self.entity, field).map_err(|error| store_failed(&error))
+    }
+
+    fn get_beside(&mut self, service: u16, key: &[u8], field: &[u8]) -> Result<Option<Option<Value>>, Error> {
+        let is_here = self.rows.shard_of(key) == self.rows.shard();
+        let Some(service) = self.loaded.services.get(usize::from(service)).filter(|_| is_here) else {
+            return Ok(None);
+        };
+        let entity = EntityKey::new(&self.loaded.app, &service.name, key);
+        if !can_tell(self.locks, self.rows, &entity) {
+            return Ok(None);
+        }
+        let found = self.rows.store().get(&entity, field).map_err(|error| store_failed(&error))?;
+        Ok(Some(found.cloned()))
     }
 }
 
@@ -45,19 +68,17 @@ impl Execution {
         world: &mut World<'_>,
     ) -> Option<Result<Answer, Error>> {
         let (loaded, service, kind) = world.catalog.of_handler(query)?;
-        if kind != HandlerKind::Query || check_key(key).is_err() || input.len() > loaded.limits.input_bytes {
+        if kind != HandlerKind::Query
+            || check_key(key, loaded.limits.key_bytes).is_err()
+            || input.len() > loaded.limits.input_bytes
+        {
             return None;
         }
         let entity = EntityKey::new(&loaded.app, &service.name, key);
-        // What is prepared may have been seen committed elsewhere.
-        if self.locks.is_prepared(&entity) {
+        if !can_tell(&self.locks, rows, &entity) {
             return None;
         }
-        // The reply would tell what a crash could take back.
-        if rows.durable() != rows.lsn() && rows.entity_lsn(&entity) > rows.durable() {
-            return None;
-        }
-        let mut reader = Committed { store: rows.store(), entity: &entity, now: world.now };
+        let mut reader = Committed { rows, locks: &self.locks, loaded, entity: &entity, now: world.now };
         world.engine.answer(query, input, &mut reader)
     }
 

@@ -24,9 +24,9 @@ use crate::world::World;
 /// # Errors
 /// `bad-request`, `too-large`, `unknown-handler`.
 fn check_call(invoke: &Invoke, catalog: &Catalog) -> Result<(EntityKey, HandlerKind), Error> {
-    check_key(&invoke.key)?;
     let unknown = || Error::new(ErrorCode::UnknownHandler, "the handler's app version is gone");
     let loaded = catalog.program(invoke.handler.program).ok_or_else(unknown)?;
+    check_key(&invoke.key, loaded.limits.key_bytes)?;
     if invoke.input.len() > loaded.limits.input_bytes {
         let message = format!("the input has {} bytes; {} are allowed", invoke.input.len(), loaded.limits.input_bytes);
         return Err(Error::new(ErrorCode::TooLarge, message));

@@ -74,6 +74,7 @@ pub(crate) struct Activation {
 pub(crate) enum Undo {
     Write { touched: usize, field: Box<[u8]>, before: Option<Option<Value>> },
     Message,
+    ReleasedBody,
 }
 
 /// A call that has yet to start.
@@ -117,6 +118,9 @@ pub(crate) struct Transaction {
     pub activations: Vec<Activation>,
     pub touched: Vec<Touched>,
     pub messages: Vec<Outgoing>,
+    /// Bodies that nothing refers to once it is committed. A participation forgets them: a later look at all bodies finds
+    /// them.
+    pub released_bodies: Vec<u64>,
     /// Changes in order, with whose failure takes them back.
     pub undo: Vec<(Option<Owner>, Undo)>,
     pub ready: VecDeque<Action>,
@@ -169,6 +173,7 @@ impl Transaction {
             activations: Vec::with_capacity(2),
             touched: Vec::with_capacity(1),
             messages: Vec::new(),
+            released_bodies: Vec::new(),
             undo: Vec::new(),
             ready: VecDeque::new(),
             known,
@@ -378,9 +383,13 @@ impl Transaction {
         let mut kept = Vec::with_capacity(self.undo.len());
         let mut removed_messages = Vec::new();
         let mut message_index = self.messages.len();
+        let mut body_index = self.released_bodies.len();
         while let Some((owner, undo)) = self.undo.pop() {
             if matches!(undo, Undo::Message) {
                 message_index -= 1;
+            }
+            if matches!(undo, Undo::ReleasedBody) {
+                body_index -= 1;
             }
             if !owner.is_some_and(|owner| ended.contains(&owner)) {
                 kept.push((owner, undo));
@@ -388,6 +397,8 @@ impl Transaction {
             }
             match undo {
                 Undo::Message => removed_messages.push(message_index),
+                // Newest first, so the indexes of those before it stay.
+                Undo::ReleasedBody => drop(self.released_bodies.remove(body_index)),
                 Undo::Write { touched, field, before } => {
                     if let Some(newer) = oldest_newer(&mut kept, touched, &field) {
                         *newer = before;

@@ -1,0 +1,236 @@
+//! The store: what is where, and how bodies come and go.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millrace_base::ShardId;
+use millrace_io::Disk;
+
+use crate::error::BlobError;
+use crate::index::State;
+use crate::lane::Lane;
+use crate::reader::BodyReader;
+use crate::recover::{self, Recovered};
+use crate::writer::{BodyWriter, Unsettled, Written};
+
+/// Where segments lie.
+pub(crate) const SEGMENTS: &str = "segments";
+/// Where bodies with files of their own lie.
+pub(crate) const FILES: &str = "files";
+
+/// Names a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BodyName {
+    /// The shard of what it belongs to.
+    pub shard: ShardId,
+    /// Never given twice in one directory.
+    pub number: u64,
+}
+
+impl fmt::Display for BodyName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{:x}", self.shard.0, self.number)
+    }
+}
+
+/// How bodies are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyOptions {
+    /// Lanes of writers: one for each core.
+    pub lanes: usize,
+    /// Bodies up to this go to segments. A file of its own costs two more syncs and an inode; a segment that large bodies
+    /// leave has to be copied together again.
+    pub segment_body_bytes: u64,
+    /// A segment that would grow past this is closed.
+    pub segment_bytes: u64,
+    /// Whether bodies are synced. Without it a power cut loses what was acknowledged.
+    pub is_synced: bool,
+}
+
+impl Default for BodyOptions {
+    fn default() -> Self {
+        Self { lanes: 1, segment_body_bytes: 4 << 20, segment_bytes: 256 << 20, is_synced: true }
+    }
+}
+
+/// What a store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Bodies.
+    pub bodies: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of segments, also those that nobody needs any more.
+    pub segment_bytes: u64,
+    /// Syncs since the start.
+    pub syncs: u64,
+    /// Damaged blocks that were come upon since the start.
+    pub rot: u64,
+}
+
+/// What all handles share.
+pub(crate) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub options: BodyOptions,
+    state: Mutex<State>,
+    pub lanes: Vec<Lane>,
+    /// The number of the next body: the start's own number above 32 bits, a count below.
+    next_number: AtomicU64,
+    pub syncs: AtomicU64,
+    pub rot: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is whole before anything can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The file of a body that has one of its own.
+    pub(crate) fn own_path(name: BodyName) -> String {
+        format!("{FILES}/{:04x}-{:016x}", name.shard.0, name.number)
+    }
+
+    pub(crate) fn segment_path(id: u32) -> String {
+        format!("{SEGMENTS}/{id:08x}.seg")
+    }
+
+    pub(crate) fn index_path(id: u32) -> String {
+        format!("{SEGMENTS}/{id:08x}.idx")
+    }
+
+    /// Takes a body away. Its file, or its segment if it was the last, goes, too; whoever reads it goes on.
+    pub(crate) fn free(&self, name: BodyName) {
+        let removed = self.state().remove(name);
+        let Some((location, emptied)) = removed else { return };
+        if location.segment.is_none() {
+            self.remove_file(&Self::own_path(name));
+        }
+        if let Some(id) = emptied {
+            self.remove_segment(id);
+        }
+    }
+
+    /// A file that stays is found by the next start, and freed again.
+    pub(crate) fn remove_file(&self, path: &str) {
+        let _ = self.disk.remove(path);
+    }
+
+    pub(crate) fn remove_segment(&self, id: u32) {
+        let is_gone = {
+            let mut state = self.state();
+            let is_removable = state.segments.get(&id).is_some_and(crate::index::Segment::is_removable);
+            if is_removable {
+                state.segments.remove(&id);
+            }
+            is_removable
+        };
+        if is_gone {
+            self.remove_file(&Self::index_path(id));
+            self.remove_file(&Self::segment_path(id));
+        }
+    }
+
+    pub(crate) fn count_rot(&self) {
+        self.rot.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Bodies in a directory. See the crate's documentation.
+pub struct Bodies {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Bodies {
+    /// Opens the bodies in a directory, which `disk` has as its root, or makes it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open(disk: Arc<dyn Disk>, options: BodyOptions) -> io::Result<(Self, Recovered)> {
+        let (state, start, recovered) = recover::open(&*disk, &options)?;
+        let shared = Shared {
+            disk,
+            options,
+            state: Mutex::new(state),
+            lanes: (0..options.lanes.max(1)).map(|_| Lane::default()).collect(),
+            next_number: AtomicU64::new(u64::from(start) << 32),
+            syncs: AtomicU64::new(0),
+            rot: AtomicU64::new(0),
+        };
+        Ok((Self { shared: Arc::new(shared) }, recovered))
+    }
+
+    /// Begins a body. Nothing is written before its first bytes come. `length` decides where it goes; without it, it has
+    /// a file of its own.
+    ///
+    /// # Errors
+    /// [`BlobError::Failed`] on a lane that has failed; [`BlobError::Misuse`] for an owner that is too long.
+    pub fn begin(
+        &self,
+        lane: usize,
+        shard: ShardId,
+        owner: &[u8],
+        length: Option<u64>,
+    ) -> Result<BodyWriter, BlobError> {
+        let name = BodyName { shard, number: self.shared.next_number() };
+        BodyWriter::new(&self.shared, lane, name, owner, length)
+    }
+
+    /// Makes bodies of a lane durable with one sync for those in its segment, and gives them.
+    ///
+    /// # Errors
+    /// For each: [`BlobError::Failed`].
+    pub fn sync(&self, lane: usize, written: Vec<Written>) -> Vec<Result<Unsettled, BlobError>> {
+        crate::writer::sync(&self.shared, lane, written)
+    }
+
+    /// A body to read.
+    ///
+    /// # Errors
+    /// [`BlobError::Gone`], or the file system's.
+    pub fn read(&self, name: BodyName) -> Result<BodyReader, BlobError> {
+        let (location, file) = {
+            let state = self.shared.state();
+            let location = *state.bodies.get(&name).ok_or(BlobError::Gone(name))?;
+            let file = location.segment.and_then(|id| state.segments.get(&id)).map(|segment| Arc::clone(&segment.file));
+            (location, file)
+        };
+        let file = match (file, location.segment) {
+            (Some(file), _) => file,
+            (None, Some(_)) => return Err(BlobError::Gone(name)),
+            (None, None) => match self.shared.disk.open(&Shared::own_path(name)) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(BlobError::Gone(name)),
+                Err(error) => return Err(BlobError::unreadable(&error)),
+            },
+        };
+        Ok(BodyReader::new(Arc::clone(&self.shared), name, location, file))
+    }
+
+    /// Nothing refers to a body any more. Those who read it go on.
+    pub fn free(&self, name: BodyName) {
+        self.shared.free(name);
+    }
+
+    /// What is there.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let state = self.shared.state();
+        Counts {
+            bodies: state.bodies.len() as u64,
+            live_bytes: state.live_bytes,
+            segments: state.segments.len() as u64,
+            segment_bytes: state.segments.values().map(|segment| segment.bytes).sum(),
+            syncs: self.shared.syncs.load(Ordering::Relaxed),
+            rot: self.shared.rot.load(Ordering::Relaxed),
+        }
+    }
+}

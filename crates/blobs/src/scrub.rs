@@ -1,0 +1,89 @@
+//! Looking at all bodies, some at a time: whether they are what was written, and whether anything still refers to them.
+
+use std::ops::Bound;
+
+use crate::BodyName;
+use crate::bodies::Bodies;
+use crate::error::BlobError;
+use crate::format::BLOCK_BYTES;
+
+/// Where a look at all bodies goes on: behind this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor(Option<BodyName>);
+
+/// A body and for whom it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// The body.
+    pub name: BodyName,
+    /// As its writer gave it.
+    pub owner: Vec<u8>,
+    /// Its bytes.
+    pub length: u64,
+}
+
+/// A damaged body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rot {
+    /// The body.
+    pub name: BodyName,
+    /// For whom it was written, if that can still be read.
+    pub owner: Option<Vec<u8>>,
+    /// What is damaged.
+    pub what: BlobError,
+}
+
+impl Bodies {
+    /// The next bodies behind a cursor, at most `limit`, without those whose writers have not ended. The cursor for
+    /// those behind; `None` at the end.
+    fn names(&self, cursor: Cursor, limit: usize) -> (Vec<BodyName>, Option<Cursor>) {
+        let state = self.shared.state();
+        let from = cursor.0.map_or(Bound::Unbounded, Bound::Excluded);
+        let names: Vec<BodyName> =
+            state.bodies.range((from, Bound::Unbounded)).map(|(name, _)| *name).take(limit).collect();
+        let next = names.last().filter(|_| names.len() == limit).map(|last| Cursor(Some(*last)));
+        let settled = names.into_iter().filter(|name| !state.unsettled.contains(name)).collect();
+        (settled, next)
+    }
+
+    /// Bodies with their owners, so that the caller can ask which are still referred to, and free the others. None of
+    /// those whose writers have not ended. A damaged one is left out: [`Bodies::scrub`] tells of it.
+    pub fn owners(&self, cursor: Cursor, limit: usize) -> (Vec<Owned>, Option<Cursor>) {
+        let (names, next) = self.names(cursor, limit);
+        let owned = |name: BodyName| {
+            let reader = self.read(name).ok()?;
+            Some(Owned { name, owner: reader.owner().ok()?, length: reader.length() })
+        };
+        (names.into_iter().filter_map(owned).collect(), next)
+    }
+
+    /// Reads bodies behind a cursor, about so many bytes, and tells which are damaged.
+    pub fn scrub(&self, cursor: Cursor, max_bytes: u64) -> (Vec<Rot>, Option<Cursor>) {
+        const NAMES: usize = 256;
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        let (names, next) = self.names(cursor, NAMES);
+        let mut block = vec![0; BLOCK_BYTES];
+        for name in names {
+            if bytes > max_bytes {
+                // The one before was the last that was looked at.
+                return (found, Some(Cursor(Some(BodyName { number: name.number - 1, ..name }))));
+            }
+            let Ok(reader) = self.read(name) else { continue };
+            let read = || -> Result<(), BlobError> {
+                let mut at = 0;
+                while at < reader.length() {
+                    let now = (reader.length() - at).min(BLOCK_BYTES as u64) as usize;
+                    reader.read_at(at, &mut block[..now])?;
+                    at += now as u64;
+                }
+                reader.owner().map(drop)
+            };
+            let mut read = read;
+            if let Err(what) = read() {
+                found.push(Rot { name, owner: reader.owner().ok(), what });
+            }
+            bytes += reader.length();
+        }
+        (found, next)
+    }
+}

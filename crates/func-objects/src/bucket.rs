@@ -1,0 +1,343 @@
+//! A bucket: what fronts ask of it and of what is in it. Its handler runs every write, so that what the bucket says of
+//! itself and its objects change together.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_api::objects::{
+    AccessInput, BucketInfo, DeletedOne, ListRequest, ObjectLock, ObjectOperation, ObjectReply, ObjectRequest,
+    Ownership, Permission, PolicyStatus, Refusal, Usage, Versioning,
+};
+use millrace_base::{Error, ErrorCode};
+use millrace_func::{HandlerId, Message};
+
+use crate::access::{Ask, Need, Policy, authorise, grants_of};
+use crate::names::{ACCOUNT, ERASE, OBJECT, UPLOAD, WRITE, check_bucket_name, object_key, upload_key};
+use crate::object_read::ObjectAsk;
+use crate::rows::{BucketRow, INFO, POLICY, USAGE, UsageRow, from_value, to_value};
+use crate::settings::Settings;
+use crate::turn::{Progress, Turn};
+use crate::wire::{AccountInput, ChangeInput, ChangeOutput, decode, encode};
+use crate::{configuration, list, object, upload};
+
+/// Objects that one request removes. S3's bound.
+const DELETED_AT_ONCE: usize = 1000;
+
+/// Uploads under way that go with their bucket.
+const UPLOADS_THAT_GO: usize = 1000;
+
+pub(crate) fn no_such_bucket() -> Error {
+    Refusal::NoSuchBucket.error("The specified bucket does not exist")
+}
+
+/// The settings of the bucket whose turn it is.
+pub(crate) fn settings(turn: &mut Turn<'_>, bucket: &str) -> Result<Rc<Settings>, Error> {
+    let row = turn.host.get(INFO)?.cloned().ok_or_else(no_such_bucket)?;
+    let cache = turn.settings;
+    let read = cache.read(bucket, &row, || turn.host.get(POLICY).map(|policy| Some(policy.cloned())))?;
+    read.ok_or_else(|| Error::new(ErrorCode::Internal, "a bucket's settings cannot be read"))
+}
+
+/// A question about the bucket.
+pub(crate) fn may(
+    settings: &Settings,
+    request: &ObjectRequest<'_>,
+    action: &'static str,
+    need: Need,
+    context: Vec<(String, String)>,
+) -> Result<(), Error> {
+    authorise(&Ask {
+        requester: &request.requester,
+        settings,
+        bucket: request.bucket,
+        key: "",
+        action,
+        need,
+        object: None,
+        context,
+    })
+}
+
+fn list_context(list: &ListRequest) -> Vec<(String, String)> {
+    let mut context = vec![("s3:prefix".to_owned(), list.prefix.clone())];
+    if !list.delimiter.is_empty() {
+        context.push(("s3:delimiter".to_owned(), list.delimiter.clone()));
+    }
+    context.push(("s3:max-keys".to_owned(), list.limit.to_string()));
+    context
+}
+
+/// Runs what only reads.
+pub(crate) fn read(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
+    let request = ObjectRequest::from_bytes(input)?;
+    let settings = settings(turn, bucket)?;
+    let list_need = Need::Bucket(Permission::Read);
+    let reply = match &request.operation {
+        ObjectOperation::HeadBucket => {
+            may(&settings, &request, "ListBucket", list_need, Vec::new())?;
+            let row = &settings.row;
+            ObjectReply::Bucket(BucketInfo {
+                name: bucket.to_owned(),
+                created_ms: row.created_ms,
+                owner: row.owner.clone(),
+                has_object_lock: row.object_lock.is_some(),
+            })
+        }
+        ObjectOperation::List(list) => {
+            may(&settings, &request, "ListBucket", list_need, list_context(list))?;
+            ObjectReply::Objects(list::objects(turn, bucket, list)?)
+        }
+        ObjectOperation::ListVersions(list) => {
+            may(&settings, &request, "ListBucketVersions", list_need, list_context(list))?;
+            ObjectReply::Versions(list::versions(turn, bucket, list)?)
+        }
+        ObjectOperation::ListUploads(list) => {
+            may(&settings, &request, "ListBucketMultipartUploads", list_need, list_context(list))?;
+            ObjectReply::Uploads(list::uploads(turn, bucket, list)?)
+        }
+        ObjectOperation::GetConfiguration(kind) => configuration::get(turn, &settings, &request, *kind)?,
+        ObjectOperation::GetPolicyStatus => {
+            may(&settings, &request, "GetBucketPolicyStatus", Need::Owner, Vec::new())?;
+            let policy = settings.policy.as_ref();
+            ObjectReply::PolicyStatus(PolicyStatus { is_public: policy.is_some_and(Policy::is_public) })
+        }
+        ObjectOperation::GetUsage => {
+            may(&settings, &request, "GetBucketUsage", Need::Owner, Vec::new())?;
+            let usage = usage(turn)?;
+            let quota_bytes = settings.row.quota_bytes;
+            ObjectReply::Usage(Usage { objects: usage.objects, size_bytes: usage.size_bytes, quota_bytes })
+        }
+        ObjectOperation::GetCors { origin, method, headers } => configuration::cors(turn, origin, method, headers)?,
+        ObjectOperation::CheckWrite { size_bytes, .. } => {
+            let ask = ObjectAsk { settings: &settings, requester: &request.requester, bucket, key: request.key };
+            ask.may("PutObject", Need::Bucket(Permission::Write), None, check_context(&request.operation))?;
+            check_quota(turn, &settings, size_bytes.unwrap_or(0))?;
+            ObjectReply::Done
+        }
+        _ => return Err(Refusal::InvalidRequest.error("this is not a question about a bucket")),
+    };
+    Ok(Progress::Done(reply.to_bytes(b"")))
+}
+
+fn check_context(operation: &ObjectOperation) -> Vec<(String, String)> {
+    let ObjectOperation::CheckWrite { write, .. } = operation else { return Vec::new() };
+    match &**write {
+        ObjectOperation::Put(put) => object::write_context(&put.input, put.copy.as_ref()),
+        ObjectOperation::CreateUpload(input) => object::write_context(input, None),
+        ObjectOperation::PutPart(part) => object::write_context(&Default::default(), part.copy.as_ref()),
+        _ => Vec::new(),
+    }
+}
+
+fn usage(turn: &mut Turn<'_>) -> Result<UsageRow, Error> {
+    Ok(turn.host.get(USAGE)?.map(from_value).transpose()?.unwrap_or_default())
+}
+
+fn check_quota(turn: &mut Turn<'_>, settings: &Settings, more_bytes: u64) -> Result<(), Error> {
+    let Some(quota_bytes) = settings.row.quota_bytes else { return Ok(()) };
+    let used_bytes = usage(turn)?.size_bytes;
+    if used_bytes.saturating_add(more_bytes) > quota_bytes {
+        let message = format!("the bucket may hold {quota_bytes} bytes and has {used_bytes}");
+        return Err(Refusal::QuotaExceeded.error(message));
+    }
+    Ok(())
+}
+
+/// Runs what may change something.
+pub(crate) fn write(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
+    let request = ObjectRequest::from_bytes(input)?;
+    if let ObjectOperation::CreateBucket { access, object_lock, ownership } = &request.operation {
+        return create(turn, &request, access, *object_lock, *ownership);
+    }
+    let settings = settings(turn, bucket)?;
+    match &request.operation {
+        ObjectOperation::DeleteBucket => remove(turn, &settings, &request),
+        ObjectOperation::PutConfiguration { configuration, .. } => {
+            configuration::put(turn, &settings, &request, configuration)
+        }
+        ObjectOperation::DeleteConfiguration(kind) => configuration::delete(turn, &settings, &request, *kind),
+        ObjectOperation::SetQuota(quota_bytes) => {
+            may(&settings, &request, "PutBucketQuota", Need::Owner, Vec::new())?;
+            let row = BucketRow { quota_bytes: *quota_bytes, ..settings.row.clone() };
+            turn.host.set(INFO, to_value(&row))?;
+            Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
+        }
+        ObjectOperation::DeleteMany { objects } => delete_many(turn, &settings, &request, objects),
+        operation => {
+            let more_bytes = match operation {
+                ObjectOperation::Put(put) => put.body.length,
+                ObjectOperation::PutPart(part) => part.body.length,
+                _ => 0,
+            };
+            if more_bytes > 0 {
+                check_quota(turn, &settings, more_bytes)?;
+            }
+            hand_on(turn, &settings, &request, input)
+        }
+    }
+}
+
+/// Has the object or upload do it, and counts what it changed.
+fn hand_on(
+    turn: &mut Turn<'_>,
+    settings: &Settings,
+    request: &ObjectRequest<'_>,
+    input: &[u8],
+) -> Result<Progress, Error> {
+    let mut upload_made = None;
+    let (service, key) = match &request.operation {
+        ObjectOperation::CreateUpload(_) => {
+            let id = format!("{:016x}{:016x}", turn.host.random(), turn.host.random());
+            let key = upload_key(request.bucket, request.key, &id);
+            upload_made = Some(id);
+            (UPLOAD, key)
+        }
+        ObjectOperation::PutPart(_) | ObjectOperation::CompleteUpload { .. } | ObjectOperation::AbortUpload { .. } => {
+            (UPLOAD, upload_key(request.bucket, request.key, &upload::upload_id(request)?))
+        }
+        _ => (OBJECT, object_key(request.bucket, request.key)),
+    };
+    let change =
+        ChangeInput::Operation { settings: settings.output(), request: input.to_vec(), refusal_is_answer: false };
+    let call = turn.call((service, WRITE), key, encode(&change))?;
+    Ok(Turn::then(call, move |turn, output| {
+        let output: ChangeOutput = decode(&output)?;
+        count(turn, &[&output])?;
+        let mut reply = output.reply.map_err(|(_, message)| Refusal::InvalidRequest.error(message))?;
+        if let (ObjectReply::Upload { id, .. }, Some(made)) = (&mut reply, upload_made) {
+            *id = made;
+        }
+        Ok(Progress::Done(reply.to_bytes(b"")))
+    }))
+}
+
+/// Counts what changes did.
+fn count(turn: &mut Turn<'_>, outputs: &[&ChangeOutput]) -> Result<(), Error> {
+    let objects: i64 = outputs.iter().map(|output| output.objects).sum();
+    let size_bytes: i64 = outputs.iter().map(|output| output.size_bytes).sum();
+    if objects == 0 && size_bytes == 0 {
+        return Ok(());
+    }
+    let before = usage(turn)?;
+    let after = UsageRow {
+        objects: before.objects.saturating_add_signed(objects),
+        size_bytes: before.size_bytes.saturating_add_signed(size_bytes),
+    };
+    turn.host.set(USAGE, to_value(&after))
+}
+
+fn delete_many(
+    turn: &mut Turn<'_>,
+    settings: &Settings,
+    request: &ObjectRequest<'_>,
+    objects: &[(String, millrace_api::objects::DeleteOne)],
+) -> Result<Progress, Error> {
+    if objects.len() > DELETED_AT_ONCE {
+        return Err(Refusal::MalformedXml.error(format!("at most {DELETED_AT_ONCE} objects are removed at once")));
+    }
+    let mut calls = Vec::with_capacity(objects.len());
+    for (key, one) in objects {
+        let operation = ObjectOperation::Delete(one.clone());
+        let each = ObjectRequest {
+            requester: request.requester.clone(),
+            bucket: request.bucket,
+            key,
+            operation,
+            body: Bytes::new(),
+        };
+        let change = ChangeInput::Operation {
+            settings: settings.output(),
+            request: each.to_bytes().to_vec(),
+            refusal_is_answer: true,
+        };
+        calls.push(turn.call((OBJECT, WRITE), object_key(request.bucket, key), encode(&change))?);
+    }
+    let asked: Vec<(String, Option<String>)> =
+        objects.iter().map(|(key, one)| (key.clone(), one.version.clone())).collect();
+    if calls.is_empty() {
+        return Ok(Progress::Done(ObjectReply::DeletedMany(Vec::new()).to_bytes(b"")));
+    }
+    Ok(Turn::then_all(calls, move |turn, results| {
+        let mut outputs: Vec<ChangeOutput> = Vec::with_capacity(results.len());
+        for result in results {
+            outputs.push(decode(&result?)?);
+        }
+        count(turn, &outputs.iter().collect::<Vec<_>>())?;
+        let mut deleted = Vec::with_capacity(outputs.len());
+        for ((key, version), output) in asked.into_iter().zip(outputs) {
+            let result = match output.reply {
+                Ok(ObjectReply::Deleted(one)) => Ok(one),
+                Ok(_) => return Err(Error::new(ErrorCode::Internal, "an object answered something else")),
+                Err(refusal) => Err(refusal),
+            };
+            deleted.push(DeletedOne { key, version, result });
+        }
+        Ok(Progress::Done(ObjectReply::DeletedMany(deleted).to_bytes(b"")))
+    }))
+}
+
+fn create(
+    turn: &mut Turn<'_>,
+    request: &ObjectRequest<'_>,
+    access: &AccessInput,
+    object_lock: bool,
+    ownership: Option<Ownership>,
+) -> Result<Progress, Error> {
+    check_bucket_name(request.bucket)?;
+    let Some(owner) = request.requester.id else {
+        return Err(Refusal::AccessDenied.error("Access Denied"));
+    };
+    if let Some(there) = turn.host.get(INFO)?.cloned() {
+        let there: BucketRow = from_value(&there)?;
+        return Err(if there.owner == owner {
+            Refusal::BucketAlreadyOwnedByYou
+                .error("Your previous request to create the named bucket succeeded and you already own it.")
+        } else {
+            Refusal::BucketAlreadyExists.error("The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please select a different name and try again.")
+        });
+    }
+    if ownership == Some(Ownership::BucketOwnerEnforced) {
+        let is_plain =
+            matches!(access, AccessInput::None | AccessInput::Canned(millrace_api::objects::CannedAccess::Private));
+        if !is_plain {
+            return Err(Refusal::InvalidRequest
+                .error("Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting"));
+        }
+    }
+    let created_ms = turn.host.now().0;
+    let row = BucketRow {
+        created_ms,
+        owner: owner.to_owned(),
+        versioning: if object_lock { Versioning::Enabled } else { Versioning::Off },
+        ownership,
+        object_lock: object_lock.then(ObjectLock::default),
+        grants: grants_of(access, owner, owner)?,
+        ..BucketRow::default()
+    };
+    turn.host.set(INFO, to_value(&row))?;
+    let add = AccountInput::Add { bucket: request.bucket.to_owned(), created_ms };
+    let call = turn.call((ACCOUNT, WRITE), owner.as_bytes().to_vec(), encode(&add))?;
+    Ok(Turn::then(call, |_, _| Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))))
+}
+
+fn remove(turn: &mut Turn<'_>, settings: &Settings, request: &ObjectRequest<'_>) -> Result<Progress, Error> {
+    may(settings, request, "DeleteBucket", Need::Owner, Vec::new())?;
+    if list::has_objects(turn, request.bucket)? {
+        return Err(Refusal::BucketNotEmpty.error("The bucket you tried to delete is not empty"));
+    }
+    let uploads = list::upload_keys(turn, request.bucket, UPLOADS_THAT_GO + 1)?;
+    if uploads.len() > UPLOADS_THAT_GO {
+        return Err(Refusal::BucketNotEmpty.error("The bucket you tried to delete has too many uploads under way"));
+    }
+    for key in uploads {
+        let handler = HandlerId { program: turn.program, service: UPLOAD, handler: ERASE };
+        turn.host.send(Message { handler, key, input: Bytes::from_static(b"bodies"), delay_ms: 0 })?;
+    }
+    let fields = turn.host.scan(&millrace_func::ScanRequest { limit: 1000, ..Default::default() })?;
+    for (field, _) in fields {
+        turn.host.delete(&field)?;
+    }
+    let remove = AccountInput::Remove { bucket: request.bucket.to_owned() };
+    let call = turn.call((ACCOUNT, WRITE), settings.row.owner.as_bytes().to_vec(), encode(&remove))?;
+    Ok(Turn::then(call, |_, _| Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))))
+}

@@ -1,0 +1,277 @@
+//! The engine: which activations are objects', which the wrapped engine's, and what they wait for.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use millrace_api::objects::{OBJECTS_APP, ObjectOperation, ObjectRequest};
+use millrace_base::{Error, ErrorCode, Name};
+use millrace_func::{
+    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start,
+    Step,
+};
+
+use crate::names::{ACCOUNT, BUCKET, ERASE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services};
+use crate::object_read::ObjectAsk;
+use crate::rows::{INFO, POLICY};
+use crate::settings::{Settings, SettingsCache};
+use crate::turn::{Progress, Turn, Waiting};
+use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
+use crate::{account, bucket, object, object_read, upload};
+
+/// The first of its own program numbers. Smaller ones are the wrapped engine's.
+const OWN: u32 = 0b11 << 30;
+
+/// Runs operations on objects, and whatever the wrapped engine runs. See the crate's documentation.
+pub struct ObjectsEngine<E> {
+    inner: E,
+    next_program: Cell<u32>,
+    settings: SettingsCache,
+    /// Activations of the built-in app that wait. The wrapped engine keeps its own.
+    activations: RefCell<BTreeMap<u32, Waits>>,
+}
+
+struct Waits {
+    program: Program,
+    key: Rc<[u8]>,
+    waiting: Waiting,
+}
+
+fn unknown() -> Error {
+    Error::new(ErrorCode::Internal, "the engine has no such program, service or handler")
+}
+
+impl<E: Engine> ObjectsEngine<E> {
+    /// An engine without programs.
+    #[must_use]
+    pub fn new(inner: E) -> Self {
+        Self {
+            inner,
+            next_program: Cell::new(OWN),
+            settings: SettingsCache::default(),
+            activations: RefCell::default(),
+        }
+    }
+
+    /// The wrapped engine.
+    pub fn inner(&self) -> &E {
+        &self.inner
+    }
+
+    fn start_own(
+        &self,
+        activation: ActivationId,
+        id: HandlerId,
+        (key, input): (&[u8], &[u8]),
+        host: &mut dyn Host,
+    ) -> Step {
+        let mut turn = Turn { host, program: id.program, settings: &self.settings, key };
+        let progress = run(&mut turn, (id.service, id.handler), input);
+        self.progressed(activation, id.program, key, progress)
+    }
+
+    fn progressed(
+        &self,
+        activation: ActivationId,
+        program: Program,
+        key: &[u8],
+        progress: Result<Progress, Error>,
+    ) -> Step {
+        match progress {
+            Ok(Progress::Done(output)) => Step::Done(Ok(Output::Value(output))),
+            Ok(Progress::Wait(waiting)) => {
+                self.activations.borrow_mut().insert(activation.0, Waits { program, key: key.into(), waiting });
+                Step::Waiting
+            }
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+}
+
+/// Runs one handler until it ends or waits.
+fn run(turn: &mut Turn<'_>, handler: (u16, u16), input: &[u8]) -> Result<Progress, Error> {
+    let key = turn.key;
+    let bucket_name = || bucket_of(key).ok_or_else(unknown);
+    match handler {
+        (BUCKET, READ) => bucket::read(turn, bucket_name()?, input),
+        (BUCKET, WRITE) => bucket::write(turn, bucket_name()?, input),
+        (BUCKET, SETTINGS) => {
+            let settings = bucket::settings(turn, bucket_name()?)?;
+            Ok(Progress::Done(encode(&settings.output())))
+        }
+        (OBJECT | UPLOAD, READ) => read_with_settings(turn, handler.0, bucket_name()?, input),
+        (OBJECT | UPLOAD, WRITE) => change(turn, handler.0, input),
+        (UPLOAD, ERASE) => {
+            upload::erase(turn, !input.is_empty())?;
+            Ok(Progress::Done(Bytes::new()))
+        }
+        (ACCOUNT, READ) => account::read(turn, key, input),
+        (ACCOUNT, WRITE) => account::write(turn, input),
+        _ => Err(unknown()),
+    }
+}
+
+/// Asks the bucket for its settings first.
+fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
+    let call = turn.call((BUCKET, SETTINGS), bucket_key(bucket), Bytes::new())?;
+    let (bucket, input) = (bucket.to_owned(), input.to_vec());
+    Ok(Turn::then(call, move |turn, output| {
+        let settings = Settings::of(decode::<SettingsOutput>(&output)?);
+        let request = ObjectRequest::from_bytes(&input)?;
+        if service == UPLOAD {
+            let reply = upload::read(turn, &settings, &request)?;
+            return Ok(Progress::Done(reply.to_bytes(b"")));
+        }
+        let ask = ObjectAsk { settings: &settings, requester: &request.requester, bucket: &bucket, key: request.key };
+        if let Some(read) = object_read::read(turn.host, &ask, &request.operation) {
+            let (reply, body) = read?;
+            return Ok(Progress::Done(reply.to_bytes(&body)));
+        }
+        object_read::read_more(turn, &ask, &request, &input)
+    }))
+}
+
+fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, Error> {
+    match decode(input)? {
+        ChangeInput::Operation { settings, request, refusal_is_answer } => {
+            let settings = Settings::of(settings);
+            let raw = request;
+            let request = ObjectRequest::from_bytes(&raw)?;
+            if service == UPLOAD {
+                return upload::change(turn, &settings, &request, &raw);
+            }
+            let output = match object::change(turn, &settings, &request) {
+                // Nothing has been written yet where an operation is refused.
+                Err(error) if refusal_is_answer && error.code == ErrorCode::ObjectRefused => {
+                    let code =
+                        millrace_api::objects::Refusal::of(&error).map_or("InternalError", |refusal| refusal.as_str());
+                    ChangeOutput { objects: 0, size_bytes: 0, reply: Err((code.to_owned(), error.message)) }
+                }
+                other => other?,
+            };
+            Ok(Progress::Done(encode(&output)))
+        }
+        ChangeInput::Completed { settings, request: raw, row } => {
+            let settings = Settings::of(settings);
+            let request = ObjectRequest::from_bytes(&raw)?;
+            let output = object::completed(turn, &settings, &request, *row)?;
+            Ok(Progress::Done(encode(&output)))
+        }
+    }
+}
+
+/// Answers a read of an object at once, if its own fields and the bucket's say enough.
+fn answer(cache: &SettingsCache, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
+    let request = ObjectRequest::from_bytes(input).ok()?;
+    let bucket = request.bucket;
+    if !matches!(request.operation, ObjectOperation::Get(_)) {
+        return None;
+    }
+    let key = bucket_key(bucket);
+    let read = || -> Result<Option<Bytes>, Error> {
+        let Some(row) = reader.get_beside(BUCKET, &key, INFO)? else { return Ok(None) };
+        let row = row.ok_or_else(bucket::no_such_bucket)?;
+        let Some(settings) = cache.read(bucket, &row, || reader.get_beside(BUCKET, &key, POLICY))? else {
+            return Ok(None);
+        };
+        let ask = ObjectAsk { settings: &settings, requester: &request.requester, bucket, key: request.key };
+        let Some(read) = object_read::read(reader, &ask, &request.operation) else { return Ok(None) };
+        let (reply, body) = read?;
+        Ok(Some(reply.to_bytes(&body)))
+    };
+    let mut read = read;
+    read().transpose().map(|answer| answer.map(Answer::Value))
+}
+
+impl<E: Engine> Engine for ObjectsEngine<E> {
+    fn load(&self, app: &App) -> Result<Program, Error> {
+        if app.name.as_str() != OBJECTS_APP {
+            return self.inner.load(app);
+        }
+        let number = self.next_program.get();
+        let next = number.checked_add(1).ok_or_else(|| Error::new(ErrorCode::Internal, "too many programs"))?;
+        self.next_program.set(next);
+        Ok(Program(number))
+    }
+
+    fn services(&self, program: Program) -> Vec<Service> {
+        if program.0 < OWN { self.inner.services(program) } else { services() }
+    }
+
+    fn sweeps(&self, program: Program) -> Vec<(Name, u64)> {
+        if program.0 < OWN { self.inner.sweeps(program) } else { Vec::new() }
+    }
+
+    fn begun_again(&self, program: Program, service: &str, input: Bytes) -> Bytes {
+        if program.0 < OWN { self.inner.begun_again(program, service, input) } else { input }
+    }
+
+    fn drops(&self, program: Program, service: &str, handler: &str) -> bool {
+        program.0 < OWN && self.inner.drops(program, service, handler)
+    }
+
+    fn close(&self, program: Program) -> Vec<Name> {
+        if program.0 < OWN { self.inner.close(program) } else { Vec::new() }
+    }
+
+    fn reopen(&self, program: Program) {
+        if program.0 < OWN {
+            self.inner.reopen(program);
+        }
+    }
+
+    fn unload(&self, program: Program) {
+        if program.0 < OWN {
+            return self.inner.unload(program);
+        }
+        self.activations.borrow_mut().retain(|_, waits| waits.program != program);
+    }
+
+    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
+        if query.program.0 < OWN {
+            return self.inner.answer(query, input, reader);
+        }
+        match (query.service, query.handler) {
+            (OBJECT, READ) => answer(&self.settings, input, reader),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+        match start {
+            Start::Handler { id, key, input } if id.program.0 >= OWN => {
+                self.start_own(activation, id, (key, input), host)
+            }
+            Start::Route { id: RouteId { program, .. }, .. } if program.0 >= OWN => Step::Done(Err(unknown())),
+            start => self.inner.start(activation, start, host),
+        }
+    }
+
+    #[inline]
+    fn resume(
+        &self,
+        activation: ActivationId,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Step {
+        // Activations of the wrapped engine need no search while none of objects waits.
+        let mut activations = self.activations.borrow_mut();
+        let own = if activations.is_empty() { None } else { activations.remove(&activation.0) };
+        drop(activations);
+        let Some(Waits { program, key, waiting }) = own else {
+            return self.inner.resume(activation, operation, result, host);
+        };
+        let mut turn = Turn { host, program, settings: &self.settings, key: &key };
+        let progress = waiting.resume(&mut turn, operation, result);
+        self.progressed(activation, program, &key, progress)
+    }
+
+    fn cancel(&self, activation: ActivationId) {
+        if self.activations.borrow_mut().remove(&activation.0).is_none() {
+            self.inner.cancel(activation);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Reads of one object: the same whether a turn runs them or they are answered at once.
+
+use bytes::Bytes;
+use millrace_api::objects::{
+    AccessList, Content, ObjectInfo, ObjectOperation, ObjectReply, ObjectRequest, PartInfo, PartsPage, Permission,
+    ReadConditions, Refusal, Requester, Versioning,
+};
+use millrace_base::{Error, ErrorCode, limits};
+use millrace_func::{Reader, ScanRequest};
+
+use crate::access::{Ask, Need, authorise};
+use crate::names::{READ, UPLOAD, upload_key};
+use crate::rows::{BODY, NULL, VERSION, VersionRow, from_value, ordered};
+use crate::settings::Settings;
+use crate::turn::{Progress, Turn};
+use crate::version_id::order_of;
+
+/// Where a version lies in its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Current,
+    Older(u64),
+}
+
+/// Who asks for what of which object.
+pub(crate) struct ObjectAsk<'a> {
+    pub settings: &'a Settings,
+    pub requester: &'a Requester<'a>,
+    pub bucket: &'a str,
+    pub key: &'a str,
+}
+
+impl ObjectAsk<'_> {
+    /// Refuses what the requester may not do with the object as it is.
+    pub(crate) fn may(
+        &self,
+        action: &'static str,
+        need: Need,
+        row: Option<&VersionRow>,
+        mut context: Vec<(String, String)>,
+    ) -> Result<(), Error> {
+        if let (Some(row), Some(_)) = (row, &self.settings.policy) {
+            let tags = row.input.tags.iter();
+            context.extend(tags.map(|tag| (format!("s3:ExistingObjectTag/{}", tag.key), tag.value.clone())));
+        }
+        authorise(&Ask {
+            requester: self.requester,
+            settings: self.settings,
+            bucket: self.bucket,
+            key: self.key,
+            action,
+            need,
+            object: row.map(|row| (row.owner.as_str(), &row.grants[..])),
+            context,
+        })
+    }
+
+    pub(crate) fn is_versioned(&self) -> bool {
+        self.settings.row.versioning != Versioning::Off
+    }
+
+    fn version_context(version: Option<&str>) -> Vec<(String, String)> {
+        version.map(|id| ("s3:VersionId".to_owned(), id.to_owned())).into_iter().collect()
+    }
+}
+
+/// The current version.
+pub(crate) fn current<R: Reader + ?Sized>(reader: &mut R) -> Result<Option<VersionRow>, Error> {
+    reader.get(VERSION)?.map(from_value).transpose()
+}
+
+/// The version of this id.
+pub(crate) fn version<R: Reader + ?Sized>(reader: &mut R, id: &str) -> Result<Option<(Place, VersionRow)>, Error> {
+    let current = current(reader)?;
+    if let Some(row) = current
+        && row.shown_id() == id
+    {
+        return Ok(Some((Place::Current, row)));
+    }
+    let order = match id {
+        "null" => reader.get(NULL)?.and_then(|value| Some(u64::from_be_bytes(value.content().try_into().ok()?))),
+        id => order_of(id),
+    };
+    let Some(order) = order else { return Ok(None) };
+    let found: Option<VersionRow> = reader.get(&ordered(VERSION, order))?.map(from_value).transpose()?;
+    Ok(found.filter(|row| row.shown_id() == id).map(|row| (Place::Older(order), row)))
+}
+
+/// A refusal that says more to the front than its code.
+fn with_detail(refusal: Refusal, message: &str, more: serde_json::Value) -> Error {
+    let mut detail = serde_json::json!({ "code": refusal.as_str() });
+    if let (Some(detail), serde_json::Value::Object(more)) = (detail.as_object_mut(), more) {
+        detail.extend(more);
+    }
+    Error { code: ErrorCode::ObjectRefused, message: message.to_owned(), detail: Some(detail.to_string()) }
+}
+
+pub(crate) fn no_such_key() -> Error {
+    Refusal::NoSuchKey.error("The specified key does not exist.")
+}
+
+pub(crate) fn no_such_version() -> Error {
+    Refusal::NoSuchVersion.error("The specified version does not exist.")
+}
+
+/// The version that a read is about. A delete marker has no content.
+pub(crate) fn found<R: Reader + ?Sized>(
+    reader: &mut R,
+    ask: &ObjectAsk<'_>,
+    (action, version_action, need): (&'static str, &'static str, Need),
+    id: Option<&str>,
+) -> Result<(Place, VersionRow), Error> {
+    let found = match id {
+        None => current(reader)?.map(|row| (Place::Current, row)),
+        Some(id) => version(reader, id)?,
+    };
+    let action = if id.is_some() { version_action } else { action };
+    let row = found.as_ref().map(|(_, row)| row).filter(|row| !row.is_delete_marker);
+    ask.may(action, need, row, ObjectAsk::version_context(id))?;
+    match (found, id) {
+        (None, Some(_)) => Err(no_such_version()),
+        (None, None) => Err(no_such_key()),
+        (Some((_, row)), Some(_)) if row.is_delete_marker => {
+            let more = serde_json::json!({ "delete_marker": row.shown_id(), "modified_ms": row.modified_ms });
+            Err(with_detail(
+                Refusal::MethodNotAllowed,
+                "The specified method is not allowed against this resource.",
+                more,
+            ))
+        }
+        (Some((_, row)), None) if row.is_delete_marker => {
+            let more = serde_json::json!({ "delete_marker": row.shown_id() });
+            Err(with_detail(Refusal::NoSuchKey, "The specified key does not exist.", more))
+        }
+        (Some(found), _) => Ok(found),
+    }
+}
+
+const GET: (&str, &str, Need) = ("GetObject", "GetObjectVersion", Need::Object(Permission::Read));
+
+/// Runs a read that needs nothing but the object's own fields. `None` for others.
+pub(crate) fn read<R: Reader + ?Sized>(
+    reader: &mut R,
+    ask: &ObjectAsk<'_>,
+    operation: &ObjectOperation,
+) -> Option<Result<(ObjectReply, Bytes), Error>> {
+    Some(match operation {
+        ObjectOperation::Get(conditions) | ObjectOperation::GetSource(conditions) => get(reader, ask, conditions),
+        ObjectOperation::GetAccess(id) => {
+            let asks = ("GetObjectAcl", "GetObjectVersionAcl", Need::Object(Permission::ReadAcp));
+            found(reader, ask, asks, id.as_deref()).map(|(_, row)| {
+                let list = AccessList { owner: row.owner.clone(), grants: row.grants };
+                (ObjectReply::Access(list), Bytes::new())
+            })
+        }
+        ObjectOperation::GetTags(id) => {
+            let asks = ("GetObjectTagging", "GetObjectVersionTagging", Need::Object(Permission::FullControl));
+            found(reader, ask, asks, id.as_deref()).map(|(_, row)| {
+                let version = ask.is_versioned().then(|| row.shown_id());
+                (ObjectReply::Tags { tags: row.input.tags, version }, Bytes::new())
+            })
+        }
+        ObjectOperation::GetRetention(id) => {
+            let asks = ("GetObjectRetention", "GetObjectRetention", Need::Object(Permission::FullControl));
+            lock_checked(ask).and_then(|()| found(reader, ask, asks, id.as_deref())).and_then(|(_, row)| {
+                let retention = row.input.retention.ok_or_else(no_lock)?;
+                Ok((ObjectReply::Retention(retention), Bytes::new()))
+            })
+        }
+        ObjectOperation::GetLegalHold(id) => {
+            let asks = ("GetObjectLegalHold", "GetObjectLegalHold", Need::Object(Permission::FullControl));
+            lock_checked(ask).and_then(|()| found(reader, ask, asks, id.as_deref())).and_then(|(_, row)| {
+                let is_held = row.input.legal_hold.ok_or_else(no_lock)?;
+                Ok((ObjectReply::LegalHold(is_held), Bytes::new()))
+            })
+        }
+        _ => return None,
+    })
+}
+
+fn no_lock() -> Error {
+    Refusal::NoSuchObjectLockConfiguration.error("The specified object does not have a ObjectLock configuration")
+}
+
+/// Refuses questions about locks where there are none.
+pub(crate) fn lock_checked(ask: &ObjectAsk<'_>) -> Result<(), Error> {
+    if ask.settings.row.object_lock.is_some() {
+        return Ok(());
+    }
+    Err(Refusal::InvalidRequest.error("Bucket is missing Object Lock Configuration"))
+}
+
+fn get<R: Reader + ?Sized>(
+    reader: &mut R,
+    ask: &ObjectAsk<'_>,
+    conditions: &ReadConditions,
+) -> Result<(ObjectReply, Bytes), Error> {
+    if conditions.overrides_headers && ask.requester.id.is_none() && !ask.requester.is_system {
+        return Err(Refusal::InvalidRequest
+            .error("Request specific response headers cannot be used for anonymous GET requests."));
+    }
+    let (place, row) = found(reader, ask, GET, conditions.version.as_deref())?;
+    check_read(conditions, &row)?;
+    let mut info = row.info(ask.is_versioned());
+    info.shows_tags = true;
+    if let Some(number) = conditions.part_number {
+        info.part = Some(part(&row, number, &info)?);
+    }
+    let body = match (&row.content, conditions.is_head) {
+        (Content::Inline, false) if row.size_bytes > 0 => {
+            let field = match place {
+                Place::Current => BODY.to_vec(),
+                Place::Older(order) => ordered(BODY, order),
+            };
+            let value = reader.get(&field)?;
+            let value = value
+                .ok_or_else(|| Error::new(ErrorCode::Internal, "an object's content is not where it should be"))?;
+            Bytes::copy_from_slice(value.content())
+        }
+        _ => Bytes::new(),
+    };
+    Ok((ObjectReply::Object { info: Box::new(info), content: row.content }, body))
+}
+
+/// Where a part begins and ends.
+fn part(row: &VersionRow, number: u16, info: &ObjectInfo) -> Result<PartInfo, Error> {
+    let no_part = || Refusal::InvalidPartNumber.error("The requested partnumber is not satisfiable");
+    let index = usize::from(number).checked_sub(1).ok_or_else(no_part)?;
+    let Content::Parts { parts, .. } = &row.content else {
+        let whole = PartInfo { number, offset: 0, size_bytes: row.size_bytes, checksum: info.checksum.clone() };
+        return if index == 0 { Ok(whole) } else { Err(no_part()) };
+    };
+    let (_, part) = parts.get(index).ok_or_else(no_part)?;
+    let offset = parts[..index].iter().map(|(_, part)| part.length).sum();
+    Ok(PartInfo { number, offset, size_bytes: part.length, checksum: None })
+}
+
+fn has_tag(tags: &[String], etag: &str) -> bool {
+    tags.iter().any(|tag| tag == "*" || tag == etag)
+}
+
+/// Refuses a read whose conditions do not hold.
+fn check_read(conditions: &ReadConditions, row: &VersionRow) -> Result<(), Error> {
+    const SECOND_MS: u64 = 1000;
+    let modified_s = row.modified_ms / SECOND_MS;
+    let failed = |what: &str| {
+        let message = "At least one of the pre-conditions you specified did not hold";
+        with_detail(Refusal::PreconditionFailed, message, serde_json::json!({ "condition": what }))
+    };
+    if !conditions.if_match.is_empty() {
+        if !has_tag(&conditions.if_match, &row.etag) {
+            return Err(failed("If-Match"));
+        }
+    } else if conditions.if_unmodified_since_ms.is_some_and(|since_ms| modified_s > since_ms / SECOND_MS) {
+        return Err(failed("If-Unmodified-Since"));
+    }
+    let is_unmodified = if conditions.if_none_match.is_empty() {
+        conditions.if_modified_since_ms.is_some_and(|since_ms| modified_s <= since_ms / SECOND_MS)
+    } else {
+        has_tag(&conditions.if_none_match, &row.etag)
+    };
+    if is_unmodified {
+        let more = serde_json::json!({ "etag": row.etag, "modified_ms": row.modified_ms });
+        return Err(with_detail(Refusal::NotModified, "Not Modified", more));
+    }
+    Ok(())
+}
+
+/// Reads that need more than one turn: attributes with parts, and the node's own questions.
+pub(crate) fn read_more(
+    turn: &mut Turn<'_>,
+    ask: &ObjectAsk<'_>,
+    request: &ObjectRequest<'_>,
+    input: &[u8],
+) -> Result<Progress, Error> {
+    match &request.operation {
+        ObjectOperation::RefersTo { number, .. } if request.requester.is_system => {
+            let all = ScanRequest { prefix: VERSION.to_vec(), after: None, limit: limits::SCAN_ROWS };
+            let mut refers = false;
+            for (_, value) in turn.host.scan(&all)? {
+                let row: VersionRow = from_value(&value)?;
+                refers |= row.bodies().contains(number);
+            }
+            Ok(Progress::Done(ObjectReply::RefersTo(refers).to_bytes(b"")))
+        }
+        ObjectOperation::GetAttributes { version, .. } => {
+            let asks = ("GetObjectAttributes", "GetObjectVersionAttributes", Need::Object(Permission::Read));
+            let (_, row) = found(turn.host, ask, asks, version.as_deref())?;
+            let info = Box::new(row.info(ask.is_versioned()));
+            let Content::Parts { upload, parts } = &row.content else {
+                let reply = ObjectReply::Attributes { info, parts: PartsPage::default() };
+                return Ok(Progress::Done(reply.to_bytes(b"")));
+            };
+            let total = u16::try_from(parts.len()).unwrap_or(u16::MAX);
+            let key = upload_key(ask.bucket, ask.key, upload);
+            let call = turn.call((UPLOAD, READ), key, Bytes::copy_from_slice(input))?;
+            Ok(Turn::then(call, move |_, output| {
+                let (reply, _) = ObjectReply::from_bytes(output)?;
+                let ObjectReply::Parts(page) = reply else {
+                    return Err(Error::new(ErrorCode::Internal, "an upload answered something else"));
+                };
+                let parts = PartsPage { total, ..page };
+                Ok(Progress::Done(ObjectReply::Attributes { info, parts }.to_bytes(b"")))
+            }))
+        }
+        _ => Err(Refusal::InvalidRequest.error("this is not a question about an object")),
+    }
+}

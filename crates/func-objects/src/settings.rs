@@ -1,0 +1,72 @@
+//! A bucket's settings as every request needs them, read once and kept as long as they stay the same.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use millrace_base::{Error, Value};
+
+use crate::access::Policy;
+use crate::rows::{BucketRow, from_value};
+use crate::wire::SettingsOutput;
+
+/// Buckets whose settings a core keeps. Each takes a few hundred bytes, and a policy up to some hundred KB.
+const KEPT: usize = 1000;
+
+/// A bucket's settings.
+pub(crate) struct Settings {
+    pub row: BucketRow,
+    pub policy_text: Option<String>,
+    pub policy: Option<Policy>,
+}
+
+impl Settings {
+    /// Settings as another entity was told them.
+    pub(crate) fn of(output: SettingsOutput) -> Rc<Self> {
+        let policy = output.policy.as_deref().map(Policy::kept);
+        Rc::new(Self { row: output.row, policy, policy_text: output.policy })
+    }
+
+    /// To tell another entity.
+    pub(crate) fn output(&self) -> SettingsOutput {
+        SettingsOutput { row: self.row.clone(), policy: self.policy_text.clone() }
+    }
+}
+
+/// Settings by bucket, with the row that they were read from: where the row is another, they are read again.
+#[derive(Default)]
+pub(crate) struct SettingsCache {
+    known: RefCell<BTreeMap<String, (Value, Rc<Settings>)>>,
+}
+
+impl SettingsCache {
+    /// The settings in a row. `policy` reads the field of the policy; it is asked only for a row that is not known.
+    ///
+    /// # Errors
+    /// Those of `policy`, and `internal` for a row that cannot be read.
+    pub(crate) fn read(
+        &self,
+        bucket: &str,
+        row: &Value,
+        policy: impl FnOnce() -> Result<Option<Option<Value>>, Error>,
+    ) -> Result<Option<Rc<Settings>>, Error> {
+        if let Some((known, settings)) = self.known.borrow().get(bucket)
+            && known.encoded() == row.encoded()
+        {
+            return Ok(Some(Rc::clone(settings)));
+        }
+        let read: BucketRow = from_value(row)?;
+        let mut policy_text = None;
+        if read.policy_number.is_some() {
+            let Some(found) = policy()? else { return Ok(None) };
+            policy_text = found.map(|value| String::from_utf8_lossy(value.content()).into_owned());
+        }
+        let settings = Settings::of(SettingsOutput { row: read, policy: policy_text });
+        let mut known = self.known.borrow_mut();
+        if known.len() >= KEPT {
+            known.clear();
+        }
+        known.insert(bucket.to_owned(), (row.clone(), Rc::clone(&settings)));
+        Ok(Some(settings))
+    }
+}

@@ -1,0 +1,369 @@
+//! Uploads of parts. A part is a row of the upload's entity; completing it makes one row of the object of them, and the
+//! parts' rows stay until the version goes.
+
+use bytes::Bytes;
+use md5::{Digest as _, Md5};
+use millrace_api::objects::{
+    Checksum, ChecksumAlgorithm, ChecksumKind, CompletePart, Content, ListedPart, ObjectOperation, ObjectReply,
+    ObjectRequest, PartBody, PartInput, PartsPage, Permission, Refusal, UploadInput,
+};
+use millrace_base::Error;
+use millrace_func::{HandlerId, Message, ScanRequest};
+
+use crate::access::Need;
+use crate::names::{ERASE, OBJECT, UPLOAD, WRITE, object_key};
+use crate::object::{checked_input, hex, ownership, same_checksum, write_context};
+use crate::object_read::ObjectAsk;
+use crate::rows::{
+    CompletedRow, PART, PartRow, UPLOAD as INFO, UploadRow, VersionRow, from_value, part_field, part_number, to_value,
+};
+use crate::settings::Settings;
+use crate::turn::{Progress, Turn};
+use crate::wire::{ChangeInput, ChangeOutput, decode, encode};
+
+/// Parts of an upload, and bytes of a part that is not the last. S3's bounds.
+const PARTS: u16 = 10_000;
+const LEAST_PART_BYTES: u64 = 5 << 20;
+const OBJECT_BYTES: u64 = 5 << 40;
+
+/// Rows that go in one transaction.
+const ERASED_AT_ONCE: usize = 1000;
+
+fn no_such_upload() -> Error {
+    Refusal::NoSuchUpload.error(
+        "The specified multipart upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed.",
+    )
+}
+
+fn info(turn: &mut Turn<'_>) -> Result<Option<UploadRow>, Error> {
+    turn.host.get(INFO)?.map(from_value).transpose()
+}
+
+fn open(turn: &mut Turn<'_>) -> Result<UploadRow, Error> {
+    info(turn)?.filter(|row| row.completed.is_none()).ok_or_else(no_such_upload)
+}
+
+/// Runs an operation that a bucket's handler has handed on.
+pub(crate) fn change(
+    turn: &mut Turn<'_>,
+    settings: &Settings,
+    request: &ObjectRequest<'_>,
+    raw: &[u8],
+) -> Result<Progress, Error> {
+    let ask = ObjectAsk { settings, requester: &request.requester, bucket: request.bucket, key: request.key };
+    let may_write = |context| ask.may("PutObject", Need::Bucket(Permission::Write), None, context);
+    let output = match &request.operation {
+        ObjectOperation::CreateUpload(input) => {
+            may_write(write_context(input, None))?;
+            create(turn, &ask, input)?
+        }
+        ObjectOperation::PutPart(part) => {
+            may_write(write_context(&UploadInput::default(), part.copy.as_ref()))?;
+            put_part(turn, part)?
+        }
+        ObjectOperation::CompleteUpload { parts, checksum, size_bytes, .. } => {
+            may_write(Vec::new())?;
+            return complete(turn, settings, (request, raw), parts, (checksum.as_ref(), *size_bytes));
+        }
+        ObjectOperation::AbortUpload { .. } => {
+            ask.may("AbortMultipartUpload", Need::Bucket(Permission::Write), None, Vec::new())?;
+            abort(turn)?
+        }
+        _ => return Err(Refusal::InvalidRequest.error("this is not an operation on an upload")),
+    };
+    Ok(Progress::Done(encode(&output)))
+}
+
+fn create(turn: &mut Turn<'_>, ask: &ObjectAsk<'_>, input: &UploadInput) -> Result<ChangeOutput, Error> {
+    let now_ms = turn.host.now().0;
+    let kept = checked_input(ask, input, now_ms)?;
+    let (owner, grants) = ownership(ask, &input.access)?;
+    let checksum = input.checksum.map(|(algorithm, kind)| {
+        let default = match algorithm {
+            ChecksumAlgorithm::Crc64Nvme => ChecksumKind::FullObject,
+            _ => ChecksumKind::Composite,
+        };
+        (algorithm, kind.unwrap_or(default))
+    });
+    let initiator = ask.requester.id.unwrap_or_default().to_owned();
+    let row = UploadRow { input: kept, owner, initiator, grants, began_ms: now_ms, checksum, completed: None };
+    turn.host.set(INFO, to_value(&row))?;
+    Ok(ChangeOutput::reply(ObjectReply::Upload { id: String::new(), checksum, expires: None }))
+}
+
+fn put_part(turn: &mut Turn<'_>, part: &PartInput) -> Result<ChangeOutput, Error> {
+    let upload = open(turn)?;
+    if part.number == 0 || part.number > PARTS {
+        return Err(Refusal::InvalidArgument.error("Part number must be an integer between 1 and 10000, inclusive"));
+    }
+    let body = part.body.number.ok_or_else(|| Refusal::InvalidRequest.error("a part needs a body of its own"))?;
+    let checksum = match upload.checksum {
+        Some((algorithm, _)) => part.body.digests.of(algorithm),
+        None => part.body.digests.checksums.first(),
+    };
+    let row = PartRow {
+        body,
+        size_bytes: part.body.length,
+        md5: part.body.digests.md5,
+        modified_ms: turn.host.now().0,
+        checksum: checksum.cloned(),
+    };
+    let field = part_field(part.number);
+    let mut delta = i64::try_from(row.size_bytes).unwrap_or(i64::MAX);
+    if let Some(before) = turn.host.get(&field)?.cloned() {
+        let before: PartRow = from_value(&before)?;
+        turn.host.release_body(before.body)?;
+        delta -= i64::try_from(before.size_bytes).unwrap_or(i64::MAX);
+    }
+    turn.host.set(&field, to_value(&row))?;
+    let reply = ObjectReply::Written {
+        etag: hex(&row.md5),
+        version: None,
+        modified_ms: row.modified_ms,
+        checksum: row.checksum,
+        expires: None,
+        size_bytes: row.size_bytes,
+    };
+    Ok(ChangeOutput { objects: 0, size_bytes: delta, reply: Ok(reply) })
+}
+
+/// Rows of parts behind a number.
+fn parts(turn: &mut Turn<'_>, after: u16, limit: usize) -> Result<Vec<(u16, PartRow)>, Error> {
+    let after = (after > 0).then(|| part_field(after));
+    let rows = turn.host.scan(&ScanRequest { prefix: PART.to_vec(), after, limit })?;
+    let read =
+        |(field, value): (Vec<u8>, millrace_base::Value)| Ok((part_number(&field).unwrap_or(0), from_value(&value)?));
+    rows.into_iter().map(read).collect()
+}
+
+fn digest_of(parts: &[CompletePart]) -> [u8; 16] {
+    let mut hasher = Md5::new();
+    for part in parts {
+        hasher.update(part.number.to_be_bytes());
+        hasher.update(part.etag.as_bytes());
+        hasher.update([0]);
+    }
+    hasher.finalize().into()
+}
+
+/// What the object of these parts is.
+struct Whole {
+    parts: Vec<(u16, PartBody)>,
+    size_bytes: u64,
+    etag: String,
+    /// Rows of parts that are not in it.
+    unused: Vec<(u16, PartRow)>,
+    checksums: Vec<(Option<Checksum>, u64)>,
+}
+
+fn whole(asked: &[CompletePart], rows: Vec<(u16, PartRow)>) -> Result<Whole, Error> {
+    let invalid = || {
+        Refusal::InvalidPart.error(
+            "One or more of the specified parts could not be found. The part may not have been uploaded, or the specified entity tag may not match the part's entity tag.",
+        )
+    };
+    if asked.is_empty() {
+        return Err(Refusal::MalformedXml.error("You must specify at least one part"));
+    }
+    if asked.windows(2).any(|pair| pair[0].number >= pair[1].number) {
+        return Err(Refusal::InvalidPartOrder.error(
+            "The list of parts was not in ascending order. The parts list must be specified in order by part number.",
+        ));
+    }
+    let mut whole =
+        Whole { parts: Vec::new(), size_bytes: 0, etag: String::new(), unused: Vec::new(), checksums: Vec::new() };
+    let mut hasher = Md5::new();
+    let mut rows = rows.into_iter().peekable();
+    for (index, part) in asked.iter().enumerate() {
+        while let Some(row) = rows.next_if(|(number, _)| *number < part.number) {
+            whole.unused.push(row);
+        }
+        let (_, row) = rows.next_if(|(number, _)| *number == part.number).ok_or_else(invalid)?;
+        if part.etag != hex(&row.md5) {
+            return Err(invalid());
+        }
+        if let Some(said) = &part.checksum
+            && !same_checksum(said, row.checksum.as_ref())
+        {
+            return Err(invalid());
+        }
+        if row.size_bytes < LEAST_PART_BYTES && index + 1 < asked.len() {
+            return Err(Refusal::EntityTooSmall.error("Your proposed upload is smaller than the minimum allowed size"));
+        }
+        hasher.update(row.md5);
+        whole.parts.push((part.number, PartBody { number: row.body, length: row.size_bytes }));
+        whole.size_bytes += row.size_bytes;
+        whole.checksums.push((row.checksum, row.size_bytes));
+    }
+    whole.unused.extend(rows);
+    whole.etag = format!("{}-{}", hex(&hasher.finalize()), asked.len());
+    if whole.size_bytes > OBJECT_BYTES {
+        return Err(Refusal::EntityTooLarge.error("Your proposed upload exceeds the maximum allowed object size."));
+    }
+    Ok(whole)
+}
+
+fn complete(
+    turn: &mut Turn<'_>,
+    settings: &Settings,
+    (request, raw): (&ObjectRequest<'_>, &[u8]),
+    asked: &[CompletePart],
+    (said, said_size): (Option<&Checksum>, Option<u64>),
+) -> Result<Progress, Error> {
+    let mut upload = info(turn)?.ok_or_else(no_such_upload)?;
+    let parts_digest = digest_of(asked);
+    if let Some(done) = &upload.completed {
+        if done.parts_digest != parts_digest {
+            return Err(no_such_upload());
+        }
+        let reply = ObjectReply::Written {
+            etag: done.etag.clone(),
+            version: done.version.clone(),
+            modified_ms: done.modified_ms,
+            checksum: done.checksum.clone(),
+            expires: None,
+            size_bytes: done.size_bytes,
+        };
+        return Ok(Progress::Done(encode(&ChangeOutput::reply(reply))));
+    }
+    let rows = parts(turn, 0, usize::from(PARTS))?;
+    let whole = whole(asked, rows)?;
+    let checksum = match upload.checksum {
+        None => None,
+        Some((algorithm, kind)) => crate::checksum::of_parts(algorithm, kind, &whole.checksums),
+    };
+    if said.is_some_and(|said| checksum.as_ref().is_none_or(|taken| taken.value != said.value)) {
+        return Err(Refusal::BadDigest.error("The checksum that you specified did not match what we received."));
+    }
+    if said_size.is_some_and(|said| said != whole.size_bytes) {
+        return Err(Refusal::InvalidRequest
+            .error("The provided 'x-amz-mp-object-size' header value does not match what was computed."));
+    }
+    let now_ms = turn.host.now().0;
+    let id = upload_id(request)?;
+    let row = VersionRow {
+        order: 0,
+        id: None,
+        is_delete_marker: false,
+        size_bytes: whole.size_bytes,
+        etag: whole.etag.clone(),
+        modified_ms: now_ms,
+        owner: upload.owner.clone(),
+        input: upload.input.clone(),
+        grants: upload.grants.clone(),
+        checksum: checksum.clone(),
+        content: Content::Parts { upload: id, parts: whole.parts },
+    };
+    let change = ChangeInput::Completed { settings: settings.output(), request: raw.to_vec(), row: Box::new(row) };
+    let call = turn.call((OBJECT, WRITE), object_key(request.bucket, request.key), encode(&change))?;
+    let unused = whole.unused;
+    Ok(Turn::then(call, move |turn, output| {
+        let mut output: ChangeOutput = decode(&output)?;
+        if let Ok(ObjectReply::Written { etag, version, modified_ms, checksum, size_bytes, .. }) = &output.reply {
+            upload.completed = Some(CompletedRow {
+                etag: etag.clone(),
+                version: version.clone(),
+                modified_ms: *modified_ms,
+                size_bytes: *size_bytes,
+                checksum: checksum.clone(),
+                parts_digest,
+            });
+        }
+        for (number, part) in unused {
+            output.size_bytes -= i64::try_from(part.size_bytes).unwrap_or(i64::MAX);
+            turn.host.release_body(part.body)?;
+            turn.host.delete(&part_field(number))?;
+        }
+        turn.host.set(INFO, to_value(&upload))?;
+        Ok(Progress::Done(encode(&output)))
+    }))
+}
+
+/// The upload that an operation names.
+pub(crate) fn upload_id(request: &ObjectRequest<'_>) -> Result<String, Error> {
+    match &request.operation {
+        ObjectOperation::PutPart(part) => Ok(part.upload.clone()),
+        ObjectOperation::CompleteUpload { upload, .. }
+        | ObjectOperation::AbortUpload { upload }
+        | ObjectOperation::ListParts { upload, .. } => Ok(upload.clone()),
+        _ => Err(no_such_upload()),
+    }
+}
+
+fn abort(turn: &mut Turn<'_>) -> Result<ChangeOutput, Error> {
+    open(turn)?;
+    let mut size_bytes = 0;
+    for (_, part) in parts(turn, 0, usize::from(PARTS))? {
+        size_bytes -= i64::try_from(part.size_bytes).unwrap_or(i64::MAX);
+        turn.host.release_body(part.body)?;
+    }
+    erase(turn, false)?;
+    Ok(ChangeOutput { objects: 0, size_bytes, reply: Ok(ObjectReply::Done) })
+}
+
+/// The rows of an upload go: some now, the rest by messages. Their bodies went before, with a version or an abortion, or
+/// go with them.
+pub(crate) fn erase(turn: &mut Turn<'_>, with_bodies: bool) -> Result<(), Error> {
+    turn.host.delete(INFO)?;
+    let rows = turn.host.scan(&ScanRequest { prefix: PART.to_vec(), after: None, limit: ERASED_AT_ONCE })?;
+    let are_more = rows.len() >= ERASED_AT_ONCE;
+    for (field, value) in rows {
+        if with_bodies {
+            let row: PartRow = from_value(&value)?;
+            turn.host.release_body(row.body)?;
+        }
+        turn.host.delete(&field)?;
+    }
+    if are_more {
+        let handler = HandlerId { program: turn.program, service: UPLOAD, handler: ERASE };
+        let key = turn.key.to_vec();
+        let input = Bytes::from_static(if with_bodies { b"bodies" } else { b"" });
+        turn.host.send(Message { handler, key, input, delay_ms: 0 })?;
+    }
+    Ok(())
+}
+
+/// Reads an upload: its parts, or whether one has a body.
+pub(crate) fn read(
+    turn: &mut Turn<'_>,
+    settings: &Settings,
+    request: &ObjectRequest<'_>,
+) -> Result<ObjectReply, Error> {
+    let ask = ObjectAsk { settings, requester: &request.requester, bucket: request.bucket, key: request.key };
+    match &request.operation {
+        ObjectOperation::ListParts { upload, after, limit } => {
+            ask.may("ListMultipartUploadParts", Need::Bucket(Permission::Write), None, Vec::new())?;
+            let row = open(turn)?;
+            let mut page = page(turn, *after, *limit)?;
+            page.upload = Some(row.listed(request.key.to_owned(), upload.clone()));
+            Ok(ObjectReply::Parts(page))
+        }
+        ObjectOperation::RefersTo { part: Some((_, number)), number: body } if request.requester.is_system => {
+            let row: Option<PartRow> = turn.host.get(&part_field(*number))?.map(from_value).transpose()?;
+            Ok(ObjectReply::RefersTo(row.is_some_and(|row| row.body == *body)))
+        }
+        ObjectOperation::GetAttributes { parts_after, max_parts, .. } => {
+            Ok(ObjectReply::Parts(page(turn, *parts_after, *max_parts)?))
+        }
+        _ => Err(Refusal::InvalidRequest.error("this is not a question about an upload")),
+    }
+}
+
+fn page(turn: &mut Turn<'_>, after: u16, limit: u16) -> Result<PartsPage, Error> {
+    let limit = usize::from(limit).min(1000);
+    let mut rows = parts(turn, after, limit + 1)?;
+    let are_more = rows.len() > limit;
+    rows.truncate(limit);
+    let parts: Vec<ListedPart> = rows
+        .into_iter()
+        .map(|(number, row)| ListedPart {
+            number,
+            size_bytes: row.size_bytes,
+            etag: hex(&row.md5),
+            modified_ms: row.modified_ms,
+            checksum: row.checksum,
+        })
+        .collect();
+    let next_after = parts.last().map(|part| part.number).filter(|_| are_more);
+    Ok(PartsPage { total: 0, next_after, parts, upload: None })
+}

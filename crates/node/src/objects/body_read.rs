@@ -1,0 +1,113 @@
+//! A content on its way out: read by the pool, one piece ahead of who takes it.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_api::objects::BodyRead;
+use millrace_base::Error;
+use millrace_blobs::BodyReader;
+
+use super::errors::body_failed;
+use super::store::BodyStore;
+
+/// Bytes that are read at a time.
+const PIECE_BYTES: u64 = 256 << 10;
+
+type Piece = Pin<Box<dyn Future<Output = Result<Result<Bytes, Error>, Error>> + Send>>;
+
+/// One body of a content, and where in it that begins.
+struct Stored {
+    reader: Arc<BodyReader>,
+    begins_at: u64,
+    length: u64,
+}
+
+enum Source {
+    Inline(Bytes),
+    Stored { store: Arc<BodyStore>, bodies: Vec<Stored> },
+}
+
+/// See the module's documentation.
+pub struct BodyOut {
+    source: Source,
+    length: u64,
+    /// What is still to be begun.
+    left: Range<u64>,
+    /// Pieces being read, in order.
+    ahead: VecDeque<Piece>,
+}
+
+impl BodyOut {
+    /// A small content that came with the metadata.
+    pub(crate) fn inline(bytes: Bytes) -> Self {
+        let length = bytes.len() as u64;
+        Self { source: Source::Inline(bytes), length, left: 0..length, ahead: VecDeque::new() }
+    }
+
+    /// Bodies, one behind the other.
+    pub(crate) fn stored(store: &Arc<BodyStore>, readers: Vec<BodyReader>) -> Self {
+        let mut length = 0;
+        let mut bodies = Vec::with_capacity(readers.len());
+        for reader in readers {
+            let own = reader.length();
+            bodies.push(Stored { reader: Arc::new(reader), begins_at: length, length: own });
+            length += own;
+        }
+        let source = Source::Stored { store: Arc::clone(store), bodies };
+        Self { source, length, left: 0..length, ahead: VecDeque::new() }
+    }
+
+    /// Begins to read the next piece, if there is one.
+    fn begin_piece(&mut self) {
+        let Source::Stored { store, bodies } = &self.source else { return };
+        if self.left.is_empty() {
+            return;
+        }
+        let at = bodies.partition_point(|body| body.begins_at + body.length <= self.left.start);
+        let Some(body) = bodies.get(at) else { return };
+        let offset = self.left.start - body.begins_at;
+        let bytes = PIECE_BYTES.min(body.length - offset).min(self.left.end - self.left.start);
+        self.left.start += bytes;
+        let reader = Arc::clone(&body.reader);
+        self.ahead.push_back(Box::pin(store.pool.run(move || {
+            let mut piece = vec![0; bytes as usize];
+            reader.read_at(offset, &mut piece).map_err(|error| body_failed(&error))?;
+            Ok(Bytes::from(piece))
+        })));
+    }
+}
+
+impl BodyRead for BodyOut {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn seek(&mut self, range: Range<u64>) {
+        self.ahead.clear();
+        self.left = range.start.min(self.length)..range.end.min(self.length);
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        if let Some(bytes) = self.at_hand() {
+            return Ok(Some(bytes).filter(|bytes| !bytes.is_empty()));
+        }
+        while self.ahead.len() < 2 && !self.left.is_empty() {
+            self.begin_piece();
+        }
+        match self.ahead.pop_front() {
+            Some(piece) => piece.await?.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn at_hand(&mut self) -> Option<Bytes> {
+        let Source::Inline(bytes) = &self.source else { return None };
+        let taken = bytes.slice(self.left.start as usize..self.left.end as usize);
+        self.left.start = self.left.end;
+        Some(taken)
+    }
+}

@@ -1,0 +1,14 @@
+//! What a failure of bodies is to whoever asked.
+
+use millrace_base::{Error, ErrorCode};
+use millrace_blobs::BlobError;
+
+/// As an error of a request.
+pub(crate) fn body_failed(error: &BlobError) -> Error {
+    let code = match error {
+        BlobError::Full => ErrorCode::ReadOnly,
+        BlobError::Failed(_) => ErrorCode::ShardStopped,
+        _ => ErrorCode::Internal,
+    };
+    Error::new(code, error.to_string())
+}

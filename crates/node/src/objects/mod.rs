@@ -1,0 +1,232 @@
+//! Objects: operations of the built-in app, and the bodies that stream beside them.
+//!
+//! The order of a write makes it safe: the body is durable before the operation runs, the operation's entry makes it
+//! visible, and only what an entry no longer refers to is freed. What a crash leaves in between is a body that nothing
+//! refers to. [`look_after`] finds it.
+
+mod body_read;
+mod body_write;
+mod care;
+mod errors;
+mod pool;
+mod store;
+mod syncer;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_api::objects::{
+    ACCOUNT_SERVICE, BUCKET_SERVICE, BodyOwner, ChecksumAlgorithm, Content, OBJECT_SERVICE, OBJECTS_APP,
+    ObjectOperation, ObjectRead, ObjectReply, ObjectRequest, Objects, UPLOAD_SERVICE,
+};
+use millrace_api::{Begun, READ_HANDLER, WRITE_HANDLER};
+use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
+use millrace_blobs::{BlobError, BodyName};
+use millrace_driver::{FastRead, Job};
+use millrace_func::HandlerId;
+use millrace_shard::{Invoke, Reply};
+
+use crate::backend::{CoreHandle, info};
+
+pub use body_read::BodyOut;
+pub use body_write::{BodyDone, BodyIn};
+pub(crate) use care::look_after;
+pub(crate) use store::BodyStore;
+
+/// How often a read begins again because the object was replaced between its metadata and its body.
+const READ_ATTEMPTS: usize = 8;
+
+/// An operation on its way to its shard.
+struct Operation {
+    handler: HandlerId,
+    shard: ShardId,
+    key: Vec<u8>,
+    input: Bytes,
+}
+
+/// The service, handler and entity's key of an operation.
+fn target(request: &ObjectRequest<'_>) -> (&'static str, &'static str, Vec<u8>) {
+    let bucket = || ["{", request.bucket, "}"].concat().into_bytes();
+    let upload = |id: &str| ["{", request.bucket, "}", request.key, "\0", id].concat().into_bytes();
+    match &request.operation {
+        ObjectOperation::ListBuckets(_) => {
+            (ACCOUNT_SERVICE, READ_HANDLER, request.requester.id.unwrap_or_default().as_bytes().to_vec())
+        }
+        ObjectOperation::ListParts { upload: id, .. } | ObjectOperation::RefersTo { part: Some((id, _)), .. } => {
+            (UPLOAD_SERVICE, READ_HANDLER, upload(id))
+        }
+        operation if operation.is_write() => (BUCKET_SERVICE, WRITE_HANDLER, bucket()),
+        ObjectOperation::CheckWrite { .. } => (BUCKET_SERVICE, READ_HANDLER, bucket()),
+        operation if operation.is_about_object() => {
+            let key = ["{", request.bucket, "}", request.key].concat().into_bytes();
+            (OBJECT_SERVICE, READ_HANDLER, key)
+        }
+        _ => (BUCKET_SERVICE, READ_HANDLER, bucket()),
+    }
+}
+
+fn not_served() -> Error {
+    Error::new(ErrorCode::UnknownApp, "this node keeps no objects")
+}
+
+impl CoreHandle {
+    fn body_store(&self) -> Result<Arc<BodyStore>, Error> {
+        self.shared().bodies.clone().ok_or_else(not_served)
+    }
+
+    fn object_operation(&self, request: &ObjectRequest<'_>) -> Result<Operation, Error> {
+        let (service, handler, key) = target(request);
+        let core = self.core().borrow();
+        let handler = core.programs.catalog.find(OBJECTS_APP, service, handler).map_err(|_| not_served())?;
+        let shard = shard_of_key(&key, core.placement().shard_count());
+        Ok(Operation { handler, shard, key, input: request.to_bytes() })
+    }
+
+    /// Runs an operation, and answers it at once where that can be.
+    fn begin_object(&self, operation: Operation) -> Begun<(ObjectReply, Bytes)> {
+        let begun = || -> Result<Begun<Reply>, Error> {
+            let Operation { handler, shard, key, input } = operation;
+            let mut core = self.core().borrow_mut();
+            let arrival = core.enter();
+            if let Some(answer) = core.fast_read(FastRead { handler, shard, key: &key, input: &input }, arrival) {
+                return Ok(Begun::Ended(answer.map(|answer| Reply::Value(answer.into_value()))));
+            }
+            let info = info(&mut core, None)?;
+            let invoke = Invoke { info, handler, key: key.into(), input };
+            let started = core.submit(Job::Invoke(shard, invoke), arrival);
+            Ok(self.begun(started))
+        };
+        let read = |reply: Reply| match reply {
+            Reply::Value(output) => ObjectReply::from_bytes(output),
+            _ => Err(Error::new(ErrorCode::Internal, "an operation on an object was answered with something else")),
+        };
+        match begun() {
+            Err(error) => Begun::Ended(Err(error)),
+            Ok(Begun::Ended(result)) => Begun::Ended(result.and_then(read)),
+            Ok(waiting) => Begun::waits(async move { waiting.reply().await.and_then(read) }),
+        }
+    }
+
+    /// Opens the bodies of a content. `None`: one is gone, because the object was replaced meanwhile.
+    fn open_content(&self, shard: ShardId, content: &Content, inline: Bytes) -> Result<Option<BodyOut>, Error> {
+        let numbers: Vec<u64> = match content {
+            Content::Inline => return Ok(Some(BodyOut::inline(inline))),
+            Content::Body(number) => vec![*number],
+            Content::Parts { parts, .. } => parts.iter().map(|(_, part)| part.number).collect(),
+        };
+        let store = self.body_store()?;
+        let mut readers = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            match store.bodies.read(BodyName { shard, number }) {
+                Ok(reader) => readers.push(reader),
+                Err(BlobError::Gone(_)) => return Ok(None),
+                Err(error) => return Err(errors::body_failed(&error)),
+            }
+        }
+        Ok(Some(BodyOut::stored(&store, readers)))
+    }
+
+    fn opened(&self, shard: ShardId, reply: (ObjectReply, Bytes)) -> Result<Option<ObjectRead<BodyOut>>, Error> {
+        let (ObjectReply::Object { info, content }, inline) = reply else {
+            return Err(Error::new(ErrorCode::Internal, "a read of an object was answered with something else"));
+        };
+        let body = self.open_content(shard, &content, inline)?;
+        Ok(body.map(|body| ObjectRead { info, content, body }))
+    }
+}
+
+/// Whether an operation that failed so has certainly changed nothing.
+fn has_no_effect(error: &Error) -> bool {
+    !matches!(
+        error.code,
+        ErrorCode::Internal | ErrorCode::ShardStopped | ErrorCode::ShuttingDown | ErrorCode::WaitLimit
+    )
+}
+
+impl Objects for CoreHandle {
+    type BodyWrite = BodyIn;
+    type BodyRead = BodyOut;
+
+    fn object(&self, request: ObjectRequest<'_>, written: Option<BodyDone>) -> Begun<ObjectReply> {
+        let begun = match self.object_operation(&request) {
+            Ok(operation) => self.begin_object(operation),
+            Err(error) => Begun::Ended(Err(error)),
+        };
+        let Some(written) = written else {
+            return match begun {
+                Begun::Ended(result) => Begun::Ended(result.map(|(reply, _)| reply)),
+                waiting => Begun::waits(async move { waiting.reply().await.map(|(reply, _)| reply) }),
+            };
+        };
+        // A client that goes away does not leave the body without an answer: it would be taken for one that nothing
+        // refers to, while the entry that does is on its way.
+        let settling = tokio::task::spawn_local(async move {
+            let result = begun.reply().await;
+            match &result {
+                Ok(_) => written.keep(),
+                Err(error) if has_no_effect(error) => drop(written),
+                Err(_) => written.leave(),
+            }
+            result.map(|(reply, _)| reply)
+        });
+        Begun::waits(async move {
+            settling.await.unwrap_or_else(|_| Err(Error::new(ErrorCode::ShuttingDown, "the node is stopping")))
+        })
+    }
+
+    fn read_object(&self, request: ObjectRequest<'_>) -> Begun<ObjectRead<BodyOut>> {
+        let operation = match self.object_operation(&request) {
+            Ok(operation) => operation,
+            Err(error) => return Begun::Ended(Err(error)),
+        };
+        let (shard, again) = (operation.shard, (operation.handler, operation.key.clone(), operation.input.clone()));
+        let first = self.begin_object(operation);
+        if let Begun::Ended(result) = first {
+            match result.and_then(|reply| self.opened(shard, reply)) {
+                Ok(None) => {}
+                Ok(Some(read)) => return Begun::Ended(Ok(read)),
+                Err(error) => return Begun::Ended(Err(error)),
+            }
+            return self.read_again(shard, again, None);
+        }
+        self.read_again(shard, again, Some(first))
+    }
+
+    fn begin_body(
+        &self,
+        owner: &BodyOwner<'_>,
+        length: Option<u64>,
+        checksums: &[ChecksumAlgorithm],
+    ) -> Result<BodyIn, Error> {
+        let store = self.body_store()?;
+        let key = ["{", owner.bucket, "}"].concat();
+        let core = self.core().borrow();
+        let shard = shard_of_key(key.as_bytes(), core.placement().shard_count());
+        BodyIn::new(&store, (core.index(), shard), owner, length, checksums)
+    }
+}
+
+impl CoreHandle {
+    /// Reads until metadata and bodies belong together.
+    fn read_again(
+        &self,
+        shard: ShardId,
+        (handler, key, input): (HandlerId, Vec<u8>, Bytes),
+        first: Option<Begun<(ObjectReply, Bytes)>>,
+    ) -> Begun<ObjectRead<BodyOut>> {
+        let node = self.clone();
+        Begun::waits(async move {
+            let mut begun = first;
+            for _ in 0..READ_ATTEMPTS {
+                let next = begun.take().unwrap_or_else(|| {
+                    node.begin_object(Operation { handler, shard, key: key.clone(), input: input.clone() })
+                });
+                let reply = next.reply().await?;
+                if let Some(read) = node.opened(shard, reply)? {
+                    return Ok(read);
+                }
+            }
+            Err(Error::new(ErrorCode::Overloaded, "the object is being replaced again and again; try again"))
+        })
+    }
+}
