@@ -7,6 +7,7 @@ use std::rc::Rc;
 use millrace_base::{Error, Value};
 
 use crate::access::Policy;
+use crate::access::acl::Rules;
 use crate::rows::{BucketRow, from_value};
 use crate::wire::SettingsOutput;
 
@@ -21,6 +22,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Who owns new objects, and which access lists are refused or do not count.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules { ownership: self.row.ownership.unwrap_or_default(), block: self.row.public_access.unwrap_or_default() }
+    }
+
     /// Settings as another entity was told them.
     pub(crate) fn of(output: SettingsOutput) -> Rc<Self> {
         let policy = output.policy.as_deref().map(Policy::kept);

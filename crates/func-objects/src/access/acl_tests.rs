@@ -150,15 +150,19 @@ fn permissions_follow_the_table() {
         let list = AccessList { owner: "o".to_owned(), grants: vec![grant.clone()] };
         for (who, expected) in [(Some("x"), &to_x), (Some("y"), &to_other), (None, &to_nobody)] {
             for permission in [FullControl, Read, Write, ReadAcp, WriteAcp] {
-                let found = allows(&list, who, permission, false);
+                let found = allows(List::from(&list), who, permission, false);
                 assert_eq!(found, expected.contains(&permission), "{grant:?} {who:?} {permission:?}");
-                let is_public = is_public(&list);
-                assert_eq!(allows(&list, who, permission, true), found && !is_public, "{grant:?} {who:?} ignored");
+                let is_public = is_public(&list.grants);
+                assert_eq!(
+                    allows(List::from(&list), who, permission, true),
+                    found && !is_public,
+                    "{grant:?} {who:?} ignored"
+                );
             }
         }
         // The owner reads and replaces the list, whatever it says.
         for (permission, expected) in [(ReadAcp, true), (WriteAcp, true), (Write, false)] {
-            assert_eq!(allows(&list, Some("o"), permission, true), expected, "{grant:?} {permission:?}");
+            assert_eq!(allows(List::from(&list), Some("o"), permission, true), expected, "{grant:?} {permission:?}");
         }
     }
 }

@@ -5,8 +5,12 @@ use millrace_api::objects::{ConfigurationKind, DeleteOne, ObjectOperation, Uploa
 /// An action, and whether it concerns an object.
 pub type Needed = (&'static str, bool);
 
+/// The action that ends a retention of governance mode early.
+pub const BYPASS: &str = "s3:BypassGovernanceRetention";
+
 /// The actions that an operation needs, all of them. Empty: nobody is asked, or the engine decides otherwise, as for
-/// making a bucket. Of many deletions each needs its own: see [`of_deletion`].
+/// making a bucket. Of many deletions each is an operation of its own.
+/// [`BYPASS`] is asked for only where a lock holds.
 #[must_use]
 pub fn of(operation: &ObjectOperation) -> Vec<Needed> {
     use ObjectOperation as O;
@@ -49,9 +53,6 @@ pub fn of(operation: &ObjectOperation) -> Vec<Needed> {
             by_version(version, "s3:DeleteObjectTagging", "s3:DeleteObjectVersionTagging")
         }
         O::PutTags { version, .. } => by_version(version, "s3:PutObjectTagging", "s3:PutObjectVersionTagging"),
-        O::PutRetention { bypass_governance: true, .. } => {
-            vec![("s3:PutObjectRetention", true), ("s3:BypassGovernanceRetention", true)]
-        }
         O::PutRetention { .. } => object("s3:PutObjectRetention"),
         O::PutLegalHold { .. } => object("s3:PutObjectLegalHold"),
         O::ListParts { .. } => object("s3:ListMultipartUploadParts"),
@@ -59,15 +60,8 @@ pub fn of(operation: &ObjectOperation) -> Vec<Needed> {
     }
 }
 
-/// The actions that one deletion needs.
-#[must_use]
-pub fn of_deletion(one: &DeleteOne) -> Vec<Needed> {
-    let action = if one.version.is_some() { "s3:DeleteObjectVersion" } else { "s3:DeleteObject" };
-    let mut needed = vec![(action, true)];
-    if one.bypass_governance {
-        needed.push(("s3:BypassGovernanceRetention", true));
-    }
-    needed
+fn of_deletion(one: &DeleteOne) -> Vec<Needed> {
+    vec![(if one.version.is_some() { "s3:DeleteObjectVersion" } else { "s3:DeleteObject" }, true)]
 }
 
 /// The access list needs no action of its own: who writes an object may set it anyway, as its owner.

@@ -10,7 +10,7 @@ use millrace_api::objects::{
     Permission, Retention, RetentionMode, Tag, UploadInput,
 };
 
-use crate::policy::{ConditionKey, Request};
+use crate::access::policy::{ConditionKey, Request};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 

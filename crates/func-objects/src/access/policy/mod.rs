@@ -112,8 +112,19 @@ impl Policy {
 }
 
 impl Statement {
+    /// What stands in for a policy that cannot be read: nothing is left out of its patterns.
+    fn denying_everything() -> Self {
+        Self {
+            allows: false,
+            principals: Principals { is_negated: true, named: Vec::new() },
+            actions: Matcher { is_negated: true, patterns: Vec::new() },
+            resources: Matcher { is_negated: true, patterns: Vec::new() },
+            conditions: Vec::new(),
+        }
+    }
+
     fn fits(&self, action: &str, resource: &str, request: &dyn Request) -> bool {
-        self.actions.matches(|pattern| crate::glob::is_match(pattern, action))
+        self.actions.matches(|pattern| crate::access::glob::is_match(pattern, action))
             && self.principals.fit(request)
             && self.resources.matches(|pattern| pattern.matches(resource, request))
             && self.conditions.iter().all(|condition| condition.holds(request))

@@ -11,7 +11,8 @@ use super::condition::Condition;
 use super::pattern::Pattern;
 use super::principal::{Principal, Principals};
 use super::{Matcher, Policy, Statement, public};
-use crate::{glob, limits};
+use crate::access::glob;
+use crate::limits;
 
 /// What is wrong with a policy, as a sentence for its author.
 type Wrong = String;
@@ -26,11 +27,18 @@ impl Policy {
             let message = format!("A policy has at most {} bytes; this one has {}", limits::POLICY_BYTES, text.len());
             return Err(Refusal::PolicyTooLarge.error(message));
         }
-        read(text, bucket).map_err(|wrong| Refusal::MalformedPolicy.error(wrong))
+        read(text, Some(bucket)).map_err(|wrong| Refusal::MalformedPolicy.error(wrong))
+    }
+
+    /// A policy that was checked when it was put. One that cannot be read any more denies everything.
+    #[must_use]
+    pub fn kept(text: &str) -> Self {
+        read(text, None)
+            .unwrap_or_else(|_| Self { statements: vec![Statement::denying_everything()], is_public: false })
     }
 }
 
-fn read(text: &str, bucket: &str) -> Result<Policy, Wrong> {
+fn read(text: &str, bucket: Option<&str>) -> Result<Policy, Wrong> {
     if !text.trim_start().starts_with('{') {
         return Err("Policies must be valid JSON and the first byte must be '{'".to_owned());
     }
@@ -75,7 +83,7 @@ fn only(object: &Map<String, Value>, names: &[&str]) -> Result<(), Wrong> {
     }
 }
 
-fn read_statement(fields: &Map<String, Value>, bucket: &str, has_variables: bool) -> Result<Statement, Wrong> {
+fn read_statement(fields: &Map<String, Value>, bucket: Option<&str>, has_variables: bool) -> Result<Statement, Wrong> {
     const NAMES: [&str; 9] =
         ["Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource", "NotResource", "Condition"];
     only(fields, &NAMES)?;
@@ -155,7 +163,7 @@ fn read_actions(value: &Value) -> Result<Vec<String>, Wrong> {
 }
 
 /// The resources without what stands before the bucket's name.
-fn read_resources<'v>(value: &'v Value, bucket: &str) -> Result<Vec<&'v str>, Wrong> {
+fn read_resources<'v>(value: &'v Value, bucket: Option<&str>) -> Result<Vec<&'v str>, Wrong> {
     let read = |text: &'v str| {
         let invalid = || format!("Policy has invalid resource: {text}");
         let parts: Vec<&str> = text.splitn(6, ':').collect();
@@ -166,8 +174,10 @@ fn read_resources<'v>(value: &'v Value, bucket: &str) -> Result<Vec<&'v str>, Wr
         }
         // A star may stand for the slash, too.
         let (of_bucket, _) = name.split_once('/').unwrap_or((name, ""));
-        let is_bucket = glob::is_match(of_bucket, bucket)
-            || name.split_once('*').is_some_and(|(start, _)| !start.contains('/') && reaches(start, bucket));
+        let is_bucket = bucket.is_none_or(|bucket| {
+            glob::is_match(of_bucket, bucket)
+                || name.split_once('*').is_some_and(|(start, _)| !start.contains('/') && reaches(start, bucket))
+        });
         if is_bucket { Ok(name) } else { Err(invalid()) }
     };
     texts(value, "resource")?.into_iter().map(read).collect()

@@ -3,11 +3,11 @@
 
 use std::borrow::Cow;
 
-use millrace_api::objects::{Grant, Grantee, Group, PublicAccessBlock};
+use millrace_api::objects::{AccessList, Grant, Grantee, Group, PublicAccessBlock};
 use serde_json::json;
 
 use super::*;
-use crate::policy::ConditionKey;
+use crate::access::policy::ConditionKey;
 
 struct Asked(Option<&'static str>);
 
@@ -123,10 +123,14 @@ impl Case {
             ..PublicAccessBlock::default()
         };
         let ownership = if self.enforced { Ownership::BucketOwnerEnforced } else { Ownership::ObjectWriter };
-        let bucket =
-            Bucket { name: "b", access: &of_bucket, policy: policy.as_ref(), rules: Rules { ownership, block } };
+        let bucket = Bucket {
+            name: "b",
+            access: List::from(&of_bucket),
+            policy: policy.as_ref(),
+            rules: Rules { ownership, block },
+        };
         let target = match self.action.1 {
-            true => Target::Object { key: "k", access: Some(&of_object) },
+            true => Target::Object { key: "k", access: Some(List::from(&of_object)) },
             false => Target::Bucket,
         };
         is_allowed(&bucket, self.action.0, target, &Asked(self.who))
@@ -163,7 +167,7 @@ fn objects_that_are_not_there_are_told_to_who_may_list() {
         (&public, Some(OTHER), true),
         (&public, None, true),
     ] {
-        let bucket = Bucket { name: "b", access, policy: None, rules: Rules::default() };
+        let bucket = Bucket { name: "b", access: List::from(access), policy: None, rules: Rules::default() };
         let target = Target::Object { key: "k", access: None };
         assert_eq!(is_allowed(&bucket, "s3:GetObject", target, &Asked(who)), expected, "{who:?}");
     }
@@ -186,7 +190,7 @@ fn a_permission_gives_itself_alone() {
         (Permission::FullControl, "s3:DeleteBucket", false),
     ] {
         let access = list(OWNER, &[(Grantee::User(OTHER.to_owned()), permission)]);
-        let bucket = Bucket { name: "b", access: &access, policy: None, rules: Rules::default() };
+        let bucket = Bucket { name: "b", access: List::from(&access), policy: None, rules: Rules::default() };
         let found = is_allowed(&bucket, action, Target::Bucket, &Asked(other));
         assert_eq!(found, expected, "{permission:?} {action}");
     }

@@ -3,10 +3,10 @@
 //! The order is the one that S3 documents. A `Deny` of the policy counts first, then its `Allow`, then ownership, then
 //! the access lists. What is not allowed is denied.
 
-use millrace_api::objects::{AccessList, Ownership, Permission};
+use millrace_api::objects::{Ownership, Permission};
 
-use crate::acl::{self, Rules};
-use crate::policy::{Policy, Request, Verdict};
+use crate::access::acl::{self, List, Rules};
+use crate::access::policy::{Policy, Request, Verdict};
 
 /// What a bucket says about access.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub struct Bucket<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its access list, and with it its owner.
-    pub access: &'a AccessList,
+    pub access: List<'a>,
     /// Its policy.
     pub policy: Option<&'a Policy>,
     /// Who owns objects, and what keeps it from being public.
@@ -31,7 +31,7 @@ pub enum Target<'a> {
         /// Its key.
         key: &'a str,
         /// Its access list, or one of its owner's; `None`: it is not there.
-        access: Option<&'a AccessList>,
+        access: Option<List<'a>>,
     },
 }
 
@@ -71,7 +71,7 @@ fn need(action: &str) -> Need {
 #[must_use]
 pub fn is_allowed(bucket: &Bucket<'_>, action: &str, target: Target<'_>, request: &dyn Request) -> bool {
     let who = request.principal_id();
-    let is_owner = who == Some(bucket.access.owner.as_str());
+    let is_owner = who == Some(bucket.access.owner);
     match verdict(bucket, action, target, request) {
         // The owner can always repair the policy.
         Verdict::Deny => return is_owner && is_policy_action(action),
@@ -79,7 +79,7 @@ pub fn is_allowed(bucket: &Bucket<'_>, action: &str, target: Target<'_>, request
         Verdict::Allow | Verdict::Silent => {}
     }
     let owner_of_object = match target {
-        Target::Object { access: Some(list), .. } => Some(list.owner.as_str()),
+        Target::Object { access: Some(list), .. } => Some(list.owner),
         _ => None,
     };
     let counts = bucket.rules.ownership != Ownership::BucketOwnerEnforced;
@@ -91,7 +91,7 @@ pub fn is_allowed(bucket: &Bucket<'_>, action: &str, target: Target<'_>, request
         Need::Initiator => is_owner || (who.is_some() && who == owner_of_object),
         Need::OfObject(permission) => match target {
             Target::Object { access: Some(list), .. } => {
-                let owns = if counts { who == Some(list.owner.as_str()) } else { is_owner };
+                let owns = if counts { who == Some(list.owner) } else { is_owner };
                 owns || by_list(list, permission)
             }
             _ => is_owner || by_list(bucket.access, Permission::Read),

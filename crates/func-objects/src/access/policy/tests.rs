@@ -407,3 +407,16 @@ fn public_policies_follow_the_table() {
         assert_eq!(parsed(&policy_of(statements.clone())).is_public(), expected, "{statements}");
     }
 }
+
+#[test]
+fn a_policy_that_cannot_be_read_any_more_denies_everything() {
+    for text in ["", "{}", "x"] {
+        let policy = Policy::kept(text);
+        for (action, resource) in [("s3:GetObject", "b/k"), ("s3:PutBucketPolicy", "b")] {
+            assert_eq!(policy.evaluate(action, resource, &alice(&[])), Verdict::Deny);
+            assert_eq!(policy.evaluate(action, resource, &anonymous()), Verdict::Deny);
+        }
+    }
+    let policy = Policy::kept(&policy_of(json!([statement(json!({}))])));
+    assert_eq!(policy.evaluate("s3:GetObject", "b/k", &anonymous()), Verdict::Allow);
+}

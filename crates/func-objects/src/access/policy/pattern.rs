@@ -4,7 +4,7 @@
 //! more.
 
 use super::{ConditionKey, Request};
-use crate::glob::{self, Piece};
+use crate::access::glob::{self, Piece};
 
 /// A text with wildcards, variables, or neither.
 #[derive(Clone, Debug, PartialEq, Eq)]

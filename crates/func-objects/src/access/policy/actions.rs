@@ -116,7 +116,10 @@ pub fn is_known(pattern: &str) -> bool {
         return true;
     }
     let Some(name) = pattern.strip_prefix("s3:") else { return false };
-    BUCKET_ACTIONS.iter().chain(OBJECT_ACTIONS).any(|action| crate::glob::is_match(name, &action.to_ascii_lowercase()))
+    BUCKET_ACTIONS
+        .iter()
+        .chain(OBJECT_ACTIONS)
+        .any(|action| crate::access::glob::is_match(name, &action.to_ascii_lowercase()))
 }
 
 /// What an action is about; `None` where it is a pattern, which may stand for both.

@@ -6,7 +6,7 @@ use millrace_api::objects::{
 };
 
 use super::*;
-use crate::actions;
+use crate::access::actions;
 
 fn upload() -> UploadInput {
     UploadInput {
@@ -136,7 +136,7 @@ fn operations_need_what_s3_documents() {
         (O::Put(Box::default()), "s3:PutObject"),
         (O::CheckWrite { size_bytes: None, write: Box::new(O::Put(Box::default())) }, "s3:PutObject"),
         (O::Delete(one(None, false)), "s3:DeleteObject"),
-        (O::Delete(one(version(), true)), "s3:DeleteObjectVersion s3:BypassGovernanceRetention"),
+        (O::Delete(one(version(), true)), "s3:DeleteObjectVersion"),
         (O::PutTags { version: None, tags: vec![] }, "s3:DeleteObjectTagging"),
         (O::PutTags { version: version(), tags: upload().tags }, "s3:PutObjectVersionTagging"),
         (O::DeleteConfiguration(ConfigurationKind::Policy), "s3:DeleteBucketPolicy"),
