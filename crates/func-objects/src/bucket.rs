@@ -5,20 +5,19 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    AccessInput, BucketInfo, DeletedOne, ListRequest, ObjectLock, ObjectOperation, ObjectReply, ObjectRequest,
-    Ownership, Permission, PolicyStatus, Refusal, Usage, Versioning,
+    AccessInput, BucketInfo, DeletedOne, ObjectLock, ObjectOperation, ObjectReply, ObjectRequest, Ownership,
+    PolicyStatus, Refusal, Usage, Versioning,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{HandlerId, Message};
 
-use crate::access::{Ask, Need, Policy, authorise, grants_of};
+use crate::access::{Ask, Known, Policy, acl};
 use crate::names::{ACCOUNT, ERASE, OBJECT, UPLOAD, WRITE, check_bucket_name, object_key, upload_key};
-use crate::object_read::ObjectAsk;
 use crate::rows::{BucketRow, INFO, POLICY, USAGE, UsageRow, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
 use crate::wire::{AccountInput, ChangeInput, ChangeOutput, decode, encode};
-use crate::{configuration, list, object, upload};
+use crate::{configuration, list, upload};
 
 /// Objects that one request removes. S3's bound.
 const DELETED_AT_ONCE: usize = 1000;
@@ -38,43 +37,17 @@ pub(crate) fn settings(turn: &mut Turn<'_>, bucket: &str) -> Result<Rc<Settings>
     read.ok_or_else(|| Error::new(ErrorCode::Internal, "a bucket's settings cannot be read"))
 }
 
-/// A question about the bucket.
-pub(crate) fn may(
-    settings: &Settings,
-    request: &ObjectRequest<'_>,
-    action: &'static str,
-    need: Need,
-    context: Vec<(String, String)>,
-) -> Result<(), Error> {
-    authorise(&Ask {
-        requester: &request.requester,
-        settings,
-        bucket: request.bucket,
-        key: "",
-        action,
-        need,
-        object: None,
-        context,
-    })
-}
-
-fn list_context(list: &ListRequest) -> Vec<(String, String)> {
-    let mut context = vec![("s3:prefix".to_owned(), list.prefix.clone())];
-    if !list.delimiter.is_empty() {
-        context.push(("s3:delimiter".to_owned(), list.delimiter.clone()));
-    }
-    context.push(("s3:max-keys".to_owned(), list.limit.to_string()));
-    context
-}
-
 /// Runs what only reads.
 pub(crate) fn read(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
     let request = ObjectRequest::from_bytes(input)?;
     let settings = settings(turn, bucket)?;
-    let list_need = Need::Bucket(Permission::Read);
+    let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
+    if !matches!(request.operation, ObjectOperation::GetCors { .. }) {
+        // A write that is checked may find an upload whose owner is not known here: that is asked again.
+        ask.check(Known::default())?;
+    }
     let reply = match &request.operation {
         ObjectOperation::HeadBucket => {
-            may(&settings, &request, "ListBucket", list_need, Vec::new())?;
             let row = &settings.row;
             ObjectReply::Bucket(BucketInfo {
                 name: bucket.to_owned(),
@@ -83,50 +56,28 @@ pub(crate) fn read(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Pr
                 has_object_lock: row.object_lock.is_some(),
             })
         }
-        ObjectOperation::List(list) => {
-            may(&settings, &request, "ListBucket", list_need, list_context(list))?;
-            ObjectReply::Objects(list::objects(turn, bucket, list)?)
-        }
-        ObjectOperation::ListVersions(list) => {
-            may(&settings, &request, "ListBucketVersions", list_need, list_context(list))?;
-            ObjectReply::Versions(list::versions(turn, bucket, list)?)
-        }
-        ObjectOperation::ListUploads(list) => {
-            may(&settings, &request, "ListBucketMultipartUploads", list_need, list_context(list))?;
-            ObjectReply::Uploads(list::uploads(turn, bucket, list)?)
-        }
-        ObjectOperation::GetConfiguration(kind) => configuration::get(turn, &settings, &request, *kind)?,
+        ObjectOperation::List(list) => ObjectReply::Objects(list::objects(turn, bucket, list)?),
+        ObjectOperation::ListVersions(list) => ObjectReply::Versions(list::versions(turn, bucket, list)?),
+        ObjectOperation::ListUploads(list) => ObjectReply::Uploads(list::uploads(turn, bucket, list)?),
+        ObjectOperation::GetConfiguration(kind) => configuration::get(turn, &settings, *kind)?,
         ObjectOperation::GetPolicyStatus => {
-            may(&settings, &request, "GetBucketPolicyStatus", Need::Owner, Vec::new())?;
-            let policy = settings.policy.as_ref();
-            ObjectReply::PolicyStatus(PolicyStatus { is_public: policy.is_some_and(Policy::is_public) })
+            // S3 counts a bucket as public by its list, too.
+            let by_policy = settings.policy.as_ref().is_some_and(Policy::is_public);
+            ObjectReply::PolicyStatus(PolicyStatus { is_public: by_policy || acl::is_public(&settings.row.grants) })
         }
         ObjectOperation::GetUsage => {
-            may(&settings, &request, "GetBucketUsage", Need::Owner, Vec::new())?;
             let usage = usage(turn)?;
             let quota_bytes = settings.row.quota_bytes;
             ObjectReply::Usage(Usage { objects: usage.objects, size_bytes: usage.size_bytes, quota_bytes })
         }
         ObjectOperation::GetCors { origin, method, headers } => configuration::cors(turn, origin, method, headers)?,
         ObjectOperation::CheckWrite { size_bytes, .. } => {
-            let ask = ObjectAsk { settings: &settings, requester: &request.requester, bucket, key: request.key };
-            ask.may("PutObject", Need::Bucket(Permission::Write), None, check_context(&request.operation))?;
             check_quota(turn, &settings, size_bytes.unwrap_or(0))?;
             ObjectReply::Done
         }
         _ => return Err(Refusal::InvalidRequest.error("this is not a question about a bucket")),
     };
     Ok(Progress::Done(reply.to_bytes(b"")))
-}
-
-fn check_context(operation: &ObjectOperation) -> Vec<(String, String)> {
-    let ObjectOperation::CheckWrite { write, .. } = operation else { return Vec::new() };
-    match &**write {
-        ObjectOperation::Put(put) => object::write_context(&put.input, put.copy.as_ref()),
-        ObjectOperation::CreateUpload(input) => object::write_context(input, None),
-        ObjectOperation::PutPart(part) => object::write_context(&Default::default(), part.copy.as_ref()),
-        _ => Vec::new(),
-    }
 }
 
 fn usage(turn: &mut Turn<'_>) -> Result<UsageRow, Error> {
@@ -150,14 +101,23 @@ pub(crate) fn write(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<P
         return create(turn, &request, access, *object_lock, *ownership);
     }
     let settings = settings(turn, bucket)?;
+    let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
     match &request.operation {
-        ObjectOperation::DeleteBucket => remove(turn, &settings, &request),
-        ObjectOperation::PutConfiguration { configuration, .. } => {
-            configuration::put(turn, &settings, &request, configuration)
+        ObjectOperation::DeleteBucket => {
+            ask.check(Known::default())?;
+            remove(turn, &settings, &request)
         }
-        ObjectOperation::DeleteConfiguration(kind) => configuration::delete(turn, &settings, &request, *kind),
+        ObjectOperation::PutConfiguration { configuration, .. } => {
+            ask.check(Known::default())?;
+            configuration::put(turn, &ask, configuration)
+        }
+        ObjectOperation::DeleteConfiguration(kind) => {
+            ask.check(Known::default())?;
+            configuration::delete(turn, &settings, *kind)
+        }
         ObjectOperation::SetQuota(quota_bytes) => {
-            may(&settings, &request, "PutBucketQuota", Need::Owner, Vec::new())?;
+            // Whoever could set it could lift it.
+            ask.check_system()?;
             let row = BucketRow { quota_bytes: *quota_bytes, ..settings.row.clone() };
             turn.host.set(INFO, to_value(&row))?;
             Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
@@ -296,14 +256,7 @@ fn create(
             Refusal::BucketAlreadyExists.error("The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please select a different name and try again.")
         });
     }
-    if ownership == Some(Ownership::BucketOwnerEnforced) {
-        let is_plain =
-            matches!(access, AccessInput::None | AccessInput::Canned(millrace_api::objects::CannedAccess::Private));
-        if !is_plain {
-            return Err(Refusal::InvalidRequest
-                .error("Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting"));
-        }
-    }
+    let list = acl::of_new_bucket(access, owner, ownership.unwrap_or_default())?;
     let created_ms = turn.host.now().0;
     let row = BucketRow {
         created_ms,
@@ -311,7 +264,7 @@ fn create(
         versioning: if object_lock { Versioning::Enabled } else { Versioning::Off },
         ownership,
         object_lock: object_lock.then(ObjectLock::default),
-        grants: grants_of(access, owner, owner)?,
+        grants: list.grants,
         ..BucketRow::default()
     };
     turn.host.set(INFO, to_value(&row))?;
@@ -321,7 +274,6 @@ fn create(
 }
 
 fn remove(turn: &mut Turn<'_>, settings: &Settings, request: &ObjectRequest<'_>) -> Result<Progress, Error> {
-    may(settings, request, "DeleteBucket", Need::Owner, Vec::new())?;
     if list::has_objects(turn, request.bucket)? {
         return Err(Refusal::BucketNotEmpty.error("The bucket you tried to delete is not empty"));
     }

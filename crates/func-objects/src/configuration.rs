@@ -1,48 +1,29 @@
 //! Settings of a bucket: those that every request needs stand in its row, the others in fields of their own.
 
-use millrace_api::objects::{
-    AccessList, Configuration, ConfigurationKind, CorsConfiguration, CorsRule, ObjectReply, ObjectRequest, Permission,
-    Refusal, Versioning,
-};
+use millrace_api::objects::{AccessList, Configuration, ConfigurationKind, ObjectReply, Refusal, Versioning};
 use millrace_base::{Error, Value, ValueKind};
 
-use crate::access::{Need, Policy, grants_of, lists_count};
-use crate::bucket::may;
-use crate::object::{check_no_list, check_public};
+use crate::access::acl::{self, List, Owners};
+use crate::access::{Ask, Policy};
 use crate::rows::{BucketRow, INFO, POLICY, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
+use crate::{cors, lifecycle, lock, tagging};
+
+const CORS: &[u8] = b"cors";
+const LIFECYCLE: &[u8] = b"lifecycle";
+const TAGGING: &[u8] = b"tagging";
+const NOTIFICATION: &[u8] = b"notification";
 
 /// The field of a setting that does not stand in the row.
 fn field(kind: ConfigurationKind) -> Option<&'static [u8]> {
     match kind {
-        ConfigurationKind::Cors => Some(b"cors"),
-        ConfigurationKind::Lifecycle => Some(b"lifecycle"),
-        ConfigurationKind::Tagging => Some(b"tagging"),
-        ConfigurationKind::Notification => Some(b"notification"),
+        ConfigurationKind::Cors => Some(CORS),
+        ConfigurationKind::Lifecycle => Some(LIFECYCLE),
+        ConfigurationKind::Tagging => Some(TAGGING),
+        ConfigurationKind::Notification => Some(NOTIFICATION),
         _ => None,
     }
-}
-
-/// What policies call reading and replacing it, and who else may.
-fn asks(kind: ConfigurationKind) -> (&'static str, &'static str, Need, Need) {
-    let (get, put) = match kind {
-        ConfigurationKind::Versioning => ("GetBucketVersioning", "PutBucketVersioning"),
-        ConfigurationKind::Cors => ("GetBucketCORS", "PutBucketCORS"),
-        ConfigurationKind::Lifecycle => ("GetLifecycleConfiguration", "PutLifecycleConfiguration"),
-        ConfigurationKind::Policy => ("GetBucketPolicy", "PutBucketPolicy"),
-        ConfigurationKind::Tagging => ("GetBucketTagging", "PutBucketTagging"),
-        ConfigurationKind::Access => {
-            let needs = (Need::Bucket(Permission::ReadAcp), Need::Bucket(Permission::WriteAcp));
-            return ("GetBucketAcl", "PutBucketAcl", needs.0, needs.1);
-        }
-        ConfigurationKind::Ownership => ("GetBucketOwnershipControls", "PutBucketOwnershipControls"),
-        ConfigurationKind::PublicAccess => ("GetBucketPublicAccessBlock", "PutBucketPublicAccessBlock"),
-        ConfigurationKind::ObjectLock => ("GetBucketObjectLockConfiguration", "PutBucketObjectLockConfiguration"),
-        ConfigurationKind::Notification => ("GetBucketNotification", "PutBucketNotification"),
-        ConfigurationKind::RequestPayment => ("GetBucketRequestPayment", "PutBucketRequestPayment"),
-    };
-    (get, put, Need::Owner, Need::Owner)
 }
 
 fn absent(kind: ConfigurationKind) -> Error {
@@ -66,14 +47,7 @@ fn absent(kind: ConfigurationKind) -> Error {
 }
 
 /// Reads a setting.
-pub(crate) fn get(
-    turn: &mut Turn<'_>,
-    settings: &Settings,
-    request: &ObjectRequest<'_>,
-    kind: ConfigurationKind,
-) -> Result<ObjectReply, Error> {
-    let (action, _, need, _) = asks(kind);
-    may(settings, request, action, need, Vec::new())?;
+pub(crate) fn get(turn: &mut Turn<'_>, settings: &Settings, kind: ConfigurationKind) -> Result<ObjectReply, Error> {
     let row = &settings.row;
     let found = match kind {
         ConfigurationKind::Versioning => Some(Configuration::Versioning(row.versioning)),
@@ -101,15 +75,8 @@ fn kept(turn: &mut Turn<'_>, kind: ConfigurationKind) -> Result<Option<Configura
 }
 
 /// Replaces a setting.
-pub(crate) fn put(
-    turn: &mut Turn<'_>,
-    settings: &Settings,
-    request: &ObjectRequest<'_>,
-    configuration: &Configuration,
-) -> Result<Progress, Error> {
-    let kind = configuration.kind();
-    let (_, action, _, need) = asks(kind);
-    may(settings, request, action, need, Vec::new())?;
+pub(crate) fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, configuration: &Configuration) -> Result<Progress, Error> {
+    let settings = ask.settings;
     let mut row = settings.row.clone();
     match configuration {
         Configuration::Versioning(versioning) => {
@@ -119,7 +86,7 @@ pub(crate) fn put(
             row.versioning = *versioning;
         }
         Configuration::Policy(text) => {
-            let policy = Policy::parse(text, request.bucket)?;
+            let policy = Policy::parse(text, ask.request.bucket)?;
             let blocks = row.public_access.is_some_and(|block| block.block_public_policy);
             if blocks && policy.is_public() {
                 return Err(Refusal::AccessDenied.error("Access Denied"));
@@ -128,19 +95,11 @@ pub(crate) fn put(
             row.policy_number = Some(turn.host.random());
         }
         Configuration::Access(access) => {
-            if !lists_count(settings) {
-                check_no_list(access)?;
-            }
-            let grants = grants_of(access, &row.owner, &row.owner)?;
-            check_public(settings, &grants)?;
-            row.grants = grants;
+            let owners = Owners { owner: &settings.row.owner, bucket_owner: None };
+            row.grants = acl::replaced(access, owners, ask.rules())?.grants;
         }
         Configuration::Ownership(ownership) => {
-            let only_owner = grants_of(&Default::default(), &row.owner, &row.owner)?;
-            if *ownership == millrace_api::objects::Ownership::BucketOwnerEnforced && row.grants != only_owner {
-                return Err(Refusal::InvalidRequest
-                    .error("Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting"));
-            }
+            acl::check_ownership(List { owner: &row.owner, grants: &row.grants }, *ownership)?;
             row.ownership = Some(*ownership);
         }
         Configuration::PublicAccess(block) => row.public_access = Some(*block),
@@ -149,35 +108,33 @@ pub(crate) fn put(
                 return Err(Refusal::InvalidBucketState
                     .error("Versioning must be 'Enabled' on the bucket to apply a Object Lock configuration"));
             }
+            lock::check_lock(lock)?;
             row.object_lock = Some(*lock);
         }
         Configuration::RequestPayment(pays) => row.requester_pays = *pays,
-        Configuration::Lifecycle(_)
-        | Configuration::Cors(_)
-        | Configuration::Tagging(_)
-        | Configuration::Notification(_) => {
-            let field = field(kind).expect("these settings have fields of their own");
-            turn.host.set(field, to_value(configuration))?;
+        Configuration::Lifecycle(rules) => {
+            let checked = lifecycle::check(rules.clone())?;
+            turn.host.set(LIFECYCLE, to_value(&Configuration::Lifecycle(checked)))?;
+            row.has_lifecycle = true;
         }
-    }
-    match configuration {
-        Configuration::Lifecycle(lifecycle) => row.has_lifecycle = !lifecycle.rules.is_empty(),
-        Configuration::Notification(notification) => row.has_notifications = !notification.rules.is_empty(),
-        _ => {}
+        Configuration::Cors(rules) => {
+            cors::check(rules)?;
+            turn.host.set(CORS, to_value(configuration))?;
+        }
+        Configuration::Tagging(tags) => {
+            tagging::check_bucket_tags(tags)?;
+            turn.host.set(TAGGING, to_value(configuration))?;
+        }
+        Configuration::Notification(notification) => {
+            turn.host.set(NOTIFICATION, to_value(configuration))?;
+            row.has_notifications = !notification.rules.is_empty();
+        }
     }
     finish(turn, settings, &row)
 }
 
 /// Takes a setting away.
-pub(crate) fn delete(
-    turn: &mut Turn<'_>,
-    settings: &Settings,
-    request: &ObjectRequest<'_>,
-    kind: ConfigurationKind,
-) -> Result<Progress, Error> {
-    let (_, put, _, need) = asks(kind);
-    let action = if kind == ConfigurationKind::Policy { "DeleteBucketPolicy" } else { put };
-    may(settings, request, action, need, Vec::new())?;
+pub(crate) fn delete(turn: &mut Turn<'_>, settings: &Settings, kind: ConfigurationKind) -> Result<Progress, Error> {
     let mut row = settings.row.clone();
     match kind {
         ConfigurationKind::Policy => {
@@ -206,50 +163,8 @@ fn finish(turn: &mut Turn<'_>, settings: &Settings, row: &BucketRow) -> Result<P
 
 /// What a browser may do from a page.
 pub(crate) fn cors(turn: &mut Turn<'_>, origin: &str, method: &str, headers: &[String]) -> Result<ObjectReply, Error> {
-    let Some(Configuration::Cors(CorsConfiguration { rules })) = kept(turn, ConfigurationKind::Cors)? else {
+    let Some(Configuration::Cors(configuration)) = kept(turn, ConfigurationKind::Cors)? else {
         return Ok(ObjectReply::Cors(None));
     };
-    let answer = rules.iter().find_map(|rule| cors_answer(rule, origin, method, headers));
-    Ok(ObjectReply::Cors(answer))
-}
-
-/// Whether a text fits one that may hold a star.
-fn fits_star(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((before, behind)) => {
-            text.len() >= before.len() + behind.len() && text.starts_with(before) && text.ends_with(behind)
-        }
-    }
-}
-
-fn cors_answer(rule: &CorsRule, origin: &str, method: &str, headers: &[String]) -> Option<Vec<(String, String)>> {
-    let allowed = rule.allowed_origins.iter().find(|allowed| fits_star(allowed, origin))?;
-    rule.allowed_methods.iter().find(|allowed| *allowed == method)?;
-    let is_allowed = |header: &String| {
-        rule.allowed_headers
-            .iter()
-            .any(|allowed| fits_star(&allowed.to_ascii_lowercase(), &header.to_ascii_lowercase()))
-    };
-    if !headers.iter().all(is_allowed) {
-        return None;
-    }
-    let shown = if allowed == "*" { "*" } else { origin };
-    let mut answer = vec![
-        ("access-control-allow-origin".to_owned(), shown.to_owned()),
-        ("access-control-allow-methods".to_owned(), rule.allowed_methods.join(", ")),
-    ];
-    if !headers.is_empty() {
-        answer.push(("access-control-allow-headers".to_owned(), headers.join(", ")));
-    }
-    if !rule.expose_headers.is_empty() {
-        answer.push(("access-control-expose-headers".to_owned(), rule.expose_headers.join(", ")));
-    }
-    if let Some(age_s) = rule.max_age_s {
-        answer.push(("access-control-max-age".to_owned(), age_s.to_string()));
-    }
-    if shown != "*" {
-        answer.push(("access-control-allow-credentials".to_owned(), "true".to_owned()));
-    }
-    Some(answer)
+    Ok(ObjectReply::Cors(cors::answer(&configuration, origin, method, headers)))
 }

@@ -11,8 +11,8 @@ use millrace_func::{
     ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start, Step,
 };
 
+use crate::access::Ask;
 use crate::names::{ACCOUNT, BUCKET, ERASE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services};
-use crate::object_read::ObjectAsk;
 use crate::rows::{INFO, POLICY};
 use crate::settings::{Settings, SettingsCache};
 use crate::turn::{Progress, Turn, Waiting};
@@ -95,7 +95,7 @@ fn run(turn: &mut Turn<'_>, handler: (u16, u16), input: &[u8]) -> Result<Progres
 /// Asks the bucket for its settings first.
 fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
     let call = turn.call((BUCKET, SETTINGS), bucket_key(bucket), Bytes::new())?;
-    let (bucket, input) = (bucket.to_owned(), input.to_vec());
+    let input = input.to_vec();
     Ok(Turn::then(call, move |turn, output| {
         let settings = Settings::of(decode::<SettingsOutput>(&output)?);
         let request = ObjectRequest::from_bytes(&input)?;
@@ -103,7 +103,7 @@ fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[
             let reply = upload::read(turn, &settings, &request)?;
             return Ok(Progress::Done(reply.to_bytes(b"")));
         }
-        let ask = ObjectAsk { settings: &settings, requester: &request.requester, bucket: &bucket, key: request.key };
+        let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
         if let Some(read) = object_read::read(turn.host, &ask, &request.operation) {
             let (reply, body) = read?;
             return Ok(Progress::Done(reply.to_bytes(&body)));
@@ -155,7 +155,7 @@ fn answer(cache: &SettingsCache, input: &[u8], reader: &mut dyn Reader) -> Optio
         let Some(settings) = cache.read(bucket, &row, || reader.get_beside(BUCKET, &key, POLICY))? else {
             return Ok(None);
         };
-        let ask = ObjectAsk { settings: &settings, requester: &request.requester, bucket, key: request.key };
+        let ask = Ask { settings: &settings, request: &request, now_ms: reader.now().0 };
         let Some(read) = object_read::read(reader, &ask, &request.operation) else { return Ok(None) };
         let (reply, body) = read?;
         Ok(Some(reply.to_bytes(&body)))

@@ -1,26 +1,23 @@
 //! Writes of one object: its versions, in the transaction of its bucket.
 
 use millrace_api::objects::{
-    AccessInput, CannedAccess, Checksum, Content, DeleteOne, Deleted, ObjectOperation, ObjectReply, ObjectRequest,
-    Ownership, Permission, PutInput, Refusal, Retention, RetentionMode, RetentionPeriod, UploadInput, Versioning,
-    WriteConditions,
+    AccessInput, Checksum, Content, DeleteOne, Deleted, Grant, ObjectOperation, ObjectReply, ObjectRequest, PutInput,
+    Refusal, Retention, UploadInput, Versioning,
 };
 use millrace_base::{Error, Value, ValueKind};
 use millrace_func::{HandlerId, Host, Message};
 
-use crate::access::{Need, grants_of, is_public, lists_count};
+use crate::access::acl::{self, Owners};
+use crate::access::{Ask, Known, actions};
+use crate::conditions::{self, Present};
 use crate::names::{ERASE, UPLOAD, check_object_key, upload_key};
-use crate::object_read::{ObjectAsk, Place, current, found, lock_checked, no_such_key, version};
+use crate::object_read::{Place, current, found, is_versioned, lock_checked, no_such_key, version};
 use crate::rows::{BODY, NULL, VERSION, VersionRow, from_value, ordered, to_value};
 use crate::settings::Settings;
 use crate::turn::Turn;
 use crate::version_id::version_id;
 use crate::wire::ChangeOutput;
-
-/// Who owns what nobody signed for, as S3 names them.
-const ANONYMOUS: &str = "65a011a29cdf8ec533ec3d1ccaae921c";
-
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+use crate::{lock, tagging};
 
 /// Places of versions that a millisecond has.
 const ORDERS_PER_MS: u64 = 1 << 12;
@@ -51,30 +48,24 @@ pub(crate) fn change(
     settings: &Settings,
     request: &ObjectRequest<'_>,
 ) -> Result<ChangeOutput, Error> {
-    let ask = ObjectAsk { settings, requester: &request.requester, bucket: request.bucket, key: request.key };
+    let ask = Ask { settings, request, now_ms: turn.host.now().0 };
     match &request.operation {
         ObjectOperation::Put(input) => put(turn, &ask, input, &request.body),
         ObjectOperation::Delete(input) => delete(turn, &ask, input),
         ObjectOperation::PutAccess { version, access } => put_access(turn, &ask, version.as_deref(), access),
         ObjectOperation::PutTags { version, tags } => {
-            let names = if tags.is_empty() {
-                ("DeleteObjectTagging", "DeleteObjectVersionTagging")
-            } else {
-                ("PutObjectTagging", "PutObjectVersionTagging")
-            };
-            let asks = (names.0, names.1, Need::Object(Permission::FullControl));
-            let (place, mut row) = found(turn.host, &ask, asks, version.as_deref())?;
+            let (place, mut row) = found(turn.host, &ask, version.as_deref())?;
+            tagging::check_object_tags(tags)?;
             row.input.tags.clone_from(tags);
             keep(turn.host, place, &row)?;
-            Ok(ChangeOutput::reply(ObjectReply::Version(ask.is_versioned().then(|| row.shown_id()))))
+            Ok(ChangeOutput::reply(ObjectReply::Version(is_versioned(ask.settings).then(|| row.shown_id()))))
         }
         ObjectOperation::PutRetention { version, retention, bypass_governance } => {
             put_retention(turn, &ask, version.as_deref(), *retention, *bypass_governance)
         }
         ObjectOperation::PutLegalHold { version, is_held } => {
             lock_checked(&ask)?;
-            let asks = ("PutObjectLegalHold", "PutObjectLegalHold", Need::Object(Permission::FullControl));
-            let (place, mut row) = found(turn.host, &ask, asks, version.as_deref())?;
+            let (place, mut row) = found(turn.host, &ask, version.as_deref())?;
             row.input.legal_hold = Some(*is_held);
             keep(turn.host, place, &row)?;
             Ok(ChangeOutput::reply(ObjectReply::Done))
@@ -94,9 +85,10 @@ pub(crate) fn completed(
         return Err(Refusal::InvalidRequest.error("this does not complete an upload"));
     };
     let before = current(turn.host)?;
-    check_write(conditions, before.as_ref())?;
+    conditions::check_write(conditions, present(before.as_ref())).map_err(failed)?;
+    let ask = Ask { settings, request, now_ms: turn.host.now().0 };
     let mut delta = Delta::default();
-    let id = place(turn, settings, before, &mut delta)?;
+    let id = place(turn, &ask, before, &mut delta)?;
     (row.order, row.id) = id;
     // The bytes of the parts were counted as they came.
     delta.objects += 1;
@@ -116,98 +108,15 @@ fn written(row: &VersionRow, settings: &Settings) -> ObjectReply {
 }
 
 /// Who owns a new object, and who may what with it.
-pub(crate) fn ownership(
-    ask: &ObjectAsk<'_>,
-    access: &AccessInput,
-) -> Result<(String, Vec<millrace_api::objects::Grant>), Error> {
-    let settings = &ask.settings.row;
-    let gives_away = matches!(access, AccessInput::Canned(CannedAccess::BucketOwnerFullControl));
-    let is_bucket_owners = match settings.ownership.unwrap_or_default() {
-        Ownership::BucketOwnerEnforced => true,
-        Ownership::BucketOwnerPreferred => gives_away,
-        Ownership::ObjectWriter => false,
-    };
-    if !lists_count(ask.settings) {
-        check_no_list(access)?;
-        return Ok((settings.owner.clone(), grants_of(&AccessInput::None, &settings.owner, &settings.owner)?));
-    }
-    let owner =
-        if is_bucket_owners { settings.owner.clone() } else { ask.requester.id.unwrap_or(ANONYMOUS).to_owned() };
-    let grants = grants_of(access, &owner, &settings.owner)?;
-    check_public(ask.settings, &grants)?;
-    Ok((owner, grants))
-}
-
-/// Refuses access lists where they do not count.
-pub(crate) fn check_no_list(access: &AccessInput) -> Result<(), Error> {
-    match access {
-        AccessInput::None | AccessInput::Canned(CannedAccess::BucketOwnerFullControl | CannedAccess::Private) => Ok(()),
-        _ => Err(Refusal::AccessControlListNotSupported.error("The bucket does not allow ACLs")),
-    }
-}
-
-/// Refuses lists that would make something public where that is blocked.
-pub(crate) fn check_public(settings: &Settings, grants: &[millrace_api::objects::Grant]) -> Result<(), Error> {
-    if settings.row.public_access.is_some_and(|block| block.block_public_acls) && is_public(grants) {
-        return Err(Refusal::AccessDenied.error("Access Denied"));
-    }
-    Ok(())
-}
-
-/// What policies may ask of a write.
-pub(crate) fn write_context(
-    input: &UploadInput,
-    copy: Option<&millrace_api::objects::CopyInput>,
-) -> Vec<(String, String)> {
-    let mut context = Vec::new();
-    let canned = match &input.access {
-        AccessInput::Canned(canned) => Some(canned_name(*canned)),
-        _ => None,
-    };
-    context.extend(canned.map(|name| ("s3:x-amz-acl".to_owned(), name.to_owned())));
-    if let AccessInput::Grants(grants) = &input.access {
-        for grant in grants {
-            let name = match grant.permission {
-                Permission::FullControl => "full-control",
-                Permission::Read => "read",
-                Permission::Write => "write",
-                Permission::ReadAcp => "read-acp",
-                Permission::WriteAcp => "write-acp",
-            };
-            let who = match &grant.grantee {
-                millrace_api::objects::Grantee::User(id) => format!("id={id}"),
-                millrace_api::objects::Grantee::Group(group) => format!("{group:?}"),
-            };
-            context.push((format!("s3:x-amz-grant-{name}"), who));
-        }
-    }
-    context.extend(input.tags.iter().map(|tag| (format!("s3:RequestObjectTag/{}", tag.key), tag.value.clone())));
-    context.extend(input.tags.iter().map(|tag| ("s3:RequestObjectTagKeys".to_owned(), tag.key.clone())));
-    if !input.storage_class.is_empty() {
-        context.push(("s3:x-amz-storage-class".to_owned(), input.storage_class.clone()));
-    }
-    if let Some(copy) = copy {
-        context.push(("s3:x-amz-copy-source".to_owned(), copy.source.clone()));
-        context.push(("s3:x-amz-metadata-directive".to_owned(), copy.metadata_directive.clone()));
-    }
-    context
-}
-
-fn canned_name(canned: CannedAccess) -> &'static str {
-    match canned {
-        CannedAccess::Private => "private",
-        CannedAccess::PublicRead => "public-read",
-        CannedAccess::PublicReadWrite => "public-read-write",
-        CannedAccess::AuthenticatedRead => "authenticated-read",
-        CannedAccess::BucketOwnerRead => "bucket-owner-read",
-        CannedAccess::BucketOwnerFullControl => "bucket-owner-full-control",
-        CannedAccess::LogDeliveryWrite => "log-delivery-write",
-    }
+pub(crate) fn ownership(ask: &Ask<'_>, access: &AccessInput) -> Result<(String, Vec<Grant>), Error> {
+    let list = acl::of_new_object(access, ask.request.requester.id, &ask.settings.row.owner, ask.rules())?;
+    Ok((list.owner, list.grants))
 }
 
 /// Refuses what a new version may not be, and gives it the bucket's default retention.
-pub(crate) fn checked_input(ask: &ObjectAsk<'_>, input: &UploadInput, now_ms: u64) -> Result<UploadInput, Error> {
-    check_object_key(ask.key)?;
+pub(crate) fn checked_input(ask: &Ask<'_>, input: &UploadInput, now_ms: u64) -> Result<UploadInput, Error> {
+    check_object_key(ask.request.key)?;
+    tagging::check_object_tags(&input.tags)?;
     let mut input = input.clone();
     let Some(lock) = ask.settings.row.object_lock else {
         if input.retention.is_some() || input.legal_hold.is_some() {
@@ -215,32 +124,23 @@ pub(crate) fn checked_input(ask: &ObjectAsk<'_>, input: &UploadInput, now_ms: u6
         }
         return Ok(input);
     };
-    if input.retention.is_some_and(|retention| retention.until_ms <= now_ms) {
-        return Err(Refusal::InvalidArgument.error("The retain until date must be in the future!"));
-    }
-    if input.retention.is_none() {
-        input.retention = lock.default_retention.map(|default| {
-            let days = match default.period {
-                RetentionPeriod::Days(days) => u64::from(days),
-                RetentionPeriod::Years(years) => u64::from(years) * 365,
-            };
-            Retention { mode: default.mode, until_ms: now_ms + days * DAY_MS }
-        });
+    match input.retention {
+        Some(retention) => lock::check_new(retention, now_ms)?,
+        None => input.retention = lock::default_retention(Some(&lock), now_ms),
     }
     Ok(input)
 }
 
-fn put(turn: &mut Turn<'_>, ask: &ObjectAsk<'_>, put: &PutInput, body: &[u8]) -> Result<ChangeOutput, Error> {
-    let need = Need::Bucket(Permission::Write);
+fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, put: &PutInput, body: &[u8]) -> Result<ChangeOutput, Error> {
     let before = current(turn.host)?;
-    ask.may("PutObject", need, None, write_context(&put.input, put.copy.as_ref()))?;
-    check_write(&put.conditions, before.as_ref())?;
+    ask.check(before.as_ref().map(Known::from).unwrap_or_default())?;
+    conditions::check_write(&put.conditions, present(before.as_ref())).map_err(failed)?;
     let now_ms = turn.host.now().0;
     let mut input = checked_input(ask, &put.input, now_ms)?;
     let (owner, grants) = ownership(ask, &put.input.access)?;
     input.access = AccessInput::None;
     let mut delta = Delta::default();
-    let (order, id) = place(turn, ask.settings, before, &mut delta)?;
+    let (order, id) = place(turn, ask, before, &mut delta)?;
     let checksum = match put.checksum {
         Some(algorithm) => put.body.digests.of(algorithm).cloned(),
         None => put.body.digests.checksums.first().cloned(),
@@ -274,14 +174,14 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// or goes.
 fn place(
     turn: &mut Turn<'_>,
-    settings: &Settings,
+    ask: &Ask<'_>,
     before: Option<VersionRow>,
     delta: &mut Delta,
 ) -> Result<(u64, Option<String>), Error> {
     let newest = before.as_ref().map_or(0, |row| u64::MAX - row.order);
     let sequence = (turn.host.now().0 * ORDERS_PER_MS).max(newest + 1);
     let order = u64::MAX - sequence;
-    match settings.row.versioning {
+    match ask.settings.row.versioning {
         Versioning::Enabled => {
             if let Some(before) = before {
                 push_down(turn.host, &before)?;
@@ -290,12 +190,12 @@ fn place(
         }
         Versioning::Off | Versioning::Suspended => {
             match before {
-                Some(before) if before.id.is_none() => remove_content(turn, &before, Place::Current, delta)?,
+                Some(before) if before.id.is_none() => remove_content(turn, ask, &before, Place::Current, delta)?,
                 Some(before) => {
                     push_down(turn.host, &before)?;
-                    remove_null(turn, delta)?;
+                    remove_null(turn, ask, delta)?;
                 }
-                None => remove_null(turn, delta)?,
+                None => remove_null(turn, ask, delta)?,
             }
             Ok((order, None))
         }
@@ -316,15 +216,21 @@ fn push_down(host: &mut dyn Host, row: &VersionRow) -> Result<(), Error> {
 }
 
 /// The version `null` goes, where it is an older one.
-fn remove_null(turn: &mut Turn<'_>, delta: &mut Delta) -> Result<(), Error> {
+fn remove_null(turn: &mut Turn<'_>, ask: &Ask<'_>, delta: &mut Delta) -> Result<(), Error> {
     match version(turn.host, "null")? {
-        Some((place @ Place::Older(_), row)) => remove_content(turn, &row, place, delta),
+        Some((place @ Place::Older(_), row)) => remove_content(turn, ask, &row, place, delta),
         _ => Ok(()),
     }
 }
 
 /// A version goes, with its content.
-fn remove_content(turn: &mut Turn<'_>, row: &VersionRow, place: Place, delta: &mut Delta) -> Result<(), Error> {
+fn remove_content(
+    turn: &mut Turn<'_>,
+    ask: &Ask<'_>,
+    row: &VersionRow,
+    place: Place,
+    delta: &mut Delta,
+) -> Result<(), Error> {
     let (version_field, body_field) = match place {
         Place::Current => (VERSION.to_vec(), BODY.to_vec()),
         Place::Older(order) => (ordered(VERSION, order), ordered(BODY, order)),
@@ -340,14 +246,14 @@ fn remove_content(turn: &mut Turn<'_>, row: &VersionRow, place: Place, delta: &m
     if row.id.is_none() && matches!(place, Place::Older(_)) {
         turn.host.delete(NULL)?;
     }
-    Ok(())
+    erase_upload(turn, ask, row)
 }
 
 /// The rows of an upload whose version went, go, too, some at a time.
-fn erase_upload(turn: &mut Turn<'_>, ask: &ObjectAsk<'_>, row: &VersionRow) -> Result<(), Error> {
+fn erase_upload(turn: &mut Turn<'_>, ask: &Ask<'_>, row: &VersionRow) -> Result<(), Error> {
     if let Content::Parts { upload, .. } = &row.content {
         let handler = HandlerId { program: turn.program, service: UPLOAD, handler: ERASE };
-        let key = upload_key(ask.bucket, ask.key, upload);
+        let key = upload_key(ask.request.bucket, ask.request.key, upload);
         turn.host.send(Message { handler, key, input: bytes::Bytes::new(), delay_ms: 0 })?;
     }
     Ok(())
@@ -379,128 +285,85 @@ fn keep(host: &mut dyn Host, place: Place, row: &VersionRow) -> Result<(), Error
     }
 }
 
-/// Refuses a write whose conditions do not hold.
-pub(crate) fn check_write(conditions: &WriteConditions, current: Option<&VersionRow>) -> Result<(), Error> {
-    let current = current.filter(|row| !row.is_delete_marker);
-    let failed = || Refusal::PreconditionFailed.error("At least one of the pre-conditions you specified did not hold");
-    if !conditions.if_match.is_empty() {
-        let row = current.ok_or_else(no_such_key)?;
-        if !conditions.if_match.iter().any(|tag| tag == "*" || *tag == row.etag) {
-            return Err(failed());
-        }
-    }
-    let is_one_of = |row: &VersionRow| conditions.if_none_match.iter().any(|tag| tag == "*" || *tag == row.etag);
-    if current.is_some_and(is_one_of) {
-        return Err(failed());
-    }
-    let has_size = |row: &VersionRow| conditions.if_match_size_bytes.is_none_or(|size| size == row.size_bytes);
-    let is_of_time = |row: &VersionRow| {
-        conditions.if_match_modified_ms.is_none_or(|time_ms| time_ms / 1000 == row.modified_ms / 1000)
-    };
-    if current.is_some_and(|row| !has_size(row) || !is_of_time(row)) {
-        return Err(failed());
-    }
-    Ok(())
+/// What conditions are compared with: a delete marker is nothing.
+fn present(row: Option<&VersionRow>) -> Option<Present<'_>> {
+    let row = row.filter(|row| !row.is_delete_marker)?;
+    Some(Present { etag: &row.etag, modified_ms: row.modified_ms, size_bytes: row.size_bytes })
 }
 
-fn delete(turn: &mut Turn<'_>, ask: &ObjectAsk<'_>, input: &DeleteOne) -> Result<ChangeOutput, Error> {
-    let need = Need::Bucket(Permission::Write);
+/// A condition that does not hold.
+fn failed(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::NoSuchKey => no_such_key(),
+        other => other.error("At least one of the pre-conditions you specified did not hold"),
+    }
+}
+
+fn delete(turn: &mut Turn<'_>, ask: &Ask<'_>, input: &DeleteOne) -> Result<ChangeOutput, Error> {
     let mut delta = Delta::default();
     let Some(id) = &input.version else {
         let before = current(turn.host)?;
-        ask.may("DeleteObject", need, None, Vec::new())?;
-        check_write(&input.conditions, before.as_ref())?;
+        ask.check(before.as_ref().map(Known::from).unwrap_or_default())?;
+        conditions::check_delete(&input.conditions, present(before.as_ref())).map_err(failed)?;
         if ask.settings.row.versioning == Versioning::Off {
             if let Some(before) = before {
-                remove_content(turn, &before, Place::Current, &mut delta)?;
-                erase_upload(turn, ask, &before)?;
+                remove_content(turn, ask, &before, Place::Current, &mut delta)?;
             }
             return Ok(delta.output(ObjectReply::Deleted(Deleted::default())));
         }
-        let (order, id) = place(turn, ask.settings, before, &mut delta)?;
-        let owner = ask.requester.id.unwrap_or(ANONYMOUS);
+        let (order, id) = place(turn, ask, before, &mut delta)?;
+        let owner = ask.request.requester.id.unwrap_or(&ask.settings.row.owner);
         let marker = VersionRow::delete_marker(order, id, owner, turn.host.now().0);
         turn.host.set(VERSION, to_value(&marker))?;
         let deleted = Deleted { version: Some(marker.shown_id()), is_delete_marker: true };
         return Ok(delta.output(ObjectReply::Deleted(deleted)));
     };
-    let context = vec![("s3:VersionId".to_owned(), id.clone())];
-    ask.may("DeleteObjectVersion", need, None, context)?;
+    let there = version(turn.host, id)?;
+    ask.check(there.as_ref().map(|(_, row)| Known::from(row)).unwrap_or_default())?;
     let mut deleted = Deleted { version: Some(id.clone()), is_delete_marker: false };
-    let Some((place, row)) = version(turn.host, id)? else {
+    let Some((place, row)) = there else {
         return Ok(delta.output(ObjectReply::Deleted(deleted)));
     };
-    check_write(&input.conditions, Some(&row))?;
-    check_unlocked(ask, &row, input.bypass_governance, turn.host.now().0)?;
+    conditions::check_delete(&input.conditions, present(Some(&row))).map_err(failed)?;
+    let bypass = bypasses(ask, &row, input.bypass_governance);
+    lock::check_delete(row.input.retention, row.input.legal_hold, bypass, ask.now_ms)?;
     deleted.is_delete_marker = row.is_delete_marker;
-    remove_content(turn, &row, place, &mut delta)?;
-    erase_upload(turn, ask, &row)?;
+    remove_content(turn, ask, &row, place, &mut delta)?;
     if place == Place::Current {
         promote(turn.host)?;
     }
     Ok(delta.output(ObjectReply::Deleted(deleted)))
 }
 
-/// Refuses to remove a version that is retained or held.
-fn check_unlocked(ask: &ObjectAsk<'_>, row: &VersionRow, bypass: bool, now_ms: u64) -> Result<(), Error> {
-    let locked = || Refusal::AccessDenied.error("Access Denied because object protected by object lock.");
-    if row.input.legal_hold == Some(true) {
-        return Err(locked());
-    }
-    match row.input.retention.filter(|retention| retention.until_ms > now_ms) {
-        None => Ok(()),
-        Some(Retention { mode: RetentionMode::Governance, .. }) if bypass => {
-            ask.may("BypassGovernanceRetention", Need::Owner, Some(row), Vec::new()).map_err(|_| locked())
-        }
-        Some(_) => Err(locked()),
-    }
+/// Whether a retention of governance mode is ended: asked for, and allowed.
+fn bypasses(ask: &Ask<'_>, row: &VersionRow, is_asked: bool) -> bool {
+    is_asked && ask.may(actions::BYPASS, Known::from(row))
 }
 
 fn put_access(
     turn: &mut Turn<'_>,
-    ask: &ObjectAsk<'_>,
+    ask: &Ask<'_>,
     version: Option<&str>,
     access: &AccessInput,
 ) -> Result<ChangeOutput, Error> {
-    let asks = ("PutObjectAcl", "PutObjectVersionAcl", Need::Object(Permission::WriteAcp));
-    let (place, mut row) = found(turn.host, ask, asks, version)?;
-    if !lists_count(ask.settings) {
-        check_no_list(access)?;
-        return Ok(ChangeOutput::reply(ObjectReply::Version(None)));
-    }
-    row.grants = grants_of(access, &row.owner, &ask.settings.row.owner)?;
-    check_public(ask.settings, &row.grants)?;
+    let (place, mut row) = found(turn.host, ask, version)?;
+    let owners = Owners { owner: &row.owner, bucket_owner: Some(&ask.settings.row.owner) };
+    row.grants = acl::replaced(access, owners, ask.rules())?.grants;
     keep(turn.host, place, &row)?;
-    Ok(ChangeOutput::reply(ObjectReply::Version(ask.is_versioned().then(|| row.shown_id()))))
+    Ok(ChangeOutput::reply(ObjectReply::Version(is_versioned(ask.settings).then(|| row.shown_id()))))
 }
 
 fn put_retention(
     turn: &mut Turn<'_>,
-    ask: &ObjectAsk<'_>,
+    ask: &Ask<'_>,
     version: Option<&str>,
     retention: Option<Retention>,
     bypass: bool,
 ) -> Result<ChangeOutput, Error> {
     lock_checked(ask)?;
-    let asks = ("PutObjectRetention", "PutObjectRetention", Need::Object(Permission::FullControl));
-    let (place, mut row) = found(turn.host, ask, asks, version)?;
-    let now_ms = turn.host.now().0;
-    if retention.is_some_and(|retention| retention.until_ms <= now_ms) {
-        return Err(Refusal::InvalidArgument.error("The retain until date must be in the future!"));
-    }
-    let shortens = row.input.retention.filter(|old| old.until_ms > now_ms).filter(|old| {
-        let is_longer = retention.is_some_and(|new| {
-            new.until_ms >= old.until_ms && (new.mode == old.mode || new.mode == RetentionMode::Compliance)
-        });
-        !is_longer
-    });
-    if let Some(old) = shortens {
-        let denied = || Refusal::AccessDenied.error("Access Denied because object protected by object lock.");
-        if old.mode == RetentionMode::Compliance || !bypass {
-            return Err(denied());
-        }
-        ask.may("BypassGovernanceRetention", Need::Owner, Some(&row), Vec::new()).map_err(|_| denied())?;
-    }
+    let (place, mut row) = found(turn.host, ask, version)?;
+    let bypass = bypasses(ask, &row, bypass);
+    lock::check_change(row.input.retention, retention, bypass, ask.now_ms)?;
     row.input.retention = retention;
     keep(turn.host, place, &row)?;
     Ok(ChangeOutput::reply(ObjectReply::Done))

@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    AccessList, Content, ObjectInfo, ObjectOperation, ObjectReply, ObjectRequest, PartInfo, PartsPage, Permission,
-    ReadConditions, Refusal, Requester, Versioning,
+    AccessList, Content, ObjectInfo, ObjectOperation, ObjectReply, ObjectRequest, PartInfo, PartsPage, ReadConditions,
+    Refusal, Versioning,
 };
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::{Reader, ScanRequest};
 
-use crate::access::{Ask, Need, authorise};
+use crate::access::{Ask, Known};
+use crate::conditions::{self, Present};
 use crate::names::{READ, UPLOAD, upload_key};
 use crate::rows::{BODY, NULL, VERSION, VersionRow, from_value, ordered};
 use crate::settings::Settings;
@@ -22,46 +23,9 @@ pub(crate) enum Place {
     Older(u64),
 }
 
-/// Who asks for what of which object.
-pub(crate) struct ObjectAsk<'a> {
-    pub settings: &'a Settings,
-    pub requester: &'a Requester<'a>,
-    pub bucket: &'a str,
-    pub key: &'a str,
-}
-
-impl ObjectAsk<'_> {
-    /// Refuses what the requester may not do with the object as it is.
-    pub(crate) fn may(
-        &self,
-        action: &'static str,
-        need: Need,
-        row: Option<&VersionRow>,
-        mut context: Vec<(String, String)>,
-    ) -> Result<(), Error> {
-        if let (Some(row), Some(_)) = (row, &self.settings.policy) {
-            let tags = row.input.tags.iter();
-            context.extend(tags.map(|tag| (format!("s3:ExistingObjectTag/{}", tag.key), tag.value.clone())));
-        }
-        authorise(&Ask {
-            requester: self.requester,
-            settings: self.settings,
-            bucket: self.bucket,
-            key: self.key,
-            action,
-            need,
-            object: row.map(|row| (row.owner.as_str(), &row.grants[..])),
-            context,
-        })
-    }
-
-    pub(crate) fn is_versioned(&self) -> bool {
-        self.settings.row.versioning != Versioning::Off
-    }
-
-    fn version_context(version: Option<&str>) -> Vec<(String, String)> {
-        version.map(|id| ("s3:VersionId".to_owned(), id.to_owned())).into_iter().collect()
-    }
+/// Whether the bucket keeps versions, or once kept them.
+pub(crate) fn is_versioned(settings: &Settings) -> bool {
+    settings.row.versioning != Versioning::Off
 }
 
 /// The current version.
@@ -76,6 +40,9 @@ pub(crate) fn version<R: Reader + ?Sized>(reader: &mut R, id: &str) -> Result<Op
         && row.shown_id() == id
     {
         return Ok(Some((Place::Current, row)));
+    }
+    if id != "null" && order_of(id).is_none() {
+        return Err(Refusal::InvalidArgument.error("Invalid version id specified"));
     }
     let order = match id {
         "null" => reader.get(NULL)?.and_then(|value| Some(u64::from_be_bytes(value.content().try_into().ok()?))),
@@ -106,17 +73,15 @@ pub(crate) fn no_such_version() -> Error {
 /// The version that a read is about. A delete marker has no content.
 pub(crate) fn found<R: Reader + ?Sized>(
     reader: &mut R,
-    ask: &ObjectAsk<'_>,
-    (action, version_action, need): (&'static str, &'static str, Need),
+    ask: &Ask<'_>,
     id: Option<&str>,
 ) -> Result<(Place, VersionRow), Error> {
     let found = match id {
         None => current(reader)?.map(|row| (Place::Current, row)),
         Some(id) => version(reader, id)?,
     };
-    let action = if id.is_some() { version_action } else { action };
     let row = found.as_ref().map(|(_, row)| row).filter(|row| !row.is_delete_marker);
-    ask.may(action, need, row, ObjectAsk::version_context(id))?;
+    ask.check(row.map(Known::from).unwrap_or_default())?;
     match (found, id) {
         (None, Some(_)) => Err(no_such_version()),
         (None, None) => Err(no_such_key()),
@@ -136,40 +101,31 @@ pub(crate) fn found<R: Reader + ?Sized>(
     }
 }
 
-const GET: (&str, &str, Need) = ("GetObject", "GetObjectVersion", Need::Object(Permission::Read));
-
 /// Runs a read that needs nothing but the object's own fields. `None` for others.
 pub(crate) fn read<R: Reader + ?Sized>(
     reader: &mut R,
-    ask: &ObjectAsk<'_>,
+    ask: &Ask<'_>,
     operation: &ObjectOperation,
 ) -> Option<Result<(ObjectReply, Bytes), Error>> {
     Some(match operation {
-        ObjectOperation::Get(conditions) | ObjectOperation::GetSource(conditions) => get(reader, ask, conditions),
-        ObjectOperation::GetAccess(id) => {
-            let asks = ("GetObjectAcl", "GetObjectVersionAcl", Need::Object(Permission::ReadAcp));
-            found(reader, ask, asks, id.as_deref()).map(|(_, row)| {
-                let list = AccessList { owner: row.owner.clone(), grants: row.grants };
-                (ObjectReply::Access(list), Bytes::new())
-            })
-        }
-        ObjectOperation::GetTags(id) => {
-            let asks = ("GetObjectTagging", "GetObjectVersionTagging", Need::Object(Permission::FullControl));
-            found(reader, ask, asks, id.as_deref()).map(|(_, row)| {
-                let version = ask.is_versioned().then(|| row.shown_id());
-                (ObjectReply::Tags { tags: row.input.tags, version }, Bytes::new())
-            })
-        }
+        ObjectOperation::Get(conditions) => get(reader, ask, conditions, false),
+        ObjectOperation::GetSource(conditions) => get(reader, ask, conditions, true),
+        ObjectOperation::GetAccess(id) => found(reader, ask, id.as_deref()).map(|(_, row)| {
+            let list = AccessList { owner: row.owner.clone(), grants: row.grants };
+            (ObjectReply::Access(list), Bytes::new())
+        }),
+        ObjectOperation::GetTags(id) => found(reader, ask, id.as_deref()).map(|(_, row)| {
+            let version = is_versioned(ask.settings).then(|| row.shown_id());
+            (ObjectReply::Tags { tags: row.input.tags, version }, Bytes::new())
+        }),
         ObjectOperation::GetRetention(id) => {
-            let asks = ("GetObjectRetention", "GetObjectRetention", Need::Object(Permission::FullControl));
-            lock_checked(ask).and_then(|()| found(reader, ask, asks, id.as_deref())).and_then(|(_, row)| {
+            lock_checked(ask).and_then(|()| found(reader, ask, id.as_deref())).and_then(|(_, row)| {
                 let retention = row.input.retention.ok_or_else(no_lock)?;
                 Ok((ObjectReply::Retention(retention), Bytes::new()))
             })
         }
         ObjectOperation::GetLegalHold(id) => {
-            let asks = ("GetObjectLegalHold", "GetObjectLegalHold", Need::Object(Permission::FullControl));
-            lock_checked(ask).and_then(|()| found(reader, ask, asks, id.as_deref())).and_then(|(_, row)| {
+            lock_checked(ask).and_then(|()| found(reader, ask, id.as_deref())).and_then(|(_, row)| {
                 let is_held = row.input.legal_hold.ok_or_else(no_lock)?;
                 Ok((ObjectReply::LegalHold(is_held), Bytes::new()))
             })
@@ -183,7 +139,7 @@ fn no_lock() -> Error {
 }
 
 /// Refuses questions about locks where there are none.
-pub(crate) fn lock_checked(ask: &ObjectAsk<'_>) -> Result<(), Error> {
+pub(crate) fn lock_checked(ask: &Ask<'_>) -> Result<(), Error> {
     if ask.settings.row.object_lock.is_some() {
         return Ok(());
     }
@@ -192,17 +148,20 @@ pub(crate) fn lock_checked(ask: &ObjectAsk<'_>) -> Result<(), Error> {
 
 fn get<R: Reader + ?Sized>(
     reader: &mut R,
-    ask: &ObjectAsk<'_>,
+    ask: &Ask<'_>,
     conditions: &ReadConditions,
+    is_source: bool,
 ) -> Result<(ObjectReply, Bytes), Error> {
-    if conditions.overrides_headers && ask.requester.id.is_none() && !ask.requester.is_system {
+    let requester = &ask.request.requester;
+    if conditions.overrides_headers && requester.id.is_none() && !requester.is_system {
         return Err(Refusal::InvalidRequest
             .error("Request specific response headers cannot be used for anonymous GET requests."));
     }
-    let (place, row) = found(reader, ask, GET, conditions.version.as_deref())?;
-    check_read(conditions, &row)?;
-    let mut info = row.info(ask.is_versioned());
-    info.shows_tags = true;
+    let (place, row) = found(reader, ask, conditions.version.as_deref())?;
+    check_conditions(conditions, &row, is_source)?;
+    let mut info = row.info(is_versioned(ask.settings));
+    let action = if conditions.version.is_some() { "s3:GetObjectVersionTagging" } else { "s3:GetObjectTagging" };
+    info.shows_tags = row.input.tags.is_empty() || ask.may(action, Known::from(&row));
     if let Some(number) = conditions.part_number {
         info.part = Some(part(&row, number, &info)?);
     }
@@ -235,41 +194,27 @@ fn part(row: &VersionRow, number: u16, info: &ObjectInfo) -> Result<PartInfo, Er
     Ok(PartInfo { number, offset, size_bytes: part.length, checksum: None })
 }
 
-fn has_tag(tags: &[String], etag: &str) -> bool {
-    tags.iter().any(|tag| tag == "*" || tag == etag)
-}
-
-/// Refuses a read whose conditions do not hold.
-fn check_read(conditions: &ReadConditions, row: &VersionRow) -> Result<(), Error> {
-    const SECOND_MS: u64 = 1000;
-    let modified_s = row.modified_ms / SECOND_MS;
-    let failed = |what: &str| {
-        let message = "At least one of the pre-conditions you specified did not hold";
-        with_detail(Refusal::PreconditionFailed, message, serde_json::json!({ "condition": what }))
-    };
-    if !conditions.if_match.is_empty() {
-        if !has_tag(&conditions.if_match, &row.etag) {
-            return Err(failed("If-Match"));
-        }
-    } else if conditions.if_unmodified_since_ms.is_some_and(|since_ms| modified_s > since_ms / SECOND_MS) {
-        return Err(failed("If-Unmodified-Since"));
-    }
-    let is_unmodified = if conditions.if_none_match.is_empty() {
-        conditions.if_modified_since_ms.is_some_and(|since_ms| modified_s <= since_ms / SECOND_MS)
+/// Refuses a read whose conditions do not hold, and tells the front what it needs for its answer.
+fn check_conditions(conditions: &ReadConditions, row: &VersionRow, is_source: bool) -> Result<(), Error> {
+    let present = Present { etag: &row.etag, modified_ms: row.modified_ms, size_bytes: row.size_bytes };
+    let checked = if is_source {
+        conditions::check_source(conditions, present)
     } else {
-        has_tag(&conditions.if_none_match, &row.etag)
+        conditions::check_read(conditions, present)
     };
-    if is_unmodified {
-        let more = serde_json::json!({ "etag": row.etag, "modified_ms": row.modified_ms });
-        return Err(with_detail(Refusal::NotModified, "Not Modified", more));
-    }
-    Ok(())
+    checked.map_err(|refusal| match refusal {
+        Refusal::NotModified => {
+            let more = serde_json::json!({ "etag": row.etag, "modified_ms": row.modified_ms });
+            with_detail(refusal, "Not Modified", more)
+        }
+        other => other.error("At least one of the pre-conditions you specified did not hold"),
+    })
 }
 
 /// Reads that need more than one turn: attributes with parts, and the node's own questions.
 pub(crate) fn read_more(
     turn: &mut Turn<'_>,
-    ask: &ObjectAsk<'_>,
+    ask: &Ask<'_>,
     request: &ObjectRequest<'_>,
     input: &[u8],
 ) -> Result<Progress, Error> {
@@ -284,15 +229,14 @@ pub(crate) fn read_more(
             Ok(Progress::Done(ObjectReply::RefersTo(refers).to_bytes(b"")))
         }
         ObjectOperation::GetAttributes { version, .. } => {
-            let asks = ("GetObjectAttributes", "GetObjectVersionAttributes", Need::Object(Permission::Read));
-            let (_, row) = found(turn.host, ask, asks, version.as_deref())?;
-            let info = Box::new(row.info(ask.is_versioned()));
+            let (_, row) = found(turn.host, ask, version.as_deref())?;
+            let info = Box::new(row.info(is_versioned(ask.settings)));
             let Content::Parts { upload, parts } = &row.content else {
                 let reply = ObjectReply::Attributes { info, parts: PartsPage::default() };
                 return Ok(Progress::Done(reply.to_bytes(b"")));
             };
             let total = u16::try_from(parts.len()).unwrap_or(u16::MAX);
-            let key = upload_key(ask.bucket, ask.key, upload);
+            let key = upload_key(request.bucket, request.key, upload);
             let call = turn.call((UPLOAD, READ), key, Bytes::copy_from_slice(input))?;
             Ok(Turn::then(call, move |_, output| {
                 let (reply, _) = ObjectReply::from_bytes(output)?;

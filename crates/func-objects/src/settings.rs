@@ -1,12 +1,13 @@
 //! A bucket's settings as every request needs them, read once and kept as long as they stay the same.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use millrace_base::{Error, Value};
 
 use crate::access::Policy;
+use crate::access::acl::Rules;
 use crate::rows::{BucketRow, from_value};
 use crate::wire::SettingsOutput;
 
@@ -21,6 +22,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Who owns new objects, and which access lists are refused or do not count.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules { ownership: self.row.ownership.unwrap_or_default(), block: self.row.public_access.unwrap_or_default() }
+    }
+
     /// Settings as another entity was told them.
     pub(crate) fn of(output: SettingsOutput) -> Rc<Self> {
         let policy = output.policy.as_deref().map(Policy::kept);
@@ -36,8 +42,7 @@ impl Settings {
 /// Settings by bucket, with the row that they were read from: where the row is another, they are read again.
 #[derive(Default)]
 pub(crate) struct SettingsCache {
-    // Never walked, so its order is of no matter.
-    known: RefCell<HashMap<String, (Value, Rc<Settings>)>>,
+    known: RefCell<BTreeMap<String, (Value, Rc<Settings>)>>,
 }
 
 impl SettingsCache {

@@ -5,15 +5,14 @@ use bytes::Bytes;
 use md5::{Digest as _, Md5};
 use millrace_api::objects::{
     Checksum, ChecksumAlgorithm, ChecksumKind, CompletePart, Content, ListedPart, ObjectOperation, ObjectReply,
-    ObjectRequest, PartBody, PartInput, PartsPage, Permission, Refusal, UploadInput,
+    ObjectRequest, PartBody, PartInput, PartsPage, Refusal, UploadInput,
 };
 use millrace_base::Error;
 use millrace_func::{HandlerId, Message, ScanRequest};
 
-use crate::access::Need;
+use crate::access::{Ask, Known};
 use crate::names::{ERASE, OBJECT, UPLOAD, WRITE, object_key};
-use crate::object::{checked_input, hex, ownership, same_checksum, write_context};
-use crate::object_read::ObjectAsk;
+use crate::object::{checked_input, hex, ownership, same_checksum};
 use crate::rows::{
     CompletedRow, PART, PartRow, UPLOAD as INFO, UploadRow, VersionRow, from_value, part_field, part_number, to_value,
 };
@@ -50,31 +49,23 @@ pub(crate) fn change(
     request: &ObjectRequest<'_>,
     raw: &[u8],
 ) -> Result<Progress, Error> {
-    let ask = ObjectAsk { settings, requester: &request.requester, bucket: request.bucket, key: request.key };
-    let may_write = |context| ask.may("PutObject", Need::Bucket(Permission::Write), None, context);
+    let ask = Ask { settings, request, now_ms: turn.host.now().0 };
+    // Who began it may abort it.
+    let began = info(turn)?;
+    ask.check(began.as_ref().map(|row| Known::begun_by(&row.initiator)).unwrap_or_default())?;
     let output = match &request.operation {
-        ObjectOperation::CreateUpload(input) => {
-            may_write(write_context(input, None))?;
-            create(turn, &ask, input)?
-        }
-        ObjectOperation::PutPart(part) => {
-            may_write(write_context(&UploadInput::default(), part.copy.as_ref()))?;
-            put_part(turn, part)?
-        }
+        ObjectOperation::CreateUpload(input) => create(turn, &ask, input)?,
+        ObjectOperation::PutPart(part) => put_part(turn, part)?,
         ObjectOperation::CompleteUpload { parts, checksum, size_bytes, .. } => {
-            may_write(Vec::new())?;
             return complete(turn, settings, (request, raw), parts, (checksum.as_ref(), *size_bytes));
         }
-        ObjectOperation::AbortUpload { .. } => {
-            ask.may("AbortMultipartUpload", Need::Bucket(Permission::Write), None, Vec::new())?;
-            abort(turn)?
-        }
+        ObjectOperation::AbortUpload { .. } => abort(turn)?,
         _ => return Err(Refusal::InvalidRequest.error("this is not an operation on an upload")),
     };
     Ok(Progress::Done(encode(&output)))
 }
 
-fn create(turn: &mut Turn<'_>, ask: &ObjectAsk<'_>, input: &UploadInput) -> Result<ChangeOutput, Error> {
+fn create(turn: &mut Turn<'_>, ask: &Ask<'_>, input: &UploadInput) -> Result<ChangeOutput, Error> {
     let now_ms = turn.host.now().0;
     let kept = checked_input(ask, input, now_ms)?;
     let (owner, grants) = ownership(ask, &input.access)?;
@@ -85,7 +76,7 @@ fn create(turn: &mut Turn<'_>, ask: &ObjectAsk<'_>, input: &UploadInput) -> Resu
         };
         (algorithm, kind.unwrap_or(default))
     });
-    let initiator = ask.requester.id.unwrap_or_default().to_owned();
+    let initiator = ask.request.requester.id.unwrap_or_default().to_owned();
     let row = UploadRow { input: kept, owner, initiator, grants, began_ms: now_ms, checksum, completed: None };
     turn.host.set(INFO, to_value(&row))?;
     Ok(ChangeOutput::reply(ObjectReply::Upload { id: String::new(), checksum, expires: None }))
@@ -329,10 +320,11 @@ pub(crate) fn read(
     settings: &Settings,
     request: &ObjectRequest<'_>,
 ) -> Result<ObjectReply, Error> {
-    let ask = ObjectAsk { settings, requester: &request.requester, bucket: request.bucket, key: request.key };
     match &request.operation {
         ObjectOperation::ListParts { upload, after, limit } => {
-            ask.may("ListMultipartUploadParts", Need::Bucket(Permission::Write), None, Vec::new())?;
+            let ask = Ask { settings, request, now_ms: turn.host.now().0 };
+            let began = info(turn)?;
+            ask.check(began.as_ref().map(|row| Known::begun_by(&row.initiator)).unwrap_or_default())?;
             let row = open(turn)?;
             let mut page = page(turn, *after, *limit)?;
             page.upload = Some(row.listed(request.key.to_owned(), upload.clone()));

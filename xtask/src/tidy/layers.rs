@@ -204,13 +204,14 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 16] = [
+const SYNC: [&str; 17] = [
     "millrace-manifest",
     "millrace-access",
     "millrace-avro",
     "millrace-avpath",
     "millrace-registry",
     "millrace-func-records",
+    "millrace-func-objects",
     "millrace-base",
     "millrace-format",
     "millrace-io",

@@ -89,11 +89,13 @@ pub enum Refusal {
     MetadataTooLarge,
     /// The key is too long.
     KeyTooLongError,
+    /// The bucket's access list gives something to others, so it cannot be made not to count.
+    InvalidBucketAclWithObjectOwnership,
 }
 
 impl Refusal {
     /// Every one.
-    pub const ALL: [Refusal; 42] = [
+    pub const ALL: [Refusal; 43] = [
         Refusal::AccessDenied,
         Refusal::AccessControlListNotSupported,
         Refusal::BadDigest,
@@ -136,6 +138,7 @@ impl Refusal {
         Refusal::PolicyTooLarge,
         Refusal::MetadataTooLarge,
         Refusal::KeyTooLongError,
+        Refusal::InvalidBucketAclWithObjectOwnership,
     ];
 
     /// The code that S3 documents.
@@ -184,6 +187,7 @@ impl Refusal {
             Self::PolicyTooLarge => "PolicyTooLarge",
             Self::MetadataTooLarge => "MetadataTooLarge",
             Self::KeyTooLongError => "KeyTooLongError",
+            Self::InvalidBucketAclWithObjectOwnership => "InvalidBucketAclWithObjectOwnership",
         }
     }
 

@@ -1,107 +1,120 @@
 //! Whether a requester may do what it asks for: policy, access lists, ownership, what keeps a bucket from being public.
 //!
-//! Pure. The order is that of S3: an explicit denial of the policy counts before all else; then one allowance of the
-//! policy, of ownership or of an access list is enough.
+//! All of it is pure. [`Ask`] puts together what the parts look at. Which actions an operation needs says `actions`,
+//! which values a policy's conditions see says `context`, and `authorise` decides.
 
-mod acl;
-mod pattern;
+pub(crate) mod acl;
+pub(crate) mod actions;
+mod authorise;
+mod context;
+mod glob;
 mod policy;
-mod policy_condition;
 
-use millrace_api::objects::{Grant, Ownership, Permission, Refusal, Requester};
+use millrace_api::objects::{ObjectOperation, ObjectRequest, Refusal};
 use millrace_base::Error;
 
+use crate::rows::VersionRow;
 use crate::settings::Settings;
+use acl::{List, Rules};
+use authorise::{Bucket, Target, is_allowed};
+use context::Context;
 
-pub(crate) use acl::{grants_of, is_public};
-pub(crate) use policy::{Effect, Policy};
+pub(crate) use policy::Policy;
 
-/// Which access list could allow it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// The bucket's.
-    Bucket(Permission),
-    /// The object's.
-    Object(Permission),
-    /// None: the bucket's owner, or a policy.
-    Owner,
+/// A request, and what it is judged by.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub settings: &'a Settings,
+    pub request: &'a ObjectRequest<'a>,
+    pub now_ms: u64,
 }
 
-/// A question.
-pub(crate) struct Ask<'a> {
-    pub requester: &'a Requester<'a>,
-    pub settings: &'a Settings,
-    pub bucket: &'a str,
-    /// Empty for questions about the bucket.
-    pub key: &'a str,
-    /// As policies name it, without `s3:`.
-    pub action: &'static str,
-    pub need: Need,
-    /// Owner and grants of the object, if it is about one that is there.
-    pub object: Option<(&'a str, &'a [Grant])>,
-    /// Values of condition keys that only this operation has.
-    pub context: Vec<(String, String)>,
+/// What an action needs to know of an object or an upload.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Known<'a> {
+    list: Option<List<'a>>,
+    tags: &'a [millrace_api::objects::Tag],
+}
+
+impl<'a> Known<'a> {
+    /// Of an upload: who began it.
+    pub(crate) fn begun_by(owner: &'a str) -> Self {
+        Self { list: Some(List { owner, grants: &[] }), tags: &[] }
+    }
+}
+
+impl<'a> From<&'a VersionRow> for Known<'a> {
+    fn from(row: &'a VersionRow) -> Self {
+        Self { list: Some(List { owner: &row.owner, grants: &row.grants }), tags: &row.input.tags }
+    }
 }
 
 fn denied() -> Error {
     Refusal::AccessDenied.error("Access Denied")
 }
 
-/// Whether access lists count in a bucket.
-pub(crate) fn lists_count(settings: &Settings) -> bool {
-    settings.row.ownership != Some(Ownership::BucketOwnerEnforced)
-}
-
-/// Refuses what the requester may not do.
-pub(crate) fn authorise(ask: &Ask<'_>) -> Result<(), Error> {
-    let (requester, row) = (ask.requester, &ask.settings.row);
-    if !requester.expected_bucket_owner.is_empty() && requester.expected_bucket_owner != row.owner {
-        return Err(denied());
-    }
-    if requester.is_system {
-        return Ok(());
-    }
-    let is_owner = requester.id == Some(row.owner.as_str());
-    let effect = ask.settings.policy.as_ref().map_or(Effect::None, |policy| policy.evaluate(ask));
-    match effect {
-        // Whoever owns the bucket can always take a policy away that shuts them out.
-        Effect::Deny if is_owner && ask.action.ends_with("BucketPolicy") => {}
-        Effect::Deny => return Err(denied()),
-        Effect::Allow => {
-            let block = row.public_access.unwrap_or_default();
-            let is_restricted = block.restrict_public_buckets
-                && ask.settings.policy.as_ref().is_some_and(Policy::is_public)
-                && !is_owner;
-            return if is_restricted { Err(denied()) } else { Ok(()) };
+impl<'a> Ask<'a> {
+    /// The operation, or the write that is checked.
+    pub(crate) fn operation(&self) -> &'a ObjectOperation {
+        match &self.request.operation {
+            ObjectOperation::CheckWrite { write, .. } => write,
+            operation => operation,
         }
-        Effect::None => {}
     }
-    if is_allowed_by_ownership(ask, is_owner) || is_allowed_by_list(ask) { Ok(()) } else { Err(denied()) }
-}
 
-fn is_allowed_by_ownership(ask: &Ask<'_>, is_owner: bool) -> bool {
-    match ask.need {
-        Need::Owner | Need::Bucket(_) => is_owner,
-        Need::Object(_) => match ask.object {
-            // The bucket's owner is told that there is no such object.
-            None => is_owner,
-            Some(_) if !lists_count(ask.settings) => is_owner,
-            Some((owner, _)) => ask.requester.id == Some(owner),
-        },
+    /// Who owns new objects, and which lists are refused.
+    pub(crate) fn rules(&self) -> Rules {
+        self.settings.rules()
     }
-}
 
-fn is_allowed_by_list(ask: &Ask<'_>) -> bool {
-    if !lists_count(ask.settings) {
-        return false;
+    /// Refuses the operation if the requester may not do all that it needs.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub(crate) fn check(&self, known: Known<'_>) -> Result<(), Error> {
+        self.check_owner()?;
+        let mut needed = actions::of(self.operation()).into_iter();
+        let is_allowed = needed.all(|(action, is_object)| self.allows(action, is_object, known));
+        if is_allowed { Ok(()) } else { Err(denied()) }
     }
-    let ignores_public = ask.settings.row.public_access.is_some_and(|block| block.ignore_public_acls);
-    let allows = |grants: &[Grant], permission| acl::allows(grants, ask.requester.id, permission, ignores_public);
-    match (ask.need, ask.object) {
-        (Need::Bucket(permission), _) => allows(&ask.settings.row.grants, permission),
-        (Need::Object(permission), Some((_, grants))) => allows(grants, permission),
-        // Whoever may list the bucket is told that there is no such object.
-        (Need::Object(Permission::Read), None) => allows(&ask.settings.row.grants, Permission::Read),
-        (Need::Object(_), None) | (Need::Owner, _) => false,
+
+    /// Whether the requester may do something with the object.
+    pub(crate) fn may(&self, action: &str, known: Known<'_>) -> bool {
+        self.allows(action, true, known)
+    }
+
+    /// Refuses what only the node and its administrator may do.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub(crate) fn check_system(&self) -> Result<(), Error> {
+        if self.request.requester.is_system { Ok(()) } else { Err(denied()) }
+    }
+
+    fn check_owner(&self) -> Result<(), Error> {
+        let expected = self.request.requester.expected_bucket_owner;
+        if expected.is_empty() || expected == self.settings.row.owner { Ok(()) } else { Err(denied()) }
+    }
+
+    fn allows(&self, action: &str, is_object: bool, known: Known<'_>) -> bool {
+        if self.request.requester.is_system {
+            return true;
+        }
+        let row = &self.settings.row;
+        let bucket = Bucket {
+            name: self.request.bucket,
+            access: List { owner: &row.owner, grants: &row.grants },
+            policy: self.settings.policy.as_ref(),
+            rules: self.rules(),
+        };
+        let target =
+            if is_object { Target::Object { key: self.request.key, access: known.list } } else { Target::Bucket };
+        let context = Context {
+            request: self.request,
+            operation: self.operation(),
+            existing_tags: known.tags,
+            now_ms: self.now_ms,
+        };
+        is_allowed(&bucket, action, target, &context)
     }
 }
