@@ -1,7 +1,7 @@
 //! What handlers may ask for, whether they run in a transaction or as a workflow.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::{FetchRequest, HandlerKind, Limits, NestedCall, Program};
 
 use crate::world::World;
