@@ -11,7 +11,8 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress bench bench-transactions bench-records fuzz types audit clean-data
+.PHONY: help run build check test stress conformance conformance-quick bench bench-transactions bench-records s3-rivals fuzz \
+	types audit clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -35,6 +36,12 @@ stress: ## repeat the black-box tests beside a busy core (N=10)
 	@scripts/install-missing.sh test
 	@scripts/stress.sh $(or $(N),10)
 
+conformance: build ## run the S3 compatibility suite in ../shared/suites (CONFORMANCE="--only versioning --log FILE")
+	@tests/conformance/run.py $(CONFORMANCE)
+
+conformance-quick: build ## run a part of the S3 compatibility suite, two minutes at most
+	@tests/conformance/run.py --quick $(CONFORMANCE)
+
 bench: build ## measure and compare; results go to docs/benchmarks (BENCH="--only login-100 --rounds 3")
 	@cargo build --quiet --release --locked -p millrace-bench
 	@bench/run.sh $(BENCH)
@@ -47,6 +54,10 @@ bench-records: build ## measure typed records (BENCH="--part table,micro --only 
 	@cargo build --quiet --release --locked -p millrace-bench
 	@cargo build --quiet --release --locked -p millrace-avpath --example path_cost -p millrace-avro --example codec_cost
 	@bench/run-records.sh $(BENCH)
+
+s3-rivals: ## build MinIO and versitygw, with Go
+	@bench/rivals/minio/install.sh
+	@bench/rivals/versitygw/install.sh
 
 fuzz: ## fuzz every decoder for a minute each (SECONDS_EACH=, TARGETS="entry role")
 	@scripts/install-missing.sh fuzz
