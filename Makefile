@@ -11,7 +11,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick bench bench-transactions bench-records s3-rivals fuzz \
+.PHONY: help run build check test stress conformance conformance-quick bench bench-transactions bench-records bench-objects s3-rivals fuzz \
 	types audit clean-data
 
 help: ## list these commands
@@ -54,6 +54,10 @@ bench-records: build ## measure typed records (BENCH="--part table,micro --only 
 	@cargo build --quiet --release --locked -p millrace-bench
 	@cargo build --quiet --release --locked -p millrace-avpath --example path_cost -p millrace-avro --example codec_cost
 	@bench/run-records.sh $(BENCH)
+
+bench-objects: build s3-rivals ## measure objects beside MinIO and versitygw (BENCH="--part small,list --rounds 5 --listed 1000000")
+	@cargo build --quiet --release --locked -p millrace-bench
+	@$(TARGET)/release/objects --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
 
 s3-rivals: ## build MinIO and versitygw, with Go
 	@bench/rivals/minio/install.sh

@@ -12,6 +12,7 @@ pub mod fsync;
 pub mod graph;
 pub mod load;
 pub mod machine;
+pub mod objects;
 pub mod page;
 pub mod pages;
 pub mod records;
