@@ -11,7 +11,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick bench bench-transactions bench-records bench-objects s3-rivals fuzz \
+.PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records bench-objects s3-rivals fuzz \
 	types audit clean-data
 
 help: ## list these commands
@@ -41,6 +41,9 @@ conformance: build ## run the S3 compatibility suite in ../shared/suites (CONFOR
 
 conformance-quick: build ## run a part of the S3 compatibility suite, two minutes at most
 	@tests/conformance/run.py --quick $(CONFORMANCE)
+
+s3-clients: build ## run clients of S3 that others wrote (CLIENTS="--client rclone,awscli --largest 8")
+	@scripts/check-s3-clients.sh $(CLIENTS)
 
 bench: build ## measure and compare; results go to docs/benchmarks (BENCH="--only login-100 --rounds 3")
 	@cargo build --quiet --release --locked -p millrace-bench
