@@ -37,6 +37,8 @@ CORE = f"not ({' or '.join(LEFT_OUT.split())})"
 # A test that hangs must not hold up the others. The slowest right one takes some seconds.
 TEST_TIMEOUT_S = 120
 RUN_TIMEOUT_S = 3000
+# One that hangs must fail alone, within the time of the whole run.
+QUICK_TEST_TIMEOUT_S = 30
 QUICK_RUN_TIMEOUT_S = 120
 
 # The first expression that fits names the group.
@@ -130,7 +132,8 @@ def run_suite(arguments, python, server, folder):
     if arguments.quick:
         selection = [f"s3tests/functional/{name.replace('::', '.py::')}" for name in lines(HERE / "quick.txt")]
     command = [python, "-m", "pytest", "-q", "-n", str(arguments.processes), "-m", CORE, f"--junitxml={report}"]
-    command += [f"--timeout={TEST_TIMEOUT_S}", "--tb=short", "-p", "no:cacheprovider", "-p", "isolate", *selection]
+    test_timeout_s = QUICK_TEST_TIMEOUT_S if arguments.quick else TEST_TIMEOUT_S
+    command += [f"--timeout={test_timeout_s}", "--tb=short", "-p", "no:cacheprovider", "-p", "isolate", *selection]
     if arguments.only:
         command += ["-k", arguments.only]
     limit_s = QUICK_RUN_TIMEOUT_S if arguments.quick else RUN_TIMEOUT_S
