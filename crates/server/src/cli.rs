@@ -423,4 +423,6 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Load an HTTP server and check every reply
     Http(Box<millrace_loadgen::HttpArgs>),
+    /// Load an S3 server and check every reply
+    S3(Box<millrace_loadgen::s3::S3Args>),
 }
