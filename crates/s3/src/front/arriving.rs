@@ -68,7 +68,7 @@ impl Arriving {
             }
         };
         let rules = if has_trailer {
-            let named = head.header("x-amz-trailer")?.and_then(|name| TrailerAlgorithm::by_header(name));
+            let named = head.header("x-amz-trailer")?.and_then(TrailerAlgorithm::by_header);
             Some(TrailerRules { checksum: named })
         } else {
             None

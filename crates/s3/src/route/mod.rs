@@ -101,7 +101,7 @@ pub enum Action {
 /// Finds what a request asks for.
 ///
 /// # Errors
-/// `NotImplemented` for what S3 has and this server does not, the code of a missing setting where clients need that,
+/// `NotImplemented` for what S3 has and this server does not, or the code of a missing setting where clients need that.
 /// `MethodNotAllowed` for what S3 does not have either.
 pub fn action(method: &Method, target: &Target, query: &Query, headers: &HeaderMap) -> Result<Action, S3Error> {
     if method == Method::OPTIONS {

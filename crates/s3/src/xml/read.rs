@@ -36,6 +36,10 @@ pub fn read(document: &[u8], name: &str) -> Result<Element, S3Error> {
 
 fn tree(document: &[u8]) -> Option<Element> {
     let document = std::str::from_utf8(document).ok()?;
+    // No document can have a zero byte, and none could be written with one.
+    if document.contains('\0') {
+        return None;
+    }
     let mut reader = Reader::from_str(document.strip_prefix('\u{feff}').unwrap_or(document));
     let mut open: Vec<Element> = Vec::new();
     let mut root = None;

@@ -46,6 +46,8 @@ fn documents_that_are_none_are_refused() {
         "<A b></A>",
         "<B/>",
         "<A>&#xd800;</A>",
+        "<A>\0</A>",
+        "<A>&#0;</A>",
         &deep,
         &many,
     ] {

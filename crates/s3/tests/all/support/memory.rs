@@ -36,11 +36,15 @@ struct Stored {
     is_public: bool,
 }
 
+/// Content and ETag by number.
+type Parts = BTreeMap<u16, (Bytes, String)>;
+
 #[derive(Default)]
 struct Bucket {
     owner: String,
     objects: BTreeMap<String, Stored>,
-    uploads: BTreeMap<String, (String, BTreeMap<u16, (Bytes, String)>)>,
+    /// The key and the parts of each.
+    uploads: BTreeMap<String, (String, Parts)>,
     settings: BTreeMap<ConfigurationKind, Configuration>,
 }
 
