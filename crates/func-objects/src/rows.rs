@@ -6,7 +6,7 @@
 
 use millrace_api::objects::{
     Checksum, ChecksumAlgorithm, ChecksumKind, Content, Grant, ListedObject, ListedUpload, ListedVersion, ObjectInfo,
-    ObjectLock, Ownership, PublicAccessBlock, Retention, UploadInput, Versioning,
+    ObjectLock, ObjectReply, Ownership, PublicAccessBlock, Retention, UploadInput, Versioning,
 };
 use millrace_base::{Error, ErrorCode, Value, ValueKind};
 use serde::de::DeserializeOwned;
@@ -208,6 +208,20 @@ impl UploadRow {
             began_ms: self.began_ms,
             storage_class: if class.is_empty() { "STANDARD".to_owned() } else { class.clone() },
             checksum: self.checksum,
+        }
+    }
+}
+
+impl CompletedRow {
+    /// What whoever completes it again is answered.
+    pub(crate) fn reply(&self) -> ObjectReply {
+        ObjectReply::Written {
+            etag: self.etag.clone(),
+            version: self.version.clone(),
+            modified_ms: self.modified_ms,
+            checksum: self.checksum.clone(),
+            expires: None,
+            size_bytes: self.size_bytes,
         }
     }
 }

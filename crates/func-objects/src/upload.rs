@@ -207,15 +207,7 @@ fn complete(
         if done.parts_digest != parts_digest {
             return Err(no_such_upload());
         }
-        let reply = ObjectReply::Written {
-            etag: done.etag.clone(),
-            version: done.version.clone(),
-            modified_ms: done.modified_ms,
-            checksum: done.checksum.clone(),
-            expires: None,
-            size_bytes: done.size_bytes,
-        };
-        return Ok(Progress::Done(encode(&ChangeOutput::reply(reply))));
+        return Ok(Progress::Done(encode(&ChangeOutput::reply(done.reply()))));
     }
     let rows = parts(turn, 0, usize::from(PARTS))?;
     let whole = whole(asked, rows)?;

@@ -12,11 +12,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use millrace_api::RECORDS_APP;
-use millrace_api::objects::OBJECTS_APP;
-use millrace_base::{Error, ErrorCode, Name, limits, shard_keys};
-use millrace_blobs::{Bodies, BodyOptions};
+use millrace_base::{Error, ErrorCode, shard_keys};
 use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail};
-use millrace_func::{App, Engine, FetchPolicy, Fetcher, Limits, RecordPolicy};
+use millrace_func::{App, Engine, Fetcher};
 use millrace_io::{Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
 use millrace_manifest::ManifestError;
@@ -49,9 +47,6 @@ pub type EngineMaker = Arc<dyn Fn(u16) -> Box<dyn Engine> + Send + Sync>;
 
 /// Slow work (password hashes) runs on so many threads per core: more would take the cores' time.
 const OFFLOAD_THREADS: usize = 1;
-
-/// Bodies of objects, in the data directory.
-const BODIES: &str = "bodies";
 
 /// Native stack of a core's thread: what an app may allow its functions, and room for the rest.
 const CORE_STACK_BYTES: usize = 4 << 20;
@@ -178,7 +173,7 @@ impl Node {
         assert!(options.cores > 0 && metrics.cores.len() == options.cores, "every core has its numbers");
         let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
         let apps = all_apps(&kept, apps)?;
-        let (bodies, body_threads) = open_bodies(&options).map_err(StartError::Io)?;
+        let (bodies, body_threads) = objects::open_bodies(&options).map_err(StartError::Io)?;
         let (mut stores, checkpoint, recovered) = recover(&options, &mut directory)?;
         let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
@@ -221,9 +216,7 @@ impl Node {
             inputs,
             entropy: entropy.clone(),
             engine: Arc::clone(&engine),
-            log: log.clone().map(|(environment, segments, options)| {
-                (environment, segments, WriterOptions { core: index as u64, ..options })
-            }),
+            log: log.clone().map(|log| log_of_core(log, index)),
             apps: Arc::clone(&apps),
             pinned: Arc::clone(&pinned),
             fronts: Arc::clone(&fronts),
@@ -299,48 +292,9 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
         }
         apps.push(app);
     }
-    apps.push(objects_app()?);
+    apps.push(objects::objects_app()?);
     apps.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Arc::new(apps))
-}
-
-/// The app of objects: it has no files, as its engine is its code. It is always there, so that what buckets keep goes on
-/// to be looked after, whether or not anybody asks over S3.
-fn objects_app() -> Result<App, StartError> {
-    let failed = |error: &dyn fmt::Display| {
-        StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::Internal, error.to_string()))
-    };
-    Ok(App {
-        name: Name::new(OBJECTS_APP).map_err(|error| failed(&error))?,
-        files: BTreeMap::new(),
-        limits: Limits { key_bytes: limits::BUILT_IN_KEY_BYTES, ..Limits::default() },
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        is_kept: false,
-    })
-}
-
-/// Bodies of objects, and the threads that read and write them.
-type OpenBodies = (Option<Arc<BodyStore>>, Vec<JoinHandle<()>>);
-
-/// Bodies of objects, where the node is to keep them or has.
-fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
-    let path = options.data.join(BODIES);
-    if !options.keeps_objects && !path.exists() {
-        return Ok((None, Vec::new()));
-    }
-    std::fs::create_dir_all(&path)?;
-    let body_options = BodyOptions {
-        lanes: options.cores,
-        is_synced: options.durability == Durability::Fsync,
-        ..BodyOptions::default()
-    };
-    let (bodies, recovered) = Bodies::open(Arc::new(RealDisk::new(&path)), body_options)?;
-    if recovered.bodies > 0 {
-        tracing::info!(bodies = recovered.bodies, walked_segments = recovered.walked_segments, "bodies of objects");
-    }
-    let (store, threads) = BodyStore::start(Arc::new(bodies), options.cores)?;
-    Ok((Some(store), threads))
 }
 
 /// The versions that workflows began in and that are not those served now. Versions that nobody
@@ -376,6 +330,14 @@ fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segmen
     let disk = Arc::new(RealDisk::new(&shared.options.data));
     let environment = Environment { disk, clock: Arc::clone(&shared.clock), random: Arc::new(RealRandom) };
     Some((environment, recovered.segments.clone(), options))
+}
+
+/// The same log, written by one core.
+fn log_of_core(
+    (environment, segments, options): (Environment, Segments, WriterOptions),
+    core: usize,
+) -> (Environment, Segments, WriterOptions) {
+    (environment, segments, WriterOptions { core: core as u64, ..options })
 }
 
 /// Spreads the shards over the cores: for each core, its shards by number.

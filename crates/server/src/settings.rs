@@ -91,24 +91,34 @@ impl Settings {
             front.limits.connections = connections.div_ceil(node.cores).max(1);
         }
         front.release_memory = Some(release_memory);
+        let connections = front.limits.connections;
         node.keeps_objects = named.s3.is_some();
-        let s3_front = millrace_s3::front::Options {
-            region: named.s3_region.unwrap_or_else(|| default::s3_region.to_owned()),
-            domains: named.s3_domain.iter().map(|domain| domain.to_ascii_lowercase()).collect(),
-            connections: front.limits.connections,
-            ..millrace_s3::front::Options::default()
-        };
         Ok(Self {
             apps: named.app,
             http: named.http.map_or_else(|| parse_address(default::http), Ok)?,
             node,
             front,
             s3: named.s3,
-            s3_front,
+            s3_front: s3_front(named.s3_region, &named.s3_domain, named.s3_signature_v2, connections),
             key_file,
             log: named.log.unwrap_or_else(|| default::log.to_owned()),
             log_json: named.log_json.unwrap_or(false),
         })
+    }
+}
+
+fn s3_front(
+    region: Option<String>,
+    domains: &[String],
+    signature_v2: Option<bool>,
+    connections: usize,
+) -> millrace_s3::front::Options {
+    millrace_s3::front::Options {
+        region: region.unwrap_or_else(|| default::s3_region.to_owned()),
+        domains: domains.iter().map(|domain| domain.to_ascii_lowercase()).collect(),
+        connections,
+        allows_signature_version_2: signature_v2.unwrap_or(false),
+        ..millrace_s3::front::Options::default()
     }
 }
 

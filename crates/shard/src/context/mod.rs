@@ -190,10 +190,12 @@ impl Context<'_> {
         self.answer(to, done.map(|_| ()), depends_on);
     }
 
-    /// Says that nothing refers to a body any more, once everything up to `depends_on` is durable.
-    pub(crate) fn release_body(&mut self, number: u64, depends_on: Lsn) {
+    /// Says that nothing refers to these bodies any more, once everything up to `depends_on` is durable.
+    pub(crate) fn release_bodies(&mut self, numbers: &[u64], depends_on: Lsn) {
         let durable = self.rows.durable;
-        self.rows.held.release(Leaving::ReleasedBody(number), depends_on, durable, self.outputs);
+        for number in numbers {
+            self.rows.held.release(Leaving::ReleasedBody(*number), depends_on, durable, self.outputs);
+        }
     }
 
     /// Tells another shard something once everything up to `depends_on` is durable.

@@ -109,9 +109,7 @@ impl Execution {
         if let Some((id, participants)) = decision {
             self.coordinator.decided(id, participants, depends_on, &mut context.context());
         }
-        for number in std::mem::take(&mut transaction.released_bodies) {
-            context.context().release_body(number, depends_on);
-        }
+        context.context().release_bodies(&transaction.released_bodies, depends_on);
         if let (Some(call), Some(row)) = (committed_call(&transaction), row) {
             let (workflows, mut context) = context.workflows();
             workflows.call_committed(&call, row, depends_on, &mut context);

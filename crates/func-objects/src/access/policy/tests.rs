@@ -293,7 +293,6 @@ fn variables_stand_for_plain_text() {
 #[test]
 fn malformed_policies_are_refused_with_the_reason() {
     let of = |changes: Value| policy_of(json!([statement(changes)]));
-    let condition = |condition: Value| of(json!({ "Condition": condition }));
     for (text, reason) in [
         (String::new(), "first byte"),
         ("[]".to_owned(), "first byte"),
@@ -337,6 +336,15 @@ fn malformed_policies_are_refused_with_the_reason() {
         (of(json!({ "Resource": "arn:aws:s3:::b" })), "does not apply"),
         (of(json!({ "Action": "s3:ListBucket" })), "does not apply"),
         (of(json!({ "Resource": format!("arn:aws:s3:::b/{}", "a".repeat(2_100)) })), "2048"),
+    ] {
+        assert_malformed(&text, reason);
+    }
+}
+
+#[test]
+fn malformed_conditions_are_refused_with_the_reason() {
+    let condition = |condition: Value| policy_of(json!([statement(json!({ "Condition": condition }))]));
+    for (text, reason) in [
         (condition(json!(5)), "JSON object"),
         (condition(json!({ "StringEquals": 5 })), "JSON object"),
         (condition(json!({ "StringIs": { "s3:prefix": "x" } })), "StringIs"),
@@ -357,12 +365,16 @@ fn malformed_policies_are_refused_with_the_reason() {
         (condition(json!({ "ArnEquals": { "aws:SourceArn": "arn:x" } })), "ARN"),
         (condition(json!({ "ArnLike": { "aws:SourceArn": "arn:*:x" } })), "ARN"),
     ] {
-        let error = Policy::parse(&text, "b").err();
-        let refusal = error.as_ref().and_then(Refusal::of);
-        let message = error.map_or_else(|| "nothing".to_owned(), |error| error.message);
-        assert_eq!(refusal, Some(Refusal::MalformedPolicy), "{text}: {message}");
-        assert!(message.contains(reason), "{text}: {message}");
+        assert_malformed(&text, reason);
     }
+}
+
+fn assert_malformed(text: &str, reason: &str) {
+    let error = Policy::parse(text, "b").err();
+    let refusal = error.as_ref().and_then(Refusal::of);
+    let message = error.map_or_else(|| "nothing".to_owned(), |error| error.message);
+    assert_eq!(refusal, Some(Refusal::MalformedPolicy), "{text}: {message}");
+    assert!(message.contains(reason), "{text}: {message}");
 }
 
 #[test]

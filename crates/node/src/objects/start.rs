@@ -1,0 +1,58 @@
+//! What a start makes for objects: their app, and the bodies beside the log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::{fmt, io};
+
+use millrace_api::objects::OBJECTS_APP;
+use millrace_base::{Error, ErrorCode, Name, limits};
+use millrace_blobs::{Bodies, BodyOptions};
+use millrace_func::{App, FetchPolicy, Limits, RecordPolicy};
+use millrace_io::RealDisk;
+
+use super::BodyStore;
+use crate::node::StartError;
+use crate::options::{Durability, NodeOptions};
+
+/// Bodies of objects, in the data directory.
+const BODIES: &str = "bodies";
+
+/// The app of objects: it has no files, as its engine is its code. It is always there, so that what buckets keep goes on
+/// to be looked after, whether or not anybody asks over S3.
+pub(crate) fn objects_app() -> Result<App, StartError> {
+    let failed = |error: &dyn fmt::Display| {
+        StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::Internal, error.to_string()))
+    };
+    Ok(App {
+        name: Name::new(OBJECTS_APP).map_err(|error| failed(&error))?,
+        files: BTreeMap::new(),
+        limits: Limits { key_bytes: limits::BUILT_IN_KEY_BYTES, ..Limits::default() },
+        fetch: FetchPolicy::default(),
+        records: RecordPolicy::default(),
+        is_kept: false,
+    })
+}
+
+/// Bodies of objects, and the threads that read and write them.
+pub(crate) type OpenBodies = (Option<Arc<BodyStore>>, Vec<JoinHandle<()>>);
+
+/// Bodies of objects, where the node is to keep them or has.
+pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
+    let path = options.data.join(BODIES);
+    if !options.keeps_objects && !path.exists() {
+        return Ok((None, Vec::new()));
+    }
+    std::fs::create_dir_all(&path)?;
+    let body_options = BodyOptions {
+        lanes: options.cores,
+        is_synced: options.durability == Durability::Fsync,
+        ..BodyOptions::default()
+    };
+    let (bodies, recovered) = Bodies::open(Arc::new(RealDisk::new(&path)), body_options)?;
+    if recovered.bodies > 0 {
+        tracing::info!(bodies = recovered.bodies, walked_segments = recovered.walked_segments, "bodies of objects");
+    }
+    let (store, threads) = BodyStore::start(Arc::new(bodies), options.cores)?;
+    Ok((Some(store), threads))
+}
