@@ -16,9 +16,15 @@ use crate::{Invoke, PeerMessage, Reply, Shard, Token};
 /// The query of [`Commands`].
 const READ: HandlerId = HandlerId { handler: 1, ..RUN };
 
-/// Runs commands, one a line: `set field json`, `delete field`, `release number`, `fail`, `scan prefix from field limit
-/// bytes` (`-` is nothing, `*` behind a field makes it a beginning), and `call key commands`, which ends the rest and
-/// lives with any result; `;` stands for the line's end there. A query `beside key field` is answered at once.
+/// Runs commands, one a line:
+///
+/// | command | what |
+/// |---|---|
+/// | `set field json`, `delete field`, `release number`, `fail` | what they say. |
+/// | `scan prefix from field limit bytes` | `-` is nothing; `*` behind a field makes it a beginning. |
+/// | `call key commands` | the last one, with `;` for a line's end; any result will do. |
+///
+/// It answers the query `beside key field` at once.
 struct Commands;
 
 fn name(text: &str) -> Name {
