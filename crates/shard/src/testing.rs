@@ -30,6 +30,7 @@ pub(crate) struct Collected {
     pub deliveries: Vec<(ShardId, Delivery)>,
     pub acknowledged: Vec<(ShardId, Sequence)>,
     pub peers: Vec<(ShardId, PeerMessage)>,
+    pub released: Vec<(ShardId, u64)>,
 }
 
 impl Outputs for Collected {
@@ -56,6 +57,10 @@ impl Outputs for Collected {
     }
 
     fn fetch(&mut self, _ticket: OffloadTicket, _request: FetchRequest) {}
+
+    fn release_body(&mut self, shard: ShardId, number: u64) {
+        self.released.push((shard, number));
+    }
 
     fn log(&mut self, _app: &str, _service: &str, _level: LogLevel, _line: &str) {}
 }
@@ -181,9 +186,10 @@ impl Entropy for NoEntropy {
     }
 }
 
-/// The world of a shard, with [`CallEngine`].
+/// The world of a shard, with [`CallEngine`] or another one.
 pub(crate) struct TestWorld {
     pub outputs: Collected,
+    engine: Box<dyn Engine>,
     catalog: Catalog,
     activations: ActivationIds,
     next_nonce: u64,
@@ -191,18 +197,23 @@ pub(crate) struct TestWorld {
 
 impl TestWorld {
     pub(crate) fn new() -> Self {
+        Self::with(CallEngine)
+    }
+
+    pub(crate) fn with(engine: impl Engine + 'static) -> Self {
         let mut catalog = Catalog::default();
         let app = Name::new("app").expect("a name");
-        let (limits, services) = (Limits::default(), CallEngine.services(RUN.program));
+        let (limits, services) = (Limits::default(), engine.services(RUN.program));
         let (fetch, records) = Default::default();
         catalog.add(RUN.program, Loaded { app, version: 1, limits, fetch, records, services });
         catalog.activate(RUN.program);
-        Self { outputs: Collected::default(), catalog, activations: ActivationIds::default(), next_nonce: 1 }
+        let (outputs, activations) = Default::default();
+        Self { outputs, engine: Box::new(engine), catalog, activations, next_nonce: 1 }
     }
 
     pub(crate) fn world(&mut self) -> World<'_> {
         World {
-            engine: &CallEngine,
+            engine: &*self.engine,
             catalog: &self.catalog,
             activations: &mut self.activations,
             entropy: &NoEntropy,

@@ -15,6 +15,8 @@ mod participate;
 mod reads;
 mod run;
 mod start;
+#[cfg(test)]
+mod tests;
 mod transaction;
 mod unplaced;
 
