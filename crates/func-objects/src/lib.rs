@@ -20,7 +20,6 @@ mod engine;
 pub mod lifecycle;
 pub mod limits;
 mod list;
-pub mod listing;
 mod lock;
 mod names;
 mod object;

@@ -1,3 +1,5 @@
 //! Tests of the crate's promises, from outside.
 
-mod listing;
+mod engine;
+mod lists;
+mod world;
