@@ -13,7 +13,7 @@ use millrace_func::{HandlerId, Message};
 
 use crate::access::{Ask, Known, Policy, acl};
 use crate::names::{ACCOUNT, ERASE, OBJECT, UPLOAD, WRITE, check_bucket_name, object_key, upload_key};
-use crate::rows::{BucketRow, INFO, POLICY, USAGE, UsageRow, from_value, to_value};
+use crate::rows::{BucketRow, INFO, USAGE, UsageRow, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
 use crate::wire::{AccountInput, ChangeInput, ChangeOutput, decode, encode};
@@ -33,7 +33,7 @@ pub(crate) fn no_such_bucket() -> Error {
 pub(crate) fn settings(turn: &mut Turn<'_>, bucket: &str) -> Result<Rc<Settings>, Error> {
     let row = turn.host.get(INFO)?.cloned().ok_or_else(no_such_bucket)?;
     let cache = turn.settings;
-    let read = cache.read(bucket, &row, || turn.host.get(POLICY).map(|policy| Some(policy.cloned())))?;
+    let read = cache.read(bucket, &row, |field| turn.host.get(field).map(|value| Some(value.cloned())))?;
     read.ok_or_else(|| Error::new(ErrorCode::Internal, "a bucket's settings cannot be read"))
 }
 
@@ -172,7 +172,7 @@ fn hand_on(
 }
 
 /// Counts what changes did.
-fn count(turn: &mut Turn<'_>, outputs: &[&ChangeOutput]) -> Result<(), Error> {
+pub(crate) fn count(turn: &mut Turn<'_>, outputs: &[&ChangeOutput]) -> Result<(), Error> {
     let objects: i64 = outputs.iter().map(|output| output.objects).sum();
     let size_bytes: i64 = outputs.iter().map(|output| output.size_bytes).sum();
     if objects == 0 && size_bytes == 0 {

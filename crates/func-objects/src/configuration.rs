@@ -5,13 +5,12 @@ use millrace_base::{Error, Value, ValueKind};
 
 use crate::access::acl::{self, List, Owners};
 use crate::access::{Ask, Policy};
-use crate::rows::{BucketRow, INFO, POLICY, from_value, to_value};
+use crate::rows::{BucketRow, INFO, LIFECYCLE, POLICY, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
-use crate::{cors, lifecycle, lock, tagging};
+use crate::{cors, expire, lifecycle, lock, tagging};
 
 const CORS: &[u8] = b"cors";
-const LIFECYCLE: &[u8] = b"lifecycle";
 const TAGGING: &[u8] = b"tagging";
 const NOTIFICATION: &[u8] = b"notification";
 
@@ -115,7 +114,10 @@ pub(crate) fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, configuration: &Configurat
         Configuration::Lifecycle(rules) => {
             let checked = lifecycle::check(rules.clone())?;
             turn.host.set(LIFECYCLE, to_value(&Configuration::Lifecycle(checked)))?;
-            row.has_lifecycle = true;
+            // Messages of older rules find another number.
+            let number = turn.host.random();
+            row.lifecycle_number = Some(number);
+            expire::begin(turn, number)?;
         }
         Configuration::Cors(rules) => {
             cors::check(rules)?;
@@ -143,7 +145,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, settings: &Settings, kind: Configurati
         }
         ConfigurationKind::Ownership => row.ownership = None,
         ConfigurationKind::PublicAccess => row.public_access = None,
-        ConfigurationKind::Lifecycle => row.has_lifecycle = false,
+        ConfigurationKind::Lifecycle => row.lifecycle_number = None,
         ConfigurationKind::Notification => row.has_notifications = false,
         ConfigurationKind::Cors | ConfigurationKind::Tagging => {}
         _ => return Err(Refusal::InvalidRequest.error("this setting cannot be taken away")),

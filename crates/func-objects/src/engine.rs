@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use millrace_api::objects::{OBJECTS_APP, ObjectOperation, ObjectRequest};
+use millrace_api::objects::{OBJECTS_APP, ObjectOperation, ObjectRequest, Requester};
 use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{
     ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start,
@@ -13,12 +13,14 @@ use millrace_func::{
 };
 
 use crate::access::Ask;
-use crate::names::{ACCOUNT, BUCKET, ERASE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services};
-use crate::rows::{INFO, POLICY};
+use crate::names::{
+    ACCOUNT, BUCKET, ERASE, EXPIRE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services,
+};
+use crate::rows::INFO;
 use crate::settings::{Settings, SettingsCache};
 use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
-use crate::{account, bucket, object, object_read, upload};
+use crate::{account, bucket, expire, object, object_read, upload};
 
 /// The first of its own program numbers. Smaller ones are the wrapped engine's.
 const OWN: u32 = 0b11 << 30;
@@ -100,6 +102,7 @@ fn run(turn: &mut Turn<'_>, handler: (u16, u16), input: &[u8]) -> Result<Progres
             let settings = bucket::settings(turn, bucket_name()?)?;
             Ok(Progress::Done(encode(&settings.output())))
         }
+        (BUCKET, EXPIRE) => expire::run(turn, bucket_name()?, input),
         (OBJECT | UPLOAD, READ) => read_with_settings(turn, handler.0, bucket_name()?, input),
         (OBJECT | UPLOAD, WRITE) => change(turn, handler.0, input),
         (UPLOAD, ERASE) => {
@@ -152,6 +155,16 @@ fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, E
             };
             Ok(Progress::Done(encode(&output)))
         }
+        ChangeInput::Expire { settings, bucket, key } => {
+            let settings = Settings::of(settings);
+            // Nobody asks: the node itself does it.
+            let requester = Requester { is_system: true, ..Requester::default() };
+            let operation = ObjectOperation::HeadBucket;
+            let request = ObjectRequest { requester, bucket: &bucket, key: &key, operation, body: Bytes::new() };
+            let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
+            let output = if service == UPLOAD { upload::expire(turn, &ask)? } else { object::expire(turn, &ask)? };
+            Ok(Progress::Done(encode(&output)))
+        }
         ChangeInput::Completed { settings, request: raw, row } => {
             let settings = Settings::of(settings);
             let request = ObjectRequest::from_bytes(&raw)?;
@@ -172,7 +185,7 @@ fn answer(cache: &SettingsCache, input: &[u8], reader: &mut dyn Reader) -> Optio
     let read = || -> Result<Option<Bytes>, Error> {
         let Some(row) = reader.get_beside(BUCKET, &key, INFO)? else { return Ok(None) };
         let row = row.ok_or_else(bucket::no_such_bucket)?;
-        let Some(settings) = cache.read(bucket, &row, || reader.get_beside(BUCKET, &key, POLICY))? else {
+        let Some(settings) = cache.read(bucket, &row, |field| reader.get_beside(BUCKET, &key, field))? else {
             return Ok(None);
         };
         let ask = Ask { settings: &settings, request: &request, now_ms: reader.now().0 };

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) const INFO: &[u8] = b"info";
 /// Of a bucket: the policy as it was given.
 pub(crate) const POLICY: &[u8] = b"policy";
+/// Of a bucket: the lifecycle rules, a [`millrace_api::objects::Configuration`].
+pub(crate) const LIFECYCLE: &[u8] = b"lifecycle";
 /// Of a bucket: [`UsageRow`].
 pub(crate) const USAGE: &[u8] = b"usage";
 /// Of an object: the current version, [`VersionRow`]. Behind it stand an older version's order: newest first.
@@ -45,8 +47,9 @@ pub(crate) struct BucketRow {
     /// Whether the field [`POLICY`] is there. It changes with each policy, so a policy is read again then.
     pub policy_number: Option<u64>,
     pub requester_pays: bool,
-    /// Whether there are rules for what vanishes, and for whom to tell.
-    pub has_lifecycle: bool,
+    /// Whether there are rules for what vanishes. It changes with each set of rules, which are read again then.
+    pub lifecycle_number: Option<u64>,
+    /// Whether there are rules for whom to tell.
     pub has_notifications: bool,
     pub quota_bytes: Option<u64>,
 }

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use millrace_api::objects::{Configuration, LifecycleConfiguration};
 use millrace_base::{Error, Value};
 
 use crate::access::Policy;
 use crate::access::acl::Rules;
-use crate::rows::{BucketRow, from_value};
+use crate::rows::{BucketRow, LIFECYCLE, POLICY, from_value};
 use crate::wire::SettingsOutput;
 
 /// Buckets whose settings a core keeps. Each takes a few hundred bytes, and a policy up to some hundred KB.
@@ -19,6 +20,7 @@ pub(crate) struct Settings {
     pub row: BucketRow,
     pub policy_text: Option<String>,
     pub policy: Option<Policy>,
+    pub lifecycle: Option<LifecycleConfiguration>,
 }
 
 impl Settings {
@@ -30,12 +32,12 @@ impl Settings {
     /// Settings as another entity was told them.
     pub(crate) fn of(output: SettingsOutput) -> Rc<Self> {
         let policy = output.policy.as_deref().map(Policy::kept);
-        Rc::new(Self { row: output.row, policy, policy_text: output.policy })
+        Rc::new(Self { row: output.row, policy, policy_text: output.policy, lifecycle: output.lifecycle })
     }
 
     /// To tell another entity.
     pub(crate) fn output(&self) -> SettingsOutput {
-        SettingsOutput { row: self.row.clone(), policy: self.policy_text.clone() }
+        SettingsOutput { row: self.row.clone(), policy: self.policy_text.clone(), lifecycle: self.lifecycle.clone() }
     }
 }
 
@@ -46,15 +48,15 @@ pub(crate) struct SettingsCache {
 }
 
 impl SettingsCache {
-    /// The settings in a row. `policy` reads the field of the policy; it is asked only for a row that is not known.
+    /// The settings in a row. `field` reads another field; it is asked only for a row that is not known.
     ///
     /// # Errors
-    /// Those of `policy`, and `internal` for a row that cannot be read.
+    /// Those of `field`, and `internal` for a row that cannot be read.
     pub(crate) fn read(
         &self,
         bucket: &str,
         row: &Value,
-        policy: impl FnOnce() -> Result<Option<Option<Value>>, Error>,
+        mut field: impl FnMut(&[u8]) -> Result<Option<Option<Value>>, Error>,
     ) -> Result<Option<Rc<Settings>>, Error> {
         if let Some((known, settings)) = self.known.borrow().get(bucket)
             && known.encoded() == row.encoded()
@@ -64,10 +66,17 @@ impl SettingsCache {
         let read: BucketRow = from_value(row)?;
         let mut policy_text = None;
         if read.policy_number.is_some() {
-            let Some(found) = policy()? else { return Ok(None) };
+            let Some(found) = field(POLICY)? else { return Ok(None) };
             policy_text = found.map(|value| String::from_utf8_lossy(value.content()).into_owned());
         }
-        let settings = Settings::of(SettingsOutput { row: read, policy: policy_text });
+        let mut lifecycle = None;
+        if read.lifecycle_number.is_some() {
+            let Some(found) = field(LIFECYCLE)? else { return Ok(None) };
+            if let Some(Configuration::Lifecycle(rules)) = found.as_ref().map(from_value).transpose()? {
+                lifecycle = Some(rules);
+            }
+        }
+        let settings = Settings::of(SettingsOutput { row: read, policy: policy_text, lifecycle });
         let mut known = self.known.borrow_mut();
         if known.len() >= KEPT {
             known.clear();

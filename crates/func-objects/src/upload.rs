@@ -19,6 +19,7 @@ use crate::rows::{
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
 use crate::wire::{ChangeInput, ChangeOutput, decode, encode};
+use crate::{expire, lifecycle};
 
 /// Parts of an upload, and bytes of a part that is not the last. S3's bounds.
 const PARTS: u16 = 10_000;
@@ -79,7 +80,10 @@ fn create(turn: &mut Turn<'_>, ask: &Ask<'_>, input: &UploadInput) -> Result<Cha
     let initiator = ask.request.requester.id.unwrap_or_default().to_owned();
     let row = UploadRow { input: kept, owner, initiator, grants, began_ms: now_ms, checksum, completed: None };
     turn.host.set(INFO, to_value(&row))?;
-    Ok(ChangeOutput::reply(ObjectReply::Upload { id: String::new(), checksum, expires: None }))
+    let rules = ask.settings.lifecycle.as_ref();
+    let aborts = rules.and_then(|rules| lifecycle::aborts(rules, ask.request.key, now_ms));
+    let expires = aborts.map(|(time_ms, id)| (time_ms, id.to_owned()));
+    Ok(ChangeOutput::reply(ObjectReply::Upload { id: String::new(), checksum, expires }))
 }
 
 fn put_part(turn: &mut Turn<'_>, part: &PartInput) -> Result<ChangeOutput, Error> {
@@ -290,6 +294,16 @@ fn abort(turn: &mut Turn<'_>) -> Result<ChangeOutput, Error> {
     }
     erase(turn, false)?;
     Ok(ChangeOutput { objects: 0, size_bytes, reply: Ok(ObjectReply::Done) })
+}
+
+/// Aborts an upload that has waited too long, if it still is one.
+pub(crate) fn expire(turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<ChangeOutput, Error> {
+    let rules = ask.settings.lifecycle.as_ref();
+    let is_due = match (info(turn)?, rules) {
+        (Some(row), Some(rules)) => expire::is_upload_due(rules, ask.request.key, &row, ask.now_ms),
+        _ => false,
+    };
+    if is_due { abort(turn) } else { Ok(ChangeOutput::reply(ObjectReply::Done)) }
 }
 
 /// The rows of an upload go: some now, the rest by messages. Their bodies went before, with a version or an abortion, or
