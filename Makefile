@@ -11,7 +11,8 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress bench bench-transactions bench-records fuzz types audit clean-data
+.PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records bench-objects s3-rivals fuzz \
+	types audit clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -35,6 +36,15 @@ stress: ## repeat the black-box tests beside a busy core (N=10)
 	@scripts/install-missing.sh test
 	@scripts/stress.sh $(or $(N),10)
 
+conformance: build ## run the S3 compatibility suite in ../shared/suites (CONFORMANCE="--only versioning --log FILE")
+	@tests/conformance/run.py $(CONFORMANCE)
+
+conformance-quick: build ## run a part of the S3 compatibility suite, two minutes at most
+	@tests/conformance/run.py --quick $(CONFORMANCE)
+
+s3-clients: build ## run clients of S3 that others wrote (CLIENTS="--client rclone,awscli --largest 8")
+	@scripts/check-s3-clients.sh $(CLIENTS)
+
 bench: build ## measure and compare; results go to docs/benchmarks (BENCH="--only login-100 --rounds 3")
 	@cargo build --quiet --release --locked -p millrace-bench
 	@bench/run.sh $(BENCH)
@@ -47,6 +57,14 @@ bench-records: build ## measure typed records (BENCH="--part table,micro --only 
 	@cargo build --quiet --release --locked -p millrace-bench
 	@cargo build --quiet --release --locked -p millrace-avpath --example path_cost -p millrace-avro --example codec_cost
 	@bench/run-records.sh $(BENCH)
+
+bench-objects: build s3-rivals ## measure objects beside MinIO and versitygw (BENCH="--part small,list --rounds 5 --listed 1000000")
+	@cargo build --quiet --release --locked -p millrace-bench
+	@$(TARGET)/release/objects --millrace $(MILLRACE) --data $(TARGET) --raw $(TARGET)/bench $(BENCH)
+
+s3-rivals: ## build MinIO and versitygw, with Go
+	@bench/rivals/minio/install.sh
+	@bench/rivals/versitygw/install.sh
 
 fuzz: ## fuzz every decoder for a minute each (SECONDS_EACH=, TARGETS="entry role")
 	@scripts/install-missing.sh fuzz

@@ -12,15 +12,17 @@ pub mod fsync;
 pub mod graph;
 pub mod load;
 pub mod machine;
+pub mod objects;
 pub mod page;
 pub mod pages;
-pub mod plot;
 pub mod records;
 pub mod rows;
 pub mod server;
 pub mod small;
 pub mod summary;
 pub mod transactions;
+
+pub use millrace_loadgen::plot;
 
 /// A result, or the reason for a person why a comparison stopped.
 pub type Outcome<T> = Result<T, String>;

@@ -72,6 +72,15 @@ pub enum Kind {
         /// Its flag `memory`, in MiB; the server's default without.
         memory_mib: Option<u64>,
     },
+    /// A Millrace node that listens for S3, too.
+    Objects {
+        /// As its flag of this name.
+        durability: &'static str,
+        /// As its flag of this name.
+        cores: usize,
+        /// Where it listens for S3.
+        s3: SocketAddr,
+    },
     /// The bare epoll responder.
     Limit,
     /// Express with its store, both on the server's CPUs.
@@ -160,12 +169,19 @@ impl Server {
                 let further = memory.iter().flat_map(|size| ["--memory", size]).collect::<Vec<_>>();
                 server.spawn_node(setup, folder, (durability, *cores), &further)?;
             }
+            Kind::Objects { durability, cores, s3 } => {
+                server.spawn_node(setup, folder, (durability, *cores), &["--s3", &s3.to_string()])?;
+            }
             Kind::Rival { folder: name } => server.spawn_rival(setup, folder, name)?,
         }
         let start = Instant::now();
         match kind {
             Kind::Millrace { .. } | Kind::Records { .. } | Kind::Express | Kind::NodeMap => {
-                server.wait_until_healthy()?
+                server.wait_until_healthy()?;
+            }
+            Kind::Objects { s3, .. } => {
+                server.wait_until_healthy()?;
+                wait_for_port(*s3)?;
             }
             Kind::Limit | Kind::Store { .. } => wait_for_port(address)?,
             // Its script has waited until it serves.
@@ -267,7 +283,9 @@ impl Server {
                 small::resp(self.address, &["HSET", &format!("user:{USER}"), "salt", SALT, "hash", &hash])?;
                 Ok(())
             }
-            Kind::Millrace { .. } | Kind::Records { .. } | Kind::Limit | Kind::Rival { .. } => Ok(()),
+            Kind::Millrace { .. } | Kind::Records { .. } | Kind::Objects { .. } | Kind::Limit | Kind::Rival { .. } => {
+                Ok(())
+            }
         }
     }
 
@@ -333,7 +351,7 @@ pub fn store_program() -> &'static str {
     if has_valkey { "valkey-server" } else { "redis-server" }
 }
 
-fn free_address() -> Outcome<SocketAddr> {
+pub(crate) fn free_address() -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     listener.map_err(|error| format!("no free port: {error}"))
 }

@@ -137,7 +137,9 @@ impl ScriptEngine {
     /// Loads a version of an app and sends requests to it.
     pub fn add_version(&self, catalog: &mut Catalog, app: &str, limits: Limits, version: u64) -> Program {
         let app = Self::app(app, limits);
-        let program = self.load(&app).expect("every app loads");
+        let last = self.programs.borrow().last_key_value().map_or(0, |(program, _)| program.0);
+        let program = Program(last + 1);
+        self.load(program, &app).expect("every app loads");
         let services = self.services(program);
         let App { name, limits, fetch, records, .. } = app;
         catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, records, services });
@@ -186,51 +188,11 @@ impl ScriptEngine {
     }
 }
 
-/// An engine that a core runs and somebody else looks at.
-pub struct SharedEngine(pub Rc<ScriptEngine>);
-
-impl Engine for SharedEngine {
-    fn load(&self, app: &App) -> Result<Program, Error> {
-        self.0.load(app)
-    }
-
-    fn services(&self, program: Program) -> Vec<Service> {
-        self.0.services(program)
-    }
-
-    fn unload(&self, program: Program) {
-        self.0.unload(program);
-    }
-
-    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
-        self.0.answer(query, input, reader)
-    }
-
-    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
-        self.0.start(activation, start, host)
-    }
-
-    fn resume(
-        &self,
-        activation: ActivationId,
-        operation: OperationId,
-        result: Result<Bytes, Error>,
-        host: &mut dyn Host,
-    ) -> Step {
-        self.0.resume(activation, operation, result, host)
-    }
-
-    fn cancel(&self, activation: ActivationId) {
-        self.0.cancel(activation);
-    }
-}
-
 impl Engine for ScriptEngine {
-    fn load(&self, app: &App) -> Result<Program, Error> {
-        let mut programs = self.programs.borrow_mut();
-        let program = Program(u32::try_from(programs.len()).expect("few programs") + 1);
-        programs.insert(program, app.limits.clone());
-        Ok(program)
+    fn load(&self, program: Program, app: &App) -> Result<(), Error> {
+        let before = self.programs.borrow_mut().insert(program, app.limits.clone());
+        assert!(before.is_none(), "{program:?} is loaded already");
+        Ok(())
     }
 
     fn services(&self, _program: Program) -> Vec<Service> {

@@ -27,7 +27,7 @@ use millrace_store::{Checkpoint, MemoryCheckpoint, Store, StoreError};
 use crate::bugs::{BuggyDisk, Late, PlantedBug};
 use crate::core::{LoggedEntry, SimEntropy};
 use crate::disk::SimDisk;
-use crate::engine::{ScriptEngine, SharedEngine};
+use crate::engine::ScriptEngine;
 use crate::happened::{Happened, Thing};
 use crate::net::{Fate, Received, SimNet};
 use crate::platform::{SimPlatform, SimWaiter, WorkTime};
@@ -259,7 +259,7 @@ impl Node {
         let mut core = Core::new(CoreParts {
             options: self.core_options(index, setup),
             shards,
-            engine: Box::new(SharedEngine(Rc::clone(&engine))),
+            engine: Box::new(Rc::clone(&engine)),
             entropy: Box::new(SimEntropy(7)),
             metrics: Arc::clone(&metrics),
             platform,

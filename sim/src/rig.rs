@@ -12,8 +12,8 @@ use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, fing
 use millrace_format::{EntryRef, InvocationResult, ResultState, Write};
 use millrace_func::{Answer, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
-    Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, RequestInfo, ResultNames, RouteCall, Sequence,
-    Shard, ShardOptions, Token,
+    Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, ReplyTo, RequestInfo, ResultNames, RouteCall,
+    Sequence, Shard, ShardOptions, Token,
 };
 use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
 use serde_json::Value as Json;
@@ -360,7 +360,7 @@ impl Rig {
     /// Asks what became of an invocation.
     pub fn invocation(&mut self, id: InvocationId) -> Token {
         let token = self.info(None).token;
-        self.core.with(id.shard, |shard, world| shard.read_invocation(token, id.sequence, true, world));
+        self.core.with(id.shard, |shard, world| shard.read_invocation(ReplyTo::of(token), id.sequence, true, world));
         self.collect();
         token
     }
@@ -372,7 +372,7 @@ impl Rig {
         let entity = EntityKey::new(&name(APP), &name(service), key.as_bytes());
         let shard = self.shard_of(key);
         let fields = field.map_or(StateFields::All, |field| StateFields::One(field.as_bytes().into()));
-        self.core.with(shard, |shard, world| shard.read_state(token, &entity, fields, world));
+        self.core.with(shard, |shard, world| shard.read_state(ReplyTo::of(token), &entity, fields, world));
         self.collect();
         token
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use millrace_base::{EntityKey, ShardId, Value, limits};
 use millrace_format::{JournalRow, ResultState, StepKind};
-use millrace_shard::{InvocationId, ListedWorkflow, Reply, Token, WorkflowView};
+use millrace_shard::{InvocationId, ListedWorkflow, Reply, ReplyTo, Token, WorkflowView};
 use serde_json::Value as Json;
 
 use crate::rig::Rig;
@@ -28,7 +28,7 @@ impl Rig {
         let token = self.info(None).token;
         let payload = Bytes::from(payload.to_owned());
         self.core.with(id.shard, |shard, world| {
-            shard.signal(token, id.sequence, (name, &payload), idempotency_key, world);
+            shard.signal(ReplyTo::of(token), id.sequence, (name, &payload), idempotency_key, world);
         });
         self.collect();
         token
@@ -37,7 +37,7 @@ impl Rig {
     /// Wants a workflow cancelled.
     pub fn cancel(&mut self, id: InvocationId) -> Token {
         let token = self.info(None).token;
-        self.core.with(id.shard, |shard, world| shard.cancel(token, id.sequence, world));
+        self.core.with(id.shard, |shard, world| shard.cancel(ReplyTo::of(token), id.sequence, world));
         self.collect();
         token
     }
@@ -78,7 +78,7 @@ impl Rig {
         loop {
             let token = self.info(None).token;
             self.core.with(ShardId(shard), |shard, world| {
-                shard.list_workflows(token, after, (page, is_live_only), world);
+                shard.list_workflows(ReplyTo::of(token), after, (page, is_live_only), world);
             });
             self.make_durable();
             let Some(Ok(Reply::Workflows(rows, has_more))) = self.reply(token).cloned() else {

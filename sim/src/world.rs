@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
+use millrace_driver::question::{Cancel, Signal};
 use millrace_driver::{Job, Question};
 use millrace_history::Step;
 use millrace_log::RecoverError;
@@ -347,11 +348,11 @@ impl World {
         };
         let id = sagas[self.rng.index(sagas.len()).max(sagas.len().saturating_sub(3))];
         let is_cancelled = self.rng.chance(1, 3);
-        let question = if is_cancelled {
-            Question::Cancel { sequence: id.sequence }
+        let question: Question = if is_cancelled {
+            Cancel { sequence: id.sequence }.into()
         } else {
             let (name, payload) = ("go".into(), Bytes::from_static(b"1"));
-            Question::Signal { sequence: id.sequence, name, payload, idempotency_key: None }
+            Signal { sequence: id.sequence, name, payload, idempotency_key: None }.into()
         };
         let core = self.rng.index(node.cores());
         node.request(core, ASIDE, Job::Ask { shard: id.shard, question });

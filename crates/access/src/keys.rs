@@ -237,7 +237,7 @@ fn equal(left: &[u8; 32], right: &[u8; 32]) -> bool {
     std::hint::black_box(difference) == 0
 }
 
-fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
         .iter()

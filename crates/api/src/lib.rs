@@ -1,25 +1,35 @@
 //! What a front may ask of a node, and what it gets back: operations and their replies.
 //!
+//! A node implements one trait for each group of operations: [`Calls`], [`Invocations`], [`Deployments`], [`Records`]; and
+//! [`Serving`], which every front needs. A front is generic over the traits that it uses. The operations of another built-in
+//! app are one more trait.
+//!
 //! Promises: nothing here knows HTTP, RESP or storage; a front translates its protocol to these
 //! operations and their results back, and holds no other logic. Must not depend on a front, on
 //! the node or on the store.
 
 mod app;
-mod backend;
 mod begun;
+mod calls;
+mod deployments;
+mod invocations;
 mod object;
 pub mod objects;
 mod record;
+mod records;
 mod route;
+mod serving;
 
 pub use app::{
     AppFile, AppInfo, BUILT_IN_APPS, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp, is_built_in,
 };
-pub use backend::{
-    Admission, Backend, CallRequest, DeadLetter, Health, Invocation, InvocationStatus, InvocationsRequest, JournalStep,
-    Page, Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, Target, WorkflowState,
-};
 pub use begun::{Begun, Waiting};
+pub use calls::{CallRequest, Calls, SendRequest, StateFields, StateReply, StateRequest};
+pub use deployments::Deployments;
+pub use invocations::{
+    DeadLetter, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep, Page, Schedule,
+    SchedulesRequest, Target, WorkflowState,
+};
 pub use millrace_access::{Permission, Principal, Role, RoleError};
 pub use millrace_base::{Error, ErrorCode};
 pub use object::{Object, objects};
@@ -28,4 +38,6 @@ pub use record::{
     RecordQuery, RecordReply, RecordRequest, RecordWrite, SHARD_SERVICE, SWEEP_HANDLER, TRIGGERS_SERVICE, Ttl,
     WRITE_HANDLER,
 };
+pub use records::Records;
 pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};
+pub use serving::{Admission, Health, Serving};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// Names that no service may have, because fronts have operations of their own where the routes of a service of this
 /// name would be. In alphabetical order.
-pub const RESERVED_SERVICES: [&str; 21] = [
+pub const RESERVED_SERVICES: [&str; 22] = [
     "apps",
     "call",
     "compatibility",
@@ -23,6 +23,7 @@ pub const RESERVED_SERVICES: [&str; 21] = [
     "putschema",
     "readyz",
     "records",
+    "s3",
     "schedules",
     "schemas",
     "send",

@@ -120,6 +120,29 @@ pub const HTTP_REPLY_HEADER_BYTES: usize = 16 << 10;
 /// API keys in a key file. The file is read whole, and one key serves many callers.
 pub const API_KEYS: usize = 10_000;
 
+/// S3 users of a node. The table is in memory as a whole, and a change writes it as a whole: with these limits at most 16
+/// MiB, which is what a file that the manifest lists may have.
+pub const S3_USERS: usize = 10_000;
+
+/// Access keys of one S3 user that are active. Two are enough to change a key: make the new one, move to it, revoke the
+/// old one.
+pub const S3_ACTIVE_KEYS: usize = 2;
+
+/// Access keys of one S3 user, revoked ones included. The list shows what was revoked last; older ones are forgotten.
+pub const S3_KEYS: usize = 4;
+
+/// Bytes of an S3 user's name, for the same reason as [`NAME_BYTES`].
+pub const S3_USER_NAME_BYTES: usize = 64;
+
+/// Bytes of an e-mail address (RFC 5321: 254 in a path).
+pub const EMAIL_BYTES: usize = 254;
+
+/// Bytes of an access key: the fewest that servers of S3 accept, and the most that AWS documents.
+pub const S3_ACCESS_KEY_BYTES: std::ops::RangeInclusive<usize> = 3..=128;
+
+/// Bytes of a secret key that a caller chooses. Shorter ones can be guessed from one signed request.
+pub const S3_SECRET_KEY_BYTES: std::ops::RangeInclusive<usize> = 8..=128;
+
 /// Shards a data directory may be created with.
 pub const SHARDS: u16 = 4096;
 

@@ -11,11 +11,13 @@ mod error;
 mod pack;
 mod tls;
 mod transport;
+mod users;
 mod workflows;
 
 pub use client::{Call, Client, ClientOptions, Health};
 pub use error::{ClientError, Problem};
 pub use pack::pack_directory;
+pub use users::NewS3User;
 pub use workflows::{
     DeadLetter, DeadLetterPage, EntityKey, Invocation, InvocationFilter, InvocationPage, JournalStep, Schedule,
     ScheduleFilter, SchedulePage,

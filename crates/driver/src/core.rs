@@ -8,7 +8,7 @@ use millrace_api::Admission;
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis};
 use millrace_func::Engine;
 use millrace_log::Batch;
-use millrace_shard::{ActivationIds, Entropy, Reply, Shard, Token, UnplacedRoute, World};
+use millrace_shard::{ActivationIds, Entropy, Reply, ReplyTo, Shard, Token, TypedReply, UnplacedRoute, World};
 
 use crate::message::ShardMail;
 use crate::metrics::CoreMetrics;
@@ -19,6 +19,7 @@ use crate::placement::Placement;
 use crate::platform::Platform;
 use crate::programs::Programs;
 use crate::queue::Queue;
+use crate::typed_request::typed;
 use crate::upkeep::{FlushPolicy, Upkeep};
 
 /// How a core runs.
@@ -204,6 +205,11 @@ impl<P: Platform> Core<P> {
     }
 
     /// The reply to a request, once; or `waiter` is woken when it is there.
+    pub fn poll_typed<T: TypedReply>(&mut self, to: ReplyTo<T>, waiter: &P::Waiter) -> Option<Result<T, Error>> {
+        self.poll_reply(to.token(), waiter).map(|result| result.and_then(typed))
+    }
+
+    /// As [`Core::poll_typed`], for whoever keeps replies of all kinds together.
     pub fn poll_reply(&mut self, token: Token, waiter: &P::Waiter) -> Option<Result<Reply, Error>> {
         let fetched = self.pending.fetch(token);
         if fetched.is_none() {

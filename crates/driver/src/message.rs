@@ -1,6 +1,6 @@
 //! What cores say to each other. All of it may cross machines: `codec` has the bytes.
 
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_base::{Error, ShardId};
 use millrace_func::Program;
 use millrace_shard::{Delivery, Invoke, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Token};
 
@@ -51,10 +51,10 @@ impl Job {
 
     /// The program it runs in. Each core numbers programs for itself; between cores a job carries the number of
     /// the deployment instead.
-    pub(crate) fn program(&mut self) -> Option<&mut Program> {
+    pub(crate) fn program(&self) -> Option<Program> {
         match self {
-            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(&mut invoke.handler.program),
-            Job::Route(call) => Some(&mut call.route.id.program),
+            Job::Invoke(_, invoke) | Job::Send { invoke, .. } => Some(invoke.handler.program),
+            Job::Route(call) => Some(call.route.id.program),
             Job::Ask { .. } => None,
         }
     }
@@ -119,10 +119,4 @@ pub enum CoreMessage {
         /// What it says.
         message: PeerMessage,
     },
-}
-
-/// A reply of another kind than was asked for. That cannot be, and a caller is told so.
-#[must_use]
-pub fn unexpected() -> Error {
-    Error::new(ErrorCode::Internal, "the shard answered something else than was asked")
 }

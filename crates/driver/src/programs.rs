@@ -11,38 +11,25 @@ use crate::platform::Platform;
 /// How long a replaced program stays loaded at the least: requests that name it may still be on their way between cores.
 const RETIRED_MS: u64 = 10_000;
 
-/// Deployments are numbered for the whole node, programs by each core's engine for itself.
+/// Deployments are numbered for the whole node. A deployment's number is its program's number on every core.
 #[derive(Default)]
 pub struct Programs {
     /// What names mean.
     pub catalog: Catalog,
-    by_deployment: BTreeMap<u32, Program>,
-    by_program: BTreeMap<Program, u32>,
+    loaded: BTreeSet<Program>,
     /// Replaced programs, each with the monotonic millisecond from which it may be unloaded.
     retired: Vec<(Program, u64)>,
 }
 
 impl Programs {
-    /// The number of the deployment that `program` is here, in the shape of a program.
-    pub(crate) fn deployment_of(&self, program: Program) -> Option<Program> {
-        self.by_program.get(&program).copied().map(Program)
-    }
-
-    /// What a deployment is loaded as on this core.
-    pub(crate) fn program_of(&self, deployment: Program) -> Option<Program> {
-        self.by_deployment.get(&deployment.0).copied()
-    }
-
     /// What a deployment has loaded on this core.
     #[must_use]
     pub fn loaded(&self, deployment: u32) -> Option<&Loaded> {
-        self.catalog.program(*self.by_deployment.get(&deployment)?)
+        self.catalog.program(Program(deployment))
     }
 
     fn forget(&mut self, program: Program) {
-        if let Some(deployment) = self.by_program.remove(&program) {
-            self.by_deployment.remove(&deployment);
-        }
+        self.loaded.remove(&program);
         self.catalog.remove(program);
     }
 }
@@ -67,7 +54,8 @@ impl<P: Platform> Core<P> {
         (app, version): (&App, u64),
         check: impl FnOnce(&mut P, Program, &[Service]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let program = self.engine.load(app)?;
+        let program = Program(deployment);
+        self.engine.load(program, app)?;
         let services = self.engine.services(program);
         if let Err(error) = check(&mut self.platform, program, &services) {
             self.engine.unload(program);
@@ -76,21 +64,20 @@ impl<P: Platform> Core<P> {
         let (limits, fetch, records) = (app.limits.clone(), app.fetch.clone(), app.records.clone());
         let loaded = Loaded { app: app.name.clone(), version, limits, fetch, records, services };
         self.programs.catalog.add(program, loaded);
-        self.programs.by_deployment.insert(deployment, program);
-        self.programs.by_program.insert(program, deployment);
+        self.programs.loaded.insert(program);
         Ok(())
     }
 
     /// Closes the services that go with what a loaded app replaces, and gives their names.
     pub fn close(&mut self, deployment: u32) -> Vec<Name> {
-        let program = self.programs.by_deployment.get(&deployment);
+        let program = self.programs.loaded.get(&Program(deployment));
         program.map_or_else(Vec::new, |program| self.engine.close(*program))
     }
 
     /// Sends new requests to a loaded app. Gives the services whose state has to be brought to another definition than the
     /// program before had.
     pub fn activate(&mut self, deployment: u32) -> Vec<Name> {
-        let Some(program) = self.programs.by_deployment.get(&deployment).copied() else {
+        let Some(program) = self.programs.loaded.get(&Program(deployment)).copied() else {
             return Vec::new();
         };
         let replaced = self.programs.catalog.activate(program);
@@ -103,7 +90,7 @@ impl<P: Platform> Core<P> {
 
     /// Forgets an app that was loaded in vain. Gives its program.
     pub fn discard(&mut self, deployment: u32) -> Option<Program> {
-        let program = self.programs.by_deployment.get(&deployment).copied()?;
+        let program = self.programs.loaded.get(&Program(deployment)).copied()?;
         self.engine.reopen(program);
         self.engine.unload(program);
         self.programs.forget(program);
@@ -113,10 +100,8 @@ impl<P: Platform> Core<P> {
     /// Versions that only workflows run in go when those have ended, as replaced ones do. The first `served` deployments are
     /// not among them.
     pub fn retire_pinned(&mut self, served: usize) {
-        let is_pinned = |deployment: u32| deployment as usize > served;
-        let all = self.programs.by_deployment.iter();
-        let pinned: Vec<Program> =
-            all.filter(|(deployment, _)| is_pinned(**deployment)).map(|(_, program)| *program).collect();
+        let is_pinned = |program: &&Program| program.0 as usize > served;
+        let pinned: Vec<Program> = self.programs.loaded.iter().filter(is_pinned).copied().collect();
         for program in pinned {
             self.retire(Some(program));
         }

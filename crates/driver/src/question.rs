@@ -1,113 +1,236 @@
-//! What one shard is asked beside calls, sends and routes.
+//! What one shard is asked beside calls, sends and routes. Each question is a type, and so is its reply.
 
 use bytes::Bytes;
 use millrace_api::StateFields;
-use millrace_base::EntityKey;
-use millrace_shard::{AskedSchedule, Sequence, Shard, Token, World};
+use millrace_base::{EntityKey, UnixMillis};
+use millrace_format::DeadLetterRecord;
+use millrace_shard::{
+    AskedSchedule, DeadLetter, EntityState, FoundInvocation, Listed, ListedWorkflow, ReplyTo, Sequence, Shard, Token,
+    TypedReply, World,
+};
 
-/// A question that one shard answers under a token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// What became of an invocation? Answered by `Reply::Invocation`.
-    ReadInvocation {
-        /// The invocation's place in its shard.
-        sequence: Sequence,
-        /// Whether the journal of a workflow is wanted too.
-        has_journal: bool,
-    },
-    /// Cancel a workflow. Answered by `Reply::Done`.
-    Cancel {
-        /// The workflow's place in its shard.
-        sequence: Sequence,
-    },
-    /// Give a workflow a signal. Answered by `Reply::Done`.
-    Signal {
-        /// The workflow's place in its shard.
-        sequence: Sequence,
-        /// The signal's name.
-        name: Box<str>,
-        /// JSON text.
-        payload: Bytes,
-        /// Makes the signal come once.
-        idempotency_key: Option<Box<str>>,
-    },
-    /// Which workflows are there? Answered by `Reply::Workflows`.
-    ListWorkflows {
-        /// The last one of the page before: whether it had ended, and its place.
-        after: Option<(bool, Sequence)>,
-        /// At most so many.
-        limit: usize,
-        /// Leaves out those that have ended.
-        is_live_only: bool,
-    },
-    /// Which dead letters are there? Answered by `Reply::DeadLetters`.
-    ListDeadLetters {
-        /// The field of the last one of the page before.
-        after: Option<Box<[u8]>>,
-        /// At most so many.
-        limit: usize,
-    },
-    /// What is this dead letter? Answered by `Reply::DeadLetters` with one.
-    ReadDeadLetter {
-        /// The field that the letter is kept under.
-        field: Box<[u8]>,
-    },
-    /// Retry or drop a dead letter. Answered by `Reply::Done`.
-    EndDeadLetter {
-        /// The field that the letter is kept under.
-        field: Box<[u8]>,
-        /// Retry it; else drop it.
-        is_retried: bool,
-    },
-    /// What does an entity hold? Answered by `Reply::Fields` or `Reply::Field`.
-    ReadState {
-        /// The entity.
-        entity: EntityKey,
-        /// Which of its fields.
-        fields: StateFields,
-    },
-    /// Has a service any entity? Answered by `Reply::Value` with `true` or `false`.
-    HasEntities {
-        /// The app.
-        app: Box<str>,
-        /// The service.
-        service: Box<str>,
-    },
-    /// When are these schedules due? Answered by `Reply::Schedules`.
-    ListSchedules {
-        /// Which schedules.
-        asked: Vec<AskedSchedule>,
-    },
+/// A question that one shard answers.
+pub trait Ask: Into<Question> {
+    /// What it is answered with.
+    type Reply: TypedReply;
+
+    /// Asks a shard.
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>);
 }
+
+/// What became of an invocation?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadInvocation {
+    /// The invocation's place in its shard.
+    pub sequence: Sequence,
+    /// Whether the journal of a workflow is wanted too.
+    pub has_journal: bool,
+}
+
+/// Cancel a workflow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancel {
+    /// The workflow's place in its shard.
+    pub sequence: Sequence,
+}
+
+/// Give a workflow a signal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// The workflow's place in its shard.
+    pub sequence: Sequence,
+    /// The signal's name.
+    pub name: Box<str>,
+    /// JSON text.
+    pub payload: Bytes,
+    /// Makes the signal come once.
+    pub idempotency_key: Option<Box<str>>,
+}
+
+/// Which workflows are there?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListWorkflows {
+    /// The last one of the page before: whether it had ended, and its place.
+    pub after: Option<(bool, Sequence)>,
+    /// At most so many.
+    pub limit: usize,
+    /// Leaves out those that have ended.
+    pub is_live_only: bool,
+}
+
+/// Which dead letters are there?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListDeadLetters {
+    /// The field of the last one of the page before.
+    pub after: Option<Box<[u8]>>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// What is this dead letter?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadDeadLetter {
+    /// The field that the letter is kept under.
+    pub field: Box<[u8]>,
+}
+
+/// Retry or drop a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndDeadLetter {
+    /// The field that the letter is kept under.
+    pub field: Box<[u8]>,
+    /// Retry it; else drop it.
+    pub is_retried: bool,
+}
+
+/// What does an entity hold?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadState {
+    /// The entity.
+    pub entity: EntityKey,
+    /// Which of its fields.
+    pub fields: StateFields,
+}
+
+/// Has a service any entity?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HasEntities {
+    /// The app.
+    pub app: Box<str>,
+    /// The service.
+    pub service: Box<str>,
+}
+
+/// When are these schedules due?
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListSchedules {
+    /// Which schedules.
+    pub asked: Vec<AskedSchedule>,
+}
+
+impl Ask for ReadInvocation {
+    type Reply = FoundInvocation;
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.read_invocation(to, self.sequence, self.has_journal, world);
+    }
+}
+
+impl Ask for Cancel {
+    type Reply = ();
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.cancel(to, self.sequence, world);
+    }
+}
+
+impl Ask for Signal {
+    type Reply = ();
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.signal(to, self.sequence, (&self.name, &self.payload), self.idempotency_key.as_deref(), world);
+    }
+}
+
+impl Ask for ListWorkflows {
+    type Reply = Listed<ListedWorkflow>;
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.list_workflows(to, self.after, (self.limit, self.is_live_only), world);
+    }
+}
+
+impl Ask for ListDeadLetters {
+    type Reply = Listed<DeadLetter>;
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.list_dead_letters(to, self.after.as_deref(), self.limit, world);
+    }
+}
+
+impl Ask for ReadDeadLetter {
+    type Reply = Box<DeadLetterRecord>;
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.read_dead_letter(to, &self.field, world);
+    }
+}
+
+impl Ask for EndDeadLetter {
+    type Reply = ();
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.end_dead_letter(to, &self.field, self.is_retried, world);
+    }
+}
+
+impl Ask for ReadState {
+    type Reply = EntityState;
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.read_state(to, &self.entity, self.fields, world);
+    }
+}
+
+impl Ask for HasEntities {
+    type Reply = bool;
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.has_entities(to, &self.app, &self.service, world);
+    }
+}
+
+impl Ask for ListSchedules {
+    type Reply = Vec<Option<UnixMillis>>;
+
+    fn ask(self, shard: &mut Shard, to: ReplyTo<Self::Reply>, world: &mut World<'_>) {
+        shard.list_schedules(to, &self.asked, world);
+    }
+}
+
+macro_rules! questions {
+    ($($question:ident),* $(,)?) => {
+        /// Any of the questions, as it waits and travels.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "each is named for the question that it holds")]
+        pub enum Question {
+            $($question($question),)*
+        }
+
+        impl Question {
+            /// Asks a shard under a token.
+            pub(crate) fn ask(self, shard: &mut Shard, token: Token, world: &mut World<'_>) {
+                match self {
+                    $(Question::$question(question) => question.ask(shard, ReplyTo::of(token), world),)*
+                }
+            }
+        }
+
+        $(impl From<$question> for Question {
+            fn from(question: $question) -> Self {
+                Question::$question(question)
+            }
+        })*
+    };
+}
+
+questions!(
+    ReadInvocation,
+    Cancel,
+    Signal,
+    ListWorkflows,
+    ListDeadLetters,
+    ReadDeadLetter,
+    EndDeadLetter,
+    ReadState,
+    HasEntities,
+    ListSchedules,
+);
 
 impl Question {
     /// Whether answering it may write.
     #[must_use]
     pub fn may_write(&self) -> bool {
-        matches!(self, Question::Cancel { .. } | Question::Signal { .. } | Question::EndDeadLetter { .. })
-    }
-
-    /// Asks a shard.
-    pub(crate) fn ask(self, shard: &mut Shard, token: Token, world: &mut World<'_>) {
-        match self {
-            Question::ReadInvocation { sequence, has_journal } => {
-                shard.read_invocation(token, sequence, has_journal, world);
-            }
-            Question::Cancel { sequence } => shard.cancel(token, sequence, world),
-            Question::Signal { sequence, name, payload, idempotency_key } => {
-                shard.signal(token, sequence, (&name, &payload), idempotency_key.as_deref(), world);
-            }
-            Question::ListWorkflows { after, limit, is_live_only } => {
-                shard.list_workflows(token, after, (limit, is_live_only), world);
-            }
-            Question::ListDeadLetters { after, limit } => {
-                shard.list_dead_letters(token, after.as_deref(), limit, world);
-            }
-            Question::ReadDeadLetter { field } => shard.read_dead_letter(token, &field, world),
-            Question::EndDeadLetter { field, is_retried } => shard.end_dead_letter(token, &field, is_retried, world),
-            Question::ReadState { entity, fields } => shard.read_state(token, &entity, fields, world),
-            Question::HasEntities { app, service } => shard.has_entities(token, &app, &service, world),
-            Question::ListSchedules { asked } => shard.list_schedules(token, &asked, world),
-        }
+        matches!(self, Question::Cancel(_) | Question::Signal(_) | Question::EndDeadLetter(_))
     }
 }

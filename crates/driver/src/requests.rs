@@ -8,14 +8,15 @@
 //! `queue_ms` is refused at the cost of parsing it.
 
 use millrace_base::{Error, ErrorCode, ShardId, limits};
-use millrace_func::{Answer, HandlerId, HandlerKind, Program};
-use millrace_shard::{PeerMessage, Reply, Token};
+use millrace_func::{Answer, HandlerId, HandlerKind};
+use millrace_shard::{PeerMessage, Reply, ReplyTo, Token};
 
 use crate::core::{Core, broke};
 use crate::message::{CoreMessage, Job};
 use crate::outputs::Event;
 use crate::platform::{DriverBug, Platform};
 use crate::queue::{Arrival, Queued, ROUND_NS};
+use crate::typed_request::{Request, typed};
 
 /// Events of the core's shards that are followed at once. A transaction over three shards takes some 20. One that has ended
 /// before the next request begins makes nobody wait, and gives way to nobody. At some 10 µs each, so many take about as long
@@ -52,7 +53,22 @@ impl<P: Platform> Core<P> {
         now_ns
     }
 
-    /// Starts a request that [`Core::enter`] was called for: its reply, if it ended at once, or the token to wait under.
+    /// Starts a request that [`Core::enter`] was called for: its reply, if it ended at once, or what to wait under.
+    ///
+    /// # Errors
+    /// What to wait under.
+    pub fn request<R: Request>(
+        &mut self,
+        request: R,
+        arrival: Arrival,
+    ) -> Result<Result<R::Reply, Error>, ReplyTo<R::Reply>> {
+        match self.submit(request.into_job(), arrival) {
+            Ok(result) => Ok(result.and_then(typed)),
+            Err(token) => Err(ReplyTo::of(token)),
+        }
+    }
+
+    /// As [`Core::request`], for whoever keeps replies of all kinds together, as the simulator does.
     ///
     /// # Errors
     /// The token.
@@ -94,13 +110,7 @@ impl<P: Platform> Core<P> {
     }
 
     /// Passes a request to the core that owns its shard. It keeps its age.
-    pub(crate) fn pass_on(&mut self, owner: usize, token: Token, mut job: Job, since_ns: u64) {
-        if let Some(program) = job.program() {
-            match self.programs.deployment_of(*program) {
-                Some(deployment) => *program = deployment,
-                None => return self.answer(token, Err(gone())),
-            }
-        }
+    pub(crate) fn pass_on(&mut self, owner: usize, token: Token, job: Job, since_ns: u64) {
         self.metrics.passed_on.increment();
         let request = CoreMessage::Request { from: self.options.index, token, job, since_ns };
         if !self.platform.send(owner, request) {
@@ -109,12 +119,10 @@ impl<P: Platform> Core<P> {
     }
 
     /// Takes a request that another core has passed on, as one that this core has called itself.
-    pub(crate) fn accept(&mut self, from: usize, asked: Token, mut job: Job, since_ns: u64) {
-        if let Some(program) = job.program() {
-            match self.programs.program_of(*program) {
-                Some(own) => *program = own,
-                None => return self.refuse(from, asked, gone()),
-            }
+    pub(crate) fn accept(&mut self, from: usize, asked: Token, job: Job, since_ns: u64) {
+        // This core may have unloaded it meanwhile.
+        if job.program().is_some_and(|program| self.programs.catalog.program(program).is_none()) {
+            return self.refuse(from, asked, gone());
         }
         let arrival = Arrival { now_ns: self.begin_round(), called_since_ns: Some(since_ns) };
         if let Some(refusal) = self.refusal(&job, arrival) {
@@ -268,22 +276,16 @@ impl<P: Platform> Core<P> {
     }
 
     /// Takes what a shard says about a transaction to the other shard.
-    fn send_peer(&mut self, to: ShardId, mut message: PeerMessage) {
+    fn send_peer(&mut self, to: ShardId, message: PeerMessage) {
         let owner = self.options.placement.core_of(to);
         if owner == self.options.index {
             return self.with_shard(to, |shard, world| shard.peer(message, world));
-        }
-        for program in message.programs() {
-            *program = self.programs.deployment_of(*program).unwrap_or(NO_PROGRAM);
         }
         self.platform.send(owner, CoreMessage::Peer { to, message });
     }
 
     /// Another core's shard says something about a transaction to one of this core's.
-    pub(crate) fn accept_peer(&mut self, to: ShardId, mut message: PeerMessage) {
-        for program in message.programs() {
-            *program = self.programs.program_of(*program).unwrap_or(NO_PROGRAM);
-        }
+    pub(crate) fn accept_peer(&mut self, to: ShardId, message: PeerMessage) {
         self.with_shard(to, |shard, world| shard.peer(message, world));
     }
 
@@ -303,10 +305,6 @@ impl<P: Platform> Core<P> {
         }
     }
 }
-
-/// Stands for a program that one of two cores has unloaded meanwhile. The shard finds none of that number and refuses the
-/// call.
-const NO_PROGRAM: Program = Program(u32::MAX);
 
 fn gone() -> Error {
     Error::new(ErrorCode::UnknownApp, "the app was replaced while the request was on its way; try again")

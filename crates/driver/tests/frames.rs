@@ -11,6 +11,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, TransactionId, UnixMillis, Value, ValueKind};
+use millrace_driver::question::{
+    Cancel, EndDeadLetter, HasEntities, ListDeadLetters, ListSchedules, ListWorkflows, ReadDeadLetter, ReadInvocation,
+    ReadState, Signal,
+};
 use millrace_driver::{CoreMessage, Frame, Job, Question, ShardMail};
 use millrace_format::{
     DeadLetterRecord, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind, WorkflowRecord,
@@ -82,28 +86,29 @@ fn questions() -> Vec<(&'static str, Question)> {
     let sequence = SEQUENCE;
     let asked = AskedSchedule { app: "a".into(), service: "s".into(), name: "n".into(), cron: "@daily".into() };
     let page = StateFields::Page { prefix: (*b"p").into(), after: None, limit: 3 };
-    let state = |fields| Question::ReadState { entity: entity(), fields };
+    let state = |fields| ReadState { entity: entity(), fields }.into();
     vec![
-        ("read-invocation", Question::ReadInvocation { sequence, has_journal: true }),
-        ("cancel", Question::Cancel { sequence }),
+        ("read-invocation", ReadInvocation { sequence, has_journal: true }.into()),
+        ("cancel", Cancel { sequence }.into()),
         (
             "signal",
-            Question::Signal {
+            Signal {
                 sequence,
                 name: "go".into(),
                 payload: Bytes::from_static(b"1"),
                 idempotency_key: Some("k".into()),
-            },
+            }
+            .into(),
         ),
-        ("list-workflows", Question::ListWorkflows { after: Some((true, sequence)), limit: 9, is_live_only: false }),
-        ("list-dead-letters", Question::ListDeadLetters { after: Some((*b"f").into()), limit: 9 }),
-        ("read-dead-letter", Question::ReadDeadLetter { field: (*b"f").into() }),
-        ("end-dead-letter", Question::EndDeadLetter { field: (*b"f").into(), is_retried: true }),
+        ("list-workflows", ListWorkflows { after: Some((true, sequence)), limit: 9, is_live_only: false }.into()),
+        ("list-dead-letters", ListDeadLetters { after: Some((*b"f").into()), limit: 9 }.into()),
+        ("read-dead-letter", ReadDeadLetter { field: (*b"f").into() }.into()),
+        ("end-dead-letter", EndDeadLetter { field: (*b"f").into(), is_retried: true }.into()),
         ("read-state-all", state(StateFields::All)),
         ("read-state-one", state(StateFields::One((*b"f").into()))),
         ("read-state-page", state(page)),
-        ("has-entities", Question::HasEntities { app: "a".into(), service: "s".into() }),
-        ("list-schedules", Question::ListSchedules { asked: vec![asked] }),
+        ("has-entities", HasEntities { app: "a".into(), service: "s".into() }.into()),
+        ("list-schedules", ListSchedules { asked: vec![asked] }.into()),
     ]
 }
 
@@ -161,6 +166,8 @@ fn replies() -> Vec<(&'static str, Result<Reply, Error>)> {
         ("done", Ok(Reply::Done)),
         ("fields", Ok(Reply::Fields(vec![((*b"f").into(), value.clone())]))),
         ("field", Ok(Reply::Field(value))),
+        ("dead-letter", Ok(Reply::DeadLetter(Box::new(DeadLetterRecord { error: Some(error()), message: message() })))),
+        ("has-entities", Ok(Reply::HasEntities(true))),
         ("error", Err(error())),
     ]
 }

@@ -155,7 +155,11 @@ impl Loaded {
 }
 
 impl Engine for JsEngine {
-    fn load(&self, app: &App) -> Result<Program, Error> {
+    fn load(&self, program: Program, app: &App) -> Result<(), Error> {
+        let place = program.0 as usize;
+        if self.programs.borrow().get(place).is_some_and(Option::is_some) {
+            return Err(Error::new(ErrorCode::Internal, "the program's number is taken"));
+        }
         let files = service_files(app)?;
         if files.is_empty() || files.len() > SERVICES {
             let message = "the app has no service: put a .ts or .js file at the top of its folder";
@@ -174,23 +178,25 @@ impl Engine for JsEngine {
         for file in files {
             let (isolate, service) = loaded.new_isolate(self.clocks, &file, (!app.is_kept, cpu_ms))?;
             let switch = self.watchdog.switch(app, code, service.name.as_str());
-            let place = self.core.add(Arc::clone(&switch));
+            let switch_place = self.core.add(Arc::clone(&switch));
             services.push(service);
             loaded.services.push(Slot {
                 file,
                 switch,
-                place,
+                place: switch_place,
                 isolate: RefCell::new(Some(isolate)),
                 epoch: Cell::new(0),
             });
         }
-        let mut programs = self.programs.borrow_mut();
-        let number = u32::try_from(programs.len()).map_err(|_| Error::new(ErrorCode::Internal, "too many programs"))?;
-        let program = Program(number);
         // Nobody has set it: it was made above.
         let _ = loaded.directory.set(Directory::new(program, services));
-        programs.push(Some(loaded));
-        Ok(program)
+        let mut programs = self.programs.borrow_mut();
+        if programs.len() <= place {
+            // Numbers count the node's deployments, so few are left out.
+            programs.resize_with(place + 1, || None);
+        }
+        programs[place] = Some(loaded);
+        Ok(())
     }
 
     fn services(&self, program: Program) -> Vec<Service> {

@@ -1,15 +1,14 @@
-//! The engine: which activations are objects', which the wrapped engine's, and what they wait for.
+//! The engine: activations of the built-in app, and what they wait for.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use millrace_api::objects::{OBJECTS_APP, ObjectOperation, ObjectRequest, Requester};
-use millrace_base::{Error, ErrorCode, Name};
+use millrace_api::objects::{ObjectOperation, ObjectRequest, Requester};
+use millrace_base::{Error, ErrorCode};
 use millrace_func::{
-    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start,
-    Step,
+    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start, Step,
 };
 
 use crate::access::Ask;
@@ -22,15 +21,12 @@ use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
 use crate::{account, bucket, expire, object, object_read, upload};
 
-/// The first of its own program numbers. Smaller ones are the wrapped engine's.
-const OWN: u32 = 0b11 << 30;
-
-/// Runs operations on objects, and whatever the wrapped engine runs. See the crate's documentation.
-pub struct ObjectsEngine<E> {
-    inner: E,
-    next_program: Cell<u32>,
+/// Runs operations on objects. See the crate's documentation.
+#[derive(Default)]
+pub struct ObjectsEngine {
+    programs: RefCell<BTreeSet<Program>>,
     settings: SettingsCache,
-    /// Activations of the built-in app that wait. The wrapped engine keeps its own.
+    /// Activations that wait.
     activations: RefCell<BTreeMap<u32, Waits>>,
 }
 
@@ -44,23 +40,7 @@ fn unknown() -> Error {
     Error::new(ErrorCode::Internal, "the engine has no such program, service or handler")
 }
 
-impl<E: Engine> ObjectsEngine<E> {
-    /// An engine without programs.
-    #[must_use]
-    pub fn new(inner: E) -> Self {
-        Self {
-            inner,
-            next_program: Cell::new(OWN),
-            settings: SettingsCache::default(),
-            activations: RefCell::default(),
-        }
-    }
-
-    /// The wrapped engine.
-    pub fn inner(&self) -> &E {
-        &self.inner
-    }
-
+impl ObjectsEngine {
     fn start_own(
         &self,
         activation: ActivationId,
@@ -197,72 +177,37 @@ fn answer(cache: &SettingsCache, input: &[u8], reader: &mut dyn Reader) -> Optio
     read().transpose().map(|answer| answer.map(Answer::Value))
 }
 
-impl<E: Engine> Engine for ObjectsEngine<E> {
-    fn load(&self, app: &App) -> Result<Program, Error> {
-        if app.name.as_str() != OBJECTS_APP {
-            return self.inner.load(app);
-        }
-        let number = self.next_program.get();
-        let next = number.checked_add(1).ok_or_else(|| Error::new(ErrorCode::Internal, "too many programs"))?;
-        self.next_program.set(next);
-        Ok(Program(number))
+impl Engine for ObjectsEngine {
+    fn load(&self, program: Program, _app: &App) -> Result<(), Error> {
+        self.programs.borrow_mut().insert(program);
+        Ok(())
     }
 
     fn services(&self, program: Program) -> Vec<Service> {
-        if program.0 < OWN { self.inner.services(program) } else { services() }
-    }
-
-    fn sweeps(&self, program: Program) -> Vec<(Name, u64)> {
-        if program.0 < OWN { self.inner.sweeps(program) } else { Vec::new() }
-    }
-
-    fn begun_again(&self, program: Program, service: &str, input: Bytes) -> Bytes {
-        if program.0 < OWN { self.inner.begun_again(program, service, input) } else { input }
-    }
-
-    fn drops(&self, program: Program, service: &str, handler: &str) -> bool {
-        program.0 < OWN && self.inner.drops(program, service, handler)
-    }
-
-    fn close(&self, program: Program) -> Vec<Name> {
-        if program.0 < OWN { self.inner.close(program) } else { Vec::new() }
-    }
-
-    fn reopen(&self, program: Program) {
-        if program.0 < OWN {
-            self.inner.reopen(program);
-        }
+        if self.programs.borrow().contains(&program) { services() } else { Vec::new() }
     }
 
     fn unload(&self, program: Program) {
-        if program.0 < OWN {
-            return self.inner.unload(program);
-        }
+        self.programs.borrow_mut().remove(&program);
         self.activations.borrow_mut().retain(|_, waits| waits.program != program);
     }
 
     fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
-        if query.program.0 < OWN {
-            return self.inner.answer(query, input, reader);
-        }
         match (query.service, query.handler) {
             (OBJECT, READ) => answer(&self.settings, input, reader),
             _ => None,
         }
     }
 
-    #[inline]
     fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         match start {
-            Start::Handler { id, key, input } if id.program.0 >= OWN => {
+            Start::Handler { id, key, input } if self.programs.borrow().contains(&id.program) => {
                 self.start_own(activation, id, (key, input), host)
             }
-            Start::Route { id: RouteId { program, .. }, .. } if program.0 >= OWN => Step::Done(Err(unknown())),
-            start => self.inner.start(activation, start, host),
+            _ => Step::Done(Err(unknown())),
         }
     }
 
-    #[inline]
     fn resume(
         &self,
         activation: ActivationId,
@@ -270,12 +215,9 @@ impl<E: Engine> Engine for ObjectsEngine<E> {
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
     ) -> Step {
-        // Activations of the wrapped engine need no search while none of objects waits.
-        let mut activations = self.activations.borrow_mut();
-        let own = if activations.is_empty() { None } else { activations.remove(&activation.0) };
-        drop(activations);
-        let Some(Waits { program, key, waiting }) = own else {
-            return self.inner.resume(activation, operation, result, host);
+        let waits = self.activations.borrow_mut().remove(&activation.0);
+        let Some(Waits { program, key, waiting }) = waits else {
+            return Step::Done(Err(unknown()));
         };
         let mut turn = Turn { host, program, settings: &self.settings, key: &key };
         let progress = waiting.resume(&mut turn, operation, result);
@@ -283,8 +225,6 @@ impl<E: Engine> Engine for ObjectsEngine<E> {
     }
 
     fn cancel(&self, activation: ActivationId) {
-        if self.activations.borrow_mut().remove(&activation.0).is_none() {
-            self.inner.cancel(activation);
-        }
+        self.activations.borrow_mut().remove(&activation.0);
     }
 }

@@ -1,7 +1,7 @@
 //! The engine of the built-in app of objects: buckets, objects with their versions, uploads of parts.
 //!
-//! [`ObjectsEngine`] wraps another engine. It runs the app `objects` itself and passes all other apps through. How
-//! buckets and objects lie in entities is in `docs/internals/objects.md`.
+//! [`ObjectsEngine`] runs the app `objects` and no other. How buckets and objects lie in entities is in
+//! `docs/internals/objects.md`.
 //!
 //! Promises: what a bucket says of itself (its settings, how much is in it) and its objects always agree, as they are
 //! written in the same transaction. Every operation asks whether its requester may. Nothing that a stranger sends makes

@@ -1,15 +1,13 @@
-//! The engine: which activations are records', which the wrapped engine's, and what they wait for.
+//! The engine: programs of the built-in app, its activations and what they wait for. Triggers run in another engine.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, Name, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, RouteId, Service, Start,
-    Step,
+    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start, Step,
 };
 
 use crate::cache::Cache;
@@ -18,19 +16,16 @@ use crate::triggers::{self, TriggerHost, explain};
 use crate::turn::{Progress, Shared, Task, Turn};
 use crate::{apply, changes, expire, migrate, program, progress, read, scan, sweep, write};
 
-/// The first of its own program numbers. Smaller ones are the wrapped engine's.
-const OWN: u32 = 1 << 31;
-
-/// Runs operations on records, and whatever the wrapped engine runs. See the crate's documentation.
+/// Runs operations on records, and their triggers in the wrapped engine. See the crate's documentation.
 pub struct RecordsEngine<E> {
     inner: E,
     shared: Shared,
-    /// Indexed by program number less [`OWN`]. It never shrinks, so that a number is never used again.
-    programs: RefCell<Vec<Option<Rc<RecordProgram>>>>,
+    /// A higher number was loaded later.
+    programs: RefCell<BTreeMap<Program, Rc<RecordProgram>>>,
     schemas: Rc<Schemas>,
     /// Types that are being deleted, or were. No program older than the given one writes records of them.
     closed: RefCell<BTreeMap<Name, Program>>,
-    /// Activations of the built-in app that wait. The wrapped engine keeps its own.
+    /// Activations that wait. The wrapped engine keeps those of triggers, too.
     activations: RefCell<BTreeMap<u32, Waiting>>,
 }
 
@@ -78,7 +73,7 @@ impl<E: Engine> RecordsEngine<E> {
         Self {
             inner,
             shared,
-            programs: RefCell::new(Vec::new()),
+            programs: RefCell::default(),
             schemas: Rc::default(),
             closed: RefCell::default(),
             activations: RefCell::new(BTreeMap::new()),
@@ -90,41 +85,20 @@ impl<E: Engine> RecordsEngine<E> {
         &self.inner
     }
 
-    /// The wrapped engine's program that stands for this one: its triggers', if it has any, or itself.
-    #[must_use]
-    pub fn inner_program(&self, program: Program) -> Option<Program> {
-        match program.0.checked_sub(OWN) {
-            None => Some(program),
-            Some(_) => self.program(program)?.inner,
-        }
-    }
-
     fn program(&self, program: Program) -> Option<Rc<RecordProgram>> {
-        let index = program.0.checked_sub(OWN)?;
-        self.programs.borrow().get(index as usize)?.clone()
+        self.programs.borrow().get(&program).cloned()
     }
 
-    fn load_records(&self, app: &App) -> Result<Program, Error> {
-        let mut programs = self.programs.borrow_mut();
-        let number = u32::try_from(programs.len()).ok().and_then(|count| count.checked_add(OWN));
-        let number = Program(number.ok_or_else(|| Error::new(ErrorCode::Internal, "too many programs"))?);
-        let before = programs.iter().rev().flatten().next();
-        let (mut loaded, triggers) = RecordProgram::read(app, number, &self.schemas, before.map(Rc::as_ref))?;
-        if let Some(triggers) = triggers {
-            // Most changes of types leave the triggers as they are, and loading triggers takes long.
-            let mut known =
-                programs.iter().rev().flatten().filter_map(|known| known.inner.zip(known.triggers_app.as_ref()));
-            let (inner, app) = match known.find(|(_, app)| ***app == triggers) {
-                Some((inner, app)) => (inner, Rc::clone(app)),
-                None => {
-                    let inner = self.inner.load(&triggers).map_err(|error| explain(error, &triggers))?;
-                    (inner, Rc::new(triggers))
-                }
-            };
-            loaded.set_inner(inner, &self.inner.services(inner), app);
+    /// Triggers in the wrapped engine, under the number of the program that brought them first. Most
+    /// changes of types leave the triggers as they are, and loading triggers takes long.
+    fn load_triggers(&self, number: Program, triggers: App) -> Result<(Program, Rc<App>), Error> {
+        let programs = self.programs.borrow();
+        let mut known = programs.values().rev().filter_map(|known| known.inner.zip(known.triggers_app.as_ref()));
+        if let Some((inner, app)) = known.find(|(_, app)| ***app == triggers) {
+            return Ok((inner, Rc::clone(app)));
         }
-        programs.push(Some(Rc::new(loaded)));
-        Ok(number)
+        self.inner.load(number, &triggers).map_err(|error| explain(error, &triggers))?;
+        Ok((number, Rc::new(triggers)))
     }
 
     /// Begins an activation of the built-in app.
@@ -231,76 +205,62 @@ fn unknown_program() -> Error {
 }
 
 impl<E: Engine> Engine for RecordsEngine<E> {
-    fn load(&self, app: &App) -> Result<Program, Error> {
-        if app.name.as_str() == RECORDS_APP { self.load_records(app) } else { self.inner.load(app) }
+    fn load(&self, program: Program, app: &App) -> Result<(), Error> {
+        if self.program(program).is_some() {
+            return Err(Error::new(ErrorCode::Internal, "the program's number is taken"));
+        }
+        let before = self.programs.borrow().values().next_back().cloned();
+        let (mut loaded, triggers) = RecordProgram::read(app, program, &self.schemas, before.as_deref())?;
+        if let Some(triggers) = triggers {
+            let (inner, app) = self.load_triggers(program, triggers)?;
+            loaded.set_inner(inner, &self.inner.services(inner), app);
+        }
+        self.programs.borrow_mut().insert(program, Rc::new(loaded));
+        Ok(())
     }
 
     fn services(&self, program: Program) -> Vec<Service> {
-        if program.0 < OWN {
-            return self.inner.services(program);
-        }
         self.program(program).map_or_else(Vec::new, |program| program.services.clone())
     }
 
     fn sweeps(&self, program: Program) -> Vec<(Name, u64)> {
-        if program.0 < OWN {
-            return self.inner.sweeps(program);
-        }
         self.program(program).map_or_else(Vec::new, |program| program.sweeps())
     }
 
-    fn begun_again(&self, program: Program, service: &str, input: Bytes) -> Bytes {
-        if program.0 < OWN {
-            return self.inner.begun_again(program, service, input);
-        }
+    fn begun_again(&self, _: Program, service: &str, input: Bytes) -> Bytes {
         if triggers::is_service(service) { triggers::without_depth(&input).unwrap_or(input) } else { input }
     }
 
     fn drops(&self, program: Program, service: &str, handler: &str) -> bool {
-        if program.0 < OWN {
-            return self.inner.drops(program, service, handler);
-        }
         self.program(program).is_some_and(|program| program.drops(service, handler))
     }
 
     fn close(&self, program: Program) -> Vec<Name> {
-        if program.0 < OWN {
-            return self.inner.close(program);
-        }
         let emptied = self.program(program).map_or_else(Vec::new, |program| program.emptied.clone());
         self.closed.borrow_mut().extend(emptied.iter().map(|name| (name.clone(), program)));
         emptied
     }
 
     fn reopen(&self, program: Program) {
-        if program.0 < OWN {
-            return self.inner.reopen(program);
-        }
         self.closed.borrow_mut().retain(|_, by| *by != program);
     }
 
     fn unload(&self, program: Program) {
-        let Some(index) = program.0.checked_sub(OWN) else {
-            return self.inner.unload(program);
-        };
         self.activations.borrow_mut().retain(|_, waiting| waiting.program.number != program);
         let mut programs = self.programs.borrow_mut();
-        let unloaded = programs.get_mut(index as usize).and_then(Option::take);
+        let unloaded = programs.remove(&program);
         // Closed types matter for older programs only.
-        let oldest = programs.iter().flatten().map(|program| program.number).next();
-        self.closed.borrow_mut().retain(|_, by| oldest.is_some_and(|oldest| oldest < *by));
+        let oldest = programs.keys().next();
+        self.closed.borrow_mut().retain(|_, by| oldest.is_some_and(|oldest| oldest < by));
         let Some(inner) = unloaded.and_then(|program| program.inner) else {
             return;
         };
-        if programs.iter().flatten().all(|other| other.inner != Some(inner)) {
+        if programs.values().all(|other| other.inner != Some(inner)) {
             self.inner.unload(inner);
         }
     }
 
     fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
-        if query.program.0 < OWN {
-            return self.inner.answer(query, input, reader);
-        }
         let program = self.program(query.program)?;
         match (program.place(query.service)?, query.handler) {
             (Place::Type(index), program::READ) => {
@@ -313,11 +273,8 @@ impl<E: Engine> Engine for RecordsEngine<E> {
     #[inline]
     fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         match start {
-            Start::Handler { id, key, input } if id.program.0 >= OWN => {
-                self.start_own(activation, id, (key, input), host)
-            }
-            Start::Route { id: RouteId { program, .. }, .. } if program.0 >= OWN => Step::Done(Err(unknown_program())),
-            start => self.inner.start(activation, start, host),
+            Start::Handler { id, key, input } => self.start_own(activation, id, (key, input), host),
+            Start::Route { .. } => Step::Done(Err(unknown_program())),
         }
     }
 
@@ -329,12 +286,9 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         result: Result<Bytes, Error>,
         host: &mut dyn Host,
     ) -> Step {
-        // Activations of the wrapped engine need no search while no operation on records waits.
-        let mut activations = self.activations.borrow_mut();
-        let own = if activations.is_empty() { None } else { activations.remove(&activation.0) };
-        drop(activations);
-        match own {
-            None => self.inner.resume(activation, operation, result, host),
+        let waiting = self.activations.borrow_mut().remove(&activation.0);
+        match waiting {
+            None => Step::Done(Err(unknown_program())),
             Some(Waiting { program, what: What::Trigger { id, depth } }) => {
                 let mut trigger_host = TriggerHost { host, program: &program, depth };
                 let step = self.inner.resume(activation, operation, result, &mut trigger_host);
@@ -350,8 +304,8 @@ impl<E: Engine> Engine for RecordsEngine<E> {
     }
 
     fn cancel(&self, activation: ActivationId) {
-        let own = self.activations.borrow_mut().remove(&activation.0);
-        if !matches!(own, Some(Waiting { what: What::Task(_), .. })) {
+        let waiting = self.activations.borrow_mut().remove(&activation.0);
+        if matches!(waiting, Some(Waiting { what: What::Trigger { .. }, .. })) {
             self.inner.cancel(activation);
         }
     }

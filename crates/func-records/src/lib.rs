@@ -1,9 +1,8 @@
 //! The engine that runs operations on records: types, their triggers, indexes, changes, and the sweeps that bring
 //! stored records to new settings.
 //!
-//! [`RecordsEngine`] wraps another engine. It loads the app `records` itself, and gives the triggers to the wrapped
-//! engine as an app. It passes all other apps through at no cost. `docs/internals/records.md` says how records lie in
-//! entities.
+//! [`RecordsEngine`] runs the app `records` and no other. It gives the triggers to another engine, as an app.
+//! `docs/internals/records.md` says how records lie in entities.
 //!
 //! Promises: index rows and changes always agree with the records, because they are written in the same transaction.
 //! Reading one record takes one turn and no more memory than its reply. Nothing that a stranger sends makes anything

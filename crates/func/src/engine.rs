@@ -1,5 +1,6 @@
 //! The engine trait and the identities it hands out.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,7 +8,8 @@ use millrace_api::{Error, HeaderSource, RecordReply, RouteReply};
 
 use crate::{App, Host, OperationId, Reader};
 
-/// One loaded version of one app on one core. Never reused while the core runs.
+/// One loaded version of one app. Whoever loads it gives it the number, the same on all cores of the node. A number is
+/// never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Program(pub u32);
 
@@ -74,6 +76,17 @@ pub enum Start<'a> {
     },
 }
 
+impl Start<'_> {
+    /// The app version it belongs to.
+    #[must_use]
+    pub fn program(&self) -> Program {
+        match self {
+            Start::Handler { id, .. } => id.program,
+            Start::Route { id, .. } => id.program,
+        }
+    }
+}
+
 /// What a finished frame gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -121,12 +134,13 @@ pub enum Step {
 /// `function-failed` with the error's text and position, and a user's `Abort` becomes `aborted`
 /// with its message and, as JSON detail, its payload.
 pub trait Engine {
-    /// Checks and loads an app's sources.
+    /// Checks and loads an app's sources. All later calls name them by `program`.
     ///
     /// # Errors
     /// `app-refused`, naming file, line and column, when a source does not parse, an import does
-    /// not resolve inside the app, a module throws while loading, or an export is malformed.
-    fn load(&self, app: &App) -> Result<Program, Error>;
+    /// not resolve inside the app, a module throws while loading, or an export is malformed. `internal` where the number
+    /// is taken.
+    fn load(&self, program: Program, app: &App) -> Result<(), Error>;
 
     /// What [`Engine::load`] found in the app.
     fn services(&self, program: Program) -> Vec<crate::Service>;
@@ -185,4 +199,61 @@ pub trait Engine {
 
     /// Drops a waiting frame. Its code never runs again.
     fn cancel(&self, activation: ActivationId);
+}
+
+/// An engine that several others use: the engine of records runs its triggers in the one of users' apps.
+impl<E: Engine + ?Sized> Engine for Rc<E> {
+    fn load(&self, program: Program, app: &App) -> Result<(), Error> {
+        (**self).load(program, app)
+    }
+
+    fn services(&self, program: Program) -> Vec<crate::Service> {
+        (**self).services(program)
+    }
+
+    fn sweeps(&self, program: Program) -> Vec<(millrace_base::Name, u64)> {
+        (**self).sweeps(program)
+    }
+
+    fn drops(&self, program: Program, service: &str, handler: &str) -> bool {
+        (**self).drops(program, service, handler)
+    }
+
+    fn begun_again(&self, program: Program, service: &str, input: Bytes) -> Bytes {
+        (**self).begun_again(program, service, input)
+    }
+
+    fn close(&self, program: Program) -> Vec<millrace_base::Name> {
+        (**self).close(program)
+    }
+
+    fn reopen(&self, program: Program) {
+        (**self).reopen(program);
+    }
+
+    fn unload(&self, program: Program) {
+        (**self).unload(program);
+    }
+
+    fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
+        (**self).answer(query, input, reader)
+    }
+
+    fn start(&self, activation: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+        (**self).start(activation, start, host)
+    }
+
+    fn resume(
+        &self,
+        activation: ActivationId,
+        operation: OperationId,
+        result: Result<Bytes, Error>,
+        host: &mut dyn Host,
+    ) -> Step {
+        (**self).resume(activation, operation, result, host)
+    }
+
+    fn cancel(&self, activation: ActivationId) {
+        (**self).cancel(activation);
+    }
 }

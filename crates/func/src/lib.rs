@@ -14,6 +14,7 @@ mod catalog;
 mod cron;
 mod crypto;
 mod engine;
+mod engines;
 mod fetch;
 mod host;
 mod limits;
@@ -28,6 +29,7 @@ pub use crypto::{
     hex_encode, hmac_sha256, sha1, sha256,
 };
 pub use engine::{ActivationId, Answer, Engine, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
+pub use engines::Engines;
 pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };

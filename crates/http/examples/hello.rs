@@ -14,8 +14,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use millrace_api::{
-    AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Error, Health, Invocation, InvocationsRequest,
-    Page, Principal, RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, StateReply, StateRequest,
+    AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error, Health, Invocation,
+    Invocations, InvocationsRequest, Page, Principal, Records, RouteReply, RouteRequest, Schedule, SchedulesRequest,
+    SendRequest, Serving, StateReply, StateRequest,
 };
 use millrace_base::ErrorCode;
 use millrace_http::{Front, Options, bind, serve};
@@ -41,7 +42,7 @@ fn refused<T>() -> Result<T, Error> {
     Err(Error::new(ErrorCode::NotYetSupported, "only calls and routes"))
 }
 
-impl Backend for Hello {
+impl Calls for Hello {
     fn call(&self, _: &Principal, _: CallRequest<'_>) -> Begun<Bytes> {
         Ok(Bytes::from_static(b"\"ok\"")).into()
     }
@@ -50,6 +51,17 @@ impl Backend for Hello {
         refused()
     }
 
+    fn route(&self, _: &Principal, _: RouteRequest) -> Begun<RouteReply> {
+        let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
+        Ok(RouteReply { status: 200, headers, body: Bytes::from_static(b"ok") }).into()
+    }
+
+    async fn state(&self, _: &Principal, _: StateRequest<'_>) -> Result<StateReply, Error> {
+        refused()
+    }
+}
+
+impl Invocations for Hello {
     async fn invocation(&self, _: &Principal, _: &str, _: bool) -> Result<Invocation, Error> {
         refused()
     }
@@ -81,16 +93,9 @@ impl Backend for Hello {
     async fn schedules(&self, _: &Principal, _: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
         refused()
     }
+}
 
-    fn route(&self, _: &Principal, _: RouteRequest) -> Begun<RouteReply> {
-        let headers = vec![("content-type".to_owned(), "text/plain".to_owned())];
-        Ok(RouteReply { status: 200, headers, body: Bytes::from_static(b"ok") }).into()
-    }
-
-    async fn state(&self, _: &Principal, _: StateRequest<'_>) -> Result<StateReply, Error> {
-        refused()
-    }
-
+impl Deployments for Hello {
     async fn deploy(&self, _: &Principal, _: &str, _: Vec<AppFile>) -> Result<Deployed, Error> {
         refused()
     }
@@ -102,7 +107,11 @@ impl Backend for Hello {
     async fn apps(&self, _: &Principal) -> Result<Vec<AppInfo>, Error> {
         refused()
     }
+}
 
+impl Records for Hello {}
+
+impl Serving for Hello {
     fn health(&self) -> Health {
         Health { is_serving: true, is_ready: true }
     }

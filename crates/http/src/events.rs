@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use millrace_api::Backend;
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_records::{ChangeStream, error_event};
 use tokio::time::{Instant, sleep};
@@ -20,6 +19,7 @@ use crate::body::{LARGE_BYTES, ReplyBody};
 use crate::connection::ConnectionState;
 use crate::local::Reservation;
 use crate::problem;
+use millrace_api::Records;
 
 /// How long after nothing was new it is looked for again: at first, and at most. Twice as long each
 /// time, so a stream that rests costs two looks a second.
@@ -70,7 +70,7 @@ impl Drop for StreamGuard {
 }
 
 /// Begins to answer with events. What is wrong with the request shows in the first page already.
-pub(crate) async fn begin<B: Backend>(
+pub(crate) async fn begin<B: Records>(
     state: &Rc<ConnectionState>,
     mut stream: ChangeStream<B>,
     is_head: bool,
@@ -93,7 +93,7 @@ pub(crate) async fn begin<B: Backend>(
     Ok(response)
 }
 
-fn next<B: Backend>(state: Rc<ConnectionState>, mut stream: ChangeStream<B>) -> Next {
+fn next<B: Records>(state: Rc<ConnectionState>, mut stream: ChangeStream<B>) -> Next {
     Next(Box::pin(async move {
         let began = Instant::now();
         let others = state.local.metrics.event_streams.get().saturating_sub(1);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use millrace_access::{Keyring, Shared, Stamp, needs_keys};
+use millrace_access::{Keyring, Shared, Stamp, Users, needs_keys};
 use millrace_records::{Turn, Turns};
 use prometheus_client::registry::Registry;
 use tokio_rustls::rustls::ServerConfig;
@@ -19,6 +19,8 @@ pub struct Front {
     pub(crate) options: Options,
     keyring: Option<Arc<Keyring>>,
     pub(crate) tls: Option<Arc<Shared<Arc<ServerConfig>>>>,
+    /// Of S3, once they have been read.
+    users: OnceLock<Arc<Users>>,
     registry: Registry,
     metrics: Arc<FrontMetrics>,
     openapi: OnceLock<Bytes>,
@@ -76,6 +78,7 @@ impl Front {
             options,
             keyring,
             tls,
+            users: OnceLock::new(),
             registry,
             metrics,
             openapi: OnceLock::new(),
@@ -95,6 +98,15 @@ impl Front {
     #[must_use]
     pub fn keyring(&self) -> Option<&Arc<Keyring>> {
         self.keyring.as_ref()
+    }
+
+    /// Whose users `/s3/users` manages: to be called once, before the front serves. Later calls change nothing.
+    pub fn manage_users(&self, users: Arc<Users>) {
+        let _ = self.users.set(users);
+    }
+
+    pub(crate) fn users(&self) -> Option<&Arc<Users>> {
+        self.users.get()
     }
 
     /// The options it was made with.

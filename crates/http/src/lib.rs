@@ -12,11 +12,10 @@
 //! - `accept` failures never end the server, and a drain answers every request that has arrived whole.
 //!
 //! Must not know shards, storage, functions or config files: it parses, authenticates, translates.
-//!
-//! [`Backend`]: millrace_api::Backend
 
 pub mod archive;
 mod auth;
+mod backend;
 mod body;
 mod connection;
 mod cors;
@@ -46,7 +45,9 @@ pub mod router;
 mod serve;
 mod status;
 mod tls;
+mod users;
 
+pub use backend::Backend;
 pub use error_pages::error_page;
 pub use front::{Front, check_listener};
 pub use listen::{bind, bind_all};

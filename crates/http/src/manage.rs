@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use millrace_api::{Backend, InvocationsRequest, Object, Principal, SchedulesRequest};
+use millrace_api::{Invocations, InvocationsRequest, Object, Principal, SchedulesRequest};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -23,7 +23,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// `GET /invocations/{id}`.
-pub(crate) async fn invocation<B: Backend>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
+pub(crate) async fn invocation<B: Invocations>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
     let id = input.name(Parameter::Id)?;
     let wait = path::wait(input.query())?;
     if !wait.is_zero() {
@@ -33,7 +33,7 @@ pub(crate) async fn invocation<B: Backend>(session: &Session<B>, who: &Principal
 }
 
 /// Comes back once an invocation has ended, or `longest` is over, or the server is about to stop.
-async fn wait_for_end<B: Backend>(
+async fn wait_for_end<B: Invocations>(
     session: &Session<B>,
     who: &Principal,
     id: &str,
@@ -53,7 +53,7 @@ async fn wait_for_end<B: Backend>(
 }
 
 /// `GET /invocations`.
-pub(crate) async fn invocations<B: Backend>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
+pub(crate) async fn invocations<B: Invocations>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
     let (app, service) = (path::name_parameter(query, "app")?, path::name_parameter(query, "service")?);
     let (key, handler) = (path::key_parameter(query)?, path::name_parameter(query, "handler")?);
     let after = path::page_after(query)?;
@@ -70,13 +70,13 @@ pub(crate) async fn invocations<B: Backend>(backend: &B, who: &Principal, query:
 }
 
 /// `POST /invocations/{id}/cancel`.
-pub(crate) async fn cancel<B: Backend>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
+pub(crate) async fn cancel<B: Invocations>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
     backend.cancel(who, &input.name(Parameter::Id)?).await?;
     Ok(reply::empty(StatusCode::ACCEPTED))
 }
 
 /// `POST /invocations/{id}/signal`.
-pub(crate) async fn signal<B: Backend>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+pub(crate) async fn signal<B: Invocations>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
     let id = input.name(Parameter::Id)?;
     let body = input.body(&session.state).await?;
     let (name, payload) = read_signal(&body)?;
@@ -110,26 +110,26 @@ fn read_signal(body: &Bytes) -> Result<(String, Bytes), Error> {
 }
 
 /// `GET /dead-letters`.
-pub(crate) async fn dead_letters<B: Backend>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
+pub(crate) async fn dead_letters<B: Invocations>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
     let after = path::page_after(query)?;
     let limit = path::page_items(query)?;
     listing::dead_letters(&backend.dead_letters(who, after.as_deref(), limit).await?)
 }
 
 /// `POST /dead-letters/{id}/retry`.
-pub(crate) async fn retry_dead_letter<B: Backend>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
+pub(crate) async fn retry_dead_letter<B: Invocations>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
     backend.retry_dead_letter(who, &input.name(Parameter::Id)?).await?;
     Ok(reply::empty(StatusCode::ACCEPTED))
 }
 
 /// `DELETE /dead-letters/{id}`.
-pub(crate) async fn drop_dead_letter<B: Backend>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
+pub(crate) async fn drop_dead_letter<B: Invocations>(backend: &B, who: &Principal, input: Input<'_>) -> Reply {
     backend.drop_dead_letter(who, &input.name(Parameter::Id)?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
 /// `GET /schedules`.
-pub(crate) async fn schedules<B: Backend>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
+pub(crate) async fn schedules<B: Invocations>(backend: &B, who: &Principal, query: Option<&str>) -> Reply {
     let (app, service) = (path::name_parameter(query, "app")?, path::name_parameter(query, "service")?);
     let after = path::page_after(query)?;
     let request = SchedulesRequest {

@@ -234,6 +234,8 @@ fn schemas() -> Value {
         ("Signal", signal_schema()),
         ("DeadLetter", dead_letter_schema()),
         ("Schedule", schedule_schema()),
+        ("S3User", s3_user_schema()),
+        ("S3AccessKey", s3_access_key_schema()),
         ("InvocationPage", page_schema("invocations", "Invocation")),
         ("DeadLetterPage", page_schema("dead_letters", "DeadLetter")),
         ("SchedulePage", page_schema("schedules", "Schedule")),
@@ -404,6 +406,32 @@ fn schedule_schema() -> Value {
             "handler": text(),
             "cron": { "type": "string", "description": "When, in UTC, as the service declares it." },
             "due_ms": milliseconds("When it is due next, Unix milliseconds. A time that has passed is about to be called."),
+        },
+    })
+}
+
+fn s3_user_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["id", "display_name", "email", "created_ms", "keys"],
+        "properties": {
+            "id": { "type": "string", "pattern": "^[0-9a-f]{64}$", "description": "The canonical id." },
+            "display_name": text(),
+            "email": { "type": "string", "description": "Empty without one." },
+            "created_ms": milliseconds("When the user was made, Unix milliseconds."),
+            "keys": { "type": "array", "items": reference("S3AccessKey") },
+        },
+    })
+}
+
+fn s3_access_key_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["access_key", "status", "created_ms"],
+        "properties": {
+            "access_key": text(),
+            "status": { "type": "string", "enum": ["active", "revoked"] },
+            "created_ms": milliseconds("When the key was made, Unix milliseconds."),
         },
     })
 }

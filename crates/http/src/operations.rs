@@ -3,6 +3,7 @@
 
 mod records;
 mod table;
+mod users;
 
 pub use table::OPERATIONS;
 
@@ -49,6 +50,18 @@ pub enum Kind {
     OpenApi,
     /// `GET /errors/{code}`.
     ErrorPage,
+    /// `POST /s3/users`.
+    S3AddUser,
+    /// `GET /s3/users`.
+    S3Users,
+    /// `DELETE /s3/users/{user}`.
+    S3RemoveUser,
+    /// `POST /s3/users/{user}/keys`.
+    S3AddKey,
+    /// `GET /s3/users/{user}/keys`.
+    S3Keys,
+    /// `DELETE /s3/users/{user}/keys/{access_key}`.
+    S3RevokeKey,
     /// A request that no operation answers.
     None,
     /// Something about records or their schemas.
@@ -56,7 +69,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 21] = [
+const KINDS: [(Kind, &str); 27] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -77,6 +90,12 @@ const KINDS: [(Kind, &str); 21] = [
     (Kind::Readyz, "readyz"),
     (Kind::OpenApi, "openapi"),
     (Kind::ErrorPage, "error_page"),
+    (Kind::S3AddUser, "s3_add_user"),
+    (Kind::S3Users, "s3_users"),
+    (Kind::S3RemoveUser, "s3_remove_user"),
+    (Kind::S3AddKey, "s3_add_key"),
+    (Kind::S3Keys, "s3_keys"),
+    (Kind::S3RevokeKey, "s3_revoke_key"),
     (Kind::None, "none"),
 ];
 
@@ -113,7 +132,13 @@ impl Kind {
             Kind::Readyz => 17,
             Kind::OpenApi => 18,
             Kind::ErrorPage => 19,
-            Kind::None => 20,
+            Kind::S3AddUser => 20,
+            Kind::S3Users => 21,
+            Kind::S3RemoveUser => 22,
+            Kind::S3AddKey => 23,
+            Kind::S3Keys => 24,
+            Kind::S3RevokeKey => 25,
+            Kind::None => 26,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
@@ -168,6 +193,10 @@ pub enum Parameter {
     Version,
     /// A script's name.
     Script,
+    /// A user of S3: name or id.
+    User,
+    /// An access key of S3.
+    AccessKey,
 }
 
 impl Parameter {
@@ -175,7 +204,7 @@ impl Parameter {
     pub const COUNT: usize = Self::ALL.len();
 
     /// Every parameter, in the order of their numbers.
-    pub const ALL: [Parameter; 14] = [
+    pub const ALL: [Parameter; 16] = [
         Parameter::App,
         Parameter::Service,
         Parameter::Key,
@@ -190,6 +219,8 @@ impl Parameter {
         Parameter::Subject,
         Parameter::Version,
         Parameter::Script,
+        Parameter::User,
+        Parameter::AccessKey,
     ];
 
     /// The name in templates.
@@ -208,6 +239,8 @@ impl Parameter {
             Parameter::Subject => "subject",
             Parameter::Version => "version",
             Parameter::Script => "script",
+            Parameter::User => "user",
+            Parameter::AccessKey => "access_key",
         }
     }
 
@@ -233,6 +266,8 @@ impl Parameter {
             Parameter::Subject => "The subject's name, percent-encoded.",
             Parameter::Version => "The version's number, or latest.",
             Parameter::Script => "The script's name.",
+            Parameter::User => "The user's name or canonical id, percent-encoded.",
+            Parameter::AccessKey => "The access key.",
         }
     }
 }

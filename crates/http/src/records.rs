@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
-use millrace_api::{Backend, Begun, Principal};
+use millrace_api::{Begun, Deployments, Principal, Records};
 use millrace_base::Error;
 use millrace_records::{ChangeStream, Family, Operation, Request};
 
@@ -40,7 +40,7 @@ fn request<'a>(input: &mut Input<'a>, body: Bytes) -> Request<'a> {
 }
 
 /// One record is read: the shortest way.
-pub(crate) async fn read<B: Backend>(
+pub(crate) async fn read<B: Records>(
     session: &Session<B>,
     who: &Principal,
     operation: Operation,
@@ -58,7 +58,7 @@ pub(crate) async fn read<B: Backend>(
 }
 
 /// One record is changed: as short.
-pub(crate) async fn write<B: Backend>(
+pub(crate) async fn write<B: Records>(
     session: &Session<B>,
     who: &Principal,
     operation: Operation,
@@ -78,7 +78,7 @@ pub(crate) async fn write<B: Backend>(
 }
 
 /// Everything else.
-pub(crate) async fn operate<B: Backend>(
+pub(crate) async fn operate<B: Deployments + Records>(
     session: &Session<B>,
     who: &Principal,
     operation: Operation,
@@ -136,18 +136,18 @@ pub(crate) fn constant(method: &Method, path: &str) -> Option<Response<ReplyBody
 
 /// Whether a classic URL means an app's route, because the type in it is none, or has the name of
 /// a service.
-pub(crate) fn is_route<B: Backend>(backend: &B, kind: Kind, first: &Segment, captures: &Captures<'_>) -> bool {
+pub(crate) fn is_route<B: Records>(backend: &B, kind: Kind, first: &Segment, captures: &Captures<'_>) -> bool {
     matches!(kind, Kind::Records(_))
         && *first == Segment::Variable(Parameter::Type)
         && !is_record_type(backend, captures.get(Parameter::Type).unwrap_or_default())
 }
 
-fn is_record_type<B: Backend>(backend: &B, name: &str) -> bool {
+fn is_record_type<B: Records>(backend: &B, name: &str) -> bool {
     path::decode_text(name).is_ok_and(|name| backend.is_record_type(&name))
 }
 
 /// The methods of the classic operation that a request to an app's route was probably meant for.
-pub(crate) fn classic_methods<B: Backend>(backend: &B, captures: &Captures<'_>) -> Option<router::Rows> {
+pub(crate) fn classic_methods<B: Records>(backend: &B, captures: &Captures<'_>) -> Option<router::Rows> {
     if captures.get(Parameter::App).is_some() {
         return None;
     }

@@ -26,14 +26,15 @@ const _: () = assert!(Parameter::COUNT <= 16, "a parameter is a bit of a u16");
 fn place(parameter: Parameter) -> usize {
     match parameter {
         Parameter::App => 0,
-        Parameter::Service | Parameter::Type | Parameter::Subject => 1,
+        Parameter::Service | Parameter::Type | Parameter::Subject | Parameter::User => 1,
         Parameter::Key
         | Parameter::Id
         | Parameter::Code
         | Parameter::RecordId
         | Parameter::SchemaId
         | Parameter::Version
-        | Parameter::Script => 2,
+        | Parameter::Script
+        | Parameter::AccessKey => 2,
         Parameter::Handler | Parameter::Field => 3,
         Parameter::Path => 4,
     }

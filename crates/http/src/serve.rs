@@ -10,13 +10,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use millrace_access::Cached;
-use millrace_api::Backend;
 use millrace_base::{Error, ErrorCode};
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio_rustls::TlsAcceptor;
 
+use crate::backend::Backend;
 use crate::connection::{self, Order};
 use crate::front::Front;
 use crate::handle::Session;

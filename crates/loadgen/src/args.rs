@@ -185,7 +185,7 @@ impl LoadArgs {
 }
 
 /// `10s`, `500ms`, `2m`, `1.5s`; a bare number counts seconds.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let number: f64 = number.parse().map_err(|_| "write a number and a unit, such as 10s, 500ms or 2m".to_owned())?;
@@ -233,11 +233,11 @@ fn plan_at(address: &str, name: &str, request: RequestTemplate, load: &LoadArgs)
 }
 
 /// Prints progress. If nobody reads it any more, the files still get the results.
-fn say(to: &mut dyn std::io::Write, text: &str) {
+pub(super) fn say(to: &mut dyn std::io::Write, text: &str) {
     let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
 }
 
-fn finish(outcome: Result<bool, BenchError>) -> ExitCode {
+pub(super) fn finish(outcome: Result<bool, BenchError>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -283,7 +283,7 @@ fn write_files(report: &Report, load: &LoadArgs) -> Result<(), BenchError> {
     write(&load.csv_percentiles, &|| report.percentiles_csv())
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), BenchError> {
+pub(super) fn write_file(path: &Path, text: &str) -> Result<(), BenchError> {
     std::fs::write(path, text).map_err(|error| BenchError::System(format!("cannot write {}: {error}", path.display())))
 }
 

@@ -16,7 +16,8 @@
 //! | `engine` | the loop of one thread |
 //! | `response`, `resp`, `mongo` | the replies |
 //! | `run` | all threads and the clock |
-//! | `report` | the results |
+//! | `report`, `plot` | the results |
+//! | `s3` | the same for S3 servers, with a client of its own |
 
 mod args;
 mod bson;
@@ -27,6 +28,7 @@ mod expectation;
 mod measure;
 pub mod mongo;
 mod plan;
+pub mod plot;
 pub mod process;
 mod random;
 mod report;
@@ -34,6 +36,7 @@ mod request;
 mod resp;
 mod response;
 mod run;
+pub mod s3;
 mod template;
 mod zipf;
 

@@ -7,7 +7,7 @@ use millrace_base::fingerprint;
 
 use crate::contents::{FileRecord, Next};
 use crate::error::ManifestError;
-use crate::{Manifest, read};
+use crate::{MAX_BYTES, Manifest, read};
 
 /// A file's fingerprint, from its bytes.
 #[must_use]
@@ -44,12 +44,39 @@ impl Manifest {
         })
     }
 
-    fn fingerprint_on_disk(&self, path: &str) -> io::Result<Option<u64>> {
+    /// Writes the file at `path` anew, durably, beside the old one and then in its place.
+    ///
+    /// # Errors
+    /// As [`Manifest::replace_file`]. A crash leaves the old file or the new one, and both are right then.
+    pub fn write_file(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let disk = &*self.shared.disk;
+        self.replace_file(path, Some(bytes), || {
+            let next = format!("{path}.new");
+            let file = disk.create(&next)?;
+            file.write_at(bytes, 0)?;
+            file.sync_data()?;
+            disk.rename(&next, path)?;
+            disk.sync_directory(path.rsplit_once('/').map_or("", |(folder, _)| folder))
+        })
+    }
+
+    /// The bytes of the file at `path`; `None` where there is none.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn read_file(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         match read(&*self.shared.disk, path) {
-            Ok(bytes) => Ok(Some(fingerprint_of(&bytes))),
+            Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn fingerprint_on_disk(&self, path: &str) -> io::Result<Option<u64>> {
+        Ok(self.read_file(path)?.as_deref().map(fingerprint_of))
     }
 
     /// Lists the files that are there, as they are, and no others: those of a directory that had no manifest, or of one

@@ -37,7 +37,8 @@ const NEXT_FILE: &str = "manifest.new";
 /// Space kept for the next manifest: some hundred apps and streams.
 const SPACE_BYTES: u64 = 16 << 10;
 
-/// A manifest larger than this was not written by us: ten thousand apps have room in it.
+/// A manifest larger than this was not written by us: ten thousand apps have room in it. A listed file may not be larger
+/// either.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// The manifest of one data directory. Clones share it.
@@ -156,5 +157,7 @@ fn keep_space(disk: &dyn Disk, length: u64) {
     }
 }
 
+#[cfg(test)]
+mod crash_tests;
 #[cfg(test)]
 mod tests;

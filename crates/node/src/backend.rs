@@ -1,6 +1,5 @@
-//! The node as fronts see it: `api::Backend` on a core's own thread.
+//! The node as fronts see it: the traits of `millrace_api` on a core's own thread.
 
-use std::io::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,22 +8,25 @@ use std::task::{Context, Poll};
 use base64::Engine as _;
 use bytes::Bytes;
 use millrace_api::{
-    Admission, AppFile, AppInfo, Backend, Begun, CallRequest, DeadLetter, Deployed, Health, Invocation,
-    InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, RouteReply, RouteRequest,
-    Schedule, SchedulesRequest, SendRequest, StateFields, StateReply, StateRequest, SystemApp, is_built_in,
+    Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Invocation,
+    Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, Records,
+    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, StateFields, StateReply, StateRequest,
+    SystemApp, is_built_in,
 };
-use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, limits, shard_of_key};
-use millrace_driver::{Arrival, Job, Question, unexpected};
-use millrace_func::{Answer, HandlerId, HandlerKind, Program};
-use millrace_shard::{Invoke, Reply, RequestInfo, RouteCall, Token};
+use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, shard_of_key};
+use millrace_driver::question::ReadState;
+use millrace_driver::{Arrival, Ask, Asked, Call, Enqueue, Request};
+use millrace_func::{HandlerId, HandlerKind, Program};
+use millrace_shard::{EntityState, Invoke, ReplyTo, RequestInfo, RouteCall, Token, TypedReply};
 
 use crate::apps::app_from_files;
+use crate::built_in_apps::{self, refuse_system_name};
 use crate::core::{Core, ReplyFuture, Shared, SharedCore, handler_metric, route_metric};
 use crate::deploy;
 use crate::invocations;
-use crate::metrics::HandlerMetric;
-use crate::records::{self, refuse_records, refuse_system_name};
+use crate::records::{self, RecordsApp, refuse_records};
 use crate::schedules;
+use crate::watch::{CallWatch, prints_calls};
 
 /// A handle to the node on one of its cores. Stays on that core's thread.
 #[derive(Clone)]
@@ -44,8 +46,8 @@ impl CoreHandle {
     }
 
     /// Asks one shard for something, wherever it is.
-    pub(crate) async fn ask(&self, shard: ShardId, question: Question) -> Result<Reply, Error> {
-        self.begin(Job::Ask { shard, question }).reply().await
+    pub(crate) async fn ask<Q: Ask<Reply: 'static>>(&self, shard: ShardId, question: Q) -> Result<Q::Reply, Error> {
+        self.begin(Asked { shard, question }).reply().await
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {
@@ -56,18 +58,18 @@ impl CoreHandle {
         &self.core
     }
 
-    /// Begins a job. It ends once what the job did is durable.
-    pub(crate) fn begin(&self, job: Job) -> Begun<Reply> {
+    /// Begins a request. It ends once what the request did is durable.
+    pub(crate) fn begin<R: Request<Reply: 'static>>(&self, request: R) -> Begun<R::Reply> {
         let mut core = self.core.borrow_mut();
         let arrival = core.enter();
-        self.begun(core.submit(job, arrival))
+        self.begun(core.request(request, arrival))
     }
 
     /// Most requests end at once; only what waits pays for a future.
-    pub(crate) fn begun(&self, started: Result<Result<Reply, Error>, Token>) -> Begun<Reply> {
+    pub(crate) fn begun<T: TypedReply + 'static>(&self, started: Result<Result<T, Error>, ReplyTo<T>>) -> Begun<T> {
         match started {
             Ok(result) => Begun::Ended(result),
-            Err(token) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), token)),
+            Err(to) => Begun::waits(ReplyFuture::new(Rc::clone(&self.core), to)),
         }
     }
 
@@ -95,138 +97,17 @@ impl CoreHandle {
             shown: prints_calls(&core)
                 .then(|| format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)),
         };
-        let started = core.submit(Job::Invoke(shard, invoke), arrival);
-        Ok(self.watched(&core, started, watch, |reply| match reply {
-            Reply::Value(output) => Ok(output),
-            _ => Err(unexpected()),
-        }))
+        let started = core.request(Call { shard, invoke }, arrival);
+        Ok(self.watched(&core, started, watch, Ok))
     }
 
     fn begin_route(&self, principal: &Principal, request: RouteRequest) -> Result<Begun<RouteReply>, Error> {
         let mut core = self.core.borrow_mut();
         let arrival = core.enter();
         let (watch, call) = route_call(&mut core, principal, request, arrival)?;
-        let started = core.submit(Job::Route(call), arrival);
-        Ok(self.watched(&core, started, watch, |reply| match reply {
-            Reply::Route(reply) => Ok(reply),
-            _ => Err(unexpected()),
-        }))
+        let started = core.request(call, arrival);
+        Ok(self.watched(&core, started, watch, Ok))
     }
-
-    fn begin_record(&self, principal: &Principal, request: &RecordRequest<'_>) -> Result<Begun<RecordReply>, Error> {
-        let mut core = self.core.borrow_mut();
-        let arrival = core.enter();
-        let began_ns = arrival.now_ns;
-        let operation = records::find(&core, principal, request)?;
-        if request.idempotency_key.is_none()
-            && let Some(answer) = core.fast_read(operation.as_fast_read(), arrival)
-        {
-            let metric = handler_metric(&core, operation.handler).map(Arc::as_ref);
-            let result = answer.and_then(|answer| match answer {
-                Answer::Record(reply) => Ok(reply),
-                Answer::Value(output) => RecordReply::from_bytes(output),
-            });
-            ended(&core, (metric, began_ns), &result, || records::shown(request));
-            return Ok(Begun::Ended(result));
-        }
-        let watch = CallWatch {
-            metric: handler_metric(&core, operation.handler).cloned(),
-            began_ns,
-            shown: prints_calls(&core).then(|| records::shown(request)),
-        };
-        let started = records::begin(&mut core, operation, request.idempotency_key, arrival)?;
-        Ok(self.watched(&core, started, watch, |reply| match reply {
-            Reply::Value(output) => RecordReply::from_bytes(output),
-            _ => Err(unexpected()),
-        }))
-    }
-
-    /// What becomes of a request that was started: its reply, as `read` has it, counted and shown.
-    fn watched<T: WatchedCall + 'static>(
-        &self,
-        core: &Core,
-        started: Result<Result<Reply, Error>, Token>,
-        watch: CallWatch,
-        read: fn(Reply) -> Result<T, Error>,
-    ) -> Begun<T> {
-        let token = match started {
-            Ok(result) => {
-                let result = result.and_then(read);
-                watch.ended(core, &result);
-                return Begun::Ended(result);
-            }
-            Err(token) => token,
-        };
-        let reply = ReplyFuture::new(Rc::clone(&self.core), token);
-        let core = Rc::clone(&self.core);
-        Begun::waits(async move {
-            let result = reply.await.and_then(read);
-            watch.ended(&core.borrow(), &result);
-            result
-        })
-    }
-}
-
-/// What a call that went well is shown as to who watches.
-trait WatchedCall {
-    fn invocation_result(&self) -> String {
-        "ok".to_owned()
-    }
-}
-
-impl WatchedCall for Bytes {}
-
-impl WatchedCall for RecordReply {}
-
-impl WatchedCall for RouteReply {
-    fn invocation_result(&self) -> String {
-        self.status.to_string()
-    }
-}
-
-/// A call of a handler or route has ended: counts it, and shows it to who watches.
-fn ended<T: WatchedCall>(
-    core: &Core,
-    (metric, began_ns): (Option<&HandlerMetric>, u64),
-    result: &Result<T, Error>,
-    what: impl FnOnce() -> String,
-) {
-    let now_ns = core.platform.shared.clock.monotonic_ns();
-    let took_ns = now_ns - began_ns;
-    if let Some(metric) = metric {
-        metric.latency_ns.record(took_ns);
-        if let Err(error) = result {
-            metric.errors.increment();
-            metric.failures.note(error, now_ns);
-        }
-    }
-    if prints_calls(core) {
-        let invocation_result = match result {
-            Ok(reply) => reply.invocation_result(),
-            Err(error) => error.to_string(),
-        };
-        let line = format!("{:>9.3} ms  {}  {invocation_result}\n", took_ns as f64 / 1e6, what());
-        // Nobody watching is no reason to fail a call.
-        let _ = std::io::stdout().write_all(line.as_bytes());
-    }
-}
-
-/// Measures one call of a handler or route.
-struct CallWatch {
-    metric: Option<Arc<HandlerMetric>>,
-    began_ns: u64,
-    /// What it is called where calls are shown.
-    shown: Option<String>,
-}
-
-impl CallWatch {
-    fn ended<T: WatchedCall>(self, core: &Core, result: &Result<T, Error>) {
-        ended(core, (self.metric.as_deref(), self.began_ns), result, || self.shown.unwrap_or_default());
-    }
-}
-
-fn prints_calls(core: &Core) -> bool {
-    core.platform.shared.options.prints_calls
 }
 
 /// Finds the handler a request names, checks that the principal may call it, and makes the call.
@@ -244,7 +125,7 @@ fn invoke(
     authorise(principal, place, true).or_else(|_| authorise(principal, place, false))?;
     let (handler, kind) = core.programs.catalog.handler(program, service, request.handler)?;
     authorise(principal, place, kind == HandlerKind::Query && !is_sent)?;
-    let info = info(core, request.idempotency_key)?;
+    let info = info(core, request.idempotency_key);
     let shard = shard_of_key(request.key, core.placement().shard_count());
     Ok((shard, Invoke { info, handler, key: request.key.into(), input: request.input.clone() }))
 }
@@ -266,7 +147,7 @@ fn route_call(
         shown: prints_calls(core).then(|| format!("{} /{}{}", request.method, request.service, request.path)),
     };
     let call = RouteCall {
-        info: info(core, request.idempotency_key.as_deref())?,
+        info: info(core, request.idempotency_key.as_deref()),
         route,
         method: request.method.into(),
         path: request.path.into(),
@@ -300,23 +181,14 @@ fn allow(principal: &Principal, permission: Permission<'_>, role: &str) -> Resul
     Err(Error::new(ErrorCode::Forbidden, format!("this needs the role {role}")))
 }
 
-fn check_idempotency_key(key: Option<&str>) -> Result<(), Error> {
-    if key.is_some_and(|key| key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES) {
-        let message = format!("an Idempotency-Key has 1 to {} bytes", limits::IDEMPOTENCY_KEY_BYTES);
-        return Err(Error::new(ErrorCode::BadRequest, message));
-    }
-    Ok(())
-}
-
 /// What every request carries; the token is set when it is submitted.
-pub(crate) fn info(core: &mut Core, idempotency_key: Option<&str>) -> Result<RequestInfo, Error> {
-    check_idempotency_key(idempotency_key)?;
+pub(crate) fn info(core: &mut Core, idempotency_key: Option<&str>) -> RequestInfo {
     let nonce = core.take_nonce();
     let idempotency_key = idempotency_key.map(Box::from);
-    Ok(RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key })
+    RequestInfo { token: Token(u64::MAX), time: core.now(), nonce, idempotency_key }
 }
 
-impl Backend for CoreHandle {
+impl Calls for CoreHandle {
     fn call(&self, principal: &Principal, request: CallRequest<'_>) -> Begun<Bytes> {
         self.begin_call(principal, &request).unwrap_or_else(|error| Begun::Ended(Err(error)))
     }
@@ -333,14 +205,31 @@ impl Backend for CoreHandle {
             let mut core = self.core.borrow_mut();
             let arrival = core.enter();
             let (shard, invoke) = invoke(&mut core, principal, &request.call, true)?;
-            core.submit(Job::Send { shard, invoke, delay_ms: request.delay_ms }, arrival)
+            core.request(Enqueue { shard, invoke, delay_ms: request.delay_ms }, arrival)
         };
-        match self.begun(started).reply().await? {
-            Reply::Sent(id) => Ok(id.to_string()),
-            _ => Err(unexpected()),
-        }
+        self.begun(started).reply().await.map(|id| id.to_string())
     }
 
+    fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply> {
+        self.begin_route(principal, request).unwrap_or_else(|error| Begun::Ended(Err(error)))
+    }
+
+    async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
+        let (shard, entity) = {
+            let core = self.core.borrow();
+            refuse_records(request.app)?;
+            let (program, service) = core.programs.catalog.service(request.app, request.service)?;
+            authorise(principal, (app_of(&core, program), request.service), true)?;
+            let id = HandlerId { program, service, handler: 0 };
+            let entity = core.programs.catalog.entity(id, request.key);
+            let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
+            (shard_of_key(request.key, core.placement().shard_count()), entity)
+        };
+        self.read(shard, entity, request.fields).await
+    }
+}
+
+impl Invocations for CoreHandle {
     async fn invocation(&self, principal: &Principal, id: &str, has_journal: bool) -> Result<Invocation, Error> {
         invocations::read(self, principal, id, has_journal).await
     }
@@ -365,7 +254,6 @@ impl Backend for CoreHandle {
         payload: Bytes,
         idempotency_key: Option<&str>,
     ) -> Result<(), Error> {
-        check_idempotency_key(idempotency_key)?;
         invocations::signal(self, principal, id, (name, payload), idempotency_key).await
     }
 
@@ -389,25 +277,9 @@ impl Backend for CoreHandle {
     async fn schedules(&self, principal: &Principal, request: SchedulesRequest<'_>) -> Result<Page<Schedule>, Error> {
         schedules::list(self, principal, request).await
     }
+}
 
-    fn route(&self, principal: &Principal, request: RouteRequest) -> Begun<RouteReply> {
-        self.begin_route(principal, request).unwrap_or_else(|error| Begun::Ended(Err(error)))
-    }
-
-    async fn state(&self, principal: &Principal, request: StateRequest<'_>) -> Result<StateReply, Error> {
-        let (shard, entity) = {
-            let core = self.core.borrow();
-            refuse_records(request.app)?;
-            let (program, service) = core.programs.catalog.service(request.app, request.service)?;
-            authorise(principal, (app_of(&core, program), request.service), true)?;
-            let id = HandlerId { program, service, handler: 0 };
-            let entity = core.programs.catalog.entity(id, request.key);
-            let entity = entity.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the service is not loaded"))?;
-            (shard_of_key(request.key, core.placement().shard_count()), entity)
-        };
-        self.read(shard, entity, request.fields).await
-    }
-
+impl Deployments for CoreHandle {
     async fn deploy(&self, principal: &Principal, app: &str, files: Vec<AppFile>) -> Result<Deployed, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
         refuse_system_name(app)?;
@@ -419,7 +291,9 @@ impl Backend for CoreHandle {
         let core = self.core.borrow();
         let catalog = &core.programs.catalog;
         // Another deployment may have been quicker; then this answers what is so now.
-        let loaded = deploy::current(catalog, name.as_str()).ok_or_else(unexpected)?;
+        let removed =
+            || Error::new(ErrorCode::UnknownApp, "the app was deployed, and another caller has removed it since");
+        let loaded = deploy::current(catalog, name.as_str()).ok_or_else(removed)?;
         let warnings = deploy::shared_names(catalog, loaded).map(|(_, what)| what).collect();
         Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, warnings })
     }
@@ -440,12 +314,8 @@ impl Backend for CoreHandle {
         Ok(loaded.map(|loaded| deploy::describe(loaded, loaded.version)).collect())
     }
 
-    fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
-        self.begin_record(principal, &request).unwrap_or_else(|error| Begun::Ended(Err(error)))
-    }
-
     async fn system_app(&self, principal: &Principal, app: &str) -> Result<SystemApp, Error> {
-        records::system_app(&self.shared(), principal, app)
+        built_in_apps::system_app(&self.shared(), principal, app)
     }
 
     async fn replace_system_app(
@@ -456,7 +326,16 @@ impl Backend for CoreHandle {
         files: Vec<AppFile>,
     ) -> Result<u64, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
-        records::replace(self, app, expected_version, files).await
+        built_in_apps::replace(self, app, expected_version, files).await
+    }
+}
+
+impl Records for CoreHandle {
+    fn record(&self, principal: &Principal, request: RecordRequest<'_>) -> Begun<RecordReply> {
+        match records::operation(&request) {
+            Ok(operation) => self.operate::<RecordsApp>(principal, &operation),
+            Err(error) => Begun::Ended(Err(error)),
+        }
     }
 
     async fn record_sweep(&self, principal: &Principal, type_name: &str) -> Result<(), Error> {
@@ -474,7 +353,9 @@ impl Backend for CoreHandle {
     fn is_record_type(&self, name: &str) -> bool {
         self.core.borrow().programs.catalog.is_record_type(name)
     }
+}
 
+impl Serving for CoreHandle {
     fn poll_admission(&self, admission: &mut Option<Admission>, context: &mut Context<'_>) -> Poll<()> {
         if self.core.borrow_mut().is_admitted(admission, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -495,16 +376,15 @@ impl Backend for CoreHandle {
 
 impl CoreHandle {
     async fn read(&self, shard: ShardId, entity: EntityKey, fields: StateFields) -> Result<StateReply, Error> {
-        match self.ask(shard, Question::ReadState { entity, fields }).await? {
-            Reply::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),
-            Reply::Field(value) => {
+        match self.ask(shard, ReadState { entity, fields }).await? {
+            EntityState::Fields(fields) => Ok(StateReply::Entity(fields_json(&fields)?)),
+            EntityState::Field(value) => {
                 let content = Bytes::copy_from_slice(value.content());
                 Ok(match value.kind() {
                     ValueKind::Json => StateReply::Json(content),
                     ValueKind::Bytes => StateReply::Binary(content),
                 })
             }
-            _ => Err(unexpected()),
         }
     }
 }

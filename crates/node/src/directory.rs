@@ -10,6 +10,8 @@
 //!   checkpoint/   millrace_store (fjall)
 //!   apps/         deployed apps, one tar each
 //!   keys.json     API keys (millrace_http)
+//!   secret        what keys of this directory are derived from
+//!   s3-users.json users of S3 and their access keys (millrace_access)
 //! ```
 
 use std::fmt;
@@ -93,8 +95,11 @@ pub struct DataDirectory {
 
 const NODE_FILE: &str = "node.json";
 
+/// The users of S3 and their access keys.
+pub const S3_USERS_FILE: &str = "s3-users.json";
+
 /// Files at the root that the manifest lists with their bytes, where they are there.
-const LISTED_FILES: [&str; 2] = [NODE_FILE, "secret"];
+const LISTED_FILES: [&str; 3] = [NODE_FILE, "secret", S3_USERS_FILE];
 
 /// Folders whose files the manifest lists with their bytes.
 const LISTED_FOLDERS: [&str; 2] = ["apps", "app-versions"];
@@ -183,6 +188,15 @@ impl DataDirectory {
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// 32 bytes that only this directory has: what its keys are derived from. Asked for the first time, it makes them.
+    /// May be called from any thread.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn secret(path: &Path, manifest: &Manifest) -> io::Result<[u8; 32]> {
+        crate::entropy::secret(path, manifest, &RealRandom)
     }
 
     /// Lists what is there now. A directory of an earlier version gets its manifest so, once the log has been

@@ -38,23 +38,37 @@ impl KeyedEntropy {
     fn open_in(data: &Path, manifest: &Manifest, random: &dyn Random) -> io::Result<Self> {
         let mut process = [0; SECRET_BYTES];
         random.fill(&mut process);
-        let path = data.join(SECRET_FILE);
-        let known = std::fs::read(&path).ok().and_then(|bytes| <[u8; SECRET_BYTES]>::try_from(bytes).ok());
-        if let Some(directory) = known {
-            return Ok(Self { process, directory });
-        }
-        let mut directory = [0; SECRET_BYTES];
-        random.fill(&mut directory);
-        let made = manifest.replace_file(SECRET_FILE, Some(&directory), || {
-            let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
-            file.set_permissions(Permissions::from_mode(0o600))?;
-            file.write_all(&directory).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(&path))
-        });
-        match made {
-            Err(error) if !millrace_io::is_out_of_space(&error) => Err(error),
-            _ => Ok(Self { process, directory }),
-        }
+        let directory = match secret(data, manifest, random) {
+            Err(error) if !millrace_io::is_out_of_space(&error) => return Err(error),
+            Err(_) => {
+                let mut drawn = [0; SECRET_BYTES];
+                random.fill(&mut drawn);
+                drawn
+            }
+            Ok(secret) => secret,
+        };
+        Ok(Self { process, directory })
     }
+}
+
+/// Reads the data directory's secret, or makes it.
+///
+/// # Errors
+/// What the file system answers.
+pub(crate) fn secret(data: &Path, manifest: &Manifest, random: &dyn Random) -> io::Result<[u8; SECRET_BYTES]> {
+    let path = data.join(SECRET_FILE);
+    let known = std::fs::read(&path).ok().and_then(|bytes| <[u8; SECRET_BYTES]>::try_from(bytes).ok());
+    if let Some(secret) = known {
+        return Ok(secret);
+    }
+    let mut secret = [0; SECRET_BYTES];
+    random.fill(&mut secret);
+    manifest.replace_file(SECRET_FILE, Some(&secret), || {
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.write_all(&secret).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(&path))
+    })?;
+    Ok(secret)
 }
 
 fn draw(secret: &[u8; SECRET_BYTES], invocation: u64, index: u32) -> u64 {

@@ -9,11 +9,13 @@ use millrace_api::{
     READ_HANDLER, Target, WRITE_HANDLER, WorkflowState, is_built_in,
 };
 use millrace_base::{Error, ErrorCode, ShardId, UnixMillis, limits, shard_of_key};
-use millrace_driver::{Question, unexpected};
+use millrace_driver::question::{
+    Cancel, EndDeadLetter, ListDeadLetters, ListWorkflows, ReadDeadLetter, ReadInvocation, Signal,
+};
 use millrace_format::{DeadLetterRecord, InvocationResult, JournalRow, MessageRecord, ResultState, WorkflowRecord};
 use millrace_func::hex_encode as hex;
 use millrace_shard::{
-    DEAD_LETTER_PREFIX, InvocationId, ListedWorkflow, Reply, Sequence, WorkflowView, dead_letter_id,
+    DEAD_LETTER_PREFIX, FoundInvocation, InvocationId, Listed, ListedWorkflow, Sequence, WorkflowView, dead_letter_id,
     service_fingerprint,
 };
 
@@ -47,9 +49,8 @@ pub(crate) async fn read(
     let mut tries = 0;
     let (invocation_result, view) = loop {
         let sequence = parsed.sequence;
-        match node.ask(parsed.shard, Question::ReadInvocation { sequence, has_journal }).await {
-            Ok(Reply::Invocation(invocation_result, view)) => break (invocation_result, view),
-            Ok(_) => return Err(unexpected()),
+        match node.ask(parsed.shard, ReadInvocation { sequence, has_journal }).await {
+            Ok(FoundInvocation { result, workflow }) => break (result, workflow),
             Err(error) if error.code != ErrorCode::UnknownInvocation => return Err(error),
             Err(_) if sequence.is_drawn() && tries < ARRIVAL_TRIES => {
                 tries += 1;
@@ -95,7 +96,7 @@ async fn authorise(node: &CoreHandle, principal: &Principal, id: &str) -> Result
 
 pub(crate) async fn cancel(node: &CoreHandle, principal: &Principal, id: &str) -> Result<(), Error> {
     let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
-    done(node.ask(shard, Question::Cancel { sequence }).await)
+    node.ask(shard, Cancel { sequence }).await
 }
 
 pub(crate) async fn signal(
@@ -107,14 +108,7 @@ pub(crate) async fn signal(
 ) -> Result<(), Error> {
     let InvocationId { shard, sequence } = authorise(node, principal, id).await?;
     let (name, idempotency_key) = (name.into(), idempotency_key.map(Box::from));
-    done(node.ask(shard, Question::Signal { sequence, name, payload, idempotency_key }).await)
-}
-
-fn done(result: Result<Reply, Error>) -> Result<(), Error> {
-    match result? {
-        Reply::Done => Ok(()),
-        _ => Err(unexpected()),
-    }
+    node.ask(shard, Signal { sequence, name, payload, idempotency_key }).await
 }
 
 /// A page's place: the shard, and what came last there.
@@ -177,10 +171,8 @@ pub(crate) async fn list(
     let (mut looked_at, mut held_bytes) = (0, 0);
     while shard.0 < end {
         let limit = request.limit.max(1) - items.len();
-        let asked = node.ask(shard, Question::ListWorkflows { after, limit, is_live_only });
-        let Reply::Workflows(rows, has_more) = asked.await? else {
-            return Err(unexpected());
-        };
+        let asked = node.ask(shard, ListWorkflows { after, limit, is_live_only });
+        let Listed { items: rows, has_more } = asked.await?;
         let last = rows.last().map(|row| (row.record.has_ended, row.id));
         looked_at += rows.len() + 1;
         held_bytes += rows.iter().map(ListedWorkflow::size_bytes).sum::<usize>();
@@ -228,10 +220,8 @@ pub(crate) async fn dead_letters(
     let mut after = place.after.map(|field| unhex(field).ok_or_else(wrong_place)).transpose()?;
     while shard.0 < node.shard_count() {
         let (from, left) = (after.take().map(Vec::into_boxed_slice), limit.max(1) - items.len());
-        let asked = node.ask(shard, Question::ListDeadLetters { after: from, limit: left });
-        let Reply::DeadLetters(rows, has_more) = asked.await? else {
-            return Err(unexpected());
-        };
+        let asked = node.ask(shard, ListDeadLetters { after: from, limit: left });
+        let Listed { items: rows, has_more } = asked.await?;
         let last = rows.last().map(|(field, _)| field.clone());
         looked_at += rows.len() + 1;
         held_bytes += rows.iter().map(|(_, dead_letter)| dead_letter.message.input.len()).sum::<usize>();
@@ -269,16 +259,15 @@ pub(crate) async fn end_dead_letter(
     let shard = ShardId(u16::from_str_radix(shard, 16).map_err(|_| missing())?);
     let field = unhex(field).filter(|_| shard.0 < node.shard_count()).ok_or_else(missing)?;
     let field = field.into_boxed_slice();
-    let dead_letters = match node.ask(shard, Question::ReadDeadLetter { field: field.clone() }).await {
-        Ok(Reply::DeadLetters(dead_letters, _)) => dead_letters,
-        Ok(_) => return Err(unexpected()),
+    let dead_letter = match node.ask(shard, ReadDeadLetter { field: field.clone() }).await {
+        Ok(dead_letter) => dead_letter,
         Err(error) if error.code == ErrorCode::UnknownInvocation => return Err(missing()),
         Err(error) => return Err(error),
     };
-    if !dead_letters.iter().any(|(_, dead_letter)| may_see_dead_letter(principal, &dead_letter.message)) {
+    if !may_see_dead_letter(principal, &dead_letter.message) {
         return Err(missing());
     }
-    done(node.ask(shard, Question::EndDeadLetter { field, is_retried }).await)
+    node.ask(shard, EndDeadLetter { field, is_retried }).await
 }
 
 fn dead_letter(shard: ShardId, field: &[u8], dead_letter: DeadLetterRecord) -> DeadLetter {

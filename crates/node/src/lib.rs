@@ -7,11 +7,12 @@
 //! reports back as a message too; one flusher thread writes checkpoints (`flusher.rs`). Nothing
 //! on a request's way takes a lock.
 //!
-//! Promises: implements [`millrace_api::Backend`] and nothing above it. Must not know HTTP, TLS,
+//! Promises: implements the traits of [`millrace_api`] and nothing above them. Must not know HTTP, TLS,
 //! or configuration files.
 
 mod apps;
 mod backend;
+mod built_in_apps;
 mod core;
 mod deploy;
 mod directory;
@@ -23,15 +24,17 @@ mod metrics;
 mod node;
 mod node_file;
 mod objects;
+mod operations;
 mod options;
 mod records;
 mod recovery;
 mod schedules;
 mod versions;
+mod watch;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;
-pub use directory::{DataDirectory, DirectoryError};
+pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE};
 pub use metrics::NodeMetrics;
 pub use node::{EngineMaker, Fronts, Node, StartError};
 pub use options::{Durability, NodeOptions};

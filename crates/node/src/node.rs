@@ -27,6 +27,7 @@ use tokio::sync::{Barrier, watch};
 
 use crate::apps::{AppStore, version_of};
 use crate::backend::CoreHandle;
+use crate::built_in_apps::{self, refuse_system_name, system_apps};
 use crate::core::{
     Core, CorePlatform, DeployState, NodeMessage, Shared, activate, handle, load, miss, run_messages, run_pump,
     run_ticks,
@@ -37,7 +38,6 @@ use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
 use crate::objects::{self, BodyStore};
 use crate::options::{Durability, NodeOptions};
-use crate::records::{self, refuse_system_name, system_apps};
 use crate::recovery::recover;
 
 /// What runs on each core above the node: given the core's handle and a signal to drain, it
@@ -155,8 +155,27 @@ impl Node {
         fronts: Fronts,
         metrics: NodeMetrics,
     ) -> Result<Self, StartError> {
+        let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
+        Self::start_in(directory, options, apps, engine, fetcher, fronts, metrics)
+    }
+
+    /// As [`Node::start`] in a data directory that is open already, for what must be read from it before.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running then.
+    ///
+    /// # Panics
+    /// As [`Node::start`].
+    pub fn start_in(
+        mut directory: DataDirectory,
+        options: NodeOptions,
+        apps: Vec<App>,
+        engine: EngineMaker,
+        fetcher: Arc<dyn Fetcher>,
+        fronts: Fronts,
+        metrics: NodeMetrics,
+    ) -> Result<Self, StartError> {
         assert!(options.cores > 0 && metrics.cores.len() == options.cores, "every core has its numbers");
-        let mut directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
         let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
         let apps = all_apps(&kept, apps)?;
         let (bodies, body_threads) = open_bodies(&options).map_err(StartError::Io)?;
@@ -483,7 +502,7 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
         let pump = tokio::task::spawn_local(run_pump(Rc::clone(&core)));
         if index == 0 {
             let node = CoreHandle::new(Rc::clone(&core));
-            tokio::task::spawn_local(records::sweep_everything(node.clone()));
+            tokio::task::spawn_local(built_in_apps::sweep_everything(node.clone()));
             if let Some(bodies) = node.shared().bodies.clone() {
                 tokio::task::spawn_local(objects::look_after(node, bodies));
             }

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use millrace_api::{Page, Principal, Schedule, SchedulesRequest, Target};
 use millrace_base::{Error, ErrorCode, Name, ShardId, shard_of_key};
-use millrace_driver::{Question, unexpected};
+use millrace_driver::question::ListSchedules;
 use millrace_func::{Catalog, Service};
-use millrace_shard::{AskedSchedule, Reply};
+use millrace_shard::AskedSchedule;
 
 use crate::backend::CoreHandle;
 use crate::invocations::may_see;
@@ -116,9 +116,7 @@ async fn ask_when_due(node: &CoreHandle, items: &mut [Schedule]) -> Result<(), E
                 cron: item.cron.clone(),
             })
             .collect();
-        let Reply::Schedules(due) = node.ask(shard, Question::ListSchedules { asked }).await? else {
-            return Err(unexpected());
-        };
+        let due = node.ask(shard, ListSchedules { asked }).await?;
         for (item, due) in items.iter_mut().zip(due) {
             item.due_ms = due.map(|due| due.0);
         }

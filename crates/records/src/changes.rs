@@ -8,7 +8,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::HeaderName;
-use millrace_api::{Backend, Principal, RecordOperation, RecordRequest};
+use millrace_api as api;
+use millrace_api::{Principal, RecordOperation, RecordRequest};
 use millrace_base::{Error, ErrorCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -31,7 +32,7 @@ pub struct ChangeStream<B> {
     limit: u32,
 }
 
-impl<B: Backend> ChangeStream<B> {
+impl<B: api::Records> ChangeStream<B> {
     /// A reader that begins where `Last-Event-ID` or the query's `cursor` says.
     ///
     /// # Errors

@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, StatusCode};
+use millrace_api as api;
 use millrace_api::{
-    Backend, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation, RecordRequest,
+    Deployments, Form, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation, RecordRequest,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_registry::{TriggerSettings, When};
@@ -102,7 +103,7 @@ impl Records {
     }
 
     /// Answers the classic operations that are neither [`Operation::is_read`] nor [`Operation::is_write`].
-    pub(crate) async fn classic<B: Backend>(
+    pub(crate) async fn classic<B: Deployments + api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -119,7 +120,7 @@ impl Records {
         }
     }
 
-    async fn classic_select<B: Backend>(
+    async fn classic_select<B: Deployments + api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -134,7 +135,7 @@ impl Records {
         Ok(Reply::new(request.headers, StatusCode::OK, media::JSON, reply.body))
     }
 
-    async fn classic_put_schema<B: Backend>(
+    async fn classic_put_schema<B: Deployments>(
         &self,
         backend: &B,
         who: &Principal,
@@ -157,7 +158,7 @@ impl Records {
         Ok(Reply::ok(request.headers))
     }
 
-    async fn classic_put_script<B: Backend>(
+    async fn classic_put_script<B: Deployments>(
         &self,
         backend: &B,
         who: &Principal,
@@ -181,7 +182,7 @@ impl Records {
         Ok(Reply::ok(request.headers))
     }
 
-    async fn classic_delete_script<B: Backend>(
+    async fn classic_delete_script<B: Deployments>(
         &self,
         backend: &B,
         who: &Principal,

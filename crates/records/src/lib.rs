@@ -29,7 +29,8 @@ pub mod url;
 mod write;
 
 use http::HeaderMap;
-use millrace_api::{Backend, Principal};
+use millrace_api as api;
+use millrace_api::{Deployments, Principal};
 use millrace_base::Error;
 
 pub use changes::{ChangeStream, error_event};
@@ -49,7 +50,7 @@ impl Records {
     ///
     /// # Errors
     /// Those of the operation.
-    pub async fn answer<B: Backend>(
+    pub async fn answer<B: Deployments + api::Records>(
         &self,
         backend: &B,
         who: &Principal,

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 use http::HeaderValue;
-use millrace_api::{Backend, Principal, RECORDS_APP};
+use millrace_api::{Deployments, Principal, RECORDS_APP};
 use millrace_base::Error;
 use millrace_registry::Registry;
 
@@ -74,7 +74,7 @@ impl Records {
     }
 
     /// The registry as it is deployed, and its version; read again only when that changed.
-    pub(crate) async fn registry<B: Backend>(&self, backend: &B) -> Result<(u64, Rc<Registry>), Error> {
+    pub(crate) async fn registry<B: Deployments>(&self, backend: &B) -> Result<(u64, Rc<Registry>), Error> {
         // Any key may read schemas: the front that listens has seen to it that there is one.
         let app = backend.system_app(&Principal::unrestricted(), RECORDS_APP).await?;
         if let Some((version, registry)) = &*self.registry.borrow()

@@ -7,7 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use millrace_api::{Backend, Begun, Form, Object, Principal, RecordOperation, RecordQuery, RecordReply, RecordRequest};
+use millrace_api as api;
+use millrace_api::{Begun, Form, Object, Principal, RecordOperation, RecordQuery, RecordReply, RecordRequest};
 use millrace_base::{Error, ErrorCode, limits};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -109,7 +110,7 @@ impl Records {
     ///
     /// # Errors
     /// Those of the operation that are known before it begins.
-    pub fn begin_read<B: Backend>(
+    pub fn begin_read<B: api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -205,7 +206,7 @@ impl Records {
     }
 
     /// `GET /records/{type}`.
-    pub(crate) async fn find<B: Backend>(
+    pub(crate) async fn find<B: api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -218,7 +219,7 @@ impl Records {
     }
 
     /// `POST /records/{type}/batch`.
-    pub(crate) async fn get_many<B: Backend>(
+    pub(crate) async fn get_many<B: api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -231,7 +232,7 @@ impl Records {
     }
 
     /// `GET /records/{type}/changes` as a page.
-    pub(crate) async fn changes<B: Backend>(
+    pub(crate) async fn changes<B: api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -244,7 +245,7 @@ impl Records {
     }
 
     /// Runs an operation about a type.
-    async fn ask<B: Backend>(
+    async fn ask<B: api::Records>(
         &self,
         backend: &B,
         who: &Principal,

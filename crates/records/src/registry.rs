@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use millrace_api::{Backend, Object, Principal};
+use millrace_api::{Deployments, Object, Principal};
 use millrace_base::{Error, ErrorCode};
 use millrace_registry::{
     Against, Level, Mode, NewSchema, Reference, Refusal, RefusalKind, Registry, SchemaVersion, Shown, StoredSchema,
@@ -181,7 +181,7 @@ enum Answer {
 
 impl Records {
     /// Answers one of the Schema Registry's operations.
-    pub(crate) async fn registry_operation<B: Backend>(
+    pub(crate) async fn registry_operation<B: Deployments>(
         &self,
         backend: &B,
         who: &Principal,
@@ -212,7 +212,7 @@ impl Records {
         }
     }
 
-    async fn change_registry<B: Backend>(
+    async fn change_registry<B: Deployments>(
         &self,
         backend: &B,
         who: &Principal,

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use millrace_api::{Backend, Permission, Principal, RECORDS_APP, RecordOperation, RecordRequest};
+use millrace_api as api;
+use millrace_api::{Deployments, Permission, Principal, RECORDS_APP, RecordOperation, RecordRequest};
 use millrace_base::{Error, ErrorCode};
 use millrace_registry::{RecordType, Refusal, Registry, SchemaVersion, TypeChange, TypeSettings};
 use serde::Serialize;
@@ -68,7 +69,7 @@ fn may_change(who: &Principal) -> Result<(), Error> {
 impl Records {
     /// Changes the registry: reads it, runs `change` on a copy and replaces it, unless somebody
     /// else did meanwhile, in which case all that is done again.
-    pub(crate) async fn change<B: Backend, T, R: Into<Failure>>(
+    pub(crate) async fn change<B: Deployments, T, R: Into<Failure>>(
         &self,
         backend: &B,
         who: &Principal,
@@ -102,7 +103,7 @@ impl Records {
     }
 
     /// What a change would answer, and whether it would change nothing.
-    async fn try_change<B: Backend, T, R: Into<Failure>>(
+    async fn try_change<B: Deployments, T, R: Into<Failure>>(
         &self,
         backend: &B,
         change: &impl Fn(&mut Registry) -> Result<T, R>,
@@ -114,7 +115,11 @@ impl Records {
     }
 
     /// `GET /schemas`, for people: the types.
-    pub(crate) async fn types<B: Backend>(&self, backend: &B, request: Request<'_>) -> Result<Reply, Error> {
+    pub(crate) async fn types<B: Deployments + api::Records>(
+        &self,
+        backend: &B,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
         #[derive(Serialize)]
         struct Types<'a> {
             types: Vec<TypeBody<'a>>,
@@ -126,7 +131,11 @@ impl Records {
     }
 
     /// `GET /schemas/{type}`.
-    pub(crate) async fn get_type<B: Backend>(&self, backend: &B, request: Request<'_>) -> Result<Reply, Error> {
+    pub(crate) async fn get_type<B: Deployments + api::Records>(
+        &self,
+        backend: &B,
+        request: Request<'_>,
+    ) -> Result<Reply, Error> {
         url::no_parameters(request.query)?;
         let (_, registry) = self.registry(backend).await?;
         let name = request.type_name()?;
@@ -139,7 +148,7 @@ impl Records {
     }
 
     /// `PUT /schemas/{type}`.
-    pub(crate) async fn put_type<B: Backend>(
+    pub(crate) async fn put_type<B: Deployments + api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -176,7 +185,7 @@ impl Records {
     }
 
     /// `DELETE /schemas/{type}`, and the classic `delschema`.
-    pub(crate) async fn delete_type<B: Backend>(
+    pub(crate) async fn delete_type<B: Deployments + api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -203,7 +212,7 @@ impl Records {
     }
 
     /// `POST /schemas/{type}/sweep`.
-    pub(crate) async fn sweep<B: Backend>(
+    pub(crate) async fn sweep<B: Deployments + api::Records>(
         &self,
         backend: &B,
         who: &Principal,
@@ -300,7 +309,7 @@ impl<'a> VersionBody<'a> {
 type Progress = BTreeMap<String, Box<RawValue>>;
 
 /// What shards cannot say now is no reason not to show the type.
-async fn progress<B: Backend>(backend: &B, type_name: &str) -> Option<Progress> {
+async fn progress<B: Deployments + api::Records>(backend: &B, type_name: &str) -> Option<Progress> {
     let request = RecordRequest { type_name, id: None, operation: RecordOperation::Indexes, idempotency_key: None };
     // Who may see a type may know that, and needs no other role for it.
     let reply = backend.record(&Principal::unrestricted(), request).reply().await.ok()?;

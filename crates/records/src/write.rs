@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use millrace_api as api;
 use millrace_api::{
-    Backend, Begun, Condition, Form, Object, PathOperation, PathOperationKind, Principal, RecordChange,
-    RecordOperation, RecordReply, RecordRequest, RecordWrite, Ttl, objects,
+    Begun, Condition, Form, Object, PathOperation, PathOperationKind, Principal, RecordChange, RecordOperation,
+    RecordReply, RecordRequest, RecordWrite, Ttl, objects,
 };
 use millrace_base::{Error, limits};
 use serde::{Deserialize, Deserializer};
@@ -189,7 +190,7 @@ impl Records {
     ///
     /// # Errors
     /// Those of the operation that are known before it begins.
-    pub fn begin_write<B: Backend>(
+    pub fn begin_write<B: api::Records>(
         &self,
         backend: &B,
         who: &Principal,

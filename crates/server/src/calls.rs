@@ -131,6 +131,7 @@ fn render_deployed(deployed: &Value) -> String {
 pub(crate) fn bench(args: &BenchArgs) -> ExitCode {
     match &args.command {
         BenchCommand::Http(http) => millrace_loadgen::run_http(http),
+        BenchCommand::S3(s3) => millrace_loadgen::s3::run_s3(s3),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use crate::s3;
 use crate::settings_file::{DurabilityName, SettingsFile, parse_address, parse_switch, with_settings};
 
 /// A stateful application server: it runs your functions inside the store that holds their data.
@@ -69,6 +70,11 @@ pub(crate) enum Command {
     /// environment) does: keys.json in the data directory, unless told otherwise.
     #[command(after_help = KEYS_EXAMPLES)]
     Keys(KeysArgs),
+    /// Make, list and remove users of S3, and their access keys, on a running node
+    ///
+    /// Needs an API key with the role admin, where the node has keys.
+    #[command(after_help = s3::EXAMPLES)]
+    S3(s3::S3Args),
     /// Show what a data directory's log holds, and what is wrong with it
     ///
     /// The node must be stopped. Shows the log's segments with their counts of entries, and damage, if there is any.
@@ -417,4 +423,6 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Load an HTTP server and check every reply
     Http(Box<millrace_loadgen::HttpArgs>),
+    /// Load an S3 server and check every reply
+    S3(Box<millrace_loadgen::s3::S3Args>),
 }

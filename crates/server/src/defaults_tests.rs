@@ -65,6 +65,8 @@ fn limits_of_an_app() {
         cpu_ms,
         memory_bytes,
         stack_bytes,
+        // Apps cannot set it.
+        key_bytes: _,
         call_depth,
         input_bytes,
         output_bytes,

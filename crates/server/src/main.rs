@@ -12,10 +12,13 @@ mod keys;
 mod logging;
 mod many_dead_letters;
 mod overdue;
+mod s3;
+mod s3_users;
 mod serve;
 mod settings;
 mod settings_file;
 mod table;
+mod users;
 mod workflows;
 
 use std::process::ExitCode;
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Schedules(args) => workflows::schedules(&args),
         Command::Deploy(args) => calls::deploy(&args),
         Command::Keys(args) => keys::run(&args),
+        Command::S3(args) => s3::run(&args),
         Command::Inspect(args) => data_commands::inspect(&args),
         Command::Repair(args) => data_commands::repair(&args),
         Command::Types(args) => data_commands::types(&args),

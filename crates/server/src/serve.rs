@@ -2,16 +2,20 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use millrace_access::Users;
+use millrace_api::RECORDS_APP;
+use millrace_api::objects::OBJECTS_APP;
 use millrace_fetch::HttpFetcher;
-use millrace_func::App;
+use millrace_func::{App, Engines};
 use millrace_func_js::{Clocks, JsEngine, Watchdog};
 use millrace_func_objects::ObjectsEngine;
 use millrace_func_records::RecordsEngine;
 use millrace_http::Front;
 use millrace_io::{Clock, RealClock, thread_cpu_ns};
-use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, StartError, app_from_folder};
+use millrace_node::{CoreHandle, DataDirectory, EngineMaker, Fronts, Node, NodeMetrics, StartError, app_from_folder};
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -22,7 +26,9 @@ use crate::Failure;
 use crate::cli::ServeArgs;
 use crate::logging;
 use crate::overdue;
+use crate::s3_users::S3Users;
 use crate::settings::Settings;
+use crate::users;
 
 /// Runs a node until SIGTERM or Ctrl-C.
 ///
@@ -68,11 +74,17 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
     let engine: EngineMaker = Arc::new(move |shard_count| {
-        let engine = JsEngine::watched(clocks(), &watchdog, overdue::this_thread());
-        Box::new(ObjectsEngine::new(RecordsEngine::new(engine, shard_count)))
+        let functions = Rc::new(JsEngine::watched(clocks(), &watchdog, overdue::this_thread()));
+        let records = RecordsEngine::new(Rc::clone(&functions), shard_count);
+        Box::new(Engines::new(functions).with(RECORDS_APP, records).with(OBJECTS_APP, ObjectsEngine::default()))
     });
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
-    let node = Node::start(settings.node.clone(), apps, engine, fetcher, fronts(listeners, front), metrics)?;
+    let options = settings.node.clone();
+    let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
+    let users = users::open(&directory)?;
+    front.manage_users(Arc::clone(&users));
+    let s3 = s3_listeners(settings, &users)?;
+    let node = Node::start_in(directory, options, apps, engine, fetcher, fronts(listeners, front, s3), metrics)?;
     Ok(node)
 }
 
@@ -124,26 +136,71 @@ pub(crate) fn load_app(folder: &Path) -> Result<App, Failure> {
     app_from_folder(folder).map_err(|error| BrokenApp(format!("--app {}: {}", folder.display(), error.message)).into())
 }
 
-/// One HTTP front per core, each with a listener of its own.
-fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>) -> Fronts {
-    let listeners = Mutex::new(listeners.into_iter().map(Some).collect::<Vec<_>>());
-    Arc::new(move |handle: CoreHandle, mut drain: watch::Receiver<bool>| {
-        let listener = {
-            let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
-            listeners.get_mut(handle.index()).and_then(Option::take)
-        };
+/// What the S3 fronts of all cores need.
+struct S3Listeners {
+    listeners: Vec<TcpListener>,
+    options: Arc<millrace_s3::front::Options>,
+    users: Arc<Users>,
+}
+
+/// Binds the address of S3, if there is one.
+///
+/// # Errors
+/// A sentence that says what to change.
+fn s3_listeners(settings: &Settings, users: &Arc<Users>) -> Result<Option<S3Listeners>, Failure> {
+    let Some(address) = settings.s3 else { return Ok(None) };
+    let listeners = millrace_http::bind_all(address, settings.node.cores).map_err(|error| format!("{error} (--s3)"))?;
+    Ok(Some(S3Listeners { listeners, options: Arc::new(settings.s3_front.clone()), users: Arc::clone(users) }))
+}
+
+/// Hands each core its own listener.
+struct Listeners(Mutex<Vec<Option<TcpListener>>>);
+
+impl Listeners {
+    fn new(listeners: Vec<TcpListener>) -> Self {
+        Self(Mutex::new(listeners.into_iter().map(Some).collect()))
+    }
+
+    fn take(&self, core: usize) -> Option<TcpListener> {
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.get_mut(core).and_then(Option::take)
+    }
+}
+
+/// Ready when the node drains.
+async fn stopped(mut drain: watch::Receiver<bool>) {
+    // The sender lives as long as the node. If it is gone, the node stops as well.
+    let _ = drain.wait_for(|is_draining| *is_draining).await;
+}
+
+/// One HTTP front per core, and one of S3 if that is listened for, each with a listener of its own.
+fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>, s3: Option<S3Listeners>) -> Fronts {
+    let listeners = Listeners::new(listeners);
+    let s3 = s3.map(|s3| (Listeners::new(s3.listeners), s3.options, s3.users));
+    Arc::new(move |handle: CoreHandle, drain: watch::Receiver<bool>| {
+        let listener = listeners.take(handle.index());
         let front = Arc::clone(&front);
+        let s3 = s3.as_ref().and_then(|(listeners, options, users)| {
+            Some((listeners.take(handle.index())?, Arc::clone(options), S3Users::new(users.view())))
+        });
         Box::pin(async move {
-            let Some(listener) = listener else {
-                return;
+            let http = async {
+                let Some(listener) = listener else { return };
+                if let Err(error) = millrace_http::serve(listener, handle.clone(), front, stopped(drain.clone())).await
+                {
+                    tracing::error!(%error, "the HTTP front failed");
+                }
             };
-            let stopped = async move {
-                // The sender lives as long as the node. If it is gone, the node stops as well.
-                let _ = drain.wait_for(|is_draining| *is_draining).await;
+            let objects = async {
+                let Some((listener, options, users)) = s3 else { return };
+                let served =
+                    millrace_s3::listener::serve(listener, handle.clone(), users, options, stopped(drain.clone()))
+                        .await;
+                if let Err(error) = served {
+                    tracing::error!(%error, "the S3 front failed");
+                }
             };
-            if let Err(error) = millrace_http::serve(listener, handle, front, stopped).await {
-                tracing::error!(%error, "the HTTP front failed");
-            }
+            tokio::join!(http, objects);
         })
     })
 }

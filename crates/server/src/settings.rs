@@ -16,6 +16,9 @@ pub(crate) struct Settings {
     pub http: SocketAddr,
     pub node: NodeOptions,
     pub front: millrace_http::Options,
+    /// Where to listen for S3, if anywhere, and how.
+    pub s3: Option<SocketAddr>,
+    pub s3_front: millrace_s3::front::Options,
     /// Where API keys are, or would be.
     pub key_file: PathBuf,
     pub log: String,
@@ -88,11 +91,20 @@ impl Settings {
             front.limits.connections = connections.div_ceil(node.cores).max(1);
         }
         front.release_memory = Some(release_memory);
+        node.keeps_objects = named.s3.is_some();
+        let s3_front = millrace_s3::front::Options {
+            region: named.s3_region.unwrap_or_else(|| default::s3_region.to_owned()),
+            domains: named.s3_domain.iter().map(|domain| domain.to_ascii_lowercase()).collect(),
+            connections: front.limits.connections,
+            ..millrace_s3::front::Options::default()
+        };
         Ok(Self {
             apps: named.app,
             http: named.http.map_or_else(|| parse_address(default::http), Ok)?,
             node,
             front,
+            s3: named.s3,
+            s3_front,
             key_file,
             log: named.log.unwrap_or_else(|| default::log.to_owned()),
             log_json: named.log_json.unwrap_or(false),

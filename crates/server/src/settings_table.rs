@@ -30,6 +30,29 @@ macro_rules! with_settings {
                 arg(value_parser = parse_address), file(deserialize_with = "address")
             }
             {
+                s3: Option<SocketAddr>, "MILLRACE_S3", "ADDR",
+                "Where to listen for S3, as 127.0.0.1:9000; without it, nowhere",
+                guide "where to listen for [S3](objects.md), such as `127.0.0.1:9000`; without it, nowhere",
+                arg(value_parser = parse_address), file(deserialize_with = "address")
+            }
+            {
+                s3_domain: Vec<String>, "MILLRACE_S3_DOMAIN", "NAME,…",
+                "Domains whose subdomains are buckets, as s3.example.com; may be repeated",
+                guide "domains whose subdomains are [buckets](objects.md)",
+                arg(value_delimiter = ',')
+            }
+            {
+                s3_region: Option<String>, "MILLRACE_S3_REGION", "NAME", default "us-east-1",
+                "The region that S3 requests must be signed for",
+                guide "the region that S3 requests must be signed for"
+            }
+            {
+                s3_signature_v2: Option<bool>, "MILLRACE_S3_SIGNATURE_V2", "YES",
+                "Also take S3 requests with old signatures (version 2)",
+                guide "also take S3 requests with old signatures, of version 2; only for clients that know no others",
+                arg(num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = parse_switch)
+            }
+            {
                 cores: Option<usize>, "MILLRACE_CORES", "N", default "one for each processor",
                 "Threads that serve",
                 guide "threads that serve"

@@ -56,6 +56,7 @@ mod signals;
 mod starts;
 #[cfg(test)]
 mod testing;
+mod typed_reply;
 mod workflows;
 mod world;
 
@@ -71,4 +72,5 @@ pub use request::{
 pub use results::{ResultNames, service_fingerprint};
 pub use schedules::AskedSchedule;
 pub use shard::Shard;
+pub use typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo, TypedReply};
 pub use world::{ActivationIds, Entropy, Outputs, World};

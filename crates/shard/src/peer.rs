@@ -164,24 +164,6 @@ pub enum ToCoordinator {
     Committed,
 }
 
-impl PeerMessage {
-    /// The program this message names. Programs are numbered by each core for itself; between
-    /// cores a message carries the number of the deployment instead, and whoever carries it
-    /// translates.
-    pub fn programs(&mut self) -> impl Iterator<Item = &mut Program> {
-        let (begin, call) = match &mut self.body {
-            PeerBody::ToParticipation(_, ToParticipation::Reserve { begin, .. }) => (Some(begin), None),
-            PeerBody::ToParticipation(_, ToParticipation::Call(begin, call)) => (Some(begin), Some(call)),
-            PeerBody::ToCoordinator(_, FromParticipation { message: ToCoordinator::Call(call), .. }) => {
-                (None, Some(call))
-            }
-            _ => (None, None),
-        };
-        let begin = begin.map(|begin| &mut begin.program);
-        begin.into_iter().chain(call.map(|call| &mut call.call.handler.program))
-    }
-}
-
 /// The order of what one side says, restored by the other.
 pub(crate) struct Ordered<T> {
     next: u32,

@@ -84,7 +84,7 @@ impl RouteCall {
     }
 }
 
-/// What a request is answered with.
+/// What a request is answered with, as it travels. Each kind of request has one [`TypedReply`](crate::TypedReply).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A handler's output: JSON text.
@@ -107,6 +107,10 @@ pub enum Reply {
     Fields(Vec<(Box<[u8]>, Value)>),
     /// One field.
     Field(Value),
+    /// A dead letter.
+    DeadLetter(Box<DeadLetterRecord>),
+    /// Whether a service has any entity.
+    HasEntities(bool),
 }
 
 /// A workflow as a list shows it.

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, Lsn, Name, ShardId, UnixMillis};
+use millrace_format::DeadLetterRecord;
 use millrace_func::{Answer, HandlerId, Program};
 use millrace_store::{Store, StoreError};
 
@@ -17,8 +18,9 @@ use crate::execution::{Execution, ExecutionContext, UnplacedRoute};
 use crate::failures::WORKFLOW_ENDS;
 use crate::options::ShardOptions;
 use crate::peer::PeerMessage;
-use crate::request::{Delivery, Invoke, OffloadTicket, Sequence, Token};
+use crate::request::{Delivery, Invoke, ListedWorkflow, OffloadTicket, Sequence, Token};
 use crate::schedules::AskedSchedule;
+use crate::typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo};
 use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
 
@@ -215,24 +217,24 @@ impl Shard {
     /// Sends a signal to a workflow; answered once it is durable.
     pub fn signal(
         &mut self,
-        token: Token,
+        to: ReplyTo<()>,
         id: Sequence,
         signal: (&str, &Bytes),
         idempotency_key: Option<&str>,
         world: &mut World<'_>,
     ) {
-        if !self.refuses(token, world) {
+        if !self.refuses(to.token(), world) {
             let (workflows, mut context) = self.for_workflows(world);
-            workflows.signal(token, id, signal, idempotency_key, &mut context);
+            workflows.signal(to, id, signal, idempotency_key, &mut context);
             self.settle(world);
         }
     }
 
     /// Cancels a workflow; answered once the wish is durable.
-    pub fn cancel(&mut self, token: Token, id: Sequence, world: &mut World<'_>) {
-        if !self.refuses(token, world) {
+    pub fn cancel(&mut self, to: ReplyTo<()>, id: Sequence, world: &mut World<'_>) {
+        if !self.refuses(to.token(), world) {
             let (workflows, mut context) = self.for_workflows(world);
-            workflows.cancel(token, id, &mut context);
+            workflows.cancel(to, id, &mut context);
             self.settle(world);
         }
     }
@@ -308,10 +310,16 @@ impl Shard {
     }
 
     /// What became of a sent invocation; of a workflow also what it has done, with its journal if asked for.
-    pub fn read_invocation(&mut self, token: Token, sequence: Sequence, has_journal: bool, world: &mut World<'_>) {
-        if !self.refuses(token, world) {
+    pub fn read_invocation(
+        &mut self,
+        to: ReplyTo<FoundInvocation>,
+        sequence: Sequence,
+        has_journal: bool,
+        world: &mut World<'_>,
+    ) {
+        if !self.refuses(to.token(), world) {
             let (workflows, mut context) = self.for_workflows(world);
-            workflows.answer_invocation(token, sequence, has_journal, &mut context);
+            workflows.answer_invocation(to, sequence, has_journal, &mut context);
         }
     }
 
@@ -319,59 +327,76 @@ impl Shard {
     /// one of a page has ended says where the next page begins.
     pub fn list_workflows(
         &mut self,
-        token: Token,
+        to: ReplyTo<Listed<ListedWorkflow>>,
         after: Option<(bool, Sequence)>,
         page: (usize, bool),
         world: &mut World<'_>,
     ) {
-        if !self.refuses(token, world) {
+        if !self.refuses(to.token(), world) {
             let (workflows, mut context) = self.for_workflows(world);
-            workflows.answer_list(token, after, page, &mut context);
+            workflows.answer_list(to, after, page, &mut context);
         }
     }
 
     /// Dead letters after `after`.
-    pub fn list_dead_letters(&mut self, token: Token, after: Option<&[u8]>, limit: usize, world: &mut World<'_>) {
-        if !self.refuses(token, world) {
-            self.books.dead_letters.answer_page(token, after, limit, &mut self.rows.context(world));
+    pub fn list_dead_letters(
+        &mut self,
+        to: ReplyTo<Listed<DeadLetter>>,
+        after: Option<&[u8]>,
+        limit: usize,
+        world: &mut World<'_>,
+    ) {
+        if !self.refuses(to.token(), world) {
+            self.books.dead_letters.answer_page(to, after, limit, &mut self.rows.context(world));
         }
     }
 
     /// A dead letter, to find out whose it is.
-    pub fn read_dead_letter(&mut self, token: Token, field: &[u8], world: &mut World<'_>) {
-        if !self.refuses(token, world) {
-            self.books.dead_letters.answer(token, field, &mut self.rows.context(world));
+    pub fn read_dead_letter(&mut self, to: ReplyTo<Box<DeadLetterRecord>>, field: &[u8], world: &mut World<'_>) {
+        if !self.refuses(to.token(), world) {
+            self.books.dead_letters.answer(to, field, &mut self.rows.context(world));
         }
     }
 
     /// Drops a dead letter, or has it tried again from its first attempt.
-    pub fn end_dead_letter(&mut self, token: Token, field: &[u8], is_retried: bool, world: &mut World<'_>) {
-        if !self.refuses(token, world) {
+    pub fn end_dead_letter(&mut self, to: ReplyTo<()>, field: &[u8], is_retried: bool, world: &mut World<'_>) {
+        if !self.refuses(to.token(), world) {
             let ended = self.books.end_dead_letter(field, is_retried, &mut self.rows, world);
-            self.rows.context(world).reply_done(token, ended);
+            self.rows.context(world).answer_done(to, ended);
             self.settle(world);
         }
     }
 
     /// When schedules of this shard are due next. A time that has passed is called as soon as the shard can write.
-    pub fn list_schedules(&mut self, token: Token, asked: &[AskedSchedule], world: &mut World<'_>) {
-        if !self.refuses(token, world) {
-            self.books.schedules.answer_due(token, asked, &mut self.rows.context(world));
+    pub fn list_schedules(
+        &mut self,
+        to: ReplyTo<Vec<Option<UnixMillis>>>,
+        asked: &[AskedSchedule],
+        world: &mut World<'_>,
+    ) {
+        if !self.refuses(to.token(), world) {
+            self.books.schedules.answer_due(to, asked, &mut self.rows.context(world));
         }
     }
 
     /// The committed state of an entity.
-    pub fn read_state(&mut self, token: Token, entity: &EntityKey, fields: StateFields, world: &mut World<'_>) {
-        if !self.refuses(token, world) {
+    pub fn read_state(
+        &mut self,
+        to: ReplyTo<EntityState>,
+        entity: &EntityKey,
+        fields: StateFields,
+        world: &mut World<'_>,
+    ) {
+        if !self.refuses(to.token(), world) {
             let (execution, mut context) = self.for_execution(world);
-            execution.read_state(token, entity, fields, &mut context);
+            execution.read_state(to, entity, fields, &mut context);
         }
     }
 
-    /// Whether any entity of a service is here, or may come of what is under way: `true` or `false`.
-    pub fn has_entities(&mut self, token: Token, app: &str, service: &str, world: &mut World<'_>) {
-        if !self.refuses(token, world) {
-            self.execution.has_entities(token, app, service, &mut self.rows.context(world));
+    /// Whether any entity of a service is here, or may come of what is under way.
+    pub fn has_entities(&mut self, to: ReplyTo<bool>, app: &str, service: &str, world: &mut World<'_>) {
+        if !self.refuses(to.token(), world) {
+            self.execution.has_entities(to, app, service, &mut self.rows.context(world));
         }
     }
 

@@ -134,8 +134,8 @@ pub(crate) struct CallEngine;
 pub(crate) const RUN: HandlerId = HandlerId { program: Program(1), service: 0, handler: 0 };
 
 impl Engine for CallEngine {
-    fn load(&self, _app: &App) -> Result<Program, Error> {
-        Ok(RUN.program)
+    fn load(&self, _program: Program, _app: &App) -> Result<(), Error> {
+        Ok(())
     }
 
     fn services(&self, _program: Program) -> Vec<Service> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_base::Lsn;
-use millrace_shard::{Delivery, Reply, Sequence, Token};
+use millrace_shard::{Delivery, Reply, ReplyTo, Sequence, Token};
 
 use crate::*;
 
@@ -15,7 +15,7 @@ fn fail_for_good(rig: &mut Rig) {
 
 fn dead_letters(rig: &mut Rig, shard: u16, after: Option<&[u8]>, limit: usize) -> (Vec<Box<[u8]>>, bool) {
     let token = Token(1 << 60 | rig.replies.len() as u64);
-    rig.core.with(ShardId(shard), |shard, world| shard.list_dead_letters(token, after, limit, world));
+    rig.core.with(ShardId(shard), |shard, world| shard.list_dead_letters(ReplyTo::of(token), after, limit, world));
     rig.make_durable();
     match rig.reply(token) {
         Some(Ok(Reply::DeadLetters(dead_letters, has_more))) => {
@@ -31,7 +31,7 @@ fn dead_letters(rig: &mut Rig, shard: u16, after: Option<&[u8]>, limit: usize) -
 
 fn end(rig: &mut Rig, field: &[u8], is_retried: bool) -> Token {
     let token = Token(1 << 61 | rig.replies.len() as u64);
-    rig.core.with(ShardId(0), |shard, world| shard.end_dead_letter(token, field, is_retried, world));
+    rig.core.with(ShardId(0), |shard, world| shard.end_dead_letter(ReplyTo::of(token), field, is_retried, world));
     assert!(!matches!(rig.reply(token), Some(Ok(_))), "not before it is durable");
     rig.make_durable();
     token

@@ -1,5 +1,6 @@
 //! A call with an idempotency key takes effect once, and later sendings get the first reply.
 
+use millrace_base::limits;
 use millrace_shard::Token;
 
 use crate::*;
@@ -22,6 +23,28 @@ fn a_repeated_call_gets_the_first_reply_also_after_a_crash() {
     assert_eq!(rig.value(third), json!(1));
     assert_eq!(rig.field("counter", "c", "n"), json!(2));
     rig.assert_at_rest();
+}
+
+#[test]
+fn a_key_that_is_empty_or_too_long_is_refused_whatever_it_comes_with() {
+    let mut rig = Rig::new(1);
+    let id = rig.flow("a", s().wait("go", None));
+    let longest = "k".repeat(limits::IDEMPOTENCY_KEY_BYTES);
+    for wrong in [String::new(), format!("{longest}k")] {
+        let asked = [
+            rig.run_keyed("counter", "c", add(), &wrong),
+            rig.send(("counter", "c", "run"), add(), 0, Some(&wrong)),
+            rig.route(s().call(run("counter", "c", add())), Some(&wrong)),
+            rig.signal(id, "go", "1", Some(&wrong)),
+        ];
+        rig.run_to_rest();
+        for token in asked {
+            assert_eq!(rig.error(token), ErrorCode::BadRequest);
+        }
+    }
+    let token = rig.run_keyed("counter", "c", add(), &longest);
+    rig.make_durable();
+    assert_eq!(rig.value(token), json!(1));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Operations on records: calls of the built-in app inside a transaction of another one.
 
-use millrace_shard::Token;
+use millrace_shard::{Reply, ReplyTo, Token};
 
 use crate::*;
 
@@ -147,9 +147,12 @@ fn the_version_that_a_caller_waits_for_is_needed() {
 
 fn has_entities(rig: &mut Rig, shard: u16) -> serde_json::Value {
     let token = Token(1 << 60 | rig.replies.len() as u64);
-    rig.core.with(ShardId(shard), |shard, world| shard.has_entities(token, "records", "note", world));
+    rig.core.with(ShardId(shard), |shard, world| shard.has_entities(ReplyTo::of(token), "records", "note", world));
     rig.make_durable();
-    rig.value(token)
+    match rig.reply(token) {
+        Some(Ok(Reply::HasEntities(is_any))) => json!(is_any),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use millrace_base::{Lsn, Name, UnixMillis};
 use millrace_func::Schedule;
-use millrace_shard::{AskedSchedule, Reply, Token};
+use millrace_shard::{AskedSchedule, Reply, ReplyTo, Token};
 use millrace_sim::rig::APP;
 
 use crate::*;
@@ -134,7 +134,7 @@ fn shown(rig: &mut Rig, cron: &str) -> Option<UnixMillis> {
     let token = Token(1 << 60 | rig.replies.len() as u64);
     let text = str::to_owned;
     let asked = AskedSchedule { app: text(APP), service: text("note"), name: text("minutely"), cron: text(cron) };
-    rig.core.with(COORDINATOR, |shard, world| shard.list_schedules(token, &[asked], world));
+    rig.core.with(COORDINATOR, |shard, world| shard.list_schedules(ReplyTo::of(token), &[asked], world));
     rig.make_durable();
     match rig.reply(token) {
         Some(Ok(Reply::Schedules(due))) => due[0],

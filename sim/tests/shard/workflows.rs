@@ -378,7 +378,9 @@ fn a_compensation_that_fails_is_tried_again_and_then_told_of() {
     rig.run("counter", "gate", s().set("n", 1));
     for (index, (field, _)) in rig.rows(0, "dead").into_iter().enumerate() {
         let token = Token(1 << 60 | index as u64);
-        rig.core.with(ShardId(0), |shard, world| shard.end_dead_letter(token, &field, true, world));
+        rig.core.with(ShardId(0), |shard, world| {
+            shard.end_dead_letter(millrace_shard::ReplyTo::of(token), &field, true, world)
+        });
     }
     rig.make_durable();
     assert_eq!(rig.field("counter", "a", "undone"), json!(2), "once for each workflow");

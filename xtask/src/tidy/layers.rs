@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 32] = [
+const LAYERS: [(&str, &[&str]); 33] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -70,6 +70,7 @@ const LAYERS: [(&str, &[&str]); 32] = [
     ),
     // A front sees operations only: never the node, the shard or the store.
     ("millrace-records", &["millrace-base", "millrace-api", "millrace-avro", "millrace-registry"]),
+    ("millrace-s3", &["millrace-base", "millrace-access", "millrace-api"]),
     ("millrace-http", &["millrace-base", "millrace-access", "millrace-api", "millrace-records"]),
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
@@ -94,6 +95,7 @@ const LAYERS: [(&str, &[&str]); 32] = [
             "millrace-func-objects",
             "millrace-func-records",
             "millrace-http",
+            "millrace-s3",
             "millrace-fetch",
             "millrace-client",
             "millrace-loadgen",
@@ -153,12 +155,19 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
     (&["fjall", "lsm-tree"], &["millrace-store"], "the checkpoint stays behind the store"),
     (
         &["hyper", "hyper-util", "http", "http-body-util"],
-        &["millrace-http", "millrace-records", "millrace-fetch", "millrace-client", "millrace-fuzz-targets"],
+        &[
+            "millrace-http",
+            "millrace-records",
+            "millrace-s3",
+            "millrace-fetch",
+            "millrace-client",
+            "millrace-fuzz-targets",
+        ],
         "only fronts and the fetcher know HTTP",
     ),
     (
         &["tokio-rustls", "rustls", "rustls-native-certs", "rustls-pki-types"],
-        &["millrace-http", "millrace-fetch", "millrace-client"],
+        &["millrace-http", "millrace-s3", "millrace-fetch", "millrace-client"],
         "only fronts, the fetcher and the client know TLS",
     ),
     (&["url"], &["millrace-func"], "a URL is read in one place, so that what is judged is what is connected to"),
@@ -183,6 +192,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
         &[
             "millrace-node",
             "millrace-http",
+            "millrace-s3",
             "millrace-fetch",
             "millrace-client",
             "millrace-server",

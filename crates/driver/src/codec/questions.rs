@@ -4,20 +4,33 @@ use millrace_api::StateFields;
 use millrace_shard::AskedSchedule;
 
 use super::wire::{Item, wire_enum, wire_struct};
-use crate::question::Question;
+use crate::question::{
+    Cancel, EndDeadLetter, HasEntities, ListDeadLetters, ListSchedules, ListWorkflows, Question, ReadDeadLetter,
+    ReadInvocation, ReadState, Signal,
+};
 
 wire_enum!(Question {
-    1 => ReadInvocation { sequence, has_journal },
-    2 => Cancel { sequence },
-    3 => Signal { sequence, name, payload, idempotency_key },
-    4 => ListWorkflows { after, limit, is_live_only },
-    5 => ListDeadLetters { after, limit },
-    6 => ReadDeadLetter { field },
-    7 => EndDeadLetter { field, is_retried },
-    8 => ReadState { entity, fields },
-    9 => HasEntities { app, service },
-    10 => ListSchedules { asked },
+    1 => ReadInvocation(question),
+    2 => Cancel(question),
+    3 => Signal(question),
+    4 => ListWorkflows(question),
+    5 => ListDeadLetters(question),
+    6 => ReadDeadLetter(question),
+    7 => EndDeadLetter(question),
+    8 => ReadState(question),
+    9 => HasEntities(question),
+    10 => ListSchedules(question),
 });
+wire_struct!(ReadInvocation { sequence, has_journal });
+wire_struct!(Cancel { sequence });
+wire_struct!(Signal { sequence, name, payload, idempotency_key });
+wire_struct!(ListWorkflows { after, limit, is_live_only });
+wire_struct!(ListDeadLetters { after, limit });
+wire_struct!(ReadDeadLetter { field });
+wire_struct!(EndDeadLetter { field, is_retried });
+wire_struct!(ReadState { entity, fields });
+wire_struct!(HasEntities { app, service });
+wire_struct!(ListSchedules { asked });
 wire_enum!(StateFields {
     1 => All,
     2 => One(field),

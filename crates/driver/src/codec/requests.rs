@@ -41,6 +41,8 @@ wire_enum!(Reply {
     8 => Done,
     9 => Fields(fields),
     10 => Field(value),
+    11 => DeadLetter(dead_letter),
+    12 => HasEntities(is_any),
 });
 
 impl Item for ListedWorkflow {}

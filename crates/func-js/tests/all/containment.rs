@@ -609,7 +609,8 @@ fn a_service_that_no_limit_ends_is_switched_off() {
     let source =
         format!("import {{ service }} from \"millrace\";\nexport default service({{ {OK} spin() {{ for (;;); }} }});");
     let mut app = common::app(&[("s.ts", &source)], Limits { cpu_ms: 50, ..Limits::default() });
-    let program = engine.load(&app).expect("loads");
+    let program = millrace_func::Program(0);
+    engine.load(program, &app).expect("loads");
     let mut world = World { engine, program, state: common::State::default(), activations: 0, operations: 0 };
     assert_eq!(world.call("ok", ""), Ok("2".into()));
     let looker = std::thread::spawn(move || {
@@ -632,9 +633,11 @@ fn a_service_that_no_limit_ends_is_switched_off() {
     assert!(refused.contains("app/s is switched off") && refused.contains("deploy the app again"), "{refused}");
     // A restart of the version changes nothing, and a deployment does.
     app.is_kept = true;
-    world.program = world.engine.load(&app).expect("loads");
+    world.program = millrace_func::Program(1);
+    world.engine.load(world.program, &app).expect("loads");
     world.fails("ok", "", ErrorCode::CpuLimit);
     app.is_kept = false;
-    world.program = world.engine.load(&app).expect("loads");
+    world.program = millrace_func::Program(2);
+    world.engine.load(world.program, &app).expect("loads");
     assert_eq!(world.call("ok", ""), Ok("2".into()));
 }

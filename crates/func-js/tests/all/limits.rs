@@ -73,11 +73,15 @@ fn an_isolate_needs_memory_to_begin_with() {
     use millrace_func::Engine;
     let app =
         common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 64 << 10, ..Limits::default() });
-    let error = millrace_func_js::JsEngine::new(common::clocks()).load(&app).expect_err("refused");
+    let error =
+        millrace_func_js::JsEngine::new(common::clocks()).load(millrace_func::Program(0), &app).expect_err("refused");
     assert!(error.message.contains("memory"), "{error}");
     let app =
         common::app(&[("s.ts", "export const routes = {};")], Limits { memory_bytes: 1 << 20, ..Limits::default() });
-    assert!(millrace_func_js::JsEngine::new(common::clocks()).load(&app).is_ok(), "the smallest limit allowed");
+    assert!(
+        millrace_func_js::JsEngine::new(common::clocks()).load(millrace_func::Program(0), &app).is_ok(),
+        "the smallest limit allowed"
+    );
 }
 
 #[test]

@@ -20,32 +20,6 @@ use millrace_func_objects::ObjectsEngine;
 /// Service, key, field.
 type Place = (u16, Vec<u8>, Vec<u8>);
 
-/// An engine without apps.
-struct Nothing;
-
-impl Engine for Nothing {
-    fn load(&self, _app: &App) -> Result<Program, Error> {
-        Err(Error::new(ErrorCode::AppRefused, "there are no other apps"))
-    }
-    fn services(&self, _program: Program) -> Vec<Service> {
-        Vec::new()
-    }
-    fn unload(&self, _program: Program) {}
-    fn start(&self, _activation: ActivationId, _start: Start<'_>, _host: &mut dyn Host) -> Step {
-        unreachable!("there are no other apps")
-    }
-    fn resume(
-        &self,
-        _activation: ActivationId,
-        _operation: OperationId,
-        _result: Result<Bytes, Error>,
-        _host: &mut dyn Host,
-    ) -> Step {
-        unreachable!("there are no other apps")
-    }
-    fn cancel(&self, _activation: ActivationId) {}
-}
-
 /// What a transaction has done so far.
 #[derive(Clone, Default)]
 struct Effects {
@@ -58,7 +32,7 @@ struct Effects {
 pub const OUTSIDE: u16 = 99;
 
 pub struct World {
-    engine: ObjectsEngine<Nothing>,
+    engine: ObjectsEngine,
     program: Program,
     services: Vec<Service>,
     pub stored: BTreeMap<Place, Value>,
@@ -244,7 +218,7 @@ pub const ACCOUNT: u16 = 3;
 
 impl Default for World {
     fn default() -> Self {
-        let engine = ObjectsEngine::new(Nothing);
+        let engine = ObjectsEngine::default();
         let app = App {
             name: Name::new("objects").expect("a name"),
             files: BTreeMap::new(),
@@ -253,7 +227,8 @@ impl Default for World {
             records: RecordPolicy::default(),
             is_kept: false,
         };
-        let program = engine.load(&app).expect("the app of objects");
+        let program = Program(0);
+        engine.load(program, &app).expect("the app of objects");
         let services = engine.services(program);
         Self {
             engine,

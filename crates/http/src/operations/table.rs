@@ -1,6 +1,7 @@
 //! The rows of the table that are not about records.
 
 use super::records::{CLASSIC, RECORDS};
+use super::users::USERS;
 use super::{Access, Answer, Kind, Media, Operation, Parameter, QueryParameter, Segment};
 
 const APP: Segment = Segment::Variable(Parameter::App);
@@ -353,11 +354,11 @@ const GENERAL: &[Operation] = &[
 const ROUTES: &[Operation] = &[ROUTE, Operation { path: &[literal("apps"), APP, SERVICE, PATH], ..ROUTE }];
 
 /// How many rows there are.
-const COUNT: usize = GENERAL.len() + RECORDS.len() + CLASSIC.len() + ROUTES.len();
+const COUNT: usize = GENERAL.len() + USERS.len() + RECORDS.len() + CLASSIC.len() + ROUTES.len();
 
 const ALL: [Operation; COUNT] = {
     let mut all = [CALL; COUNT];
-    let parts = [GENERAL, RECORDS, CLASSIC, ROUTES];
+    let parts = [GENERAL, USERS, RECORDS, CLASSIC, ROUTES];
     let (mut part, mut count) = (0, 0);
     while part < parts.len() {
         let mut index = 0;

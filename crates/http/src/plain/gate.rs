@@ -2,17 +2,17 @@
 
 use std::task::{Context, Poll, ready};
 
-use millrace_api::{Admission, Backend};
+use millrace_api::{Admission, Serving};
 
 use crate::io::{Io, Stream};
 
 /// An admission that is held and not looked after keeps others waiting: it is given up with everything that ends the wait.
-pub(crate) struct Gate<'a, B: Backend> {
+pub(crate) struct Gate<'a, B: Serving> {
     backend: &'a B,
     admission: Option<Admission>,
 }
 
-impl<'a, B: Backend> Gate<'a, B> {
+impl<'a, B: Serving> Gate<'a, B> {
     pub(crate) fn new(backend: &'a B) -> Self {
         Self { backend, admission: None }
     }
@@ -46,7 +46,7 @@ impl<'a, B: Backend> Gate<'a, B> {
     }
 }
 
-impl<B: Backend> Drop for Gate<'_, B> {
+impl<B: Serving> Drop for Gate<'_, B> {
     fn drop(&mut self) {
         self.leave();
     }

@@ -21,10 +21,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Request, Response};
-use millrace_api::Backend;
 use millrace_base::{Error, ErrorCode};
 use tokio::io::ReadBuf;
 
+use crate::backend::Backend;
 use crate::body::{ReplyBody, RequestBody};
 use crate::connection::{self, ConnectionState, Order};
 use crate::handle::{self, Session};

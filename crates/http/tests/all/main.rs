@@ -16,4 +16,5 @@ mod reply_batch;
 mod schemas;
 mod strict;
 mod support;
+mod users;
 mod workflows;

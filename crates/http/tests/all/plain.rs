@@ -7,7 +7,8 @@ use std::net::Shutdown;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use crate::support::{Client, MockAdmissions, Reply, Server, patient};
+use crate::support::backend::MockAdmissions;
+use crate::support::{Client, Reply, Server, patient};
 use millrace_http::Options;
 
 /// Upgrades are hyper's, and this one is none that anybody knows.

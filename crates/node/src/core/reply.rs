@@ -5,33 +5,33 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use millrace_base::{Error, ErrorCode};
-use millrace_shard::{Reply, Token};
+use millrace_shard::{ReplyTo, TypedReply};
 
 use crate::core::SharedCore;
 
 /// Waits for a reply. Dropping it drops the reply, not the call.
-pub(crate) struct ReplyFuture {
+pub(crate) struct ReplyFuture<T> {
     core: SharedCore,
-    token: Option<Token>,
+    to: Option<ReplyTo<T>>,
 }
 
-impl ReplyFuture {
-    pub(crate) fn new(core: SharedCore, token: Token) -> Self {
-        Self { core, token: Some(token) }
+impl<T> ReplyFuture<T> {
+    pub(crate) fn new(core: SharedCore, to: ReplyTo<T>) -> Self {
+        Self { core, to: Some(to) }
     }
 }
 
-impl Future for ReplyFuture {
-    type Output = Result<Reply, Error>;
+impl<T: TypedReply> Future for ReplyFuture<T> {
+    type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(token) = self.token else {
+        let Some(to) = self.to else {
             return Poll::Ready(Err(Error::new(ErrorCode::Internal, "the reply was fetched already")));
         };
-        let reply = self.core.borrow_mut().poll_reply(token, context.waker());
+        let reply = self.core.borrow_mut().poll_typed(to, context.waker());
         match reply {
             Some(result) => {
-                self.token = None;
+                self.to = None;
                 Poll::Ready(result)
             }
             None => Poll::Pending,
@@ -39,10 +39,10 @@ impl Future for ReplyFuture {
     }
 }
 
-impl Drop for ReplyFuture {
+impl<T> Drop for ReplyFuture<T> {
     fn drop(&mut self) {
-        if let Some(token) = self.token {
-            self.core.borrow_mut().abandon(token);
+        if let Some(to) = self.to {
+            self.core.borrow_mut().abandon(to.token());
         }
     }
 }

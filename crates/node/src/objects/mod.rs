@@ -19,14 +19,14 @@ use millrace_api::objects::{
     ACCOUNT_SERVICE, BUCKET_SERVICE, BodyOwner, ChecksumAlgorithm, Content, OBJECT_SERVICE, OBJECTS_APP,
     ObjectOperation, ObjectRead, ObjectReply, ObjectRequest, Objects, UPLOAD_SERVICE,
 };
-use millrace_api::{Begun, READ_HANDLER, WRITE_HANDLER};
+use millrace_api::{Begun, Principal, READ_HANDLER, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
 use millrace_blobs::{BlobError, BodyName};
-use millrace_driver::{FastRead, Job};
-use millrace_func::HandlerId;
-use millrace_shard::{Invoke, Reply};
+use millrace_func::{Answer, Catalog, HandlerId};
 
-use crate::backend::{CoreHandle, info};
+use crate::backend::CoreHandle;
+use crate::operations::{BuiltIn, Operation, OperationKey};
+use crate::watch::WatchedCall;
 
 pub use body_read::BodyOut;
 pub use body_write::{BodyDone, BodyIn};
@@ -36,15 +36,42 @@ pub(crate) use store::BodyStore;
 /// How often a read begins again because the object was replaced between its metadata and its body.
 const READ_ATTEMPTS: usize = 8;
 
-/// An operation on its way to its shard.
-struct Operation {
-    handler: HandlerId,
-    shard: ShardId,
+/// The built-in app of objects. Who may what is asked of buckets' policies, not of roles.
+struct ObjectsApp;
+
+/// A reply and the inline content behind it.
+type Answered = (ObjectReply, Bytes);
+
+impl WatchedCall for Answered {}
+
+impl BuiltIn for ObjectsApp {
+    type Reply = Answered;
+
+    const NAME: &'static str = OBJECTS_APP;
+
+    fn find(catalog: &Catalog, service: &str, handler: &str) -> Result<HandlerId, Error> {
+        catalog.find(OBJECTS_APP, service, handler).map_err(|_| not_served())
+    }
+
+    fn reply(answer: Answer) -> Result<Answered, Error> {
+        ObjectReply::from_bytes(answer.into_value())
+    }
+}
+
+/// An operation on its way: where it runs, and with what.
+struct Aim {
+    service: &'static str,
+    handler: &'static str,
     key: Vec<u8>,
     input: Bytes,
 }
 
 /// The service, handler and entity's key of an operation.
+fn aim(request: &ObjectRequest<'_>) -> Aim {
+    let (service, handler, key) = target(request);
+    Aim { service, handler, key, input: request.to_bytes() }
+}
+
 fn target(request: &ObjectRequest<'_>) -> (&'static str, &'static str, Vec<u8>) {
     let bucket = || ["{", request.bucket, "}"].concat().into_bytes();
     let upload = |id: &str| ["{", request.bucket, "}", request.key, "\0", id].concat().into_bytes();
@@ -74,37 +101,20 @@ impl CoreHandle {
         self.shared().bodies.clone().ok_or_else(not_served)
     }
 
-    fn object_operation(&self, request: &ObjectRequest<'_>) -> Result<Operation, Error> {
-        let (service, handler, key) = target(request);
-        let core = self.core().borrow();
-        let handler = core.programs.catalog.find(OBJECTS_APP, service, handler).map_err(|_| not_served())?;
-        let shard = shard_of_key(&key, core.placement().shard_count());
-        Ok(Operation { handler, shard, key, input: request.to_bytes() })
+    fn run_object(&self, aim: &Aim) -> Begun<Answered> {
+        let operation = Operation {
+            service: aim.service,
+            handler: aim.handler,
+            key: OperationKey::Of(&aim.key),
+            input: aim.input.clone(),
+            is_read: aim.handler == READ_HANDLER,
+            idempotency_key: None,
+        };
+        self.operate::<ObjectsApp>(&Principal::unrestricted(), &operation)
     }
 
-    /// Runs an operation, and answers it at once where that can be.
-    fn begin_object(&self, operation: Operation) -> Begun<(ObjectReply, Bytes)> {
-        let begun = || -> Result<Begun<Reply>, Error> {
-            let Operation { handler, shard, key, input } = operation;
-            let mut core = self.core().borrow_mut();
-            let arrival = core.enter();
-            if let Some(answer) = core.fast_read(FastRead { handler, shard, key: &key, input: &input }, arrival) {
-                return Ok(Begun::Ended(answer.map(|answer| Reply::Value(answer.into_value()))));
-            }
-            let info = info(&mut core, None)?;
-            let invoke = Invoke { info, handler, key: key.into(), input };
-            let started = core.submit(Job::Invoke(shard, invoke), arrival);
-            Ok(self.begun(started))
-        };
-        let read = |reply: Reply| match reply {
-            Reply::Value(output) => ObjectReply::from_bytes(output),
-            _ => Err(Error::new(ErrorCode::Internal, "an operation on an object was answered with something else")),
-        };
-        match begun() {
-            Err(error) => Begun::Ended(Err(error)),
-            Ok(Begun::Ended(result)) => Begun::Ended(result.and_then(read)),
-            Ok(waiting) => Begun::waits(async move { waiting.reply().await.and_then(read) }),
-        }
+    fn shard_of(&self, key: &[u8]) -> ShardId {
+        shard_of_key(key, self.shard_count())
     }
 
     /// Opens the bodies of a content. `None`: one is gone, because the object was replaced meanwhile.
@@ -148,10 +158,7 @@ impl Objects for CoreHandle {
     type BodyRead = BodyOut;
 
     fn object(&self, request: ObjectRequest<'_>, written: Option<BodyDone>) -> Begun<ObjectReply> {
-        let begun = match self.object_operation(&request) {
-            Ok(operation) => self.begin_object(operation),
-            Err(error) => Begun::Ended(Err(error)),
-        };
+        let begun = self.run_object(&aim(&request));
         let Some(written) = written else {
             return match begun {
                 Begun::Ended(result) => Begun::Ended(result.map(|(reply, _)| reply)),
@@ -175,21 +182,18 @@ impl Objects for CoreHandle {
     }
 
     fn read_object(&self, request: ObjectRequest<'_>) -> Begun<ObjectRead<BodyOut>> {
-        let operation = match self.object_operation(&request) {
-            Ok(operation) => operation,
-            Err(error) => return Begun::Ended(Err(error)),
-        };
-        let (shard, again) = (operation.shard, (operation.handler, operation.key.clone(), operation.input.clone()));
-        let first = self.begin_object(operation);
-        if let Begun::Ended(result) = first {
-            match result.and_then(|reply| self.opened(shard, reply)) {
-                Ok(None) => {}
+        let aim = aim(&request);
+        let shard = self.shard_of(&aim.key);
+        let first = match self.run_object(&aim) {
+            Begun::Ended(result) => match result.and_then(|reply| self.opened(shard, reply)) {
+                Ok(None) => None,
                 Ok(Some(read)) => return Begun::Ended(Ok(read)),
                 Err(error) => return Begun::Ended(Err(error)),
-            }
-            return self.read_again(shard, again, None);
-        }
-        self.read_again(shard, again, Some(first))
+            },
+            waiting => Some(waiting),
+        };
+        let node = self.clone();
+        Begun::waits(async move { node.read_again(shard, aim, first).await })
     }
 
     fn begin_body(
@@ -199,34 +203,27 @@ impl Objects for CoreHandle {
         checksums: &[ChecksumAlgorithm],
     ) -> Result<BodyIn, Error> {
         let store = self.body_store()?;
-        let key = ["{", owner.bucket, "}"].concat();
-        let core = self.core().borrow();
-        let shard = shard_of_key(key.as_bytes(), core.placement().shard_count());
-        BodyIn::new(&store, (core.index(), shard), owner, length, checksums)
+        let shard = self.shard_of(["{", owner.bucket, "}"].concat().as_bytes());
+        BodyIn::new(&store, (self.index(), shard), owner, length, checksums)
     }
 }
 
 impl CoreHandle {
     /// Reads until metadata and bodies belong together.
-    fn read_again(
+    async fn read_again(
         &self,
         shard: ShardId,
-        (handler, key, input): (HandlerId, Vec<u8>, Bytes),
-        first: Option<Begun<(ObjectReply, Bytes)>>,
-    ) -> Begun<ObjectRead<BodyOut>> {
-        let node = self.clone();
-        Begun::waits(async move {
-            let mut begun = first;
-            for _ in 0..READ_ATTEMPTS {
-                let next = begun.take().unwrap_or_else(|| {
-                    node.begin_object(Operation { handler, shard, key: key.clone(), input: input.clone() })
-                });
-                let reply = next.reply().await?;
-                if let Some(read) = node.opened(shard, reply)? {
-                    return Ok(read);
-                }
+        aim: Aim,
+        first: Option<Begun<Answered>>,
+    ) -> Result<ObjectRead<BodyOut>, Error> {
+        let mut begun = first;
+        for _ in 0..READ_ATTEMPTS {
+            let next = begun.take().unwrap_or_else(|| self.run_object(&aim));
+            let reply = next.reply().await?;
+            if let Some(read) = self.opened(shard, reply)? {
+                return Ok(read);
             }
-            Err(Error::new(ErrorCode::Overloaded, "the object is being replaced again and again; try again"))
-        })
+        }
+        Err(Error::new(ErrorCode::Overloaded, "the object is being replaced again and again; try again"))
     }
 }

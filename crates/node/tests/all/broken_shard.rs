@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_api::{Backend, CallRequest, Error, ErrorCode, HandlerKind, Principal, RouteReply, RouteRequest};
+use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal, RouteReply, RouteRequest};
 use millrace_base::{Name, ShardId, shard_of_key};
 use millrace_func::{
     ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, HandlerId, Host, Limits, NestedCall,
@@ -33,8 +33,8 @@ fn name(text: &str) -> Name {
 }
 
 impl Engine for Breaking {
-    fn load(&self, _: &App) -> Result<Program, Error> {
-        Ok(Program(0))
+    fn load(&self, _: Program, _: &App) -> Result<(), Error> {
+        Ok(())
     }
 
     fn services(&self, _: Program) -> Vec<Service> {

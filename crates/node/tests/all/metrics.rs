@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use millrace_api::{Backend, CallRequest, Error, ErrorCode, HandlerKind, Principal};
+use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal};
 use millrace_base::{Name, ShardId, Value, ValueKind, shard_of_key};
 use millrace_func::{
     ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, Host, Limits, OperationId, Output,
@@ -36,8 +36,8 @@ fn name(text: &str) -> Name {
 }
 
 impl Engine for Slow {
-    fn load(&self, _: &App) -> Result<Program, Error> {
-        Ok(Program(0))
+    fn load(&self, _: Program, _: &App) -> Result<(), Error> {
+        Ok(())
     }
 
     fn services(&self, _: Program) -> Vec<Service> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_api::{
-    AppFile, Backend, CallRequest, Form, Permission, Principal, RecordChange, RecordOperation, RecordQuery,
-    RecordReply, RecordRequest, RecordWrite, Role, StateFields, StateRequest,
+    AppFile, CallRequest, Calls, Deployments, Form, Permission, Principal, RecordChange, RecordOperation, RecordQuery,
+    RecordReply, RecordRequest, RecordWrite, Records, Role, StateFields, StateRequest,
 };
 use millrace_base::{Error, ErrorCode, Name, Value, ValueKind, fingerprint};
 use millrace_func::{
@@ -24,8 +24,8 @@ use millrace_node::{CoreHandle, Fronts, Node, NodeMetrics, NodeOptions, StartErr
 /// type is swept to is its file's content.
 #[derive(Default)]
 struct FakeEngine {
-    programs: RefCell<Vec<Vec<Service>>>,
-    sweeps: RefCell<Vec<Vec<(Name, u64)>>>,
+    programs: RefCell<BTreeMap<Program, Vec<Service>>>,
+    sweeps: RefCell<BTreeMap<Program, Vec<(Name, u64)>>>,
 }
 
 /// How often each service was swept, on all nodes of these tests, and told that nothing else runs.
@@ -68,7 +68,7 @@ fn run(service: &Service, handler: &str, input: &[u8], host: &mut dyn Host) -> R
 }
 
 impl Engine for FakeEngine {
-    fn load(&self, app: &App) -> Result<Program, Error> {
+    fn load(&self, program: Program, app: &App) -> Result<(), Error> {
         let mut services = Vec::new();
         for path in app.files.keys() {
             if path == "broken" {
@@ -81,25 +81,24 @@ impl Engine for FakeEngine {
             }
         }
         let sweep = |(path, content): (&String, &Vec<u8>)| (name(&format!("{path}--shard")), fingerprint(&[content]));
-        self.sweeps.borrow_mut().push(app.files.iter().map(sweep).collect());
-        let mut programs = self.programs.borrow_mut();
-        programs.push(services);
-        Ok(Program(programs.len() as u32 - 1))
+        self.sweeps.borrow_mut().insert(program, app.files.iter().map(sweep).collect());
+        self.programs.borrow_mut().insert(program, services);
+        Ok(())
     }
 
     fn services(&self, program: Program) -> Vec<Service> {
-        self.programs.borrow()[program.0 as usize].clone()
+        self.programs.borrow()[&program].clone()
     }
 
     fn sweeps(&self, program: Program) -> Vec<(Name, u64)> {
-        self.sweeps.borrow()[program.0 as usize].clone()
+        self.sweeps.borrow()[&program].clone()
     }
 
     fn unload(&self, _: Program) {}
 
     fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
         let Start::Handler { id, input, .. } = start else { panic!("no routes") };
-        let service = self.programs.borrow()[id.program.0 as usize][usize::from(id.service)].clone();
+        let service = self.programs.borrow()[&id.program][usize::from(id.service)].clone();
         let handler = service.handlers[usize::from(id.handler)].0.clone();
         Step::Done(run(&service, handler.as_str(), input, host).map(Output::Value))
     }

@@ -14,6 +14,7 @@ use millrace_store::{Store, StoreError};
 use crate::options::ShardOptions;
 use crate::peer::{PeerBody, PeerMessage};
 use crate::request::{Reply, Token};
+use crate::typed_reply::{ReplyTo, TypedReply};
 use crate::world::{Outputs, World};
 use held::{Held, Leaving};
 
@@ -178,10 +179,15 @@ impl Context<'_> {
         self.rows.held.release(Leaving::Reply(token, result), depends_on, durable, self.outputs);
     }
 
+    /// The same for a request whose reply has a type of its own.
+    pub(crate) fn answer<T: TypedReply>(&mut self, to: ReplyTo<T>, result: Result<T, Error>, depends_on: Lsn) {
+        self.reply(to.token(), result.map(TypedReply::into_reply), depends_on);
+    }
+
     /// Answers that something is done, once the entry that did it is durable.
-    pub(crate) fn reply_done(&mut self, token: Token, done: Result<Lsn, Error>) {
+    pub(crate) fn answer_done(&mut self, to: ReplyTo<()>, done: Result<Lsn, Error>) {
         let depends_on = done.as_ref().map_or(Lsn::ZERO, |lsn| *lsn);
-        self.reply(token, done.map(|_| Reply::Done), depends_on);
+        self.answer(to, done.map(|_| ()), depends_on);
     }
 
     /// Says that nothing refers to a body any more, once everything up to `depends_on` is durable.

@@ -8,13 +8,10 @@ use millrace_format::{DeadLetterRecord, Write};
 use millrace_store::StoreError;
 
 use crate::context::{Context, Rows, decode_failed, store_failed};
-use crate::request::{Reply, Token};
+use crate::typed_reply::{DeadLetter, Listed, ReplyTo};
 
 #[cfg(test)]
 mod tests;
-
-/// A dead letter by the field it is kept under.
-pub(crate) type DeadLetter = (Box<[u8]>, DeadLetterRecord);
 
 /// The dead letters of a shard.
 pub(crate) struct DeadLetters {
@@ -66,27 +63,31 @@ impl DeadLetters {
     }
 
     /// Answers a dead letter, to find out whose it is.
-    pub(crate) fn answer(&self, token: Token, field: &[u8], context: &mut Context<'_>) {
-        let dead_letter = self.get(field, context.rows);
-        let dead_letter = dead_letter.map(|dead_letter| Reply::DeadLetters(vec![(field.into(), dead_letter)], false));
+    pub(crate) fn answer(&self, to: ReplyTo<Box<DeadLetterRecord>>, field: &[u8], context: &mut Context<'_>) {
+        let dead_letter = self.get(field, context.rows).map(Box::new);
         let depends_on = context.rows.entity_lsn(&self.entity);
-        context.reply(token, dead_letter, depends_on);
+        context.answer(to, dead_letter, depends_on);
     }
 
     /// Answers a page of dead letters after `after`.
-    pub(crate) fn answer_page(&self, token: Token, after: Option<&[u8]>, limit: usize, context: &mut Context<'_>) {
+    pub(crate) fn answer_page(
+        &self,
+        to: ReplyTo<Listed<DeadLetter>>,
+        after: Option<&[u8]>,
+        limit: usize,
+        context: &mut Context<'_>,
+    ) {
         let page = self.page(after, limit, context.rows);
-        let page = page.map(|(dead_letters, has_more)| Reply::DeadLetters(dead_letters, has_more));
         let depends_on = context.rows.entity_lsn(&self.entity);
-        context.reply(token, page, depends_on);
+        context.answer(to, page, depends_on);
     }
 
-    /// A page of dead letters, and whether there are more. A page is empty only if there are no more: the
+    /// A page of dead letters. A page is empty only if there are no more: the
     /// next page begins behind the last dead letter of this one.
     ///
     /// # Errors
     /// When the rows cannot be read.
-    fn page(&self, after: Option<&[u8]>, limit: usize, rows: &mut Rows) -> Result<(Vec<DeadLetter>, bool), Error> {
+    fn page(&self, after: Option<&[u8]>, limit: usize, rows: &mut Rows) -> Result<Listed<DeadLetter>, Error> {
         let mut after: Option<Box<[u8]>> = after.map(Into::into);
         loop {
             let from = after.as_deref();
@@ -98,9 +99,9 @@ impl DeadLetters {
             // What cannot be read as a message of this version cannot be shown or run either.
             let dead_letter =
                 |(field, value): (Box<[u8]>, Value)| Some((field, DeadLetterRecord::decode(value.content()).ok()?));
-            let dead_letters: Vec<DeadLetter> = found.into_iter().filter_map(dead_letter).collect();
-            if !dead_letters.is_empty() || !has_more || after.is_none() {
-                return Ok((dead_letters, has_more));
+            let items: Vec<DeadLetter> = found.into_iter().filter_map(dead_letter).collect();
+            if !items.is_empty() || !has_more || after.is_none() {
+                return Ok(Listed { items, has_more });
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::{Bench, START, message, sequence};
+use crate::typed_reply::Listed;
 
 #[test]
 fn they_are_counted_listed_in_pages_and_dropped() {
@@ -17,9 +18,9 @@ fn they_are_counted_listed_in_pages_and_dropped() {
     bench.context().append(vec![unreadable]);
     assert_eq!(dead_letters.len(), 4);
     assert_eq!(DeadLetters::recover(&mut bench.rows).expect("as before").len(), 4);
-    let (page, has_more) = dead_letters.page(None, 2, &mut bench.rows).expect("it is read");
+    let Listed { items: page, has_more } = dead_letters.page(None, 2, &mut bench.rows).expect("it is read");
     assert_eq!((page.len(), has_more), (2, true));
-    let (page, has_more) = dead_letters.page(Some(&page[1].0), 2, &mut bench.rows).expect("it is read");
+    let Listed { items: page, has_more } = dead_letters.page(Some(&page[1].0), 2, &mut bench.rows).expect("it is read");
     assert_eq!((page.len(), has_more), (1, false), "what cannot be read is not shown");
     let field = page[0].0.clone();
     assert_eq!(dead_letters.get(&field, &mut bench.rows).expect("it is there").message.key, b"k");

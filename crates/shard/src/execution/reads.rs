@@ -3,7 +3,6 @@
 //! They keep what a transaction that only reads keeps: they see committed state, wait for the
 //! decision on what is prepared, and never tell anything that a crash could still take back.
 
-use bytes::Bytes;
 use millrace_api::StateFields;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, Value, limits};
 use millrace_func::{Answer, HandlerId, HandlerKind, Loaded, Reader};
@@ -13,7 +12,8 @@ use super::{Execution, ExecutionContext};
 use crate::checks::check_key;
 use crate::context::{Context, Rows, store_failed};
 use crate::locks::Locks;
-use crate::request::{Reply, RequestInfo, Token};
+use crate::request::RequestInfo;
+use crate::typed_reply::{EntityState, ReplyTo};
 use crate::world::World;
 
 /// The committed fields of one entity, and of those beside it.
@@ -85,42 +85,46 @@ impl Execution {
     /// Answers the committed state of an entity.
     pub(crate) fn read_state(
         &mut self,
-        token: Token,
+        to: ReplyTo<EntityState>,
         entity: &EntityKey,
         fields: StateFields,
         context: &mut ExecutionContext<'_, '_>,
     ) {
         if self.locks.is_prepared(entity) {
             let (time, nonce) = (context.world.now, context.world.take_nonce());
-            let info = RequestInfo { token, time, nonce, idempotency_key: None };
+            let info = RequestInfo { token: to.token(), time, nonce, idempotency_key: None };
             let origin = Origin::Read { info, fields };
             return self.park(origin, entity.clone(), false, context.world);
         }
-        answer_read(token, entity, &fields, &mut context.context());
+        answer_read(to, entity, &fields, &mut context.context());
     }
 
-    /// Answers whether any entity of a service is here, or may come of what is under way: `true` or `false`. What has
+    /// Answers whether any entity of a service is here, or may come of what is under way. What has
     /// written one and has not ended holds it.
-    pub(crate) fn has_entities(&mut self, token: Token, app: &str, service: &str, context: &mut Context<'_>) {
+    pub(crate) fn has_entities(&mut self, to: ReplyTo<bool>, app: &str, service: &str, context: &mut Context<'_>) {
         let prefix = EntityKey::scan_prefix(app, service, b"");
         let is_of_it = |entity: &EntityKey| entity.as_bytes().starts_with(&prefix);
         let is_under_way = self.participations.undecided_writes().chain(self.locks.held_alone()).any(is_of_it);
-        let (result, seen) = match context.rows.store().scan_entities_seen(&prefix, None, 1) {
+        let (any, seen) = match context.rows.store().scan_entities_seen(&prefix, None, 1) {
             Ok((found, seen)) => (Ok(is_under_way || !found.is_empty()), seen),
             Err(error) => (Err(store_failed(&error)), Lsn::ZERO),
         };
-        let reply = result.map(|is_any| Reply::Value(Bytes::from_static(if is_any { b"true" } else { b"false" })));
-        context.reply(token, reply, seen);
+        context.answer(to, any, seen);
     }
 }
 
-pub(super) fn answer_read(token: Token, entity: &EntityKey, fields: &StateFields, context: &mut Context<'_>) {
+pub(super) fn answer_read(
+    to: ReplyTo<EntityState>,
+    entity: &EntityKey,
+    fields: &StateFields,
+    context: &mut Context<'_>,
+) {
     let result = state(entity, fields, context.rows);
     let depends_on = context.rows.entity_lsn(entity);
-    context.reply(token, result, depends_on);
+    context.answer(to, result, depends_on);
 }
 
-fn state(entity: &EntityKey, fields: &StateFields, rows: &mut Rows) -> Result<Reply, Error> {
+fn state(entity: &EntityKey, fields: &StateFields, rows: &mut Rows) -> Result<EntityState, Error> {
     let absent = |what: &str| Error::new(ErrorCode::UnknownState, format!("there is no such {what}"));
     let mut scan = |prefix: &[u8], after: Option<&[u8]>, limit| {
         let found = rows.store().scan_fields_within(entity, prefix, after, limit, limits::SCAN_BYTES);
@@ -128,13 +132,12 @@ fn state(entity: &EntityKey, fields: &StateFields, rows: &mut Rows) -> Result<Re
     };
     match fields {
         StateFields::One(field) => match rows.store().get(entity, field) {
-            Ok(Some(value)) => Ok(Reply::Field(value.clone())),
+            Ok(Some(value)) => Ok(EntityState::Field(value.clone())),
             Ok(None) => Err(absent("field")),
             Err(error) => Err(store_failed(&error)),
         },
-        StateFields::Page { prefix, after, limit } => {
-            scan(prefix, after.as_deref(), (*limit).min(limits::SCAN_ROWS)).map(|(fields, _)| Reply::Fields(fields))
-        }
+        StateFields::Page { prefix, after, limit } => scan(prefix, after.as_deref(), (*limit).min(limits::SCAN_ROWS))
+            .map(|(fields, _)| EntityState::Fields(fields)),
         StateFields::All => match scan(b"", None, limits::SCAN_ROWS + 1)? {
             (fields, is_cut) if is_cut || fields.len() > limits::SCAN_ROWS => {
                 let message = format!(
@@ -146,7 +149,7 @@ fn state(entity: &EntityKey, fields: &StateFields, rows: &mut Rows) -> Result<Re
                 Err(Error::new(ErrorCode::BadRequest, message))
             }
             (fields, _) if fields.is_empty() => Err(absent("entity")),
-            (fields, _) => Ok(Reply::Fields(fields)),
+            (fields, _) => Ok(EntityState::Fields(fields)),
         },
     }
 }

@@ -12,10 +12,11 @@ use super::reads::answer_read;
 use super::transaction::{Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role};
 use crate::bookkeeping::SendTarget;
-use crate::checks::{check_key, refused};
+use crate::checks::{check_idempotency_key, check_key, refused};
 use crate::context::read_only;
 use crate::locks::{Grant, Waiter};
-use crate::request::{Invoke, RequestInfo, RouteCall};
+use crate::request::{Invoke, RouteCall};
+use crate::typed_reply::ReplyTo;
 use crate::workflows::WorkflowCall;
 use crate::world::World;
 
@@ -35,26 +36,12 @@ fn check_call(invoke: &Invoke, catalog: &Catalog) -> Result<(EntityKey, HandlerK
     Ok((entity, catalog.kind(invoke.handler)))
 }
 
-/// Refuses an idempotency key that is too long to be part of a field's name. Each request is checked once, when it comes in.
-///
-/// # Errors
-/// `bad-request`.
-pub(super) fn check_idempotency_key(info: &RequestInfo) -> Result<(), Error> {
-    let length = info.idempotency_key.as_ref().map_or(0, |key| key.len());
-    if length > limits::IDEMPOTENCY_KEY_BYTES {
-        let message =
-            format!("an Idempotency-Key has at most {} bytes, this one has {length}", limits::IDEMPOTENCY_KEY_BYTES);
-        return Err(Error::new(ErrorCode::BadRequest, message));
-    }
-    Ok(())
-}
-
 /// What a request sends to.
 ///
 /// # Errors
 /// As for [`check_call`].
 fn send_target<'a>(invoke: &Invoke, catalog: &'a Catalog) -> Result<SendTarget<'a>, Error> {
-    check_idempotency_key(&invoke.info)?;
+    check_idempotency_key(invoke.info.idempotency_key.as_deref())?;
     let (entity, kind) = check_call(invoke, catalog)?;
     let unknown = || Error::new(ErrorCode::UnknownHandler, "the handler's app version is gone");
     let names = catalog.names(invoke.handler).ok_or_else(unknown)?;
@@ -93,7 +80,8 @@ impl Execution {
     /// Starts a call, or parks it behind a suspended transaction.
     pub(crate) fn begin_call(&mut self, invoke: Invoke, context: &mut ExecutionContext<'_, '_>) {
         let token = invoke.info.token;
-        let checked = check_idempotency_key(&invoke.info).and_then(|()| check_call(&invoke, context.world.catalog));
+        let checked = check_idempotency_key(invoke.info.idempotency_key.as_deref())
+            .and_then(|()| check_call(&invoke, context.world.catalog));
         let (entity, kind) = match checked {
             Ok((_, HandlerKind::Workflow)) => {
                 let message = "a workflow is not called but started: POST /send/{service}/{key}/{handler}";
@@ -270,7 +258,7 @@ impl Execution {
         match origin {
             Origin::Read { info, fields } => {
                 self.give_up_held(nonce, [&entity]);
-                answer_read(info.token, &entity, &fields, &mut context.context());
+                answer_read(ReplyTo::of(info.token), &entity, &fields, &mut context.context());
             }
             Origin::Participation { id, begin, begun } => {
                 self.reserved((id, begin, begun.nonce), entity, is_exclusive, context);

@@ -13,9 +13,9 @@ use super::answers::{answers_from_result, route_scope};
 use super::commit::as_reply;
 use super::host::TurnHost;
 use super::origin::Origin;
-use super::start::check_idempotency_key;
 use super::transaction::Transaction;
 use super::{Execution, ExecutionContext, Role};
+use crate::checks::check_idempotency_key;
 use crate::request::{OffloadTicket, Reply, RouteCall, Token};
 use crate::world::World;
 
@@ -40,7 +40,7 @@ impl UnplacedRoute {
     pub fn start(call: RouteCall, shard_count: u16, world: &mut World<'_>) -> UnplacedStep {
         let program = call.route.id.program;
         let limits = world.limits(program);
-        if let Err(error) = check_idempotency_key(&call.info) {
+        if let Err(error) = check_idempotency_key(call.info.idempotency_key.as_deref()) {
             return UnplacedStep::Done(call.info.token, Err(error));
         }
         if call.body.len() > limits.input_bytes {

@@ -14,7 +14,7 @@ use millrace_format::{MessageRecord, ScheduleRecord, Write};
 use millrace_func::{Catalog, Cron, Schedule};
 
 use crate::context::{Context, Rows, store_failed};
-use crate::request::{Reply, Token};
+use crate::typed_reply::ReplyTo;
 
 #[cfg(test)]
 mod tests;
@@ -123,10 +123,15 @@ impl Schedules {
     }
 
     /// Answers when schedules of this shard are due next.
-    pub(crate) fn answer_due(&mut self, token: Token, asked: &[AskedSchedule], context: &mut Context<'_>) {
-        let due = self.due(asked, context).map(Reply::Schedules);
+    pub(crate) fn answer_due(
+        &mut self,
+        to: ReplyTo<Vec<Option<UnixMillis>>>,
+        asked: &[AskedSchedule],
+        context: &mut Context<'_>,
+    ) {
+        let due = self.due(asked, context);
         let depends_on = context.rows.entity_lsn(&self.entity);
-        context.reply(token, due, depends_on);
+        context.answer(to, due, depends_on);
     }
 
     /// When schedules of this shard are due next. A time that has passed is about to be called, as soon as the

@@ -7,8 +7,9 @@ use millrace_format::{InvocationResult, ResultState, WorkflowRecord};
 
 use super::stranded::stranded_for;
 use super::{WorkflowContext, Workflows};
-use crate::request::{ListedWorkflow, Reply, Sequence, Token, WorkflowView};
+use crate::request::{ListedWorkflow, Sequence, WorkflowView};
 use crate::results::{invocation_field, service_fingerprint};
+use crate::typed_reply::{FoundInvocation, Listed, ReplyTo};
 
 /// Workflows looked at in one input of a list.
 const LISTED_AT_ONCE: usize = 100;
@@ -20,7 +21,7 @@ impl Workflows {
     /// Answers what became of a sent invocation; of a workflow also what it has done, with its journal if asked for.
     pub(crate) fn answer_invocation(
         &mut self,
-        token: Token,
+        to: ReplyTo<FoundInvocation>,
         id: Sequence,
         has_journal: bool,
         context: &mut WorkflowContext<'_, '_>,
@@ -33,24 +34,24 @@ impl Workflows {
                 invocation_result.expires > now || invocation_result.result == ResultState::Pending
             };
             let invocation_result = found.filter(is_there).ok_or_else(unknown)?;
-            Ok(Reply::Invocation(invocation_result, self.view(id, has_journal, context)?.map(Box::new)))
+            let workflow = self.view(id, has_journal, context)?.map(Box::new);
+            Ok(FoundInvocation { result: invocation_result, workflow })
         });
         let depends_on = context.books.results.lsn(context.rows);
-        context.context().reply(token, result, depends_on);
+        context.context().answer(to, result, depends_on);
     }
 
     /// Answers a page of workflows.
     pub(crate) fn answer_list(
         &mut self,
-        token: Token,
+        to: ReplyTo<Listed<ListedWorkflow>>,
         after: Option<(bool, Sequence)>,
         (limit, is_live_only): (usize, bool),
         context: &mut WorkflowContext<'_, '_>,
     ) {
         let listed = self.list(after, limit, is_live_only, context);
-        let listed = listed.map(|(items, has_more)| Reply::Workflows(items, has_more));
         let depends_on = context.books.results.lsn(context.rows);
-        context.context().reply(token, listed, depends_on);
+        context.context().answer(to, listed, depends_on);
     }
 
     /// What is known of a workflow, with its journal only if asked for; `None` for an invocation that is none.
@@ -89,7 +90,7 @@ impl Workflows {
         limit: usize,
         is_live_only: bool,
         context: &mut WorkflowContext<'_, '_>,
-    ) -> Result<(Vec<ListedWorkflow>, bool), Error> {
+    ) -> Result<Listed<ListedWorkflow>, Error> {
         let (rows, has_more) = self.list_rows(after, limit.min(LISTED_AT_ONCE), is_live_only, context)?;
         let (mut items, mut size_bytes, count) = (Vec::new(), 0, rows.len());
         for (id, record, due) in rows {
@@ -108,7 +109,7 @@ impl Workflows {
             }
         }
         let has_more = has_more || items.len() < count;
-        Ok((items, has_more))
+        Ok(Listed { items, has_more })
     }
 
     /// Those that have not ended come from memory: their rows come and go, and a scan steps over

@@ -7,8 +7,10 @@ use millrace_format::{JournalRow, MessageRecord, ResultState, StepKind};
 use super::workflow::{Open, Work};
 use super::{Standing, WorkflowContext, Workflows, unknown_workflow};
 use crate::bookkeeping::{invocation_of, not_begun};
+use crate::checks::check_idempotency_key;
 use crate::context::read_only;
-use crate::request::{Reply, Sequence, Token};
+use crate::request::Sequence;
+use crate::typed_reply::ReplyTo;
 
 impl Workflows {
     /// A signal has come as a message.
@@ -59,6 +61,7 @@ impl Workflows {
         idempotency_key: Option<&str>,
         context: &mut WorkflowContext<'_, '_>,
     ) -> Result<Lsn, Error> {
+        check_idempotency_key(idempotency_key)?;
         let names = context.books.results.names();
         let key = idempotency_key.map(|key| names.of_signal(id, name, payload, key));
         if let Some(key) = &key
@@ -94,7 +97,7 @@ impl Workflows {
     /// Takes a signal from outside. It is answered once it is durable.
     pub(crate) fn signal(
         &mut self,
-        token: Token,
+        to: ReplyTo<()>,
         id: Sequence,
         signal: (&str, &Bytes),
         idempotency_key: Option<&str>,
@@ -107,13 +110,13 @@ impl Workflows {
             Err(error) if error.code == ErrorCode::WorkflowEnded => context.books.results.lsn(context.rows),
             Err(_) => Lsn::ZERO,
         };
-        context.context().reply(token, accepted.map(|_| Reply::Done), depends_on);
+        context.context().answer(to, accepted.map(|_| ()), depends_on);
     }
 
     /// Cancels a workflow. It is answered once the wish is durable.
-    pub(crate) fn cancel(&mut self, token: Token, id: Sequence, context: &mut WorkflowContext<'_, '_>) {
+    pub(crate) fn cancel(&mut self, to: ReplyTo<()>, id: Sequence, context: &mut WorkflowContext<'_, '_>) {
         let wanted = self.want_cancelled(id, context);
-        context.context().reply_done(token, wanted);
+        context.context().answer_done(to, wanted);
     }
 
     /// A signal has come for a workflow: gives it to the operation that has waited longest for it.

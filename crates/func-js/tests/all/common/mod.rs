@@ -279,7 +279,7 @@ pub fn app(files: &[(&str, &str)], limits: Limits) -> App {
 /// Loads an app that must be refused.
 pub fn refusal(files: &[(&str, &str)]) -> Error {
     let engine = JsEngine::new(clocks());
-    let error = engine.load(&app(files, Limits::default())).expect_err("refused");
+    let error = engine.load(Program(0), &app(files, Limits::default())).expect_err("refused");
     assert_eq!(error.code, ErrorCode::AppRefused, "{error}");
     error
 }
@@ -307,7 +307,8 @@ pub fn world(files: &[(&str, &str)], limits: Limits) -> World {
 
 pub fn world_of(app: &App) -> World {
     let engine = JsEngine::new(clocks());
-    let program = engine.load(app).expect("loads");
+    let program = Program(0);
+    engine.load(program, app).expect("loads");
     World { engine, program, state: State::default(), activations: 0, operations: 0 }
 }
 

@@ -29,12 +29,10 @@ struct Loaded {
 
 #[derive(Default)]
 pub struct Inner {
-    programs: RefCell<Vec<Loaded>>,
+    programs: RefCell<BTreeMap<Program, Loaded>>,
     waiting: RefCell<BTreeMap<u32, ()>>,
     /// Trigger and input of each run.
     pub runs: RefCell<Vec<(String, String)>>,
-    /// Apps given to it that are not the triggers'.
-    pub others: RefCell<Vec<String>>,
     /// Apps loaded, the triggers' included.
     pub loads: RefCell<usize>,
     pub unloaded: RefCell<Vec<Program>>,
@@ -79,7 +77,7 @@ impl Inner {
     fn run(&self, activation: ActivationId, id: HandlerId, key: &[u8], input: &[u8], host: &mut dyn Host) -> Step {
         let (path, source) = {
             let programs = self.programs.borrow();
-            let loaded = &programs[id.program.0 as usize];
+            let loaded = &programs[&id.program];
             loaded.sources[usize::from(id.service)][usize::from(id.handler)].clone()
         };
         let input_text = String::from_utf8(input.to_vec()).expect("UTF-8");
@@ -127,20 +125,24 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// The numbers under which triggers were loaded, oldest first.
+    pub fn loaded(&self) -> Vec<Program> {
+        self.programs.borrow().keys().copied().collect()
+    }
+}
+
 impl Engine for Inner {
-    fn load(&self, app: &App) -> Result<Program, Error> {
-        if app.name.as_str() != "records" {
-            self.others.borrow_mut().push(app.name.as_str().to_owned());
-        }
+    fn load(&self, program: Program, app: &App) -> Result<(), Error> {
         let loaded = self.load_services(app)?;
         *self.loads.borrow_mut() += 1;
-        let mut programs = self.programs.borrow_mut();
-        programs.push(loaded);
-        Ok(Program(programs.len() as u32 - 1))
+        let before = self.programs.borrow_mut().insert(program, loaded);
+        assert!(before.is_none(), "a number is used once");
+        Ok(())
     }
 
     fn services(&self, program: Program) -> Vec<Service> {
-        self.programs.borrow()[program.0 as usize].services.clone()
+        self.programs.borrow()[&program].services.clone()
     }
 
     fn unload(&self, program: Program) {

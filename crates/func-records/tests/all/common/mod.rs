@@ -5,6 +5,7 @@
 pub mod agreement;
 pub mod inner;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -51,6 +52,8 @@ pub struct World {
     pub engine: RecordsEngine<Inner>,
     pub registry: Registry,
     pub program: Program,
+    /// The number of the next program.
+    loads: Cell<u32>,
     pub services: BTreeMap<u32, Vec<Service>>,
     pub stored: Stored,
     pub messages: Vec<Waiting>,
@@ -263,12 +266,14 @@ impl Default for World {
     fn default() -> Self {
         let engine = RecordsEngine::new(Inner::default(), SHARDS);
         let registry = Registry::default();
-        let program = engine.load(&app_of(&registry)).expect("loads");
+        let program = Program(0);
+        engine.load(program, &app_of(&registry)).expect("loads");
         let services = BTreeMap::from([(program.0, engine.services(program))]);
         Self {
             engine,
             registry,
             program,
+            loads: Cell::new(1),
             services,
             stored: Stored::new(),
             messages: Vec::new(),
@@ -312,8 +317,16 @@ impl World {
         self.switch_to(registry).expect("loads");
     }
 
+    /// Loads an app under the next number.
+    pub fn load(&self, app: &App) -> Result<Program, Error> {
+        let program = Program(self.loads.get());
+        self.engine.load(program, app)?;
+        self.loads.set(program.0 + 1);
+        Ok(program)
+    }
+
     fn switch_to(&mut self, registry: Registry) -> Result<(), Error> {
-        let program = self.engine.load(&app_of(&registry))?;
+        let program = self.load(&app_of(&registry))?;
         self.registry = registry;
         self.services.insert(program.0, self.engine.services(program));
         self.program = program;

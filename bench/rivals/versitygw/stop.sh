@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# stop.sh: ends what start.sh started with the same DATA; the data stays there.
+set -euo pipefail
+data=${DATA:?the folder that start.sh had}
+. "$(dirname "$0")/../../../scripts/processes.sh"
+
+end front.pid

@@ -1,0 +1,124 @@
+//! Measures objects beside MinIO and versitygw: all servers run each cell in turn, in one run, and every byte is checked.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use millrace_bench::Outcome;
+use millrace_bench::arguments::{Surroundings, exit_code};
+use millrace_bench::machine::{Machine, load_average};
+use millrace_bench::objects::{OURS, Side, aims, open, parts, table};
+use millrace_loadgen::s3::{Report, Settings, run, tell};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::Serialize;
+
+#[derive(Parser)]
+#[command(about = "Measure objects beside other S3 servers; results go to target/bench/objects.*")]
+struct Arguments {
+    #[command(flatten)]
+    surroundings: Surroundings,
+    /// The servers; one that is not installed is left out.
+    #[arg(long, value_delimiter = ',', default_value = "millrace,minio,versitygw")]
+    servers: Vec<String>,
+    /// What to measure.
+    #[arg(long, value_delimiter = ',', default_value = "small,large,beside,list")]
+    part: Vec<String>,
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds measured per side and round.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Objects of each size.
+    #[arg(long, default_value_t = 10_000)]
+    objects: u64,
+    /// Keys that are listed; the aim is for a million.
+    #[arg(long, default_value_t = 100_000)]
+    listed: u64,
+    /// Threads of Millrace.
+    #[arg(long, default_value_t = 1)]
+    cores: usize,
+    /// Durability of Millrace.
+    #[arg(long, default_value = "fsync", value_parser = ["fsync", "memory"])]
+    durability: String,
+}
+
+/// What a run leaves for programs.
+#[derive(Serialize)]
+struct Result<'a> {
+    machine: &'a Machine,
+    load_before: f64,
+    durability: &'a str,
+    left_out: &'a [String],
+    report: &'a Report,
+}
+
+fn main() -> ExitCode {
+    exit_code(&measure(&Arguments::parse()))
+}
+
+fn measure(arguments: &Arguments) -> Outcome<()> {
+    let setup = arguments.surroundings.setup(std::path::PathBuf::new(), None)?;
+    let (machine, load_before) = (Machine::here(), load_average());
+    bind_to(&setup.load_cpus)?;
+    let seconds = arguments.seconds.clamp(0.2, 3600.0);
+    let settings = Settings {
+        rounds: arguments.rounds.max(1),
+        duration: Duration::from_secs_f64(seconds),
+        warm_up: Duration::from_secs_f64(seconds.min(1.0)),
+        objects: arguments.objects.max(1),
+        ..Settings::default()
+    };
+    let all = parts(&settings, arguments.listed);
+    if let Some(unknown) = arguments.part.iter().find(|name| all.iter().all(|part| part.name != name.as_str())) {
+        return Err(format!("there is no part {unknown:?}"));
+    }
+    let durability = if arguments.durability == "memory" { "memory" } else { "fsync" };
+    let (mut sides, mut left_out) = (Vec::new(), Vec::new());
+    for name in &arguments.servers {
+        match open(name, &setup, arguments.cores, durability) {
+            Ok(side) => sides.push(side),
+            Err(error) => {
+                eprintln!("{name} is left out: {error}");
+                left_out.push(format!("{name}: {error}"));
+            }
+        }
+    }
+    if sides.is_empty() {
+        return Err("no server is left to measure".to_owned());
+    }
+    let targets: Vec<_> = sides.iter().map(|side| side.target.clone()).collect();
+    let mut report = Report { seed: settings.seed, rows: Vec::new() };
+    for part in all.iter().filter(|part| arguments.part.iter().any(|name| name == part.name)) {
+        let of_part = run(&targets, &part.cells, &part.settings, &mut |event| tell(event, true));
+        report.rows.extend(of_part.map_err(|error| error.to_string())?.rows);
+        // After each part, so that a run that ends early has results.
+        let result = Result { machine: &machine, load_before, durability, left_out: &left_out, report: &report };
+        write(&arguments.surroundings.raw, &result)?;
+    }
+    println!("\n{}", table(&aims(&report.rows)));
+    if left_out.iter().any(|line| line.starts_with(OURS)) {
+        println!("{OURS} was left out, so no aim is judged.");
+    }
+    sides.into_iter().try_for_each(Side::stop)
+}
+
+/// The clients run on these CPUs only; servers are started on theirs.
+fn bind_to(cpus: &[usize]) -> Outcome<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
+    sched_setaffinity(None, &set).map_err(|error| format!("cannot run on CPUs {cpus:?}: {error}"))
+}
+
+fn write(folder: &Path, result: &Result<'_>) -> Outcome<()> {
+    let failed = |error: std::io::Error| format!("cannot write results to {}: {error}", folder.display());
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let json = serde_json::to_string_pretty(result).map_err(|error| error.to_string())?;
+    std::fs::write(folder.join("objects.json"), json).map_err(failed)?;
+    std::fs::write(folder.join("objects.csv"), result.report.csv()).map_err(failed)?;
+    std::fs::write(folder.join("objects.md"), table(&aims(&result.report.rows))).map_err(failed)?;
+    for (name, svg) in result.report.plots() {
+        std::fs::write(folder.join(name), svg).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Deployments: the apps that a node serves, users' and built in.
+
+use std::future::Future;
+
+use crate::{AppFile, AppInfo, Deployed, Error, ErrorCode, Principal, SystemApp};
+
+/// Which apps there are. A backend without built-in apps need not say so.
+pub trait Deployments: Clone + 'static {
+    /// Deploys or replaces an app, on all cores or not at all.
+    fn deploy(
+        &self,
+        principal: &Principal,
+        app: &str,
+        files: Vec<AppFile>,
+    ) -> impl Future<Output = Result<Deployed, Error>>;
+
+    /// Removes an app; its state stays and comes back with the app.
+    fn remove_app(&self, principal: &Principal, app: &str) -> impl Future<Output = Result<(), Error>>;
+
+    /// The deployed apps, by name.
+    fn apps(&self, principal: &Principal) -> impl Future<Output = Result<Vec<AppInfo>, Error>>;
+
+    /// A built-in app's files, for whoever may call something of it or deploy apps.
+    fn system_app(&self, _principal: &Principal, app: &str) -> impl Future<Output = Result<SystemApp, Error>> {
+        let error = unknown_app(app);
+        async move { Err(error) }
+    }
+
+    /// Replaces a built-in app's files on all cores or on none, if its version still is
+    /// `expected_version`; gives the new version. `precondition-failed` says that somebody else has
+    /// replaced it meanwhile.
+    fn replace_system_app(
+        &self,
+        _principal: &Principal,
+        app: &str,
+        _expected_version: u64,
+        _files: Vec<AppFile>,
+    ) -> impl Future<Output = Result<u64, Error>> {
+        let error = unknown_app(app);
+        async move { Err(error) }
+    }
+}
+
+fn unknown_app(name: &str) -> Error {
+    Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is built in"))
+}

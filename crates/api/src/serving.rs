@@ -1,0 +1,44 @@
+//! What every front asks of a node, whichever operations it translates.
+
+use std::task::{Context, Poll};
+
+/// The place in line of a request that has come and is not read; see [`Serving::poll_admission`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// Counts up.
+    pub number: u64,
+    /// The monotonic nanosecond since which it waits.
+    pub since_ns: u64,
+}
+
+/// Whether the node serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Requests would be served: recovery is over and the node is not stopping.
+    pub is_serving: bool,
+    /// Writes would be served too: no shard stopped, the disk has space.
+    pub is_ready: bool,
+}
+
+/// A node, seen from a front on the same core. Admission and health stand beside the operations for two reasons. A front
+/// asks for admission before it has read which operation a request is for. And a front of records or objects alone needs both.
+///
+/// Clones are handles to the same node. The methods of this trait's siblings answer [`Error`](crate::Error) with a code that
+/// tells the caller what to do. Their futures are not `Send`: a connection stays on the core that accepted it.
+pub trait Serving: Clone + 'static {
+    /// Waits until the node has time for a request that has come and is not read. A request that is read too early lies in
+    /// memory, and pushes what runs meanwhile out of the core's cache.
+    ///
+    /// If it has to wait, the front holds an `admission`. It asks again with that when it is woken, or gives it back by
+    /// [`Serving::withdraw`]. Once this is ready, `admission` is `None`. The front then reads the request and hands it over in
+    /// the same poll.
+    fn poll_admission(&self, _admission: &mut Option<Admission>, _context: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    /// Gives an admission back: its request does not come, or does not wait any more.
+    fn withdraw(&self, _admission: Admission) {}
+
+    /// Whether the node serves.
+    fn health(&self) -> Health;
+}

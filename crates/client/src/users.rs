@@ -1,0 +1,98 @@
+//! Users of S3 and their access keys.
+
+use bytes::Bytes;
+use hyper::Method;
+use serde_json::{Map, Value};
+
+use crate::client::{Prepared, parse, segment};
+use crate::{Client, ClientError};
+
+/// A user to be made. The access key and its secret are drawn by the server unless both are given.
+#[derive(Clone, Default)]
+pub struct NewS3User<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The e-mail address.
+    pub email: Option<&'a str>,
+    /// The first access key.
+    pub access_key: Option<&'a str>,
+    /// Its secret.
+    pub secret_key: Option<&'a str>,
+}
+
+impl Client {
+    /// Makes a user of S3. The answer is as the server describes it, with the secret key, which is shown this once.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn add_s3_user(&self, new: &NewS3User<'_>) -> Result<Value, ClientError> {
+        let body = object(&[
+            ("name", Some(new.name)),
+            ("email", new.email),
+            ("access_key", new.access_key),
+            ("secret_key", new.secret_key),
+        ]);
+        self.post("/s3/users", body).await
+    }
+
+    /// The users of S3, as the server describes them.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn s3_users(&self) -> Result<Value, ClientError> {
+        parse(&self.get("/s3/users").await?.body)
+    }
+
+    /// Removes the user of S3 with this name or id.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn remove_s3_user(&self, user: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/s3/users/{}", segment(user))).await
+    }
+
+    /// Makes one more access key for a user of S3. The secret key is shown this once.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn add_s3_key(
+        &self,
+        user: &str,
+        access_key: Option<&str>,
+        secret_key: Option<&str>,
+    ) -> Result<Value, ClientError> {
+        let body = object(&[("access_key", access_key), ("secret_key", secret_key)]);
+        self.post(&format!("/s3/users/{}/keys", segment(user)), body).await
+    }
+
+    /// The access keys of a user of S3, as the server describes them.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn s3_keys(&self, user: &str) -> Result<Value, ClientError> {
+        parse(&self.get(&format!("/s3/users/{}/keys", segment(user))).await?.body)
+    }
+
+    /// Revokes an access key for good.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn revoke_s3_key(&self, user: &str, access_key: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/s3/users/{}/keys/{}", segment(user), segment(access_key))).await
+    }
+
+    async fn post(&self, path: &str, body: Bytes) -> Result<Value, ClientError> {
+        let content_type = "application/json";
+        parse(&self.request(&Prepared { method: Method::POST, content_type, body, ..Prepared::get(path) }).await?.body)
+    }
+
+    async fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.request(&Prepared { method: Method::DELETE, ..Prepared::get(path) }).await.map(|_| ())
+    }
+}
+
+/// A JSON object of the members that are there.
+fn object(members: &[(&str, Option<&str>)]) -> Bytes {
+    let there = members.iter().filter_map(|(name, value)| Some(((*name).to_owned(), Value::from((*value)?))));
+    Value::Object(there.collect::<Map<_, _>>()).to_string().into()
+}

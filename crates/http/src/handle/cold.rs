@@ -1,0 +1,144 @@
+//! Operations that are not called often: sends, state, workflows, deployments, health, pages.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use millrace_api::{
+    AppInfo, CallRequest, Calls, Deployments, Permission, Principal, SendRequest, Serving, StateFields, StateRequest,
+};
+use millrace_base::{Error, ErrorCode};
+use serde::Serialize;
+
+use super::refusals::unknown_route;
+use super::{Input, Reply, Session};
+use crate::backend::Backend;
+use crate::operations::{Kind, Operation, Parameter};
+use crate::{archive, body, manage, path, records, reply, users};
+
+pub(super) async fn cold_dispatch<B: Backend>(
+    session: &Session<B>,
+    who: &Principal,
+    row: &Operation,
+    input: Input<'_>,
+) -> Reply {
+    let backend = &*session.backend;
+    match row.kind {
+        Kind::Records(operation) => records::operate(session, who, operation, input).await,
+        Kind::Send => send(session, who, input).await,
+        Kind::Invocation => manage::invocation(session, who, input).await,
+        Kind::Invocations => manage::invocations(backend, who, input.query()).await,
+        Kind::Cancel => manage::cancel(backend, who, input).await,
+        Kind::Signal => manage::signal(session, who, input).await,
+        Kind::DeadLetters => manage::dead_letters(backend, who, input.query()).await,
+        Kind::RetryDeadLetter => manage::retry_dead_letter(backend, who, input).await,
+        Kind::DropDeadLetter => manage::drop_dead_letter(backend, who, input).await,
+        Kind::Schedules => manage::schedules(backend, who, input.query()).await,
+        Kind::Apps => reply::json_value(StatusCode::OK, &backend.apps(who).await?),
+        Kind::Deploy => deploy(session, who, input).await,
+        Kind::RemoveApp => {
+            backend.remove_app(who, &input.name(Parameter::App)?).await?;
+            Ok(reply::empty(StatusCode::NO_CONTENT))
+        }
+        Kind::Metrics => metrics_text(session, who),
+        kind if users::manages(kind) => users::manage(session, who, kind, input).await,
+        _ => Err(unknown_route(input.uri.path())),
+    }
+}
+
+/// The app as lists show it, and what is to be said of this deployment alone.
+#[derive(Serialize)]
+struct DeployedReply<'a> {
+    #[serde(flatten)]
+    app: &'a AppInfo,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
+}
+
+async fn deploy<B: Deployments>(session: &Session<B>, who: &Principal, input: Input<'_>) -> Reply {
+    // Asked here too, so that nobody without the right makes the server read megabytes.
+    if !who.may(Permission::Deploy) {
+        return Err(Error::new(ErrorCode::Forbidden, "deploying needs the role deploy"));
+    }
+    let app = input.name(Parameter::App)?;
+    if let Err(error) = millrace_base::Name::new(&app) {
+        return Err(Error::new(ErrorCode::BadRequest, error.to_string()));
+    }
+    let state = &session.state;
+    let limit_bytes = state.local.front.options.limits.archive_bytes;
+    let body = body::collect(input.request.body_mut(), state, limit_bytes).await?;
+    let files = archive::read(&body)?;
+    drop(body);
+    let deployed = session.backend.deploy(who, &app, files).await?;
+    let status = if deployed.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    reply::json_value(status, &DeployedReply { app: &deployed.app, warnings: &deployed.warnings })
+}
+
+fn metrics_text<B>(session: &Session<B>, who: &Principal) -> Reply {
+    const TEXT: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    if !who.may(Permission::Admin) {
+        return Err(Error::new(ErrorCode::Forbidden, "metrics need the role admin"));
+    }
+    let text = session.state.local.front.metrics_text();
+    let text = text.map_err(|_| Error::new(ErrorCode::Internal, "the metrics cannot be written"))?;
+    Ok(reply::with_type(HeaderMap::new(), StatusCode::OK, TEXT, text.into()))
+}
+
+/// What `GET /` answers: clients of the Schema Registry look only whether it is an object, people look for more.
+const ROOT: &str = r#"{"openapi":"/openapi.json","health":"/healthz"}"#;
+
+pub(super) fn public<B: Serving>(session: &Session<B>, kind: Kind, input: &Input<'_>) -> Reply {
+    const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+    const MARKDOWN: HeaderValue = HeaderValue::from_static("text/markdown; charset=utf-8");
+    let text = |kind, text: &'static str| {
+        reply::with_type(HeaderMap::new(), StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
+    };
+    match kind {
+        Kind::Records(millrace_records::Operation::RegistryRoot) => Ok(text(millrace_records::REGISTRY_MEDIA, ROOT)),
+        Kind::Records(_) => Ok(text(TEXT, "pong")),
+        Kind::OpenApi => Ok(reply::json(HeaderMap::new(), session.state.local.front.openapi())),
+        Kind::ErrorPage => {
+            let code = input.capture(Parameter::Code);
+            let known = ErrorCode::parse(code).ok_or_else(|| unknown_route(input.uri.path()))?;
+            Ok(text(MARKDOWN, crate::error_page(known)))
+        }
+        _ => {
+            let health = session.backend.health();
+            if !health.is_serving {
+                return Err(Error::new(ErrorCode::ShuttingDown, "the node does not serve: it is starting or stopping"));
+            }
+            if kind == Kind::Readyz && !health.is_ready {
+                let message = "the node serves, but a shard has stopped or the disk is full; its log says which";
+                return Err(Error::new(ErrorCode::ReadOnly, message));
+            }
+            Ok(text(TEXT, "ok\n"))
+        }
+    }
+}
+
+async fn send<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+    let (app, service, handler) = (input.app()?, input.name(Parameter::Service)?, input.name(Parameter::Handler)?);
+    let key = path::decode_key(input.capture(Parameter::Key))?;
+    let delay_ms = path::delay_ms(input.query())?;
+    let body = input.body(&session.state).await?;
+    let idempotency_key = input.idempotency_key()?;
+    let call = CallRequest {
+        app: app.as_deref(),
+        service: &service,
+        key: &key,
+        handler: &handler,
+        input: body,
+        idempotency_key,
+    };
+    reply::accepted(&session.backend.send(who, SendRequest { call, delay_ms }).await?)
+}
+
+pub(super) async fn state<B: Calls>(session: &Session<B>, who: &Principal, mut input: Input<'_>) -> Reply {
+    let (app, service) = (input.app()?, input.name(Parameter::Service)?);
+    let key = path::decode_key(input.capture(Parameter::Key))?;
+    let fields = match input.captures.get(Parameter::Field) {
+        Some(field) => StateFields::One(path::decode_field(field)?.into()),
+        None => path::state_fields(input.query())?,
+    };
+    let request = StateRequest { app: app.as_deref(), service: &service, key: &key, fields };
+    let found = session.backend.state(who, request).await?;
+    Ok(reply::state(input.take_headers(), found))
+}

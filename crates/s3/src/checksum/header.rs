@@ -1,0 +1,88 @@
+//! Checksums and digests as clients write them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::algorithm::ChecksumAlgorithm;
+use crate::error::{Code, S3Error};
+
+/// What the checksum of an object made of parts is taken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumKind {
+    /// Of the whole content.
+    FullObject,
+    /// Of the parts' checksums.
+    Composite,
+}
+
+/// Reads `x-amz-checksum-type`.
+///
+/// # Errors
+///
+/// If it is neither of the two.
+pub fn kind(text: &str) -> Result<ChecksumKind, S3Error> {
+    match text {
+        "FULL_OBJECT" => Ok(ChecksumKind::FullObject),
+        "COMPOSITE" => Ok(ChecksumKind::Composite),
+        _ => Err(S3Error::new(Code::InvalidRequest, "Value for x-amz-checksum-type header is invalid.")),
+    }
+}
+
+/// Reads `x-amz-sdk-checksum-algorithm` or `x-amz-checksum-algorithm`.
+///
+/// # Errors
+///
+/// If there is no such algorithm.
+pub fn algorithm(text: &str) -> Result<ChecksumAlgorithm, S3Error> {
+    ChecksumAlgorithm::by_name(text)
+        .ok_or_else(|| S3Error::new(Code::InvalidRequest, "Checksum algorithm provided is unsupported."))
+}
+
+/// Reads `x-amz-trailer`: the one checksum that it announces.
+///
+/// # Errors
+///
+/// If it announces anything else.
+pub fn trailer(text: &str) -> Result<ChecksumAlgorithm, S3Error> {
+    ChecksumAlgorithm::by_header(text.trim()).ok_or_else(|| {
+        S3Error::new(Code::InvalidRequest, "The value specified in the x-amz-trailer header is not supported")
+    })
+}
+
+/// Reads a value, with the number of parts that stands behind a composite one.
+///
+/// # Errors
+///
+/// If it cannot be a value of this algorithm.
+pub fn value(algorithm: ChecksumAlgorithm, text: &str) -> Result<(Vec<u8>, Option<u16>), S3Error> {
+    let invalid = || S3Error::new(Code::InvalidRequest, format!("Value for {} header is invalid.", algorithm.header()));
+    // A hyphen is not in this base64 alphabet.
+    let (encoded, parts) = match text.split_once('-') {
+        Some((encoded, count)) => (encoded, Some(part_count(count).ok_or_else(invalid)?)),
+        None => (text, None),
+    };
+    let bytes = STANDARD.decode(encoded).map_err(|_| invalid())?;
+    if bytes.len() == algorithm.value_bytes() { Ok((bytes, parts)) } else { Err(invalid()) }
+}
+
+fn part_count(text: &str) -> Option<u16> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|count| digits && (1..=10_000).contains(count))
+}
+
+/// Writes a value.
+#[must_use]
+pub fn text(value: &[u8], parts: Option<u16>) -> String {
+    let encoded = STANDARD.encode(value);
+    parts.map_or(encoded.clone(), |count| format!("{encoded}-{count}"))
+}
+
+/// Reads `Content-MD5`.
+///
+/// # Errors
+///
+/// `InvalidDigest` if it is not 16 bytes in base64.
+pub fn content_md5(text: &str) -> Result<[u8; 16], S3Error> {
+    let bytes = STANDARD.decode(text.trim()).ok().and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| S3Error::new(Code::InvalidDigest, "The Content-MD5 you specified was invalid."))
+}

@@ -1,0 +1,156 @@
+//! Writes of content: objects and parts.
+
+use http::StatusCode;
+use millrace_api::objects::{
+    BodyOwner, BodyWrite, BodyWritten, ChecksumAlgorithm, ObjectOperation, ObjectReply, ObjectRequest, Objects,
+    PartInput, PutInput, UploadInput, WriteConditions,
+};
+
+use super::arriving::Arriving;
+use super::respond::{self, set_checksum, set_etag, set_expires, set_version};
+use super::{Asked, Front, Reply, system, translate};
+use crate::error::{Code, S3Error};
+use crate::limits;
+use crate::operation::digests::Claims;
+use crate::operation::{conditions, input};
+use crate::route::Action;
+use crate::signature::Payload;
+use crate::users::Users;
+
+/// A write whose content is still to come.
+pub(crate) enum Target {
+    /// A version of an object.
+    Object(Box<UploadInput>, WriteConditions),
+    /// A part of an upload.
+    Part(String, u16),
+}
+
+impl Target {
+    /// What the store is asked for, beside the content.
+    pub(crate) fn operation(&self, put: PutInput) -> ObjectOperation {
+        match self {
+            Target::Object(input, conditions) => ObjectOperation::Put(Box::new(PutInput {
+                input: (**input).clone(),
+                conditions: conditions.clone(),
+                ..put
+            })),
+            Target::Part(upload, number) => ObjectOperation::PutPart(Box::new(PartInput {
+                upload: upload.clone(),
+                number: *number,
+                body: put.body,
+                copy: put.copy,
+            })),
+        }
+    }
+
+    fn part(&self) -> Option<(&str, u16)> {
+        match self {
+            Target::Object(..) => None,
+            Target::Part(upload, number) => Some((upload, *number)),
+        }
+    }
+}
+
+impl<B: Objects, U: Users> Front<B, U> {
+    /// What a request writes.
+    pub(crate) fn write_target(&self, asked: &Asked<'_>) -> Result<Target, S3Error> {
+        let head = &asked.head;
+        Ok(match asked.action {
+            Action::UploadPart | Action::UploadPartCopy => {
+                let number = head.part_number()?.ok_or(Code::InvalidArgument)?;
+                Target::Part(head.upload(), number)
+            }
+            _ => Target::Object(Box::new(input::upload(head, &self.users)?), conditions::write(head)?),
+        })
+    }
+
+    pub(crate) async fn put(&self, asked: &Asked<'_>, body: &mut Arriving) -> Result<Reply<B>, S3Error> {
+        let mut claims = Claims::read(&asked.head)?;
+        if let Payload::Sha256(sha256) = asked.identity.payload {
+            claims.sha256 = Some(sha256);
+        }
+        let target = self.write_target(asked)?;
+        let length = body.length().ok_or_else(|| {
+            S3Error::new(Code::MissingContentLength, "You must provide the Content-Length HTTP header.")
+        })?;
+        if length > limits::PUT_BYTES {
+            return Err(S3Error::new(Code::EntityTooLarge, "Your proposed upload exceeds the maximum allowed size")
+                .with("ProposedSize", length.to_string())
+                .with("MaxSizeAllowed", limits::PUT_BYTES.to_string()));
+        }
+        let is_small = length <= limits::SMALL_BODY_BYTES;
+        if !is_small {
+            self.check_write(asked, length, target.operation(PutInput::default())).await?;
+        }
+        let kept = match claims.kept() {
+            Some(kept) => Some(kept),
+            None => self.upload_algorithm(asked, &target).await?,
+        };
+        let owner = self.owner(asked, &target);
+        let begun = self.backend.begin_body(&owner, Some(length), &claims.needed(kept));
+        let mut writer = begun.map_err(translate::error)?;
+        while let Some(bytes) = body.next().await? {
+            writer.write(bytes).await.map_err(translate::error)?;
+        }
+        let written = writer.finish().await.map_err(translate::error)?;
+        if written.body().length != length {
+            return Err(Code::IncompleteBody.into());
+        }
+        claims.check(&written.body().digests, body.trailer())?;
+        let put = PutInput { body: written.body().clone(), checksum: kept, ..PutInput::default() };
+        let reply = self.make_visible(asked, target.operation(put), written).await?;
+        respond_written::<B>(&reply)
+    }
+
+    pub(crate) fn owner<'a>(&self, asked: &Asked<'a>, target: &'a Target) -> BodyOwner<'a> {
+        BodyOwner { bucket: &asked.target.bucket, key: &asked.target.key, part: target.part() }
+    }
+
+    /// The algorithm that the parts of an upload have, if it is one.
+    pub(crate) async fn upload_algorithm(
+        &self,
+        asked: &Asked<'_>,
+        target: &Target,
+    ) -> Result<Option<ChecksumAlgorithm>, S3Error> {
+        let Some((upload, _)) = target.part() else { return Ok(None) };
+        let operation = ObjectOperation::ListParts { upload: upload.to_owned(), after: 0, limit: 0 };
+        let (bucket, key) = (&asked.target.bucket, &asked.target.key);
+        match self.ask(system(), bucket, key, operation).await {
+            Ok(ObjectReply::Parts(page)) => {
+                Ok(page.upload.and_then(|upload| upload.checksum).map(|(algorithm, _)| algorithm))
+            }
+            // Whether the requester may know that there is no such upload, the write itself finds out.
+            _ => Ok(None),
+        }
+    }
+
+    /// The operation that makes a body visible.
+    pub(crate) async fn make_visible(
+        &self,
+        asked: &Asked<'_>,
+        operation: ObjectOperation,
+        written: <B::BodyWrite as BodyWrite>::Written,
+    ) -> Result<ObjectReply, S3Error> {
+        let request = ObjectRequest {
+            requester: asked.requester()?,
+            bucket: &asked.target.bucket,
+            key: &asked.target.key,
+            operation,
+            body: written.inline(),
+        };
+        self.backend.object(request, Some(written)).reply().await.map_err(translate::error)
+    }
+}
+
+fn respond_written<B: Objects>(reply: &ObjectReply) -> Result<Reply<B>, S3Error> {
+    let ObjectReply::Written { etag, version, checksum, expires, .. } = reply else {
+        return Err(Code::InternalError.into());
+    };
+    let mut response = respond::empty(StatusCode::OK);
+    let headers = response.headers_mut();
+    set_etag(headers, etag);
+    set_version(headers, version.as_deref());
+    set_checksum(headers, checksum.as_ref(), None);
+    set_expires(headers, expires.as_ref());
+    Ok(response)
+}

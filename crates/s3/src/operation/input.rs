@@ -1,0 +1,170 @@
+//! What a new version is to be, as headers say it.
+
+use millrace_api::objects::{Retention, RetentionMode, UploadInput};
+
+use super::{Head, access, metadata};
+use crate::algorithm;
+use crate::error::{Code, S3Error};
+use crate::limits;
+use crate::times;
+use crate::users::Users;
+use crate::xml::tagging::parse_tags;
+
+/// Headers that are kept and given back.
+pub const KEPT: [&str; 7] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "expires",
+    "x-amz-website-redirect-location",
+];
+
+/// Parameters that ask for other headers in the reply of a read, with those headers.
+pub const OVERRIDES: [(&str, &str); 6] = [
+    ("response-cache-control", "cache-control"),
+    ("response-content-disposition", "content-disposition"),
+    ("response-content-encoding", "content-encoding"),
+    ("response-content-language", "content-language"),
+    ("response-content-type", "content-type"),
+    ("response-expires", "expires"),
+];
+
+/// The storage classes that S3 has. This server keeps and tells them, and treats all alike.
+const STORAGE_CLASSES: [&str; 11] = [
+    "STANDARD",
+    "REDUCED_REDUNDANCY",
+    "STANDARD_IA",
+    "ONEZONE_IA",
+    "INTELLIGENT_TIERING",
+    "GLACIER",
+    "GLACIER_IR",
+    "DEEP_ARCHIVE",
+    "OUTPOSTS",
+    "SNOW",
+    "EXPRESS_ONEZONE",
+];
+
+/// What headers say of a new version.
+///
+/// # Errors
+/// Those that S3 documents for each header.
+pub fn upload(head: &Head<'_>, users: &impl Users) -> Result<UploadInput, S3Error> {
+    let retention =
+        retention(head.header("x-amz-object-lock-mode")?, head.header("x-amz-object-lock-retain-until-date")?)?;
+    Ok(UploadInput {
+        headers: kept_headers(head)?,
+        metadata: metadata::from_headers(head.headers)?,
+        tags: match head.header("x-amz-tagging")? {
+            Some(text) => parse_tags(text, limits::OBJECT_TAGS)?,
+            None => Vec::new(),
+        },
+        access: access::from_headers(head, users)?,
+        retention,
+        legal_hold: match head.header("x-amz-object-lock-legal-hold")? {
+            Some(text) => Some(legal_hold(text)?),
+            None => None,
+        },
+        storage_class: storage_class(head.header("x-amz-storage-class")?.unwrap_or_default())?,
+        checksum: parts_checksum(head)?,
+    })
+}
+
+/// Of an upload of parts: which checksum its parts have.
+fn parts_checksum(
+    head: &Head<'_>,
+) -> Result<Option<(millrace_api::objects::ChecksumAlgorithm, Option<millrace_api::objects::ChecksumKind>)>, S3Error> {
+    let kind =
+        match head.header("x-amz-checksum-type")? {
+            None => None,
+            Some(name) => Some(algorithm::kind_by_name(name).ok_or_else(|| {
+                S3Error::new(Code::InvalidRequest, "Value for x-amz-checksum-type header is invalid.")
+            })?),
+        };
+    let Some(name) = head.header("x-amz-checksum-algorithm")? else {
+        return match kind {
+            None => Ok(None),
+            Some(_) => Err(S3Error::new(
+                Code::InvalidRequest,
+                "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header.",
+            )),
+        };
+    };
+    Ok(Some((named_algorithm(name)?, kind)))
+}
+
+/// The algorithm of this name.
+///
+/// # Errors
+/// `InvalidRequest`.
+pub fn named_algorithm(name: &str) -> Result<millrace_api::objects::ChecksumAlgorithm, S3Error> {
+    algorithm::by_name(name).ok_or_else(|| {
+        S3Error::new(
+            Code::InvalidRequest,
+            "Checksum algorithm provided is unsupported. Please try again with any of the \
+             valid types.",
+        )
+    })
+}
+
+fn kept_headers(head: &Head<'_>) -> Result<Vec<(String, String)>, S3Error> {
+    let mut kept = Vec::new();
+    for name in KEPT {
+        let Some(value) = head.header(name)? else { continue };
+        if name == "content-encoding" {
+            // How the body is framed on its way is no property of the object.
+            let codings = value.split(',').map(str::trim);
+            let left: Vec<&str> = codings.filter(|coding| !coding.eq_ignore_ascii_case("aws-chunked")).collect();
+            if !left.is_empty() {
+                kept.push((name.to_owned(), left.join(",")));
+            }
+            continue;
+        }
+        kept.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(kept)
+}
+
+/// A storage class that S3 has, or none.
+///
+/// # Errors
+/// `InvalidStorageClass`.
+pub fn storage_class(name: &str) -> Result<String, S3Error> {
+    if name.is_empty() || STORAGE_CLASSES.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    Err(S3Error::new(Code::InvalidStorageClass, "The storage class you specified is not valid"))
+}
+
+/// Retention as two texts give it.
+///
+/// # Errors
+/// `InvalidArgument` for one without the other, or for what they cannot be.
+pub fn retention(mode: Option<&str>, until: Option<&str>) -> Result<Option<Retention>, S3Error> {
+    let invalid = |message: &str| Err(S3Error::new(Code::InvalidArgument, message));
+    let (mode, until) = match (mode, until) {
+        (None, None) => return Ok(None),
+        (Some(mode), Some(until)) => (mode, until),
+        _ => {
+            return invalid("x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied");
+        }
+    };
+    let mode = match mode {
+        "GOVERNANCE" => RetentionMode::Governance,
+        "COMPLIANCE" => RetentionMode::Compliance,
+        _ => return invalid("Unknown wormMode directive."),
+    };
+    match times::parse_iso(until) {
+        Some(until_ms) => Ok(Some(Retention { mode, until_ms })),
+        None => invalid("The retain until date must be provided in ISO 8601 format"),
+    }
+}
+
+fn legal_hold(text: &str) -> Result<bool, S3Error> {
+    match text {
+        "ON" => Ok(true),
+        "OFF" => Ok(false),
+        _ => Err(S3Error::new(Code::InvalidArgument, "Legal Hold must be either of 'ON' or 'OFF'")),
+    }
+}
