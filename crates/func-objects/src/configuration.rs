@@ -5,14 +5,13 @@ use millrace_base::{Error, Value, ValueKind};
 
 use crate::access::acl::{self, List, Owners};
 use crate::access::{Ask, Policy};
-use crate::rows::{BucketRow, INFO, LIFECYCLE, POLICY, from_value, to_value};
+use crate::rows::{BucketRow, INFO, LIFECYCLE, NOTIFICATION, POLICY, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
-use crate::{cors, expire, lifecycle, lock, tagging};
+use crate::{cors, expire, lifecycle, lock, notify, tagging};
 
 const CORS: &[u8] = b"cors";
 const TAGGING: &[u8] = b"tagging";
-const NOTIFICATION: &[u8] = b"notification";
 
 /// The field of a setting that does not stand in the row.
 fn field(kind: ConfigurationKind) -> Option<&'static [u8]> {
@@ -128,7 +127,8 @@ pub(crate) fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, configuration: &Configurat
             turn.host.set(TAGGING, to_value(configuration))?;
         }
         Configuration::Notification(notification) => {
-            turn.host.set(NOTIFICATION, to_value(configuration))?;
+            let checked = notify::check(turn, notification)?;
+            turn.host.set(NOTIFICATION, to_value(&Configuration::Notification(checked)))?;
             row.has_notifications = !notification.rules.is_empty();
         }
     }

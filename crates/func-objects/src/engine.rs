@@ -129,7 +129,12 @@ fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, E
                 Err(error) if refusal_is_answer && error.code == ErrorCode::ObjectRefused => {
                     let code =
                         millrace_api::objects::Refusal::of(&error).map_or("InternalError", |refusal| refusal.as_str());
-                    ChangeOutput { objects: 0, size_bytes: 0, reply: Err((code.to_owned(), error.message)) }
+                    ChangeOutput {
+                        objects: 0,
+                        size_bytes: 0,
+                        is_repeated: false,
+                        reply: Err((code.to_owned(), error.message)),
+                    }
                 }
                 other => other?,
             };

@@ -39,7 +39,7 @@ impl Delta {
     }
 
     fn output(self, reply: ObjectReply) -> ChangeOutput {
-        ChangeOutput { objects: self.objects, size_bytes: self.size_bytes, reply: Ok(reply) }
+        ChangeOutput { objects: self.objects, size_bytes: self.size_bytes, is_repeated: false, reply: Ok(reply) }
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) const INFO: &[u8] = b"info";
 pub(crate) const POLICY: &[u8] = b"policy";
 /// Of a bucket: the lifecycle rules, a [`millrace_api::objects::Configuration`].
 pub(crate) const LIFECYCLE: &[u8] = b"lifecycle";
+/// Of a bucket: the rules for notifications, a [`millrace_api::objects::Configuration`].
+pub(crate) const NOTIFICATION: &[u8] = b"notification";
 /// Of a bucket: [`UsageRow`].
 pub(crate) const USAGE: &[u8] = b"usage";
 /// Of an object: the current version, [`VersionRow`]. Behind it stand an older version's order: newest first.

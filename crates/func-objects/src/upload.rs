@@ -119,7 +119,7 @@ fn put_part(turn: &mut Turn<'_>, part: &PartInput) -> Result<ChangeOutput, Error
         expires: None,
         size_bytes: row.size_bytes,
     };
-    Ok(ChangeOutput { objects: 0, size_bytes: delta, reply: Ok(reply) })
+    Ok(ChangeOutput { objects: 0, size_bytes: delta, is_repeated: false, reply: Ok(reply) })
 }
 
 /// Rows of parts behind a number.
@@ -219,7 +219,8 @@ fn complete(
             expires: None,
             size_bytes: done.size_bytes,
         };
-        return Ok(Progress::Done(encode(&ChangeOutput::reply(reply))));
+        let repeated = ChangeOutput { is_repeated: true, ..ChangeOutput::reply(reply) };
+        return Ok(Progress::Done(encode(&repeated)));
     }
     let rows = parts(turn, 0, usize::from(PARTS))?;
     let whole = whole(asked, rows)?;
@@ -293,7 +294,7 @@ fn abort(turn: &mut Turn<'_>) -> Result<ChangeOutput, Error> {
         turn.host.release_body(part.body)?;
     }
     erase(turn, false)?;
-    Ok(ChangeOutput { objects: 0, size_bytes, reply: Ok(ObjectReply::Done) })
+    Ok(ChangeOutput { objects: 0, size_bytes, is_repeated: false, reply: Ok(ObjectReply::Done) })
 }
 
 /// Aborts an upload that has waited too long, if it still is one.

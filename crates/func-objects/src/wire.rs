@@ -56,6 +56,8 @@ pub(crate) struct ChangeOutput {
     /// How many versions with content there are more than before, and how many bytes.
     pub objects: i64,
     pub size_bytes: i64,
+    /// It was done before, and is answered once more.
+    pub is_repeated: bool,
     /// Or the refusal's code and message.
     pub reply: Result<ObjectReply, (String, String)>,
 }
@@ -63,7 +65,7 @@ pub(crate) struct ChangeOutput {
 impl ChangeOutput {
     /// A reply that changes nothing of what the bucket counts.
     pub(crate) fn reply(reply: ObjectReply) -> Self {
-        Self { objects: 0, size_bytes: 0, reply: Ok(reply) }
+        Self { objects: 0, size_bytes: 0, is_repeated: false, reply: Ok(reply) }
     }
 }
 

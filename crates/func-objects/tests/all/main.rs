@@ -3,4 +3,5 @@
 mod engine;
 mod lifecycle;
 mod lists;
+mod notifications;
 mod world;

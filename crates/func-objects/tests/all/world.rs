@@ -43,6 +43,8 @@ pub struct World {
     /// Numbers of bodies that were let go.
     pub released: BTreeSet<u64>,
     pub now_ms: u64,
+    /// Whether the app is there that notifications go to.
+    pub has_shop: bool,
     activations: u32,
     random: u64,
     bodies: u64,
@@ -59,6 +61,7 @@ struct Frame<'a> {
     pending: Vec<(OperationId, NestedCall)>,
     operations: u32,
     program: Program,
+    has_shop: bool,
 }
 
 fn refuse<T>() -> Result<T, Error> {
@@ -157,7 +160,9 @@ impl Host for Frame<'_> {
     }
     fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
         match (app, service, handler) {
-            ("shop", "photos", "arrived") => Ok(HandlerId { program: self.program, service: OUTSIDE, handler: 0 }),
+            ("shop", "photos", "arrived" | "gone") if self.has_shop => {
+                Ok(HandlerId { program: self.program, service: OUTSIDE, handler: 0 })
+            }
             _ => Err(Error::new(ErrorCode::UnknownHandler, "there is no such handler")),
         }
     }
@@ -239,6 +244,7 @@ impl Default for World {
             told: Vec::new(),
             released: BTreeSet::new(),
             now_ms: 20_000 * DAY_MS + 1_000,
+            has_shop: true,
             activations: 0,
             random: 1,
             bodies: 0,
@@ -279,6 +285,7 @@ impl World {
                 pending,
                 operations,
                 program: self.program,
+                has_shop: self.has_shop,
             };
             let step = match ended.take() {
                 None => self.engine.start(activation, Start::Handler { id, key, input }, &mut frame),
