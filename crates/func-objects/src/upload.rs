@@ -198,6 +198,23 @@ fn whole(asked: &[CompletePart], rows: Vec<(u16, PartRow)>) -> Result<Whole, Err
     Ok(whole)
 }
 
+/// Answers once more what completing an upload with the same parts gave.
+fn repeated(done: &CompletedRow, parts_digest: [u8; 16]) -> Result<Progress, Error> {
+    if done.parts_digest != parts_digest {
+        return Err(no_such_upload());
+    }
+    let reply = ObjectReply::Written {
+        etag: done.etag.clone(),
+        version: done.version.clone(),
+        modified_ms: done.modified_ms,
+        checksum: done.checksum.clone(),
+        expires: None,
+        size_bytes: done.size_bytes,
+    };
+    let repeated = ChangeOutput { is_repeated: true, ..ChangeOutput::reply(reply) };
+    Ok(Progress::Done(encode(&repeated)))
+}
+
 fn complete(
     turn: &mut Turn<'_>,
     settings: &Settings,
@@ -208,19 +225,7 @@ fn complete(
     let mut upload = info(turn)?.ok_or_else(no_such_upload)?;
     let parts_digest = digest_of(asked);
     if let Some(done) = &upload.completed {
-        if done.parts_digest != parts_digest {
-            return Err(no_such_upload());
-        }
-        let reply = ObjectReply::Written {
-            etag: done.etag.clone(),
-            version: done.version.clone(),
-            modified_ms: done.modified_ms,
-            checksum: done.checksum.clone(),
-            expires: None,
-            size_bytes: done.size_bytes,
-        };
-        let repeated = ChangeOutput { is_repeated: true, ..ChangeOutput::reply(reply) };
-        return Ok(Progress::Done(encode(&repeated)));
+        return repeated(done, parts_digest);
     }
     let rows = parts(turn, 0, usize::from(PARTS))?;
     let whole = whole(asked, rows)?;
