@@ -62,7 +62,7 @@ pub(crate) fn read(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Pr
         ObjectOperation::GetConfiguration(kind) => configuration::get(turn, &settings, *kind)?,
         ObjectOperation::GetPolicyStatus => {
             // S3 counts a bucket as public by its list, too.
-            let by_policy = settings.policy.as_ref().is_some_and(Policy::is_public);
+            let by_policy = settings.policy.as_deref().is_some_and(Policy::is_public);
             ObjectReply::PolicyStatus(PolicyStatus { is_public: by_policy || acl::is_public(&settings.row.grants) })
         }
         ObjectOperation::GetUsage => {

@@ -16,7 +16,7 @@ use crate::names::{
     ACCOUNT, BUCKET, ERASE, EXPIRE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services,
 };
 use crate::rows::INFO;
-use crate::settings::{Settings, SettingsCache};
+use crate::settings::SettingsCache;
 use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
 use crate::{account, bucket, expire, object, object_read, upload};
@@ -100,7 +100,7 @@ fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[
     let call = turn.call((BUCKET, SETTINGS), bucket_key(bucket), Bytes::new())?;
     let input = input.to_vec();
     Ok(Turn::then(call, move |turn, output| {
-        let settings = Settings::of(decode::<SettingsOutput>(&output)?);
+        let settings = turn.settings.told(decode::<SettingsOutput>(&output)?);
         let request = ObjectRequest::from_bytes(&input)?;
         if service == UPLOAD {
             let reply = upload::read(turn, &settings, &request)?;
@@ -118,7 +118,7 @@ fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[
 fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, Error> {
     match decode(input)? {
         ChangeInput::Operation { settings, request, refusal_is_answer } => {
-            let settings = Settings::of(settings);
+            let settings = turn.settings.told(settings);
             let raw = request;
             let request = ObjectRequest::from_bytes(&raw)?;
             if service == UPLOAD {
@@ -141,7 +141,7 @@ fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, E
             Ok(Progress::Done(encode(&output)))
         }
         ChangeInput::Expire { settings, bucket, key } => {
-            let settings = Settings::of(settings);
+            let settings = turn.settings.told(settings);
             // Nobody asks: the node itself does it.
             let requester = Requester { is_system: true, ..Requester::default() };
             let operation = ObjectOperation::HeadBucket;
@@ -151,7 +151,7 @@ fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, E
             Ok(Progress::Done(encode(&output)))
         }
         ChangeInput::Completed { settings, request: raw, row } => {
-            let settings = Settings::of(settings);
+            let settings = turn.settings.told(settings);
             let request = ObjectRequest::from_bytes(&raw)?;
             let output = object::completed(turn, &settings, &request, *row)?;
             Ok(Progress::Done(encode(&output)))

@@ -19,7 +19,7 @@ const KEPT: usize = 1000;
 pub(crate) struct Settings {
     pub row: BucketRow,
     pub policy_text: Option<String>,
-    pub policy: Option<Policy>,
+    pub policy: Option<Rc<Policy>>,
     pub lifecycle: Option<LifecycleConfiguration>,
 }
 
@@ -27,12 +27,6 @@ impl Settings {
     /// Who owns new objects, and which access lists are refused or do not count.
     pub(crate) fn rules(&self) -> Rules {
         Rules { ownership: self.row.ownership.unwrap_or_default(), block: self.row.public_access.unwrap_or_default() }
-    }
-
-    /// Settings as another entity was told them.
-    pub(crate) fn of(output: SettingsOutput) -> Rc<Self> {
-        let policy = output.policy.as_deref().map(Policy::kept);
-        Rc::new(Self { row: output.row, policy, policy_text: output.policy, lifecycle: output.lifecycle })
     }
 
     /// To tell another entity.
@@ -45,9 +39,28 @@ impl Settings {
 #[derive(Default)]
 pub(crate) struct SettingsCache {
     known: RefCell<BTreeMap<String, (Value, Rc<Settings>)>>,
+    /// Policies by their number: entities tell each other the text, which one write needs several times.
+    policies: RefCell<BTreeMap<u64, Rc<Policy>>>,
 }
 
 impl SettingsCache {
+    /// Settings as another entity was told them.
+    pub(crate) fn told(&self, output: SettingsOutput) -> Rc<Settings> {
+        let policy = match (output.row.policy_number, output.policy.as_deref()) {
+            (Some(number), Some(text)) => Some(self.policy(number, text)),
+            _ => None,
+        };
+        Rc::new(Settings { row: output.row, policy, policy_text: output.policy, lifecycle: output.lifecycle })
+    }
+
+    fn policy(&self, number: u64, text: &str) -> Rc<Policy> {
+        let mut policies = self.policies.borrow_mut();
+        if policies.len() >= KEPT && !policies.contains_key(&number) {
+            policies.clear();
+        }
+        Rc::clone(policies.entry(number).or_insert_with(|| Rc::new(Policy::kept(text))))
+    }
+
     /// The settings in a row. `field` reads another field; it is asked only for a row that is not known.
     ///
     /// # Errors
@@ -76,7 +89,7 @@ impl SettingsCache {
                 lifecycle = Some(rules);
             }
         }
-        let settings = Settings::of(SettingsOutput { row: read, policy: policy_text, lifecycle });
+        let settings = self.told(SettingsOutput { row: read, policy: policy_text, lifecycle });
         let mut known = self.known.borrow_mut();
         if known.len() >= KEPT {
             known.clear();
