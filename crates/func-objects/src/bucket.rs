@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    AccessInput, BucketInfo, DeletedOne, ObjectLock, ObjectOperation, ObjectReply, ObjectRequest, Ownership,
+    AccessInput, BucketInfo, DeleteOne, DeletedOne, ObjectLock, ObjectOperation, ObjectReply, ObjectRequest, Ownership,
     PolicyStatus, Refusal, Usage, Versioning,
 };
 use millrace_base::{Error, ErrorCode};
@@ -13,11 +13,11 @@ use millrace_func::{HandlerId, Message};
 
 use crate::access::{Ask, Known, Policy, acl};
 use crate::names::{ACCOUNT, ERASE, OBJECT, UPLOAD, WRITE, check_bucket_name, object_key, upload_key};
-use crate::rows::{BucketRow, INFO, POLICY, USAGE, UsageRow, from_value, to_value};
+use crate::rows::{BucketRow, INFO, USAGE, UsageRow, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
 use crate::wire::{AccountInput, ChangeInput, ChangeOutput, decode, encode};
-use crate::{configuration, list, upload};
+use crate::{configuration, list, notify, upload};
 
 /// Objects that one request removes. S3's bound.
 const DELETED_AT_ONCE: usize = 1000;
@@ -33,7 +33,7 @@ pub(crate) fn no_such_bucket() -> Error {
 pub(crate) fn settings(turn: &mut Turn<'_>, bucket: &str) -> Result<Rc<Settings>, Error> {
     let row = turn.host.get(INFO)?.cloned().ok_or_else(no_such_bucket)?;
     let cache = turn.settings;
-    let read = cache.read(bucket, &row, || turn.host.get(POLICY).map(|policy| Some(policy.cloned())))?;
+    let read = cache.read(bucket, &row, |field| turn.host.get(field).map(|value| Some(value.cloned())))?;
     read.ok_or_else(|| Error::new(ErrorCode::Internal, "a bucket's settings cannot be read"))
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn read(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Pr
         ObjectOperation::GetConfiguration(kind) => configuration::get(turn, &settings, *kind)?,
         ObjectOperation::GetPolicyStatus => {
             // S3 counts a bucket as public by its list, too.
-            let by_policy = settings.policy.as_ref().is_some_and(Policy::is_public);
+            let by_policy = settings.policy.as_deref().is_some_and(Policy::is_public);
             ObjectReply::PolicyStatus(PolicyStatus { is_public: by_policy || acl::is_public(&settings.row.grants) })
         }
         ObjectOperation::GetUsage => {
@@ -160,6 +160,7 @@ fn hand_on(
     let change =
         ChangeInput::Operation { settings: settings.output(), request: input.to_vec(), refusal_is_answer: false };
     let call = turn.call((service, WRITE), key, encode(&change))?;
+    let told = settings.row.has_notifications.then(|| input.to_vec());
     Ok(Turn::then(call, move |turn, output| {
         let output: ChangeOutput = decode(&output)?;
         count(turn, &[&output])?;
@@ -167,12 +168,16 @@ fn hand_on(
         if let (ObjectReply::Upload { id, .. }, Some(made)) = (&mut reply, upload_made) {
             *id = made;
         }
+        if let Some(input) = told.filter(|_| !output.is_repeated) {
+            let request = ObjectRequest::from_bytes(&input)?;
+            notify::tell(turn, (request.bucket, request.key), &request.operation, &reply)?;
+        }
         Ok(Progress::Done(reply.to_bytes(b"")))
     }))
 }
 
 /// Counts what changes did.
-fn count(turn: &mut Turn<'_>, outputs: &[&ChangeOutput]) -> Result<(), Error> {
+pub(crate) fn count(turn: &mut Turn<'_>, outputs: &[&ChangeOutput]) -> Result<(), Error> {
     let objects: i64 = outputs.iter().map(|output| output.objects).sum();
     let size_bytes: i64 = outputs.iter().map(|output| output.size_bytes).sum();
     if objects == 0 && size_bytes == 0 {
@@ -190,7 +195,7 @@ fn delete_many(
     turn: &mut Turn<'_>,
     settings: &Settings,
     request: &ObjectRequest<'_>,
-    objects: &[(String, millrace_api::objects::DeleteOne)],
+    objects: &[(String, DeleteOne)],
 ) -> Result<Progress, Error> {
     if objects.len() > DELETED_AT_ONCE {
         return Err(Refusal::MalformedXml.error(format!("at most {DELETED_AT_ONCE} objects are removed at once")));
@@ -214,6 +219,7 @@ fn delete_many(
     }
     let asked: Vec<(String, Option<String>)> =
         objects.iter().map(|(key, one)| (key.clone(), one.version.clone())).collect();
+    let told = settings.row.has_notifications.then(|| request.bucket.to_owned());
     if calls.is_empty() {
         return Ok(Progress::Done(ObjectReply::DeletedMany(Vec::new()).to_bytes(b"")));
     }
@@ -226,7 +232,14 @@ fn delete_many(
         let mut deleted = Vec::with_capacity(outputs.len());
         for ((key, version), output) in asked.into_iter().zip(outputs) {
             let result = match output.reply {
-                Ok(ObjectReply::Deleted(one)) => Ok(one),
+                Ok(reply @ ObjectReply::Deleted(_)) => {
+                    if let Some(bucket) = &told {
+                        let one = DeleteOne { version: version.clone(), ..DeleteOne::default() };
+                        notify::tell(turn, (bucket, &key), &ObjectOperation::Delete(one), &reply)?;
+                    }
+                    let ObjectReply::Deleted(one) = reply else { continue };
+                    Ok(one)
+                }
                 Ok(_) => return Err(Error::new(ErrorCode::Internal, "an object answered something else")),
                 Err(refusal) => Err(refusal),
             };

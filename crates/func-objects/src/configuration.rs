@@ -5,15 +5,13 @@ use millrace_base::{Error, Value, ValueKind};
 
 use crate::access::acl::{self, List, Owners};
 use crate::access::{Ask, Policy};
-use crate::rows::{BucketRow, INFO, POLICY, from_value, to_value};
+use crate::rows::{BucketRow, INFO, LIFECYCLE, NOTIFICATION, POLICY, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
-use crate::{cors, lifecycle, lock, tagging};
+use crate::{cors, expire, lifecycle, lock, notify, tagging};
 
 const CORS: &[u8] = b"cors";
-const LIFECYCLE: &[u8] = b"lifecycle";
 const TAGGING: &[u8] = b"tagging";
-const NOTIFICATION: &[u8] = b"notification";
 
 /// The field of a setting that does not stand in the row.
 fn field(kind: ConfigurationKind) -> Option<&'static [u8]> {
@@ -115,7 +113,10 @@ pub(crate) fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, configuration: &Configurat
         Configuration::Lifecycle(rules) => {
             let checked = lifecycle::check(rules.clone())?;
             turn.host.set(LIFECYCLE, to_value(&Configuration::Lifecycle(checked)))?;
-            row.has_lifecycle = true;
+            // Messages of older rules find another number.
+            let number = turn.host.random();
+            row.lifecycle_number = Some(number);
+            expire::begin(turn, number)?;
         }
         Configuration::Cors(rules) => {
             cors::check(rules)?;
@@ -126,7 +127,8 @@ pub(crate) fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, configuration: &Configurat
             turn.host.set(TAGGING, to_value(configuration))?;
         }
         Configuration::Notification(notification) => {
-            turn.host.set(NOTIFICATION, to_value(configuration))?;
+            let checked = notify::check(turn, notification)?;
+            turn.host.set(NOTIFICATION, to_value(&Configuration::Notification(checked)))?;
             row.has_notifications = !notification.rules.is_empty();
         }
     }
@@ -143,7 +145,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, settings: &Settings, kind: Configurati
         }
         ConfigurationKind::Ownership => row.ownership = None,
         ConfigurationKind::PublicAccess => row.public_access = None,
-        ConfigurationKind::Lifecycle => row.has_lifecycle = false,
+        ConfigurationKind::Lifecycle => row.lifecycle_number = None,
         ConfigurationKind::Notification => row.has_notifications = false,
         ConfigurationKind::Cors | ConfigurationKind::Tagging => {}
         _ => return Err(Refusal::InvalidRequest.error("this setting cannot be taken away")),

@@ -5,19 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use millrace_api::objects::{ObjectOperation, ObjectRequest};
+use millrace_api::objects::{ObjectOperation, ObjectRequest, Requester};
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{
     ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start, Step,
 };
 
 use crate::access::Ask;
-use crate::names::{ACCOUNT, BUCKET, ERASE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services};
-use crate::rows::{INFO, POLICY};
-use crate::settings::{Settings, SettingsCache};
+use crate::names::{
+    ACCOUNT, BUCKET, ERASE, EXPIRE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services,
+};
+use crate::rows::INFO;
+use crate::settings::SettingsCache;
 use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
-use crate::{account, bucket, object, object_read, upload};
+use crate::{account, bucket, expire, object, object_read, upload};
 
 /// Runs operations on objects. See the crate's documentation.
 #[derive(Default)]
@@ -80,6 +82,7 @@ fn run(turn: &mut Turn<'_>, handler: (u16, u16), input: &[u8]) -> Result<Progres
             let settings = bucket::settings(turn, bucket_name()?)?;
             Ok(Progress::Done(encode(&settings.output())))
         }
+        (BUCKET, EXPIRE) => expire::run(turn, bucket_name()?, input),
         (OBJECT | UPLOAD, READ) => read_with_settings(turn, handler.0, bucket_name()?, input),
         (OBJECT | UPLOAD, WRITE) => change(turn, handler.0, input),
         (UPLOAD, ERASE) => {
@@ -97,7 +100,7 @@ fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[
     let call = turn.call((BUCKET, SETTINGS), bucket_key(bucket), Bytes::new())?;
     let input = input.to_vec();
     Ok(Turn::then(call, move |turn, output| {
-        let settings = Settings::of(decode::<SettingsOutput>(&output)?);
+        let settings = turn.settings.told(decode::<SettingsOutput>(&output)?);
         let request = ObjectRequest::from_bytes(&input)?;
         if service == UPLOAD {
             let reply = upload::read(turn, &settings, &request)?;
@@ -115,7 +118,7 @@ fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[
 fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, Error> {
     match decode(input)? {
         ChangeInput::Operation { settings, request, refusal_is_answer } => {
-            let settings = Settings::of(settings);
+            let settings = turn.settings.told(settings);
             let raw = request;
             let request = ObjectRequest::from_bytes(&raw)?;
             if service == UPLOAD {
@@ -126,14 +129,29 @@ fn change(turn: &mut Turn<'_>, service: u16, input: &[u8]) -> Result<Progress, E
                 Err(error) if refusal_is_answer && error.code == ErrorCode::ObjectRefused => {
                     let code =
                         millrace_api::objects::Refusal::of(&error).map_or("InternalError", |refusal| refusal.as_str());
-                    ChangeOutput { objects: 0, size_bytes: 0, reply: Err((code.to_owned(), error.message)) }
+                    ChangeOutput {
+                        objects: 0,
+                        size_bytes: 0,
+                        is_repeated: false,
+                        reply: Err((code.to_owned(), error.message)),
+                    }
                 }
                 other => other?,
             };
             Ok(Progress::Done(encode(&output)))
         }
+        ChangeInput::Expire { settings, bucket, key } => {
+            let settings = turn.settings.told(settings);
+            // Nobody asks: the node itself does it.
+            let requester = Requester { is_system: true, ..Requester::default() };
+            let operation = ObjectOperation::HeadBucket;
+            let request = ObjectRequest { requester, bucket: &bucket, key: &key, operation, body: Bytes::new() };
+            let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
+            let output = if service == UPLOAD { upload::expire(turn, &ask)? } else { object::expire(turn, &ask)? };
+            Ok(Progress::Done(encode(&output)))
+        }
         ChangeInput::Completed { settings, request: raw, row } => {
-            let settings = Settings::of(settings);
+            let settings = turn.settings.told(settings);
             let request = ObjectRequest::from_bytes(&raw)?;
             let output = object::completed(turn, &settings, &request, *row)?;
             Ok(Progress::Done(encode(&output)))
@@ -152,7 +170,7 @@ fn answer(cache: &SettingsCache, input: &[u8], reader: &mut dyn Reader) -> Optio
     let read = || -> Result<Option<Bytes>, Error> {
         let Some(row) = reader.get_beside(BUCKET, &key, INFO)? else { return Ok(None) };
         let row = row.ok_or_else(bucket::no_such_bucket)?;
-        let Some(settings) = cache.read(bucket, &row, || reader.get_beside(BUCKET, &key, POLICY))? else {
+        let Some(settings) = cache.read(bucket, &row, |field| reader.get_beside(BUCKET, &key, field))? else {
             return Ok(None);
         };
         let ask = Ask { settings: &settings, request: &request, now_ms: reader.now().0 };

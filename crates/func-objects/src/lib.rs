@@ -3,9 +3,9 @@
 //! [`ObjectsEngine`] runs the app `objects` and no other. How buckets and objects lie in entities is in
 //! `docs/internals/objects.md`.
 //!
-//! Promises: what a bucket says of itself (its settings, how much is in it) and its objects always agree, as they are
-//! written in the same transaction. Every operation asks whether its requester may. Nothing that a stranger sends makes
-//! anything here panic or run without a bound.
+//! Promises: what a bucket says of itself and its objects always agree, as they are written in the same transaction.
+//! Every operation asks whether its requester may. Nothing that a stranger sends makes anything here panic or run
+//! without a bound.
 //!
 //! Must not know HTTP, XML or how bodies lie on the disk.
 
@@ -17,12 +17,13 @@ mod conditions;
 mod configuration;
 mod cors;
 mod engine;
-pub mod lifecycle;
+mod expire;
+mod lifecycle;
 pub mod limits;
 mod list;
-pub mod listing;
 mod lock;
 mod names;
+mod notify;
 mod object;
 mod object_read;
 mod rows;

@@ -38,5 +38,8 @@ pub const RULE_DAYS: u32 = 36_500;
 /// Noncurrent versions that a lifecycle rule may keep. S3 documents 100.
 pub const NEWER_NONCURRENT_VERSIONS: u32 = 100;
 
+/// Rules for notifications of a bucket. S3 documents 100. A write sends at most one message for each.
+pub const NOTIFICATION_RULES: usize = 100;
+
 /// Grants of an access list. S3 documents 100.
 pub const GRANTS: usize = 100;

@@ -9,6 +9,7 @@ use millrace_func::{EntityRows, EntityScan};
 use crate::names::{OBJECT, UPLOAD, behind_bucket, bucket_key};
 use crate::rows::{UPLOAD as UPLOAD_FIELD, UploadRow, VERSION, VersionRow, from_value};
 use crate::turn::Turn;
+use crate::version_id::order_of;
 
 /// Keys on a page. S3's bound.
 const PAGE: usize = 1000;
@@ -181,7 +182,11 @@ pub(crate) fn versions(
             rows.push((field == VERSION, from_value(value)?));
         }
         let skipped = if key == request.after && !request.after_id.is_empty() {
-            rows.iter().position(|(_, row)| row.shown_id() == request.after_id).map_or(0, |at| at + 1)
+            // One that went since the last page still says by its id where it lay.
+            let is_it = |(_, row): &(bool, VersionRow)| row.shown_id() == request.after_id;
+            let order = order_of(&request.after_id);
+            let lay = || order.map_or(0, |order| rows.partition_point(|(_, row)| row.order <= order));
+            rows.iter().position(is_it).map_or_else(lay, |at| at + 1)
         } else {
             0
         };

@@ -18,6 +18,8 @@ pub(crate) const WRITE: u16 = 1;
 /// Of a bucket: its settings. Of an upload: rows that nobody needs go, some at a time.
 pub(crate) const SETTINGS: u16 = 2;
 pub(crate) const ERASE: u16 = 2;
+/// Of a bucket: its lifecycle rules, a batch at a time.
+pub(crate) const EXPIRE: u16 = 3;
 
 /// Bytes of an object's key, as S3 has it.
 pub(crate) const OBJECT_KEY_BYTES: usize = 1024;
@@ -34,7 +36,10 @@ pub(crate) fn services() -> Vec<Service> {
     let common = [(READ_HANDLER, HandlerKind::Query), (WRITE_HANDLER, HandlerKind::Transaction)];
     let with = |more: (&'static str, HandlerKind)| [common[0], common[1], more];
     vec![
-        service(BUCKET_SERVICE, &with(("_settings", HandlerKind::Query))),
+        service(
+            BUCKET_SERVICE,
+            &[&with(("_settings", HandlerKind::Query))[..], &[("_expire", HandlerKind::Transaction)]].concat(),
+        ),
         service(OBJECT_SERVICE, &common),
         service(UPLOAD_SERVICE, &with(("_erase", HandlerKind::Transaction))),
         service(ACCOUNT_SERVICE, &common),

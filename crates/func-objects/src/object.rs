@@ -4,12 +4,13 @@ use millrace_api::objects::{
     AccessInput, Checksum, Content, DeleteOne, Deleted, Grant, ObjectOperation, ObjectReply, ObjectRequest, PutInput,
     Refusal, Retention, UploadInput, Versioning,
 };
-use millrace_base::{Error, Value, ValueKind};
-use millrace_func::{HandlerId, Host, Message};
+use millrace_base::{Error, Value, ValueKind, limits};
+use millrace_func::{HandlerId, Host, Message, ScanRequest};
 
 use crate::access::acl::{self, Owners};
 use crate::access::{Ask, Known, actions};
 use crate::conditions::{self, Present};
+use crate::lifecycle::Due;
 use crate::names::{ERASE, UPLOAD, check_object_key, upload_key};
 use crate::object_read::{Place, current, found, is_versioned, lock_checked, no_such_key, version};
 use crate::rows::{BODY, NULL, VERSION, VersionRow, from_value, ordered, to_value};
@@ -17,7 +18,7 @@ use crate::settings::Settings;
 use crate::turn::Turn;
 use crate::version_id::version_id;
 use crate::wire::ChangeOutput;
-use crate::{lock, tagging};
+use crate::{expire, lifecycle, lock, tagging};
 
 /// Places of versions that a millisecond has.
 const ORDERS_PER_MS: u64 = 1 << 12;
@@ -38,7 +39,7 @@ impl Delta {
     }
 
     fn output(self, reply: ObjectReply) -> ChangeOutput {
-        ChangeOutput { objects: self.objects, size_bytes: self.size_bytes, reply: Ok(reply) }
+        ChangeOutput { objects: self.objects, size_bytes: self.size_bytes, is_repeated: false, reply: Ok(reply) }
     }
 }
 
@@ -93,16 +94,17 @@ pub(crate) fn completed(
     // The bytes of the parts were counted as they came.
     delta.objects += 1;
     turn.host.set(VERSION, to_value(&row))?;
-    Ok(delta.output(written(&row, settings)))
+    Ok(delta.output(written(&row, &ask)))
 }
 
-fn written(row: &VersionRow, settings: &Settings) -> ObjectReply {
+fn written(row: &VersionRow, ask: &Ask<'_>) -> ObjectReply {
+    let settings = ask.settings;
     ObjectReply::Written {
         etag: row.etag.clone(),
         version: (settings.row.versioning == Versioning::Enabled).then(|| row.shown_id()),
         modified_ms: row.modified_ms,
         checksum: row.checksum.clone(),
-        expires: None,
+        expires: expire::expires(settings, ask.request.key, row),
         size_bytes: row.size_bytes,
     }
 }
@@ -163,7 +165,7 @@ fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, put: &PutInput, body: &[u8]) -> Resul
     if row.content == Content::Inline && !body.is_empty() {
         turn.host.set(BODY, Value::new(ValueKind::Bytes, body))?;
     }
-    Ok(delta.output(written(&row, ask.settings)))
+    Ok(delta.output(written(&row, ask)))
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -333,6 +335,49 @@ fn delete(turn: &mut Turn<'_>, ask: &Ask<'_>, input: &DeleteOne) -> Result<Chang
         promote(turn.host)?;
     }
     Ok(delta.output(ObjectReply::Deleted(deleted)))
+}
+
+/// Versions of one object that one transaction removes; more go on the next day.
+const EXPIRED_AT_ONCE: usize = 500;
+
+/// Removes what is due by lifecycle rules and not locked.
+pub(crate) fn expire(turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<ChangeOutput, Error> {
+    let Some(rules) = &ask.settings.lifecycle else { return Ok(ChangeOutput::reply(ObjectReply::Done)) };
+    let all = ScanRequest { prefix: VERSION.to_vec(), after: None, limit: limits::SCAN_ROWS };
+    let fields = turn.host.scan(&all)?;
+    let rows = fields.iter().map(|(field, value)| Ok((field == VERSION, from_value(value)?)));
+    let rows = rows.collect::<Result<Vec<(bool, VersionRow)>, Error>>()?;
+    let candidates: Vec<_> = rows.iter().map(|(_, row)| expire::candidate(row)).collect();
+    // Without a current version there is nothing to judge by.
+    if rows.first().is_none_or(|(is_current, _)| !is_current) {
+        return Ok(ChangeOutput::reply(ObjectReply::Done));
+    }
+    let due = lifecycle::due(rules, ask.request.key, &candidates, ask.now_ms);
+    let is_free =
+        |row: &VersionRow| lock::check_delete(row.input.retention, row.input.legal_hold, false, ask.now_ms).is_ok();
+    let mut delta = Delta::default();
+    for index in due
+        .iter()
+        .filter_map(|due| if let Due::Remove(index) = due { Some(*index) } else { None })
+        .take(EXPIRED_AT_ONCE)
+    {
+        let (is_current, row) = &rows[index];
+        if is_free(row) {
+            let place = if *is_current { Place::Current } else { Place::Older(row.order) };
+            remove_content(turn, ask, row, place, &mut delta)?;
+        }
+    }
+    if due.contains(&Due::Expire) {
+        let before = current(turn.host)?;
+        if ask.settings.row.versioning != Versioning::Off {
+            let (order, id) = place(turn, ask, before, &mut delta)?;
+            let marker = VersionRow::delete_marker(order, id, &ask.settings.row.owner, ask.now_ms);
+            turn.host.set(VERSION, to_value(&marker))?;
+        } else if let Some(before) = before.filter(is_free) {
+            remove_content(turn, ask, &before, Place::Current, &mut delta)?;
+        }
+    }
+    Ok(delta.output(ObjectReply::Done))
 }
 
 /// Whether a retention of governance mode is ended: asked for, and allowed.

@@ -10,6 +10,7 @@ use millrace_func::{Reader, ScanRequest};
 
 use crate::access::{Ask, Known};
 use crate::conditions::{self, Present};
+use crate::expire;
 use crate::names::{READ, UPLOAD, upload_key};
 use crate::rows::{BODY, NULL, VERSION, VersionRow, from_value, ordered};
 use crate::settings::Settings;
@@ -161,6 +162,10 @@ fn get<R: Reader + ?Sized>(
     check_conditions(conditions, &row, is_source)?;
     let mut info = row.info(is_versioned(ask.settings));
     let action = if conditions.version.is_some() { "s3:GetObjectVersionTagging" } else { "s3:GetObjectTagging" };
+    info.expires = match place {
+        Place::Current => expire::expires(ask.settings, ask.request.key, &row),
+        Place::Older(_) => None,
+    };
     info.shows_tags = row.input.tags.is_empty() || ask.may(action, Known::from(&row));
     if let Some(number) = conditions.part_number {
         info.part = Some(part(&row, number, &info)?);

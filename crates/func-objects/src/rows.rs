@@ -6,7 +6,7 @@
 
 use millrace_api::objects::{
     Checksum, ChecksumAlgorithm, ChecksumKind, Content, Grant, ListedObject, ListedUpload, ListedVersion, ObjectInfo,
-    ObjectLock, ObjectReply, Ownership, PublicAccessBlock, Retention, UploadInput, Versioning,
+    ObjectLock, Ownership, PublicAccessBlock, Retention, UploadInput, Versioning,
 };
 use millrace_base::{Error, ErrorCode, Value, ValueKind};
 use serde::de::DeserializeOwned;
@@ -16,6 +16,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) const INFO: &[u8] = b"info";
 /// Of a bucket: the policy as it was given.
 pub(crate) const POLICY: &[u8] = b"policy";
+/// Of a bucket: the lifecycle rules, a [`millrace_api::objects::Configuration`].
+pub(crate) const LIFECYCLE: &[u8] = b"lifecycle";
+/// Of a bucket: the rules for notifications, a [`millrace_api::objects::Configuration`].
+pub(crate) const NOTIFICATION: &[u8] = b"notification";
 /// Of a bucket: [`UsageRow`].
 pub(crate) const USAGE: &[u8] = b"usage";
 /// Of an object: the current version, [`VersionRow`]. Behind it stand an older version's order: newest first.
@@ -45,8 +49,9 @@ pub(crate) struct BucketRow {
     /// Whether the field [`POLICY`] is there. It changes with each policy, so a policy is read again then.
     pub policy_number: Option<u64>,
     pub requester_pays: bool,
-    /// Whether there are rules for what vanishes, and for whom to tell.
-    pub has_lifecycle: bool,
+    /// Whether there are rules for what vanishes. It changes with each set of rules, which are read again then.
+    pub lifecycle_number: Option<u64>,
+    /// Whether there are rules for whom to tell.
     pub has_notifications: bool,
     pub quota_bytes: Option<u64>,
 }
@@ -208,20 +213,6 @@ impl UploadRow {
             began_ms: self.began_ms,
             storage_class: if class.is_empty() { "STANDARD".to_owned() } else { class.clone() },
             checksum: self.checksum,
-        }
-    }
-}
-
-impl CompletedRow {
-    /// What whoever completes it again is answered.
-    pub(crate) fn reply(&self) -> ObjectReply {
-        ObjectReply::Written {
-            etag: self.etag.clone(),
-            version: self.version.clone(),
-            modified_ms: self.modified_ms,
-            checksum: self.checksum.clone(),
-            expires: None,
-            size_bytes: self.size_bytes,
         }
     }
 }

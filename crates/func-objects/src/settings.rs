@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use millrace_api::objects::{Configuration, LifecycleConfiguration};
 use millrace_base::{Error, Value};
 
 use crate::access::Policy;
 use crate::access::acl::Rules;
-use crate::rows::{BucketRow, from_value};
+use crate::rows::{BucketRow, LIFECYCLE, POLICY, from_value};
 use crate::wire::SettingsOutput;
 
 /// Buckets whose settings a core keeps. Each takes a few hundred bytes, and a policy up to some hundred KB.
@@ -18,7 +19,8 @@ const KEPT: usize = 1000;
 pub(crate) struct Settings {
     pub row: BucketRow,
     pub policy_text: Option<String>,
-    pub policy: Option<Policy>,
+    pub policy: Option<Rc<Policy>>,
+    pub lifecycle: Option<LifecycleConfiguration>,
 }
 
 impl Settings {
@@ -27,15 +29,9 @@ impl Settings {
         Rules { ownership: self.row.ownership.unwrap_or_default(), block: self.row.public_access.unwrap_or_default() }
     }
 
-    /// Settings as another entity was told them.
-    pub(crate) fn of(output: SettingsOutput) -> Rc<Self> {
-        let policy = output.policy.as_deref().map(Policy::kept);
-        Rc::new(Self { row: output.row, policy, policy_text: output.policy })
-    }
-
     /// To tell another entity.
     pub(crate) fn output(&self) -> SettingsOutput {
-        SettingsOutput { row: self.row.clone(), policy: self.policy_text.clone() }
+        SettingsOutput { row: self.row.clone(), policy: self.policy_text.clone(), lifecycle: self.lifecycle.clone() }
     }
 }
 
@@ -43,18 +39,37 @@ impl Settings {
 #[derive(Default)]
 pub(crate) struct SettingsCache {
     known: RefCell<BTreeMap<String, (Value, Rc<Settings>)>>,
+    /// Policies by their number: entities tell each other the text, which one write needs several times.
+    policies: RefCell<BTreeMap<u64, Rc<Policy>>>,
 }
 
 impl SettingsCache {
-    /// The settings in a row. `policy` reads the field of the policy; it is asked only for a row that is not known.
+    /// Settings as another entity was told them.
+    pub(crate) fn told(&self, output: SettingsOutput) -> Rc<Settings> {
+        let policy = match (output.row.policy_number, output.policy.as_deref()) {
+            (Some(number), Some(text)) => Some(self.policy(number, text)),
+            _ => None,
+        };
+        Rc::new(Settings { row: output.row, policy, policy_text: output.policy, lifecycle: output.lifecycle })
+    }
+
+    fn policy(&self, number: u64, text: &str) -> Rc<Policy> {
+        let mut policies = self.policies.borrow_mut();
+        if policies.len() >= KEPT && !policies.contains_key(&number) {
+            policies.clear();
+        }
+        Rc::clone(policies.entry(number).or_insert_with(|| Rc::new(Policy::kept(text))))
+    }
+
+    /// The settings in a row. `field` reads another field; it is asked only for a row that is not known.
     ///
     /// # Errors
-    /// Those of `policy`, and `internal` for a row that cannot be read.
+    /// Those of `field`, and `internal` for a row that cannot be read.
     pub(crate) fn read(
         &self,
         bucket: &str,
         row: &Value,
-        policy: impl FnOnce() -> Result<Option<Option<Value>>, Error>,
+        mut field: impl FnMut(&[u8]) -> Result<Option<Option<Value>>, Error>,
     ) -> Result<Option<Rc<Settings>>, Error> {
         if let Some((known, settings)) = self.known.borrow().get(bucket)
             && known.encoded() == row.encoded()
@@ -64,10 +79,17 @@ impl SettingsCache {
         let read: BucketRow = from_value(row)?;
         let mut policy_text = None;
         if read.policy_number.is_some() {
-            let Some(found) = policy()? else { return Ok(None) };
+            let Some(found) = field(POLICY)? else { return Ok(None) };
             policy_text = found.map(|value| String::from_utf8_lossy(value.content()).into_owned());
         }
-        let settings = Settings::of(SettingsOutput { row: read, policy: policy_text });
+        let mut lifecycle = None;
+        if read.lifecycle_number.is_some() {
+            let Some(found) = field(LIFECYCLE)? else { return Ok(None) };
+            if let Some(Configuration::Lifecycle(rules)) = found.as_ref().map(from_value).transpose()? {
+                lifecycle = Some(rules);
+            }
+        }
+        let settings = self.told(SettingsOutput { row: read, policy: policy_text, lifecycle });
         let mut known = self.known.borrow_mut();
         if known.len() >= KEPT {
             known.clear();

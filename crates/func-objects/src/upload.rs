@@ -19,6 +19,7 @@ use crate::rows::{
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
 use crate::wire::{ChangeInput, ChangeOutput, decode, encode};
+use crate::{expire, lifecycle};
 
 /// Parts of an upload, and bytes of a part that is not the last. S3's bounds.
 const PARTS: u16 = 10_000;
@@ -79,7 +80,10 @@ fn create(turn: &mut Turn<'_>, ask: &Ask<'_>, input: &UploadInput) -> Result<Cha
     let initiator = ask.request.requester.id.unwrap_or_default().to_owned();
     let row = UploadRow { input: kept, owner, initiator, grants, began_ms: now_ms, checksum, completed: None };
     turn.host.set(INFO, to_value(&row))?;
-    Ok(ChangeOutput::reply(ObjectReply::Upload { id: String::new(), checksum, expires: None }))
+    let rules = ask.settings.lifecycle.as_ref();
+    let aborts = rules.and_then(|rules| lifecycle::aborts(rules, ask.request.key, now_ms));
+    let expires = aborts.map(|(time_ms, id)| (time_ms, id.to_owned()));
+    Ok(ChangeOutput::reply(ObjectReply::Upload { id: String::new(), checksum, expires }))
 }
 
 fn put_part(turn: &mut Turn<'_>, part: &PartInput) -> Result<ChangeOutput, Error> {
@@ -115,7 +119,7 @@ fn put_part(turn: &mut Turn<'_>, part: &PartInput) -> Result<ChangeOutput, Error
         expires: None,
         size_bytes: row.size_bytes,
     };
-    Ok(ChangeOutput { objects: 0, size_bytes: delta, reply: Ok(reply) })
+    Ok(ChangeOutput { objects: 0, size_bytes: delta, is_repeated: false, reply: Ok(reply) })
 }
 
 /// Rows of parts behind a number.
@@ -194,6 +198,23 @@ fn whole(asked: &[CompletePart], rows: Vec<(u16, PartRow)>) -> Result<Whole, Err
     Ok(whole)
 }
 
+/// Answers once more what completing an upload with the same parts gave.
+fn repeated(done: &CompletedRow, parts_digest: [u8; 16]) -> Result<Progress, Error> {
+    if done.parts_digest != parts_digest {
+        return Err(no_such_upload());
+    }
+    let reply = ObjectReply::Written {
+        etag: done.etag.clone(),
+        version: done.version.clone(),
+        modified_ms: done.modified_ms,
+        checksum: done.checksum.clone(),
+        expires: None,
+        size_bytes: done.size_bytes,
+    };
+    let repeated = ChangeOutput { is_repeated: true, ..ChangeOutput::reply(reply) };
+    Ok(Progress::Done(encode(&repeated)))
+}
+
 fn complete(
     turn: &mut Turn<'_>,
     settings: &Settings,
@@ -204,10 +225,7 @@ fn complete(
     let mut upload = info(turn)?.ok_or_else(no_such_upload)?;
     let parts_digest = digest_of(asked);
     if let Some(done) = &upload.completed {
-        if done.parts_digest != parts_digest {
-            return Err(no_such_upload());
-        }
-        return Ok(Progress::Done(encode(&ChangeOutput::reply(done.reply()))));
+        return repeated(done, parts_digest);
     }
     let rows = parts(turn, 0, usize::from(PARTS))?;
     let whole = whole(asked, rows)?;
@@ -281,7 +299,17 @@ fn abort(turn: &mut Turn<'_>) -> Result<ChangeOutput, Error> {
         turn.host.release_body(part.body)?;
     }
     erase(turn, false)?;
-    Ok(ChangeOutput { objects: 0, size_bytes, reply: Ok(ObjectReply::Done) })
+    Ok(ChangeOutput { objects: 0, size_bytes, is_repeated: false, reply: Ok(ObjectReply::Done) })
+}
+
+/// Aborts an upload that has waited too long, if it still is one.
+pub(crate) fn expire(turn: &mut Turn<'_>, ask: &Ask<'_>) -> Result<ChangeOutput, Error> {
+    let rules = ask.settings.lifecycle.as_ref();
+    let is_due = match (info(turn)?, rules) {
+        (Some(row), Some(rules)) => expire::is_upload_due(rules, ask.request.key, &row, ask.now_ms),
+        _ => false,
+    };
+    if is_due { abort(turn) } else { Ok(ChangeOutput::reply(ObjectReply::Done)) }
 }
 
 /// The rows of an upload go: some now, the rest by messages. Their bodies went before, with a version or an abortion, or

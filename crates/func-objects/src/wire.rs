@@ -2,7 +2,7 @@
 //! version; messages of an older one are read as long as members are only added at the end.
 
 use bytes::Bytes;
-use millrace_api::objects::ObjectReply;
+use millrace_api::objects::{LifecycleConfiguration, ObjectReply};
 use millrace_base::{Error, ErrorCode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use crate::rows::{BucketRow, VersionRow};
 pub(crate) struct SettingsOutput {
     pub row: BucketRow,
     pub policy: Option<String>,
+    pub lifecycle: Option<LifecycleConfiguration>,
 }
 
 /// What a bucket's handler asks of an object or an upload.
@@ -34,6 +35,19 @@ pub(crate) enum ChangeInput {
         request: Vec<u8>,
         row: Box<VersionRow>,
     },
+    /// Of an object or an upload: what is due by lifecycle rules.
+    Expire { settings: SettingsOutput, bucket: String, key: String },
+}
+
+/// What a bucket tells itself about its lifecycle rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExpireInput {
+    /// Of the rules: see [`BucketRow::lifecycle_number`].
+    pub number: u64,
+    /// Objects come first, then uploads.
+    pub is_uploads: bool,
+    /// The key of the entity where it goes on; empty: at the first.
+    pub from: Vec<u8>,
 }
 
 /// What came of it.
@@ -42,6 +56,8 @@ pub(crate) struct ChangeOutput {
     /// How many versions with content there are more than before, and how many bytes.
     pub objects: i64,
     pub size_bytes: i64,
+    /// It was done before, and is answered once more.
+    pub is_repeated: bool,
     /// Or the refusal's code and message.
     pub reply: Result<ObjectReply, (String, String)>,
 }
@@ -49,7 +65,7 @@ pub(crate) struct ChangeOutput {
 impl ChangeOutput {
     /// A reply that changes nothing of what the bucket counts.
     pub(crate) fn reply(reply: ObjectReply) -> Self {
-        Self { objects: 0, size_bytes: 0, reply: Ok(reply) }
+        Self { objects: 0, size_bytes: 0, is_repeated: false, reply: Ok(reply) }
     }
 }
 

@@ -154,8 +154,8 @@ pub trait Host {
     /// to operations about the type.
     fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error>;
 
-    /// The handler of that name in another app. Only triggers of records may ask: they belong to no
-    /// app, and what they set off is some app's business. Apps see nothing of each other.
+    /// The handler of that name in another app. Only built-in apps may ask, for triggers of records and notifications
+    /// of objects: they belong to no app, and what they set off is some app's business. Apps see nothing of each other.
     ///
     /// # Errors
     /// `forbidden`, or what names that mean nothing give.

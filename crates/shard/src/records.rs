@@ -1,7 +1,7 @@
 //! What the built-in app of records may do beyond others: calls that leave the caller's app, and what it means that a
 //! trigger aborts.
 
-use millrace_api::{RECORDS_APP, RecordOperation, TRIGGERS_SERVICE};
+use millrace_api::{RECORDS_APP, RecordOperation, TRIGGERS_SERVICE, is_built_in};
 use millrace_base::{Error, ErrorCode};
 use millrace_format::MessageRecord;
 use millrace_func::{HandlerId, NestedCall, Program};
@@ -21,16 +21,17 @@ pub(crate) fn failure_of(message: &MessageRecord, error: Error) -> Error {
     Error { code: ErrorCode::FunctionFailed, message: text, ..error }
 }
 
-/// What a trigger calls in another app: a handler that any caller of that app may name.
+/// What a trigger of records or a notification of objects calls in another app: a handler that any caller of that app
+/// may name.
 ///
 /// # Errors
-/// `forbidden` for whoever is no trigger; otherwise as [`millrace_func::Catalog::find`].
+/// `forbidden` for whoever belongs to no built-in app; otherwise as [`millrace_func::Catalog::find`].
 pub(crate) fn find_for_trigger(
     caller: Program,
     [app, service, handler]: [&str; 3],
     world: &World<'_>,
 ) -> Result<HandlerId, Error> {
-    if world.catalog.program(caller).is_none_or(|loaded| loaded.app.as_str() != RECORDS_APP) {
+    if world.catalog.program(caller).is_none_or(|loaded| !is_built_in(loaded.app.as_str())) {
         let message = format!("an app cannot call what belongs to another one: {app:?}");
         return Err(Error::new(ErrorCode::Forbidden, message));
     }

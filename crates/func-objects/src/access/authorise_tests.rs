@@ -1,5 +1,5 @@
-//! The decision table: every combination of who asks, what the policy says, what the lists give and what is blocked,
-//! against a second statement of the rules, and hand-made cases beside it.
+//! The decision table. Every combination of requester, policy, lists, block and ownership is compared with a second
+//! statement of the rules. Hand-made cases stand beside it.
 
 use std::borrow::Cow;
 

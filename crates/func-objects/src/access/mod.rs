@@ -104,7 +104,7 @@ impl<'a> Ask<'a> {
         let bucket = Bucket {
             name: self.request.bucket,
             access: List { owner: &row.owner, grants: &row.grants },
-            policy: self.settings.policy.as_ref(),
+            policy: self.settings.policy.as_deref(),
             rules: self.rules(),
         };
         let target =

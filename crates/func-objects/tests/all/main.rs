@@ -1,3 +1,7 @@
 //! Tests of the crate's promises, from outside.
 
-mod listing;
+mod engine;
+mod lifecycle;
+mod lists;
+mod notifications;
+mod world;

@@ -290,6 +290,15 @@ fn variables_stand_for_plain_text() {
     assert_eq!(verdict(json!({ "Condition": condition }), "s3:GetObject", "b/k", &request), Verdict::Allow);
 }
 
+/// Checks that a policy is refused, and that the author is told why.
+fn assert_refused(text: &str, reason: &str) {
+    let error = Policy::parse(text, "b").err();
+    let refusal = error.as_ref().and_then(Refusal::of);
+    let message = error.map_or_else(|| "nothing".to_owned(), |error| error.message);
+    assert_eq!(refusal, Some(Refusal::MalformedPolicy), "{text}: {message}");
+    assert!(message.contains(reason), "{text}: {message}");
+}
+
 #[test]
 fn malformed_policies_are_refused_with_the_reason() {
     let of = |changes: Value| policy_of(json!([statement(changes)]));
@@ -337,7 +346,7 @@ fn malformed_policies_are_refused_with_the_reason() {
         (of(json!({ "Action": "s3:ListBucket" })), "does not apply"),
         (of(json!({ "Resource": format!("arn:aws:s3:::b/{}", "a".repeat(2_100)) })), "2048"),
     ] {
-        assert_malformed(&text, reason);
+        assert_refused(&text, reason);
     }
 }
 
@@ -365,16 +374,41 @@ fn malformed_conditions_are_refused_with_the_reason() {
         (condition(json!({ "ArnEquals": { "aws:SourceArn": "arn:x" } })), "ARN"),
         (condition(json!({ "ArnLike": { "aws:SourceArn": "arn:*:x" } })), "ARN"),
     ] {
-        assert_malformed(&text, reason);
+        assert_refused(&text, reason);
     }
 }
 
-fn assert_malformed(text: &str, reason: &str) {
-    let error = Policy::parse(text, "b").err();
-    let refusal = error.as_ref().and_then(Refusal::of);
-    let message = error.map_or_else(|| "nothing".to_owned(), |error| error.message);
-    assert_eq!(refusal, Some(Refusal::MalformedPolicy), "{text}: {message}");
-    assert!(message.contains(reason), "{text}: {message}");
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1_000))]
+
+    /// Whatever a stranger writes is read or refused with a reason, and what is read can be asked.
+    #[test]
+    fn no_text_makes_a_policy_panic(
+        place in 0_usize..400,
+        cut in 0_usize..8,
+        put in ".{0,12}",
+        key in ".{0,40}",
+    ) {
+        let condition = json!({
+            "ForAnyValue:StringLikeIfExists": { "s3:prefix": ["a*${aws:username, 'x'}?", "b"] },
+            "IpAddress": { "aws:SourceIp": "10.0.0.0/8" }, "DateLessThan": { "aws:CurrentTime": "2026-11-24T10:30:15Z" },
+        });
+        let text = policy_of(json!([statement(json!({ "Condition": condition, "NotPrincipal": null }))]));
+        let characters: Vec<char> = text.chars().collect();
+        let place = place.min(characters.len());
+        let end = (place + cut).min(characters.len());
+        let mut mutated: String = characters[..place].iter().collect();
+        mutated.push_str(&put);
+        mutated.extend(&characters[end..]);
+        match Policy::parse(&mutated, "b") {
+            Ok(policy) => {
+                let request = alice(&[("s3:prefix", &["ab"]), ("aws:SourceIp", &["::1"]), ("aws:CurrentTime", &["x"])]);
+                let _ = (policy.evaluate("s3:GetObject", &format!("b/{key}"), &request), policy.is_public());
+            }
+            Err(error) => proptest::prop_assert!(!error.message.is_empty()),
+        }
+        let _ = Policy::kept(&put).evaluate(&put, &key, &anonymous());
+    }
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! Lifecycle rules at work: a bucket with rules sends itself a message each day, and works off what is due in batches.
+//!
+//! The messages are durable and delivered exactly once, so a crash loses no day. A message names the rules it was sent
+//! for: those of older rules, and of a bucket that is gone, do nothing. Locked versions stay; a later day tries again.
+
+use bytes::Bytes;
+use millrace_api::objects::{LifecycleConfiguration, Refusal};
+use millrace_base::{Error, limits};
+use millrace_func::{EntityScan, HandlerId, Message, OperationId};
+
+use crate::bucket::{count, settings};
+use crate::lifecycle::{self, Candidate};
+use crate::names::{BUCKET, EXPIRE, OBJECT, UPLOAD, WRITE, behind_bucket, bucket_key};
+use crate::rows::{UPLOAD as UPLOAD_FIELD, UploadRow, VERSION, VersionRow, from_value};
+use crate::settings::Settings;
+use crate::turn::{Progress, Turn};
+use crate::wire::{ChangeInput, ChangeOutput, ExpireInput, decode, encode};
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Buckets do not all begin at midnight: they are spread over this time.
+const SPREAD_MS: u64 = 60 * 60 * 1000;
+
+/// Entities that one transaction looks at, and those of them that it changes: few enough that other requests of the
+/// bucket do not wait long.
+const LOOKED_AT: usize = 200;
+const CHANGED: usize = 50;
+
+/// What a version is for lifecycle rules.
+pub(crate) fn candidate(row: &VersionRow) -> Candidate<'_> {
+    Candidate {
+        size_bytes: row.size_bytes,
+        modified_ms: row.modified_ms,
+        tags: &row.input.tags,
+        is_delete_marker: row.is_delete_marker,
+    }
+}
+
+/// When the current version of an object expires, for a reply.
+pub(crate) fn expires(settings: &Settings, key: &str, row: &VersionRow) -> Option<(u64, String)> {
+    let found = lifecycle::expires(settings.lifecycle.as_ref()?, key, &candidate(row))?;
+    Some((found.0, found.1.to_owned()))
+}
+
+/// Begins with new rules, a short time after they were set.
+///
+/// # Errors
+/// Those of the host.
+pub(crate) fn begin(turn: &mut Turn<'_>, number: u64) -> Result<(), Error> {
+    send(turn, ExpireInput { number, is_uploads: false, from: Vec::new() }, 0)
+}
+
+fn send(turn: &mut Turn<'_>, input: ExpireInput, delay_ms: u64) -> Result<(), Error> {
+    let handler = HandlerId { program: turn.program, service: BUCKET, handler: EXPIRE };
+    let key = turn.key.to_vec();
+    turn.host.send(Message { handler, key, input: encode(&input), delay_ms })?;
+    Ok(())
+}
+
+/// Works off one batch.
+///
+/// # Errors
+/// Those of the host.
+pub(crate) fn run(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Progress, Error> {
+    let input: ExpireInput = decode(input)?;
+    let settings = match settings(turn, bucket) {
+        Err(error) if Refusal::of(&error) == Some(Refusal::NoSuchBucket) => return Ok(Progress::Done(Bytes::new())),
+        settings => settings?,
+    };
+    let Some(rules) = settings.lifecycle.as_ref().filter(|_| settings.row.lifecycle_number == Some(input.number))
+    else {
+        return Ok(Progress::Done(Bytes::new()));
+    };
+    let (calls, next) = batch(turn, bucket, (&settings, rules), &input)?;
+    let number = input.number;
+    let (next, delay_ms) = match (next, input.is_uploads) {
+        (Some(from), is_uploads) => (ExpireInput { number, is_uploads, from }, 0),
+        (None, false) => (ExpireInput { number, is_uploads: true, from: Vec::new() }, 0),
+        (None, true) => {
+            let now_ms = turn.host.now().0;
+            let delay_ms = DAY_MS - now_ms % DAY_MS + number % SPREAD_MS;
+            (ExpireInput { number, is_uploads: false, from: Vec::new() }, delay_ms)
+        }
+    };
+    send(turn, next, delay_ms)?;
+    if calls.is_empty() {
+        return Ok(Progress::Done(Bytes::new()));
+    }
+    Ok(Turn::then_all(calls, |turn, results| {
+        let outputs = results.into_iter().map(|result| decode(&result?)).collect::<Result<Vec<ChangeOutput>, _>>()?;
+        count(turn, &outputs.iter().collect::<Vec<_>>())?;
+        Ok(Progress::Done(Bytes::new()))
+    }))
+}
+
+/// Looks at some entities, and has those change with which something is due. Says where the next batch begins.
+fn batch(
+    turn: &mut Turn<'_>,
+    bucket: &str,
+    (settings, rules): (&Settings, &LifecycleConfiguration),
+    input: &ExpireInput,
+) -> Result<(Vec<OperationId>, Option<Vec<u8>>), Error> {
+    let prefix = bucket_key(bucket);
+    let service = if input.is_uploads { UPLOAD } else { OBJECT };
+    let scan = EntityScan {
+        service,
+        from: if input.from.is_empty() { prefix.clone() } else { input.from.clone() },
+        prefix,
+        field: if input.is_uploads { UPLOAD_FIELD.to_vec() } else { VERSION.to_vec() },
+        is_prefix: !input.is_uploads,
+        fields_limit: limits::SCAN_ROWS,
+        limit: LOOKED_AT,
+        max_bytes: limits::SCAN_BYTES / 4,
+    };
+    let found = turn.host.entities(&scan)?;
+    let now_ms = turn.host.now().0;
+    let mut calls = Vec::new();
+    for entity in &found.entities {
+        let rest = behind_bucket(&entity.key, bucket);
+        let key = if input.is_uploads { rest.rsplitn(2, |byte| *byte == 0).last().unwrap_or_default() } else { rest };
+        let key = String::from_utf8_lossy(key).into_owned();
+        let is_due = if input.is_uploads {
+            let Some((_, value)) = entity.fields.first() else { continue };
+            is_upload_due(rules, &key, &from_value(value)?, now_ms)
+        } else {
+            let rows = entity.fields.iter().map(|(_, value)| from_value(value));
+            let rows = rows.collect::<Result<Vec<VersionRow>, _>>()?;
+            let candidates: Vec<Candidate<'_>> = rows.iter().map(candidate).collect();
+            !lifecycle::due(rules, &key, &candidates, now_ms).is_empty()
+        };
+        if !is_due {
+            continue;
+        }
+        if calls.len() >= CHANGED {
+            return Ok((calls, Some(entity.key.clone())));
+        }
+        let change = ChangeInput::Expire { settings: settings.output(), bucket: bucket.to_owned(), key };
+        calls.push(turn.call((service, WRITE), entity.key.clone(), encode(&change))?);
+    }
+    Ok((calls, found.next))
+}
+
+/// Whether an upload has waited too long for its completion.
+pub(crate) fn is_upload_due(rules: &LifecycleConfiguration, key: &str, row: &UploadRow, now_ms: u64) -> bool {
+    row.completed.is_none() && lifecycle::aborts(rules, key, row.began_ms).is_some_and(|(time_ms, _)| time_ms <= now_ms)
+}

@@ -1,0 +1,294 @@
+//! The engine in a world of its own: buckets, versions, uploads, lists, who may do what.
+
+use bytes::Bytes;
+use millrace_api::objects::{
+    AccessInput, CannedAccess, CompletePart, Configuration, DeleteOne, Deleted, ListRequest, ObjectOperation,
+    ObjectReply, ObjectRequest, PartInput, PutInput, ReadConditions, Refusal, Requester, Retention, RetentionMode,
+    UploadInput, Usage, Versioning, WriteConditions, WrittenBody,
+};
+use serde_json::json;
+
+use super::world::{DAY_MS, UPLOAD, World};
+
+fn get(version: Option<&str>) -> ObjectOperation {
+    ObjectOperation::Get(ReadConditions { version: version.map(str::to_owned), ..ReadConditions::default() })
+}
+
+fn delete(version: Option<&str>) -> ObjectOperation {
+    ObjectOperation::Delete(DeleteOne { version: version.map(str::to_owned), ..DeleteOne::default() })
+}
+
+fn list(prefix: &str, delimiter: &str, after: &str, limit: u16) -> ListRequest {
+    ListRequest {
+        prefix: prefix.to_owned(),
+        delimiter: delimiter.to_owned(),
+        after: after.to_owned(),
+        limit,
+        ..ListRequest::default()
+    }
+}
+
+fn configure(world: &mut World, bucket: &str, configuration: Configuration) {
+    let put = ObjectOperation::PutConfiguration { configuration, is_confirmed: false };
+    assert_eq!(world.ask("alice", bucket, "", put), Ok(ObjectReply::Done));
+}
+
+fn usage(world: &mut World, bucket: &str) -> (u64, u64) {
+    match world.ask("alice", bucket, "", ObjectOperation::GetUsage) {
+        Ok(ObjectReply::Usage(Usage { objects, size_bytes, .. })) => (objects, size_bytes),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn version(reply: Result<ObjectReply, Refusal>) -> String {
+    match reply {
+        Ok(ObjectReply::Written { version: Some(id), .. }) => id,
+        Ok(ObjectReply::Deleted(Deleted { version: Some(id), .. })) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn small_objects_come_back_with_their_content() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let body = Bytes::from_static(b"hello");
+    let put = PutInput { body: WrittenBody::inline(&body, Default::default()), ..PutInput::default() };
+    let requester = Requester { id: Some("alice"), ..Requester::default() };
+    let operation = ObjectOperation::Put(Box::new(put));
+    let request = ObjectRequest { requester, bucket: "photos", key: "k", operation, body: body.clone() };
+    assert!(world.ask_with_body(&request).is_ok());
+    let request = ObjectRequest { operation: get(None), body: Bytes::new(), ..request };
+    let (reply, found) = world.ask_with_body(&request).expect("it is there");
+    assert!(matches!(reply, ObjectReply::Object { info, .. } if info.size_bytes == 5 && info.owner == "alice"));
+    assert_eq!(found, body);
+    assert_eq!(usage(&mut world, "photos"), (1, 5));
+    assert_eq!(world.ask("alice", "photos", "", ObjectOperation::DeleteBucket), Err(Refusal::BucketNotEmpty));
+    assert!(world.ask("alice", "photos", "k", delete(None)).is_ok());
+    assert_eq!(usage(&mut world, "photos"), (0, 0));
+    assert_eq!(world.ask("alice", "photos", "", ObjectOperation::DeleteBucket), Ok(ObjectReply::Done));
+    assert!(world.stored.is_empty(), "a bucket that is gone leaves nothing behind: {:?}", world.stored);
+}
+
+#[test]
+fn versions_come_and_go() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let input = UploadInput::default;
+    assert!(world.put("alice", "photos", "k", input()).is_ok());
+    configure(&mut world, "photos", Configuration::Versioning(Versioning::Enabled));
+    let second = version(world.put("alice", "photos", "k", input()));
+    let marker = version(world.ask("alice", "photos", "k", delete(None)));
+    assert_eq!(world.ask("alice", "photos", "k", get(None)), Err(Refusal::NoSuchKey));
+    assert_eq!(world.ask("alice", "photos", "k", get(Some(&marker))), Err(Refusal::MethodNotAllowed));
+    for id in ["null", &second] {
+        assert!(world.ask("alice", "photos", "k", get(Some(id))).is_ok(), "{id}");
+    }
+    assert_eq!(world.ask("alice", "photos", "k", get(Some("x"))), Err(Refusal::InvalidArgument));
+    let all = ObjectOperation::ListVersions(list("", "", "", 10));
+    let Ok(ObjectReply::Versions(page)) = world.ask("alice", "photos", "", all) else { panic!("a list") };
+    let shown: Vec<(&str, bool, bool)> =
+        page.items.iter().map(|item| (item.version.as_str(), item.is_latest, item.is_delete_marker)).collect();
+    assert_eq!(shown, [(marker.as_str(), true, true), (second.as_str(), false, false), ("null", false, false)]);
+    assert_eq!(usage(&mut world, "photos"), (2, 20));
+    world.check_bodies("photos", &["k"], &[]);
+    // Suspended: the version `null` is replaced, wherever it lies.
+    configure(&mut world, "photos", Configuration::Versioning(Versioning::Suspended));
+    assert!(world.put("alice", "photos", "k", input()).is_ok());
+    assert_eq!(usage(&mut world, "photos"), (2, 20));
+    world.check_bodies("photos", &["k"], &[]);
+    for id in ["null", &marker, &second] {
+        assert!(world.ask("alice", "photos", "k", delete(Some(id))).is_ok(), "{id}");
+    }
+    assert_eq!(usage(&mut world, "photos"), (0, 0));
+    world.check_bodies("photos", &["k"], &[]);
+    assert_eq!(world.ask("alice", "photos", "", ObjectOperation::DeleteBucket), Ok(ObjectReply::Done));
+}
+
+fn begin(world: &mut World, who: &str, key: &str) -> String {
+    match world.ask(who, "photos", key, ObjectOperation::CreateUpload(Box::default())) {
+        Ok(ObjectReply::Upload { id, .. }) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put_part(world: &mut World, who: &str, key: &str, upload: &str, number: u16, length: u64) -> CompletePart {
+    let body = world.body(length);
+    let part = PartInput { upload: upload.to_owned(), number, body, copy: None };
+    match world.ask(who, "photos", key, ObjectOperation::PutPart(Box::new(part))) {
+        Ok(ObjectReply::Written { etag, .. }) => CompletePart { number, etag, checksum: None },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn complete(upload: &str, parts: &[CompletePart]) -> ObjectOperation {
+    ObjectOperation::CompleteUpload {
+        upload: upload.to_owned(),
+        parts: parts.to_vec(),
+        checksum: None,
+        size_bytes: None,
+        conditions: WriteConditions::default(),
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn uploads_become_objects_and_leave_nothing_behind() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let id = begin(&mut world, "alice", "k");
+    let old = put_part(&mut world, "alice", "k", &id, 1, 5 * MIB);
+    let first = put_part(&mut world, "alice", "k", &id, 1, 6 * MIB);
+    let second = put_part(&mut world, "alice", "k", &id, 2, 5 * MIB - 1);
+    let third = put_part(&mut world, "alice", "k", &id, 3, 1);
+    let unused = put_part(&mut world, "alice", "k", &id, 4, 7);
+    assert_eq!(usage(&mut world, "photos"), (0, 6 * MIB + 5 * MIB - 1 + 1 + 7));
+    let all = [("k".to_owned(), id.clone())];
+    world.check_bodies("photos", &["k"], &all);
+    for (parts, refusal) in [
+        (vec![], Refusal::MalformedXml),
+        (vec![second.clone(), first.clone()], Refusal::InvalidPartOrder),
+        (vec![first.clone(), first.clone()], Refusal::InvalidPartOrder),
+        (vec![old], Refusal::InvalidPart),
+        (vec![CompletePart { number: 9, ..first.clone() }], Refusal::InvalidPart),
+        (vec![first.clone(), second.clone(), third.clone()], Refusal::EntityTooSmall),
+    ] {
+        assert_eq!(world.ask("alice", "photos", "k", complete(&id, &parts)), Err(refusal), "{parts:?}");
+    }
+    let done = world.ask("alice", "photos", "k", complete(&id, &[first.clone(), third.clone()]));
+    assert!(done.is_ok(), "{done:?}");
+    // Asked again, it answers the same.
+    assert_eq!(world.ask("alice", "photos", "k", complete(&id, &[first, third])), done);
+    assert_eq!(world.ask("alice", "photos", "k", complete(&id, &[unused])), Err(Refusal::NoSuchUpload));
+    assert_eq!(usage(&mut world, "photos"), (1, 6 * MIB + 1));
+    world.check_bodies("photos", &["k"], &[]);
+    // Overwritten, it goes with the rows of its parts.
+    assert!(world.put("alice", "photos", "k", UploadInput::default()).is_ok());
+    world.deliver();
+    assert_eq!(usage(&mut world, "photos"), (1, 10));
+    world.check_bodies("photos", &["k"], &[]);
+    assert!(world.stored.keys().all(|place| place.0 != UPLOAD), "rows of parts are left");
+}
+
+#[test]
+fn uploads_under_way_go_when_aborted_and_with_their_bucket() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let aborted = begin(&mut world, "alice", "k");
+    put_part(&mut world, "alice", "k", &aborted, 1, 5);
+    let abort = ObjectOperation::AbortUpload { upload: aborted };
+    assert_eq!(world.ask("alice", "photos", "k", abort.clone()), Ok(ObjectReply::Done));
+    assert_eq!(world.ask("alice", "photos", "k", abort), Err(Refusal::NoSuchUpload));
+    assert_eq!(usage(&mut world, "photos"), (0, 0));
+    world.check_bodies("photos", &["k"], &[]);
+    let left = begin(&mut world, "alice", "k");
+    put_part(&mut world, "alice", "k", &left, 1, 5);
+    assert_eq!(world.ask("alice", "photos", "", ObjectOperation::DeleteBucket), Ok(ObjectReply::Done));
+    world.deliver();
+    assert!(world.stored.is_empty(), "{:?}", world.stored);
+    assert_eq!(world.released.len(), 2);
+}
+
+#[test]
+fn a_suspended_write_over_an_object_of_parts_leaves_no_rows() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let id = begin(&mut world, "alice", "k");
+    let part = put_part(&mut world, "alice", "k", &id, 1, 5);
+    assert!(world.ask("alice", "photos", "k", complete(&id, &[part])).is_ok());
+    configure(&mut world, "photos", Configuration::Versioning(Versioning::Enabled));
+    assert!(world.put("alice", "photos", "k", UploadInput::default()).is_ok());
+    configure(&mut world, "photos", Configuration::Versioning(Versioning::Suspended));
+    assert!(world.ask("alice", "photos", "k", delete(None)).is_ok());
+    world.deliver();
+    world.check_bodies("photos", &["k"], &[]);
+    assert!(world.stored.keys().all(|place| place.0 != UPLOAD), "rows of parts are left");
+}
+
+#[test]
+fn strangers_get_what_lists_and_policies_give() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let public = UploadInput { access: AccessInput::Canned(CannedAccess::PublicRead), ..UploadInput::default() };
+    assert!(world.put("alice", "photos", "public", public).is_ok());
+    assert!(world.put("alice", "photos", "private", UploadInput::default()).is_ok());
+    for (who, key, expected) in [
+        ("alice", "private", None),
+        ("bob", "private", Some(Refusal::AccessDenied)),
+        ("", "private", Some(Refusal::AccessDenied)),
+        ("bob", "public", None),
+        ("", "public", None),
+        // Whoever may not list is not told what is there.
+        ("alice", "missing", Some(Refusal::NoSuchKey)),
+        ("bob", "missing", Some(Refusal::AccessDenied)),
+    ] {
+        assert_eq!(world.ask(who, "photos", key, get(None)).err(), expected, "{who} {key}");
+    }
+    for operation in [
+        ObjectOperation::List(list("", "", "", 10)),
+        ObjectOperation::DeleteBucket,
+        ObjectOperation::GetUsage,
+        ObjectOperation::SetQuota(None),
+        ObjectOperation::CheckWrite { size_bytes: None, write: Box::new(ObjectOperation::Put(Box::default())) },
+    ] {
+        assert_eq!(world.ask("bob", "photos", "", operation.clone()), Err(Refusal::AccessDenied), "{operation:?}");
+    }
+    assert_eq!(world.put("bob", "photos", "new", UploadInput::default()), Err(Refusal::AccessDenied));
+    assert_eq!(world.ask("bob", "photos", "public", delete(None)), Err(Refusal::AccessDenied));
+    let policy = json!({ "Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Principal": { "AWS": "bob" }, "Action": ["s3:PutObject", "s3:GetObject"],
+        "Resource": "arn:aws:s3:::photos/${aws:username}/*",
+    }] });
+    configure(&mut world, "photos", Configuration::Policy(policy.to_string()));
+    assert!(world.put("bob", "photos", "bob/k", UploadInput::default()).is_ok());
+    assert_eq!(world.put("bob", "photos", "carol/k", UploadInput::default()), Err(Refusal::AccessDenied));
+    // The writer owns it, so the bucket's owner needs its list.
+    assert_eq!(world.ask("alice", "photos", "bob/k", get(None)), Err(Refusal::AccessDenied));
+    assert!(world.ask("bob", "photos", "bob/k", get(None)).is_ok());
+}
+
+#[test]
+fn who_began_an_upload_may_abort_it() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    configure(&mut world, "photos", Configuration::Access(AccessInput::Canned(CannedAccess::PublicReadWrite)));
+    let id = begin(&mut world, "bob", "k");
+    put_part(&mut world, "bob", "k", &id, 1, 5);
+    let parts = ObjectOperation::ListParts { upload: id.clone(), after: 0, limit: 10 };
+    let abort = ObjectOperation::AbortUpload { upload: id };
+    assert_eq!(world.ask("carol", "photos", "k", parts.clone()), Err(Refusal::AccessDenied));
+    assert_eq!(world.ask("carol", "photos", "k", abort.clone()), Err(Refusal::AccessDenied));
+    assert!(world.ask("bob", "photos", "k", parts).is_ok());
+    assert_eq!(world.ask("bob", "photos", "k", abort), Ok(ObjectReply::Done));
+    world.check_bodies("photos", &["k"], &[]);
+}
+
+#[test]
+fn locked_versions_stay() {
+    let mut world = World::default();
+    let create = ObjectOperation::CreateBucket { access: AccessInput::None, object_lock: true, ownership: None };
+    assert!(world.ask("alice", "photos", "", create).is_ok());
+    let until_ms = world.now_ms + DAY_MS;
+    let retention = Some(Retention { mode: RetentionMode::Governance, until_ms });
+    let input = UploadInput { retention, ..UploadInput::default() };
+    let id = version(world.put("alice", "photos", "k", input));
+    let bypassing = |bypass_governance| {
+        let version = Some(id.clone());
+        ObjectOperation::Delete(DeleteOne { version, bypass_governance, ..DeleteOne::default() })
+    };
+    let stricter = |bypass_governance| ObjectOperation::PutRetention {
+        version: None,
+        retention: Some(Retention { mode: RetentionMode::Compliance, until_ms }),
+        bypass_governance,
+    };
+    assert_eq!(world.ask("alice", "photos", "k", bypassing(false)), Err(Refusal::AccessDenied));
+    assert_eq!(world.ask("alice", "photos", "k", stricter(false)), Err(Refusal::AccessDenied));
+    assert!(world.ask("alice", "photos", "k", stricter(true)).is_ok());
+    assert_eq!(world.ask("alice", "photos", "k", bypassing(true)), Err(Refusal::AccessDenied));
+    world.now_ms = until_ms;
+    assert!(world.ask("alice", "photos", "k", bypassing(false)).is_ok());
+    let off = Configuration::Versioning(Versioning::Suspended);
+    let off = ObjectOperation::PutConfiguration { configuration: off, is_confirmed: false };
+    assert_eq!(world.ask("alice", "photos", "", off), Err(Refusal::InvalidBucketState));
+}
