@@ -34,7 +34,7 @@ use crate::directory::{DataDirectory, DirectoryError};
 use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
-use crate::objects::{self, BodyStore};
+use crate::objects;
 use crate::options::{Durability, NodeOptions};
 use crate::recovery::recover;
 
