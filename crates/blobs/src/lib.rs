@@ -16,9 +16,11 @@ mod error;
 mod format;
 mod index;
 mod lane;
+mod numbers;
 mod reader;
 mod recover;
 mod scrub;
+mod walk;
 mod writer;
 
 pub use bodies::{Bodies, BodyName, BodyOptions, Counts};
