@@ -11,6 +11,7 @@
 //! Must not know what bodies are for. Everything here blocks: the caller has threads for it.
 
 mod bodies;
+mod check;
 mod compact;
 mod error;
 mod format;
@@ -24,6 +25,7 @@ mod walk;
 mod writer;
 
 pub use bodies::{Bodies, BodyName, BodyOptions, Counts};
+pub use check::check_bytes;
 pub use error::BlobError;
 pub use format::OWNER_BYTES;
 pub use reader::BodyReader;

@@ -2,6 +2,7 @@
 
 mod common;
 mod crash;
+mod decoding;
 mod failing;
 mod model;
 mod rot;
