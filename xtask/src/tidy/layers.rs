@@ -125,6 +125,7 @@ const LAYERS: [(&str, &[&str]); 32] = [
         "millrace-fuzz-targets",
         &[
             "millrace-base",
+            "millrace-blobs",
             "millrace-access",
             "millrace-format",
             "millrace-io",
