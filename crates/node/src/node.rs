@@ -17,7 +17,7 @@ use millrace_base::{Error, ErrorCode, Name, limits, shard_keys};
 use millrace_blobs::{Bodies, BodyOptions};
 use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail};
 use millrace_func::{App, Engine, FetchPolicy, Fetcher, Limits, RecordPolicy};
-use millrace_io::{Random, RealClock, RealDisk, RealRandom};
+use millrace_io::{Disk, Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
 use millrace_manifest::ManifestError;
 use millrace_shard::{ResultNames, Shard, ShardOptions};
@@ -311,6 +311,8 @@ fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
         return Ok((None, Vec::new()));
     }
     std::fs::create_dir_all(&path)?;
+    // No body is durable before the folder's own name is.
+    RealDisk::new(&options.data).sync_directory("")?;
     let body_options = BodyOptions {
         lanes: options.cores,
         is_synced: options.durability == Durability::Fsync,
