@@ -11,6 +11,7 @@ use millrace_io::Disk;
 use crate::error::BlobError;
 use crate::index::State;
 use crate::lane::Lane;
+use crate::numbers::Numbers;
 use crate::reader::BodyReader;
 use crate::recover::{self, Recovered};
 use crate::writer::{BodyWriter, Unsettled, Written};
@@ -78,8 +79,11 @@ pub(crate) struct Shared {
     pub options: BodyOptions,
     state: Mutex<State>,
     pub lanes: Vec<Lane>,
-    /// The number of the next body: the start's own number above 32 bits, a count below.
-    next_number: AtomicU64,
+    pub numbers: Numbers,
+    /// Why names cannot be made durable any more. All lanes have theirs in the same directories.
+    names: Mutex<Option<String>>,
+    /// Held by who writes indexes and copies bodies together: two of them would write the same files.
+    pub tidying: Mutex<()>,
     pub syncs: AtomicU64,
     pub rot: AtomicU64,
 }
@@ -90,13 +94,38 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn next_number(&self) -> u64 {
-        self.next_number.fetch_add(1, Ordering::Relaxed)
+    /// A sync failed that all lanes depend on.
+    pub(crate) fn fail_all(&self, error: &io::Error) -> BlobError {
+        for lane in &self.lanes {
+            lane.fatal(error);
+        }
+        BlobError::Failed(error.to_string())
+    }
+
+    /// Makes the names in a directory durable: those of all files that were made or renamed before this call.
+    pub(crate) fn sync_names(&self, directory: &str) -> Result<(), BlobError> {
+        if self.options.is_synced { self.sync_names_always(directory) } else { Ok(()) }
+    }
+
+    pub(crate) fn sync_names_always(&self, directory: &str) -> Result<(), BlobError> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(what) = &*names {
+            return Err(BlobError::Failed(what.clone()));
+        }
+        self.disk.sync_directory(directory).map_err(|error| {
+            *names = Some(error.to_string());
+            self.fail_all(&error)
+        })
     }
 
     /// The file of a body that has one of its own.
     pub(crate) fn own_path(name: BodyName) -> String {
         format!("{FILES}/{:04x}-{:016x}", name.shard.0, name.number)
+    }
+
+    /// The same while it is being written. It gets its name when all of it is durable.
+    pub(crate) fn new_own_path(name: BodyName) -> String {
+        Self::own_path(name) + ".new"
     }
 
     pub(crate) fn segment_path(id: u32) -> String {
@@ -155,13 +184,15 @@ impl Bodies {
     /// # Errors
     /// The file system's.
     pub fn open(disk: Arc<dyn Disk>, options: BodyOptions) -> io::Result<(Self, Recovered)> {
-        let (state, start, recovered) = recover::open(&*disk, &options)?;
+        let (state, recovered) = recover::open(&*disk, &options)?;
         let shared = Shared {
             disk,
             options,
             state: Mutex::new(state),
             lanes: (0..options.lanes.max(1)).map(|_| Lane::default()).collect(),
-            next_number: AtomicU64::new(u64::from(start) << 32),
+            numbers: Numbers::default(),
+            names: Mutex::new(None),
+            tidying: Mutex::new(()),
             syncs: AtomicU64::new(0),
             rot: AtomicU64::new(0),
         };
@@ -172,7 +203,7 @@ impl Bodies {
     /// a file of its own.
     ///
     /// # Errors
-    /// [`BlobError::Failed`] on a lane that has failed; [`BlobError::Misuse`] for an owner that is too long.
+    /// [`BlobError::Failed`] on a lane that has failed; [`BlobError::Full`] where no number can be noted; [`BlobError::Misuse`] for an owner that is too long.
     pub fn begin(
         &self,
         lane: usize,
@@ -180,7 +211,7 @@ impl Bodies {
         owner: &[u8],
         length: Option<u64>,
     ) -> Result<BodyWriter, BlobError> {
-        let name = BodyName { shard, number: self.shared.next_number() };
+        let name = BodyName { shard, number: self.shared.numbers.next(&self.shared)? };
         BodyWriter::new(&self.shared, lane, name, owner, length)
     }
 
@@ -195,8 +226,16 @@ impl Bodies {
     /// A body to read.
     ///
     /// # Errors
-    /// [`BlobError::Gone`], or the file system's.
+    /// [`BlobError::Gone`]; [`BlobError::Rot`] where its header or footer was damaged at the start; or the file system's.
     pub fn read(&self, name: BodyName) -> Result<BodyReader, BlobError> {
+        if self.shared.state().damaged.contains(&name) {
+            self.shared.count_rot();
+            return Err(BlobError::Rot(name, "its header or footer".to_owned()));
+        }
+        self.reader(name)
+    }
+
+    pub(crate) fn reader(&self, name: BodyName) -> Result<BodyReader, BlobError> {
         let (location, file) = {
             let state = self.shared.state();
             let location = *state.bodies.get(&name).ok_or(BlobError::Gone(name))?;

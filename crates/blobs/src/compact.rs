@@ -1,19 +1,25 @@
 //! Room that freed bodies leave in segments: a closed segment gets its index, and one with little left in it is copied
 //! together with others.
 
-use std::sync::Arc;
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError};
 
 use crate::BodyName;
 use crate::bodies::{Bodies, SEGMENTS, Shared};
 use crate::error::BlobError;
 use crate::format::segment_index::{self, Row};
 use crate::index::Location;
-use crate::reader::BodyReader;
-use crate::writer::BodyWriter;
+use crate::writer::{BodyWriter, Written, sync_bytes};
 
 /// A segment whose bodies take less than one part in so many of it is copied together with others. Then each byte is
 /// copied at most once for two that are freed.
 const LEAST_SHARE: u64 = 3;
+
+/// Copies that are made durable by one sync.
+const COPIES_AT_ONCE: usize = 64;
+
+/// Bodies that are looked at before others may use what is known of them: a look at some takes some 100 µs.
+const NAMES_AT_ONCE: usize = 4096;
 
 impl Bodies {
     /// One step of what is to be done in the background, with `lane` as the writer. Says whether there may be more.
@@ -21,6 +27,7 @@ impl Bodies {
     /// # Errors
     /// [`BlobError::Full`], [`BlobError::Failed`]; damaged bodies stay where they are.
     pub fn tidy(&self, lane: usize) -> Result<bool, BlobError> {
+        let _alone = self.shared.tidying.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = self.without_index() {
             self.write_index(lane, id)?;
             return Ok(true);
@@ -38,6 +45,7 @@ impl Bodies {
         for lane in &self.shared.lanes {
             lane.close(&self.shared);
         }
+        let _alone = self.shared.tidying.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(id) = self.without_index() {
             self.write_index(0, id)?;
         }
@@ -62,10 +70,22 @@ impl Bodies {
         state.segments.iter().find(|(_, segment)| is_sparse(segment)).map(|(id, _)| *id)
     }
 
+    /// The bodies in a closed segment.
     fn rows_of(&self, id: u32) -> Vec<(BodyName, Location)> {
-        let state = self.shared.state();
-        let of_it = state.bodies.iter().filter(|(_, location)| location.segment == Some(id));
-        of_it.map(|(name, location)| (*name, *location)).collect()
+        let (mut rows, mut from) = (Vec::new(), Bound::Unbounded);
+        loop {
+            let state = self.shared.state();
+            let some = state.bodies.range((from, Bound::Unbounded)).take(NAMES_AT_ONCE);
+            let mut last = None;
+            for (name, location) in some {
+                last = Some(*name);
+                if location.segment == Some(id) {
+                    rows.push((*name, *location));
+                }
+            }
+            let Some(last) = last else { return rows };
+            from = Bound::Excluded(last);
+        }
     }
 
     fn write_index(&self, lane: usize, id: u32) -> Result<(), BlobError> {
@@ -88,15 +108,11 @@ impl Bodies {
         let end = bytes.min(file.length().map_err(failed)?);
         let content = segment_index::encode(end, &rows);
         let new = format!("{SEGMENTS}/{id:08x}.new");
-        let index = shared.disk.create(&new).map_err(failed)?;
+        let index = shared.disk.create(&new).map_err(|error| BlobError::not_made(&error))?;
         index.write_at(&content, 0).map_err(failed)?;
-        if shared.options.is_synced {
-            index.sync_data().map_err(failed)?;
-        }
-        shared.disk.rename(&new, &Shared::index_path(id)).map_err(failed)?;
-        if shared.options.is_synced {
-            shared.disk.sync_directory(SEGMENTS).map_err(failed)?;
-        }
+        lane.sync_file(shared, &*index)?;
+        shared.disk.rename(&new, &Shared::index_path(id)).map_err(|error| BlobError::not_made(&error))?;
+        shared.sync_names(SEGMENTS)?;
         if let Some(segment) = shared.state().segments.get_mut(&id) {
             segment.has_index = true;
         }
@@ -105,32 +121,52 @@ impl Bodies {
 
     /// Copies what is left in a segment to the open one. Who reads the old place goes on: the file lives as long.
     fn copy_together(&self, lane: usize, id: u32) -> Result<(), BlobError> {
-        for (name, location) in self.rows_of(id) {
-            let Ok(reader) = self.read(name) else { continue };
-            match self.copy(lane, name, location, &reader) {
-                Ok(()) | Err(BlobError::Rot(..)) => {}
-                Err(error) => return Err(error),
+        for rows in self.rows_of(id).chunks(COPIES_AT_ONCE) {
+            let (mut copies, mut places, mut failed) = (Vec::new(), Vec::new(), None);
+            for (name, from) in rows {
+                match self.copy(lane, *name, *from) {
+                    Ok(copy) => {
+                        copies.push(copy);
+                        places.push(*from);
+                    }
+                    Err(error @ (BlobError::Full | BlobError::Failed(_))) => {
+                        failed = Some(error);
+                        break;
+                    }
+                    // Freed meanwhile, or damaged.
+                    Err(_) => {}
+                }
             }
+            self.switch(lane, copies, &places)?;
+            failed.map_or(Ok(()), Err)?;
         }
-        let mut state = self.shared.state();
-        if let Some(segment) = state.segments.get_mut(&id) {
+        if let Some(segment) = self.shared.state().segments.get_mut(&id) {
             // What is left is damaged. It is not tried again: who scrubs tells of it.
             segment.live_bytes = segment.live_bytes.max(segment.bytes / LEAST_SHARE);
+        }
+        self.shared.remove_segment(id);
+        Ok(())
+    }
+
+    /// Copies take the places of what they are copies of.
+    fn switch(&self, lane: usize, copies: Vec<Written>, places: &[Location]) -> Result<(), BlobError> {
+        let synced = sync_bytes(&self.shared, lane, &copies);
+        for ((copy, from), synced) in copies.into_iter().zip(places).zip(synced) {
+            synced?;
+            if let Some(id) = copy.take_place_of(*from) {
+                self.shared.remove_segment(id);
+            }
         }
         Ok(())
     }
 
-    fn copy(&self, lane: usize, name: BodyName, from: Location, reader: &BodyReader) -> Result<(), BlobError> {
+    fn copy(&self, lane: usize, name: BodyName, from: Location) -> Result<Written, BlobError> {
+        let reader = self.read(name)?;
         let owner = reader.owner()?;
-        let mut content = vec![0; usize::try_from(from.length).unwrap_or(usize::MAX)];
+        let mut content = vec![0; usize::try_from(from.length).map_err(|_| BlobError::Misuse("a body is too large"))?];
         reader.read_at(0, &mut content)?;
-        let mut writer = BodyWriter::new(&self.shared, lane, name, &owner, Some(from.length))?;
+        let mut writer = BodyWriter::copy(&self.shared, lane, name, &owner, from.length)?;
         writer.append(&content)?;
-        let written = writer.finish()?;
-        let emptied = written.move_to(lane, from)?;
-        if let Some(id) = emptied {
-            self.shared.remove_segment(id);
-        }
-        Ok(())
+        writer.finish()
     }
 }

@@ -10,7 +10,8 @@ use crate::BodyName;
 pub enum BlobError {
     /// The disk is full: try again when there is space. Nothing half of it is there.
     Full,
-    /// A write or sync failed. The lane takes no more until the store is opened again.
+    /// A write or sync failed: the lane takes no more until the store is opened again. Or a file could not be made: then
+    /// only this body failed.
     Failed(String),
     /// There is no such body (any more).
     Gone(BodyName),
@@ -38,6 +39,11 @@ impl fmt::Display for BlobError {
 impl std::error::Error for BlobError {}
 
 impl BlobError {
+    /// A file could not be made or renamed. Nothing that was written before depends on it, so it stops nobody.
+    pub(crate) fn not_made(error: &io::Error) -> Self {
+        if millrace_io::is_out_of_space(error) { Self::Full } else { Self::Failed(error.to_string()) }
+    }
+
     pub(crate) fn unreadable(error: &io::Error) -> Self {
         Self::Unreadable(error.to_string())
     }

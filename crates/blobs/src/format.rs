@@ -1,7 +1,7 @@
 //! The bytes of a body on the disk: the same in a segment and in a file of its own.
 //!
 //! ```text
-//! header    64 bytes: magic "MBD1", version 1, flags, owner bytes (u16), shard (u16), 6 zero bytes, number (u64),
+//! header    64 bytes: magic "MBD1", version 1, zero, owner bytes (u16), shard (u16), 6 zero bytes, number (u64),
 //!                     length (u64, all ones where it was not known), 28 zero bytes, CRC-32C of these 60 bytes
 //! owner     so many bytes as the header says, and CRC-32C of them
 //! data      the body
@@ -23,10 +23,10 @@ pub const OWNER_BYTES: usize = 2 << 10;
 
 pub(crate) const HEADER_BYTES: usize = 64;
 pub(crate) const FOOTER_BYTES: usize = 32;
-const OWNER_CRC_BYTES: usize = 4;
+pub(crate) const OWNER_CRC_BYTES: usize = 4;
 pub(crate) const CRC_BYTES: usize = 4;
 
-const HEADER_MAGIC: [u8; 4] = *b"MBD1";
+pub(crate) const HEADER_MAGIC: [u8; 4] = *b"MBD1";
 const FOOTER_MAGIC: [u8; 4] = *b"MBF1";
 const VERSION: u8 = 1;
 
@@ -87,6 +87,9 @@ impl Header {
         let bytes = bytes.get(..HEADER_BYTES)?;
         let (content, check) = bytes.split_at(HEADER_BYTES - CRC_BYTES);
         let is_right = content[..4] == HEADER_MAGIC && content[4] == VERSION && check == crc(content).to_le_bytes();
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        // Another version may give them a meaning.
+        let is_right = is_right && content[5] == 0 && is_zero(&content[10..16]) && is_zero(&content[32..]);
         let header = Self {
             owner_bytes: u16::from_le_bytes(content[6..8].try_into().ok()?),
             name: BodyName {
@@ -144,7 +147,8 @@ impl Footer {
     /// Reads a footer; `None` for other bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; FOOTER_BYTES] = bytes.try_into().ok()?;
-        let is_right = bytes[..4] == FOOTER_MAGIC && bytes[28..] == crc(&bytes[..28]).to_le_bytes();
+        let is_right =
+            bytes[..4] == FOOTER_MAGIC && bytes[4..8] == [0; 4] && bytes[28..] == crc(&bytes[..28]).to_le_bytes();
         let footer = Self {
             number: u64::from_le_bytes(bytes[8..16].try_into().ok()?),
             length: u64::from_le_bytes(bytes[16..24].try_into().ok()?),
@@ -204,6 +208,9 @@ pub(crate) mod segment_index {
             return None;
         }
         let row = |row: &[u8]| {
+            if row[4..8] != [0; 4] {
+                return None;
+            }
             Some(Row {
                 name: BodyName {
                     shard: ShardId(u16::from_le_bytes(row[..2].try_into().ok()?)),

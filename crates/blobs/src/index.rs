@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub bodies: BTreeMap<BodyName, Location>,
     /// Bodies whose writers have yet to say whether something refers to them.
     pub unsettled: BTreeSet<BodyName>,
+    /// Bodies with files of their own whose header or footer was damaged at the start. Nothing of them is served.
+    pub damaged: BTreeSet<BodyName>,
     pub segments: BTreeMap<u32, Segment>,
     pub next_segment: u32,
     pub live_bytes: u64,
@@ -71,6 +73,7 @@ impl State {
     pub(crate) fn remove(&mut self, name: BodyName) -> Option<(Location, Option<u32>)> {
         let location = self.bodies.remove(&name)?;
         self.unsettled.remove(&name);
+        self.damaged.remove(&name);
         self.live_bytes -= location.length;
         Some((location, self.left(&location)))
     }

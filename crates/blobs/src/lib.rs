@@ -11,17 +11,21 @@
 //! Must not know what bodies are for. Everything here blocks: the caller has threads for it.
 
 mod bodies;
+mod check;
 mod compact;
 mod error;
 mod format;
 mod index;
 mod lane;
+mod numbers;
 mod reader;
 mod recover;
 mod scrub;
+mod walk;
 mod writer;
 
 pub use bodies::{Bodies, BodyName, BodyOptions, Counts};
+pub use check::check_bytes;
 pub use error::BlobError;
 pub use format::OWNER_BYTES;
 pub use reader::BodyReader;

@@ -66,6 +66,11 @@ impl BodyReader {
         Ok(self.table.get_or_init(|| table))
     }
 
+    /// Whether the footer and the table are those of the body.
+    pub(crate) fn check_end(&self) -> Result<(), BlobError> {
+        self.table().map(drop)
+    }
+
     /// Reads as many bytes as `bytes` has, from `offset` on.
     ///
     /// # Errors

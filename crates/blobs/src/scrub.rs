@@ -60,30 +60,35 @@ impl Bodies {
     /// Reads bodies behind a cursor, about so many bytes, and tells which are damaged.
     pub fn scrub(&self, cursor: Cursor, max_bytes: u64) -> (Vec<Rot>, Option<Cursor>) {
         const NAMES: usize = 256;
-        let (mut found, mut bytes) = (Vec::new(), 0);
+        let (mut found, mut bytes, mut last) = (Vec::new(), 0, cursor);
         let (names, next) = self.names(cursor, NAMES);
-        let mut block = vec![0; BLOCK_BYTES];
         for name in names {
             if bytes > max_bytes {
-                // The one before was the last that was looked at.
-                return (found, Some(Cursor(Some(BodyName { number: name.number - 1, ..name }))));
+                return (found, Some(last));
             }
-            let Ok(reader) = self.read(name) else { continue };
-            let read = || -> Result<(), BlobError> {
-                let mut at = 0;
-                while at < reader.length() {
-                    let now = (reader.length() - at).min(BLOCK_BYTES as u64) as usize;
-                    reader.read_at(at, &mut block[..now])?;
-                    at += now as u64;
+            last = Cursor(Some(name));
+            match self.check(name) {
+                Ok(length) => bytes += length,
+                Err(BlobError::Gone(_)) => {}
+                Err(what) => {
+                    let owner = self.reader(name).ok().and_then(|reader| reader.owner().ok());
+                    found.push(Rot { name, owner, what });
                 }
-                reader.owner().map(drop)
-            };
-            let mut read = read;
-            if let Err(what) = read() {
-                found.push(Rot { name, owner: reader.owner().ok(), what });
             }
-            bytes += reader.length();
         }
         (found, next)
+    }
+
+    /// Reads all of a body, and gives its length.
+    fn check(&self, name: BodyName) -> Result<u64, BlobError> {
+        let reader = self.read(name)?;
+        reader.check_end()?;
+        let mut block = vec![0; BLOCK_BYTES];
+        for at in (0..reader.length()).step_by(BLOCK_BYTES) {
+            let now = (reader.length() - at).min(BLOCK_BYTES as u64) as usize;
+            reader.read_at(at, &mut block[..now])?;
+        }
+        reader.owner()?;
+        Ok(reader.length())
     }
 }

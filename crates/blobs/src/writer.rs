@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use millrace_io::DiskFile;
 
@@ -29,6 +28,8 @@ pub struct BodyWriter {
     name: BodyName,
     owner: Vec<u8>,
     header: Header,
+    /// A copy stays in segments, however large: only those can take the place of another.
+    is_copy: bool,
     target: Option<Target>,
     length: u64,
     block: RunningCrc,
@@ -54,12 +55,26 @@ impl BodyWriter {
             name,
             owner: owner.to_vec(),
             header: Header { name, owner_bytes, length: length.unwrap_or(UNKNOWN_LENGTH) },
+            is_copy: false,
             target: None,
             length: 0,
             block: RunningCrc::new(),
             block_bytes: 0,
             table: Vec::new(),
         })
+    }
+
+    /// A writer of another copy of a body, in a segment.
+    pub(crate) fn copy(
+        shared: &Arc<Shared>,
+        lane: usize,
+        name: BodyName,
+        owner: &[u8],
+        length: u64,
+    ) -> Result<Self, BlobError> {
+        let mut writer = Self::new(shared, lane, name, owner, Some(length))?;
+        writer.is_copy = true;
+        Ok(writer)
     }
 
     /// The name that the body will have.
@@ -74,6 +89,7 @@ impl BodyWriter {
 
     /// Where it goes: found when its first bytes come.
     fn target(&mut self) -> Result<&Target, BlobError> {
+        self.shared.lanes[self.lane].check()?;
         if self.target.is_none() {
             self.target = Some(self.begin()?);
         }
@@ -82,15 +98,14 @@ impl BodyWriter {
 
     fn begin(&self) -> Result<Target, BlobError> {
         let front = self.header.encode(&self.owner);
-        if self.header.length <= self.shared.options.segment_body_bytes
+        if (self.is_copy || self.header.length <= self.shared.options.segment_body_bytes)
             && let Some(bytes) = record_bytes(front.len(), self.header.length)
         {
             let place = self.shared.lanes[self.lane].reserve(&self.shared, bytes, &front)?;
             return Ok(Target { file: place.file, segment: Some(place.segment), offset: place.offset });
         }
-        self.shared.lanes[self.lane].check()?;
-        let path = Shared::own_path(self.name);
-        let file = self.shared.disk.create(&path).map_err(|error| self.failed(&error))?;
+        let path = Shared::new_own_path(self.name);
+        let file = self.shared.disk.create(&path).map_err(|error| BlobError::not_made(&error))?;
         if let Err(error) = file.write_at(&front, 0) {
             self.shared.remove_file(&path);
             return Err(self.failed(&error));
@@ -171,6 +186,8 @@ impl Drop for BodyWriter {
 /// A place is not used after all. In a segment it stays empty until that is copied together.
 fn abandon(shared: &Shared, name: BodyName, segment: Option<u32>) {
     let Some(id) = segment else {
+        shared.remove_file(&Shared::new_own_path(name));
+        // It has its name already where that could not be made durable.
         return shared.remove_file(&Shared::own_path(name));
     };
     if let Some(segment) = shared.state().segments.get_mut(&id) {
@@ -188,16 +205,14 @@ pub struct Written {
 }
 
 impl Written {
-    /// This copy of a body takes the place of `from`, if that is still where it lies. Gives the segment that is empty
-    /// then.
-    pub(crate) fn move_to(mut self, lane: usize, from: Location) -> Result<Option<u32>, BlobError> {
-        let Some(file) = self.file.clone() else { return Ok(None) };
-        sync_file(&self.shared, &self.shared.lanes[lane % self.shared.lanes.len()], &*file)?;
-        let mut state = self.shared.state();
+    /// This copy of a body, which is durable, takes the place of `from`, if that is still where it lies. Gives the segment
+    /// that is empty then.
+    pub(crate) fn take_place_of(mut self, from: Location) -> Option<u32> {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state();
         if state.bodies.get(&self.name) != Some(&from) {
             // It was freed meanwhile: the copy goes with the drop of this.
-            drop(state);
-            return Ok(None);
+            return None;
         }
         self.file = None;
         if let Some(segment) = self.location.segment.and_then(|id| state.segments.get_mut(&id)) {
@@ -206,7 +221,21 @@ impl Written {
             segment.live_bytes += self.location.record_bytes();
         }
         state.bodies.insert(self.name, self.location);
-        Ok(state.left(&from))
+        state.left(&from)
+    }
+
+    /// It is there from now on, for its writer to say what became of it.
+    fn show(mut self) -> Unsettled {
+        self.file = None;
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state();
+        if let Some(segment) = self.location.segment.and_then(|id| state.segments.get_mut(&id)) {
+            segment.writers -= 1;
+        }
+        state.add(self.name, self.location);
+        state.unsettled.insert(self.name);
+        drop(state);
+        Unsettled { shared, name: self.name, length: self.location.length, is_open: true }
     }
 }
 
@@ -218,59 +247,39 @@ impl Drop for Written {
     }
 }
 
-/// Syncs what bodies of a lane were written to.
-pub(crate) fn sync(shared: &Arc<Shared>, lane: usize, written: Vec<Written>) -> Vec<Result<Unsettled, BlobError>> {
+/// Makes the bytes of bodies durable, with one sync for those in a segment; gives for each whether they are. A body with
+/// a file of its own gets its name after that: so whatever has a name at the next start is whole.
+pub(crate) fn sync_bytes(shared: &Shared, lane: usize, written: &[Written]) -> Vec<Result<(), BlobError>> {
     let lane = &shared.lanes[lane % shared.lanes.len()];
     let mut segments: BTreeMap<u32, Result<(), BlobError>> = BTreeMap::new();
-    let mut own_names: Option<Result<(), BlobError>> = None;
-    let mut results = Vec::with_capacity(written.len());
-    for mut body in written {
-        let Some(file) = body.file.clone() else { continue };
-        let synced = match body.location.segment {
-            Some(id) => segments.entry(id).or_insert_with(|| sync_file(shared, lane, &*file)).clone(),
-            None => sync_file(shared, lane, &*file),
-        };
-        let synced = synced.and_then(|()| match body.location.segment {
-            Some(_) => Ok(()),
-            None => own_names.get_or_insert_with(|| sync_names(shared, lane)).clone(),
-        });
-        results.push(synced.map(|()| {
-            body.file = None;
-            let mut state = shared.state();
-            if let Some(segment) = body.location.segment.and_then(|id| state.segments.get_mut(&id)) {
-                segment.writers -= 1;
+    let sync_one = |body: &Written| -> Result<(), BlobError> {
+        let file = body.file.as_ref().ok_or(BlobError::Misuse("a body has no place"))?;
+        match body.location.segment {
+            Some(id) => segments.entry(id).or_insert_with(|| lane.sync_segment(shared, id, &**file)).clone(),
+            None => {
+                lane.sync_file(shared, &**file)?;
+                let renamed = shared.disk.rename(&Shared::new_own_path(body.name), &Shared::own_path(body.name));
+                renamed.map_err(|error| BlobError::not_made(&error))
             }
-            state.add(body.name, body.location);
-            state.unsettled.insert(body.name);
-            drop(state);
-            Unsettled { shared: Arc::clone(shared), name: body.name, length: body.location.length, is_open: true }
-        }));
-    }
-    results
+        }
+    };
+    written.iter().map(sync_one).collect()
 }
 
-fn sync_file(shared: &Shared, lane: &crate::lane::Lane, file: &dyn DiskFile) -> Result<(), BlobError> {
-    // What another has found out counts for all: after a failed sync a second one proves nothing.
-    lane.check()?;
-    if !shared.options.is_synced {
-        return Ok(());
-    }
-    shared.syncs.fetch_add(1, Ordering::Relaxed);
-    file.sync_data().map_err(|error| fatal(lane, &error))
-}
-
-/// The names of files that were made since. One sync for all of them that come together: names that are made
-/// meanwhile belong to bodies that are synced later.
-fn sync_names(shared: &Shared, lane: &crate::lane::Lane) -> Result<(), BlobError> {
-    if !shared.options.is_synced {
-        return Ok(());
-    }
-    shared.disk.sync_directory(FILES).map_err(|error| fatal(lane, &error))
-}
-
-/// A sync that fails for want of space has lost as much as any other.
-fn fatal(lane: &crate::lane::Lane, error: &io::Error) -> BlobError {
-    lane.failed(&io::Error::other(error.to_string()))
+/// Makes bodies of a lane durable, each with its name.
+pub(crate) fn sync(shared: &Shared, lane: usize, written: Vec<Written>) -> Vec<Result<Unsettled, BlobError>> {
+    let synced = sync_bytes(shared, lane, &written);
+    let has_file =
+        |(body, synced): (&Written, &Result<(), BlobError>)| body.location.segment.is_none() && synced.is_ok();
+    let names = if written.iter().zip(&synced).any(has_file) { shared.sync_names(FILES) } else { Ok(()) };
+    let end = |(body, synced): (Written, Result<(), BlobError>)| {
+        synced?;
+        if body.location.segment.is_none() {
+            names.clone()?;
+        }
+        Ok(body.show())
+    };
+    written.into_iter().zip(synced).map(end).collect()
 }
 
 /// A durable body of which its writer has yet to say what became of it. No look at all bodies frees it before that.

@@ -9,6 +9,7 @@ mod avro_binary;
 mod avro_json;
 mod avro_schema;
 mod base64;
+mod bodies;
 mod bookkeeping;
 mod core_frame;
 mod cron;
@@ -40,13 +41,14 @@ mod value;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 32] = [
+pub const TARGETS: [(&str, Target); 33] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
     ("avro_json", avro_json::run),
     ("avro_schema", avro_schema::run),
     ("base64", base64::run),
+    ("bodies", bodies::run),
     ("bookkeeping", bookkeeping::run),
     ("core_frame", core_frame::run),
     ("cron", cron::run),

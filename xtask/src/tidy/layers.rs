@@ -127,6 +127,7 @@ const LAYERS: [(&str, &[&str]); 33] = [
         "millrace-fuzz-targets",
         &[
             "millrace-base",
+            "millrace-blobs",
             "millrace-access",
             "millrace-format",
             "millrace-io",

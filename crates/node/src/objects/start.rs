@@ -9,7 +9,7 @@ use millrace_api::objects::OBJECTS_APP;
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_blobs::{Bodies, BodyOptions};
 use millrace_func::{App, FetchPolicy, Limits, RecordPolicy};
-use millrace_io::RealDisk;
+use millrace_io::{Disk, RealDisk};
 
 use super::BodyStore;
 use crate::node::StartError;
@@ -44,12 +44,17 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
         return Ok((None, Vec::new()));
     }
     std::fs::create_dir_all(&path)?;
+    // No body is durable before the folder's own name is.
+    RealDisk::new(&options.data).sync_directory("")?;
     let body_options = BodyOptions {
         lanes: options.cores,
         is_synced: options.durability == Durability::Fsync,
         ..BodyOptions::default()
     };
     let (bodies, recovered) = Bodies::open(Arc::new(RealDisk::new(&path)), body_options)?;
+    if recovered.damaged > 0 {
+        tracing::error!(files = recovered.damaged, "bodies of objects are damaged on the disk; reading them will say which");
+    }
     if recovered.bodies > 0 {
         tracing::info!(bodies = recovered.bodies, walked_segments = recovered.walked_segments, "bodies of objects");
     }

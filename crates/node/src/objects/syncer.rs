@@ -33,7 +33,7 @@ impl Syncer {
                 let all: Vec<Request> = std::iter::once(first).chain(waiting.try_iter()).collect();
                 let (written, replies): (Vec<_>, Vec<_>) = all.into_iter().map(|one| (one.body, one.reply)).unzip();
                 for (result, reply) in bodies.sync(core, written).into_iter().zip(replies) {
-                    // Nobody waits any more: the body is freed with the guard that is dropped here.
+                    // Nobody waits any more. The guard that is dropped here leaves the body to the next look at all bodies.
                     let _ = reply.send(result.map_err(|error| body_failed(&error)));
                 }
             }
