@@ -186,11 +186,13 @@ fn access_lists_come_back_and_name_only_known_users() {
     let list = AccessList {
         owner: "alice".to_owned(),
         grants: vec![
-            grant(Grantee::User("bob".to_owned()), Permission::WriteAcp),
             grant(Grantee::Group(Group::AllUsers), Permission::Read),
+            grant(Grantee::User("bob".to_owned()), Permission::WriteAcp),
         ],
     };
     let written = access::write_list(&list, &Two);
+    let turned = AccessList { grants: list.grants.iter().rev().cloned().collect(), ..list.clone() };
+    assert_eq!(access::write_list(&turned, &Two), written, "groups come first");
     assert!(written.contains("<Owner><ID>alice</ID><DisplayName>ALICE</DisplayName></Owner>"), "{written}");
     assert_eq!(access::read_list(written.as_bytes(), &Two), Ok(list));
     let by_email = written.replace("<ID>bob</ID>", "<EmailAddress>bob@test</EmailAddress>");
@@ -295,6 +297,14 @@ fn a_list_is_written_as_documented() {
          <DisplayName>ALICE</DisplayName></Owner><StorageClass>STANDARD</StorageClass></Contents><CommonPrefixes><Prefix>p/\
          </Prefix></CommonPrefixes></ListBucketResult>"
     );
+    for (prefix, is_second, shown) in
+        [("a\n", false, "a&#xa;"), ("a\u{1}", false, "a%01"), ("a\n", true, "a%0A"), ("ä b", false, "ä b")]
+    {
+        let request = ListRequest { prefix: prefix.to_owned(), ..ListRequest::default() };
+        let form = ListForm { is_second, encoding: Encoding::Url, ..ListForm::default() };
+        let written = lists::objects("abc", &ListPage::default(), &request, &form, &Two);
+        assert!(written.contains(&format!("<Prefix>{shown}</Prefix>")), "{written}");
+    }
     let second = ListForm { is_second: true, max_keys: 2, shows_delimiter: true, ..ListForm::default() };
     let written = lists::objects("abc", &page, &request, &second, &Two);
     assert!(written.contains("<NextContinuationToken>cC8</NextContinuationToken><KeyCount>2</KeyCount>"), "{written}");
