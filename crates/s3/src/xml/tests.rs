@@ -2,12 +2,13 @@
 
 use millrace_api::objects::{
     AccessList, Configuration, ConfigurationKind as Kind, Deleted, DeletedOne, Expiry, Grant, Grantee, Group, ListPage,
-    ListRequest, ListedObject, Permission, Versioning,
+    ListRequest, ListedObject, Permission, Tag, Versioning,
 };
 use proptest::prelude::*;
 
 use super::configuration::{read_configuration, read_legal_hold, read_retention, write_configuration};
 use super::lists::{ListForm, from_token, to_token};
+use super::tagging::write_tags;
 use super::{Encoding, access, delete, lists, read, uploads};
 use crate::error::Code;
 use crate::users::{KnownUser, Users};
@@ -311,6 +312,13 @@ fn a_list_is_written_as_documented() {
     assert!(written.contains("<Key>a b/&#x1;&lt;</Key>") && !written.contains("<Owner>"));
     assert_eq!(from_token(&to_token("ä/\0")).as_deref(), Some("ä/\0"));
     assert_eq!(from_token("%"), None);
+}
+
+#[test]
+fn tags_are_written_in_the_order_of_their_keys() {
+    let tag = |key: &str| Tag { key: key.to_owned(), value: String::new() };
+    let written = write_tags(&[tag("foo"), tag("bar")]);
+    assert!(written.find("<Key>bar</Key>") < written.find("<Key>foo</Key>"), "{written}");
 }
 
 #[test]
