@@ -60,6 +60,7 @@ codes! {
     InternalError "InternalError" 500 "The server failed. Try again.",
     InvalidAccessKeyId "InvalidAccessKeyId" 403 "There is no such access key.",
     InvalidArgument "InvalidArgument" 400 "An argument is not valid.",
+    InvalidBucketAclWithObjectOwnership "InvalidBucketAclWithObjectOwnership" 400 "The bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting.",
     InvalidBucketName "InvalidBucketName" 400 "No bucket can have this name.",
     InvalidBucketState "InvalidBucketState" 409 "The bucket's settings do not allow this.",
     InvalidChunkSizeError "InvalidChunkSizeError" 403 "Only the last chunk is allowed to have a size less than 8192 bytes",
@@ -152,13 +153,15 @@ pub struct S3Error {
     pub message: String,
     /// Further elements of the error document, such as `Region`.
     pub details: Vec<(&'static str, String)>,
+    /// Headers of the reply that say more of what was refused.
+    pub headers: Vec<(&'static str, String)>,
 }
 
 impl S3Error {
     /// With a sentence of its own.
     #[must_use]
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: Vec::new() }
+        Self { code, message: message.into(), details: Vec::new(), headers: Vec::new() }
     }
 
     /// With one more element in the error document.

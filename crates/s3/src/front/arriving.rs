@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Version;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
@@ -28,13 +29,18 @@ pub(crate) struct Arriving {
     length: Option<u64>,
     stall: Duration,
     waits_for_continue: bool,
+    /// Whether something says where the body ends: its length, HTTP's chunks, or HTTP/2.
+    is_framed: bool,
     has_begun: bool,
     trailer: Option<Vec<u8>>,
 }
 
 impl Arriving {
     pub(crate) fn new(incoming: Incoming, parts: &Parts, stall: Duration) -> Self {
-        let length = incoming.size_hint().exact();
+        let is_framed = parts.version > Version::HTTP_11
+            || ["content-length", "transfer-encoding"].iter().any(|name| parts.headers.contains_key(*name));
+        // HTTP/1 takes a request that says nothing for an empty one. S3 asks for the length.
+        let length = incoming.size_hint().exact().filter(|_| is_framed);
         let waits_for_continue = parts.headers.contains_key("expect");
         Self {
             incoming,
@@ -43,6 +49,7 @@ impl Arriving {
             length,
             stall,
             waits_for_continue,
+            is_framed,
             has_begun: false,
             trailer: None,
         }
@@ -76,6 +83,16 @@ impl Arriving {
         self.decoder = Some(Decoder::new(seed, rules, decoded));
         self.length = Some(decoded);
         Ok(())
+    }
+
+    /// Whether something says where the body ends.
+    pub(crate) fn is_framed(&self) -> bool {
+        self.is_framed
+    }
+
+    /// Whether the client sends its body only when it is told to.
+    pub(crate) fn waits_for_continue(&self) -> bool {
+        self.waits_for_continue
     }
 
     /// Bytes of content, if they are known before.

@@ -36,7 +36,7 @@ impl<B: Objects, U: Users> Front<B, U> {
             (Target::Part(..), Some(range)) if range.end > read.info.size_bytes => {
                 let message =
                     format!("Range specified is not valid for source object of size: {}", read.info.size_bytes);
-                return Err(S3Error::new(Code::InvalidArgument, message));
+                return Err(S3Error::new(Code::InvalidRange, message));
             }
             (Target::Part(..), Some(range)) => range,
             _ => 0..read.info.size_bytes,

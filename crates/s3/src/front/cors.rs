@@ -54,7 +54,10 @@ impl<B: Objects, U: Users> Front<B, U> {
         headers: &mut HeaderMap,
     ) {
         let Ok(Some(origin)) = head.header("origin") else { return };
-        if let Ok(Some(allowed)) = self.cors(target, origin, method.as_str(), Vec::new()).await {
+        // A client that is no browser may send with the request itself what a browser asks before it.
+        let asked = head.header("access-control-request-method").ok().flatten();
+        let method = asked.unwrap_or(method.as_str());
+        if let Ok(Some(allowed)) = self.cors(target, origin, method, Vec::new()).await {
             for (name, value) in &allowed {
                 set(headers, name, value);
             }

@@ -8,6 +8,7 @@ use millrace_api::objects::{BodyRead, ObjectInfo, ObjectReply, ObjectRequest, Ob
 
 use super::respond::{self, set, set_checksum, set_info};
 use super::{Asked, Front, Reply, ReplyBody, is_head, translate};
+use crate::algorithm::kind_name;
 use crate::error::{Code, S3Error};
 use crate::operation::input::OVERRIDES;
 use crate::operation::range::{Wanted, wanted};
@@ -86,7 +87,13 @@ fn describe<R>(
     let wants_checksum = head.header("x-amz-checksum-mode").ok().flatten();
     if wants_checksum.is_some_and(|mode| mode.eq_ignore_ascii_case("enabled")) {
         match &info.part {
-            Some(part) => set_checksum(headers, part.checksum.as_ref(), None),
+            Some(part) => {
+                set_checksum(headers, part.checksum.as_ref(), None);
+                // The type says how the parts make the object's checksum, also beside the value of one part.
+                if let (Some(_), Some(whole)) = (&part.checksum, &info.checksum) {
+                    set(headers, "x-amz-checksum-type", kind_name(whole.kind));
+                }
+            }
             // The checksum of the whole says nothing about a part, and clients would compare it.
             None if is_partial && *bytes != (0..info.size_bytes) => {}
             None => set_checksum(headers, info.checksum.as_ref(), info.part_count),

@@ -70,30 +70,34 @@ impl<B: Objects, U: Users> Front<B, U> {
             claims.sha256 = Some(sha256);
         }
         let target = self.write_target(asked)?;
-        let length = body.length().ok_or_else(|| {
-            S3Error::new(Code::MissingContentLength, "You must provide the Content-Length HTTP header.")
-        })?;
-        if length > limits::PUT_BYTES {
-            return Err(S3Error::new(Code::EntityTooLarge, "Your proposed upload exceeds the maximum allowed size")
-                .with("ProposedSize", length.to_string())
-                .with("MaxSizeAllowed", limits::PUT_BYTES.to_string()));
+        let length = body.length();
+        if length.is_none() && !body.is_framed() {
+            let message = "You must provide the Content-Length HTTP header.";
+            return Err(S3Error::new(Code::MissingContentLength, message));
         }
-        let is_small = length <= limits::SMALL_BODY_BYTES;
-        if !is_small {
-            self.check_write(asked, length, target.operation(PutInput::default())).await?;
+        if let Some(length) = length {
+            check_length(length)?;
+        }
+        let is_small = length.is_some_and(|length| length <= limits::SMALL_BODY_BYTES);
+        // A client that waits learns of a refusal before it sends anything.
+        if !is_small || body.waits_for_continue() {
+            self.check_write(asked, length.unwrap_or_default(), target.operation(PutInput::default())).await?;
         }
         let kept = match claims.kept() {
             Some(kept) => Some(kept),
             None => self.upload_algorithm(asked, &target).await?,
         };
         let owner = self.owner(asked, &target);
-        let begun = self.backend.begin_body(&owner, Some(length), &claims.needed(kept));
+        let begun = self.backend.begin_body(&owner, length, &claims.needed(kept));
         let mut writer = begun.map_err(translate::error)?;
+        let mut received_bytes = 0;
         while let Some(bytes) = body.next().await? {
+            received_bytes += bytes.len() as u64;
+            check_length(received_bytes)?;
             writer.write(bytes).await.map_err(translate::error)?;
         }
         let written = writer.finish().await.map_err(translate::error)?;
-        if written.body().length != length {
+        if length.is_some_and(|length| written.body().length != length) {
             return Err(Code::IncompleteBody.into());
         }
         claims.check(&written.body().digests, body.trailer())?;
@@ -140,6 +144,15 @@ impl<B: Objects, U: Users> Front<B, U> {
         };
         self.backend.object(request, Some(written)).reply().await.map_err(translate::error)
     }
+}
+
+fn check_length(length: u64) -> Result<(), S3Error> {
+    if length <= limits::PUT_BYTES {
+        return Ok(());
+    }
+    Err(S3Error::new(Code::EntityTooLarge, "Your proposed upload exceeds the maximum allowed size")
+        .with("ProposedSize", length.to_string())
+        .with("MaxSizeAllowed", limits::PUT_BYTES.to_string()))
 }
 
 fn respond_written<B: Objects>(reply: &ObjectReply) -> Result<Reply<B>, S3Error> {

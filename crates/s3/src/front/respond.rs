@@ -106,8 +106,11 @@ pub(crate) fn refusal<R: BodyRead + 'static>(
     };
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
+    for (name, value) in &error.headers {
+        set(headers, name, value);
+    }
     match error.code {
-        Code::NotModified => {
+        Code::NotModified if !headers.contains_key("etag") => {
             // The one that the client has is the one that there is.
             if let Some(etag) = parts.headers.get("if-none-match").filter(|etag| etag.as_bytes() != b"*") {
                 headers.insert("etag", etag.clone());

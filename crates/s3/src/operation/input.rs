@@ -117,7 +117,7 @@ fn kept_headers(head: &Head<'_>) -> Result<Vec<(String, String)>, S3Error> {
             let codings = value.split(',').map(str::trim);
             let left: Vec<&str> = codings.filter(|coding| !coding.eq_ignore_ascii_case("aws-chunked")).collect();
             if !left.is_empty() {
-                kept.push((name.to_owned(), left.join(",")));
+                kept.push((name.to_owned(), left.join(", ")));
             }
             continue;
         }

@@ -157,6 +157,8 @@ fn metadata_are_bounded_and_decoded() {
     let value = |name: &str| read.metadata.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
     assert_eq!([value("a"), value("b"), value("c"), value("d")], [Some("ä"), Some("ä b"), Some("ä"), Some("1,2")]);
     assert_eq!(read.headers, [("content-encoding".to_owned(), "gzip".to_owned())]);
+    let two = of(&[("content-encoding", "deflate,aws-chunked, gzip")]).expect("valid");
+    assert_eq!(two.headers, [("content-encoding".to_owned(), "deflate, gzip".to_owned())]);
     assert_eq!((read.tags[0].value.as_str(), read.tags[1].value.as_str()), ("1", " "));
     assert_eq!(decode_metadata(encode_metadata("ä\n").as_bytes()), "ä\n");
     assert_eq!(decode_metadata(b"\xe4"), "ä");

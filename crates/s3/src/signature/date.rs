@@ -40,7 +40,8 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
 /// Unix seconds of an HTTP date, whose zone old clients write as a number, and the same time as signatures write it.
 #[must_use]
 pub fn parse_http(text: &str) -> Option<(u64, String)> {
-    let text = text.strip_suffix(" +0000").map_or_else(|| text.to_owned(), |text| format!("{text} GMT"));
+    let zoneless = text.strip_suffix(" +0000").or_else(|| text.strip_suffix(" -0000"));
+    let text = zoneless.map_or_else(|| text.to_owned(), |text| format!("{text} GMT"));
     let time = httpdate::parse_http_date(&text).ok()?;
     let unix_s = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
     Some((unix_s, format(unix_s)))
@@ -89,9 +90,11 @@ mod tests {
         ] {
             assert_eq!(parse(text), None, "{text}");
         }
-        assert_eq!(
-            parse_http("Fri, 24 May 2013 00:00:00 GMT").unwrap(),
-            (1_369_353_600, "20130524T000000Z".to_owned())
-        );
+        for zone in ["GMT", "+0000", "-0000"] {
+            assert_eq!(
+                parse_http(&format!("Fri, 24 May 2013 00:00:00 {zone}")).unwrap(),
+                (1_369_353_600, "20130524T000000Z".to_owned())
+            );
+        }
     }
 }

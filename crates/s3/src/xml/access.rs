@@ -99,7 +99,10 @@ pub fn write_list(list: &AccessList, users: &impl Users) -> String {
     let mut writer = Writer::new("AccessControlPolicy");
     owner(&mut writer, "Owner", &list.owner, users);
     writer.open("AccessControlList");
-    for grant in &list.grants {
+    // S3 gives grants no order. Groups come first: a reader sees at once what is open to others.
+    let (groups, others): (Vec<_>, Vec<_>) =
+        list.grants.iter().partition(|grant| matches!(grant.grantee, Grantee::Group(_)));
+    for grant in groups.into_iter().chain(others) {
         writer.open("Grant");
         match &grant.grantee {
             Grantee::User(id) => {

@@ -67,8 +67,8 @@ pub fn buckets(page: &ListPage<BucketInfo>, prefix: &str, own_id: &str, region: 
     writer.finish()
 }
 
-fn begin(writer: &mut Writer, bucket: &str, request: &ListRequest, form: &ListForm) {
-    writer.text("Name", bucket).key("Prefix", &request.prefix, form.encoding);
+fn begin(writer: &mut Writer, bucket: &str, prefix: &str, encoding: Encoding) {
+    writer.text("Name", bucket).key("Prefix", prefix, encoding);
 }
 
 fn middle(writer: &mut Writer, limit_name: &'static str, request: &ListRequest, form: &ListForm, is_cut: bool) {
@@ -105,6 +105,12 @@ fn object(writer: &mut Writer, object: &ListedObject, form: &ListForm, users: &i
     writer.text("StorageClass", &object.storage_class).close();
 }
 
+/// Whether a character cannot stand in a document of XML 1.0, not even as a reference.
+fn is_forbidden(character: char) -> bool {
+    let is_control = character < ' ' && !matches!(character, '\t' | '\n' | '\r');
+    is_control || matches!(character, '\u{fffe}' | '\u{ffff}')
+}
+
 /// `ListBucketResult` of both versions.
 #[must_use]
 pub fn objects(
@@ -115,7 +121,9 @@ pub fn objects(
     users: &impl Users,
 ) -> String {
     let mut writer = Writer::new("ListBucketResult");
-    begin(&mut writer, bucket, request, form);
+    // Clients of version 1 do not decode the prefix. It is encoded only if no document can have it.
+    let is_plain = !form.is_second && !request.prefix.chars().any(is_forbidden);
+    begin(&mut writer, bucket, &request.prefix, if is_plain { Encoding::None } else { form.encoding });
     let next = page.next.as_ref().map(|(key, _)| key.as_str());
     if form.is_second {
         writer.some("ContinuationToken", form.token.as_deref());
@@ -149,7 +157,7 @@ pub fn versions(
     users: &impl Users,
 ) -> String {
     let mut writer = Writer::new("ListVersionsResult");
-    begin(&mut writer, bucket, request, form);
+    begin(&mut writer, bucket, &request.prefix, form.encoding);
     writer.key("KeyMarker", &form.marker, form.encoding).text("VersionIdMarker", &form.id_marker);
     if let Some((key, version)) = &page.next {
         writer.key("NextKeyMarker", key, form.encoding);

@@ -88,12 +88,14 @@ fn is_allowed(character: char) -> bool {
     character.is_alphanumeric() || character.is_whitespace() || "_.:/=+-@".contains(character)
 }
 
-/// Writes `Tagging`.
+/// Writes `Tagging`, sorted by key: a set has no order, and clients compare documents.
 #[must_use]
 pub fn write_tags(tags: &[Tag]) -> String {
     let mut writer = Writer::new("Tagging");
     writer.open("TagSet");
-    put_tags(&mut writer, tags);
+    let mut sorted = tags.to_vec();
+    sorted.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    put_tags(&mut writer, &sorted);
     writer.finish()
 }
 

@@ -2,12 +2,13 @@
 
 use millrace_api::objects::{
     AccessList, Configuration, ConfigurationKind as Kind, Deleted, DeletedOne, Expiry, Grant, Grantee, Group, ListPage,
-    ListRequest, ListedObject, Permission, Versioning,
+    ListRequest, ListedObject, Permission, Tag, Versioning,
 };
 use proptest::prelude::*;
 
 use super::configuration::{read_configuration, read_legal_hold, read_retention, write_configuration};
 use super::lists::{ListForm, from_token, to_token};
+use super::tagging::write_tags;
 use super::{Encoding, access, delete, lists, read, uploads};
 use crate::error::Code;
 use crate::users::{KnownUser, Users};
@@ -186,11 +187,13 @@ fn access_lists_come_back_and_name_only_known_users() {
     let list = AccessList {
         owner: "alice".to_owned(),
         grants: vec![
-            grant(Grantee::User("bob".to_owned()), Permission::WriteAcp),
             grant(Grantee::Group(Group::AllUsers), Permission::Read),
+            grant(Grantee::User("bob".to_owned()), Permission::WriteAcp),
         ],
     };
     let written = access::write_list(&list, &Two);
+    let turned = AccessList { grants: list.grants.iter().rev().cloned().collect(), ..list.clone() };
+    assert_eq!(access::write_list(&turned, &Two), written, "groups come first");
     assert!(written.contains("<Owner><ID>alice</ID><DisplayName>ALICE</DisplayName></Owner>"), "{written}");
     assert_eq!(access::read_list(written.as_bytes(), &Two), Ok(list));
     let by_email = written.replace("<ID>bob</ID>", "<EmailAddress>bob@test</EmailAddress>");
@@ -295,12 +298,27 @@ fn a_list_is_written_as_documented() {
          <DisplayName>ALICE</DisplayName></Owner><StorageClass>STANDARD</StorageClass></Contents><CommonPrefixes><Prefix>p/\
          </Prefix></CommonPrefixes></ListBucketResult>"
     );
+    for (prefix, is_second, shown) in
+        [("a\n", false, "a&#xa;"), ("a\u{1}", false, "a%01"), ("a\n", true, "a%0A"), ("ä b", false, "ä b")]
+    {
+        let request = ListRequest { prefix: prefix.to_owned(), ..ListRequest::default() };
+        let form = ListForm { is_second, encoding: Encoding::Url, ..ListForm::default() };
+        let written = lists::objects("abc", &ListPage::default(), &request, &form, &Two);
+        assert!(written.contains(&format!("<Prefix>{shown}</Prefix>")), "{written}");
+    }
     let second = ListForm { is_second: true, max_keys: 2, shows_delimiter: true, ..ListForm::default() };
     let written = lists::objects("abc", &page, &request, &second, &Two);
     assert!(written.contains("<NextContinuationToken>cC8</NextContinuationToken><KeyCount>2</KeyCount>"), "{written}");
     assert!(written.contains("<Key>a b/&#x1;&lt;</Key>") && !written.contains("<Owner>"));
     assert_eq!(from_token(&to_token("ä/\0")).as_deref(), Some("ä/\0"));
     assert_eq!(from_token("%"), None);
+}
+
+#[test]
+fn tags_are_written_in_the_order_of_their_keys() {
+    let tag = |key: &str| Tag { key: key.to_owned(), value: String::new() };
+    let written = write_tags(&[tag("foo"), tag("bar")]);
+    assert!(written.find("<Key>bar</Key>") < written.find("<Key>foo</Key>"), "{written}");
 }
 
 #[test]

@@ -15,7 +15,11 @@ use crate::users::Users;
 /// # Errors
 /// `MalformedXML`, `InvalidPartOrder`.
 pub fn read_complete(document: &[u8]) -> Result<Vec<CompletePart>, S3Error> {
-    let root = read(document, "CompleteMultipartUpload")?;
+    let root = read(document, "CompleteMultipartUpload").map_err(|error| match error.code {
+        // A completion without a document names no part, as an empty document does.
+        Code::MissingRequestBody => Code::MalformedXml.into(),
+        _ => error,
+    })?;
     let mut parts: Vec<CompletePart> = Vec::new();
     for element in root.all("Part") {
         let part = read_part(element)?;

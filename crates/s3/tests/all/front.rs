@@ -167,6 +167,27 @@ fn continue_comes_after_the_preflight_and_not_for_the_refused() {
     let head = bob.head("PUT", "/abc/k", &[("expect", "100-continue")], &body, body.len());
     bob.write(&head);
     assert_eq!(bob.read("PUT").code(), (403, "AccessDenied".to_owned()));
+    // A small body is written without asking before, unless its client waits.
+    let mut anonymous = Client::new(address, None);
+    anonymous.write(b"PUT /abc/k HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n");
+    assert_eq!(anonymous.read("PUT").code(), (403, "AccessDenied".to_owned()));
+}
+
+#[test]
+fn bodies_say_where_they_end() {
+    let (_, mut alice) = served();
+    let without = |alice: &Client, body: &[u8], other: &str| {
+        let head = String::from_utf8(alice.head("PUT", "/abc/k", &[], body, 3)).expect("text");
+        head.replace("content-length: 3\r\n", other)
+    };
+    let chunked = without(&alice, b"abc", "transfer-encoding: chunked\r\n");
+    alice.write(chunked.as_bytes());
+    alice.write(b"3\r\nabc\r\n0\r\n\r\n");
+    assert_eq!(alice.read("PUT").status, 200);
+    assert_eq!(alice.get("/abc/k").body, b"abc");
+    let silent = without(&alice, b"", "");
+    alice.write(silent.as_bytes());
+    assert_eq!(alice.read("PUT").code(), (411, "MissingContentLength".to_owned()));
 }
 
 #[test]
@@ -205,6 +226,9 @@ fn uploads_of_parts_become_objects() {
     let copy = [("x-amz-copy-source", "/abc/source"), ("x-amz-copy-source-range", "bytes=10-19")];
     let copied = alice.send("PUT", &format!("/abc/k?partNumber=3&uploadId={id}"), &copy, b"");
     assert!(copied.text().contains("<CopyPartResult"), "{}", copied.text());
+    let outside = [("x-amz-copy-source", "/abc/source"), ("x-amz-copy-source-range", "bytes=10-5000")];
+    let refused = alice.send("PUT", &format!("/abc/k?partNumber=3&uploadId={id}"), &outside, b"");
+    assert_eq!(refused.code(), (416, "InvalidRange".to_owned()));
     let third = copied.element("ETag").replace("&quot;", "\"");
     assert_eq!(alice.get(&format!("/abc/k?uploadId={id}")).element("PartNumber"), "1");
     let mut document = "<CompleteMultipartUpload>".to_owned();
@@ -213,7 +237,9 @@ fn uploads_of_parts_become_objects() {
     }
     document.push_str("</CompleteMultipartUpload>");
     let uri = format!("/abc/k?uploadId={id}");
-    assert_eq!(alice.send("POST", &uri, &[], b"<x/>").code(), (400, "MalformedXML".to_owned()));
+    for document in [&b"<x/>"[..], b""] {
+        assert_eq!(alice.send("POST", &uri, &[], document).code(), (400, "MalformedXML".to_owned()));
+    }
     let done = alice.send("POST", &uri, &[], document.as_bytes());
     assert_eq!((done.status, done.element("Key")), (200, "k".to_owned()), "{}", done.text());
     assert!(done.element("Location").ends_with("/abc/k"));
@@ -265,6 +291,13 @@ fn pages_of_other_origins_follow_the_rules() {
     assert_eq!((allowed.status, allowed.header("access-control-allow-origin")), (200, Some("https://shop.test")));
     let refused = browser.send("GET", "/abc/k", &[("origin", "https://shop.test")], b"");
     assert_eq!((refused.status, refused.header("access-control-allow-origin")), (403, Some("https://shop.test")));
+    // The method that a client says it asks for counts, also beside another request.
+    let methods: Vec<Option<String>> = [&asked[..1], &asked]
+        .map(|headers| browser.send("GET", "/abc/k", headers, b""))
+        .iter()
+        .map(|reply| reply.header("access-control-allow-methods").map(str::to_owned))
+        .collect();
+    assert_eq!(methods, [Some("GET".to_owned()), Some("PUT".to_owned())]);
     assert!(alice.get("/abc?cors").text().contains("<AllowedMethod>PUT</AllowedMethod>"));
 }
 

@@ -168,6 +168,9 @@ fn documented_presigned_example_is_accepted_until_it_expires() {
     for now_s in [start - CLOCK_SKEW_S - 1, start + 86_401] {
         assert_eq!(presigned(PRESIGNED).verify_at(now_s).unwrap_err().code, Code::AccessDenied);
     }
+    // One second is the least. This is refused before the signature counts.
+    let at_once = presigned(&PRESIGNED.replace("Expires=86400", "Expires=0")).verify_at(start);
+    assert_eq!(at_once.unwrap_err().code, Code::AccessDenied);
 }
 
 #[test]

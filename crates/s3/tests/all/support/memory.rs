@@ -238,11 +238,13 @@ impl Memory {
                 Some(setting) => Ok(ObjectReply::Configuration(setting.clone())),
                 None => refused(Refusal::NoSuchConfiguration),
             },
-            Operation::GetCors { origin, .. } => {
+            Operation::GetCors { origin, method, .. } => {
                 let Some(Configuration::Cors(_)) = known.settings.get(&ConfigurationKind::Cors) else {
                     return Ok(ObjectReply::Cors(None));
                 };
-                Ok(ObjectReply::Cors(Some(vec![("access-control-allow-origin".to_owned(), origin.clone())])))
+                let allowed = [("access-control-allow-origin", origin), ("access-control-allow-methods", method)];
+                let allowed = allowed.map(|(name, value)| (name.to_owned(), value.clone()));
+                Ok(ObjectReply::Cors(Some(allowed.to_vec())))
             }
             Operation::CheckWrite { .. } => Ok(ObjectReply::Done),
             _ => {
