@@ -60,7 +60,7 @@ codes! {
     InternalError "InternalError" 500 "The server failed. Try again.",
     InvalidAccessKeyId "InvalidAccessKeyId" 403 "There is no such access key.",
     InvalidArgument "InvalidArgument" 400 "An argument is not valid.",
-    InvalidBucketAcl "InvalidBucketAclWithObjectOwnership" 400 "The bucket's ACL gives something to others, so it cannot be made not to count.",
+    InvalidBucketAclWithObjectOwnership "InvalidBucketAclWithObjectOwnership" 400 "The bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting.",
     InvalidBucketName "InvalidBucketName" 400 "No bucket can have this name.",
     InvalidBucketState "InvalidBucketState" 409 "The bucket's settings do not allow this.",
     InvalidChunkSizeError "InvalidChunkSizeError" 403 "Only the last chunk is allowed to have a size less than 8192 bytes",
