@@ -249,6 +249,15 @@ fn delete_many(
     }))
 }
 
+/// Whether making a bucket again would leave it as it is. S3 allows that in its first region, so clients do it.
+///
+/// S3 resets the access list there; nobody asks for that by chance here, so another list is refused.
+fn is_made_again(there: &BucketRow, asked: &BucketRow) -> bool {
+    let is_same_ownership = asked.ownership.is_none() || asked.ownership == there.ownership;
+    let is_same_lock = asked.object_lock.is_none() || there.object_lock.is_some();
+    there.grants == asked.grants && is_same_ownership && is_same_lock
+}
+
 fn create(
     turn: &mut Turn<'_>,
     request: &ObjectRequest<'_>,
@@ -260,14 +269,9 @@ fn create(
     let Some(owner) = request.requester.id else {
         return Err(Refusal::AccessDenied.error("Access Denied"));
     };
-    if let Some(there) = turn.host.get(INFO)?.cloned() {
-        let there: BucketRow = from_value(&there)?;
-        return Err(if there.owner == owner {
-            Refusal::BucketAlreadyOwnedByYou
-                .error("Your previous request to create the named bucket succeeded and you already own it.")
-        } else {
-            Refusal::BucketAlreadyExists.error("The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please select a different name and try again.")
-        });
+    let there: Option<BucketRow> = turn.host.get(INFO)?.map(from_value).transpose()?;
+    if there.as_ref().is_some_and(|there| there.owner != owner) {
+        return Err(Refusal::BucketAlreadyExists.error("The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please select a different name and try again."));
     }
     let list = acl::of_new_bucket(access, owner, ownership.unwrap_or_default())?;
     let created_ms = turn.host.now().0;
@@ -280,6 +284,14 @@ fn create(
         grants: list.grants,
         ..BucketRow::default()
     };
+    if let Some(there) = there {
+        return if is_made_again(&there, &row) {
+            Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
+        } else {
+            Err(Refusal::BucketAlreadyOwnedByYou
+                .error("Your previous request to create the named bucket succeeded and you already own it."))
+        };
+    }
     turn.host.set(INFO, to_value(&row))?;
     let add = AccountInput::Add { bucket: request.bucket.to_owned(), created_ms };
     let call = turn.call((ACCOUNT, WRITE), owner.as_bytes().to_vec(), encode(&add))?;
@@ -305,4 +317,37 @@ fn remove(turn: &mut Turn<'_>, settings: &Settings, request: &ObjectRequest<'_>)
     let remove = AccountInput::Remove { bucket: request.bucket.to_owned() };
     let call = turn.call((ACCOUNT, WRITE), settings.row.owner.as_bytes().to_vec(), encode(&remove))?;
     Ok(Turn::then(call, |_, _| Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))))
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_api::objects::CannedAccess;
+
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_made_again_where_that_changes_nothing() {
+        let row = |canned, ownership, has_lock: bool| BucketRow {
+            owner: "o".to_owned(),
+            grants: acl::of_new_bucket(&AccessInput::Canned(canned), "o", Ownership::default()).expect("valid").grants,
+            ownership,
+            object_lock: has_lock.then(ObjectLock::default),
+            ..BucketRow::default()
+        };
+        let enforced = Some(Ownership::BucketOwnerEnforced);
+        let writer = Some(Ownership::ObjectWriter);
+        let (private, public) = (CannedAccess::Private, CannedAccess::PublicRead);
+        for (there, asked, expected) in [
+            (row(private, None, false), row(private, None, false), true),
+            (row(public, None, false), row(public, None, false), true),
+            (row(private, None, false), row(public, None, false), false),
+            (row(public, None, false), row(private, None, false), false),
+            (row(private, enforced, true), row(private, None, false), true),
+            (row(private, enforced, false), row(private, enforced, false), true),
+            (row(private, enforced, false), row(private, writer, false), false),
+            (row(private, None, false), row(private, None, true), false),
+        ] {
+            assert_eq!(is_made_again(&there, &asked), expected, "{there:?} {asked:?}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ const YEAR_DAYS: u64 = 365;
 /// Checks the default retention of a bucket before it is kept.
 ///
 /// # Errors
-/// `InvalidArgument`.
+/// `InvalidRetentionPeriod`.
 pub fn check_lock(lock: &ObjectLock) -> Result<(), Error> {
     let Some(default) = &lock.default_retention else { return Ok(()) };
     let (count, limit) = match default.period {
@@ -22,10 +22,10 @@ pub fn check_lock(lock: &ObjectLock) -> Result<(), Error> {
         RetentionPeriod::Years(years) => (years, limits::RULE_DAYS / 365),
     };
     if count == 0 {
-        return Err(Refusal::InvalidArgument.error("Default retention period must be a positive integer value"));
+        return Err(Refusal::InvalidRetentionPeriod.error("Default retention period must be a positive integer value"));
     }
     if count > limit {
-        return Err(Refusal::InvalidArgument.error("Default retention period is too large"));
+        return Err(Refusal::InvalidRetentionPeriod.error("Default retention period is too large"));
     }
     Ok(())
 }
@@ -169,7 +169,8 @@ mod tests {
             (RetentionPeriod::Years(101), false),
             (RetentionPeriod::Years(u32::MAX), false),
         ] {
-            assert_eq!(check_lock(&lock(period)).is_ok(), is_valid, "{period:?}");
+            let refusal = check_lock(&lock(period)).err().and_then(|error| Refusal::of(&error));
+            assert_eq!(refusal, (!is_valid).then_some(Refusal::InvalidRetentionPeriod), "{period:?}");
         }
         assert_eq!(check_lock(&ObjectLock::default()), Ok(()));
         let of = |lock: &ObjectLock| default_retention(Some(lock), NOW);

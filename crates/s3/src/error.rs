@@ -77,6 +77,7 @@ codes! {
     InvalidRange "InvalidRange" 416 "The requested range is outside the object.",
     InvalidRegion "InvalidRegion" 403 "There is no such region.",
     InvalidRequest "InvalidRequest" 400 "The request is not valid.",
+    InvalidRetentionPeriod "InvalidRetentionPeriod" 400 "The retention is no number of days or years that can be.",
     InvalidSecurity "InvalidSecurity" 403 "The security credentials are not valid.",
     InvalidSignature "InvalidSignature" 400 "The server cannot process the request with the signature that it has.",
     InvalidStorageClass "InvalidStorageClass" 400 "There is no such storage class.",

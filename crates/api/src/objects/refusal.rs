@@ -91,11 +91,13 @@ pub enum Refusal {
     KeyTooLongError,
     /// The bucket's access list gives something to others, so it cannot be made not to count.
     InvalidBucketAclWithObjectOwnership,
+    /// A retention is no number of days or years that can be.
+    InvalidRetentionPeriod,
 }
 
 impl Refusal {
     /// Every one.
-    pub const ALL: [Refusal; 43] = [
+    pub const ALL: [Refusal; 44] = [
         Refusal::AccessDenied,
         Refusal::AccessControlListNotSupported,
         Refusal::BadDigest,
@@ -139,6 +141,7 @@ impl Refusal {
         Refusal::MetadataTooLarge,
         Refusal::KeyTooLongError,
         Refusal::InvalidBucketAclWithObjectOwnership,
+        Refusal::InvalidRetentionPeriod,
     ];
 
     /// The code that S3 documents.
@@ -188,6 +191,7 @@ impl Refusal {
             Self::MetadataTooLarge => "MetadataTooLarge",
             Self::KeyTooLongError => "KeyTooLongError",
             Self::InvalidBucketAclWithObjectOwnership => "InvalidBucketAclWithObjectOwnership",
+            Self::InvalidRetentionPeriod => "InvalidRetentionPeriod",
         }
     }
 

@@ -64,6 +64,12 @@ fn need(action: &str) -> Need {
     }
 }
 
+/// Whether an action reads or changes an object that has to be there, so that the answer tells whether it is.
+#[must_use]
+pub fn tells_absence(action: &str) -> bool {
+    matches!(need(action), Need::OfObject(_))
+}
+
 /// Whether somebody may do something.
 ///
 /// An object that is not there may be read by whoever may list the bucket: they learn nothing that the list does not
@@ -108,7 +114,9 @@ fn is_policy_action(action: &str) -> bool {
     matches!(action, "s3:GetBucketPolicy" | "s3:PutBucketPolicy" | "s3:DeleteBucketPolicy")
 }
 
-fn verdict(bucket: &Bucket<'_>, action: &str, target: Target<'_>, request: &dyn Request) -> Verdict {
+/// What the bucket's policy says.
+#[must_use]
+pub fn verdict(bucket: &Bucket<'_>, action: &str, target: Target<'_>, request: &dyn Request) -> Verdict {
     let Some(policy) = bucket.policy else { return Verdict::Silent };
     match target {
         Target::Bucket => policy.evaluate(action, bucket.name, request),

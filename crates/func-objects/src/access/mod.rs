@@ -10,7 +10,7 @@ mod context;
 mod glob;
 mod policy;
 
-use millrace_api::objects::{ObjectOperation, ObjectRequest, Refusal};
+use millrace_api::objects::{ListRequest, ObjectOperation, ObjectRequest, Refusal};
 use millrace_base::Error;
 
 use crate::rows::VersionRow;
@@ -18,6 +18,7 @@ use crate::settings::Settings;
 use acl::{List, Rules};
 use authorise::{Bucket, Target, is_allowed};
 use context::Context;
+use policy::Verdict;
 
 pub(crate) use policy::Policy;
 
@@ -115,6 +116,17 @@ impl<'a> Ask<'a> {
             existing_tags: known.tags,
             now_ms: self.now_ms,
         };
+        if is_object && known.list.is_none() && authorise::tells_absence(action) {
+            // S3 tells that an object is not there to whoever could see it in a list, and to nobody else.
+            let prefix = self.request.key.to_owned();
+            let list = ObjectOperation::List(ListRequest { prefix, ..ListRequest::default() });
+            let asked_to_list = Context { operation: &list, existing_tags: &[], ..context };
+            return authorise::verdict(&bucket, action, target, &context) != Verdict::Deny
+                && is_allowed(&bucket, "s3:ListBucket", Target::Bucket, &asked_to_list);
+        }
         is_allowed(&bucket, action, target, &context)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -170,7 +170,7 @@ fn period(element: &Element) -> Result<u32, S3Error> {
     match u32::try_from(number) {
         Ok(count) if count > 0 && number <= most => Ok(count),
         _ => Err(S3Error::new(
-            Code::InvalidArgument,
+            Code::InvalidRetentionPeriod,
             format!("Default retention period must be a positive integer value of at most {most} {}", element.name),
         )),
     }

@@ -157,8 +157,8 @@ fn settings_that_break_a_rule_are_refused() {
         (Kind::Lifecycle, rule(&format!("{on}<Transition><Days>1</Days></Transition>")), Code::NotImplemented),
         (Kind::ObjectLock, lock("<Mode>GOVERNANCE</Mode>"), Code::MalformedXml),
         (Kind::ObjectLock, lock("<Mode>x</Mode><Days>1</Days>"), Code::MalformedXml),
-        (Kind::ObjectLock, lock("<Mode>GOVERNANCE</Mode><Days>0</Days>"), Code::InvalidArgument),
-        (Kind::ObjectLock, lock("<Mode>GOVERNANCE</Mode><Days>-1</Days>"), Code::InvalidArgument),
+        (Kind::ObjectLock, lock("<Mode>GOVERNANCE</Mode><Days>0</Days>"), Code::InvalidRetentionPeriod),
+        (Kind::ObjectLock, lock("<Mode>GOVERNANCE</Mode><Days>-1</Days>"), Code::InvalidRetentionPeriod),
         (Kind::ObjectLock, lock("<Mode>GOVERNANCE</Mode><Days>1</Days><Years>1</Years>"), Code::MalformedXml),
         (Kind::Cors, "<CORSConfiguration/>".to_owned(), Code::MalformedXml),
         (

@@ -94,6 +94,10 @@ fn read_statement(fields: &Map<String, Value>, bucket: Option<&str>, has_variabl
         None => return Err("Missing required field Effect".to_owned()),
     };
     let (principals, is_negated) = either(fields, "Principal", "NotPrincipal")?;
+    if allows && is_negated {
+        // It would allow everybody else, also without a signature. S3 refuses it, too.
+        return Err("Allow with NotPrincipal is not allowed".to_owned());
+    }
     let principals = Principals { is_negated, named: read_principals(principals)? };
     let (actions, is_negated) = either(fields, "Action", "NotAction")?;
     let actions = Matcher { is_negated, patterns: read_actions(actions)? };

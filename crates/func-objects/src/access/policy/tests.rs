@@ -117,15 +117,15 @@ fn principals_follow_the_table() {
         (json!({ "CanonicalUser": "id-a" }), true, false),
         (json!({ "Service": "logging.s3.amazonaws.com" }), false, false),
     ] {
-        let of = |name: &str, request: &Asked| {
-            let mut changes = json!({ "Principal": null });
+        let of = |name: &str, effect: &str, request: &Asked| {
+            let mut changes = json!({ "Principal": null, "Effect": effect });
             changes[name] = principal.clone();
-            verdict(changes, "s3:GetObject", "b/k", request) == Verdict::Allow
+            verdict(changes, "s3:GetObject", "b/k", request) != Verdict::Silent
         };
-        assert_eq!(of("Principal", &alice(&[])), is_alice, "{principal}");
-        assert_eq!(of("Principal", &anonymous()), is_anonymous, "{principal}");
-        assert_eq!(of("NotPrincipal", &alice(&[])), !is_alice, "not {principal}");
-        assert_eq!(of("NotPrincipal", &anonymous()), !is_anonymous, "not {principal}");
+        assert_eq!(of("Principal", "Allow", &alice(&[])), is_alice, "{principal}");
+        assert_eq!(of("Principal", "Allow", &anonymous()), is_anonymous, "{principal}");
+        assert_eq!(of("NotPrincipal", "Deny", &alice(&[])), !is_alice, "not {principal}");
+        assert_eq!(of("NotPrincipal", "Deny", &anonymous()), !is_anonymous, "not {principal}");
     }
 }
 
@@ -319,6 +319,7 @@ fn malformed_policies_are_refused_with_the_reason() {
         (of(json!({ "Conditions": {} })), "Conditions"),
         (of(json!({ "Principal": null })), "Principal"),
         (of(json!({ "NotPrincipal": "*" })), "together"),
+        (of(json!({ "Principal": null, "NotPrincipal": { "AWS": "id-a" } })), "NotPrincipal"),
         (of(json!({ "Principal": "alice" })), "principal"),
         (of(json!({ "Principal": {} })), "principal"),
         (of(json!({ "Principal": { "AWS": [] } })), "principal"),
@@ -428,11 +429,15 @@ fn large_policies_are_refused() {
 #[test]
 fn public_policies_follow_the_table() {
     let with = |condition: Value| statement(json!({ "Condition": condition }));
+    let not_principal = |effect: &str| {
+        let named = json!({ "AWS": "arn:aws:iam::x:root" });
+        statement(json!({ "Effect": effect, "Principal": null, "NotPrincipal": named }))
+    };
     for (statements, expected) in [
         (json!([statement(json!({}))]), true),
         (json!([statement(json!({ "Principal": { "AWS": "*" } }))]), true),
         (json!([statement(json!({ "Principal": { "AWS": "arn:aws:iam::x:root" } }))]), false),
-        (json!([statement(json!({ "Principal": null, "NotPrincipal": { "AWS": "arn:aws:iam::x:root" } }))]), true),
+        (json!([not_principal("Deny")]), false),
         (json!([statement(json!({ "Effect": "Deny" }))]), false),
         (json!([statement(json!({ "Principal": { "AWS": "x" } })), statement(json!({}))]), true),
         (json!([with(json!({ "IpAddress": { "aws:SourceIp": "10.0.0.0/32" } }))]), false),
