@@ -14,6 +14,8 @@ struct Ledger {
     begun: BTreeMap<BodyName, (Vec<u8>, Vec<u8>)>,
     settled: BTreeSet<BodyName>,
     freed: BTreeSet<BodyName>,
+    /// Bodies were copied together, and their segments removed.
+    is_copied: bool,
 }
 
 impl Ledger {
@@ -76,8 +78,8 @@ impl Ledger {
         self.free(bodies, large);
         // Full segments, of which little is left.
         let mut full = Vec::new();
-        for _ in 0..9 {
-            full.push(self.put(bodies, 0, 1_500)?);
+        for index in 0..12 {
+            full.push(self.put(bodies, 0, if index % 4 == 1 { 100 } else { 2_000 })?);
         }
         while bodies.tidy(0)? {}
         for (index, name) in full.into_iter().enumerate() {
@@ -86,7 +88,9 @@ impl Ledger {
             }
         }
         self.free(bodies, first);
+        let before = bodies.counts().segment_bytes;
         while bodies.tidy(1)? {}
+        self.is_copied = bodies.counts().segment_bytes + 4_000 < before;
         self.put(bodies, 1, 800)?;
         bodies.close()?;
         self.put(bodies, 0, 900)?;
@@ -146,6 +150,7 @@ fn operations_of_a_run() -> u64 {
     let mut ledger = Ledger::default();
     let (bodies, _) = open(&disk);
     ledger.run(&bodies).expect("nothing fails");
+    assert!(ledger.is_copied);
     let operations = disk.operations();
     ledger.check(&disk.after_kill(), "without a crash");
     operations
