@@ -53,7 +53,10 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
     };
     let (bodies, recovered) = Bodies::open(Arc::new(RealDisk::new(&path)), body_options)?;
     if recovered.damaged > 0 {
-        tracing::error!(files = recovered.damaged, "bodies of objects are damaged on the disk; reading them will say which");
+        tracing::error!(
+            files = recovered.damaged,
+            "bodies of objects are damaged on the disk; reading them will say which"
+        );
     }
     if recovered.bodies > 0 {
         tracing::info!(bodies = recovered.bodies, walked_segments = recovered.walked_segments, "bodies of objects");
