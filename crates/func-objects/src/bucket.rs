@@ -12,7 +12,9 @@ use millrace_base::{Error, ErrorCode};
 use millrace_func::{HandlerId, Message};
 
 use crate::access::{Ask, Known, Policy, acl};
-use crate::names::{ACCOUNT, ERASE, OBJECT, UPLOAD, WRITE, check_bucket_name, object_key, upload_key};
+use crate::names::{
+    ACCOUNT, ERASE, OBJECT, UPLOAD, WRITE, check_bucket_name, check_object_key, object_key, upload_key,
+};
 use crate::rows::{BucketRow, INFO, USAGE, UsageRow, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
@@ -202,6 +204,7 @@ fn delete_many(
     }
     let mut calls = Vec::with_capacity(objects.len());
     for (key, one) in objects {
+        check_object_key(key)?;
         let operation = ObjectOperation::Delete(one.clone());
         let each = ObjectRequest {
             requester: request.requester.clone(),

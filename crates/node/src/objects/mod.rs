@@ -219,12 +219,22 @@ impl CoreHandle {
         first: Option<Begun<Answered>>,
     ) -> Result<ObjectRead<BodyOut>, Error> {
         let mut begun = first;
+        let mut before = None;
         for _ in 0..READ_ATTEMPTS {
             let next = begun.take().unwrap_or_else(|| self.run_object(&aim));
             let reply = next.reply().await?;
+            let content =
+                if let (ObjectReply::Object { content, .. }, _) = &reply { Some(content.clone()) } else { None };
             if let Some(read) = self.opened(shard, reply)? {
                 return Ok(read);
             }
+            // Its metadata is as it was, so nobody has replaced it: its body is lost.
+            if content.is_some() && content == before {
+                let object = String::from_utf8_lossy(&aim.key).into_owned();
+                tracing::error!(object, "the body of an object is gone or damaged on the disk");
+                return Err(Error::new(ErrorCode::Internal, "the body of the object is gone or damaged on the disk"));
+            }
+            before = content;
         }
         Err(Error::new(ErrorCode::Overloaded, "the object is being replaced again and again; try again"))
     }

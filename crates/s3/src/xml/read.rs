@@ -79,10 +79,17 @@ fn tree(document: &[u8]) -> Option<Element> {
     if open.is_empty() { root } else { None }
 }
 
+/// Attributes of one element. Documents of S3 have two at most.
+const ATTRIBUTES: usize = 16;
+
 fn begun(start: &BytesStart<'_>) -> Option<Element> {
     let name = std::str::from_utf8(start.local_name().into_inner()).ok()?.to_owned();
     let mut kind = String::new();
-    for attribute in start.attributes() {
+    for (count, attribute) in start.attributes().enumerate() {
+        // Each is compared with all before it: without a bound, a document of one element would take minutes.
+        if count >= ATTRIBUTES {
+            return None;
+        }
         let attribute = attribute.ok()?;
         if attribute.key.local_name().into_inner() == b"type" {
             kind = attribute.unescape_value().ok()?.into_owned();

@@ -344,3 +344,11 @@ proptest! {
         prop_assert_eq!(root.text_of("B"), Some(text.as_str()));
     }
 }
+
+#[test]
+fn an_element_with_many_attributes_is_refused_at_once() {
+    let attributes: String = (0..200_000).map(|number| format!(" a{number}=\"b\"")).collect();
+    let began = std::time::Instant::now();
+    assert!(super::read::read(format!("<Delete{attributes}/>").as_bytes(), "Delete").is_err());
+    assert!(began.elapsed().as_secs() < 2, "comparing each with all before it takes minutes");
+}
