@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::rows::BucketRow;
+use crate::settings::SettingsCache;
 use crate::wire::SettingsOutput;
 
 /// Whether somebody who reads `key`, which is not there, is told so.
@@ -13,7 +14,7 @@ fn is_told(statements: &Value, who: Option<&str>, key: &str) -> bool {
     let policy = json!({ "Version": "2012-10-17", "Statement": statements }).to_string();
     Policy::parse(&policy, "b").expect("it is valid");
     let row = BucketRow { owner: "owner".to_owned(), policy_number: Some(1), ..BucketRow::default() };
-    let settings = Settings::of(SettingsOutput { row, policy: Some(policy) });
+    let settings = SettingsCache::default().told(SettingsOutput { row, policy: Some(policy), lifecycle: None });
     let request = ObjectRequest {
         requester: Requester { id: who, ..Requester::default() },
         bucket: "b",
