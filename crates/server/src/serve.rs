@@ -274,6 +274,9 @@ pub(crate) fn greet(settings: &Settings, node: &Node) {
         "millrace {} serves", env!("CARGO_PKG_VERSION")
     );
     println!("Millrace serves at {base}  (data in {})", settings.node.data.display());
+    if let Some(address) = settings.s3 {
+        println!("  S3        http://{address}  (users: millrace s3 user add NAME)");
+    }
     println!("  apps      {base}/apps      api  {base}/openapi.json      metrics  {base}/metrics");
     for line in suggestions(&base, &settings.apps) {
         println!("  {line}");

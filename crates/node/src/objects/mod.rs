@@ -38,6 +38,9 @@ pub(crate) use store::BodyStore;
 /// How often a read begins again because the object was replaced between its metadata and its body.
 const READ_ATTEMPTS: usize = 8;
 
+/// The account of whoever signs nothing. It refuses them: no user has such an id.
+const NOBODY: &str = "-";
+
 /// The built-in app of objects. Who may what is asked of buckets' policies, not of roles.
 struct ObjectsApp;
 
@@ -79,7 +82,7 @@ fn target(request: &ObjectRequest<'_>) -> (&'static str, &'static str, Vec<u8>) 
     let upload = |id: &str| ["{", request.bucket, "}", request.key, "\0", id].concat().into_bytes();
     match &request.operation {
         ObjectOperation::ListBuckets(_) => {
-            (ACCOUNT_SERVICE, READ_HANDLER, request.requester.id.unwrap_or_default().as_bytes().to_vec())
+            (ACCOUNT_SERVICE, READ_HANDLER, request.requester.id.unwrap_or(NOBODY).as_bytes().to_vec())
         }
         ObjectOperation::ListParts { upload: id, .. } | ObjectOperation::RefersTo { part: Some((id, _)), .. } => {
             (UPLOAD_SERVICE, READ_HANDLER, upload(id))
@@ -237,5 +240,30 @@ impl CoreHandle {
             before = content;
         }
         Err(Error::new(ErrorCode::Overloaded, "the object is being replaced again and again; try again"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_api::objects::{ListRequest, Requester};
+
+    use super::*;
+
+    #[test]
+    fn every_operation_has_an_entity_with_a_key() {
+        let request = |id, bucket, key, operation| {
+            let requester = Requester { id, ..Requester::default() };
+            ObjectRequest { requester, bucket, key, operation, body: Bytes::new() }
+        };
+        let list = ObjectOperation::ListBuckets(ListRequest::default());
+        let keys = [
+            target(&request(None, "", "", list.clone())).2,
+            target(&request(Some("ann"), "", "", list)).2,
+            target(&request(None, "b", "k", ObjectOperation::GetTags(None))).2,
+            target(&request(None, "b", "", ObjectOperation::HeadBucket)).2,
+            target(&request(None, "b", "k", ObjectOperation::AbortUpload { upload: "u".to_owned() })).2,
+        ];
+        let keys = keys.map(|key| String::from_utf8(key).expect("text"));
+        assert_eq!(keys, ["-", "ann", "{b}k", "{b}", "{b}"]);
     }
 }
