@@ -292,6 +292,7 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
         }
         apps.push(app);
     }
+    objects::refuse_users_own(&apps)?;
     apps.push(objects::objects_app()?);
     apps.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Arc::new(apps))

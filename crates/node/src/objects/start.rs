@@ -18,6 +18,18 @@ use crate::options::{Durability, NodeOptions};
 /// Bodies of objects, in the data directory.
 const BODIES: &str = "bodies";
 
+/// Refuses a user's own app of the name that is the built-in app's now: it was deployed to a node that kept no objects.
+pub(crate) fn refuse_users_own(kept: &[App]) -> Result<(), StartError> {
+    if kept.iter().all(|app| app.name.as_str() != OBJECTS_APP) {
+        return Ok(());
+    }
+    let message = format!(
+        "the app {OBJECTS_APP:?} that is kept is a user's own, and its name is the built-in app's now: serve it with the \
+         program that it was deployed to, deploy it there under another name and remove this one"
+    );
+    Err(StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::AppRefused, message)))
+}
+
 /// The app of objects: it has no files, as its engine is its code. It is always there, so that what buckets keep goes on
 /// to be looked after, whether or not anybody asks over S3.
 pub(crate) fn objects_app() -> Result<App, StartError> {
@@ -63,4 +75,17 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
     }
     let (store, threads) = BodyStore::start(Arc::new(bodies), options.cores)?;
     Ok((Some(store), threads))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_own_app_of_this_name_is_refused_by_name() {
+        let own = objects_app().expect("the name is right");
+        assert!(refuse_users_own(&[]).is_ok());
+        let error = refuse_users_own(&[own]).expect_err("it is taken");
+        assert!(error.to_string().contains("built-in app's now"), "{error}");
+    }
 }
