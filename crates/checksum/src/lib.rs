@@ -135,14 +135,20 @@ pub fn checksum(algorithm: ChecksumAlgorithm, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The checksum of a whole, from those of its parts in order and their lengths. `None` for algorithms that cannot be put
-/// together so: only CRCs can.
+/// together so (only CRCs can), and for a value that is not as long as one of its algorithm.
 #[must_use]
 pub fn combine(algorithm: ChecksumAlgorithm, parts: &[(&[u8], u64)]) -> Option<Vec<u8>> {
     let crc = crc_of(algorithm)?;
-    let mut parts = parts.iter();
-    let first = parts.next().map_or(0, |(value, _)| crc_value(value));
-    let whole =
-        parts.fold(first, |whole, (value, length)| crc_fast::checksum_combine(crc, whole, crc_value(value), *length));
+    let mut whole = crc_fast::checksum(crc, b"");
+    for (value, length) in parts {
+        if value.len() != length_bytes(algorithm) {
+            return None;
+        }
+        // Nothing to shift by; the library need not be asked what it makes of it.
+        if *length > 0 {
+            whole = crc_fast::checksum_combine(crc, whole, crc_value(value), *length);
+        }
+    }
     Some(crc_bytes(crc, whole))
 }
 

@@ -104,11 +104,3 @@ pub fn from_text(algorithm: ChecksumAlgorithm, text: &str) -> Option<Checksum> {
     let value = STANDARD.decode(value).ok()?;
     (value.len() == names(algorithm).bytes).then_some(Checksum { algorithm, kind, value })
 }
-
-/// A checksum of bytes that are there at once.
-#[must_use]
-pub fn digest(algorithm: ChecksumAlgorithm, bytes: &[u8]) -> Vec<u8> {
-    crate::checksum::ChecksumAlgorithm::by_name(names(algorithm).name)
-        .map(|algorithm| crate::checksum::hasher::digest(algorithm, bytes))
-        .unwrap_or_default()
-}

@@ -70,7 +70,7 @@ const LAYERS: [(&str, &[&str]); 33] = [
     ),
     // A front sees operations only: never the node, the shard or the store.
     ("millrace-records", &["millrace-base", "millrace-api", "millrace-avro", "millrace-registry"]),
-    ("millrace-s3", &["millrace-base", "millrace-access", "millrace-api"]),
+    ("millrace-s3", &["millrace-base", "millrace-access", "millrace-api", "millrace-checksum"]),
     ("millrace-http", &["millrace-base", "millrace-access", "millrace-api", "millrace-records"]),
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),

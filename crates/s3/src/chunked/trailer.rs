@@ -1,8 +1,10 @@
 //! The headers behind the last chunk.
 
+use millrace_api::objects::ChecksumAlgorithm;
 use sha2::{Digest as _, Sha256};
 
-use crate::checksum::{ChecksumAlgorithm, header};
+use crate::algorithm::by_header;
+use crate::checksum;
 use crate::error::{Code, S3Error};
 use crate::signature::{Seed, hex};
 
@@ -48,12 +50,12 @@ impl Trailer {
             self.signature = Some(value.to_owned());
             return Ok(());
         }
-        let algorithm = ChecksumAlgorithm::by_header(&name).filter(|algorithm| rules.checksum == Some(*algorithm));
+        let algorithm = by_header(&name).filter(|algorithm| rules.checksum == Some(*algorithm));
         let algorithm = algorithm.ok_or_else(|| malformed("A trailing header was not announced."))?;
         if self.checksum.is_some() {
             return Err(malformed("A trailing header was sent twice."));
         }
-        let (bytes, parts) = header::value(algorithm, value)?;
+        let (bytes, parts) = checksum::value(algorithm, value)?;
         if parts.is_some() {
             return Err(malformed("A trailing checksum is that of parts."));
         }

@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
 use super::authenticate::Identity;
-use crate::checksum::ChecksumAlgorithm as TrailerAlgorithm;
+use crate::algorithm::by_header;
 use crate::chunked::{Decoder, TrailerRules};
 use crate::error::{Code, S3Error};
 use crate::operation::Head;
@@ -75,7 +75,7 @@ impl Arriving {
             }
         };
         let rules = if has_trailer {
-            let named = head.header("x-amz-trailer")?.and_then(TrailerAlgorithm::by_header);
+            let named = head.header("x-amz-trailer")?.and_then(|name| by_header(&name.to_ascii_lowercase()));
             Some(TrailerRules { checksum: named })
         } else {
             None

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use millrace_api::objects::{BodyDigests, ChecksumAlgorithm, Configuration, ObjectOperation, ObjectReply, Objects};
+use millrace_checksum::checksum;
 
 use super::arriving::Arriving;
 use super::respond::{self, set, set_expires, set_version};
 use super::{Asked, Front, Reply};
-use crate::algorithm::{digest, kind_name, names};
+use crate::algorithm::{kind_name, names};
 use crate::error::{Code, S3Error};
 use crate::limits;
 use crate::operation::digests::{Claims, whole};
@@ -215,8 +216,8 @@ impl<B: Objects, U: Users> Front<B, U> {
 /// What a document's digests are, as far as the claims need them.
 fn digests(document: &[u8], claims: &Claims) -> BodyDigests {
     let algorithms = claims.needed(claims.kept().or(Some(ChecksumAlgorithm::Crc32)));
-    let value = |algorithm: ChecksumAlgorithm| digest(algorithm, document);
-    let md5 = digest(ChecksumAlgorithm::Md5, document);
+    let value = |algorithm: ChecksumAlgorithm| checksum(algorithm, document);
+    let md5 = checksum(ChecksumAlgorithm::Md5, document);
     BodyDigests {
         md5: md5.try_into().unwrap_or_default(),
         checksums: algorithms.into_iter().map(|algorithm| whole(algorithm, value(algorithm))).collect(),

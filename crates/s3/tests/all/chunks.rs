@@ -1,6 +1,6 @@
 //! aws-chunked bodies: the documented examples, split points, and what is refused with which code.
 
-use millrace_s3::checksum::ChecksumAlgorithm;
+use millrace_api::objects::ChecksumAlgorithm;
 use millrace_s3::chunked::{Decoder, Trailer, TrailerRules};
 use millrace_s3::error::{Code, S3Error};
 use millrace_s3::signature::{Seed, SigningKey};

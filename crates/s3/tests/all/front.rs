@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use millrace_api::objects::ChecksumAlgorithm;
-use millrace_s3::algorithm::digest;
+use millrace_checksum::checksum as digest;
 use millrace_s3::front::Options;
 
 use crate::support::{Client, serve};

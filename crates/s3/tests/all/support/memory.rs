@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use millrace_api::objects::*;
 use millrace_api::{Begun, Error};
-use millrace_s3::algorithm::digest;
+use millrace_checksum::checksum as digest;
 use millrace_s3::users::{KnownUser, Users};
 
 /// Alice and Bob. The secret of a key is its name with `-secret` behind it.

@@ -2,18 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use millrace_api::objects::{ChecksumAlgorithm, ChecksumKind};
 
-use super::algorithm::ChecksumAlgorithm;
+use crate::algorithm;
 use crate::error::{Code, S3Error};
-
-/// What the checksum of an object made of parts is taken of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChecksumKind {
-    /// Of the whole content.
-    FullObject,
-    /// Of the parts' checksums.
-    Composite,
-}
 
 /// Reads `x-amz-checksum-type`.
 ///
@@ -21,11 +13,8 @@ pub enum ChecksumKind {
 ///
 /// If it is neither of the two.
 pub fn kind(text: &str) -> Result<ChecksumKind, S3Error> {
-    match text {
-        "FULL_OBJECT" => Ok(ChecksumKind::FullObject),
-        "COMPOSITE" => Ok(ChecksumKind::Composite),
-        _ => Err(S3Error::new(Code::InvalidRequest, "Value for x-amz-checksum-type header is invalid.")),
-    }
+    algorithm::kind_by_name(text)
+        .ok_or_else(|| S3Error::new(Code::InvalidRequest, "Value for x-amz-checksum-type header is invalid."))
 }
 
 /// Reads `x-amz-sdk-checksum-algorithm` or `x-amz-checksum-algorithm`.
@@ -34,7 +23,7 @@ pub fn kind(text: &str) -> Result<ChecksumKind, S3Error> {
 ///
 /// If there is no such algorithm.
 pub fn algorithm(text: &str) -> Result<ChecksumAlgorithm, S3Error> {
-    ChecksumAlgorithm::by_name(text)
+    algorithm::by_name(text)
         .ok_or_else(|| S3Error::new(Code::InvalidRequest, "Checksum algorithm provided is unsupported."))
 }
 
@@ -44,7 +33,7 @@ pub fn algorithm(text: &str) -> Result<ChecksumAlgorithm, S3Error> {
 ///
 /// If it announces anything else.
 pub fn trailer(text: &str) -> Result<ChecksumAlgorithm, S3Error> {
-    ChecksumAlgorithm::by_header(text.trim()).ok_or_else(|| {
+    algorithm::by_header(&text.trim().to_ascii_lowercase()).ok_or_else(|| {
         S3Error::new(Code::InvalidRequest, "The value specified in the x-amz-trailer header is not supported")
     })
 }
@@ -55,14 +44,15 @@ pub fn trailer(text: &str) -> Result<ChecksumAlgorithm, S3Error> {
 ///
 /// If it cannot be a value of this algorithm.
 pub fn value(algorithm: ChecksumAlgorithm, text: &str) -> Result<(Vec<u8>, Option<u16>), S3Error> {
-    let invalid = || S3Error::new(Code::InvalidRequest, format!("Value for {} header is invalid.", algorithm.header()));
+    let names = algorithm::names(algorithm);
+    let invalid = || S3Error::new(Code::InvalidRequest, format!("Value for {} header is invalid.", names.header));
     // A hyphen is not in this base64 alphabet.
     let (encoded, parts) = match text.split_once('-') {
         Some((encoded, count)) => (encoded, Some(part_count(count).ok_or_else(invalid)?)),
         None => (text, None),
     };
     let bytes = STANDARD.decode(encoded).map_err(|_| invalid())?;
-    if bytes.len() == algorithm.value_bytes() { Ok((bytes, parts)) } else { Err(invalid()) }
+    if bytes.len() == names.bytes { Ok((bytes, parts)) } else { Err(invalid()) }
 }
 
 fn part_count(text: &str) -> Option<u16> {
