@@ -1,8 +1,8 @@
 //! Checksums of bodies: of bytes as they come, of whole ones, and of a whole from those of its parts.
 //!
-//! One place for the front, which checks what clients say, for the node, which hashes bodies off the cores, and for the
-//! engine, which makes the checksum of an object of its parts. Every value is in the order in which S3 writes it: high
-//! bytes first. Must not know HTTP or where bytes come from.
+//! Three need the same: the front checks what clients say, the node hashes bodies off the cores, and the engine makes the
+//! checksum of an object from those of its parts. Every value is in the order in which S3 writes it: high bytes first.
+//! Must not know HTTP or where bytes come from.
 
 use crc_fast::CrcAlgorithm;
 use md5::{Digest as _, Md5};

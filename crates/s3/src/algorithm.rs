@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use millrace_api::objects::{Checksum, ChecksumAlgorithm, ChecksumKind};
+use millrace_checksum::length_bytes;
 
 /// One algorithm's names.
 #[derive(Debug)]
@@ -15,34 +16,31 @@ pub struct Names {
     pub header: &'static str,
     /// The element with its value.
     pub element: &'static str,
-    /// Bytes of its value.
-    pub bytes: usize,
 }
 
 macro_rules! names {
-    ($($algorithm:ident $name:literal $header:literal $element:literal $bytes:literal,)*) => {
+    ($($algorithm:ident $name:literal $header:literal $element:literal,)*) => {
         [$(Names {
             algorithm: ChecksumAlgorithm::$algorithm,
             name: $name,
             header: $header,
             element: $element,
-            bytes: $bytes,
         },)*]
     };
 }
 
 /// All of them, in the order in which S3 writes them.
 pub const ALL: [Names; 10] = names![
-    Crc32 "CRC32" "x-amz-checksum-crc32" "ChecksumCRC32" 4,
-    Crc32c "CRC32C" "x-amz-checksum-crc32c" "ChecksumCRC32C" 4,
-    Crc64Nvme "CRC64NVME" "x-amz-checksum-crc64nvme" "ChecksumCRC64NVME" 8,
-    Sha1 "SHA1" "x-amz-checksum-sha1" "ChecksumSHA1" 20,
-    Sha256 "SHA256" "x-amz-checksum-sha256" "ChecksumSHA256" 32,
-    Sha512 "SHA512" "x-amz-checksum-sha512" "ChecksumSHA512" 64,
-    Md5 "MD5" "x-amz-checksum-md5" "ChecksumMD5" 16,
-    Xxhash64 "XXHASH64" "x-amz-checksum-xxhash64" "ChecksumXXHASH64" 8,
-    Xxhash3 "XXHASH3" "x-amz-checksum-xxhash3" "ChecksumXXHASH3" 8,
-    Xxhash128 "XXHASH128" "x-amz-checksum-xxhash128" "ChecksumXXHASH128" 16,
+    Crc32 "CRC32" "x-amz-checksum-crc32" "ChecksumCRC32",
+    Crc32c "CRC32C" "x-amz-checksum-crc32c" "ChecksumCRC32C",
+    Crc64Nvme "CRC64NVME" "x-amz-checksum-crc64nvme" "ChecksumCRC64NVME",
+    Sha1 "SHA1" "x-amz-checksum-sha1" "ChecksumSHA1",
+    Sha256 "SHA256" "x-amz-checksum-sha256" "ChecksumSHA256",
+    Sha512 "SHA512" "x-amz-checksum-sha512" "ChecksumSHA512",
+    Md5 "MD5" "x-amz-checksum-md5" "ChecksumMD5",
+    Xxhash64 "XXHASH64" "x-amz-checksum-xxhash64" "ChecksumXXHASH64",
+    Xxhash3 "XXHASH3" "x-amz-checksum-xxhash3" "ChecksumXXHASH3",
+    Xxhash128 "XXHASH128" "x-amz-checksum-xxhash128" "ChecksumXXHASH128",
 ];
 
 /// The names of one.
@@ -102,5 +100,5 @@ pub fn from_text(algorithm: ChecksumAlgorithm, text: &str) -> Option<Checksum> {
         None => (text.trim(), ChecksumKind::FullObject),
     };
     let value = STANDARD.decode(value).ok()?;
-    (value.len() == names(algorithm).bytes).then_some(Checksum { algorithm, kind, value })
+    (value.len() == length_bytes(algorithm)).then_some(Checksum { algorithm, kind, value })
 }

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use millrace_api::objects::{ChecksumAlgorithm, ChecksumKind};
+use millrace_checksum::length_bytes;
 
 use crate::algorithm;
 use crate::error::{Code, S3Error};
@@ -52,7 +53,7 @@ pub fn value(algorithm: ChecksumAlgorithm, text: &str) -> Result<(Vec<u8>, Optio
         None => (text, None),
     };
     let bytes = STANDARD.decode(encoded).map_err(|_| invalid())?;
-    if bytes.len() == names.bytes { Ok((bytes, parts)) } else { Err(invalid()) }
+    if bytes.len() == length_bytes(algorithm) { Ok((bytes, parts)) } else { Err(invalid()) }
 }
 
 fn part_count(text: &str) -> Option<u16> {
