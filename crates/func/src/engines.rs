@@ -114,6 +114,10 @@ impl Engine for Engines {
         self.of_program(program).begun_again(program, service, input)
     }
 
+    fn failure_of(&self, program: Program, service: &str, handler: &str, error: Error) -> Error {
+        self.of_program(program).failure_of(program, service, handler, error)
+    }
+
     fn close(&self, program: Program) -> Vec<Name> {
         self.of_program(program).close(program)
     }

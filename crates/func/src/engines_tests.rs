@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::*;
-use crate::{EntityPage, FetchPolicy, FetchRequest, Limits, LogLevel, Message, NestedCall, Offload, RecordPolicy};
+use crate::{
+    BuiltInCall, EntityPage, FetchPolicy, FetchRequest, Limits, LogLevel, Message, NestedCall, Offload, RecordPolicy,
+};
 use crate::{RouteId, ScanRequest, StepStart};
 use millrace_base::{ErrorCode, UnixMillis, Value};
 
@@ -112,7 +114,7 @@ impl Host for NoHost {
     fn entities(&mut self, _: &crate::EntityScan) -> Result<EntityPage, Error> {
         never()
     }
-    fn record(&mut self, _: &str, _: &[u8], _: &millrace_api::RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         never()
     }
     fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {

@@ -1,10 +1,9 @@
 //! What a running function can ask of the world: its own entity, other entities, the time.
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 
-use crate::{FetchRequest, HandlerId, Offload};
+use crate::{BuiltInCall, FetchRequest, HandlerId, Offload};
 
 /// One thing a frame awaits. Unique within its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,10 +148,12 @@ pub trait Host {
         Err(Error::new(ErrorCode::Forbidden, "this host has no bodies"))
     }
 
-    /// `ctx.record`: an operation on a record joins the transaction, as a call does; in a workflow it is
-    /// one of its own. The frame will be resumed with the bytes of a `RecordReply`. `id` means nothing
-    /// to operations about the type.
-    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error>;
+    /// `ctx.record`: an operation of a built-in app joins the transaction, as a call does; in a workflow it is one of its
+    /// own. The frame will be resumed with the operation's reply, as the built-in app encodes it.
+    ///
+    /// # Errors
+    /// `forbidden` when the frame's app may not ask for it; in the built-in app's terms when there is no such service.
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error>;
 
     /// The handler of that name in another app. Only built-in apps may ask, for triggers of records and notifications
     /// of objects: they belong to no app, and what they set off is some app's business. Apps see nothing of each other.

@@ -4,16 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_api::objects::{
     AccessInput, BodyDigests, ObjectOperation, ObjectReply, ObjectRequest, PutInput, Refusal, Requester, UploadInput,
     WrittenBody,
 };
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
-    ActivationId, App, Engine, EntityPage, EntityRows, EntityScan, FetchPolicy, FetchRequest, HandlerId, HandlerKind,
-    Host, Limits, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, ScanRequest,
-    Service, Start, Step, StepStart,
+    ActivationId, App, BuiltInCall, Engine, EntityPage, EntityRows, EntityScan, FetchPolicy, FetchRequest, HandlerId,
+    HandlerKind, Host, Limits, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy,
+    ScanRequest, Service, Start, Step, StepStart,
 };
 use millrace_func_objects::ObjectsEngine;
 
@@ -155,7 +154,7 @@ impl Host for Frame<'_> {
         self.effects.released.push(number);
         Ok(())
     }
-    fn record(&mut self, _type: &str, _id: &[u8], _operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         refuse()
     }
     fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {

@@ -6,22 +6,21 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, EntityPage, EntityScan, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel, Message,
-    NestedCall, Offload, OperationId, Program, ScanRequest, StepStart,
+    ActivationId, BuiltInCall, EntityPage, EntityScan, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel,
+    Message, NestedCall, Offload, OperationId, Program, ScanRequest, StepStart,
 };
 use millrace_store::{Store, StoreError};
 
 use super::keys::{From, KeyRange, entity_keys, entity_rows};
 use super::origin::Origin;
 use super::transaction::{Action, Parent, PendingCall, Touched, Transaction, Undo};
+use crate::built_in::{built_in_call, find_elsewhere};
 use crate::checks::{check_callee, check_key, may_fetch, refused};
 use crate::context::store_failed;
 use crate::outgoing::{Outgoing, signal_target};
 use crate::participation::Participations;
-use crate::records::{find_for_trigger, record_call};
 use crate::request::{InvocationId, OffloadTicket, Sequence};
 use crate::world::{Outputs, World};
 
@@ -258,7 +257,7 @@ impl Host for TurnHost<'_, '_> {
         Ok(())
     }
 
-    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
         let own = self.entity().ok().map(|index| self.transaction.touched[index].entity.parts().key);
         // Any shard can answer. A repeated route has to choose the same, or it would not find its
         // own outcome.
@@ -266,13 +265,12 @@ impl Host for TurnHost<'_, '_> {
             let origin = &self.transaction.origin;
             origin.route_key().unwrap_or(origin.nonce()).to_string().into_bytes()
         };
-        let key = if operation.is_about_type() { own.unwrap_or_else(any) } else { id.to_vec() };
-        let call = record_call(self.program(), type_name, key, operation, self.world)?;
+        let call = built_in_call(self.program(), call, || own.unwrap_or_else(any), self.world)?;
         self.call(call)
     }
 
     fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        find_for_trigger(self.program(), [app, service, handler], self.world)
+        find_elsewhere(self.program(), [app, service, handler], self.world)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {
