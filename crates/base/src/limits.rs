@@ -83,6 +83,10 @@ pub const IDEMPOTENCY_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
 /// Bytes of an app's source files together.
 pub const APP_BYTES: usize = 16 << 20;
 
+/// Memory of all versions of apps together that were replaced and are still loaded, on all cores. What they are kept for
+/// ends: calls within seconds, workflows in their time. Beyond this no app is deployed.
+pub const REPLACED_VERSIONS_BYTES: usize = 512 << 20;
+
 /// Files in an app.
 pub const APP_FILES: usize = 1024;
 

@@ -134,7 +134,7 @@ impl<E: Engine> RecordsEngine<E> {
             }
             (Some(Place::Type(index)), program::WRITE) => write::start(&mut turn, index, key, input),
             (Some(Place::Type(index)), program::FOLLOW) => {
-                // Written by `TriggerHost::record`.
+                // Written by `TriggerHost::operate`.
                 let (depth, input) = input.split_first().map_or((0, input), |(depth, input)| (*depth, input));
                 turn.depth = depth;
                 write::start(&mut turn, index, key, input)

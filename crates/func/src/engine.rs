@@ -161,6 +161,11 @@ pub trait Engine {
     /// Opens again what was closed for `program`, which will not serve.
     fn reopen(&self, _program: Program) {}
 
+    /// Bytes that a program holds in memory on this core.
+    fn memory_bytes(&self, _program: Program) -> usize {
+        0
+    }
+
     /// Forgets a program once its last frame has ended.
     fn unload(&self, program: Program);
 
@@ -219,6 +224,10 @@ impl<E: Engine + ?Sized> Engine for Rc<E> {
 
     fn reopen(&self, program: Program) {
         (**self).reopen(program);
+    }
+
+    fn memory_bytes(&self, program: Program) -> usize {
+        (**self).memory_bytes(program)
     }
 
     fn unload(&self, program: Program) {

@@ -126,6 +126,10 @@ impl Engine for Engines {
         self.of_program(program).reopen(program);
     }
 
+    fn memory_bytes(&self, program: Program) -> usize {
+        self.of_program(program).memory_bytes(program)
+    }
+
     fn unload(&self, program: Program) {
         self.of_program(program).unload(program);
     }
