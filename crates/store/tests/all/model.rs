@@ -332,7 +332,8 @@ impl World {
         let from = begin.as_ref().map_or(Vec::new(), |(entity, _)| entity.as_bytes().to_vec());
         let behind = begin.as_ref().and_then(|(entity, name)| Some((entity, name.as_deref()?)));
         let name = field(how.field);
-        let seek_from = |visited: usize| how.seek.filter(|(at, _)| usize::from(*at) == visited).map(|(_, to)| entity(to));
+        let seek_from =
+            |visited: usize| how.seek.filter(|(at, _)| usize::from(*at) == visited).map(|(_, to)| entity(to));
         let is_wanted = |entity: &EntityKey, field: &[u8]| {
             let is_behind = behind.is_none_or(|(own, behind)| own != entity || field > behind);
             is_behind && if how.is_prefix { field.starts_with(&name) } else { field == name }
