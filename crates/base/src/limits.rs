@@ -32,6 +32,10 @@ pub const INPUT_BYTES: usize = 4 << 20;
 /// Bytes of a call's output.
 pub const OUTPUT_BYTES: usize = 4 << 20;
 
+/// Bytes of the disk that new bodies of objects leave free, or a quarter of a small disk. The log takes them: it leaves
+/// 32 MiB itself, and on each core its next segment may take 64 MiB. So objects can be deleted when they fill the disk.
+pub const BODIES_RESERVE_BYTES: u64 = 256 << 20;
+
 /// Rows that one `ctx.entries` or `ctx.fields` answer may hold.
 pub const SCAN_ROWS: usize = 10_000;
 

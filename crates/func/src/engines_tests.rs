@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::*;
-use crate::{
-    BuiltInCall, EntityPage, FetchPolicy, FetchRequest, Limits, LogLevel, Message, NestedCall, Offload, RecordPolicy,
-};
+use crate::{BuiltInCall, FetchPolicy, FetchRequest, Limits, LogLevel, Message, NestedCall, Offload, RecordPolicy};
 use crate::{RouteId, ScanRequest, StepStart};
 use millrace_base::{ErrorCode, UnixMillis, Value};
 
@@ -111,7 +109,7 @@ impl Host for NoHost {
     fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
         never()
     }
-    fn entities(&mut self, _: &crate::EntityScan) -> Result<EntityPage, Error> {
+    fn visit_entities(&mut self, _: &crate::EntityScan, _: &mut crate::EntityVisitor<'_>) -> Result<(), Error> {
         never()
     }
     fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {

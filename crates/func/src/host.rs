@@ -51,27 +51,16 @@ pub struct EntityScan {
     pub service: u16,
     /// Only keys that start with this.
     pub prefix: Vec<u8>,
-    /// Only this key and those behind it. Whoever passes over keys with a common beginning gives what comes behind that.
+    /// Only this key and those behind it.
     pub from: Vec<u8>,
+    /// Of the entity of exactly the key `from`: only fields behind this, unless it is empty.
+    pub behind_field: Vec<u8>,
     /// The field to give of each entity, or how the names of those to give begin.
     pub field: Vec<u8>,
     /// Whether `field` is how names begin.
     pub is_prefix: bool,
-    /// At most so many fields of an entity, if `is_prefix`.
+    /// At most so many fields of an entity.
     pub fields_limit: usize,
-    /// At most so many entities are looked at.
-    pub limit: usize,
-    /// No entity is looked at once keys and fields have more bytes than this.
-    pub max_bytes: usize,
-}
-
-/// What a scan over entities found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EntityPage {
-    /// Those that have a field that was asked for, in the order of their keys.
-    pub entities: Vec<EntityRows>,
-    /// Where to go on: the next scan's `from`. `None`: there are no more.
-    pub next: Option<Vec<u8>>,
 }
 
 /// One entity of a scan.
@@ -79,9 +68,23 @@ pub struct EntityPage {
 pub struct EntityRows {
     /// Its key.
     pub key: Vec<u8>,
-    /// The fields that were asked for, in order.
+    /// The fields that were asked for, in order: at least one.
     pub fields: Vec<(Vec<u8>, Value)>,
 }
+
+/// What a visitor of entities wants next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// The next entity.
+    Next,
+    /// The first entity whose key is not before this one. Many keys are passed over at the cost of one.
+    Seek(Vec<u8>),
+    /// No more.
+    Stop,
+}
+
+/// Gets one entity after another.
+pub type EntityVisitor<'a> = dyn FnMut(EntityRows) -> Visit + 'a;
 
 /// What a workflow that comes to a `ctx.step` has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,11 +134,12 @@ pub trait Host {
     /// Refused in routes and workflows, which have no shard.
     fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
 
-    /// As [`Host::keys`], with fields of each entity. For engines of built-in apps.
+    /// Gives entities that [`Host::keys`] would name to `visit`, in the order of their keys, until it stops: those that
+    /// have a field that is asked for. For engines of built-in apps.
     ///
     /// # Errors
     /// As for [`Host::keys`].
-    fn entities(&mut self, _scan: &EntityScan) -> Result<EntityPage, Error> {
+    fn visit_entities(&mut self, _scan: &EntityScan, _visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
         Err(Error::new(ErrorCode::Forbidden, "this host gives no entities"))
     }
 

@@ -36,8 +36,8 @@ pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
 pub use host::{
-    EntityPage, EntityRows, EntityScan, Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest,
-    StepStart,
+    EntityRows, EntityScan, EntityVisitor, Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest,
+    StepStart, Visit,
 };
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, BuiltInCall, EntityPage, EntityScan, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel,
+    ActivationId, BuiltInCall, EntityScan, EntityVisitor, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel,
     Message, NestedCall, Offload, OperationId, Program, ScanRequest, StepStart,
 };
 use millrace_store::{Store, StoreError};
 
-use super::keys::{From, KeyRange, entity_keys, entity_rows};
+use super::keys::{KeyRange, entity_keys, visit_rows};
 use super::origin::Origin;
 use super::transaction::{Action, Parent, PendingCall, Touched, Transaction, Undo};
 use crate::built_in::{built_in_call, find_elsewhere};
@@ -226,13 +226,13 @@ impl Host for TurnHost<'_, '_> {
         let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
         let (app, service) = (&loaded.app, &service.name);
         let limit = limit.min(limits::SCAN_ROWS);
-        let range = KeyRange { app, service, prefix, from: From::After(after), limit };
+        let range = KeyRange { app, service, prefix, after, limit };
         let (found, seen) = entity_keys(own, self.transaction, &range).map_err(|error| store_failed(&error))?;
         self.transaction.newest_read = self.transaction.newest_read.max(seen);
         Ok(found)
     }
 
-    fn entities(&mut self, scan: &EntityScan) -> Result<EntityPage, Error> {
+    fn visit_entities(&mut self, scan: &EntityScan, visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
         self.entity()?;
         let program = self.program();
         let Some(own) = &mut self.own else {
@@ -242,9 +242,9 @@ impl Host for TurnHost<'_, '_> {
         let service = loaded.services.get(usize::from(scan.service));
         let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
         let names = (&loaded.app, &service.name);
-        let (page, seen) = entity_rows(own, self.transaction, names, scan).map_err(|error| store_failed(&error))?;
+        let seen = visit_rows(own, self.transaction, names, scan, visit).map_err(|error| store_failed(&error))?;
         self.transaction.newest_read = self.transaction.newest_read.max(seen);
-        Ok(page)
+        Ok(())
     }
 
     fn release_body(&mut self, number: u64) -> Result<(), Error> {
