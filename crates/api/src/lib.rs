@@ -21,7 +21,8 @@ mod route;
 mod serving;
 
 pub use app::{
-    AppFile, AppInfo, BUILT_IN_APPS, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp, is_built_in,
+    AppFile, AppInfo, BUILT_IN_APPS, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp,
+    WorkerRegistration, is_built_in,
 };
 pub use begun::{Begun, Waiting};
 pub use calls::{CallRequest, Calls, SendRequest, StateFields, StateReply, StateRequest};

@@ -419,3 +419,12 @@ pub const WORKER_FIELDS_BYTES: usize = 256 << 10;
 
 /// How long an attempt on a worker may take, unless its handler says otherwise. Its locks are held meanwhile.
 pub const WORKER_DEADLINE_MS: u64 = 10_000;
+
+/// The longest that a handler may ask for.
+pub const WORKER_LONGEST_DEADLINE_MS: u64 = 300_000;
+
+/// A worker's time ends so long before the call's own: then the error says that it was the worker.
+pub const WORKER_GRACE_MS: u64 = 1_000;
+
+/// Connections to workers, over all cores, for those that take one request at a time.
+pub const WORKER_CONNECTIONS: usize = 1024;

@@ -20,6 +20,7 @@ mod host;
 mod limits;
 mod records;
 mod settings;
+mod worker;
 
 pub use app::{App, Handlers, Route, Schedule, Service};
 pub use catalog::{Catalog, Loaded, RouteMatch};
@@ -41,3 +42,8 @@ pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
 pub use records::RecordPolicy;
 pub use settings::{AppSettings, SettingsError};
+pub use worker::{
+    AttemptToken, Discovery, Exchanging, NoWorkers, ProtocolRange, WORKER_FILE, WORKER_PROTOCOL, WorkerAddress,
+    WorkerDocument, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService, WorkerTurn,
+    Workers,
+};

@@ -57,11 +57,11 @@ fn what_a_turn_may_not_hold_is_refused() {
 fn the_checksum_goes_over_all_turns_as_in_zlib() {
     let mut reader = TurnReader::new(turn(&[set(b"a"), WorkerFrame::Suspend { operations: vec![1] }]));
     while reader.next_frame().expect("a frame").is_some() {}
-    reader.next_turn(turn(&[WorkerFrame::Resumed { frames: 2, checksum: reader.checksum() }, output()]));
+    reader.next_turn(turn(&[WorkerFrame::Resumed { frames: 1, checksum: reader.checksum() }, output()]));
     while reader.next_frame().expect("a frame").is_some() {}
-    let all = turn(&[set(b"a"), WorkerFrame::Suspend { operations: vec![1] }, output()]);
+    let all = turn(&[set(b"a"), output()]);
     let checksum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &all);
-    assert_eq!((reader.frames(), u64::from(reader.checksum())), (3, checksum));
+    assert_eq!((reader.frames(), u64::from(reader.checksum())), (2, checksum));
 }
 
 #[test]

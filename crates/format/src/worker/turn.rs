@@ -46,7 +46,7 @@ impl TurnReader {
         (self.rest, self.is_first, self.has_ended) = (turn, true, false);
     }
 
-    /// How many frames the attempt has sent, HEARTBEAT and RESUMED not counted.
+    /// How many frames the attempt has sent, but for HEARTBEAT, RESUMED and SUSPEND.
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.frames
@@ -90,9 +90,12 @@ impl TurnReader {
             // It speaks of all before it, so nothing of its turn comes before it.
             return if was_first { Ok(()) } else { Err(WorkerFrameError::Place(RESUMED)) };
         }
-        self.frames = self.frames.saturating_add(1);
-        self.digest.update(whole);
         self.has_ended = ends_turn(header.kind);
+        if header.kind != SUSPEND {
+            // Whoever runs an attempt again has all results at once, and cannot know where it waited.
+            self.frames = self.frames.saturating_add(1);
+            self.digest.update(whole);
+        }
         Ok(())
     }
 }
