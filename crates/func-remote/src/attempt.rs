@@ -123,7 +123,7 @@ impl Attempt {
         self.suspended.clear();
         let (program, attempt) = (self.program, self.token);
         let needs_no_lock = self.snapshot.is_some();
-        let turn = WorkerTurn { program, attempt, frames: frames.into(), start_bytes, timeout_ms, needs_no_lock };
+        let turn = WorkerTurn { program, attempt, content: frames.into(), start_bytes, timeout_ms, needs_no_lock };
         self.exchange = Some(host.exchange(turn)?);
         Ok(())
     }

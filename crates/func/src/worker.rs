@@ -33,8 +33,8 @@ pub struct WorkerTurn {
     /// The attempt.
     pub attempt: AttemptToken,
     /// What to send. On a stream: what has not been sent.
-    pub frames: Bytes,
-    /// Bytes of START at the beginning of `frames`; 0 where an attempt on a stream goes on.
+    pub content: Bytes,
+    /// Bytes of START at the beginning of `content`; 0 where an attempt on a stream goes on.
     pub start_bytes: usize,
     /// How long the worker may take.
     pub timeout_ms: u64,

@@ -103,7 +103,7 @@ impl Workers for HttpWorkers {
                 method: "POST",
                 path: "/invoke",
                 attempt: turn.attempt,
-                body: turn.frames,
+                body: turn.content,
                 secret: deployment.secret.as_deref(),
                 timeout_ms: turn.timeout_ms,
                 response_bytes: TURN_BYTES,

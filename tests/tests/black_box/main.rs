@@ -44,4 +44,5 @@ mod schedules;
 mod start;
 mod tls;
 mod transactions;
+mod workers;
 mod workflows;

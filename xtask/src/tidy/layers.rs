@@ -200,6 +200,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
             "millrace-http",
             "millrace-s3",
             "millrace-fetch",
+            "millrace-workers",
             "millrace-client",
             "millrace-server",
             "millrace-tests",
