@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId, UnixMillis};
 use millrace_format::{Entry, Write};
-use millrace_func::{Catalog, FetchRequest, LogLevel, Offload};
+use millrace_func::{Catalog, FetchRequest, LogLevel, Offload, WorkerTurn};
 use millrace_shard::{
     ActivationIds, Delivery, Entropy, OffloadTicket, Outputs, PeerMessage, Reply, RouteCall, Sequence, Shard, Token,
     UnplacedRoute, UnplacedStep, World,
@@ -92,6 +92,10 @@ impl Outputs for Collected {
 
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest) {
         self.events.push_back(Event::Fetch(ticket, request));
+    }
+
+    fn exchange(&mut self, _ticket: OffloadTicket, _turn: WorkerTurn) {
+        unreachable!("no simulated app has workers")
     }
 
     fn log(&mut self, app: &str, service: &str, _level: LogLevel, line: &str) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use millrace_base::{Lsn, ShardId};
 use millrace_driver::{CoreMessage, DriverBug, Frame, Placement, Platform, ShardMail, Waiter};
 use millrace_format::{Entry, Write};
-use millrace_func::{FetchRequest, Offload, Program};
+use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::{Clock, Net};
 use millrace_log::{Batch, Segments};
 use millrace_shard::OffloadTicket;
@@ -133,6 +133,11 @@ impl Platform for SimPlatform {
     }
 
     fn fetch(&mut self, ticket: OffloadTicket, _request: FetchRequest) {
+        self.offloads.push(ticket);
+    }
+
+    /// No simulated app has workers.
+    fn exchange(&mut self, ticket: OffloadTicket, _turn: WorkerTurn) {
         self.offloads.push(ticket);
     }
 

@@ -17,6 +17,7 @@ mod needs;
 mod outside;
 mod preloaded;
 mod server;
+pub mod worker;
 
 pub use app::{Entry, TestApp, tar};
 pub use clock::MovedClock;

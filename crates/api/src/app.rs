@@ -138,3 +138,23 @@ impl BuiltInReply {
         }
     }
 }
+
+/// Where the workers of an app are. [`std::fmt::Debug`] leaves the secret out.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerRegistration {
+    /// The URL of one, or of what stands before them.
+    pub worker: String,
+    /// What requests to them are signed with.
+    #[serde(default)]
+    pub secret: Option<String>,
+    /// The app's `millrace.toml`.
+    #[serde(default)]
+    pub settings: Option<String>,
+}
+
+impl std::fmt::Debug for WorkerRegistration {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("WorkerRegistration").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}

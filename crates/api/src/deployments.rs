@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::{AppFile, AppInfo, Deployed, Error, ErrorCode, Principal, SystemApp};
+use crate::{AppFile, AppInfo, Deployed, Error, ErrorCode, Principal, SystemApp, WorkerRegistration};
 
 /// Which apps there are. A backend without built-in apps need not say so.
 pub trait Deployments: Clone + 'static {
@@ -13,6 +13,16 @@ pub trait Deployments: Clone + 'static {
         app: &str,
         files: Vec<AppFile>,
     ) -> impl Future<Output = Result<Deployed, Error>>;
+
+    /// Deploys or replaces an app whose handlers run in workers, after asking one of them what it serves.
+    fn deploy_worker(
+        &self,
+        _principal: &Principal,
+        _app: &str,
+        _registration: WorkerRegistration,
+    ) -> impl Future<Output = Result<Deployed, Error>> {
+        async { Err(Error::new(ErrorCode::NotYetSupported, "this server has no way to workers")) }
+    }
 
     /// Removes an app; its state stays and comes back with the app.
     fn remove_app(&self, principal: &Principal, app: &str) -> impl Future<Output = Result<(), Error>>;

@@ -59,6 +59,9 @@ pub enum ErrorCode {
     UnknownType,
     UnsupportedMediaType,
     WaitLimit,
+    WorkerFailed,
+    WorkerTimeout,
+    WorkerUnavailable,
     WorkflowEnded,
     WrongType,
 }
@@ -66,7 +69,7 @@ pub enum ErrorCode {
 /// One row of the table of codes: code, text, title.
 type Row = (ErrorCode, &'static str, &'static str);
 
-const TABLE: [Row; 53] = {
+const TABLE: [Row; 56] = {
     use ErrorCode::*;
     [
         (Aborted, "aborted", "The function refused the call"),
@@ -120,6 +123,9 @@ const TABLE: [Row; 53] = {
         (UnknownType, "unknown-type", "There is no such type of records"),
         (UnsupportedMediaType, "unsupported-media-type", "The body is in a form that is not taken here"),
         (WaitLimit, "wait-limit", "The call waited too long"),
+        (WorkerFailed, "worker-failed", "The worker broke off, or broke the protocol"),
+        (WorkerTimeout, "worker-timeout", "The worker did not answer in time"),
+        (WorkerUnavailable, "worker-unavailable", "No worker takes the call"),
         (WorkflowEnded, "workflow-ended", "The workflow has ended"),
         (WrongType, "wrong-type", "The value does not fit the schema"),
     ]
@@ -178,13 +184,23 @@ impl ErrorCode {
                 | StackLimit
                 | Stalled
                 | WaitLimit
+                | WorkerFailed
+                | WorkerTimeout
+                | WorkerUnavailable
         )
     }
 
     /// Whether the same request may succeed later without being changed.
     #[must_use]
     pub fn is_retryable(self) -> bool {
-        matches!(self, ErrorCode::Overloaded | ErrorCode::ReadOnly | ErrorCode::ShardStopped | ErrorCode::ShuttingDown)
+        use ErrorCode::*;
+        matches!(self, Overloaded | ReadOnly | ShardStopped | ShuttingDown | WorkerUnavailable)
+    }
+
+    /// Whether an attempt on a worker was lost: nothing of it counts, and it may be made again.
+    #[must_use]
+    pub fn is_lost_attempt(self) -> bool {
+        matches!(self, ErrorCode::WorkerFailed | ErrorCode::WorkerTimeout | ErrorCode::WorkerUnavailable)
     }
 }
 

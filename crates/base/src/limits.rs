@@ -409,3 +409,30 @@ pub const BATCH_RECORDS: usize = 1000;
 /// Readers of changes by server-sent events that one core serves. Each asks all shards twice a second while nothing
 /// happens, and may hold one page.
 pub const EVENT_STREAMS: u64 = 256;
+
+/// Bytes in the payload of one frame of a worker: one value, or one input, and the names around it.
+pub const WORKER_FRAME_BYTES: usize = 8 << 20;
+
+/// Bytes of all frames of one attempt on a worker, each way. The server holds them until the attempt ends.
+pub const WORKER_ATTEMPT_BYTES: usize = 64 << 20;
+
+/// Operations that one attempt on a worker may ask for. As many as a transaction may make calls.
+pub const WORKER_OPERATIONS: usize = CALLS_PER_TRANSACTION;
+
+/// Bytes of a worker's discovery document. It is read before anything about the worker is trusted.
+pub const WORKER_DISCOVERY_BYTES: usize = 1 << 20;
+
+/// Bytes of declared fields that travel with the start of an attempt. More is asked for one by one.
+pub const WORKER_FIELDS_BYTES: usize = 256 << 10;
+
+/// How long an attempt on a worker may take, unless its handler says otherwise. Its locks are held meanwhile.
+pub const WORKER_DEADLINE_MS: u64 = 10_000;
+
+/// The longest that a handler may ask for.
+pub const WORKER_LONGEST_DEADLINE_MS: u64 = 300_000;
+
+/// A worker's time ends so long before the call's own: then the error says that it was the worker.
+pub const WORKER_GRACE_MS: u64 = 1_000;
+
+/// Connections to workers, over all cores, for those that take one request at a time.
+pub const WORKER_CONNECTIONS: usize = 1024;

@@ -222,6 +222,28 @@ impl Client {
         parse(&self.request(&request).await?.body)
     }
 
+    /// Deploys an app whose handlers run in workers: one of them is at `worker`. `secret` is what requests to them are
+    /// signed with.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn deploy_worker(
+        &self,
+        app: &str,
+        worker: &str,
+        secret: Option<&str>,
+    ) -> Result<serde_json::Value, ClientError> {
+        let body = serde_json::json!({ "worker": worker, "secret": secret }).to_string();
+        let request = Prepared {
+            method: Method::PUT,
+            path: &format!("/apps/{}", segment(app)),
+            content_type: "application/json",
+            body: body.into(),
+            idempotency_key: None,
+        };
+        parse(&self.request(&request).await?.body)
+    }
+
     /// Removes an app; its state stays and comes back with the app.
     ///
     /// # Errors

@@ -83,6 +83,8 @@ pub struct Core<P: Platform> {
     /// Mail between this core's shards.
     pub(crate) mail: VecDeque<ShardMail>,
     pub(crate) open_offloads: usize,
+    /// Those of them that workers do.
+    pub(crate) open_exchanges: usize,
     pub(crate) password_checks: PasswordChecks,
     pub(crate) batch: Batch,
     pub(crate) spare_batch: Option<Batch>,
@@ -116,6 +118,7 @@ impl<P: Platform> Core<P> {
             events: VecDeque::new(),
             mail: VecDeque::new(),
             open_offloads: 0,
+            open_exchanges: 0,
             password_checks: PasswordChecks::default(),
             batch: Batch::new(),
             spare_batch: Some(Batch::new()),

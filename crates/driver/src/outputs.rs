@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::Entry;
-use millrace_func::{FetchRequest, LogLevel, Offload};
+use millrace_func::{FetchRequest, LogLevel, Offload, WorkerTurn};
 use millrace_log::Batch;
 use millrace_shard::{Delivery, OffloadTicket, Outputs, PeerMessage, Reply, Sequence, Token};
 
@@ -20,6 +20,7 @@ pub(crate) enum Event {
     Peer { to: ShardId, message: PeerMessage },
     Offload(OffloadTicket, Offload),
     Fetch(OffloadTicket, FetchRequest),
+    Exchange(OffloadTicket, WorkerTurn),
     Offloaded(OffloadTicket, Result<Bytes, Error>),
 }
 
@@ -78,6 +79,10 @@ impl<P: Platform> Outputs for CoreOutputs<'_, P> {
 
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest) {
         self.events.push_back(Event::Fetch(ticket, request));
+    }
+
+    fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn) {
+        self.events.push_back(Event::Exchange(ticket, turn));
     }
 
     fn release_body(&mut self, shard: ShardId, number: u64) {

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use millrace_base::{Lsn, ShardId};
 use millrace_format::Entry;
-use millrace_func::{FetchRequest, Offload, Program};
+use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::Net;
 use millrace_log::Batch;
 use millrace_shard::OffloadTicket;
@@ -61,6 +61,9 @@ pub trait Platform: Net<CoreMessage> + Net<ShardMail> {
 
     /// Sends a request to a server outside; its response goes to `Core::offloaded`.
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest);
+
+    /// Sends frames to a worker; its turn goes to `Core::exchanged`.
+    fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn);
 
     /// Writes a chunk to the checkpoint; `Core::flushed` is told of it.
     fn write_chunk(&mut self, shard: ShardId, chunk: FlushChunk);

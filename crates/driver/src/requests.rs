@@ -263,6 +263,7 @@ impl<P: Platform> Core<P> {
             Event::Peer { to, message } => self.send_peer(to, message),
             Event::Offload(ticket, work) => self.offload(ticket, work),
             Event::Fetch(ticket, request) => self.fetch(ticket, request),
+            Event::Exchange(ticket, turn) => self.exchange(ticket, turn),
             Event::Offloaded(ticket, result) => self.resume(ticket, result),
         }
     }

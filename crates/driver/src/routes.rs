@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, limits};
-use millrace_func::{FetchRequest, Offload};
+use millrace_func::{FetchRequest, Offload, WorkerTurn};
 use millrace_shard::{OffloadTicket, RouteCall, UnplacedRoute, UnplacedStep};
 
 use crate::core::Core;
@@ -56,7 +56,8 @@ impl<P: Platform> Core<P> {
     }
 
     pub(crate) fn offload(&mut self, ticket: OffloadTicket, work: Offload) {
-        let is_full = self.open_offloads - self.password_checks.joined() >= limits::OFFLOADS;
+        let own = self.open_offloads - self.open_exchanges - self.password_checks.joined();
+        let is_full = own >= limits::OFFLOADS;
         self.open_offloads += 1;
         if self.password_checks.join(ticket, &work) {
             return;
@@ -73,6 +74,19 @@ impl<P: Platform> Core<P> {
     pub(crate) fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest) {
         self.open_offloads += 1;
         self.platform.fetch(ticket, request);
+    }
+
+    /// Sends frames to a worker.
+    pub(crate) fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn) {
+        self.open_offloads += 1;
+        self.open_exchanges += 1;
+        self.platform.exchange(ticket, turn);
+    }
+
+    /// A worker has had its turn, or the attempt is lost.
+    pub fn exchanged(&mut self, ticket: OffloadTicket, result: Result<Bytes, Error>) {
+        self.open_exchanges -= 1;
+        self.offloaded(ticket, result);
     }
 
     /// Offloaded work has ended.

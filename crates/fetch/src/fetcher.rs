@@ -48,10 +48,38 @@ impl HttpFetcher {
     }
 }
 
+/// Why no response came, for those who do more than to say so.
+#[derive(Debug)]
+pub struct Failure {
+    /// What functions are told.
+    pub error: Error,
+    /// Whether the time limit passed.
+    pub is_late: bool,
+    /// Whether nothing of the request was sent.
+    pub is_unsent: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, is_late: false, is_unsent: true }
+    }
+}
+
+impl HttpFetcher {
+    /// As [`Fetcher::fetch`], and says more of a failure.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn exchange(&self, request: FetchRequest) -> Result<FetchResponse, Failure> {
+        self.shared.fetch(request).await
+    }
+}
+
 impl Fetcher for HttpFetcher {
-    fn fetch(&self, request: FetchRequest) -> Fetching {
+    fn fetch(&self, mut request: FetchRequest) -> Fetching {
+        request.timeout_ms = request.timeout_ms.min(limits::FETCH_LONGEST_MS);
         let shared = Arc::clone(&self.shared);
-        Box::pin(async move { shared.fetch(request).await })
+        Box::pin(async move { shared.fetch(request).await.map_err(|failure| failure.error) })
     }
 }
 
@@ -65,6 +93,10 @@ enum Stage {
 }
 
 impl Stage {
+    fn is_before_sending(self) -> bool {
+        matches!(self, Self::Turn | Self::Connection)
+    }
+
     fn describe(self) -> &'static str {
         match self {
             Self::Turn => "waiting for other fetches of this node to end",
@@ -84,23 +116,28 @@ struct Finished<'a> {
 }
 
 impl Shared {
-    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, Error> {
-        let timeout_ms = request.timeout_ms.min(limits::FETCH_LONGEST_MS);
+    async fn fetch(&self, request: FetchRequest) -> Result<FetchResponse, Failure> {
+        let timeout_ms = request.timeout_ms;
         let limit_bytes = request.response_bytes;
         let prepared = request::prepare(request)?;
         // Path and query may hold secrets, and the reader of the error may not be the author of the URL.
         let label = format!("{} {}", prepared.message.method(), prepared.origin);
         let failed = |reason: String| Error::new(ErrorCode::FetchFailed, format!("{label}: {reason}"));
         let Ok(runtime) = Handle::try_current() else {
-            return Err(failed("there is no runtime to fetch on".to_owned()));
+            return Err(failed("there is no runtime to fetch on".to_owned()).into());
         };
         let key = Key { runtime: runtime.id(), origin: prepared.origin };
         let mut stage = Stage::Turn;
         let exchange = self.exchange(key, prepared.message, limit_bytes, &mut stage);
         match timeout(Duration::from_millis(timeout_ms), exchange).await {
             Ok(Ok(finished)) => Ok(self.keep(finished).await),
-            Ok(Err(reason)) => Err(failed(reason)),
-            Err(_) => Err(failed(format!("not finished within {timeout_ms} ms, while {}", stage.describe()))),
+            Ok(Err(reason)) => {
+                Err(Failure { error: failed(reason), is_late: false, is_unsent: stage.is_before_sending() })
+            }
+            Err(_) => {
+                let error = failed(format!("not finished within {timeout_ms} ms, while {}", stage.describe()));
+                Err(Failure { error, is_late: true, is_unsent: stage.is_before_sending() })
+            }
         }
     }
 

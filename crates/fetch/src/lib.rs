@@ -25,5 +25,5 @@ mod request;
 mod response;
 mod tls;
 
-pub use fetcher::HttpFetcher;
+pub use fetcher::{Failure, HttpFetcher};
 pub use options::{Options, Roots};

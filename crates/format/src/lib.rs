@@ -17,6 +17,7 @@ mod prepared;
 mod schedule;
 mod segment;
 mod signal;
+pub mod worker;
 mod workflow;
 
 pub use checksum::crc32c;

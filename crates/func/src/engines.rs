@@ -1,4 +1,4 @@
-//! The engines of one core: one for each built-in app, and one for all other apps.
+//! The engines of one core: one for each built-in app, one for apps of workers, and one for all other apps.
 //!
 //! Promises: a program and its activations stay with the engine that loaded the program. To find it costs one indexed
 //! look, and nothing is allocated for apps without an engine of their own.
@@ -16,13 +16,22 @@ use crate::{ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Pro
 /// Which engine: 0 is the one of all other apps, the others count from 1.
 type Index = u8;
 
+/// Which apps an engine runs.
+#[derive(Clone, Copy)]
+enum Chosen {
+    /// The one of this name.
+    Named(&'static str),
+    /// Those with this file.
+    With(&'static str),
+}
+
 /// An engine made of engines. See the module's documentation.
 pub struct Engines {
     others: Rc<dyn Engine>,
-    built_in: Vec<(&'static str, Box<dyn Engine>)>,
+    built_in: Vec<(Chosen, Box<dyn Engine>)>,
     /// By program number. It never shrinks, so a program that was unloaded is not taken for another engine's.
     programs: RefCell<Vec<Index>>,
-    /// By activation number, as far as one of a built-in app has waited.
+    /// By activation number, as far as one of another engine than 0 has waited.
     waiting: RefCell<Vec<Index>>,
 }
 
@@ -38,14 +47,31 @@ impl Engines {
     /// # Panics
     /// With more than 255 engines.
     #[must_use]
-    pub fn with(mut self, app: &'static str, engine: impl Engine + 'static) -> Self {
-        assert!(self.built_in.len() < usize::from(Index::MAX), "a server has few built-in apps");
-        self.built_in.push((app, Box::new(engine)));
+    pub fn with(self, app: &'static str, engine: impl Engine + 'static) -> Self {
+        self.chosen(Chosen::Named(app), engine)
+    }
+
+    /// Has `engine` run the apps that have a file of this name.
+    ///
+    /// # Panics
+    /// With more than 255 engines.
+    #[must_use]
+    pub fn with_file(self, file: &'static str, engine: impl Engine + 'static) -> Self {
+        self.chosen(Chosen::With(file), engine)
+    }
+
+    fn chosen(mut self, chosen: Chosen, engine: impl Engine + 'static) -> Self {
+        assert!(self.built_in.len() < usize::from(Index::MAX), "a server has few engines");
+        self.built_in.push((chosen, Box::new(engine)));
         self
     }
 
-    fn of_app(&self, app: &str) -> Index {
-        let place = self.built_in.iter().position(|(name, _)| *name == app);
+    fn of_app(&self, app: &App) -> Index {
+        let runs = |(chosen, _): &(Chosen, _)| match chosen {
+            Chosen::Named(name) => app.name.as_str() == *name,
+            Chosen::With(file) => app.files.contains_key(*file),
+        };
+        let place = self.built_in.iter().position(runs);
         place.map_or(0, |place| u8::try_from(place + 1).unwrap_or_default())
     }
 
@@ -92,7 +118,7 @@ fn note(table: &RefCell<Vec<Index>>, number: u32, index: Index) {
 
 impl Engine for Engines {
     fn load(&self, program: Program, app: &App) -> Result<(), Error> {
-        let index = self.of_app(app.name.as_str());
+        let index = self.of_app(app);
         self.engine(index).load(program, app)?;
         note(&self.programs, program.0, index);
         Ok(())

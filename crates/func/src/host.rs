@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 
-use crate::{BuiltInCall, FetchRequest, HandlerId, Offload};
+use crate::{AttemptToken, BuiltInCall, FetchRequest, HandlerId, Offload, WorkerTurn};
+
+/// Fields with their values, in order.
+pub type FieldRows = Vec<(Vec<u8>, Value)>;
 
 /// One thing a frame awaits. Unique within its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -184,6 +187,33 @@ pub trait Host {
     /// `ctx.fetch`, in routes before their first call and in workflows. The frame will be resumed
     /// with JSON text `{"status":…,"headers":[[name,value]…],"body":"base64"}`.
     fn fetch(&mut self, request: FetchRequest) -> Result<OperationId, Error>;
+
+    /// Sends frames to a worker of the frame's app. The frame will be resumed with the worker's turn. At most one of a frame
+    /// is under way.
+    ///
+    /// # Errors
+    /// When this host has no workers.
+    fn exchange(&mut self, _turn: WorkerTurn) -> Result<OperationId, Error> {
+        Err(Error::new(ErrorCode::Forbidden, "this host has no workers"))
+    }
+
+    /// Names this run of the frame: no other has the same, not even one that is a repetition of it.
+    fn attempt(&mut self) -> AttemptToken {
+        [0; 16]
+    }
+
+    /// How much longer the invocation may take. `None`: it has time, as a workflow has.
+    fn left_ms(&self) -> Option<u64> {
+        None
+    }
+
+    /// All fields of the frame's entity, if names and values have at most `max_bytes` together.
+    ///
+    /// # Errors
+    /// As for [`Host::get`].
+    fn whole(&mut self, _max_bytes: usize) -> Result<Option<FieldRows>, Error> {
+        Ok(None)
+    }
 
     /// `ctx.sleep`, in workflows. The frame will be resumed with `null`.
     fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error>;

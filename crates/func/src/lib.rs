@@ -21,6 +21,7 @@ mod host;
 mod limits;
 mod records;
 mod settings;
+mod worker;
 
 pub use app::{App, Handlers, Route, Schedule, Service};
 pub use built_in::{Answer, BuiltInCall};
@@ -36,10 +37,15 @@ pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
 pub use host::{
-    EntityRows, EntityScan, EntityVisitor, Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest,
-    StepStart, Visit,
+    EntityRows, EntityScan, EntityVisitor, FieldRows, Host, LogLevel, Message, NestedCall, OperationId, Reader,
+    ScanRequest, StepStart, Visit,
 };
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
 pub use records::RecordPolicy;
 pub use settings::{AppSettings, SettingsError};
+pub use worker::{
+    AttemptToken, Discovery, Exchanging, NoWorkers, ProtocolRange, WORKER_FILE, WORKER_PROTOCOL, WorkerAddress,
+    WorkerDocument, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService, WorkerTurn,
+    Workers,
+};

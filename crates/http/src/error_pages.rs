@@ -65,6 +65,9 @@ pub fn error_page(code: ErrorCode) -> &'static str {
         ErrorCode::UnknownType => page!("unknown-type"),
         ErrorCode::UnsupportedMediaType => page!("unsupported-media-type"),
         ErrorCode::WaitLimit => page!("wait-limit"),
+        ErrorCode::WorkerFailed => page!("worker-failed"),
+        ErrorCode::WorkerTimeout => page!("worker-timeout"),
+        ErrorCode::WorkerUnavailable => page!("worker-unavailable"),
         ErrorCode::WorkflowEnded => page!("workflow-ended"),
         ErrorCode::WrongType => page!("wrong-type"),
     }

@@ -26,9 +26,9 @@ pub const fn status_of(code: ErrorCode) -> StatusCode {
         CpuLimit | DepthLimit | Diverged | FetchRefused | FunctionFailed | Internal | MemoryLimit | OperationLimit
         | SizeLimit | StackLimit | Stalled => StatusCode::INTERNAL_SERVER_ERROR,
         NotYetSupported => StatusCode::NOT_IMPLEMENTED,
-        FetchFailed => StatusCode::BAD_GATEWAY,
-        Overloaded | ReadOnly | ShardStopped | ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-        WaitLimit => StatusCode::GATEWAY_TIMEOUT,
+        FetchFailed | WorkerFailed => StatusCode::BAD_GATEWAY,
+        Overloaded | ReadOnly | ShardStopped | ShuttingDown | WorkerUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        WaitLimit | WorkerTimeout => StatusCode::GATEWAY_TIMEOUT,
     }
 }
 

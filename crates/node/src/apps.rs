@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use millrace_api::AppFile;
 use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
-use millrace_func::{App, AppSettings, FetchPolicy, Limits, RecordPolicy};
+use millrace_func::{App, AppSettings, FetchPolicy, Limits, RecordPolicy, WORKER_FILE, WorkerDocument};
 use millrace_manifest::Manifest;
 
 use crate::directory::{sync_folder_of, write_durably};
 
 /// The file of an app's folder that holds its limits.
-const CONFIGURATION: &str = "millrace.toml";
+pub(crate) const CONFIGURATION: &str = "millrace.toml";
 
 fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::AppRefused, message)
@@ -52,6 +52,10 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
             (app.limits, app.fetch, app.records) = (settings.limits, settings.fetch, settings.records);
         }
         app.files.insert(path, content);
+    }
+    if let Some(file) = app.files.get(WORKER_FILE) {
+        let document = WorkerDocument::from_json(file).map_err(refused)?;
+        app.limits.wait_ms = document.discovery.longest_timeout_ms() + limits::WORKER_GRACE_MS;
     }
     Ok(app)
 }

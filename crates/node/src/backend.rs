@@ -11,7 +11,7 @@ use millrace_api::{
     Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Invocation,
     Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, Records,
     RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, StateFields, StateReply, StateRequest,
-    SystemApp, is_built_in,
+    SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, shard_of_key};
 use millrace_driver::question::ReadState;
@@ -27,6 +27,7 @@ use crate::invocations;
 use crate::records::{self, RecordsApp, refuse_records};
 use crate::schedules;
 use crate::watch::{CallWatch, prints_calls};
+use crate::worker_apps;
 
 /// A handle to the node on one of its cores. Stays on that core's thread.
 #[derive(Clone)]
@@ -296,6 +297,19 @@ impl Deployments for CoreHandle {
         let loaded = deploy::current(catalog, name.as_str()).ok_or_else(removed)?;
         let warnings = deploy::shared_names(catalog, loaded).map(|(_, what)| what).collect();
         Ok(Deployed { app: deploy::describe(loaded, loaded.version), is_new, warnings })
+    }
+
+    async fn deploy_worker(
+        &self,
+        principal: &Principal,
+        app: &str,
+        registration: WorkerRegistration,
+    ) -> Result<Deployed, Error> {
+        allow(principal, Permission::Deploy, "deploy")?;
+        refuse_system_name(app)?;
+        let shared = self.shared();
+        let files = worker_apps::files_of(&shared, registration).await?;
+        self.deploy(principal, app, files).await
     }
 
     async fn remove_app(&self, principal: &Principal, app: &str) -> Result<(), Error> {

@@ -31,10 +31,11 @@ mod recovery;
 mod schedules;
 mod versions;
 mod watch;
+mod worker_apps;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;
 pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE};
 pub use metrics::NodeMetrics;
 pub use node::{EngineMaker, Fronts, Node, StartError};
-pub use options::{Durability, NodeOptions};
+pub use options::{Durability, NodeOptions, Outside};

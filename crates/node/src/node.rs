@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, shard_keys};
 use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail};
-use millrace_func::{App, Engine, Fetcher};
+use millrace_func::{App, Engine};
 use millrace_io::{Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
 use millrace_manifest::ManifestError;
@@ -35,7 +35,7 @@ use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
 use crate::objects;
-use crate::options::{Durability, NodeOptions};
+use crate::options::{Durability, NodeOptions, Outside};
 use crate::recovery::recover;
 
 /// What runs on each core above the node: given the core's handle and a signal to drain, it
@@ -146,12 +146,12 @@ impl Node {
         options: NodeOptions,
         apps: Vec<App>,
         engine: EngineMaker,
-        fetcher: Arc<dyn Fetcher>,
+        outside: impl Into<Outside>,
         fronts: Fronts,
         metrics: NodeMetrics,
     ) -> Result<Self, StartError> {
         let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
-        Self::start_in(directory, options, apps, engine, fetcher, fronts, metrics)
+        Self::start_in(directory, options, apps, engine, outside, fronts, metrics)
     }
 
     /// As [`Node::start`] in a data directory that is open already, for what must be read from it before.
@@ -166,7 +166,7 @@ impl Node {
         options: NodeOptions,
         apps: Vec<App>,
         engine: EngineMaker,
-        fetcher: Arc<dyn Fetcher>,
+        outside: impl Into<Outside>,
         fronts: Fronts,
         metrics: NodeMetrics,
     ) -> Result<Self, StartError> {
@@ -191,7 +191,7 @@ impl Node {
             apps: kept,
             system_apps: system_apps(&apps),
             shard_keys: shard_keys(directory.shard_count()),
-            fetcher,
+            outside: outside.into(),
             bodies,
             deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
             is_serving: AtomicBool::new(false),

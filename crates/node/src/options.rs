@@ -1,8 +1,10 @@
 //! What a node is started with.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use millrace_base::limits;
+use millrace_func::{Fetcher, NoWorkers, Workers};
 
 /// What an acknowledged effect survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,22 @@ pub struct NodeOptions {
     pub keeps_objects: bool,
     /// Print each call with its time and outcome on standard output, for development.
     pub prints_calls: bool,
+}
+
+/// Who talks to what is outside the node, for the functions on it.
+#[derive(Clone)]
+pub struct Outside {
+    /// To servers.
+    pub fetcher: Arc<dyn Fetcher>,
+    /// To the processes of users that run handlers.
+    pub workers: Arc<dyn Workers>,
+}
+
+/// A node without workers.
+impl<F: Fetcher + 'static> From<Arc<F>> for Outside {
+    fn from(fetcher: Arc<F>) -> Self {
+        Self { fetcher, workers: Arc::new(NoWorkers) }
+    }
 }
 
 /// Shards of a new data directory when nothing else is said: enough to spread over any machine's

@@ -88,11 +88,10 @@ pub(crate) fn call(args: &CallArgs) -> Result<(), Failure> {
 /// # Errors
 /// Why the node refused it, or could not be asked.
 pub(crate) fn deploy(args: &DeployArgs) -> Result<(), Failure> {
-    let folder = args.folder.canonicalize().map_err(|error| format!("{}: {error}", args.folder.display()))?;
-    let folder_name = || folder.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    let name = args.name.clone().or_else(folder_name).ok_or("the folder has no name: give one with --name")?;
-    let client = client(&args.node)?;
-    let deployed = block_on(client.deploy(&name, &folder))?;
+    let deployed = match &args.worker {
+        Some(worker) => deploy_worker(args, worker)?,
+        None => deploy_folder(args)?,
+    };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&deployed)?);
     } else {
@@ -102,6 +101,25 @@ pub(crate) fn deploy(args: &DeployArgs) -> Result<(), Failure> {
         eprintln!("warning: {}", printable(warning.as_str().unwrap_or_default()));
     }
     Ok(())
+}
+
+fn deploy_folder(args: &DeployArgs) -> Result<Value, Failure> {
+    let folder = args.folder.canonicalize().map_err(|error| format!("{}: {error}", args.folder.display()))?;
+    let folder_name = || folder.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let name = args.name.clone().or_else(folder_name).ok_or("the folder has no name: give one with --name")?;
+    let client = client(&args.node)?;
+    Ok(block_on(client.deploy(&name, &folder))?)
+}
+
+fn deploy_worker(args: &DeployArgs, worker: &str) -> Result<Value, Failure> {
+    let name = args.folder.to_str().ok_or("the app's name is not text")?;
+    let read = |file: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok::<_, Failure>(text.trim().to_owned())
+    };
+    let secret = args.worker_secret.as_ref().map(read).transpose()?;
+    let client = client(&args.node)?;
+    Ok(block_on(client.deploy_worker(name, worker, secret.as_deref()))?)
 }
 
 /// One line for each service with its handlers, and below it one line for each route.

@@ -330,11 +330,17 @@ pub(crate) struct PageArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DeployArgs {
-    /// The app's folder
+    /// The app's folder; with --worker, the app's name
     pub folder: PathBuf,
     /// The app's name [default: the folder's]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "worker")]
     pub name: Option<String>,
+    /// The URL of a process that runs the app's handlers, or of what stands before several of them
+    #[arg(long, value_name = "URL")]
+    pub worker: Option<String>,
+    /// A file with the secret that requests to the worker are signed with; the worker knows the same
+    #[arg(long, value_name = "FILE", requires = "worker")]
+    pub worker_secret: Option<PathBuf>,
     /// Print the node's answer, as JSON
     #[arg(long)]
     pub json: bool,

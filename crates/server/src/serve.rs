@@ -8,14 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use millrace_access::Users;
 use millrace_api::RECORDS_APP;
 use millrace_api::objects::OBJECTS_APP;
+use millrace_base::limits;
 use millrace_fetch::HttpFetcher;
-use millrace_func::{App, Engines};
+use millrace_func::{App, Engines, WORKER_FILE, Workers};
 use millrace_func_js::{Clocks, JsEngine, Watchdog};
 use millrace_func_objects::ObjectsEngine;
 use millrace_func_records::RecordsEngine;
+use millrace_func_remote::RemoteEngine;
 use millrace_http::Front;
 use millrace_io::{Clock, RealClock, thread_cpu_ns};
-use millrace_node::{CoreHandle, DataDirectory, EngineMaker, Fronts, Node, NodeMetrics, StartError, app_from_folder};
+use millrace_node::{
+    CoreHandle, DataDirectory, EngineMaker, Fronts, Node, NodeMetrics, Outside, StartError, app_from_folder,
+};
+use millrace_workers::HttpWorkers;
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -73,19 +78,34 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     })?;
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
+    let workers = HttpWorkers::new(HttpFetcher::new(&worker_connections()));
+    let given_up = workers.clone();
     let engine: EngineMaker = Arc::new(move |shard_count| {
+        let given_up = given_up.clone();
+        let remote = RemoteEngine::new(move |program, attempt| given_up.cancel(program, attempt));
         let functions = Rc::new(JsEngine::watched(clocks(), &watchdog, overdue::this_thread()));
         let records = RecordsEngine::new(Rc::clone(&functions), shard_count);
-        Box::new(Engines::new(functions).with(RECORDS_APP, records).with(OBJECTS_APP, ObjectsEngine::default()))
+        let engines = Engines::new(functions).with(RECORDS_APP, records).with(OBJECTS_APP, ObjectsEngine::default());
+        Box::new(engines.with_file(WORKER_FILE, remote))
     });
     let fetcher = Arc::new(HttpFetcher::new(&millrace_fetch::Options::default()));
+    let outside = Outside { fetcher, workers: Arc::new(workers) };
     let options = settings.node.clone();
     let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
     let users = users::open(&directory)?;
     front.manage_users(Arc::clone(&users));
     let s3 = s3_listeners(settings, &users)?;
-    let node = Node::start_in(directory, options, apps, engine, fetcher, fronts(listeners, front, s3), metrics)?;
+    let node = Node::start_in(directory, options, apps, engine, outside, fronts(listeners, front, s3), metrics)?;
     Ok(node)
+}
+
+/// Connections to workers: each attempt under way has one, and idle ones are kept longer than those to strangers.
+fn worker_connections() -> millrace_fetch::Options {
+    millrace_fetch::Options {
+        connections: limits::WORKER_CONNECTIONS,
+        idle_per_host: limits::WORKER_CONNECTIONS,
+        ..millrace_fetch::Options::default()
+    }
 }
 
 /// A path in a form that a shell reads as one word.

@@ -152,7 +152,8 @@ impl Shard {
     #[must_use]
     pub fn next_due(&self) -> Option<UnixMillis> {
         let (message, workflow) = (self.books.inbox.next_due(), self.workflows.next_due());
-        if self.is_stopped() { None } else { message.into_iter().chain(workflow).min() }
+        let lost = self.execution.next_due();
+        if self.is_stopped() { None } else { message.into_iter().chain(workflow).chain(lost).min() }
     }
 
     /// Refuses a request if the shard has stopped.

@@ -58,6 +58,8 @@ impl Outputs for Collected {
 
     fn fetch(&mut self, _ticket: OffloadTicket, _request: FetchRequest) {}
 
+    fn exchange(&mut self, _ticket: OffloadTicket, _turn: WorkerTurn) {}
+
     fn release_body(&mut self, shard: ShardId, number: u64) {
         self.released.push((shard, number));
     }

@@ -2,7 +2,7 @@
 
 use millrace_base::{Error, ShardId, UnixMillis, limits};
 use millrace_format::Entry;
-use millrace_func::{ActivationId, Catalog, Engine, FetchRequest, Limits, LogLevel, Offload, Program};
+use millrace_func::{ActivationId, Catalog, Engine, FetchRequest, Limits, LogLevel, Offload, Program, WorkerTurn};
 use slab::Slab;
 
 use crate::peer::PeerMessage;
@@ -33,6 +33,9 @@ pub trait Outputs {
     /// Sends a request to a server outside; its response comes back through `Shard::complete`, as
     /// `Host::fetch` describes it.
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest);
+
+    /// Sends frames to a worker; its turn comes back through `Shard::complete`.
+    fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn);
 
     /// Nothing in `shard` refers to the body of this number any more, and that is durable.
     fn release_body(&mut self, _shard: ShardId, _number: u64) {}
@@ -109,6 +112,16 @@ impl World<'_> {
         let nonce = *self.next_nonce;
         *self.next_nonce += 1;
         nonce
+    }
+
+    /// Names an attempt of the activation that has this nonce.
+    pub(crate) fn attempt_token(&self, nonce: u64) -> [u8; 16] {
+        // Far behind the bits that a function draws.
+        let bits = [u32::MAX - 1, u32::MAX].map(|index| self.entropy.draw(nonce, index).to_be_bytes());
+        let mut token = [0; 16];
+        token[..8].copy_from_slice(&bits[0]);
+        token[8..].copy_from_slice(&bits[1]);
+        token
     }
 
     /// Whether this input has written so much that what is not part of it should wait for the next.

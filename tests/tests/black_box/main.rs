@@ -45,4 +45,5 @@ mod start;
 mod tls;
 mod transactions;
 mod versions;
+mod workers;
 mod workflows;

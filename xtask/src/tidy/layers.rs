@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 33] = [
+const LAYERS: [(&str, &[&str]); 35] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -25,6 +25,8 @@ const LAYERS: [(&str, &[&str]); 33] = [
     ("millrace-checksum", &["millrace-api"]),
     ("millrace-func", &["millrace-base", "millrace-api"]),
     ("millrace-func-js", &["millrace-base", "millrace-api", "millrace-func"]),
+    // Frames of workers: it makes them and reads them, and does not carry them.
+    ("millrace-func-remote", &["millrace-base", "millrace-format", "millrace-api", "millrace-func"]),
     // Values and paths into them: pure, and of no use to know what they are kept in.
     ("millrace-avro", &["millrace-base"]),
     ("millrace-avpath", &["millrace-base", "millrace-avro"]),
@@ -74,6 +76,7 @@ const LAYERS: [(&str, &[&str]); 33] = [
     ("millrace-http", &["millrace-base", "millrace-access", "millrace-api", "millrace-records"]),
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
+    ("millrace-workers", &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch"]),
     // Speaks the public protocols, so it can be used without the server's crates.
     ("millrace-client", &[]),
     // Measures any server, so it knows none.
@@ -97,6 +100,8 @@ const LAYERS: [(&str, &[&str]); 33] = [
             "millrace-http",
             "millrace-s3",
             "millrace-fetch",
+            "millrace-func-remote",
+            "millrace-workers",
             "millrace-client",
             "millrace-loadgen",
         ],
@@ -197,6 +202,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
             "millrace-http",
             "millrace-s3",
             "millrace-fetch",
+            "millrace-workers",
             "millrace-client",
             "millrace-server",
             "millrace-tests",

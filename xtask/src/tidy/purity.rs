@@ -8,7 +8,7 @@ use super::tree::Tree;
 
 /// Where the bans are written.
 const BANS: &str = "crates/base/clippy.toml";
-const PURE: [&str; 13] = [
+const PURE: [&str; 14] = [
     "api",
     "avpath",
     "avro",
@@ -18,6 +18,7 @@ const PURE: [&str; 13] = [
     "func",
     "func-objects",
     "func-records",
+    "func-remote",
     "log",
     "registry",
     "shard",

@@ -1,7 +1,7 @@
 //! Operations that are not called often: sends, state, workflows, deployments, health, pages.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use millrace_api::{
     AppInfo, CallRequest, Calls, Deployments, Permission, Principal, SendRequest, Serving, StateFields, StateRequest,
 };
@@ -65,11 +65,24 @@ async fn deploy<B: Deployments>(session: &Session<B>, who: &Principal, input: In
     let state = &session.state;
     let limit_bytes = state.local.front.options.limits.archive_bytes;
     let body = body::collect(input.request.body_mut(), state, limit_bytes).await?;
-    let files = archive::read(&body)?;
-    drop(body);
-    let deployed = session.backend.deploy(who, &app, files).await?;
+    let deployed = if is_json(input.request.headers()) {
+        let registration = serde_json::from_slice(&body).map_err(|error| {
+            Error::new(ErrorCode::BadRequest, format!("the body does not tell of a worker: {error}"))
+        })?;
+        session.backend.deploy_worker(who, &app, registration).await?
+    } else {
+        let files = archive::read(&body)?;
+        drop(body);
+        session.backend.deploy(who, &app, files).await?
+    };
     let status = if deployed.is_new { StatusCode::CREATED } else { StatusCode::OK };
     reply::json_value(status, &DeployedReply { app: &deployed.app, warnings: &deployed.warnings })
+}
+
+/// Whether a body is said to be JSON.
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
 fn metrics_text<B>(session: &Session<B>, who: &Principal) -> Reply {

@@ -233,7 +233,8 @@ const DEPLOY: Operation = Operation {
     kind: Kind::Deploy,
     method: "PUT",
     path: &[literal("apps"), APP],
-    summary: "Deploy or replace an app, on all cores or not at all",
+    summary: "Deploy or replace an app, on all cores or not at all: a tar archive of its files, or as application/json \
+              `{\"worker\": URL, \"secret\"?: text, \"settings\"?: TOML}` where its handlers run in workers",
     request: Some(Media { content_type: "application/x-tar", schema: BINARY }),
     answers: &[
         Answer { status: 200, description: "Replaced.", body: json(r##"{"$ref":"#/components/schemas/App"}"##) },

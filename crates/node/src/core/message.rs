@@ -19,6 +19,8 @@ pub(crate) enum NodeMessage {
     OfCore(CoreMessage),
     /// Offloaded work has ended.
     Offloaded { ticket: OffloadTicket, result: Result<Bytes, Error> },
+    /// A worker has had its turn.
+    Exchanged { ticket: OffloadTicket, result: Result<Bytes, Error> },
     /// The committer's news.
     Committed(Committed),
     /// The flusher has written a chunk, or failed to.
@@ -48,6 +50,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
     match message {
         NodeMessage::OfCore(message) => core.handle(message),
         NodeMessage::Offloaded { ticket, result } => core.offloaded(ticket, result),
+        NodeMessage::Exchanged { ticket, result } => core.exchanged(ticket, result),
         NodeMessage::Committed(news) => core.committed(news),
         NodeMessage::Flushed { shard, chunk, result } => core.flushed(shard, &chunk, result),
         NodeMessage::Prepare { deployment, app, done } => {

@@ -18,7 +18,6 @@ use std::sync::{Arc, RwLock};
 use millrace_api::SystemApp;
 use millrace_base::{Lsn, ShardId};
 use millrace_driver::{CoreMetrics, Placement, ShardMail};
-use millrace_func::Fetcher;
 use millrace_io::Clock;
 use millrace_log::Segments;
 use millrace_store::Checkpoint;
@@ -28,7 +27,7 @@ use crate::apps::AppStore;
 use crate::flusher::FlusherHandle;
 use crate::metrics::HandlerMetrics;
 use crate::objects::BodyStore;
-use crate::options::NodeOptions;
+use crate::options::{NodeOptions, Outside};
 
 pub(crate) use message::{NodeMessage, handle};
 pub(crate) use platform::CorePlatform;
@@ -59,7 +58,7 @@ pub(crate) struct Shared {
     pub system_apps: RwLock<BTreeMap<String, SystemApp>>,
     /// For each shard, a key that is placed there.
     pub shard_keys: Vec<Vec<u8>>,
-    pub fetcher: Arc<dyn Fetcher>,
+    pub outside: Outside,
     /// Bodies of objects, on a node that keeps any.
     pub bodies: Option<Arc<BodyStore>>,
     /// One deployment at a time.

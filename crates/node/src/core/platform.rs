@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
 use millrace_driver::{CoreMessage, Platform, ShardMail};
-use millrace_func::{FetchRequest, Offload, Program};
+use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::Net;
 use millrace_log::{Batch, Committer};
 use millrace_shard::OffloadTicket;
@@ -49,6 +49,7 @@ impl CorePlatform {
     pub(crate) fn forget(&mut self, programs: &[Program]) {
         for program in programs {
             self.numbers.remove(program);
+            self.shared.outside.workers.forget(*program);
         }
         self.shared.handlers.forget_unused();
         tokio::task::spawn_local(versions::forget(Arc::clone(&self.shared)));
@@ -101,10 +102,18 @@ impl Platform for CorePlatform {
 
     /// The request is given up when the core ends.
     fn fetch(&mut self, ticket: OffloadTicket, request: FetchRequest) {
-        let (send, fetching) = (self.own_sender(), self.shared.fetcher.fetch(request));
+        let (send, fetching) = (self.own_sender(), self.shared.outside.fetcher.fetch(request));
         tokio::task::spawn_local(async move {
             let result = fetching.await.map(|response| response.to_json());
             send(NodeMessage::Offloaded { ticket, result });
+        });
+    }
+
+    fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn) {
+        let (send, exchanging) = (self.own_sender(), self.shared.outside.workers.exchange(turn));
+        tokio::task::spawn_local(async move {
+            let result = exchanging.await;
+            send(NodeMessage::Exchanged { ticket, result });
         });
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_api::{RESERVED_SERVICES, is_built_in};
 use millrace_base::{Error, ErrorCode, Name};
-use millrace_func::{App, HandlerId, HandlerKind, Program, RouteId, Service};
+use millrace_func::{App, HandlerId, HandlerKind, Program, RouteId, Service, WORKER_FILE, WorkerDocument};
 
 use crate::apps::version_of;
 use crate::core::{Core, CorePlatform};
@@ -46,6 +46,11 @@ impl CorePlatform {
             self.shared.apps.keep_version(app, version_of(app)).map_err(|error| {
                 Error::new(ErrorCode::Internal, format!("the app could not be kept on disk: {error}"))
             })?;
+        }
+        if let Some(file) = app.files.get(WORKER_FILE)
+            && let Ok(document) = WorkerDocument::from_json(file)
+        {
+            self.shared.outside.workers.serve(program, app.name.as_str(), &document);
         }
         let numbers = self.numbers_of(&app.name, services);
         self.numbers.insert(program, numbers);

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, BuiltInCall, EntityScan, EntityVisitor, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel,
-    Message, NestedCall, Offload, OperationId, Program, ScanRequest, StepStart,
+    ActivationId, AttemptToken, BuiltInCall, EntityScan, EntityVisitor, FetchRequest, HandlerId, HandlerKind, Host,
+    Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, StepStart, WorkerTurn,
 };
 use millrace_store::{Store, StoreError};
 
 use super::keys::{KeyRange, entity_keys, visit_rows};
 use super::origin::Origin;
-use super::transaction::{Action, Parent, PendingCall, Touched, Transaction, Undo};
+use super::transaction::{Action, Instance, Parent, PendingCall, Touched, Transaction, Undo};
 use crate::built_in::{built_in_call, find_elsewhere};
 use crate::checks::{check_callee, check_key, may_fetch, refused};
 use crate::context::store_failed;
@@ -133,16 +133,21 @@ impl TurnHost<'_, '_> {
                 return Ok(operation);
             }
         }
+        let ticket = self.ticket(instance, operation);
+        begin(self.world.outputs, ticket);
+        Ok(operation)
+    }
+
+    /// Under what comes back what somebody outside the shard works on from now on.
+    fn ticket(&mut self, instance: Instance, operation: OperationId) -> OffloadTicket {
         self.transaction.outside.push((instance, operation));
-        let ticket = OffloadTicket {
+        OffloadTicket {
             shard: self.own.as_ref().map(|own| own.shard),
             nonce: self.transaction.nonce(),
             activation: self.activation,
             instance,
             operation,
-        };
-        begin(self.world.outputs, ticket);
-        Ok(operation)
+        }
     }
 
     fn write(&mut self, field: &[u8], value: Option<Value>) -> Result<(), Error> {
@@ -338,6 +343,35 @@ impl Host for TurnHost<'_, '_> {
         self.begin_outside(|outputs, ticket| outputs.fetch(ticket, request))
     }
 
+    fn exchange(&mut self, turn: WorkerTurn) -> Result<OperationId, Error> {
+        let (instance, _, operation) = self.next_operation()?;
+        let transaction = &mut *self.transaction;
+        let is_alone = transaction.activations.len() == 1 && transaction.touched.len() == 1;
+        transaction.is_unlocked = turn.needs_no_lock && is_alone && !transaction.takes_locks;
+        let ticket = self.ticket(instance, operation);
+        self.world.outputs.exchange(ticket, turn);
+        Ok(operation)
+    }
+
+    fn attempt(&mut self) -> AttemptToken {
+        // No run of the process takes a nonce twice, so no attempt has another's bits.
+        let instance = self.transaction.activation(self.activation).map(|state| state.instance);
+        self.world.attempt_token(instance.unwrap_or_default())
+    }
+
+    fn left_ms(&self) -> Option<u64> {
+        let end = self.transaction.origin.time().plus(self.transaction.limits.wait_ms);
+        Some(end.0.saturating_sub(self.world.now.0))
+    }
+
+    fn whole(&mut self, max_bytes: usize) -> Result<Option<Vec<(Vec<u8>, Value)>>, Error> {
+        let index = self.entity()?;
+        let Some(own) = &mut self.own else {
+            return Err(refused("a route has no entity of its own: reach one with ctx.call"));
+        };
+        whole_entity(own.store, &self.transaction.touched[index], max_bytes).map_err(|error| store_failed(&error))
+    }
+
     fn sleep(&mut self, _delay_ms: u64) -> Result<OperationId, Error> {
         only_in_workflows("sleep")
     }
@@ -429,6 +463,26 @@ pub(crate) fn merged_scan(
     let rows: Vec<Row> = merged.into_iter().take_while(|(field, _)| is_known(field)).take(limit).collect();
     let is_short = is_cut && rows.len() < limit;
     Ok((rows, is_short))
+}
+
+/// All fields of an entity with the transaction's buffered writes, if they have at most `max_bytes`.
+fn whole_entity(store: &mut Store, touched: &Touched, max_bytes: usize) -> Result<Option<Vec<Row>>, StoreError> {
+    let (stored, is_cut) =
+        store.scan_fields_within(&touched.entity, b"", None, limits::SCAN_ROWS, max_bytes.saturating_add(1))?;
+    // What the transaction deletes could make room; such an entity was small before, or is not sent as a whole.
+    if is_cut || stored.len() >= limits::SCAN_ROWS {
+        return Ok(None);
+    }
+    let mut rows: BTreeMap<Vec<u8>, Value> =
+        stored.into_iter().map(|(field, value)| (field.into_vec(), value)).collect();
+    for (field, value) in &touched.writes {
+        match value {
+            Some(value) => rows.insert(field.to_vec(), value.clone()),
+            None => rows.remove(&**field),
+        };
+    }
+    let size_bytes: usize = rows.iter().map(|(field, value)| field.len() + value.content().len()).sum();
+    Ok((size_bytes <= max_bytes).then(|| rows.into_iter().collect()))
 }
 
 /// Up to `limit` of the store's rows, those left out that a transaction has written or deleted itself; and whether

@@ -1,7 +1,7 @@
 //! Transactions: each runs in turns until it ends or has to wait, and ends as one entry or as nothing.
 //!
 //! `start.rs` starts what comes in, `run.rs` runs it, `commit.rs` ends it. `host.rs` is the world as
-//! a handler sees it, `answers.rs` what was answered before. `coordinate.rs` and `participate.rs` do
+//! a handler sees it, `lost.rs` begins again what a worker has lost, `answers.rs` what was answered before. `coordinate.rs` and `participate.rs` do
 //! what messages of other shards mean, as [`crate::coordination`] and [`crate::participation`] say it.
 //! `reads.rs` reads committed state beside all that, and `unbound.rs` runs routes before they have a shard.
 
@@ -10,6 +10,7 @@ mod commit;
 mod coordinate;
 mod host;
 mod keys;
+mod lost;
 mod origin;
 mod participate;
 mod reads;
@@ -35,6 +36,7 @@ use crate::participation::{Participation, Participations};
 use crate::peer::{PeerBody, PeerMessage};
 use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
+use lost::LostTransactions;
 use origin::Origin;
 use transaction::Transaction;
 pub use unplaced::{UnplacedRoute, UnplacedStep};
@@ -96,6 +98,8 @@ pub(crate) struct Execution {
     locks: Locks,
     suspended: BTreeMap<u64, Suspended>,
     parked: BTreeMap<u64, Parked>,
+    /// Those whose attempt on a worker was lost, and that begin again.
+    lost: LostTransactions,
     /// Entities whose queue may have become runnable.
     freed: VecDeque<EntityKey>,
     coordinator: Coordinator,
@@ -119,6 +123,7 @@ impl Execution {
             locks,
             suspended: BTreeMap::new(),
             parked: BTreeMap::new(),
+            lost: LostTransactions::new(),
             freed: VecDeque::new(),
             coordinator: Coordinator::recover(rows)?,
             participations,
@@ -128,7 +133,7 @@ impl Execution {
 
     /// Transactions that wait in the middle or for their first entity.
     pub(crate) fn waiting(&self) -> usize {
-        self.suspended.len() + self.parked.len()
+        self.suspended.len() + self.parked.len() + self.lost.len()
     }
 
     /// Entities held by suspended transactions, or queued for.
@@ -156,6 +161,7 @@ impl Execution {
             Origin::Message { .. } | Origin::Read { .. } => false,
         };
         self.parked.values().any(|parked| of(&parked.origin))
+            || self.lost.values().any(of)
             || self.suspended.values().any(|suspended| suspended.transaction.needs_program(program))
     }
 
@@ -284,6 +290,9 @@ impl Execution {
         self.participations.report_lost(error, &mut context.context());
         for (_, parked) in std::mem::take(&mut self.parked) {
             self.stop_one(parked.origin, parked.away, error, context);
+        }
+        for (_, origin) in std::mem::take(&mut self.lost) {
+            self.stop_one(origin, None, error, context);
         }
         for (_, suspended) in std::mem::take(&mut self.suspended) {
             let Suspended { role, transaction, .. } = suspended;

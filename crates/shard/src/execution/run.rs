@@ -110,6 +110,9 @@ impl Execution {
             || transaction.awaits_away()
             || matches!(&role, Role::Coordinator(coordination) if coordination.is_waiting());
         match (role, transaction.result.take()) {
+            (role, Some(Err(error))) if Self::will_begin_again(&role, &transaction, &error, context.world) => {
+                self.begin_again_later(role, transaction, error, context);
+            }
             (role, Some(Err(error))) => self.finish(role, transaction, Err(error), context),
             (Role::Participant(participation), result) => {
                 transaction.result = result;
@@ -168,6 +171,11 @@ impl Execution {
         pending: PendingCall,
         context: &mut ExecutionContext<'_, '_>,
     ) -> Next {
+        if let Some(own) = transaction.unlocked() {
+            // It read its entity and holds nothing: what it reads from here on would be of another time.
+            self.freed.push_back(own.clone());
+            return Next::Die(own, false);
+        }
         let Some(entity) = context.world.catalog.entity(pending.call.handler, &pending.call.key) else {
             let result = Err(Error::new(ErrorCode::UnknownHandler, "the callee's app version is gone"));
             transaction.ready.push_back(Action::answer(pending.parent, result));
@@ -244,6 +252,11 @@ impl Execution {
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let (nonce, age) = (transaction.nonce(), transaction.age());
+        if transaction.is_unlocked && matches!(role, Role::Alone) {
+            let deadline = deadline(&transaction.origin, context.world);
+            self.suspended.insert(nonce, Suspended { role, transaction, deadline });
+            return;
+        }
         if !self.locks.is_empty() {
             // A query that ran without locks may have read beside a suspended writer. Waiting in
             // the middle, for that entity or for anything else, would let it see two different

@@ -119,6 +119,7 @@ impl Execution {
         let (mut messages, mut workflows) = (limits::MESSAGES_PER_INPUT, limits::WORKFLOWS_PER_INPUT);
         loop {
             self.wake_freed(context);
+            self.begin_lost_again(context);
             let has_run = self.run_workflows(&mut workflows, context);
             if !self.start_message(&mut messages, context) && !has_run && self.freed.is_empty() {
                 break;

@@ -150,6 +150,8 @@ pub(crate) struct Transaction {
     pub newest_read: Lsn,
     /// It has been suspended or started again: even its queries respect locks from then on.
     pub takes_locks: bool,
+    /// It is a query that has read all of its entity and waits for a worker that needs no more: it holds nothing meanwhile.
+    pub is_unlocked: bool,
     /// Entities it holds in the lock table.
     pub held: Vec<EntityKey>,
     /// It held nothing when it began to queue, so that whom it waits for may be older.
@@ -191,6 +193,7 @@ impl Transaction {
             random_index: 0,
             newest_read: Lsn::ZERO,
             takes_locks: false,
+            is_unlocked: false,
             held: Vec::new(),
             may_wait_for_older: false,
             blocked: Vec::new(),
@@ -206,6 +209,11 @@ impl Transaction {
             call.known = self.known;
         }
         origin
+    }
+
+    /// The entity that it has read without holding it while it waited.
+    pub(crate) fn unlocked(&self) -> Option<EntityKey> {
+        self.touched.first().filter(|_| self.is_unlocked).map(|touched| touched.entity.clone())
     }
 
     pub(crate) fn age(&self) -> Age {
@@ -300,9 +308,10 @@ impl Transaction {
         let index = index.expect("the frame that has had its turn is one of the transaction's");
         let ended = self.activations.remove(index);
         if let Err(error) = &result
-            && matches!(error.code, ErrorCode::CpuLimit | ErrorCode::MemoryLimit)
+            && (matches!(error.code, ErrorCode::CpuLimit | ErrorCode::MemoryLimit) || error.code.is_lost_attempt())
         {
-            // Nobody catches these: each callee would have the whole limit to itself, and the next.
+            // Nobody catches these: each callee would have the whole limit to itself, and the next. A lost attempt is no
+            // answer of the callee: all of the transaction begins again.
             self.result = Some(Err(error.clone()));
         }
         if result.is_ok() {

@@ -4,10 +4,12 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value, fingerprint, limits, shard_of_key};
 use millrace_format::StepKind;
 use millrace_func::{
-    BuiltInCall, FetchRequest, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest,
-    StepStart,
+    AttemptToken, BuiltInCall, FetchRequest, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId,
+    ScanRequest, StepStart, WorkerTurn,
 };
 
+use super::exchanges::{EXCHANGE, Exchange};
+use super::operations::ticket_of;
 use super::workflow::{Work, Workflow, target_name};
 use crate::built_in::built_in_call;
 use crate::checks::{check_callee, check_input, may_fetch, refused};
@@ -124,6 +126,16 @@ impl Host for WorkflowHost<'_, '_> {
         may_fetch(self.workflow.handler.program, &request, self.world)?;
         let name = format!("{} {}", request.method, request.url);
         self.ask(StepKind::Fetch, name, Work::Fetch(request))
+    }
+
+    fn exchange(&mut self, turn: WorkerTurn) -> Result<OperationId, Error> {
+        self.workflow.on_worker.exchange = Exchange::UnderWay;
+        self.world.outputs.exchange(ticket_of(self.workflow, EXCHANGE), turn);
+        Ok(OperationId(EXCHANGE))
+    }
+
+    fn attempt(&mut self) -> AttemptToken {
+        self.world.attempt_token(self.workflow.nonce)
     }
 
     fn sleep(&mut self, delay_ms: u64) -> Result<OperationId, Error> {

@@ -9,10 +9,11 @@
 //! if it were lost.
 //!
 //! `workflow.rs` is one workflow by itself, `host.rs` the world as its code sees it. `turns.rs` runs
-//! the code, `operations.rs` does what it asks for, `calls.rs` keeps track of its calls, and
+//! the code, `exchanges.rs` where a worker runs it, `operations.rs` does what it asks for, `calls.rs` keeps track of its calls, and
 //! `signalled.rs` of its signals. `stranded.rs` holds workflows whose code is not deployed.
 
 mod calls;
+mod exchanges;
 mod host;
 mod lists;
 mod operations;

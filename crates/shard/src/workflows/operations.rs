@@ -5,6 +5,7 @@ use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_format::{JournalRow, Write};
 use millrace_func::{ActivationId, OperationId};
 
+use super::exchanges::EXCHANGE;
 use super::workflow::{Work, Workflow};
 use super::{AGAIN, RETRY_MS, WorkflowContext, Workflows};
 use crate::request::{InvocationId, OffloadTicket, Sequence};
@@ -63,6 +64,9 @@ impl Workflows {
         result: Result<Bytes, Error>,
         context: &mut WorkflowContext<'_, '_>,
     ) {
+        if ticket.operation.0 == EXCHANGE {
+            return self.turn_came(ticket, result);
+        }
         let Some(id) = self.by_nonce.get(&ticket.nonce).copied() else {
             return; // Whoever began the work has been given up, or began again.
         };
@@ -147,7 +151,7 @@ impl Workflows {
 }
 
 /// Under what the result of work outside comes back.
-fn ticket_of(workflow: &Workflow, operation: u32) -> OffloadTicket {
+pub(super) fn ticket_of(workflow: &Workflow, operation: u32) -> OffloadTicket {
     OffloadTicket {
         shard: Some(workflow.id.shard),
         nonce: workflow.nonce,

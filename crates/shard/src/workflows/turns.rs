@@ -5,6 +5,7 @@ use millrace_base::{Error, ErrorCode, limits};
 use millrace_format::{JournalRow, MessageRecord, ResultState, StepKind, Write};
 use millrace_func::{ActivationId, Engine, OperationId, Output, Start, Step};
 
+use super::exchanges::Exchange;
 use super::host::WorkflowHost;
 use super::workflow::{Open, Work, Workflow, diverged, step_of, target_name};
 use super::{AGAIN, RETRY_MS, WorkflowContext, Workflows};
@@ -25,6 +26,10 @@ impl Workflows {
         let Some(mut workflow) = self.live.remove(&id) else {
             return; // It has ended since it was queued.
         };
+        if workflow.on_worker.is_lost && !self.may_begin_again(&mut workflow, context) {
+            self.live.insert(id, workflow);
+            return;
+        }
         if workflow.is_asleep && !self.wake(&mut workflow, context) {
             self.timers.insert((context.world.now.plus(RETRY_MS), id, AGAIN));
             self.live.insert(id, workflow);
@@ -32,6 +37,12 @@ impl Workflows {
         }
         for _ in 0..limits::WORKFLOW_TURNS {
             journal_turn(&mut workflow, context);
+            if self.give_turn(&mut workflow, context) {
+                continue;
+            }
+            if workflow.is_exchanging() || workflow.on_worker.is_lost {
+                break;
+            }
             let Some(row) = workflow.rows.pop_front() else {
                 break;
             };
@@ -45,7 +56,11 @@ impl Workflows {
         if workflow.is_over() {
             return self.end(workflow, context);
         }
-        if !workflow.rows.is_empty() {
+        if workflow.on_worker.is_lost {
+            self.live.insert(id, workflow);
+            return;
+        }
+        if !workflow.rows.is_empty() && !workflow.is_exchanging() {
             self.runnable.push_back(id);
         }
         if workflow.activation.is_some() && workflow.is_idle() && self.awake > limits::WORKFLOWS_AWAKE {
@@ -55,7 +70,7 @@ impl Workflows {
             self.live.insert(id, workflow);
             return self.note_cancel(id, context);
         }
-        workflow.may_have_called &= !workflow.rows.is_empty();
+        workflow.may_have_called &= !workflow.rows.is_empty() || workflow.is_exchanging();
         let fresh = std::mem::take(&mut workflow.fresh);
         self.live.insert(id, workflow);
         for operation in fresh {
@@ -75,6 +90,7 @@ impl Workflows {
             }
         }
         workflow.is_asleep = false;
+        workflow.on_worker.exchange = Exchange::None;
         workflow.nonce = context.world.take_nonce();
         self.by_nonce.insert(workflow.nonce, workflow.id.sequence);
         self.awake += 1;
@@ -92,7 +108,7 @@ impl Workflows {
         (workflow.is_asleep, workflow.is_rewound) = (true, false);
     }
 
-    fn drop_activation(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) {
+    pub(super) fn drop_activation(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) {
         if let Some(activation) = workflow.activation.take() {
             context.world.engine.cancel(activation);
             self.by_nonce.remove(&workflow.nonce);
@@ -106,7 +122,7 @@ impl Workflows {
         self.awake -= 1;
     }
 
-    fn turn(
+    pub(super) fn turn(
         &mut self,
         workflow: &mut Workflow,
         context: &mut WorkflowContext<'_, '_>,
@@ -126,6 +142,13 @@ impl Workflows {
         }
         if let Some(error) = diverged {
             return self.diverges(workflow, error, context);
+        }
+        match &result {
+            Err(error) if error.code.is_lost_attempt() => return self.lose(workflow, error, context),
+            Err(error) if error.code == ErrorCode::Diverged => {
+                return self.diverges(workflow, error.clone(), context);
+            }
+            _ => {}
         }
         let result = result.and_then(|output| match output {
             Output::Value(json) => Ok(json),

@@ -19,6 +19,7 @@ use millrace_base::{Error, ErrorCode, Lsn, UnixMillis, limits};
 use millrace_format::{JournalRow, StepKind, WorkflowRecord, Write};
 use millrace_func::{ActivationId, FetchRequest, HandlerId, Limits, NestedCall, Offload};
 
+use super::exchanges::OnWorker;
 use crate::journals::Journals;
 use crate::outgoing::Outgoing;
 use crate::request::InvocationId;
@@ -60,6 +61,8 @@ pub(super) struct Workflow {
     pub is_asleep: bool,
     /// Of one that is asleep: `rows` are all of its journal, and its code can begin.
     pub is_rewound: bool,
+    /// How it stands with the worker that runs its code.
+    pub on_worker: OnWorker,
     /// What it asks for first may have been begun before the shard was started.
     pub may_have_called: bool,
     /// Rows the code has yet to be given, in order.
@@ -125,6 +128,7 @@ impl Workflow {
             activation: None,
             is_asleep: true,
             is_rewound: true,
+            on_worker: OnWorker::default(),
             may_have_called: false,
             rows: VecDeque::new(),
             sent: BTreeMap::new(),
@@ -282,7 +286,8 @@ impl Workflow {
     /// Whether nothing but time or a signal makes it go on.
     pub(super) fn is_idle(&self) -> bool {
         let waits = |open: &Open| matches!(open.work, Work::Sleep(_) | Work::Wait(_));
-        self.ending.is_none() && self.rows.is_empty() && !self.open.is_empty() && self.open.values().all(waits)
+        let may_sleep = self.ending.is_none() && self.rows.is_empty() && !self.is_exchanging();
+        may_sleep && !self.open.is_empty() && self.open.values().all(waits)
     }
 
     /// Whether it is to be cancelled now: a call that may have taken effect ends first.

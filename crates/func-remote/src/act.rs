@@ -1,0 +1,231 @@
+//! Does what the frames of a turn say.
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode};
+use millrace_format::worker::{AttemptKind, FailureFrame, FrameError, FrameValue, TargetFrame, WorkerFrame};
+use millrace_func::{Host, LogLevel, Message, NestedCall, Output, ScanRequest, StepStart};
+use serde::de::IgnoredAny;
+
+use crate::attempt::{Asked, Attempt, as_frame_error, broken};
+use crate::fetch::fetch_request;
+use crate::operations::{begin_record, rows};
+use crate::program::RemoteProgram;
+use crate::reply::route_reply;
+
+/// What came of a turn: the handler's output, if it has ended.
+pub(crate) type Acted = Result<Option<Output>, Error>;
+
+/// What is JSON on the wire is stored as JSON, and read as such by others.
+pub(crate) fn checked_json(json: &Bytes) -> Result<(), Error> {
+    match serde_json::from_slice::<IgnoredAny>(json) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(broken(format_args!("a value is not JSON: {error}"))),
+    }
+}
+
+fn checked_value(value: &FrameValue) -> Result<(), Error> {
+    match value {
+        FrameValue::Json(json) => checked_json(json),
+        FrameValue::Raw(_) => Ok(()),
+    }
+}
+
+/// JSON text; nothing means `null`.
+fn json_or_null(json: Bytes) -> Result<Bytes, Error> {
+    if json.is_empty() {
+        return Ok(Bytes::from_static(b"null"));
+    }
+    checked_json(&json)?;
+    Ok(json)
+}
+
+/// Does what the frames of a turn say, in order.
+///
+/// # Errors
+/// How the handler failed, or what the worker did wrong.
+pub(crate) fn act(
+    program: &RemoteProgram,
+    attempt: &mut Attempt,
+    frames: Vec<WorkerFrame>,
+    host: &mut dyn Host,
+) -> Acted {
+    for frame in frames {
+        match frame {
+            WorkerFrame::Output(value) => return output(program, attempt, value).map(Some),
+            WorkerFrame::Failure(failure) => return Err(failed(failure, host)),
+            WorkerFrame::Suspend { operations } => attempt.suspend(operations)?,
+            frame => one(program, attempt, frame, host)?,
+        }
+    }
+    Ok(None)
+}
+
+fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host: &mut dyn Host) -> Result<(), Error> {
+    if let Some(operation) = frame.operation() {
+        attempt.asks(operation)?;
+        if attempt.open() >= program.pending_operations {
+            let message = format!("more than {} operations open at once", program.pending_operations);
+            return Err(Error::new(ErrorCode::OperationLimit, message));
+        }
+    }
+    match frame {
+        WorkerFrame::Get { operation, field } => get(attempt, operation, &field, host),
+        WorkerFrame::Scan { operation, prefix, after, limit } => {
+            let limit = limit as usize;
+            let request = ScanRequest { prefix: prefix.to_vec(), after: after.map(|after| after.to_vec()), limit };
+            scan(attempt, operation, &request, host);
+        }
+        WorkerFrame::Set { field, value } => {
+            checked_value(&value)?;
+            host.set(&field, value.to_value())?;
+        }
+        WorkerFrame::Delete { field } => {
+            host.delete(&field)?;
+        }
+        WorkerFrame::Call { operation, target } => {
+            let call = nested(program, attempt, target)?;
+            attempt.began(operation, Asked::Json, call.and_then(|call| host.call(call)));
+        }
+        WorkerFrame::Send { operation, target, delay_ms } => {
+            send(program, attempt, (operation, target, delay_ms), host)?
+        }
+        WorkerFrame::Signal { invocation, name, payload } => {
+            host.signal(&invocation, &name, json_or_null(payload)?)?;
+        }
+        WorkerFrame::Fetch { operation, request } => {
+            let begun = fetch_request(&request, attempt.kind == AttemptKind::Route)?;
+            attempt.began(operation, Asked::Json, begun.and_then(|request| host.fetch(request)));
+        }
+        WorkerFrame::Sleep { operation, delay_ms } => attempt.began(operation, Asked::Json, host.sleep(delay_ms)),
+        WorkerFrame::Wait { operation, name, timeout_ms } => {
+            attempt.began(operation, Asked::Json, host.wait(&name, timeout_ms));
+        }
+        WorkerFrame::Step { operation, name, policy: _ } => step(attempt, operation, &name, host),
+        WorkerFrame::StepEnd { operation, result } => {
+            let unknown = || broken(format_args!("operation {operation} is not a step that runs"));
+            let id = attempt.step(operation).ok_or_else(unknown)?;
+            let result = match result {
+                Ok(FrameValue::Json(json)) => Ok(json_or_null(json)?),
+                Ok(FrameValue::Raw(_)) => return Err(broken("a step's result is not JSON")),
+                Err(error) => Err(as_error(error)),
+            };
+            host.end_step(id, result)?;
+        }
+        WorkerFrame::Compensate { target } => host.compensate(nested(program, attempt, target)??)?,
+        WorkerFrame::Record { operation, type_name, id, request } => {
+            attempt.began(operation, Asked::Record, begin_record(&type_name, &id, &request, host)?);
+        }
+        WorkerFrame::Log { level, line } => host.log(log_level(level), &line),
+        WorkerFrame::Hello { .. } => return Err(broken("HELLO inside an attempt")),
+        WorkerFrame::Output(_)
+        | WorkerFrame::Failure(_)
+        | WorkerFrame::Suspend { .. }
+        | WorkerFrame::Heartbeat
+        | WorkerFrame::Resumed { .. } => {}
+    }
+    Ok(())
+}
+
+fn log_level(level: u8) -> LogLevel {
+    match level {
+        0 => LogLevel::Debug,
+        1 => LogLevel::Info,
+        2 => LogLevel::Warn,
+        _ => LogLevel::Error,
+    }
+}
+
+fn get(attempt: &mut Attempt, operation: u32, field: &[u8], host: &mut dyn Host) {
+    let found = match &attempt.snapshot {
+        Some(fields) => Ok(fields.iter().find(|(name, _)| name == field).map(|(_, value)| value.clone())),
+        None => host.get(field).map(|value| value.map(FrameValue::from_value)),
+    };
+    let is_set = matches!(found, Ok(Some(_)));
+    let result = found.map(|value| value.unwrap_or(FrameValue::Json(Bytes::from_static(b"null"))));
+    attempt.answer(operation, is_set, result.map_err(as_frame_error));
+}
+
+fn scan(attempt: &mut Attempt, operation: u32, request: &ScanRequest, host: &mut dyn Host) {
+    let found = match &attempt.snapshot {
+        Some(fields) => {
+            let is_wanted = |name: &Bytes| {
+                name.starts_with(&request.prefix) && request.after.as_ref().is_none_or(|after| name[..] > after[..])
+            };
+            let wanted = fields.iter().filter(|(name, _)| is_wanted(name)).take(request.limit);
+            Ok(wanted.map(|(name, value)| (name.to_vec(), value.to_value())).collect())
+        }
+        None => host.scan(request),
+    };
+    let found = found.map(|found: Vec<_>| FrameValue::Raw(rows(&found)));
+    attempt.answer(operation, false, found.map_err(as_frame_error));
+}
+
+/// A call to a handler of the app. Inner errors are the handler's to see.
+fn nested(program: &RemoteProgram, attempt: &Attempt, target: TargetFrame) -> Result<Result<NestedCall, Error>, Error> {
+    let TargetFrame { service, key, handler, input } = target;
+    let input = json_or_null(input)?;
+    let handler = program.find(attempt.program, &service, &handler);
+    Ok(handler.map(|handler| NestedCall { handler, key: key.to_vec(), input }))
+}
+
+fn send(
+    program: &RemoteProgram,
+    attempt: &mut Attempt,
+    (operation, target, delay_ms): (u32, TargetFrame, u64),
+    host: &mut dyn Host,
+) -> Result<(), Error> {
+    let call = nested(program, attempt, target)?;
+    let sent = call.and_then(|NestedCall { handler, key, input }| host.send(Message { handler, key, input, delay_ms }));
+    let sent = sent.map(|id| {
+        let json = id.map_or_else(|| "null".to_owned(), |id| format!("\"{id}\""));
+        FrameValue::Json(json.into())
+    });
+    attempt.answer(operation, false, sent.map_err(as_frame_error));
+    Ok(())
+}
+
+fn step(attempt: &mut Attempt, operation: u32, name: &str, host: &mut dyn Host) {
+    match host.begin_step(name) {
+        Ok(StepStart::Run(id)) => {
+            attempt.began(operation, Asked::Step, Ok(id));
+            // The worker is to run the step's code, and to say what came of it.
+            attempt.answer(operation, false, Ok(FrameValue::Raw(Bytes::new())));
+        }
+        Ok(StepStart::Known(id)) => attempt.began(operation, Asked::Step, Ok(id)),
+        Err(error) => attempt.began(operation, Asked::Step, Err(error)),
+    }
+}
+
+/// What a handler may say itself of how it failed; anything else is its failure.
+fn as_error(error: FrameError) -> Error {
+    let code = match ErrorCode::parse(&error.code) {
+        Some(code @ (ErrorCode::Aborted | ErrorCode::InvalidInput)) => code,
+        _ => ErrorCode::FunctionFailed,
+    };
+    let detail = Some(error.detail).filter(|detail| !detail.is_empty() && checked_json(detail).is_ok());
+    let detail = detail.and_then(|detail| String::from_utf8(detail.to_vec()).ok());
+    Error { code, message: error.message, detail }
+}
+
+fn failed(failure: FailureFrame, host: &mut dyn Host) -> Error {
+    let error = as_error(failure.error);
+    if error.code == ErrorCode::FunctionFailed && !failure.trace.is_empty() {
+        host.log(LogLevel::Error, &failure.trace);
+    }
+    error
+}
+
+fn output(program: &RemoteProgram, attempt: &Attempt, value: FrameValue) -> Result<Output, Error> {
+    let FrameValue::Json(json) = value else {
+        return Err(broken("a handler's output is not JSON"));
+    };
+    checked_json(&json)?;
+    if attempt.kind == AttemptKind::Route {
+        return route_reply(&json, program.output_bytes).map(Output::Response);
+    }
+    if json.len() > program.output_bytes {
+        let message = format!("the output has {} bytes; {} are allowed", json.len(), program.output_bytes);
+        return Err(Error::new(ErrorCode::SizeLimit, message));
+    }
+    Ok(Output::Value(json))
+}

@@ -1,0 +1,268 @@
+//! One attempt: what has been said to its worker, and what the worker asked for.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode, limits};
+use millrace_format::worker::{
+    AttemptKind, FrameError, FrameResult, FrameValue, ServerFrame, TurnReader, WorkerFrame, WorkerFrameError, set_seen,
+};
+use millrace_func::{AttemptToken, Host, OperationId, Program, WorkerTurn};
+
+/// What the result of an operation means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// JSON text, whatever it was for.
+    Json,
+    /// Reply to an operation on a record.
+    Record,
+    /// A step whose result was known: it is noted, and so is an error.
+    Step,
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct Operation {
+    /// Results that the worker has not been sent.
+    unsent: u32,
+    /// Whether a result is to come.
+    is_open: bool,
+}
+
+pub(crate) struct Attempt {
+    pub program: Program,
+    pub token: AttemptToken,
+    pub kind: AttemptKind,
+    /// Whether each turn is a request with everything in it.
+    pub is_request_reply: bool,
+    timeout_ms: u64,
+    start: Vec<u8>,
+    results: Vec<u8>,
+    /// How much of `results` has been sent on a stream.
+    sent: usize,
+    reader: Option<TurnReader>,
+    received_bytes: usize,
+    exchange: Option<OperationId>,
+    operations: Vec<Operation>,
+    /// The worker's number of what the host was asked for.
+    by_host: BTreeMap<OperationId, (u32, Asked)>,
+    suspended: Vec<u32>,
+    /// Of a query that was given all of its entity: the fields. It sees no others, whatever happens meanwhile.
+    pub snapshot: Option<Vec<(Bytes, FrameValue)>>,
+}
+
+/// What the worker did is no part of the protocol.
+pub(crate) fn broken(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorCode::WorkerFailed, format!("the worker broke the protocol: {what}"))
+}
+
+pub(crate) fn of_frame_error(error: WorkerFrameError) -> Error {
+    broken(error)
+}
+
+/// As it travels to a worker.
+pub(crate) fn as_frame_error(error: Error) -> FrameError {
+    let detail = error.detail.map(Bytes::from).unwrap_or_default();
+    FrameError { code: error.code.as_str().to_owned(), message: error.message, detail }
+}
+
+impl Attempt {
+    pub(crate) fn new(
+        program: Program,
+        (token, kind): (AttemptToken, AttemptKind),
+        is_request_reply: bool,
+        timeout_ms: u64,
+        start: Vec<u8>,
+    ) -> Self {
+        Self {
+            program,
+            token,
+            kind,
+            is_request_reply,
+            timeout_ms,
+            start,
+            results: Vec::new(),
+            sent: 0,
+            reader: None,
+            received_bytes: 0,
+            exchange: None,
+            operations: Vec::new(),
+            by_host: BTreeMap::new(),
+            suspended: Vec::new(),
+            snapshot: None,
+        }
+    }
+
+    /// Whether this is the end of the exchange that is under way.
+    pub(crate) fn is_exchange(&self, operation: OperationId) -> bool {
+        self.exchange == Some(operation)
+    }
+
+    /// Sends the worker what it does not have yet.
+    pub(crate) fn exchange(&mut self, host: &mut dyn Host) -> Result<(), Error> {
+        let left_ms = host.left_ms().map_or(u64::MAX, |left_ms| left_ms.saturating_sub(limits::WORKER_GRACE_MS));
+        if left_ms == 0 {
+            return Err(Error::new(ErrorCode::WorkerTimeout, "the call's time is over"));
+        }
+        let timeout_ms = self.timeout_ms.min(left_ms);
+        let is_first = self.reader.is_none();
+        let frames = if is_first || self.is_request_reply {
+            let seen = self.reader.as_ref().map_or(0, TurnReader::frames);
+            set_seen(&mut self.start, seen, u32::try_from(timeout_ms).unwrap_or(u32::MAX));
+            [&self.start[..], &self.results].concat()
+        } else {
+            self.results[self.sent..].to_vec()
+        };
+        let start_bytes = if is_first || self.is_request_reply { self.start.len() } else { 0 };
+        if self.start.len() + self.results.len() > limits::WORKER_ATTEMPT_BYTES {
+            let message = format!("what the handler asked for has more than {} bytes", limits::WORKER_ATTEMPT_BYTES);
+            return Err(Error::new(ErrorCode::SizeLimit, message));
+        }
+        self.sent = self.results.len();
+        self.operations.iter_mut().for_each(|operation| operation.unsent = 0);
+        self.suspended.clear();
+        let (program, attempt) = (self.program, self.token);
+        let needs_no_lock = self.snapshot.is_some();
+        let turn = WorkerTurn { program, attempt, content: frames.into(), start_bytes, timeout_ms, needs_no_lock };
+        self.exchange = Some(host.exchange(turn)?);
+        Ok(())
+    }
+
+    /// Reads a whole turn, before anything of it counts.
+    ///
+    /// # Errors
+    /// `worker-failed`; for a workflow that does not do the same again, `diverged`.
+    pub(crate) fn read(&mut self, turn: Bytes) -> Result<Vec<WorkerFrame>, Error> {
+        self.exchange = None;
+        self.received_bytes += turn.len();
+        if self.received_bytes > limits::WORKER_ATTEMPT_BYTES {
+            return Err(broken(format_args!("an attempt has more than {} bytes", limits::WORKER_ATTEMPT_BYTES)));
+        }
+        let known = self.reader.as_ref().map(|reader| (reader.frames(), reader.checksum()));
+        let reader = match &mut self.reader {
+            Some(reader) => {
+                reader.next_turn(turn);
+                reader
+            }
+            first => first.insert(TurnReader::new(turn)),
+        };
+        let mut frames = Vec::new();
+        while let Some(frame) = reader.next_frame().map_err(of_frame_error)? {
+            frames.push(frame);
+        }
+        let resumed = matches!(frames.first(), Some(WorkerFrame::Resumed { .. })).then(|| frames.remove(0));
+        match (resumed, known.filter(|_| self.is_request_reply)) {
+            (None, None) => Ok(frames),
+            (Some(WorkerFrame::Resumed { frames: count, checksum }), Some(known)) => {
+                if (count, checksum) == known {
+                    Ok(frames)
+                } else {
+                    Err(self.not_the_same())
+                }
+            }
+            (None, Some(_)) => Err(broken("a turn that goes on begins with RESUMED")),
+            (Some(_), _) => Err(broken("RESUMED answers nothing here")),
+        }
+    }
+
+    fn not_the_same(&self) -> Error {
+        let message = "the handler did not do the same again: take time and random numbers from the context, and \
+                       ask for the same operations in the same order";
+        let code = if self.kind == AttemptKind::Workflow { ErrorCode::Diverged } else { ErrorCode::WorkerFailed };
+        Error::new(code, message)
+    }
+
+    /// Takes note of an operation that the worker asks for.
+    ///
+    /// # Errors
+    /// It has another number than the next, or is one too many.
+    pub(crate) fn asks(&mut self, operation: u32) -> Result<(), Error> {
+        if self.operations.len() >= limits::WORKER_OPERATIONS {
+            let message = format!("more than {} operations in one attempt", limits::WORKER_OPERATIONS);
+            return Err(Error::new(ErrorCode::OperationLimit, message));
+        }
+        if operation as usize != self.operations.len() + 1 {
+            return Err(broken(format_args!("operation {operation} has not the next number")));
+        }
+        self.operations.push(Operation::default());
+        Ok(())
+    }
+
+    /// The host will give the result of the worker's operation, or has refused it.
+    pub(crate) fn began(&mut self, operation: u32, asked: Asked, begun: Result<OperationId, Error>) {
+        match begun {
+            Ok(id) => {
+                self.by_host.insert(id, (operation, asked));
+                if let Some(known) = self.known(operation) {
+                    known.is_open = true;
+                }
+            }
+            Err(error) => self.answer(operation, false, Err(as_frame_error(error))),
+        }
+    }
+
+    /// Operations under way.
+    pub(crate) fn open(&self) -> usize {
+        self.by_host.len()
+    }
+
+    fn known(&mut self, operation: u32) -> Option<&mut Operation> {
+        self.operations.get_mut((operation as usize).checked_sub(1)?)
+    }
+
+    /// Notes a result for the worker.
+    pub(crate) fn answer(&mut self, operation: u32, is_set: bool, result: FrameResult) {
+        ServerFrame::Result { operation, is_set, result }.encode(&mut self.results);
+        if let Some(known) = self.known(operation) {
+            known.unsent += 1;
+        }
+    }
+
+    /// What the host was asked for has ended.
+    pub(crate) fn ended(&mut self, id: OperationId, result: Result<Bytes, Error>) {
+        let Some((operation, asked)) = self.by_host.remove(&id) else { return };
+        if let Some(known) = self.known(operation) {
+            known.is_open = false;
+        }
+        let result = result.and_then(|output| match asked {
+            Asked::Json | Asked::Step => Ok(output),
+            Asked::Record => crate::operations::record_output(output),
+        });
+        let result = result.map(FrameValue::Json).map_err(as_frame_error);
+        self.answer(operation, false, result);
+    }
+
+    /// The host's number of the step that the worker says has ended.
+    pub(crate) fn step(&self, operation: u32) -> Option<OperationId> {
+        let of_step =
+            |(_, (number, asked)): &(&OperationId, &(u32, Asked))| *number == operation && *asked == Asked::Step;
+        self.by_host.iter().find(of_step).map(|(id, _)| *id)
+    }
+
+    /// The worker waits for one of these.
+    ///
+    /// # Errors
+    /// `stalled`: nothing will ever come of any of them. `worker-failed`: it has not asked for them.
+    pub(crate) fn suspend(&mut self, operations: Vec<u32>) -> Result<(), Error> {
+        let mut can_go_on = false;
+        for operation in &operations {
+            let unknown = || broken(format_args!("it waits for operation {operation}, which it has not asked for"));
+            let known = self.known(*operation).ok_or_else(unknown)?;
+            can_go_on |= known.is_open || known.unsent > 0;
+        }
+        if !can_go_on {
+            return Err(Error::new(ErrorCode::Stalled, "the handler awaits something that can never happen"));
+        }
+        self.suspended = operations;
+        Ok(())
+    }
+
+    /// Whether the worker waits, and there is something for it.
+    pub(crate) fn can_go_on(&self) -> bool {
+        let has_unsent = |operation: &u32| {
+            let place = (*operation as usize).checked_sub(1);
+            place.and_then(|place| self.operations.get(place)).is_some_and(|known| known.unsent > 0)
+        };
+        self.exchange.is_none() && self.suspended.iter().any(has_unsent)
+    }
+}

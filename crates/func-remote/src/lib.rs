@@ -1,0 +1,18 @@
+//! The engine whose handlers run elsewhere: in workers, which are processes of users.
+//!
+//! [`RemoteEngine`] runs the apps that have a file `_worker.json`. It makes frames of what a handler needs, and calls of
+//! [`millrace_func::Host`] of what the worker answers. `docs/internals/worker-protocol.md` has the frames.
+//!
+//! Promises: an attempt takes effect as a whole or not at all: the frames of a turn are read before the first one counts.
+//! Whatever a worker answers, no more comes of it than an error in its own app. Must not do I/O: the host carries frames.
+
+mod act;
+mod attempt;
+mod engine;
+mod fetch;
+mod operations;
+mod program;
+mod reply;
+mod start;
+
+pub use engine::RemoteEngine;

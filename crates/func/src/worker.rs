@@ -1,0 +1,95 @@
+//! Handlers that run in a process of the user, a *worker*: what is known of it, and who talks to it.
+//!
+//! An app of this kind has one file of its own, [`WORKER_FILE`]: where its workers are, and what they serve. The engine
+//! `func-remote` makes frames of what a handler needs; [`Workers`] carries them. Must not do I/O.
+
+mod discovery;
+mod document;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use millrace_api::{Error, ErrorCode};
+
+pub use discovery::{
+    Discovery, ProtocolRange, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
+};
+pub use document::{WORKER_FILE, WorkerAddress, WorkerDocument};
+
+use crate::Program;
+
+/// The newest version of the protocol that this server speaks, and the oldest.
+pub const WORKER_PROTOCOL: u32 = 1;
+
+/// Names an attempt on a worker. No other attempt has the same, on any node.
+pub type AttemptToken = [u8; 16];
+
+/// Frames for a worker, whose turn comes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerTurn {
+    /// Whose workers.
+    pub program: Program,
+    /// The attempt.
+    pub attempt: AttemptToken,
+    /// What to send. On a stream: what has not been sent.
+    pub content: Bytes,
+    /// Bytes of START at the beginning of `content`; 0 where an attempt on a stream goes on.
+    pub start_bytes: usize,
+    /// How long the worker may take.
+    pub timeout_ms: u64,
+    /// It is for a query that was given all of its entity.
+    pub needs_no_lock: bool,
+}
+
+/// A turn under way.
+pub type Exchanging = Pin<Box<dyn Future<Output = Result<Bytes, Error>>>>;
+
+/// Talks to workers. Shared by all cores. Its futures stay on the core that asked for them, and need a tokio runtime
+/// around them; one that is dropped gives its attempt up.
+pub trait Workers: Send + Sync {
+    /// From now on `program` is run by the workers that `document` tells of. To be called again is no harm.
+    fn serve(&self, program: Program, app: &str, document: &WorkerDocument);
+
+    /// A program was unloaded.
+    fn forget(&self, program: Program);
+
+    /// Sends frames to a worker, and gives its turn.
+    ///
+    /// # Errors
+    /// `worker-unavailable`, `worker-failed`, `worker-timeout`: the attempt is lost.
+    fn exchange(&self, turn: WorkerTurn) -> Exchanging;
+
+    /// Nobody waits for this attempt any more.
+    fn cancel(&self, program: Program, attempt: AttemptToken);
+
+    /// Asks a worker for its discovery document: JSON text, unchecked.
+    ///
+    /// # Errors
+    /// `app-refused` for a URL that is not one of a worker; as for [`Workers::exchange`].
+    fn discover(&self, document: &WorkerAddress, secret: Option<&str>) -> Exchanging;
+}
+
+/// For nodes that have no way to workers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoWorkers;
+
+fn no_way() -> Error {
+    Error::new(ErrorCode::WorkerUnavailable, "this node has no way to workers")
+}
+
+impl Workers for NoWorkers {
+    fn serve(&self, _program: Program, _app: &str, _document: &WorkerDocument) {}
+
+    fn forget(&self, _program: Program) {}
+
+    fn exchange(&self, _turn: WorkerTurn) -> Exchanging {
+        Box::pin(async { Err(no_way()) })
+    }
+
+    fn cancel(&self, _program: Program, _attempt: AttemptToken) {}
+
+    fn discover(&self, _document: &WorkerAddress, _secret: Option<&str>) -> Exchanging {
+        Box::pin(async { Err(no_way()) })
+    }
+}

@@ -1,0 +1,82 @@
+//! Transactions whose attempt on a worker was lost: they begin again, until their time is over.
+//!
+//! A worker that breaks off or breaks the protocol has said nothing that counts. So the whole transaction gives up what it
+//! holds, waits a little, and begins again from its origin, as one that lost the race for an entity does.
+
+use std::collections::BTreeMap;
+
+use millrace_base::{Error, UnixMillis, limits};
+
+use super::origin::Origin;
+use super::start::deadline;
+use super::transaction::Transaction;
+use super::{Execution, ExecutionContext, Role};
+use crate::world::World;
+
+/// The first wait, and the longest.
+const FIRST_WAIT_MS: u64 = 50;
+const LONGEST_WAIT_MS: u64 = 1_000;
+
+/// Transactions that are to begin again, by the time and their nonces.
+pub(crate) type LostTransactions = BTreeMap<(UnixMillis, u64), Origin>;
+
+/// When a transaction that failed so begins again. `None`: it does not, for this is no lost attempt, or there is no time.
+fn begins_again(origin: &Origin, error: &Error, world: &World<'_>) -> Option<UnixMillis> {
+    if !error.code.is_lost_attempt() || matches!(origin, Origin::Participation { .. } | Origin::Read { .. }) {
+        return None;
+    }
+    // Each wait is about as long as all before it together.
+    let elapsed_ms = world.now.0.saturating_sub(origin.time().0);
+    let due = world.now.plus(elapsed_ms.clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS));
+    (due.plus(limits::WORKER_GRACE_MS) < deadline(origin, world)).then_some(due)
+}
+
+impl Execution {
+    /// Whether a transaction that ends with `error` begins again instead.
+    pub(super) fn will_begin_again(role: &Role, transaction: &Transaction, error: &Error, world: &World<'_>) -> bool {
+        let may = match role {
+            Role::Alone => true,
+            Role::Coordinator(coordination) => !coordination.is_ending(),
+            Role::Participant(_) => false,
+        };
+        may && begins_again(&transaction.origin, error, world).is_some()
+    }
+
+    /// Gives up everything, and begins again later.
+    pub(super) fn begin_again_later(
+        &mut self,
+        role: Role,
+        transaction: Box<Transaction>,
+        error: Error,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        transaction.drop_activations(context.world);
+        self.give_up_locks(&transaction);
+        if let Role::Coordinator(coordination) = role {
+            self.coordinator.abandon(&coordination, &mut context.context());
+        }
+        let origin = transaction.into_origin();
+        match begins_again(&origin, &error, context.world) {
+            Some(due) => {
+                self.lost.insert((due, origin.nonce()), origin);
+            }
+            None => self.fail_origin(origin, error, context),
+        }
+    }
+
+    /// When the next of them is to begin again.
+    pub(crate) fn next_due(&self) -> Option<UnixMillis> {
+        self.lost.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Has those begin again whose time has come.
+    pub(super) fn begin_lost_again(&mut self, context: &mut ExecutionContext<'_, '_>) {
+        while let Some(entry) = self.lost.first_entry()
+            && entry.key().0 <= context.world.now
+        {
+            let origin = entry.remove();
+            // One that did not start has been answered, or waits for its entity.
+            let _ = self.starts_again(origin, Vec::new(), Role::Alone, context);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Workflows whose code runs on a worker: what they wait for there, and what becomes of attempts that are lost.
+//!
+//! An exchange with a worker is no operation of the workflow: it leaves no row. While one is under way the code is given no
+//! row, so a replay gives rows at the same places. An attempt that is lost costs nothing: the code begins again over the
+//! journal, as after a restart.
+
+use bytes::Bytes;
+use millrace_base::Error;
+use millrace_func::OperationId;
+
+use super::workflow::{Open, Work, Workflow};
+use super::{AGAIN, WorkflowContext, Workflows};
+use crate::request::OffloadTicket;
+use crate::retry::retry_wait_ms;
+
+/// The number of exchanges. No operation of a workflow has it.
+pub(super) const EXCHANGE: u32 = u32::MAX;
+
+/// What a workflow waits for of its worker.
+#[derive(Default)]
+pub(super) enum Exchange {
+    /// Nothing.
+    #[default]
+    None,
+    /// Its turn.
+    UnderWay,
+    /// The turn is there, and the code is to be given it.
+    Came(Result<Bytes, Error>),
+}
+
+/// How a workflow stands with its workers.
+#[derive(Default)]
+pub(super) struct OnWorker {
+    pub exchange: Exchange,
+    /// Its attempt was lost: its code begins again when its time has come.
+    pub is_lost: bool,
+    /// How often in a row that happened.
+    attempts: u32,
+}
+
+impl Workflow {
+    /// Whether its worker has the turn.
+    pub(super) fn is_exchanging(&self) -> bool {
+        !matches!(self.on_worker.exchange, Exchange::None)
+    }
+
+    /// Whether anything it asked for is being done, and would be done twice if its code began again now.
+    fn has_work_under_way(&self) -> bool {
+        let is_work = |open: &Open| matches!(open.work, Work::Call(_) | Work::Fetch(_) | Work::Hash(_));
+        self.open.values().any(is_work)
+    }
+}
+
+impl Workflows {
+    /// The turn of a workflow's worker is there.
+    pub(super) fn turn_came(&mut self, ticket: &OffloadTicket, result: Result<Bytes, Error>) {
+        let Some(id) = self.by_nonce.get(&ticket.nonce).copied() else { return };
+        if let Some(workflow) = self.live.get_mut(&id)
+            && matches!(workflow.on_worker.exchange, Exchange::UnderWay)
+        {
+            workflow.on_worker.exchange = Exchange::Came(result);
+            self.runnable.push_back(id);
+        }
+    }
+
+    /// Gives the code its worker's turn, if it is there. Says whether it did.
+    pub(super) fn give_turn(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) -> bool {
+        if !matches!(workflow.on_worker.exchange, Exchange::Came(_)) {
+            return false;
+        }
+        let Exchange::Came(result) = std::mem::take(&mut workflow.on_worker.exchange) else { return false };
+        let Some(activation) = workflow.activation else { return false };
+        self.turn(workflow, context, |engine, host| engine.resume(activation, OperationId(EXCHANGE), result, host));
+        if !workflow.on_worker.is_lost {
+            workflow.on_worker.attempts = 0;
+        }
+        true
+    }
+
+    /// An attempt was lost: whatever it asked for in its last turn is forgotten.
+    pub(super) fn lose(&mut self, workflow: &mut Workflow, error: &Error, context: &mut WorkflowContext<'_, '_>) {
+        self.drop_activation(workflow, context);
+        workflow.outgoing.clear();
+        workflow.ended_steps.clear();
+        workflow.fresh.clear();
+        let on_worker = &mut workflow.on_worker;
+        on_worker.attempts = on_worker.attempts.saturating_add(1);
+        (on_worker.exchange, on_worker.is_lost) = (Exchange::None, true);
+        let due = context.world.now.plus(retry_wait_ms(on_worker.attempts));
+        self.timers.insert((due, workflow.id.sequence, AGAIN));
+        tracing::debug!(invocation = %workflow.id, %error, "a workflow's worker was lost; its code begins again");
+    }
+
+    /// The time of a workflow has come whose attempt was lost. Says whether its code may begin again: what is being done for
+    /// it ends first.
+    pub(super) fn may_begin_again(&mut self, workflow: &mut Workflow, context: &mut WorkflowContext<'_, '_>) -> bool {
+        if workflow.has_work_under_way() {
+            let due = context.world.now.plus(retry_wait_ms(workflow.on_worker.attempts));
+            self.timers.insert((due, workflow.id.sequence, AGAIN));
+            return false;
+        }
+        workflow.on_worker.is_lost = false;
+        self.by_nonce.remove(&workflow.nonce);
+        (workflow.is_asleep, workflow.is_rewound) = (true, false);
+        true
+    }
+}

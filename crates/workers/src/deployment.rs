@@ -1,0 +1,50 @@
+//! The workers of one program.
+
+use millrace_base::Error;
+use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument, WorkerMode};
+
+/// Where the workers of a program are, and what they want.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    /// Where they are dialled; `None` for those that dial in.
+    pub url: Option<WorkerUrl>,
+    pub secret: Option<String>,
+    #[allow(dead_code, reason = "streams read it")]
+    pub mode: WorkerMode,
+}
+
+/// A worker's URL, without a slash at its end.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerUrl {
+    text: String,
+    path: String,
+}
+
+impl WorkerUrl {
+    /// Reads a URL.
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        let text = text.trim_end_matches('/').to_owned();
+        let target = FetchTarget::parse(&text)?;
+        Ok(Self { text, path: target.path_and_query().trim_end_matches('/').to_owned() })
+    }
+
+    /// URL and path of something below it.
+    pub(crate) fn below(&self, path: &str) -> (String, String) {
+        (format!("{}{path}", self.text), format!("{}{path}", self.path))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Deployment {
+    pub(crate) fn new(document: &WorkerDocument) -> Self {
+        let url = match &document.address {
+            // What cannot be read was refused when it was deployed.
+            WorkerAddress::Url(url) => WorkerUrl::parse(url).ok(),
+            WorkerAddress::DialIn => None,
+        };
+        Self { url, secret: document.secret.clone(), mode: document.discovery.mode }
+    }
+}
