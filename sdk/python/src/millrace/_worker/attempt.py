@@ -1,0 +1,347 @@
+"""One attempt: a handler that runs here while its transaction is held by the server.
+
+The handler is an ordinary asyncio task (or a thread). Each operation it asks for becomes a frame; awaiting
+the operation awaits a future that the server's RESULT settles. A *turn* is over when the handler has ended
+or can go on with such a result only.
+
+The same inputs give the same frames. So results are fed one at a time, and the next one only when the
+attempt has come to rest: asyncio runs what is ready in order, and :data:`_PASSES` of its loop without a new
+operation mean that nothing is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from .._protocol import payloads
+from .._protocol.frames import Type, encode
+from .._protocol.payloads import Failure, Fields, Kind, Outcome, Result, Start, Value
+from ..errors import UsageError
+from .failures import exception_of, failure_of
+from .replay import Trail
+from .state import State, _Unknown
+
+if TYPE_CHECKING:
+    from ..handlers import Handler
+    from ..service import Definition
+    from .threads import HandlerThreads
+
+# A hop from task to task is one pass of the loop: gather, TaskGroup and wait_for take two or three.
+_PASSES = 4
+
+OPERATION_LIMIT = 10_000
+_FLUSHING = frozenset({Type.GET, Type.SCAN, Type.CALL})
+_UNCOUNTED = frozenset({Type.SUSPEND, Type.HEARTBEAT, Type.RESUMED})
+
+current: contextvars.ContextVar[Attempt] = contextvars.ContextVar("millrace_attempt")
+
+
+class Attempt:
+    """The frames of one handler's run. All methods belong to the thread of the event loop, or to the handler's."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        start: Start,
+        definition: Definition,
+        handler: Handler,
+        threads: HandlerThreads,
+        stream: int = 0,
+    ) -> None:
+        from ..context import Context
+
+        self.loop = loop
+        self.start = start
+        self.handler = handler
+        self.context = Context(self)
+        self.ended = False
+        # What the server has of this attempt: how many frames, and their checksum.
+        self.reported = 0
+        self.reported_checksum = 0
+        # What RESUMED says: of the frames that the server has, how many came out again, and their checksum.
+        self.resumed = (0, 0)
+        self.trail: Trail | None = None
+        self._threads = threads
+        self._stream = stream
+        has_fields = start.kind in (Kind.TRANSACTION, Kind.QUERY)
+        self._state = State(start, definition.declared_set, start.kind is Kind.QUERY) if has_fields else None
+        self._entity = definition.cls.__new__(definition.cls)
+        self._entity._set(start.key, self, self._state)
+        self._task: asyncio.Future[Any] | None = None
+        self._inbox: deque[Result | Fields] = deque()
+        self._waiting: dict[int, asyncio.Future[Result]] = {}
+        self._unclaimed: dict[int, Result] = {}
+        self._operations = 0
+        self._sent = 0
+        self._checksum = 0
+        self._frames: list[bytes] = []
+        self._turn: asyncio.Future[None] | None = None
+        self._quiet_passes = 0
+        self._settling = False
+        self._handler_ended = False
+
+    # -- turns ------------------------------------------------------------------------------------
+
+    async def turn(self, inputs: list[Result | Fields]) -> bytes:
+        """Feeds what the server sent; gives the frames of the turn that follows.
+
+        Frames that the server has (``start.seen`` of them) are left out.
+        """
+        self._inbox.extend(inputs)
+        if not self.ended:
+            turn = self._turn = self.loop.create_future()
+            if self._task is None:
+                self._begin()
+            else:
+                self._stir()
+            if not self.ended:
+                await turn
+        self._turn = None
+        frames = b"".join(self._frames)
+        self._frames.clear()
+        self.reported, self.reported_checksum = self._sent, self._checksum
+        return frames
+
+    def cancel(self) -> None:
+        """Ends the attempt: nothing of it counts any more."""
+        self.ended = True
+        if self._task is not None:
+            self._task.cancel()
+        for future in self._waiting.values():
+            future.cancel()
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    def _begin(self) -> None:
+        token = current.set(self)
+        try:
+            if self._state is not None and self._state.missing():
+                self._task = self.loop.create_task(self._run_after_fields())
+            elif self.handler.is_async:
+                self._task = self.loop.create_task(self._run())
+            else:
+                self._task = self._threads.run(self.loop, self._call_handler)
+        finally:
+            current.reset(token)
+        self._task.add_done_callback(self._on_end)
+        if self._inbox:
+            self._stir()
+
+    def _call_handler(self) -> Any:
+        if self.start.kind is Kind.ROUTE:
+            from ..web import Request
+
+            return self.handler.function(self._entity, Request(self.start.input))
+        return self.handler.function(self._entity, *self.handler.signature.load_input(self.start.input))
+
+    async def _run(self) -> Any:
+        return await self._call_handler()
+
+    async def _run_after_fields(self) -> Any:
+        await self.refresh()
+        if self.handler.is_async:
+            return await self._call_handler()
+        return await self._threads.run(self.loop, self._call_handler)
+
+    def _on_end(self, task: asyncio.Future[Any]) -> None:
+        self._handler_ended = True
+        if self.ended:
+            # Retrieved, so that asyncio does not tell of an error that counts no more.
+            if not task.cancelled():
+                task.exception()
+            return
+        if self._waiting:
+            # Tasks that the handler has started and not awaited belong to the attempt.
+            self._stir()
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        assert self._task is not None
+        try:
+            output = self._output(self._task.result())
+            self._flush()
+            self._emit(Type.OUTPUT, payloads.pack_value(output))
+        except (Exception, asyncio.CancelledError) as error:
+            failure, terminal, trace = failure_of(error)
+            self._emit(Type.FAILURE, payloads.encode_failure(failure, trace), terminal * payloads.TERMINAL)
+        self.ended = True
+        self._end_turn()
+
+    def _output(self, value: Any) -> Value:
+        if self.start.kind is Kind.ROUTE:
+            from ..web import Response
+
+            return Value(payloads.JSON, (value if isinstance(value, Response) else Response(value)).encode())
+        return Value(payloads.JSON, self.handler.signature.dump_output(value))
+
+    def _end_turn(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    # -- coming to rest ---------------------------------------------------------------------------
+
+    def _stir(self) -> None:
+        """Something has happened: look again, some passes of the loop later, whether the turn is over."""
+        self._quiet_passes = 0
+        if not self._settling:
+            self._settling = True
+            self.loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._quiet_passes += 1
+        if self._quiet_passes < _PASSES:
+            self.loop.call_soon(self._settle)
+            return
+        self._settling = False
+        if self.ended:
+            return
+        while self._inbox:
+            if self._deliver(self._inbox.popleft()):
+                self._stir()
+                return
+        if self._waiting:
+            if self._turn is not None and not self._turn.done():
+                self._emit(Type.SUSPEND, payloads.encode_suspend(sorted(self._waiting)))
+                self._end_turn()
+        elif self._handler_ended:
+            self._finish()
+
+    def _deliver(self, given: Result | Fields) -> bool:
+        """Hands a result to who awaits it; says whether somebody did."""
+        if isinstance(given, Fields):
+            if self._state is not None:
+                self._state.apply(given)
+            return False
+        future = self._waiting.pop(given.operation, None)
+        if future is None:
+            self._unclaimed[given.operation] = given
+            return False
+        if not future.done():
+            future.set_result(given)
+        return True
+
+    def _emit(self, type: Type, payload: bytes, flags: int = 0) -> None:
+        frame = encode(type, payload, flags, self._stream)
+        if type not in _UNCOUNTED:
+            self._sent += 1
+            self._checksum = crc32(frame, self._checksum)
+            if self.trail is not None:
+                self.trail.add(type, self._checksum)
+            if self._sent <= self.start.seen:
+                # The server has this frame; it wants to know only that it came out the same.
+                self.resumed = (self._sent, self._checksum)
+                return
+        self._frames.append(frame)
+
+    # -- what handlers ask for --------------------------------------------------------------------
+
+    def emit(self, type: Type, payload: bytes) -> None:
+        """Sends a frame that has no result."""
+        self._check()
+        self._emit(type, payload)
+
+    def issue(self, type: Type, make_payload: Callable[[int], bytes]) -> int:
+        """Sends an operation; gives its number."""
+        self._check()
+        if self._operations >= OPERATION_LIMIT:
+            raise UsageError(f"an attempt makes at most {OPERATION_LIMIT} operations")
+        if type in _FLUSHING:
+            self._flush()
+        self._operations += 1
+        self._emit(type, make_payload(self._operations))
+        return self._operations
+
+    async def result(self, number: int) -> Result:
+        """Waits for the result of an operation."""
+        early = self._unclaimed.pop(number, None)
+        if early is not None:
+            return early
+        self._check()
+        future: asyncio.Future[Result] = self.loop.create_future()
+        self._waiting[number] = future
+        self._stir()
+        return await future
+
+    async def perform(self, type: Type, make_payload: Callable[[int], bytes]) -> Outcome:
+        """An operation and its outcome."""
+        outcome = (await self.result(self.issue(type, make_payload))).outcome
+        if self._state is not None and self._state.stale:
+            await self.refresh()
+        return outcome
+
+    def noted_early(self, number: int) -> Outcome | None:
+        """The second result of a step, if this run is one over again and the result came along."""
+        for index, given in enumerate(self._inbox):
+            if isinstance(given, Result) and given.operation == number:
+                del self._inbox[index]
+                return given.outcome
+        return None
+
+    def _check(self) -> None:
+        if self.ended:
+            raise UsageError("the call has ended: its entity and ctx belong to it and can no longer be used")
+
+    # -- fields -----------------------------------------------------------------------------------
+
+    def state_of_entity(self) -> State:
+        if self._state is None:
+            raise UsageError("a workflow or route has no fields: it calls handlers of entities")
+        self._check()
+        return self._state
+
+    def _flush(self) -> None:
+        if self._state is not None:
+            self._state.flush(self._emit_set, self._emit_delete)
+
+    def _emit_set(self, name: bytes, value: Value) -> None:
+        self._emit(Type.SET, payloads.encode_set(name, value))
+
+    def _emit_delete(self, name: bytes) -> None:
+        self._emit(Type.DELETE, payloads.pack(name))
+
+    async def refresh(self) -> None:
+        """Asks for declared fields that did not come along."""
+        assert self._state is not None
+        missing = self._state.missing()
+        numbers = [self.issue(Type.GET, _get(name)) for name in missing]
+        for name, number in zip(missing, numbers, strict=True):
+            self._learn(name, await self.result(number))
+        self._state.declared_are_known()
+
+    def _learn(self, name: bytes, result: Result) -> Value | None:
+        if isinstance(result.outcome, Failure):
+            raise exception_of(result.outcome)
+        value = result.outcome if result.is_set else None
+        self.state_of_entity().learn(name, value)
+        return value
+
+    async def get(self, name: bytes) -> Value | None:
+        """A field's stored value, asked for if it is not known here."""
+        state = self.state_of_entity()
+        state.settle()
+        known = state.lookup(name)
+        if not isinstance(known, _Unknown):
+            return known
+        return self._learn(name, await self.result(self.issue(Type.GET, _get(name))))
+
+    async def scan(self, prefix: bytes, after: bytes | None, limit: int) -> list[tuple[bytes, Value]]:
+        """A page of fields, in the order of their names."""
+        state = self.state_of_entity()
+        state.settle()
+        known = state.scan(prefix, after, limit)
+        if known is not None:
+            return known
+        outcome = await self.perform(Type.SCAN, lambda number: payloads.encode_scan(number, prefix, after, limit))
+        if isinstance(outcome, Failure):
+            raise exception_of(outcome)
+        return payloads.decode_scan_rows(outcome.data)
+
+
+def _get(name: bytes) -> Callable[[int], bytes]:
+    return lambda number: payloads.operation(number, name)
