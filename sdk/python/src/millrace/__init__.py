@@ -14,9 +14,10 @@ A service is a class; its annotations are fields of an entity, its methods are h
     app = asgi(Account)
 """
 
+from ._asgi import asgi
+from ._dial import connect
 from ._version import __version__
 from ._worker.steps import Retry
-from .asgi import asgi
 from .context import Context, Sent
 from .errors import (
     Abort,
@@ -57,6 +58,7 @@ __all__ = [
     "WaitTimeout",
     "__version__",
     "asgi",
+    "connect",
     "field",
     "query",
     "route",

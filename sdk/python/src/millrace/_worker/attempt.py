@@ -60,6 +60,7 @@ class Attempt:
         self.handler = handler
         self.context = Context(self)
         self.ended = False
+        self.cancelled = False
         # What the server has of this attempt: how many frames, and their checksum.
         self.reported = 0
         self.reported_checksum = 0
@@ -80,7 +81,10 @@ class Attempt:
         self._sent = 0
         self._checksum = 0
         self._frames: list[bytes] = []
-        self._turn: asyncio.Future[None] | None = None
+        self._turn: asyncio.Future[bytes] | None = None
+        self._turn_is_due = False
+        #: Called when there are frames outside of a turn. A connection then begins one.
+        self.on_progress: Callable[[], None] | None = None
         self._quiet_passes = 0
         self._settling = False
         self._handler_ended = False
@@ -93,29 +97,38 @@ class Attempt:
         Frames that the server has (``start.seen`` of them) are left out.
         """
         self._inbox.extend(inputs)
-        if not self.ended:
-            turn = self._turn = self.loop.create_future()
-            if self._task is None:
-                self._begin()
-            else:
-                self._stir()
-            if not self.ended:
-                await turn
-        self._turn = None
-        frames = b"".join(self._frames)
-        self._frames.clear()
-        self.reported, self.reported_checksum = self._sent, self._checksum
-        return frames
+        turn = self._turn = self.loop.create_future()
+        if self.ended:
+            self._end_turn()
+        elif self._task is None:
+            self._begin()
+        else:
+            self._stir()
+        return await turn
+
+    def feed(self, given: Result | Fields) -> bool:
+        """Takes one input of a connection; says whether it begins a turn."""
+        if self.ended:
+            return False
+        self._inbox.append(given)
+        if self._turn is None and not self._turn_is_due:
+            self._turn_is_due = True
+            return True
+        return False
+
+    @property
+    def task(self) -> asyncio.Future[Any] | None:
+        """The handler's task, once it runs."""
+        return self._task
 
     def cancel(self) -> None:
         """Ends the attempt: nothing of it counts any more."""
-        self.ended = True
+        self.ended = self.cancelled = True
         if self._task is not None:
             self._task.cancel()
         for future in self._waiting.values():
             future.cancel()
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
+        self._end_turn()
 
     def _begin(self) -> None:
         token = current.set(self)
@@ -181,8 +194,18 @@ class Attempt:
         return Value(payloads.JSON, self.handler.signature.dump_output(value))
 
     def _end_turn(self) -> None:
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
+        turn, self._turn = self._turn, None
+        if turn is None:
+            # The handler went on by itself: something else than a result woke it.
+            if self.on_progress is not None and self._frames:
+                self.on_progress()
+            return
+        frames = b"".join(self._frames)
+        self._frames.clear()
+        self.reported, self.reported_checksum = self._sent, self._checksum
+        self._turn_is_due = False
+        if not turn.done():
+            turn.set_result(frames)
 
     # -- coming to rest ---------------------------------------------------------------------------
 
@@ -206,9 +229,9 @@ class Attempt:
                 self._stir()
                 return
         if self._waiting:
-            if self._turn is not None and not self._turn.done():
+            if self._turn is not None:
                 self._emit(Type.SUSPEND, payloads.encode_suspend(sorted(self._waiting)))
-                self._end_turn()
+            self._end_turn()
         elif self._handler_ended:
             self._finish()
 

@@ -6,6 +6,7 @@ keeps, for each frame, the checksum up to it and the line of the user's code tha
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -79,6 +80,15 @@ class Trails:
         self._kept[start.attempt] = trail.marks
         while len(self._kept) > _KEPT_TRAILS:
             self._kept.popitem(last=False)
+
+
+def place_of_task(task: object) -> str:
+    """File and line at which a handler waits."""
+    if isinstance(task, asyncio.Task):
+        for frame in reversed(task.get_stack()):
+            if not frame.f_code.co_filename.startswith(_PACKAGE):
+                return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return "an unknown line"
 
 
 def place_of_caller() -> str:

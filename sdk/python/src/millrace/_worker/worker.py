@@ -76,7 +76,7 @@ class Worker:
         if attempt_header != start.attempt.hex():
             raise ProtocolError("the header millrace-attempt names another attempt")
         attempt, fed = self._kept.pop(start.attempt, (None, 0))
-        if attempt is not None and (attempt.ended or attempt.reported != start.seen or fed > len(inputs)):
+        if attempt is not None and (attempt.cancelled or attempt.reported != start.seen or fed > len(inputs)):
             # The server has not got the last reply, or the attempt's time is up: run it again.
             self._drop(attempt)
             attempt = None

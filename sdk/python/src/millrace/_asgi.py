@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from ._protocol import signature
@@ -48,13 +48,16 @@ def asgi(
     """
     if secret is None:
         secret = os.environ.get(SECRET_VARIABLE) or None
-    return Application(Worker(services, threads, kept_attempts), secret.encode() if isinstance(secret, str) else secret)
+    return Application(
+        services, Worker(services, threads, kept_attempts), secret.encode() if isinstance(secret, str) else secret
+    )
 
 
 class Application:
     """What :func:`asgi` makes."""
 
-    def __init__(self, worker: Worker, secret: bytes | None) -> None:
+    def __init__(self, services: Sequence[type[Service]], worker: Worker, secret: bytes | None) -> None:
+        self.services = list(services)
         self._worker = worker
         self._secret = secret
 
