@@ -18,6 +18,7 @@ from ._asgi import asgi
 from ._dial import connect
 from ._version import __version__
 from ._worker.steps import Retry
+from .client import AsyncClient, Client, Invocation, Unreachable
 from .context import Context, Sent
 from .errors import (
     Abort,
@@ -38,10 +39,13 @@ from .web import FetchResponse, Request, Response
 
 __all__ = [
     "Abort",
+    "AsyncClient",
     "CallError",
+    "Client",
     "Context",
     "FetchResponse",
     "InvalidInput",
+    "Invocation",
     "Lazy",
     "List",
     "Map",
@@ -54,6 +58,7 @@ __all__ = [
     "Service",
     "TerminalError",
     "TypeMismatch",
+    "Unreachable",
     "UsageError",
     "WaitTimeout",
     "__version__",

@@ -97,7 +97,8 @@ class Attempt:
         Frames that the server has (``start.seen`` of them) are left out.
         """
         self._inbox.extend(inputs)
-        turn = self._turn = self.loop.create_future()
+        turn: asyncio.Future[bytes] = self.loop.create_future()
+        self._turn = turn
         if self.ended:
             self._end_turn()
         elif self._task is None:
