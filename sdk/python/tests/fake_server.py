@@ -163,7 +163,7 @@ class FakeServer:
 
     async def turn(self, run: Run) -> list[Frame]:
         """One request and its reply: the frames that are new."""
-        start = Start(**{**vars(run.start), "seen": run.seen})
+        start = run.start._replace(seen=run.seen)
         payload, flags = payloads.encode_start(start)
         body = encode(Type.START, payload, flags) + b"".join(run.inputs)
         if self.replay:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ._protocol.payloads import Kind
 from ._types import Mismatch, Type, dumps, loads, type_of
+from ._types.base import Scalar
 from .errors import InvalidInput, TypeMismatch
 
 if TYPE_CHECKING:
@@ -162,11 +163,14 @@ class Signature:
     def _load_single(self, parameter: Parameter, value: Any) -> Any:
         if value is None and parameter.default is not _EMPTY:
             return parameter.default
+        # {"amount": 5} for a parameter `amount` that is no object itself.
+        named = type(value) is dict and len(value) == 1 and parameter.name in value
+        if named and isinstance(parameter.type, Scalar):
+            return self._load_one(parameter, value[parameter.name])
         try:
             return parameter.type.load(value, True)
         except Mismatch as mismatch:
-            # {"amount": 5} for a parameter `amount` that is no object itself.
-            if type(value) is dict and value.keys() == {parameter.name}:
+            if named:
                 return self._load_one(parameter, value[parameter.name])
             raise mismatch.within(parameter.name) from None
 

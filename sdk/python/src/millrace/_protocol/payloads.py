@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from .frames import ProtocolError
 U32 = struct.Struct(">I")
 U64 = struct.Struct(">Q")
 _START_HEAD = struct.Struct(">16sBII")
+_START_MIDDLE = struct.Struct(">Q16s")
 
 JSON = 0
 RAW = 1
@@ -70,8 +70,7 @@ class Fields(NamedTuple):
     void: bool = False
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """The beginning of an attempt."""
 
     attempt: bytes
@@ -198,32 +197,61 @@ def encode_start(start: Start) -> tuple[bytes, int]:
     return b"".join(parts), start.whole * WHOLE | start.declared * DECLARED
 
 
+_KINDS = tuple(Kind)
+
+
 def decode_start(payload: bytes, flags: int) -> Start:
-    cursor = Cursor(payload)
-    attempt, kind, deadline_ms, seen = _START_HEAD.unpack(cursor.take(_START_HEAD.size))
-    if kind > Kind.ROUTE:
-        raise ProtocolError(f"unknown kind of handler {kind}")
-    service, handler, key, invocation = cursor.text(), cursor.text(), cursor.bytes(), cursor.text()
-    now_ms, seed, input = cursor.u64(), cursor.take(16), cursor.bytes()
-    # A comprehension reads one field at a time, so a wrong count ends at the payload's end.
-    fields = tuple([(cursor.bytes(), cursor.value()) for _ in range(cursor.u32())])
-    cursor.end()
-    return Start(
-        attempt,
-        Kind(kind),
-        deadline_ms,
-        seen,
-        service,
-        handler,
-        key,
-        invocation,
-        now_ms,
-        seed,
-        input,
-        fields,
-        bool(flags & WHOLE),
-        bool(flags & DECLARED),
-    )
+    # Each call of a worker comes by here, so this reads the payload itself instead of through a Cursor.
+    try:
+        attempt, kind, deadline_ms, seen = _START_HEAD.unpack_from(payload)
+        service, offset = _part(payload, _START_HEAD.size)
+        handler, offset = _part(payload, offset)
+        key, offset = _part(payload, offset)
+        invocation, offset = _part(payload, offset)
+        now_ms, seed = _START_MIDDLE.unpack_from(payload, offset)
+        input, offset = _part(payload, offset + _START_MIDDLE.size)
+        (count,) = U32.unpack_from(payload, offset)
+        offset += 4
+        fields = []
+        for _ in range(count):
+            name, offset = _part(payload, offset)
+            form = payload[offset]
+            if form > RAW:
+                raise ProtocolError(f"unknown kind of value {form}")
+            data, offset = _part(payload, offset + 1)
+            fields.append((name, Value(form, data)))
+        if offset != len(payload):
+            raise ProtocolError("a payload has bytes left over")
+        return Start(
+            attempt,
+            _KINDS[kind],
+            deadline_ms,
+            seen,
+            str(service, "utf-8"),
+            str(handler, "utf-8"),
+            key,
+            str(invocation, "utf-8"),
+            now_ms,
+            seed,
+            input,
+            tuple(fields),
+            bool(flags & WHOLE),
+            bool(flags & DECLARED),
+        )
+    except (struct.error, IndexError):
+        raise ProtocolError("a payload is cut off, or of an unknown kind of handler") from None
+    except UnicodeDecodeError:
+        raise ProtocolError("a text is not UTF-8") from None
+
+
+def _part(payload: bytes, offset: int) -> tuple[bytes, int]:
+    """``bytes`` of the protocol at ``offset``, and the offset behind them."""
+    (length,) = U32.unpack_from(payload, offset)
+    offset += 4
+    end = offset + length
+    if end > len(payload):
+        raise ProtocolError("a payload is cut off")
+    return payload[offset:end], end
 
 
 def encode_result(result: Result) -> bytes:

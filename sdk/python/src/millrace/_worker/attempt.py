@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -27,6 +28,7 @@ from .replay import Trail
 from .state import State, _Unknown
 
 if TYPE_CHECKING:
+    from ..context import Context
     from ..handlers import Handler
     from ..service import Definition
     from .threads import HandlerThreads
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 _PASSES = 4
 
 OPERATION_LIMIT = 10_000
-_FLUSHING = frozenset({Type.GET, Type.SCAN, Type.CALL})
-_UNCOUNTED = frozenset({Type.SUSPEND, Type.HEARTBEAT, Type.RESUMED})
 
 current: contextvars.ContextVar[Attempt] = contextvars.ContextVar("millrace_attempt")
 
@@ -53,12 +53,9 @@ class Attempt:
         threads: HandlerThreads,
         stream: int = 0,
     ) -> None:
-        from ..context import Context
-
         self.loop = loop
         self.start = start
         self.handler = handler
-        self.context = Context(self)
         self.ended = False
         self.cancelled = False
         # What the server has of this attempt: how many frames, and their checksum.
@@ -69,6 +66,7 @@ class Attempt:
         self.trail: Trail | None = None
         self._threads = threads
         self._stream = stream
+        self._context: Context | None = None
         has_fields = start.kind in (Kind.TRANSACTION, Kind.QUERY)
         self._state = State(start, definition.declared_set, start.kind is Kind.QUERY) if has_fields else None
         self._entity = definition.cls.__new__(definition.cls)
@@ -87,7 +85,16 @@ class Attempt:
         self.on_progress: Callable[[], None] | None = None
         self._quiet_passes = 0
         self._settling = False
-        self._handler_ended = False
+        self._outcome: tuple[Any, BaseException | None] | None = None
+
+    @property
+    def context(self) -> Context:
+        """The handler's ``ctx``, made when it is asked for."""
+        if self._context is None:
+            from ..context import Context
+
+            self._context = Context(self)
+        return self._context
 
     # -- turns ------------------------------------------------------------------------------------
 
@@ -132,19 +139,30 @@ class Attempt:
         self._end_turn()
 
     def _begin(self) -> None:
-        token = current.set(self)
-        try:
-            if self._state is not None and self._state.missing():
-                self._task = self.loop.create_task(self._run_after_fields())
-            elif self.handler.is_async:
-                self._task = self.loop.create_task(self._run())
-            else:
-                self._task = self._threads.run(self.loop, self._call_handler)
-        finally:
-            current.reset(token)
-        self._task.add_done_callback(self._on_end)
         if self._inbox:
             self._stir()
+        self._task = _begun(self._run(), self.loop)
+
+    async def _run(self) -> None:
+        current.set(self)
+        try:
+            if self._state is not None and self._state.missing():
+                await self.refresh()
+            if self.handler.is_async:
+                value = await self._call_handler()
+            else:
+                value = await self._threads.run(self.loop, self._call_handler)
+        except (Exception, asyncio.CancelledError) as error:
+            if self.ended:
+                raise
+            self._outcome = (None, error)
+        else:
+            self._outcome = (value, None)
+        if self._waiting:
+            # Tasks that the handler has started and not awaited belong to the attempt.
+            self._stir()
+        elif not self.ended:
+            self._finish()
 
     def _call_handler(self) -> Any:
         if self.start.kind is Kind.ROUTE:
@@ -153,36 +171,17 @@ class Attempt:
             return self.handler.function(self._entity, Request(self.start.input))
         return self.handler.function(self._entity, *self.handler.signature.load_input(self.start.input))
 
-    async def _run(self) -> Any:
-        return await self._call_handler()
-
-    async def _run_after_fields(self) -> Any:
-        await self.refresh()
-        if self.handler.is_async:
-            return await self._call_handler()
-        return await self._threads.run(self.loop, self._call_handler)
-
-    def _on_end(self, task: asyncio.Future[Any]) -> None:
-        self._handler_ended = True
-        if self.ended:
-            # Retrieved, so that asyncio does not tell of an error that counts no more.
-            if not task.cancelled():
-                task.exception()
-            return
-        if self._waiting:
-            # Tasks that the handler has started and not awaited belong to the attempt.
-            self._stir()
-        else:
-            self._finish()
-
     def _finish(self) -> None:
-        assert self._task is not None
+        assert self._outcome is not None
+        value, error = self._outcome
         try:
-            output = self._output(self._task.result())
+            if error is not None:
+                raise error
+            output = self._output(value)
             self._flush()
             self._emit(Type.OUTPUT, payloads.pack_value(output))
-        except (Exception, asyncio.CancelledError) as error:
-            failure, terminal, trace = failure_of(error)
+        except (Exception, asyncio.CancelledError) as problem:
+            failure, terminal, trace = failure_of(problem)
             self._emit(Type.FAILURE, payloads.encode_failure(failure, trace), terminal * payloads.TERMINAL)
         self.ended = True
         self._end_turn()
@@ -231,9 +230,9 @@ class Attempt:
                 return
         if self._waiting:
             if self._turn is not None:
-                self._emit(Type.SUSPEND, payloads.encode_suspend(sorted(self._waiting)))
+                self._emit_suspend()
             self._end_turn()
-        elif self._handler_ended:
+        elif self._outcome is not None:
             self._finish()
 
     def _deliver(self, given: Result | Fields) -> bool:
@@ -252,16 +251,20 @@ class Attempt:
 
     def _emit(self, type: Type, payload: bytes, flags: int = 0) -> None:
         frame = encode(type, payload, flags, self._stream)
-        if type not in _UNCOUNTED:
-            self._sent += 1
-            self._checksum = crc32(frame, self._checksum)
-            if self.trail is not None:
-                self.trail.add(type, self._checksum)
-            if self._sent <= self.start.seen:
-                # The server has this frame; it wants to know only that it came out the same.
-                self.resumed = (self._sent, self._checksum)
-                return
-        self._frames.append(frame)
+        self._sent += 1
+        self._checksum = crc32(frame, self._checksum)
+        if self.trail is not None:
+            self.trail.add(type, self._checksum)
+        if self._sent > self.start.seen:
+            self._frames.append(frame)
+        else:
+            # The server has this frame; it wants to know only that it came out the same.
+            self.resumed = (self._sent, self._checksum)
+
+    def _emit_suspend(self) -> None:
+        # Neither counted nor summed: a run over again cannot know where the one before had suspended.
+        payload = payloads.encode_suspend(sorted(self._waiting))
+        self._frames.append(encode(Type.SUSPEND, payload, 0, self._stream))
 
     # -- what handlers ask for --------------------------------------------------------------------
 
@@ -275,7 +278,7 @@ class Attempt:
         self._check()
         if self._operations >= OPERATION_LIMIT:
             raise UsageError(f"an attempt makes at most {OPERATION_LIMIT} operations")
-        if type in _FLUSHING:
+        if type is Type.CALL or type is Type.GET or type is Type.SCAN:
             self._flush()
         self._operations += 1
         self._emit(type, make_payload(self._operations))
@@ -365,6 +368,13 @@ class Attempt:
         if isinstance(outcome, Failure):
             raise exception_of(outcome)
         return payloads.decode_scan_rows(outcome.data)
+
+
+def _begun(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+    """A task that begins at once where Python can do so; before 3.12 it takes a pass of the loop."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+    return asyncio.Task(coroutine, loop=loop)
 
 
 def _get(name: bytes) -> Callable[[int], bytes]:
