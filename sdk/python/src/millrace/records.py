@@ -10,6 +10,7 @@ from ._protocol.frames import Type
 from ._protocol.payloads import Failure
 from ._types import dumps, loads
 from ._worker.failures import exception_of
+from .errors import CallError
 
 if TYPE_CHECKING:
     from ._worker.attempt import Attempt
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 Parameters = dict[str, Any]
 
 
-async def _perform(attempt: Attempt, type: str, id: bytes, request: dict[str, Any]) -> Any:
+async def _perform(attempt: Attempt, type: str, id: bytes, request: dict[str, Any]) -> dict[str, Any]:
+    """One operation; the answer has ``body``, ``matched`` and ``created``."""
     # A value may be null, which is not the same as absent.
     data = dumps({name: part for name, part in request.items() if part is not None or name == "value"})
     outcome = await attempt.perform(Type.RECORD, lambda number: payloads.operation(number, type.encode(), id, data))
     if isinstance(outcome, Failure):
         raise exception_of(outcome)
-    return loads(outcome.data)
+    answer: dict[str, Any] = loads(outcome.data)
+    return answer
 
 
 class RecordRef:
@@ -34,33 +37,39 @@ class RecordRef:
         self._type = type
         self._id = id
 
-    async def _do(self, op: str, **request: Any) -> Any:
+    async def _do(self, op: str, **request: Any) -> dict[str, Any]:
         return await _perform(self._attempt, self._type, self._id, {"op": op, **request})
 
     async def get(self) -> Any:
         """The record; ``None`` if there is none."""
-        return await self._do("get")
+        try:
+            return (await self._do("get")).get("body")
+        except CallError as error:
+            if error.code == "unknown-record":
+                return None
+            raise
 
     async def select(self, path: str, parameters: Parameters | None = None) -> list[Any]:
         """What a path matches."""
-        found: list[Any] = await self._do("select", path=path, parameters=parameters)
-        return found
+        answer = await self._do("select", path=path, parameters=parameters)
+        return list(answer.get("body") or [])
 
     async def put(self, value: Any) -> bool:
         """Makes or replaces the record; says whether it is new."""
-        return bool(await self._do("put", value=value))
+        return bool((await self._do("put", value=value)).get("created"))
 
     async def update(self, path: str, value: Any, parameters: Parameters | None = None) -> int:
         """Sets every place that the path matches; gives how many there were."""
-        return int(await self._do("update", path=path, value=value, parameters=parameters))
+        return await self.patch([{"op": "set", "path": path, "value": value}], parameters)
 
     async def patch(self, operations: Sequence[Parameters], parameters: Parameters | None = None) -> int:
         """All of these in order or, if one fails, none; gives how many places the paths matched."""
-        return int(await self._do("patch", operations=list(operations), parameters=parameters))
+        answer = await self._do("patch", operations=list(operations), parameters=parameters)
+        return int(answer.get("matched") or 0)
 
     async def delete(self) -> bool:
         """Deletes the record; says whether there was one."""
-        return bool(await self._do("delete"))
+        return bool((await self._do("delete")).get("matched"))
 
 
 class RecordsRef:
@@ -90,12 +99,11 @@ class RecordsRef:
             "cursor": cursor,
             "limit": limit,
         }
-        page: dict[str, Any] = await _perform(self._attempt, self._type, b"", request)
+        page: dict[str, Any] = (await _perform(self._attempt, self._type, b"", request))["body"]
         return page
 
     async def get_many(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """Several records by id, each ``{"id", "etag", "record"}`` or ``{"id", "error"}``."""
-        rows: list[dict[str, Any]] = await _perform(
-            self._attempt, self._type, b"", {"op": "get_many", "ids": list(ids)}
-        )
+        answer = await _perform(self._attempt, self._type, b"", {"op": "get_many", "ids": list(ids)})
+        rows: list[dict[str, Any]] = answer["body"]["records"]
         return rows
