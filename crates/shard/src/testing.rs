@@ -75,6 +75,7 @@ pub(crate) fn options(shard_count: u16) -> ShardOptions {
         incarnation: 1,
         log_mates: Arc::default(),
         is_durable_at_once: false,
+        hold_ms: None,
     }
 }
 
@@ -220,6 +221,7 @@ impl TestWorld {
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.outputs,
             now: START,
+            monotonic_ms: 0,
             is_read_only: false,
             is_behind: false,
             written_bytes: 0,
