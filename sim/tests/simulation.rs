@@ -63,6 +63,8 @@ fn least(thing: Thing) -> u64 {
         Thing::Killed => 4_000,
         Thing::Stopped => 1_000,
         Thing::LogFailed => 700,
+        Thing::FailedAlone | Thing::OpenedAlone => 3_000,
+        Thing::EntryLostAlone | Thing::MessageLostAlone => 2_000,
         Thing::DiskFull => 3_500,
         Thing::KeyExpired => 3_500,
         Thing::KeyUsedAgain => 350,

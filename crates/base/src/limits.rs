@@ -74,6 +74,10 @@ pub const MESSAGES_PER_CALL: usize = 1024;
 /// deep calls may nest.
 pub const TRIGGER_DEPTH: u8 = 16;
 
+/// The clocks of two machines may differ in their rates by one part in so many. Where a machine waits out what another one
+/// has promised, it waits longer by this share.
+pub const CLOCK_RATE_SHARE: u64 = 50;
+
 /// How long a call may wait in all. Longer work is a workflow.
 pub const CALL_WAIT_MS: u64 = 10_000;
 

@@ -77,6 +77,7 @@ pub(crate) fn options(shard_count: u16) -> ShardOptions {
         incarnation: 1,
         log_mates: Arc::default(),
         is_durable_at_once: false,
+        hold_ms: None,
     }
 }
 
@@ -222,6 +223,7 @@ impl TestWorld {
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.outputs,
             now: START,
+            monotonic_ms: 0,
             is_read_only: false,
             is_behind: false,
             written_bytes: 0,

@@ -11,7 +11,7 @@ const STATES: [&[&str]; 3] = [
     &["deciding", "decided", "confirmed", "over"],
 ];
 
-pub const INPUTS: [&str; 21] = [
+pub const INPUTS: [&str; 22] = [
     "Reserved",
     "Call",
     "Lingers",
@@ -25,6 +25,7 @@ pub const INPUTS: [&str; 21] = [
     "ReadOnly",
     "ReadOnly (let go)",
     "Committed",
+    "CommittedAlone",
     "Ended",
     "Inquire",
     "Lost",
@@ -133,13 +134,16 @@ impl Coordinator {
             }
             "Failed" => ToCoordinator::Failed(Error::new(ErrorCode::FunctionFailed, "it failed")),
             "Prepared" => ToCoordinator::Prepared,
-            "ReadOnly" => ToCoordinator::ReadOnly { has_let_go: false },
-            "ReadOnly (let go)" => ToCoordinator::ReadOnly { has_let_go: true },
+            "ReadOnly" => ToCoordinator::ReadOnly { has_let_go: false, hold_ms: None },
+            "ReadOnly (let go)" => ToCoordinator::ReadOnly { has_let_go: true, hold_ms: None },
             "Committed" => ToCoordinator::Committed,
             _ => return self.tell(input, unnumbered(input)),
         };
         self.number += 1;
-        self.tell(input, PeerBody::ToCoordinator(self.number, FromParticipation { participation_id: 5, message }));
+        self.tell(
+            input,
+            PeerBody::ToCoordinator(self.number, FromParticipation { participation_id: 5, incarnation: 1, message }),
+        );
     }
 
     fn tell(&mut self, input: &str, body: PeerBody) {
@@ -187,6 +191,7 @@ impl Coordinator {
 
 fn unnumbered(input: &str) -> PeerBody {
     match input {
+        "CommittedAlone" => PeerBody::CommittedAlone,
         "Ended" => PeerBody::Ended,
         "Inquire" => PeerBody::Inquire,
         "Lost" => PeerBody::Lost(Error::new(ErrorCode::ShardStopped, "it has stopped")),
