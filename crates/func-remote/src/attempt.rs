@@ -47,6 +47,10 @@ pub(crate) struct Attempt {
     /// The worker's number of what the host was asked for.
     by_host: BTreeMap<OperationId, (u32, Asked)>,
     suspended: Vec<u32>,
+    /// The service, an index into the app's.
+    pub service: u16,
+    /// Changes of the entity that the worker knows of.
+    pub known_changes: u64,
     /// Of a query that was given all of its entity: the fields. It sees no others, whatever happens meanwhile.
     pub snapshot: Option<Vec<(Bytes, FrameValue)>>,
 }
@@ -89,6 +93,8 @@ impl Attempt {
             operations: Vec::new(),
             by_host: BTreeMap::new(),
             suspended: Vec::new(),
+            service: 0,
+            known_changes: 0,
             snapshot: None,
         }
     }
@@ -100,11 +106,10 @@ impl Attempt {
 
     /// Sends the worker what it does not have yet.
     pub(crate) fn exchange(&mut self, host: &mut dyn Host) -> Result<(), Error> {
-        let left_ms = host.left_ms().map_or(u64::MAX, |left_ms| left_ms.saturating_sub(limits::WORKER_GRACE_MS));
-        if left_ms == 0 {
+        let timeout_ms = host.left_ms(self.timeout_ms);
+        if timeout_ms == 0 {
             return Err(Error::new(ErrorCode::WorkerTimeout, "the call's time is over"));
         }
-        let timeout_ms = self.timeout_ms.min(left_ms);
         let is_first = self.reader.is_none();
         let frames = if is_first || self.is_request_reply {
             let seen = self.reader.as_ref().map_or(0, TurnReader::frames);
@@ -216,6 +221,12 @@ impl Attempt {
         if let Some(known) = self.known(operation) {
             known.unsent += 1;
         }
+    }
+
+    /// Tells the worker what others have made of the entity.
+    pub(crate) fn tell_fields(&mut self, is_rest_void: bool, fields: Vec<(Bytes, FrameValue)>) {
+        let fields = fields.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        ServerFrame::Fields { is_rest_void, fields }.encode(&mut self.results);
     }
 
     /// What the host was asked for has ended.

@@ -110,7 +110,7 @@ fn rows_of(
     let touched = match transaction.touched.iter().find(|touched| touched.entity == entity) {
         Some(touched) => touched,
         None => {
-            untouched = Touched { entity, is_exclusive: false, held_alone: None, writes: BTreeMap::new() };
+            untouched = Touched { entity, is_exclusive: false, held_alone: None, changes: 0, writes: BTreeMap::new() };
             &untouched
         }
     };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value, limits};
 use millrace_format::Write;
 use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
 
@@ -20,6 +20,8 @@ pub(crate) struct Touched {
     pub is_exclusive: bool,
     /// Whether it holds the entity in the lock table, and if so, whether alone.
     pub held_alone: Option<bool>,
+    /// How often its buffered writes have changed.
+    pub changes: u64,
     /// Buffered writes: field → new value, or `None` for a deletion.
     pub writes: BTreeMap<Box<[u8]>, Option<Value>>,
 }
@@ -148,6 +150,8 @@ pub(crate) struct Transaction {
     pub random_index: u32,
     /// The newest entry it has read beside those of the entities it touched.
     pub newest_read: Lsn,
+    /// How long its root may take on a worker, once it has begun there.
+    pub worker_ms: Option<u64>,
     /// It has been suspended or started again: even its queries respect locks from then on.
     pub takes_locks: bool,
     /// It is a query that has read all of its entity and waits for a worker that needs no more: it holds nothing meanwhile.
@@ -192,6 +196,7 @@ impl Transaction {
             write_bytes: 0,
             random_index: 0,
             newest_read: Lsn::ZERO,
+            worker_ms: None,
             takes_locks: false,
             is_unlocked: false,
             held: Vec::new(),
@@ -209,6 +214,12 @@ impl Transaction {
             call.known = self.known;
         }
         origin
+    }
+
+    /// How long it may take on workers, all attempts together.
+    pub(crate) fn for_workers_ms(&self) -> u64 {
+        let longest = self.limits.wait_ms.saturating_sub(limits::WORKER_GRACE_MS);
+        self.worker_ms.map_or(longest, |worker_ms| worker_ms.min(longest))
     }
 
     /// The entity that it has read without holding it while it waited.
@@ -248,7 +259,7 @@ impl Transaction {
             self.touched[index].is_exclusive |= is_exclusive;
             return index;
         }
-        self.touched.push(Touched { entity, is_exclusive, held_alone: None, writes: BTreeMap::new() });
+        self.touched.push(Touched { entity, is_exclusive, held_alone: None, changes: 0, writes: BTreeMap::new() });
         self.touched.len() - 1
     }
 
@@ -413,6 +424,7 @@ impl Transaction {
                         *newer = before;
                         continue;
                     }
+                    self.touched[touched].changes += 1;
                     let writes = &mut self.touched[touched].writes;
                     match before {
                         Some(value) => writes.insert(field, value),
