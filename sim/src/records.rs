@@ -1,7 +1,7 @@
 //! What scripts do with records: an operation on one carries the script that is to run there.
 
-use millrace_api::{Form, RecordChange, RecordOperation, RecordQuery, RecordWrite};
-use millrace_func::{Error, Host, OperationId};
+use millrace_api::{Form, RECORDS_APP, RecordChange, RecordOperation, RecordQuery, RecordWrite};
+use millrace_func::{BuiltInCall, Error, Host, OperationId};
 use serde_json::Value as Json;
 
 use crate::engine::{number, text, thrown};
@@ -30,7 +30,9 @@ pub(crate) fn ask(operation: &[Json], host: &mut dyn Host) -> Result<OperationId
         }),
         _ => return Err(thrown("an operation on a record is unknown")),
     };
-    host.record(text(operation, 2)?, text(operation, 3)?.as_bytes(), &asked)
+    let key = (!asked.is_about_type()).then_some(text(operation, 3)?.as_bytes());
+    let (app, handler, input) = (RECORDS_APP, asked.handler(), asked.to_bytes());
+    host.operate(BuiltInCall { app, service: text(operation, 2)?, handler, key, input })
 }
 
 /// `["keys", service, prefix, after, limit]`.

@@ -278,11 +278,14 @@ pub struct TestWorker {
 
 type Answers = dyn Fn(&WorkerRequest, usize) -> Said + Send + Sync;
 
+/// Headers and body of a request.
+type Received = (BTreeMap<String, String>, Vec<u8>);
+
 struct Shared {
     discovery: Value,
     answers: Box<Answers>,
     requests: Mutex<Vec<WorkerRequest>>,
-    bodies: Mutex<Vec<(BTreeMap<String, String>, Vec<u8>)>>,
+    bodies: Mutex<Vec<Received>>,
     asked: AtomicUsize,
     is_gone: AtomicBool,
 }

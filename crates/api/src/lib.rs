@@ -21,8 +21,8 @@ mod route;
 mod serving;
 
 pub use app::{
-    AppFile, AppInfo, BUILT_IN_APPS, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo, SystemApp,
-    WorkerRegistration, is_built_in,
+    AppFile, AppInfo, BUILT_IN_APPS, BuiltInReply, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo,
+    SystemApp, WorkerRegistration, is_built_in, no_built_in_service,
 };
 pub use begun::{Begun, Waiting};
 pub use calls::{CallRequest, Calls, SendRequest, StateFields, StateReply, StateRequest};

@@ -32,6 +32,10 @@ pub const INPUT_BYTES: usize = 4 << 20;
 /// Bytes of a call's output.
 pub const OUTPUT_BYTES: usize = 4 << 20;
 
+/// Bytes of the disk that new bodies of objects leave free, or a quarter of a small disk. The log takes them: it leaves
+/// 32 MiB itself, and on each core its next segment may take 64 MiB. So objects can be deleted when they fill the disk.
+pub const BODIES_RESERVE_BYTES: u64 = 256 << 20;
+
 /// Rows that one `ctx.entries` or `ctx.fields` answer may hold.
 pub const SCAN_ROWS: usize = 10_000;
 
@@ -82,6 +86,10 @@ pub const IDEMPOTENCY_RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Bytes of an app's source files together.
 pub const APP_BYTES: usize = 16 << 20;
+
+/// Memory of all versions of apps together that were replaced and are still loaded, on all cores. What they are kept for
+/// ends: calls within seconds, workflows in their time. Beyond this no app is deployed.
+pub const REPLACED_VERSIONS_BYTES: usize = 512 << 20;
 
 /// Files in an app.
 pub const APP_FILES: usize = 1024;

@@ -48,11 +48,13 @@ pub struct BodyOptions {
     pub segment_bytes: u64,
     /// Whether bodies are synced. Without it a power cut loses what was acknowledged.
     pub is_synced: bool,
+    /// Bytes of the disk that new bodies leave free: for the log, which notes deletions.
+    pub reserve_bytes: u64,
 }
 
 impl Default for BodyOptions {
     fn default() -> Self {
-        Self { lanes: 1, segment_body_bytes: 4 << 20, segment_bytes: 256 << 20, is_synced: true }
+        Self { lanes: 1, segment_body_bytes: 4 << 20, segment_bytes: 256 << 20, is_synced: true, reserve_bytes: 0 }
     }
 }
 
@@ -92,6 +94,17 @@ impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // Every change is whole before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses so many bytes of a new body that would leave less of the disk than the reserve.
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<(), BlobError> {
+        let reserve_bytes = self.options.reserve_bytes;
+        if reserve_bytes == 0 {
+            return Ok(());
+        }
+        // Where the disk does not say, it refuses itself.
+        let available_bytes = self.disk.available_bytes().unwrap_or(u64::MAX);
+        if available_bytes < reserve_bytes.saturating_add(bytes) { Err(BlobError::Full) } else { Ok(()) }
     }
 
     /// A sync failed that all lanes depend on.

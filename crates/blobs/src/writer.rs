@@ -14,6 +14,9 @@ use crate::format::{
 };
 use crate::index::Location;
 
+/// Bytes of a body after which it is asked again whether the disk has room.
+const CHECKED_BYTES: u64 = 8 << 20;
+
 /// Where a body is written to.
 struct Target {
     file: Arc<dyn DiskFile>,
@@ -32,6 +35,8 @@ pub struct BodyWriter {
     is_copy: bool,
     target: Option<Target>,
     length: u64,
+    /// How long it was when there was room last.
+    checked_bytes: u64,
     block: RunningCrc,
     block_bytes: usize,
     table: Vec<u8>,
@@ -58,6 +63,7 @@ impl BodyWriter {
             is_copy: false,
             target: None,
             length: 0,
+            checked_bytes: 0,
             block: RunningCrc::new(),
             block_bytes: 0,
             table: Vec::new(),
@@ -93,11 +99,21 @@ impl BodyWriter {
         if self.target.is_none() {
             self.target = Some(self.begin()?);
         }
+        // Other bodies may have taken what was there for this one.
+        if self.checked_bytes + CHECKED_BYTES <= self.length && !self.is_copy {
+            self.checked_bytes = self.length;
+            self.shared.check_room(0)?;
+        }
         self.target.as_ref().ok_or(BlobError::Misuse("a body has no place"))
     }
 
     fn begin(&self) -> Result<Target, BlobError> {
         let front = self.header.encode(&self.owner);
+        // A copy takes the place of another, and then there is more room than before.
+        if !self.is_copy {
+            let known = Some(self.header.length).filter(|length| *length != UNKNOWN_LENGTH);
+            self.shared.check_room(known.unwrap_or_default())?;
+        }
         if (self.is_copy || self.header.length <= self.shared.options.segment_body_bytes)
             && let Some(bytes) = record_bytes(front.len(), self.header.length)
         {

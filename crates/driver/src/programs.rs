@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::platform::Platform;
 
 /// How long a replaced program stays loaded at the least: requests that name it may still be on their way between cores.
+/// Where it is known that none is, [`Core::settle`] ends it sooner.
 const RETIRED_MS: u64 = 10_000;
 
 /// Deployments are numbered for the whole node. A deployment's number is its program's number on every core.
@@ -119,6 +120,19 @@ impl<P: Platform> Core<P> {
             let from_ms = self.monotonic_ms() + RETIRED_MS;
             self.programs.retired.push((program, from_ms));
         }
+    }
+
+    /// Everything has ended, on all cores, that began before the deployment of this number served: programs with lower
+    /// numbers that were replaced may go as soon as nothing here runs in them.
+    pub fn settle(&mut self, deployment: u32) {
+        let settled = self.programs.retired.iter_mut().filter(|(program, _)| program.0 < deployment);
+        settled.for_each(|(_, from_ms)| *from_ms = 0);
+    }
+
+    /// Bytes of the programs that were replaced and are still loaded.
+    #[must_use]
+    pub fn replaced_bytes(&self) -> usize {
+        self.programs.retired.iter().map(|(program, _)| self.engine.memory_bytes(*program)).sum()
     }
 
     /// Unloads replaced programs that nothing runs in any more.

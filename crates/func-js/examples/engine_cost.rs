@@ -6,12 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_base::{Error, Name, UnixMillis, Value};
 use millrace_func::HeaderSource;
 use millrace_func::{
-    ActivationId, App, Engine, FetchPolicy, FetchRequest, HandlerId, Host, HttpRequest, Limits, LogLevel, Message,
-    NestedCall, Offload, OperationId, Program, RecordPolicy, RouteId, ScanRequest, Start, Step, StepStart,
+    ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, Host, HttpRequest, Limits, LogLevel,
+    Message, NestedCall, Offload, OperationId, Program, RecordPolicy, RouteId, ScanRequest, Start, Step, StepStart,
 };
 use millrace_func_js::{Clocks, JsEngine};
 
@@ -100,7 +99,7 @@ impl Host for OneEntity {
         Ok(Vec::new())
     }
 
-    fn record(&mut self, _: &str, _: &[u8], _: &RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         Ok(OperationId(1))
     }
 

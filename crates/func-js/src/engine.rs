@@ -85,17 +85,6 @@ impl JsEngine {
         }
     }
 
-    /// Bytes that the isolates of a program hold.
-    pub fn memory_bytes(&self, program: Program) -> usize {
-        let programs = self.programs.borrow();
-        let Some(Some(loaded)) = programs.get(program.0 as usize) else {
-            return 0;
-        };
-        let used_by = |isolate: &Isolate| isolate.heap.used_bytes() + isolate.values.used_bytes();
-        let used = |slot: &Slot| slot.isolate.borrow().as_deref().map_or(0, used_by);
-        loaded.services.iter().map(used).sum()
-    }
-
     #[inline]
     fn begin_turn<'a>(&self, slot: &'a Slot) -> Running<'a> {
         self.turns.set(self.turns.get() + 1);
@@ -203,6 +192,17 @@ impl Engine for JsEngine {
         let programs = self.programs.borrow();
         let loaded = programs.get(program.0 as usize).and_then(Option::as_ref);
         loaded.and_then(|loaded| loaded.directory.get()).map_or_else(Vec::new, |known| known.services().to_vec())
+    }
+
+    /// Bytes that the isolates of a program hold.
+    fn memory_bytes(&self, program: Program) -> usize {
+        let programs = self.programs.borrow();
+        let Some(Some(loaded)) = programs.get(program.0 as usize) else {
+            return 0;
+        };
+        let used_by = |isolate: &Isolate| isolate.heap.used_bytes() + isolate.values.used_bytes();
+        let used = |slot: &Slot| slot.isolate.borrow().as_deref().map_or(0, used_by);
+        loaded.services.iter().map(used).sum()
     }
 
     fn unload(&self, program: Program) {

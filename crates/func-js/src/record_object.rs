@@ -5,9 +5,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use millrace_api::{
-    Form, PathOperation, PathOperationKind, RecordChange, RecordOperation, RecordQuery, RecordReply, RecordWrite,
+    Form, PathOperation, PathOperationKind, RECORDS_APP, RecordChange, RecordOperation, RecordQuery, RecordReply,
+    RecordWrite,
 };
 use millrace_base::{Error, ErrorCode, limits};
+use millrace_func::BuiltInCall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -152,7 +154,9 @@ fn ask(call: &Call<'_>, operation: &RecordOperation<'_>, answer: RecordAnswer) -
     let id = if operation.is_about_type() { Vec::new() } else { isolate.entity_key(call.argument(2))? };
     isolate.check_operations()?;
     isolate.await_operation_as(Answer::Record(answer), || {
-        isolate.with_host(|host| host.record(&type_name, &id, operation))
+        let key = (!operation.is_about_type()).then_some(&*id);
+        let (app, handler, input) = (RECORDS_APP, operation.handler(), operation.to_bytes());
+        isolate.with_host(|host| host.operate(BuiltInCall { app, service: &type_name, handler, key, input }))
     })
 }
 

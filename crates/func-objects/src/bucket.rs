@@ -288,12 +288,16 @@ fn create(
         ..BucketRow::default()
     };
     if let Some(there) = there {
-        return if is_made_again(&there, &row) {
-            Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
+        if is_made_again(&there, &row) {
+            return Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")));
+        }
+        // The bucket that the request names is another one than the one that it describes.
+        return Err(if there.grants == row.grants {
+            Refusal::BucketAlreadyOwnedByYou
+                .error("Your previous request to create the named bucket succeeded and you already own it.")
         } else {
-            Err(Refusal::BucketAlreadyOwnedByYou
-                .error("Your previous request to create the named bucket succeeded and you already own it."))
-        };
+            Refusal::BucketAlreadyExists.error("You own this bucket already, and it has another access list.")
+        });
     }
     turn.host.set(INFO, to_value(&row))?;
     let add = AccountInput::Add { bucket: request.bucket.to_owned(), created_ms };

@@ -13,9 +13,9 @@ use millrace_func::{
 
 use crate::access::Ask;
 use crate::names::{
-    ACCOUNT, BUCKET, ERASE, EXPIRE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services,
+    ACCOUNT, BUCKET, ERASE, EXPIRE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services, upload_key,
 };
-use crate::rows::INFO;
+use crate::rows::{INFO, PartRow, from_value, part_field};
 use crate::settings::SettingsCache;
 use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
@@ -108,8 +108,7 @@ fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[
         }
         let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
         if let Some(read) = object_read::read(turn.host, &ask, &request.operation) {
-            let (reply, body) = read?;
-            return Ok(Progress::Done(reply.to_bytes(&body)));
+            return object_read::with_checksum(turn, &request, read?);
         }
         object_read::read_more(turn, &ask, &request, &input)
     }))
@@ -175,7 +174,13 @@ fn answer(cache: &SettingsCache, input: &[u8], reader: &mut dyn Reader) -> Optio
         };
         let ask = Ask { settings: &settings, request: &request, now_ms: reader.now().0 };
         let Some(read) = object_read::read(reader, &ask, &request.operation) else { return Ok(None) };
-        let (reply, body) = read?;
+        let (mut reply, body) = read?;
+        if let Some((upload, number)) = object_read::lacks_checksum(&reply) {
+            let upload = upload_key(bucket, request.key, upload);
+            let Some(row) = reader.get_beside(UPLOAD, &upload, &part_field(number))? else { return Ok(None) };
+            let row: Option<PartRow> = row.as_ref().map(from_value).transpose()?;
+            object_read::add_checksum(&mut reply, row.and_then(|row| row.checksum));
+        }
         Ok(Some(reply.to_bytes(&body)))
     };
     let mut read = read;

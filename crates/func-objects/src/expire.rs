@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use millrace_api::objects::{LifecycleConfiguration, Refusal};
 use millrace_base::{Error, limits};
-use millrace_func::{EntityScan, HandlerId, Message, OperationId};
+use millrace_func::{EntityRows, EntityScan, HandlerId, Message, OperationId, Visit};
 
 use crate::bucket::{count, settings};
 use crate::lifecycle::{self, Candidate};
@@ -104,40 +104,58 @@ fn batch(
     let service = if input.is_uploads { UPLOAD } else { OBJECT };
     let scan = EntityScan {
         service,
-        from: if input.from.is_empty() { prefix.clone() } else { input.from.clone() },
+        from: input.from.clone(),
         prefix,
         field: if input.is_uploads { UPLOAD_FIELD.to_vec() } else { VERSION.to_vec() },
         is_prefix: !input.is_uploads,
         fields_limit: limits::SCAN_ROWS,
-        limit: LOOKED_AT,
-        max_bytes: limits::SCAN_BYTES / 4,
+        ..EntityScan::default()
     };
-    let found = turn.host.entities(&scan)?;
     let now_ms = turn.host.now().0;
-    let mut calls = Vec::new();
-    for entity in &found.entities {
+    let (mut due, mut looked_at, mut ended) = (Vec::new(), 0, Ok(None));
+    turn.host.visit_entities(&scan, &mut |entity| {
+        if looked_at >= LOOKED_AT || due.len() >= CHANGED {
+            ended = Ok(Some(entity.key));
+            return Visit::Stop;
+        }
+        looked_at += 1;
         let rest = behind_bucket(&entity.key, bucket);
         let key = if input.is_uploads { rest.rsplitn(2, |byte| *byte == 0).last().unwrap_or_default() } else { rest };
         let key = String::from_utf8_lossy(key).into_owned();
-        let is_due = if input.is_uploads {
-            let Some((_, value)) = entity.fields.first() else { continue };
-            is_upload_due(rules, &key, &from_value(value)?, now_ms)
-        } else {
-            let rows = entity.fields.iter().map(|(_, value)| from_value(value));
-            let rows = rows.collect::<Result<Vec<VersionRow>, _>>()?;
-            let candidates: Vec<Candidate<'_>> = rows.iter().map(candidate).collect();
-            !lifecycle::due(rules, &key, &candidates, now_ms).is_empty()
-        };
-        if !is_due {
-            continue;
+        match is_due(rules, &key, &entity, (input.is_uploads, now_ms)) {
+            Ok(true) => due.push((entity.key, key)),
+            Ok(false) => {}
+            Err(error) => {
+                ended = Err(error);
+                return Visit::Stop;
+            }
         }
-        if calls.len() >= CHANGED {
-            return Ok((calls, Some(entity.key.clone())));
-        }
+        Visit::Next
+    })?;
+    let next = ended?;
+    let mut calls = Vec::new();
+    for (entity, key) in due {
         let change = ChangeInput::Expire { settings: settings.output(), bucket: bucket.to_owned(), key };
-        calls.push(turn.call((service, WRITE), entity.key.clone(), encode(&change))?);
+        calls.push(turn.call((service, WRITE), entity, encode(&change))?);
     }
-    Ok((calls, found.next))
+    Ok((calls, next))
+}
+
+/// Whether anything of an object or an upload is due.
+fn is_due(
+    rules: &LifecycleConfiguration,
+    key: &str,
+    entity: &EntityRows,
+    (is_upload, now_ms): (bool, u64),
+) -> Result<bool, Error> {
+    if is_upload {
+        let Some((_, value)) = entity.fields.first() else { return Ok(false) };
+        return Ok(is_upload_due(rules, key, &from_value(value)?, now_ms));
+    }
+    let rows = entity.fields.iter().map(|(_, value)| from_value(value));
+    let rows = rows.collect::<Result<Vec<VersionRow>, _>>()?;
+    let candidates: Vec<Candidate<'_>> = rows.iter().map(candidate).collect();
+    Ok(!lifecycle::due(rules, key, &candidates, now_ms).is_empty())
 }
 
 /// Whether an upload has waited too long for its completion.

@@ -12,6 +12,7 @@
 mod access;
 mod account;
 mod bucket;
+mod check;
 mod checksum;
 mod conditions;
 mod configuration;
@@ -34,4 +35,5 @@ mod upload;
 mod version_id;
 mod wire;
 
+pub use check::check_policy;
 pub use engine::ObjectsEngine;

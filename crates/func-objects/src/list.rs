@@ -1,24 +1,19 @@
 //! Pages of lists: keys in order, cut behind a delimiter, versions, uploads.
 //!
-//! A page is read in pieces. Keys that a cut key stands for are passed over in one seek, however many they are.
+//! A page is one scan. Keys that a cut key stands for are passed over in one seek, however many they are.
 
 use millrace_api::objects::{ListPage, ListRequest, ListedUpload};
-use millrace_base::{Error, limits};
-use millrace_func::{EntityRows, EntityScan};
+use millrace_base::{Error, Value};
+use millrace_func::{EntityRows, EntityScan, Visit};
+use serde::de::DeserializeOwned;
 
 use crate::names::{OBJECT, UPLOAD, behind_bucket, bucket_key};
-use crate::rows::{UPLOAD as UPLOAD_FIELD, UploadRow, VERSION, VersionRow, from_value};
+use crate::rows::{NULL, UPLOAD as UPLOAD_FIELD, UploadRow, VERSION, VersionRow, from_value, ordered};
 use crate::turn::Turn;
 use crate::version_id::order_of;
 
 /// Keys on a page. S3's bound.
 const PAGE: usize = 1000;
-
-/// Keys read in the first piece behind a cut key: the next one may soon come.
-const FIRST_PIECE: usize = 16;
-
-/// Versions of one object that a page looks at.
-const VERSIONS: usize = limits::SCAN_ROWS;
 
 /// What becomes of an entity that a list comes to.
 enum Taken {
@@ -37,8 +32,12 @@ struct Walk<'a> {
     request: &'a ListRequest,
     /// The key in an entity's key behind the bucket.
     key_of: fn(&[u8]) -> &[u8],
+    /// Whether an entity is there for this list. One that is not stands behind no cut key, either.
+    is_shown: fn(&EntityRows) -> Result<bool, Error>,
     /// Where to begin, as far as the request says.
     from: Vec<u8>,
+    /// Of the entity of that key: only fields behind this.
+    behind_field: Vec<u8>,
 }
 
 /// The smallest bytes behind all that begin with these.
@@ -68,59 +67,71 @@ impl Walk<'_> {
         mut take: impl FnMut(&mut ListPage<T>, &str, &EntityRows, usize) -> Result<Taken, Error>,
     ) -> Result<(), Error> {
         let limit = usize::from(self.request.limit).min(PAGE);
-        let bucket = bucket_key(self.bucket);
-        let prefix = [&bucket[..], self.request.prefix.as_bytes()].concat();
-        let mut from = [&bucket[..], &self.from].concat();
-        let mut piece = if self.request.delimiter.is_empty() { limit + 1 } else { FIRST_PIECE };
-        let mut count = 0;
         if limit == 0 {
             return Ok(());
         }
-        'pieces: loop {
-            let scan = EntityScan {
-                service: self.service,
-                prefix: prefix.clone(),
-                from: std::mem::take(&mut from),
-                field: self.field.to_vec(),
-                is_prefix: self.is_prefix,
-                fields_limit: VERSIONS,
-                limit: piece.min(limit + 1),
-                max_bytes: limits::SCAN_BYTES / 4,
-            };
-            let found = turn.host.entities(&scan)?;
-            for entity in &found.entities {
-                let key = String::from_utf8_lossy((self.key_of)(behind_bucket(&entity.key, self.bucket))).into_owned();
-                if let Some(cut) = cut(&key, self.request) {
-                    // One that the page before ended with, or that comes before what was asked for, is not told again.
-                    if cut > self.request.after.as_str() {
-                        if count >= limit {
-                            page.next = Some(last_of(page, self.request));
-                            return Ok(());
-                        }
-                        page.common_prefixes.push(cut.to_owned());
-                        page.next = Some((cut.to_owned(), String::new()));
-                        count += 1;
-                    }
-                    match behind(&[&bucket[..], cut.as_bytes()].concat()) {
-                        Some(next) => from = next,
-                        None => break 'pieces,
-                    }
-                    piece = FIRST_PIECE;
-                    continue 'pieces;
-                }
-                match take(page, &key, entity, limit - count)? {
-                    Taken::Items(items) => count += items,
-                    Taken::Full => return Ok(()),
-                }
+        let bucket = bucket_key(self.bucket);
+        let scan = EntityScan {
+            service: self.service,
+            prefix: [&bucket[..], self.request.prefix.as_bytes()].concat(),
+            from: [&bucket[..], &self.from].concat(),
+            behind_field: self.behind_field.clone(),
+            field: self.field.to_vec(),
+            is_prefix: self.is_prefix,
+            // One more than there is room for says that the page is full.
+            fields_limit: limit + 1,
+        };
+        let (mut count, mut ended) = (0, Ok(false));
+        turn.host.visit_entities(&scan, &mut |entity| match self.visit(page, &mut count, &entity, &mut take) {
+            Ok(Some(next)) => next,
+            Ok(None) => {
+                ended = Ok(true);
+                Visit::Stop
             }
-            match found.next {
-                Some(next) => from = next,
-                None => break,
+            Err(error) => {
+                ended = Err(error);
+                Visit::Stop
             }
-            piece *= 2;
+        })?;
+        if !ended? {
+            page.next = None;
         }
-        page.next = None;
         Ok(())
+    }
+
+    /// Puts one entity on the page, or the cut key that it stands behind. `None`: the page was full before.
+    fn visit<T>(
+        &self,
+        page: &mut ListPage<T>,
+        count: &mut usize,
+        entity: &EntityRows,
+        take: &mut impl FnMut(&mut ListPage<T>, &str, &EntityRows, usize) -> Result<Taken, Error>,
+    ) -> Result<Option<Visit>, Error> {
+        let limit = usize::from(self.request.limit).min(PAGE);
+        let key = String::from_utf8_lossy((self.key_of)(behind_bucket(&entity.key, self.bucket)));
+        if !(self.is_shown)(entity)? {
+            return Ok(Some(Visit::Next));
+        }
+        let Some(cut) = cut(&key, self.request) else {
+            return match take(page, &key, entity, limit - *count)? {
+                Taken::Items(items) => {
+                    *count += items;
+                    Ok(Some(Visit::Next))
+                }
+                Taken::Full => Ok(None),
+            };
+        };
+        // One that the page before ended with, or that comes before what was asked for, is not told again.
+        if cut > self.request.after.as_str() {
+            if *count >= limit {
+                return Ok(None);
+            }
+            page.common_prefixes.push(cut.to_owned());
+            page.next = Some((cut.to_owned(), String::new()));
+            *count += 1;
+        }
+        let next = behind(&[&bucket_key(self.bucket)[..], cut.as_bytes()].concat());
+        Ok(Some(next.map_or(Visit::Stop, Visit::Seek)))
     }
 }
 
@@ -147,15 +158,13 @@ pub(crate) fn objects(
         is_prefix: false,
         request,
         key_of: |key| key,
+        is_shown: |entity| Ok(first::<VersionRow>(entity)?.is_some_and(|row| !row.is_delete_marker)),
         from: after_key(request),
+        behind_field: Vec::new(),
     };
     let mut page = ListPage::default();
     walk.run(turn, &mut page, |page, key, entity, room| {
-        let Some((_, value)) = entity.fields.first() else { return Ok(Taken::Items(0)) };
-        let row: VersionRow = from_value(value)?;
-        if row.is_delete_marker {
-            return Ok(Taken::Items(0));
-        }
+        let Some(row) = first::<VersionRow>(entity)? else { return Ok(Taken::Items(0)) };
         if room == 0 {
             page.next = Some(last_of(page, request));
             return Ok(Taken::Full);
@@ -173,30 +182,32 @@ pub(crate) fn versions(
     bucket: &str,
     request: &ListRequest,
 ) -> Result<ListPage<millrace_api::objects::ListedVersion>, Error> {
-    let from = if request.after_id.is_empty() { after_key(request) } else { request.after.as_bytes().to_vec() };
-    let walk = Walk { bucket, service: OBJECT, field: VERSION, is_prefix: true, request, key_of: |key| key, from };
+    let (from, behind_field) = if request.after_id.is_empty() {
+        (after_key(request), Vec::new())
+    } else {
+        (request.after.as_bytes().to_vec(), field_of_version(turn, bucket, request)?)
+    };
+    let walk = Walk {
+        bucket,
+        service: OBJECT,
+        field: VERSION,
+        is_prefix: true,
+        request,
+        key_of: |key| key,
+        is_shown: |_| Ok(true),
+        from,
+        behind_field,
+    };
     let mut page = ListPage::default();
     walk.run(turn, &mut page, |page, key, entity, room| {
-        let mut rows: Vec<(bool, VersionRow)> = Vec::with_capacity(entity.fields.len());
-        for (field, value) in &entity.fields {
-            rows.push((field == VERSION, from_value(value)?));
-        }
-        let skipped = if key == request.after && !request.after_id.is_empty() {
-            // One that went since the last page still says by its id where it lay.
-            let is_it = |(_, row): &(bool, VersionRow)| row.shown_id() == request.after_id;
-            let order = order_of(&request.after_id);
-            let lay = || order.map_or(0, |order| rows.partition_point(|(_, row)| row.order <= order));
-            rows.iter().position(is_it).map_or_else(lay, |at| at + 1)
-        } else {
-            0
-        };
         let mut taken = 0;
-        for (is_latest, row) in rows.into_iter().skip(skipped) {
+        for (field, value) in &entity.fields {
             if taken >= room {
                 page.next = Some(last_of(page, request));
                 return Ok(Taken::Full);
             }
-            let item = row.listed_version(key.to_owned(), is_latest);
+            let row: VersionRow = from_value(value)?;
+            let item = row.listed_version(key.to_owned(), field == VERSION);
             page.next = Some((key.to_owned(), item.version.clone()));
             page.items.push(item);
             taken += 1;
@@ -204,6 +215,40 @@ pub(crate) fn versions(
         Ok(Taken::Items(taken))
     })?;
     Ok(page)
+}
+
+/// The field that the version at a marker has, or had before it went. Empty: nobody can say, so the object's versions
+/// come again.
+fn field_of_version(turn: &mut Turn<'_>, bucket: &str, request: &ListRequest) -> Result<Vec<u8>, Error> {
+    if let Some(order) = order_of(&request.after_id) {
+        return Ok(ordered(VERSION, order));
+    }
+    if request.after_id != "null" {
+        return Ok(Vec::new());
+    }
+    let key = [&bucket_key(bucket)[..], request.after.as_bytes()].concat();
+    let mut read = |field: &[u8]| -> Result<Option<Value>, Error> {
+        let (prefix, field) = (key.clone(), field.to_vec());
+        let scan = EntityScan { service: OBJECT, prefix, field, fields_limit: 1, ..EntityScan::default() };
+        let mut found = None;
+        turn.host.visit_entities(&scan, &mut |entity| {
+            if entity.key == key {
+                found = entity.fields.into_iter().next().map(|(_, value)| value);
+            }
+            Visit::Stop
+        })?;
+        Ok(found)
+    };
+    if let Some(order) = read(NULL)?.and_then(|value| Some(u64::from_be_bytes(value.content().try_into().ok()?))) {
+        return Ok(ordered(VERSION, order));
+    }
+    let current: Option<VersionRow> = read(VERSION)?.as_ref().map(from_value).transpose()?;
+    Ok(if current.is_some_and(|row| row.id.is_none()) { VERSION.to_vec() } else { Vec::new() })
+}
+
+/// The row in the first field.
+fn first<T: DeserializeOwned>(entity: &EntityRows) -> Result<Option<T>, Error> {
+    entity.fields.first().map(|(_, value)| from_value(value)).transpose()
 }
 
 /// An upload's key ends with a zero byte and its id.
@@ -234,15 +279,13 @@ pub(crate) fn uploads(
         is_prefix: false,
         request,
         key_of: |key| split_upload(key).0,
+        is_shown: |entity| Ok(first::<UploadRow>(entity)?.is_some_and(|row| row.completed.is_none())),
         from,
+        behind_field: Vec::new(),
     };
     let mut page = ListPage::default();
     walk.run(turn, &mut page, |page, key, entity, room| {
-        let Some((_, value)) = entity.fields.first() else { return Ok(Taken::Items(0)) };
-        let row: UploadRow = from_value(value)?;
-        if row.completed.is_some() {
-            return Ok(Taken::Items(0));
-        }
+        let Some(row) = first::<UploadRow>(entity)? else { return Ok(Taken::Items(0)) };
         if room == 0 {
             page.next = Some(last_of(page, request));
             return Ok(Taken::Full);
@@ -257,17 +300,19 @@ pub(crate) fn uploads(
 
 /// Whether a bucket has any version of any object.
 pub(crate) fn has_objects(turn: &mut Turn<'_>, bucket: &str) -> Result<bool, Error> {
-    let prefix = bucket_key(bucket);
     let scan = EntityScan {
         service: OBJECT,
-        from: prefix.clone(),
-        prefix,
+        prefix: bucket_key(bucket),
         field: VERSION.to_vec(),
-        limit: 1,
-        max_bytes: limits::SCAN_BYTES,
+        fields_limit: 1,
         ..EntityScan::default()
     };
-    Ok(!turn.host.entities(&scan)?.entities.is_empty())
+    let mut has_any = false;
+    turn.host.visit_entities(&scan, &mut |_| {
+        has_any = true;
+        Visit::Stop
+    })?;
+    Ok(has_any)
 }
 
 /// The keys of a bucket's uploads, also of completed ones: at most `limit`.

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    AccessList, Content, ObjectInfo, ObjectOperation, ObjectReply, ObjectRequest, PartInfo, PartsPage, ReadConditions,
-    Refusal, Versioning,
+    AccessList, Checksum, Content, ObjectInfo, ObjectOperation, ObjectReply, ObjectRequest, PartInfo, PartsPage,
+    ReadConditions, Refusal, Versioning,
 };
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_func::{Reader, ScanRequest};
@@ -188,7 +188,7 @@ fn get<R: Reader + ?Sized>(
 
 /// Where a part begins and ends.
 fn part(row: &VersionRow, number: u16, info: &ObjectInfo) -> Result<PartInfo, Error> {
-    let no_part = || Refusal::InvalidPartNumber.error("The requested partnumber is not satisfiable");
+    let no_part = || Refusal::InvalidPart.error("The object has no part of this number.");
     let index = usize::from(number).checked_sub(1).ok_or_else(no_part)?;
     let Content::Parts { parts, .. } = &row.content else {
         let whole = PartInfo { number, offset: 0, size_bytes: row.size_bytes, checksum: info.checksum.clone() };
@@ -197,6 +197,22 @@ fn part(row: &VersionRow, number: u16, info: &ObjectInfo) -> Result<PartInfo, Er
     let (_, part) = parts.get(index).ok_or_else(no_part)?;
     let offset = parts[..index].iter().map(|(_, part)| part.length).sum();
     Ok(PartInfo { number, offset, size_bytes: part.length, checksum: None })
+}
+
+/// The part whose checksum a reply still lacks: its upload, and its number there. The part's own row has it.
+pub(crate) fn lacks_checksum(reply: &ObjectReply) -> Option<(&str, u16)> {
+    let ObjectReply::Object { info, content: Content::Parts { upload, parts } } = reply else { return None };
+    let part = info.part.as_ref().filter(|_| info.checksum.is_some())?;
+    let (number, _) = parts.get(usize::from(part.number).checked_sub(1)?)?;
+    Some((upload, *number))
+}
+
+pub(crate) fn add_checksum(reply: &mut ObjectReply, checksum: Option<Checksum>) {
+    if let ObjectReply::Object { info, .. } = reply
+        && let Some(part) = &mut info.part
+    {
+        part.checksum = checksum;
+    }
 }
 
 /// Refuses a read whose conditions do not hold, and tells the front what it needs for its answer.
@@ -214,6 +230,35 @@ fn check_conditions(conditions: &ReadConditions, row: &VersionRow, is_source: bo
         }
         other => other.error("At least one of the pre-conditions you specified did not hold"),
     })
+}
+
+/// Asks the upload for the checksum of the one part that is read.
+pub(crate) fn with_checksum(
+    turn: &mut Turn<'_>,
+    request: &ObjectRequest<'_>,
+    (mut reply, body): (ObjectReply, Bytes),
+) -> Result<Progress, Error> {
+    let Some((upload, number)) = lacks_checksum(&reply) else {
+        return Ok(Progress::Done(reply.to_bytes(&body)));
+    };
+    let key = upload_key(request.bucket, request.key, upload);
+    let operation = ObjectOperation::GetAttributes { version: None, parts_after: number - 1, max_parts: 1 };
+    let ask = ObjectRequest {
+        requester: request.requester.clone(),
+        bucket: request.bucket,
+        key: request.key,
+        operation,
+        body: Bytes::new(),
+    };
+    let call = turn.call((UPLOAD, READ), key, ask.to_bytes())?;
+    Ok(Turn::then(call, move |_, output| {
+        let (ObjectReply::Parts(page), _) = ObjectReply::from_bytes(output)? else {
+            return Err(Error::new(ErrorCode::Internal, "an upload answered something else"));
+        };
+        let part = page.parts.into_iter().find(|part| part.number == number);
+        add_checksum(&mut reply, part.and_then(|part| part.checksum));
+        Ok(Progress::Done(reply.to_bytes(&body)))
+    }))
 }
 
 /// Reads that need more than one turn: attributes with parts, and the node's own questions.

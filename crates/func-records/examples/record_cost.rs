@@ -16,8 +16,8 @@ use common::{World, patch, person, put};
 use millrace_api::{Form, PathOperationKind, RecordOperation, RecordQuery, RecordWrite};
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
-    ActivationId, Engine, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId,
-    ScanRequest, Start, Step, StepStart,
+    ActivationId, BuiltInCall, Engine, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload,
+    OperationId, ScanRequest, Start, Step, StepStart,
 };
 use serde_json::json;
 
@@ -48,7 +48,7 @@ impl Host for Entity {
     fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
         refuse()
     }
-    fn record(&mut self, _: &str, _: &[u8], _: &RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         refuse()
     }
     fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use millrace_api::{BuiltInReply, TRIGGERS_SERVICE};
 use millrace_base::{Error, ErrorCode, Name, limits, shard_of_key};
 use millrace_func::{
     ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Output, Program, Reader, Service, Start, Step,
@@ -133,7 +134,7 @@ impl<E: Engine> RecordsEngine<E> {
             }
             (Some(Place::Type(index)), program::WRITE) => write::start(&mut turn, index, key, input),
             (Some(Place::Type(index)), program::FOLLOW) => {
-                // Written by `TriggerHost::record`.
+                // Written by `TriggerHost::operate`.
                 let (depth, input) = input.split_first().map_or((0, input), |(depth, input)| (*depth, input));
                 turn.depth = depth;
                 write::start(&mut turn, index, key, input)
@@ -231,6 +232,19 @@ impl<E: Engine> Engine for RecordsEngine<E> {
         if triggers::is_service(service) { triggers::without_depth(&input).unwrap_or(input) } else { input }
     }
 
+    /// An abort is an answer, and nobody receives that of a trigger: the change is committed and cannot be refused any
+    /// more. So it is a failure like any other, to be tried again and kept. The trigger may have thrown it, or a call that
+    /// the trigger did not wait for.
+    fn failure_of(&self, _: Program, service: &str, handler: &str, error: Error) -> Error {
+        if error.code != ErrorCode::Aborted {
+            return error;
+        }
+        let trigger = handler.trim_start_matches('_');
+        let type_name = service.trim_end_matches(TRIGGERS_SERVICE);
+        let text = format!("trigger {trigger:?} of the type {type_name:?}: it aborted: {}", error.message);
+        Error { code: ErrorCode::FunctionFailed, message: text, ..error }
+    }
+
     fn drops(&self, program: Program, service: &str, handler: &str) -> bool {
         self.program(program).is_some_and(|program| program.drops(service, handler))
     }
@@ -263,9 +277,8 @@ impl<E: Engine> Engine for RecordsEngine<E> {
     fn answer(&self, query: HandlerId, input: &[u8], reader: &mut dyn Reader) -> Option<Result<Answer, Error>> {
         let program = self.program(query.program)?;
         match (program.place(query.service)?, query.handler) {
-            (Place::Type(index), program::READ) => {
-                read::at_once(&self.shared, &program, index, input, reader).map(|read| read.map(Answer::Record))
-            }
+            (Place::Type(index), program::READ) => read::at_once(&self.shared, &program, index, input, reader)
+                .map(|read| read.map(|reply| Answer::BuiltIn(BuiltInReply::Record(reply)))),
             _ => None,
         }
     }

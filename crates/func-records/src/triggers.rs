@@ -10,10 +10,11 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use millrace_api::{RecordOperation, TRIGGERS_SERVICE};
+use millrace_api::{RECORDS_APP, TRIGGERS_SERVICE, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
-    App, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, StepStart,
+    App, BuiltInCall, FetchRequest, HandlerId, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest,
+    StepStart,
 };
 
 use crate::program::{FOLLOW, RecordProgram};
@@ -221,17 +222,19 @@ impl Host for TriggerHost<'_> {
         self.host.keys(service, prefix, after, limit)
     }
 
-    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
-        let of = self.program.types.iter().find(|of| of.name.as_str() == type_name);
-        match (of, operation) {
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
+        let is_write = call.app == RECORDS_APP && call.handler == WRITE_HANDLER && self.depth > 0;
+        let mut types = self.program.types.iter();
+        let of = types.find(|of| is_write && of.name.as_str() == call.service);
+        match (of, call.key) {
             // Its writes know where they come from.
-            (Some(of), RecordOperation::Write(_)) if self.depth > 0 => {
+            (Some(of), Some(id)) => {
                 let mut input = vec![self.depth];
-                input.extend_from_slice(&operation.to_bytes());
+                input.extend_from_slice(&call.input);
                 let handler = HandlerId { program: self.program.number, service: of.service, handler: FOLLOW };
                 self.host.call(NestedCall { handler, key: id.to_vec(), input: Bytes::from(input) })
             }
-            _ => self.host.record(type_name, id, operation),
+            _ => self.host.operate(call),
         }
     }
 

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use millrace_api::{
-    Form, PathOperation, PathOperationKind, RecordChange, RecordOperation, RecordQuery, RecordReply, RecordWrite,
+    Form, PathOperation, PathOperationKind, RECORDS_APP, RecordChange, RecordOperation, RecordQuery, RecordReply,
+    RecordWrite,
 };
 use millrace_base::{Error, ErrorCode, Value, limits};
-use millrace_func::{Host, OperationId};
+use millrace_func::{BuiltInCall, Host, OperationId};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
@@ -94,7 +95,11 @@ pub(crate) fn begin_record(
 ) -> Result<Result<OperationId, Error>, Error> {
     let asked: Asked =
         serde_json::from_slice(request).map_err(|error| broken(format_args!("an operation on a record: {error}")))?;
-    let mut record = |operation: &RecordOperation<'_>| host.record(type_name, id, operation);
+    let mut record = |operation: &RecordOperation<'_>| {
+        let key = (!operation.is_about_type()).then_some(id);
+        let (app, handler, input) = (RECORDS_APP, operation.handler(), operation.to_bytes());
+        host.operate(BuiltInCall { app, service: type_name, handler, key, input })
+    };
     let form = Form::Json;
     let write = |change| RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
     Ok(match asked {

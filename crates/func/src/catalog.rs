@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millrace_api::{RECORDS_APP, is_built_in};
+use millrace_api::is_built_in;
 use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::records::has_double_hyphen;
@@ -36,9 +36,7 @@ pub struct Catalog {
     /// Service name → the apps that have it now.
     services: BTreeMap<Name, Vec<(Program, u16)>>,
     /// Services of built-in apps, by app and service: no name without an app leads there.
-    built_in: BTreeMap<(Name, Name), (Program, u16)>,
-    /// Those of the app of records that are types, not what a type is made of beside its own service.
-    record_types: BTreeMap<Name, (Program, u16)>,
+    built_in: BTreeMap<Name, BTreeMap<Name, (Program, u16)>>,
     /// Apps that are deployed and could not be loaded when the node started, with the reason.
     missing: BTreeMap<Name, String>,
     /// Versions that are kept and could not be loaded then, those of other apps included.
@@ -132,17 +130,14 @@ impl Catalog {
     fn index_services(&mut self) {
         self.services.clear();
         self.built_in.clear();
-        self.record_types.clear();
         for program in self.current.values() {
             let Some(loaded) = self.programs.get(program) else {
                 continue;
             };
             for (index, service) in (0u16..).zip(&loaded.services) {
                 if is_built_in(loaded.app.as_str()) {
-                    self.built_in.insert((loaded.app.clone(), service.name.clone()), (*program, index));
-                    if loaded.app.as_str() == RECORDS_APP && !has_double_hyphen(service.name.as_str()) {
-                        self.record_types.insert(service.name.clone(), (*program, index));
-                    }
+                    let services = self.built_in.entry(loaded.app.clone()).or_default();
+                    services.insert(service.name.clone(), (*program, index));
                 } else {
                     self.services.entry(service.name.clone()).or_default().push((*program, index));
                 }
@@ -167,16 +162,22 @@ impl Catalog {
         self.programs.get(&program)
     }
 
-    /// Whether `name` is a type of records and no other app has a service of this name.
-    #[must_use]
-    pub fn is_record_type(&self, name: &str) -> bool {
-        self.record_types.contains_key(name) && !self.services.contains_key(name)
+    /// A service of a built-in app that operations may name: what has `--` in its name, the app keeps for itself.
+    fn built_in_service(&self, app: &str, service: &str) -> Option<(Program, u16)> {
+        let found = *self.built_in.get(app)?.get(service)?;
+        (!has_double_hyphen(service)).then_some(found)
     }
 
-    /// A handler of a type of records; `None` where there is none, whatever the text.
+    /// Whether a built-in app has a service `name` for operations, and no user's app has one.
     #[must_use]
-    pub fn record_handler(&self, type_name: &str, handler: &str) -> Option<HandlerId> {
-        let (program, service) = *self.record_types.get(type_name)?;
+    pub fn is_only_built_in(&self, app: &str, name: &str) -> bool {
+        self.built_in_service(app, name).is_some() && !self.services.contains_key(name)
+    }
+
+    /// The handler that runs an operation of a built-in app; `None` where there is none, whatever the text.
+    #[must_use]
+    pub fn built_in_handler(&self, app: &str, service: &str, handler: &str) -> Option<HandlerId> {
+        let (program, service) = self.built_in_service(app, service)?;
         self.handler_named(program, service, handler)
     }
 
@@ -191,11 +192,8 @@ impl Catalog {
     /// # Errors
     /// `unknown-app`, `unknown-service`, or `ambiguous-service` naming the apps.
     pub fn service(&self, app: Option<&str>, service: &str) -> Result<(Program, u16), Error> {
-        if let Some(app) = app.filter(|app| is_built_in(app)) {
-            let names = Name::new(app).ok().zip(Name::new(service).ok());
-            if let Some(found) = names.and_then(|names| self.built_in.get(&names)) {
-                return Ok(*found);
-            }
+        if let Some(found) = app.and_then(|app| self.built_in.get(app)?.get(service)) {
+            return Ok(*found);
         }
         let found = self.services.get(service).map_or(&[][..], Vec::as_slice);
         if let Some(app) = app {

@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_api::{Error, HeaderSource, RecordReply, RouteReply};
+use millrace_api::{Error, HeaderSource, RouteReply};
 
-use crate::{App, Host, OperationId, Reader};
+use crate::{Answer, App, Host, OperationId, Reader};
 
 /// One loaded version of one app. Whoever loads it gives it the number, the same on all cores of the node. A number is
 /// never used again.
@@ -96,26 +96,6 @@ pub enum Output {
     Response(RouteReply),
 }
 
-/// What a query gave that was answered at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The output of the call.
-    Value(Bytes),
-    /// The same of an operation on a record: whoever asked from near by need not read it.
-    Record(RecordReply),
-}
-
-impl Answer {
-    /// The output of the call.
-    #[must_use]
-    pub fn into_value(self) -> Bytes {
-        match self {
-            Answer::Value(output) => output,
-            Answer::Record(reply) => reply.to_bytes(),
-        }
-    }
-}
-
 /// Where a frame stands after a turn.
 #[derive(Debug)]
 pub enum Step {
@@ -165,6 +145,12 @@ pub trait Engine {
         input
     }
 
+    /// How a message's failure is noted. A built-in app may say what failed in its own words, or that an abort, which is
+    /// an answer, is a failure like any other because nobody receives the answer.
+    fn failure_of(&self, _program: Program, _service: &str, _handler: &str, error: Error) -> Error {
+        error
+    }
+
     /// Closes the services that `program` does not have any more and that go only while they have no entities,
     /// and says which: no program loaded before it makes entities of theirs from now on, whether it goes on to
     /// serve for a moment or `program` takes its place.
@@ -174,6 +160,11 @@ pub trait Engine {
 
     /// Opens again what was closed for `program`, which will not serve.
     fn reopen(&self, _program: Program) {}
+
+    /// Bytes that a program holds in memory on this core.
+    fn memory_bytes(&self, _program: Program) -> usize {
+        0
+    }
 
     /// Forgets a program once its last frame has ended.
     fn unload(&self, program: Program);
@@ -201,7 +192,7 @@ pub trait Engine {
     fn cancel(&self, activation: ActivationId);
 }
 
-/// An engine that several others use: the engine of records runs its triggers in the one of users' apps.
+/// An engine that several others use: that of a built-in app may run users' code in the one of users' apps.
 impl<E: Engine + ?Sized> Engine for Rc<E> {
     fn load(&self, program: Program, app: &App) -> Result<(), Error> {
         (**self).load(program, app)
@@ -223,12 +214,20 @@ impl<E: Engine + ?Sized> Engine for Rc<E> {
         (**self).begun_again(program, service, input)
     }
 
+    fn failure_of(&self, program: Program, service: &str, handler: &str, error: Error) -> Error {
+        (**self).failure_of(program, service, handler, error)
+    }
+
     fn close(&self, program: Program) -> Vec<millrace_base::Name> {
         (**self).close(program)
     }
 
     fn reopen(&self, program: Program) {
         (**self).reopen(program);
+    }
+
+    fn memory_bytes(&self, program: Program) -> usize {
+        (**self).memory_bytes(program)
     }
 
     fn unload(&self, program: Program) {

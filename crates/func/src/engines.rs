@@ -140,12 +140,20 @@ impl Engine for Engines {
         self.of_program(program).begun_again(program, service, input)
     }
 
+    fn failure_of(&self, program: Program, service: &str, handler: &str, error: Error) -> Error {
+        self.of_program(program).failure_of(program, service, handler, error)
+    }
+
     fn close(&self, program: Program) -> Vec<Name> {
         self.of_program(program).close(program)
     }
 
     fn reopen(&self, program: Program) {
         self.of_program(program).reopen(program);
+    }
+
+    fn memory_bytes(&self, program: Program) -> usize {
+        self.of_program(program).memory_bytes(program)
     }
 
     fn unload(&self, program: Program) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::*;
-use crate::{EntityPage, FetchPolicy, FetchRequest, Limits, LogLevel, Message, NestedCall, Offload, RecordPolicy};
+use crate::{BuiltInCall, FetchPolicy, FetchRequest, Limits, LogLevel, Message, NestedCall, Offload, RecordPolicy};
 use crate::{RouteId, ScanRequest, StepStart};
 use millrace_base::{ErrorCode, UnixMillis, Value};
 
@@ -109,10 +109,10 @@ impl Host for NoHost {
     fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
         never()
     }
-    fn entities(&mut self, _: &crate::EntityScan) -> Result<EntityPage, Error> {
+    fn visit_entities(&mut self, _: &crate::EntityScan, _: &mut crate::EntityVisitor<'_>) -> Result<(), Error> {
         never()
     }
-    fn record(&mut self, _: &str, _: &[u8], _: &millrace_api::RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         never()
     }
     fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {

@@ -1,10 +1,12 @@
 //! What a running function can ask of the world: its own entity, other entities, the time.
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 
-use crate::{AttemptToken, FetchRequest, HandlerId, Offload, WorkerTurn};
+use crate::{AttemptToken, BuiltInCall, FetchRequest, HandlerId, Offload, WorkerTurn};
+
+/// Fields with their values, in order.
+pub type FieldRows = Vec<(Vec<u8>, Value)>;
 
 /// One thing a frame awaits. Unique within its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,27 +54,16 @@ pub struct EntityScan {
     pub service: u16,
     /// Only keys that start with this.
     pub prefix: Vec<u8>,
-    /// Only this key and those behind it. Whoever passes over keys with a common beginning gives what comes behind that.
+    /// Only this key and those behind it.
     pub from: Vec<u8>,
+    /// Of the entity of exactly the key `from`: only fields behind this, unless it is empty.
+    pub behind_field: Vec<u8>,
     /// The field to give of each entity, or how the names of those to give begin.
     pub field: Vec<u8>,
     /// Whether `field` is how names begin.
     pub is_prefix: bool,
-    /// At most so many fields of an entity, if `is_prefix`.
+    /// At most so many fields of an entity.
     pub fields_limit: usize,
-    /// At most so many entities are looked at.
-    pub limit: usize,
-    /// No entity is looked at once keys and fields have more bytes than this.
-    pub max_bytes: usize,
-}
-
-/// What a scan over entities found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EntityPage {
-    /// Those that have a field that was asked for, in the order of their keys.
-    pub entities: Vec<EntityRows>,
-    /// Where to go on: the next scan's `from`. `None`: there are no more.
-    pub next: Option<Vec<u8>>,
 }
 
 /// One entity of a scan.
@@ -80,9 +71,23 @@ pub struct EntityPage {
 pub struct EntityRows {
     /// Its key.
     pub key: Vec<u8>,
-    /// The fields that were asked for, in order.
+    /// The fields that were asked for, in order: at least one.
     pub fields: Vec<(Vec<u8>, Value)>,
 }
+
+/// What a visitor of entities wants next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// The next entity.
+    Next,
+    /// The first entity whose key is not before this one. Many keys are passed over at the cost of one.
+    Seek(Vec<u8>),
+    /// No more.
+    Stop,
+}
+
+/// Gets one entity after another.
+pub type EntityVisitor<'a> = dyn FnMut(EntityRows) -> Visit + 'a;
 
 /// What a workflow that comes to a `ctx.step` has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,11 +137,12 @@ pub trait Host {
     /// Refused in routes and workflows, which have no shard.
     fn keys(&mut self, service: u16, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
 
-    /// As [`Host::keys`], with fields of each entity. For engines of built-in apps.
+    /// Gives entities that [`Host::keys`] would name to `visit`, in the order of their keys, until it stops: those that
+    /// have a field that is asked for. For engines of built-in apps.
     ///
     /// # Errors
     /// As for [`Host::keys`].
-    fn entities(&mut self, _scan: &EntityScan) -> Result<EntityPage, Error> {
+    fn visit_entities(&mut self, _scan: &EntityScan, _visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
         Err(Error::new(ErrorCode::Forbidden, "this host gives no entities"))
     }
 
@@ -149,10 +155,12 @@ pub trait Host {
         Err(Error::new(ErrorCode::Forbidden, "this host has no bodies"))
     }
 
-    /// `ctx.record`: an operation on a record joins the transaction, as a call does; in a workflow it is
-    /// one of its own. The frame will be resumed with the bytes of a `RecordReply`. `id` means nothing
-    /// to operations about the type.
-    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error>;
+    /// `ctx.record`: an operation of a built-in app joins the transaction, as a call does; in a workflow it is one of its
+    /// own. The frame will be resumed with the operation's reply, as the built-in app encodes it.
+    ///
+    /// # Errors
+    /// `forbidden` when the frame's app may not ask for it; in the built-in app's terms when there is no such service.
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error>;
 
     /// The handler of that name in another app. Only built-in apps may ask, for triggers of records and notifications
     /// of objects: they belong to no app, and what they set off is some app's business. Apps see nothing of each other.
@@ -209,7 +217,7 @@ pub trait Host {
     ///
     /// # Errors
     /// As for [`Host::get`].
-    fn whole(&mut self, _max_bytes: usize) -> Result<Option<Vec<(Vec<u8>, Value)>>, Error> {
+    fn whole(&mut self, _max_bytes: usize) -> Result<Option<FieldRows>, Error> {
         Ok(None)
     }
 

@@ -10,6 +10,7 @@
 //! Promises: nothing here runs code or keeps state. Must not contain an engine.
 
 mod app;
+mod built_in;
 mod catalog;
 mod cron;
 mod crypto;
@@ -23,20 +24,21 @@ mod settings;
 mod worker;
 
 pub use app::{App, Handlers, Route, Schedule, Service};
+pub use built_in::{Answer, BuiltInCall};
 pub use catalog::{Catalog, Loaded, RouteMatch};
 pub use cron::Cron;
 pub use crypto::{
     Base64Alphabet, Offload, argon2id_hash, argon2id_verify, base64_decode, base64_encode, equal_in_constant_time,
     hex_encode, hmac_sha256, sha1, sha256,
 };
-pub use engine::{ActivationId, Answer, Engine, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
+pub use engine::{ActivationId, Engine, HandlerId, HttpRequest, Output, Program, RouteId, Start, Step};
 pub use engines::Engines;
 pub use fetch::{
     FetchHost, FetchOrigin, FetchPolicy, FetchRequest, FetchResponse, FetchRule, FetchTarget, Fetcher, Fetching,
 };
 pub use host::{
-    EntityPage, EntityRows, EntityScan, Host, LogLevel, Message, NestedCall, OperationId, Reader, ScanRequest,
-    StepStart,
+    EntityRows, EntityScan, EntityVisitor, FieldRows, Host, LogLevel, Message, NestedCall, OperationId, Reader,
+    ScanRequest, StepStart, Visit,
 };
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};

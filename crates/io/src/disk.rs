@@ -62,6 +62,14 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// The file system's error.
     fn available_bytes(&self) -> io::Result<u64>;
+
+    /// Bytes that the whole disk has.
+    ///
+    /// # Errors
+    /// The file system's error.
+    fn capacity_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 /// A name in a directory.

@@ -365,7 +365,7 @@ impl Records for CoreHandle {
     }
 
     fn is_record_type(&self, name: &str) -> bool {
-        self.core.borrow().programs.catalog.is_record_type(name)
+        self.core.borrow().programs.catalog.is_only_built_in(RECORDS_APP, name)
     }
 }
 

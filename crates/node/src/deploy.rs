@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use millrace_api::{AppInfo, HandlerInfo, RouteInfo, ServiceInfo};
-use millrace_base::{Error, ErrorCode, Name};
+use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_func::{App, Catalog, Loaded};
 use tokio::sync::oneshot;
 
@@ -55,6 +56,7 @@ pub(crate) async fn prepare(shared: &Arc<Shared>, state: &mut DeployState, app: 
     if shared.is_stopping.load(Ordering::Relaxed) {
         return Err(stopping());
     }
+    make_room(shared, state).await?;
     state.last_deployment += 1;
     let prepared = Prepared { deployment: state.last_deployment, app: Arc::new(app) };
     match load(shared, &prepared).await {
@@ -86,7 +88,70 @@ pub(crate) async fn complete(shared: &Arc<Shared>, state: &mut DeployState, prep
     *version += 1;
     let content = format_args!("{:016x}", version_of(&app));
     tracing::info!(app = app.name.as_str(), version = %content, "deployed");
+    tokio::spawn(settle(Arc::clone(shared)));
     Ok(Done { version: *version, sweeps })
+}
+
+/// How often it is looked whether what a deployment has replaced can go, and the pause between: ten seconds together, after
+/// which the cores let it go by themselves.
+const SETTLE_LOOKS: usize = 100;
+const SETTLE_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a deployment looks whether replaced versions have gone.
+const ROOM_LOOKS: usize = 20;
+
+/// Has the cores unload what a deployment has replaced as soon as nothing is under way that began before.
+async fn settle(shared: Arc<Shared>) {
+    for _ in 0..SETTLE_LOOKS {
+        {
+            // Else a program could be replaced between the question and what is said of it.
+            let state = shared.deploying.lock().await;
+            if settle_once(&shared, &state).await {
+                return;
+            }
+        }
+        tokio::time::sleep(SETTLE_PAUSE).await;
+    }
+}
+
+async fn settle_once(shared: &Arc<Shared>, state: &DeployState) -> bool {
+    let is_quiet = is_quiet(shared).await;
+    if is_quiet {
+        for core in 0..shared.cores.len() {
+            shared.send(core, NodeMessage::Settle { deployment: state.last_deployment + 1 });
+        }
+    }
+    is_quiet
+}
+
+/// Waits a little for replaced versions to go, if they hold too much memory.
+///
+/// # Errors
+/// `overloaded` if they do not.
+async fn make_room(shared: &Arc<Shared>, state: &DeployState) -> Result<(), Error> {
+    for _ in 0..ROOM_LOOKS {
+        if replaced_bytes(shared).await? <= limits::REPLACED_VERSIONS_BYTES {
+            return Ok(());
+        }
+        settle_once(shared, state).await;
+        tokio::time::sleep(SETTLE_PAUSE).await;
+    }
+    let message = format!(
+        "versions of apps that were replaced still hold more than {} MiB: calls that began in them have not ended, or \
+         workflows are pinned to them; wait for those, or cancel them",
+        limits::REPLACED_VERSIONS_BYTES >> 20
+    );
+    Err(Error::new(ErrorCode::Overloaded, message))
+}
+
+async fn replaced_bytes(shared: &Shared) -> Result<usize, Error> {
+    let mut bytes = 0;
+    for core in 0..shared.cores.len() {
+        let (done, answer) = oneshot::channel();
+        shared.send(core, NodeMessage::ReplacedBytes { done });
+        bytes += answer.await.map_err(|_| stopping())?;
+    }
+    Ok(bytes)
 }
 
 /// Closes the services that go with the version before and have to be without entities then, and gives them.
@@ -172,6 +237,7 @@ pub(crate) async fn remove(shared: &Arc<Shared>, name: &str) -> Result<(), Error
     }
     if was_there {
         tracing::info!(app = name, "removed");
+        tokio::spawn(settle(Arc::clone(shared)));
         return Ok(());
     }
     Err(unknown())

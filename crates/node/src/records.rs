@@ -1,7 +1,10 @@
 //! Records: the front's requests as operations of their built-in app, and its replies.
 
 use bytes::Bytes;
-use millrace_api::{RECORDS_APP, RecordOperation, RecordReply, RecordRequest, SHARD_SERVICE, is_built_in};
+use millrace_api::{
+    BuiltInReply, RECORDS_APP, RecordOperation, RecordReply, RecordRequest, SHARD_SERVICE, is_built_in,
+    no_built_in_service,
+};
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_driver::Enqueue;
 use millrace_driver::question::HasEntities;
@@ -20,12 +23,12 @@ impl BuiltIn for RecordsApp {
     const NAME: &'static str = RECORDS_APP;
 
     fn find(catalog: &Catalog, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        catalog.record_handler(service, handler).ok_or_else(|| unknown_type(service))
+        catalog.built_in_handler(RECORDS_APP, service, handler).ok_or_else(|| no_built_in_service(RECORDS_APP, service))
     }
 
     fn reply(answer: Answer) -> Result<RecordReply, Error> {
         match answer {
-            Answer::Record(reply) => Ok(reply),
+            Answer::BuiltIn(BuiltInReply::Record(reply)) => Ok(reply),
             Answer::Value(output) => RecordReply::from_bytes(output),
         }
     }
@@ -65,15 +68,11 @@ pub(crate) fn refuse_records(app: Option<&str>) -> Result<(), Error> {
     Ok(())
 }
 
-fn unknown_type(name: &str) -> Error {
-    Error::new(ErrorCode::UnknownType, format!("there is no type of records named {name:?}"))
-}
-
 /// Has every shard go over its records of a type, as messages that survive a crash.
 pub(crate) async fn sweep(node: &CoreHandle, type_name: &str) -> Result<(), Error> {
     let service = format!("{type_name}{SHARD_SERVICE}");
     if find_sweep(node, &service).is_err() {
-        return Err(unknown_type(type_name));
+        return Err(no_built_in_service(RECORDS_APP, type_name));
     }
     sweep_service(node, &service, |shard, invoke| Enqueue { shard, invoke, delay_ms: 0 }, b"").await
 }

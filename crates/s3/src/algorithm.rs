@@ -3,7 +3,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use millrace_api::objects::{Checksum, ChecksumAlgorithm, ChecksumKind};
-use millrace_checksum::length_bytes;
 
 /// One algorithm's names.
 #[derive(Debug)]
@@ -89,16 +88,4 @@ pub fn to_text(checksum: &Checksum, part_count: Option<u16>) -> String {
         (ChecksumKind::Composite, Some(count)) => format!("{text}-{count}"),
         _ => text,
     }
-}
-
-/// Reads a value; `None` for text that cannot be one of this algorithm.
-#[must_use]
-pub fn from_text(algorithm: ChecksumAlgorithm, text: &str) -> Option<Checksum> {
-    let (value, kind) = match text.trim().split_once('-') {
-        Some((value, count)) if count.parse::<u16>().is_ok() => (value, ChecksumKind::Composite),
-        Some(_) => return None,
-        None => (text.trim(), ChecksumKind::FullObject),
-    };
-    let value = STANDARD.decode(value).ok()?;
-    (value.len() == length_bytes(algorithm)).then_some(Checksum { algorithm, kind, value })
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use millrace_api::objects::{ChecksumAlgorithm, ChecksumKind};
+use millrace_api::objects::{Checksum, ChecksumAlgorithm, ChecksumKind};
 use millrace_checksum::length_bytes;
 
 use crate::algorithm;
@@ -24,8 +24,12 @@ pub fn kind(text: &str) -> Result<ChecksumKind, S3Error> {
 ///
 /// If there is no such algorithm.
 pub fn algorithm(text: &str) -> Result<ChecksumAlgorithm, S3Error> {
-    algorithm::by_name(text)
-        .ok_or_else(|| S3Error::new(Code::InvalidRequest, "Checksum algorithm provided is unsupported."))
+    algorithm::by_name(text).ok_or_else(|| {
+        S3Error::new(
+            Code::InvalidRequest,
+            "Checksum algorithm provided is unsupported. Please try again with any of the valid types.",
+        )
+    })
 }
 
 /// Reads `x-amz-trailer`: the one checksum that it announces.
@@ -39,11 +43,23 @@ pub fn trailer(text: &str) -> Result<ChecksumAlgorithm, S3Error> {
     })
 }
 
+/// Reads a value, as headers, trailers and documents have it.
+///
+/// # Errors
+///
+/// As for [`value`].
+pub fn read(algorithm: ChecksumAlgorithm, text: &str) -> Result<Checksum, S3Error> {
+    let (value, parts) = value(algorithm, text)?;
+    let kind = if parts.is_some() { ChecksumKind::Composite } else { ChecksumKind::FullObject };
+    Ok(Checksum { algorithm, kind, value })
+}
+
 /// Reads a value, with the number of parts that stands behind a composite one.
 ///
 /// # Errors
 ///
-/// If it cannot be a value of this algorithm.
+/// `InvalidRequest` if it cannot be a value of this algorithm. `BadDigest` if it is base64 that lacks characters: that is
+/// the beginning of a value, and no content has it.
 pub fn value(algorithm: ChecksumAlgorithm, text: &str) -> Result<(Vec<u8>, Option<u16>), S3Error> {
     let names = algorithm::names(algorithm);
     let invalid = || S3Error::new(Code::InvalidRequest, format!("Value for {} header is invalid.", names.header));
@@ -52,7 +68,12 @@ pub fn value(algorithm: ChecksumAlgorithm, text: &str) -> Result<(Vec<u8>, Optio
         Some((encoded, count)) => (encoded, Some(part_count(count).ok_or_else(invalid)?)),
         None => (text, None),
     };
-    let bytes = STANDARD.decode(encoded).map_err(|_| invalid())?;
+    let is_cut =
+        || !encoded.is_empty() && encoded.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte));
+    let bytes = STANDARD.decode(encoded).map_err(|_| match is_cut() {
+        true => S3Error::new(Code::BadDigest, format!("The {} you specified is cut off.", names.name)),
+        false => invalid(),
+    })?;
     if bytes.len() == length_bytes(algorithm) { Ok((bytes, parts)) } else { Err(invalid()) }
 }
 

@@ -32,6 +32,7 @@
 //! needs of the world it is handed in [`World`].
 
 mod bookkeeping;
+mod built_in;
 mod checks;
 mod context;
 mod coordination;
@@ -46,7 +47,6 @@ mod outbox;
 mod outgoing;
 mod participation;
 mod peer;
-mod records;
 mod request;
 mod results;
 mod retry;

@@ -10,13 +10,14 @@
 //! files, or time.
 //!
 //! Reading order: `checkpoint` (the layer below), `fields` (one entity; `many`, `ledger`), `store` (reads and writes),
-//! `scan`, `flush`, `evict`. `docs/internals/store.md` argues why recovery is right.
+//! `scan`, `entity_rows`, `flush`, `evict`. `docs/internals/store.md` argues why recovery is right.
 
 mod append_only_map;
 mod arena;
 mod checkpoint;
 mod checkpoint_files;
 mod dirty;
+mod entity_rows;
 mod error;
 mod evict;
 mod fields;
@@ -28,6 +29,7 @@ mod scan;
 mod store;
 
 pub use checkpoint::{Checkpoint, FlushChunk, MemoryCheckpoint, RowVisitor};
+pub use entity_rows::{EntityRange, EntityVisitor, Visit};
 pub use error::StoreError;
 pub use fjall_checkpoint::FjallCheckpoint;
 pub use row::prefix_end;

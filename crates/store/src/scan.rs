@@ -12,7 +12,7 @@ use crate::{RowVisitor, Store, StoreError};
 
 /// Rows of one entity that a scan of entities steps over before it seeks to the next entity. A seek costs about as much
 /// as this many steps.
-const STEPS_BEFORE_SEEK: usize = 8;
+pub(crate) const STEPS_BEFORE_SEEK: usize = 8;
 
 /// A scan that stepped over so many hidden rows is worth remembering.
 const STEPS_WORTH_A_HOLE: usize = 16;
@@ -37,9 +37,9 @@ struct Rows {
 
 /// How much one scan may gather. The bound that is reached first ends it.
 #[derive(Clone, Copy)]
-struct Bounds {
-    rows: usize,
-    bytes: usize,
+pub(crate) struct Bounds {
+    pub(crate) rows: usize,
+    pub(crate) bytes: usize,
 }
 
 /// Bytes of a row's name and value.
@@ -387,7 +387,7 @@ fn low_bound(prefix: &[u8], after: Option<&[u8]>) -> Vec<u8> {
 }
 
 /// The first `limit` of two sorted streams without common names.
-fn merge<'a>(
+pub(crate) fn merge<'a>(
     rows: Vec<FieldRow>,
     live: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     bounds: Bounds,

@@ -31,6 +31,11 @@ mod recover;
 mod registry_file;
 mod replies;
 mod role;
+mod s3_authorization;
+mod s3_chunks;
+mod s3_document;
+mod s3_form;
+mod s3_policy;
 mod segment;
 mod settings;
 mod stored_record;
@@ -41,7 +46,7 @@ mod value;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 33] = [
+pub const TARGETS: [(&str, Target); 38] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -70,6 +75,11 @@ pub const TARGETS: [(&str, Target); 33] = [
     ("registry_file", registry_file::run),
     ("replies", replies::run),
     ("role", role::run),
+    ("s3_authorization", s3_authorization::run),
+    ("s3_chunks", s3_chunks::run),
+    ("s3_document", s3_document::run),
+    ("s3_form", s3_form::run),
+    ("s3_policy", s3_policy::run),
     ("segment", segment::run),
     ("settings", settings::run),
     ("stored_record", stored_record::run),

@@ -44,5 +44,6 @@ mod schedules;
 mod start;
 mod tls;
 mod transactions;
+mod versions;
 mod workers;
 mod workflows;

@@ -57,6 +57,31 @@ fn a_store_opens_and_is_read_on_a_full_disk() {
 }
 
 #[test]
+fn new_bodies_leave_the_reserve_free() {
+    let disk = MemoryDisk::default();
+    let options = BodyOptions { reserve_bytes: 5_000, ..small() };
+    let (bodies, _) = Bodies::open(Arc::new(disk.clone()), options).expect("opens");
+    let first = put(&bodies, 0, b"o", &content(1, 1_000)).expect("a body");
+    let used = disk.used();
+    disk.faults(|faults| faults.capacity = Some(used + 7_000));
+    // Into a segment, and into a file of its own.
+    for length in [2_500, 3_500] {
+        assert_eq!(put(&bodies, 0, b"o", &content(2, length)), Err(BlobError::Full), "{length}");
+    }
+    put(&bodies, 0, b"o", &content(2, 500)).expect("there is room beside the reserve");
+    bodies.free(first);
+    // One whose length nobody knows is stopped when it has taken too much, while the disk still has room.
+    let options = BodyOptions { reserve_bytes: 3 << 20, ..small() };
+    let (bodies, _) = Bodies::open(Arc::new(disk.clone()), options).expect("opens");
+    let used = disk.used();
+    disk.faults(|faults| faults.capacity = Some(used + (10 << 20) + 1_000));
+    let mut writer = bodies.begin(0, ShardId(1), b"o", None).expect("begins");
+    let piece = vec![7; 1 << 20];
+    let taken = (0..20).take_while(|_| writer.append(&piece).is_ok()).count();
+    assert_eq!(taken, 8);
+}
+
+#[test]
 fn a_failed_sync_stops_its_lane_and_no_other() {
     for length in [500, 70_000] {
         let disk = MemoryDisk::default();

@@ -1,6 +1,7 @@
 //! JSON in and out is what `JSON.parse` and `JSON.stringify` make of it.
 
 use crate::common;
+use millrace_func::Engine;
 
 use std::cell::RefCell;
 

@@ -5,9 +5,8 @@ use crate::common;
 use crate::common::journal::{Journal, every_cut};
 use crate::common::{World, limited, refusal, service, world};
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{ActivationId, Engine, FetchRequest, HandlerKind, Host, Limits, Schedule, Start};
+use millrace_func::{ActivationId, BuiltInCall, Engine, FetchRequest, HandlerKind, Host, Limits, Schedule, Start};
 use millrace_func::{LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest, Step, StepStart};
 
 const BOOKING: &str = r#"
@@ -537,7 +536,7 @@ impl Host for Cancelling {
     fn keys(&mut self, _: u16, _: &[u8], _: Option<&[u8]>, _: usize) -> Result<Vec<Vec<u8>>, Error> {
         Ok(Vec::new())
     }
-    fn record(&mut self, _: &str, _: &[u8], _: &RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         Ok(OperationId(9))
     }
     fn call(&mut self, _: NestedCall) -> Result<OperationId, Error> {

@@ -8,7 +8,7 @@ pub(crate) mod actions;
 mod authorise;
 mod context;
 mod glob;
-mod policy;
+pub(crate) mod policy;
 
 use millrace_api::objects::{ListRequest, ObjectOperation, ObjectRequest, Refusal};
 use millrace_base::Error;

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    AccessInput, CannedAccess, CompletePart, Configuration, DeleteOne, Deleted, ListRequest, ObjectOperation,
-    ObjectReply, ObjectRequest, PartInput, PutInput, ReadConditions, Refusal, Requester, Retention, RetentionMode,
-    UploadInput, Usage, Versioning, WriteConditions, WrittenBody,
+    AccessInput, CannedAccess, Checksum, ChecksumAlgorithm, ChecksumKind, CompletePart, Configuration, DeleteOne,
+    Deleted, ListRequest, ObjectOperation, ObjectReply, ObjectRequest, PartInput, PutInput, ReadConditions, Refusal,
+    Requester, Retention, RetentionMode, UploadInput, Usage, Versioning, WriteConditions, WrittenBody,
 };
 use serde_json::json;
 
@@ -169,6 +169,38 @@ fn uploads_become_objects_and_leave_nothing_behind() {
     assert_eq!(usage(&mut world, "photos"), (1, 10));
     world.check_bodies("photos", &["k"], &[]);
     assert!(world.stored.keys().all(|place| place.0 != UPLOAD), "rows of parts are left");
+}
+
+#[test]
+fn a_part_is_read_with_its_own_checksum() {
+    let mut world = World::default();
+    world.bucket("alice", "photos");
+    let algorithm = ChecksumAlgorithm::Crc32;
+    let input = UploadInput { checksum: Some((algorithm, None)), ..UploadInput::default() };
+    let begun = world.ask("alice", "photos", "k", ObjectOperation::CreateUpload(Box::new(input)));
+    let Ok(ObjectReply::Upload { id, .. }) = begun else { panic!("{begun:?}") };
+    let checksum = |byte| Checksum { algorithm, kind: ChecksumKind::FullObject, value: vec![byte; 4] };
+    // The numbers of parts have a gap: the second part of the object has the number 3.
+    let parts = [(1, 5 * MIB), (3, 7)].map(|(number, length)| {
+        let mut body = world.body(length);
+        body.digests.checksums.push(checksum(number as u8));
+        let part = PartInput { upload: id.clone(), number, body, copy: None };
+        match world.ask("alice", "photos", "k", ObjectOperation::PutPart(Box::new(part))) {
+            Ok(ObjectReply::Written { etag, .. }) => CompletePart { number, etag, checksum: None },
+            other => panic!("{other:?}"),
+        }
+    });
+    assert!(world.ask("alice", "photos", "k", complete(&id, &parts)).is_ok());
+    let read = |world: &mut World, number| {
+        let conditions = ReadConditions { part_number: Some(number), ..ReadConditions::default() };
+        match world.ask("alice", "photos", "k", ObjectOperation::Get(conditions)) {
+            Ok(ObjectReply::Object { info, .. }) => Ok(info.part.map(|part| (part.offset, part.checksum))),
+            other => other.map(|_| None),
+        }
+    };
+    assert_eq!(read(&mut world, 1), Ok(Some((0, Some(checksum(1))))));
+    assert_eq!(read(&mut world, 2), Ok(Some((5 * MIB, Some(checksum(3))))));
+    assert_eq!(read(&mut world, 3), Err(Refusal::InvalidPart));
 }
 
 #[test]

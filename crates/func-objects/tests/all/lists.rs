@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use millrace_api::objects::{
-    Configuration, ListPage, ListRequest, ObjectOperation, ObjectReply, UploadInput, Versioning,
+    Configuration, DeleteOne, ListPage, ListRequest, ObjectOperation, ObjectReply, Refusal, UploadInput, Versioning,
 };
 use proptest::prelude::*;
 
@@ -185,4 +185,91 @@ proptest! {
         let pages = gathered(page, request(&prefix, &delimiter, "", limit));
         prop_assert_eq!(pages, whole);
     }
+}
+
+fn version_of(reply: Result<ObjectReply, Refusal>) -> String {
+    match reply {
+        Ok(ObjectReply::Written { version, .. }) => version.expect("versions are kept"),
+        Ok(ObjectReply::Deleted(deleted)) => deleted.version.expect("versions are kept"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn keep_versions(world: &mut World) {
+    let configuration = Configuration::Versioning(Versioning::Enabled);
+    let enable = ObjectOperation::PutConfiguration { configuration, is_confirmed: false };
+    assert!(world.ask("alice", "photos", "", enable).is_ok());
+}
+
+/// The ids of all versions, a page of this many at a time.
+fn versions(world: &mut World, limit: u16) -> Vec<String> {
+    let page = |request: &ListRequest| match world.ask(
+        "alice",
+        "photos",
+        "",
+        ObjectOperation::ListVersions(request.clone()),
+    ) {
+        Ok(ObjectReply::Versions(page)) => page,
+        other => panic!("{other:?}"),
+    };
+    gathered(page, request("", "", "", limit)).items.into_iter().map(|item| item.version).collect()
+}
+
+#[test]
+fn a_folder_whose_objects_are_deleted_is_not_shown() {
+    let mut world = world_with([]);
+    keep_versions(&mut world);
+    for key in ["a/1", "a/2", "b/1", "b/2"] {
+        version_of(world.put("alice", "photos", key, UploadInput::default()));
+    }
+    for key in ["a/1", "a/2", "b/1"] {
+        version_of(world.ask("alice", "photos", key, ObjectOperation::Delete(Default::default())));
+    }
+    assert_eq!(page(&mut world, &request("", "/", "", 9)).common_prefixes, ["b/"]);
+    let all = world.ask("alice", "photos", "", ObjectOperation::ListVersions(request("", "/", "", 9)));
+    let Ok(ObjectReply::Versions(all)) = all else { panic!("a list") };
+    assert_eq!(all.common_prefixes, ["a/", "b/"]);
+}
+
+#[test]
+fn pages_of_one_objects_versions_go_on_behind_any_of_them() {
+    let mut world = world_with(["k"]);
+    keep_versions(&mut world);
+    let mut expected = vec!["null".to_owned()];
+    for _ in 0..3 {
+        expected.insert(0, version_of(world.put("alice", "photos", "k", UploadInput::default())));
+    }
+    for limit in 1..6 {
+        assert_eq!(versions(&mut world, limit), expected, "{limit}");
+    }
+    // The version `null` is the newest.
+    let configuration = Configuration::Versioning(Versioning::Suspended);
+    let suspend = ObjectOperation::PutConfiguration { configuration, is_confirmed: false };
+    assert!(world.ask("alice", "photos", "", suspend).is_ok());
+    assert!(world.put("alice", "photos", "k", UploadInput::default()).is_ok());
+    expected.rotate_right(1);
+    assert_eq!(versions(&mut world, 1), expected);
+    // A version that went between two pages still says where it lay.
+    let gone = expected[1].clone();
+    let delete = DeleteOne { version: Some(gone.clone()), ..Default::default() };
+    assert!(world.ask("alice", "photos", "k", ObjectOperation::Delete(delete)).is_ok());
+    let behind = ListRequest { after: "k".to_owned(), after_id: gone, ..request("", "", "", 9) };
+    let Ok(ObjectReply::Versions(rest)) = world.ask("alice", "photos", "", ObjectOperation::ListVersions(behind))
+    else {
+        panic!("a list")
+    };
+    let rest: Vec<_> = rest.items.into_iter().map(|item| item.version).collect();
+    assert_eq!(rest, expected[2..]);
+}
+
+#[test]
+fn an_object_with_more_versions_than_a_scan_gives_is_listed_whole() {
+    let mut world = world_with([]);
+    keep_versions(&mut world);
+    let mut expected = Vec::new();
+    for _ in 0..10_050 {
+        expected.push(version_of(world.put("alice", "photos", "k", UploadInput::default())));
+    }
+    expected.reverse();
+    assert_eq!(versions(&mut world, 1000), expected);
 }

@@ -4,16 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_api::objects::{
     AccessInput, BodyDigests, ObjectOperation, ObjectReply, ObjectRequest, PutInput, Refusal, Requester, UploadInput,
     WrittenBody,
 };
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
-    ActivationId, App, Engine, EntityPage, EntityRows, EntityScan, FetchPolicy, FetchRequest, HandlerId, HandlerKind,
-    Host, Limits, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, ScanRequest,
-    Service, Start, Step, StepStart,
+    ActivationId, App, BuiltInCall, Engine, EntityRows, EntityScan, EntityVisitor, FetchPolicy, FetchRequest,
+    HandlerId, HandlerKind, Host, Limits, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program,
+    RecordPolicy, ScanRequest, Service, Start, Step, StepStart, Visit,
 };
 use millrace_func_objects::ObjectsEngine;
 
@@ -127,35 +126,37 @@ impl Host for Frame<'_> {
         let is_wanted = |key: &Vec<u8>| key.starts_with(prefix) && after.is_none_or(|after| key.as_slice() > after);
         Ok(keys.into_iter().filter(is_wanted).take(limit).collect())
     }
-    fn entities(&mut self, scan: &EntityScan) -> Result<EntityPage, Error> {
-        let mut entities: Vec<EntityRows> = Vec::new();
+    fn visit_entities(&mut self, scan: &EntityScan, visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
         let mut keys: BTreeMap<Vec<u8>, Vec<(Vec<u8>, Value)>> = BTreeMap::new();
+        let is_wanted = |key: &[u8], field: &[u8]| {
+            let is_behind = scan.behind_field.is_empty() || key != scan.from || field > &scan.behind_field[..];
+            is_behind && if scan.is_prefix { field.starts_with(&scan.field) } else { *field == scan.field }
+        };
         for ((key, field), value) in self.all(scan.service) {
-            if key.starts_with(&scan.prefix) && key >= scan.from {
+            if key.starts_with(&scan.prefix) && key >= scan.from && is_wanted(&key, &field) {
                 keys.entry(key).or_default().push((field, value));
             }
         }
-        for (looked, (key, fields)) in keys.into_iter().enumerate() {
-            if looked >= scan.limit {
-                return Ok(EntityPage { entities, next: Some(key) });
+        let mut from = Vec::new();
+        for (key, mut fields) in keys {
+            if key < from {
+                continue;
             }
-            let is_wanted = |(field, _): &(Vec<u8>, Value)| {
-                if scan.is_prefix { field.starts_with(&scan.field) } else { *field == scan.field }
-            };
-            let limit = if scan.is_prefix { scan.fields_limit } else { 1 };
-            let fields: Vec<_> = fields.into_iter().filter(is_wanted).take(limit).collect();
-            if !fields.is_empty() {
-                entities.push(EntityRows { key, fields });
+            fields.truncate(scan.fields_limit);
+            match visit(EntityRows { key, fields }) {
+                Visit::Next => {}
+                Visit::Seek(to) => from = to,
+                Visit::Stop => return Ok(()),
             }
         }
-        Ok(EntityPage { entities, next: None })
+        Ok(())
     }
     fn release_body(&mut self, number: u64) -> Result<(), Error> {
         assert!(!self.is_query, "a query cannot change anything");
         self.effects.released.push(number);
         Ok(())
     }
-    fn record(&mut self, _type: &str, _id: &[u8], _operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         refuse()
     }
     fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {

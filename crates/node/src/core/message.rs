@@ -33,6 +33,10 @@ pub(crate) enum NodeMessage {
     Activate { deployment: u32, done: oneshot::Sender<Vec<Name>> },
     /// Is anything under way that began before this was asked?
     IsQuiet { done: oneshot::Sender<bool> },
+    /// Nothing is under way that began before this deployment served: what it replaced may be unloaded.
+    Settle { deployment: u32 },
+    /// How many bytes do the programs hold that were replaced and are still loaded?
+    ReplacedBytes { done: oneshot::Sender<usize> },
     /// Which versions of apps are needed? Answers nothing where that is not known yet.
     Versions { done: oneshot::Sender<Option<CoreVersions>> },
     /// Forget an app that was loaded but will not be activated.
@@ -60,6 +64,10 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         }
         NodeMessage::IsQuiet { done } => {
             let _ = done.send(core.is_quiet());
+        }
+        NodeMessage::Settle { deployment } => core.settle(deployment),
+        NodeMessage::ReplacedBytes { done } => {
+            let _ = done.send(core.replaced_bytes());
         }
         NodeMessage::Versions { done } => {
             let _ = done.send(core.versions());

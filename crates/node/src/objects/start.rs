@@ -58,12 +58,14 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
     std::fs::create_dir_all(&path)?;
     // No body is durable before the folder's own name is.
     RealDisk::new(&options.data).sync_directory("")?;
+    let disk = RealDisk::new(&path);
     let body_options = BodyOptions {
         lanes: options.cores,
         is_synced: options.durability == Durability::Fsync,
+        reserve_bytes: limits::BODIES_RESERVE_BYTES.min(disk.capacity_bytes()? / 4),
         ..BodyOptions::default()
     };
-    let (bodies, recovered) = Bodies::open(Arc::new(RealDisk::new(&path)), body_options)?;
+    let (bodies, recovered) = Bodies::open(Arc::new(disk), body_options)?;
     if recovered.damaged > 0 {
         tracing::error!(
             files = recovered.damaged,

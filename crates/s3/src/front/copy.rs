@@ -25,7 +25,7 @@ impl<B: Objects, U: Users> Front<B, U> {
         let mut target = self.write_target(asked)?;
         let replaces_metadata = copy::replaces(head, "x-amz-metadata-directive")?;
         let replaces_tags = copy::replaces(head, "x-amz-tagging-directive")?;
-        let copied_from = source.input(if replaces_metadata { "REPLACE" } else { "COPY" });
+        let copied_from = source.input(head.header("x-amz-metadata-directive")?.unwrap_or_default());
         if let Target::Object(upload, _) = &target {
             refuse_idle(asked, &source, upload, replaces_metadata || replaces_tags)?;
         }

@@ -13,6 +13,7 @@ use crate::error::{Code, S3Error};
 use crate::operation::input::OVERRIDES;
 use crate::operation::range::{Wanted, wanted};
 use crate::operation::{Head, parse};
+use crate::times;
 use crate::users::Users;
 
 impl<B: Objects, U: Users> Front<B, U> {
@@ -60,12 +61,23 @@ fn chosen(head: &Head<'_>, info: &ObjectInfo) -> Result<(Range<u64>, bool), S3Er
         return Ok((part.offset..part.offset + part.size_bytes, true));
     }
     let text = head.header("range")?;
+    let text = if is_unchanged(head.header("if-range")?, info) { text } else { None };
     match wanted(text, info.size_bytes) {
         Wanted::Whole => Ok((0..info.size_bytes, false)),
         Wanted::Part(range) => Ok((range, true)),
         Wanted::Outside => Err(S3Error::new(Code::InvalidRange, "The requested range is not satisfiable")
             .with("RangeRequested", text.unwrap_or_default())
             .with("ActualObjectSize", info.size_bytes.to_string())),
+    }
+}
+
+/// Whether `If-Range` allows a range: its ETag or date is the object's. RFC 9110, section 13.1.5: a weak ETag and a date
+/// that cannot be read never are.
+fn is_unchanged(condition: Option<&str>, info: &ObjectInfo) -> bool {
+    let Some(condition) = condition.map(str::trim) else { return true };
+    match condition.strip_prefix('"').and_then(|etag| etag.strip_suffix('"')) {
+        Some(etag) => etag == info.etag,
+        None => times::parse_http_date(condition).is_some_and(|time_ms| time_ms / 1000 == info.modified_ms / 1000),
     }
 }
 

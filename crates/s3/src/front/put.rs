@@ -12,7 +12,7 @@ use super::{Asked, Front, Reply, system, translate};
 use crate::error::{Code, S3Error};
 use crate::limits;
 use crate::operation::digests::Claims;
-use crate::operation::{conditions, input};
+use crate::operation::{conditions, copy, input};
 use crate::route::Action;
 use crate::signature::Payload;
 use crate::users::Users;
@@ -55,6 +55,10 @@ impl<B: Objects, U: Users> Front<B, U> {
     /// What a request writes.
     pub(crate) fn write_target(&self, asked: &Asked<'_>) -> Result<Target, S3Error> {
         let head = &asked.head;
+        if matches!(asked.action, Action::PutObject | Action::UploadPart) && copy::has_conditions(head) {
+            let message = "You can only specify a copy source header for copy requests.";
+            return Err(S3Error::new(Code::InvalidArgument, message));
+        }
         Ok(match asked.action {
             Action::UploadPart | Action::UploadPartCopy => {
                 let number = head.part_number()?.ok_or(Code::InvalidArgument)?;

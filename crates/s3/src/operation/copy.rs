@@ -19,7 +19,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// As policies may ask about it.
+    /// As policies may ask about it. The directive is empty if the request has none.
     #[must_use]
     pub fn input(&self, metadata_directive: &str) -> CopyInput {
         CopyInput {
@@ -62,6 +62,12 @@ pub fn source(head: &Head<'_>) -> Result<Source, S3Error> {
         None => None,
     };
     Ok(Source { bucket: bucket.to_owned(), key: key.to_owned(), version })
+}
+
+/// Whether a request says anything of a source.
+#[must_use]
+pub fn has_conditions(head: &Head<'_>) -> bool {
+    head.headers.keys().any(|name| name.as_str().starts_with("x-amz-copy-source"))
 }
 
 /// Reads `x-amz-copy-source-range`: `bytes=first-last` and nothing else.

@@ -5,9 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use millrace_api::objects::{BodyDigests, Checksum, ChecksumAlgorithm, ChecksumKind};
 
 use super::Head;
-use super::input::named_algorithm;
-use crate::algorithm;
 use crate::error::{Code, S3Error};
+use crate::{algorithm, checksum};
 
 /// What a client says of a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +37,7 @@ impl Claims {
         }
         let claimed = checksum.as_ref().map(|checksum| checksum.algorithm).or(trailer);
         if let Some(name) = head.header("x-amz-sdk-checksum-algorithm")? {
-            let named = named_algorithm(name)?;
+            let named = checksum::algorithm(name)?;
             match claimed {
                 Some(claimed) if claimed == named => {}
                 Some(_) => {
@@ -56,7 +55,7 @@ impl Claims {
         }
         let md5 = match head.header("content-md5")? {
             None => None,
-            Some(text) => Some(md5(text)?),
+            Some(text) => Some(checksum::content_md5(text)?),
         };
         Ok(Self { md5, checksum, trailer, sha256: None })
     }
@@ -135,10 +134,7 @@ pub fn header(head: &Head<'_>) -> Result<Option<Checksum>, S3Error> {
     let mut found = None;
     for names in &algorithm::ALL {
         let Some(text) = head.header(names.header)? else { continue };
-        let checksum = algorithm::from_text(names.algorithm, text).ok_or_else(|| {
-            S3Error::new(Code::InvalidRequest, format!("Value for {} header is invalid.", names.header))
-        })?;
-        if found.replace(checksum).is_some() {
+        if found.replace(checksum::read(names.algorithm, text)?).is_some() {
             return Err(S3Error::new(
                 Code::InvalidRequest,
                 "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
@@ -149,22 +145,7 @@ pub fn header(head: &Head<'_>) -> Result<Option<Checksum>, S3Error> {
 }
 
 fn trailer(head: &Head<'_>) -> Result<Option<ChecksumAlgorithm>, S3Error> {
-    let Some(text) = head.header("x-amz-trailer")? else { return Ok(None) };
-    match algorithm::by_header(&text.to_ascii_lowercase()) {
-        Some(algorithm) => Ok(Some(algorithm)),
-        None => {
-            Err(S3Error::new(Code::InvalidRequest, "The value specified in the x-amz-trailer header is not supported"))
-        }
-    }
-}
-
-/// Reads `Content-MD5`.
-///
-/// # Errors
-/// `InvalidDigest`.
-pub fn md5(text: &str) -> Result<[u8; 16], S3Error> {
-    let bytes = STANDARD.decode(text).ok().and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-    bytes.ok_or_else(|| S3Error::new(Code::InvalidDigest, "The Content-MD5 you specified was invalid"))
+    head.header("x-amz-trailer")?.map(checksum::trailer).transpose()
 }
 
 /// A checksum of a whole body.

@@ -3,7 +3,7 @@
 use millrace_api::objects::{Retention, RetentionMode, UploadInput};
 
 use super::{Head, access, metadata};
-use crate::algorithm;
+use crate::checksum;
 use crate::error::{Code, S3Error};
 use crate::limits;
 use crate::times;
@@ -75,13 +75,7 @@ pub fn upload(head: &Head<'_>, users: &impl Users) -> Result<UploadInput, S3Erro
 fn parts_checksum(
     head: &Head<'_>,
 ) -> Result<Option<(millrace_api::objects::ChecksumAlgorithm, Option<millrace_api::objects::ChecksumKind>)>, S3Error> {
-    let kind =
-        match head.header("x-amz-checksum-type")? {
-            None => None,
-            Some(name) => Some(algorithm::kind_by_name(name).ok_or_else(|| {
-                S3Error::new(Code::InvalidRequest, "Value for x-amz-checksum-type header is invalid.")
-            })?),
-        };
+    let kind = head.header("x-amz-checksum-type")?.map(checksum::kind).transpose()?;
     let Some(name) = head.header("x-amz-checksum-algorithm")? else {
         return match kind {
             None => Ok(None),
@@ -91,21 +85,7 @@ fn parts_checksum(
             )),
         };
     };
-    Ok(Some((named_algorithm(name)?, kind)))
-}
-
-/// The algorithm of this name.
-///
-/// # Errors
-/// `InvalidRequest`.
-pub fn named_algorithm(name: &str) -> Result<millrace_api::objects::ChecksumAlgorithm, S3Error> {
-    algorithm::by_name(name).ok_or_else(|| {
-        S3Error::new(
-            Code::InvalidRequest,
-            "Checksum algorithm provided is unsupported. Please try again with any of the \
-             valid types.",
-        )
-    })
+    Ok(Some((checksum::algorithm(name)?, kind)))
 }
 
 fn kept_headers(head: &Head<'_>) -> Result<Vec<(String, String)>, S3Error> {

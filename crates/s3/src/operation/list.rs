@@ -64,7 +64,8 @@ pub fn buckets(head: &Head<'_>) -> Result<ListRequest, S3Error> {
 }
 
 fn token(head: &Head<'_>) -> Result<Option<String>, S3Error> {
-    let Some(token) = head.query.get("continuation-token") else { return Ok(None) };
+    // An empty one is none, as for the other markers.
+    let Some(token) = head.query.get("continuation-token").filter(|token| !token.is_empty()) else { return Ok(None) };
     let position = from_token(token).filter(|position| !position.is_empty());
     position.map(Some).ok_or_else(|| {
         S3Error::new(Code::InvalidArgument, "The continuation token provided is incorrect")

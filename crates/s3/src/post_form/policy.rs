@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::form::Form;
+use crate::algorithm;
 use crate::error::{Code, S3Error};
 use crate::signature::date;
 
@@ -21,7 +22,7 @@ enum Condition {
     SizeBetween(u64, u64),
 }
 
-/// Fields that no condition needs to name.
+/// Fields that no condition needs to name. Neither does a checksum: it can only refuse what the policy allows.
 const EXEMPT: [&str; 5] = ["awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"];
 
 impl Policy {
@@ -70,7 +71,10 @@ impl Policy {
             }
         }
         let names = form.iter().map(|(name, _)| name).chain(["bucket"]);
-        let mut extra = names.filter(|name| !EXEMPT.contains(name) && !name.starts_with("x-ignore-"));
+        let is_exempt = |name: &str| {
+            EXEMPT.contains(&name) || name.starts_with("x-ignore-") || algorithm::by_header(name).is_some()
+        };
+        let mut extra = names.filter(|name| !is_exempt(name));
         match extra.find(|name| !self.conditions.iter().any(|condition| condition.is_about(name))) {
             Some(name) => Err(denied(&format!("Extra input fields: {name}"))),
             None => Ok(()),

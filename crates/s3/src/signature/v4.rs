@@ -16,6 +16,7 @@ pub(super) fn is_presigned(query: &str) -> bool {
 }
 
 /// What was read of a signature, from whichever place.
+#[derive(Clone)]
 struct Claim<'a> {
     credential: Credential<'a>,
     signed_headers: Vec<&'a str>,
@@ -87,7 +88,17 @@ pub(super) fn verify_query<I>(
         return Err(query_error("The date of the credential is not that of X-Amz-Date."));
     }
     let signed_headers = signed_headers(headers).ok_or_else(|| query_error("X-Amz-SignedHeaders is mal-formed."))?;
-    let expires_s = expiry(expires)?;
+    // A header that is sent must hold; only a signed one may.
+    let payload = request.header("x-amz-content-sha256").unwrap_or("UNSIGNED-PAYLOAD");
+    let claim = Claim { credential, signed_headers, signature, timestamp: timestamp.clone(), payload };
+    let expires_s = match lifetime(expires)? {
+        Lifetime::Seconds(expires_s) => expires_s,
+        // The owner of the key has signed it, so the query is well-formed, and gives access at no time.
+        Lifetime::OutOfRange(message) if check(request, claim.clone(), true, rules, keys, cache).is_ok() => {
+            return Err(S3Error::new(Code::AccessDenied, message));
+        }
+        Lifetime::OutOfRange(message) => return Err(query_error(message)),
+    };
     if signed_s > now_s + CLOCK_SKEW_S {
         return Err(S3Error::new(Code::AccessDenied, "Request is not yet valid"));
     }
@@ -98,15 +109,19 @@ pub(super) fn verify_query<I>(
             .with("Expires", date::format(signed_s + expires_s))
             .with("ServerTime", date::format(now_s)));
     }
-    // A header that is sent must hold; only a signed one may.
-    let payload = request.header("x-amz-content-sha256").unwrap_or("UNSIGNED-PAYLOAD");
-    let claim = Claim { credential, signed_headers, signature, timestamp: timestamp.clone(), payload };
     check(request, claim, true, rules, keys, cache)
 }
 
-fn expiry(text: &str) -> Result<u64, S3Error> {
-    if text.starts_with('-') && text[1..].bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(query_error("X-Amz-Expires must be non-negative"));
+/// How long a signed query holds.
+enum Lifetime {
+    Seconds(u64),
+    /// A number that S3 does not allow, and what it says then.
+    OutOfRange(&'static str),
+}
+
+fn lifetime(text: &str) -> Result<Lifetime, S3Error> {
+    if text.strip_prefix('-').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())) {
+        return Ok(Lifetime::OutOfRange("X-Amz-Expires must be non-negative"));
     }
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number {
@@ -115,7 +130,7 @@ fn expiry(text: &str) -> Result<u64, S3Error> {
     let expires_s = text.parse().ok().filter(|expires_s| *expires_s <= PRESIGNED_S);
     let message = "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less \
                    than 604800 seconds";
-    expires_s.ok_or_else(|| query_error(message))
+    Ok(expires_s.map_or(Lifetime::OutOfRange(message), Lifetime::Seconds))
 }
 
 /// The parameters in the order of [`PARAMETERS`], decoded.

@@ -4,7 +4,8 @@ use millrace_api::objects::{Checksum, CompletePart, ObjectInfo, PartsPage, Polic
 
 use super::access::owner;
 use super::{Element, Writer, read};
-use crate::algorithm::{self, from_text, kind_name, names, to_text};
+use crate::algorithm::{self, kind_name, names, to_text};
+use crate::checksum;
 use crate::error::{Code, S3Error};
 use crate::limits;
 use crate::times;
@@ -39,12 +40,10 @@ fn read_part(element: &Element) -> Result<CompletePart, S3Error> {
     let etag = element.needed("ETag")?.trim().trim_matches('"').to_owned();
     let mut checksum = None;
     for names in &algorithm::ALL {
-        if let Some(text) = element.text_of(names.element) {
-            let value = from_text(names.algorithm, text);
-            let wrong = || S3Error::new(Code::InvalidRequest, format!("Value for {} is invalid.", names.header));
-            if checksum.replace(value.ok_or_else(wrong)?).is_some() {
-                return Err(Code::MalformedXml.into());
-            }
+        if let Some(text) = element.text_of(names.element)
+            && checksum.replace(checksum::read(names.algorithm, text.trim())?).is_some()
+        {
+            return Err(Code::MalformedXml.into());
         }
     }
     Ok(CompletePart { number, etag, checksum })

@@ -73,6 +73,19 @@ fn ranges_and_conditions_are_answered() {
     let unchanged = alice.send("GET", "/abc/k", &[("if-none-match", &etag)], b"");
     assert_eq!((unchanged.status, unchanged.header("etag")), (304, Some(etag.as_str())));
     assert_eq!(alice.send("GET", "/abc/k", &[("if-match", "\"x\"")], b"").status, 412);
+    // A client that goes on with a copy it has gets the rest only if the object is still the same.
+    let then = "Tue, 27 Mar 2007 19:36:42 GMT";
+    let modified = alice.get("/abc/k").header("last-modified").expect("a date").to_owned();
+    let weak = format!("W/{etag}");
+    for (condition, status) in
+        [(etag.as_str(), 206), ("\"x\"", 200), (weak.as_str(), 200), (modified.as_str(), 206), (then, 200), ("?", 200)]
+    {
+        let got = alice.send("GET", "/abc/k", &[("range", "bytes=5-9"), ("if-range", condition)], b"");
+        let wanted = if status == 206 { &body[5..10] } else { &body[..] };
+        assert_eq!((got.status, got.body == wanted), (status, true), "{condition}");
+    }
+    let source = alice.send("PUT", "/abc/other", &[("x-amz-copy-source-if-match", &etag)], b"x");
+    assert_eq!(source.code(), (400, "InvalidArgument".to_owned()));
     let exists = alice.send("PUT", "/abc/k", &[("if-none-match", "*")], b"x");
     assert_eq!(exists.code(), (412, "PreconditionFailed".to_owned()));
     let overridden = alice.get("/abc/k?response-content-type=a%2Fb&response-expires=never");
@@ -92,7 +105,8 @@ fn what_a_client_says_of_its_body_is_compared() {
         (vec![("x-amz-checksum-crc32", "AAAAAA==")], "BadDigest"),
         (vec![("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==")], "BadDigest"),
         (vec![("content-md5", "x")], "InvalidDigest"),
-        (vec![("x-amz-checksum-crc32", "x")], "InvalidRequest"),
+        (vec![("x-amz-checksum-crc32", "no base64!")], "InvalidRequest"),
+        (vec![("x-amz-checksum-crc32", "x")], "BadDigest"),
     ] {
         let refused = alice.send("PUT", "/abc/other", &headers, &body);
         assert_eq!(refused.code(), (400, code.to_owned()), "{headers:?}");

@@ -173,6 +173,20 @@ fn documented_presigned_example_is_accepted_until_it_expires() {
     assert_eq!(at_once.unwrap_err().code, Code::AccessDenied);
 }
 
+/// The signatures are computed with Python's `hmac`.
+#[test]
+fn a_signed_lifetime_out_of_range_gives_no_access() {
+    for (lifetime, signature) in [
+        ("-7", "42b48b0bee288485d29669881fa3041eff5058f2ed813a9efb8840dd1697dca0"),
+        ("604801", "d6f285ce1eb895802441320846b195098ec0d2ec9c83f6a36b9797c993b45a80"),
+    ] {
+        let changed = PRESIGNED.replace("Expires=86400", &format!("Expires={lifetime}"));
+        assert_eq!(presigned(&changed).code(), Code::AuthorizationQueryParametersError, "{lifetime}");
+        let (unsigned, _) = changed.rsplit_once('=').unwrap();
+        assert_eq!(presigned(&format!("{unsigned}={signature}")).code(), Code::AccessDenied, "{lifetime}");
+    }
+}
+
 #[test]
 fn a_request_that_nobody_signed_is_anonymous() {
     assert!(Sent::new("GET", "/a", "prefix=X-Amz-Signature", &[]).verify().unwrap().is_none());

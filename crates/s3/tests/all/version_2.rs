@@ -107,6 +107,21 @@ fn presigned_queries() {
     assert_eq!(presigned(good).verify(1_175_139_000, false).unwrap_err().code, Code::InvalidRequest);
 }
 
+/// Clients of boto sign a bucket's path with a slash behind, and send it without. Computed with Python's `hmac`.
+#[test]
+fn a_bucket_may_be_signed_with_a_slash_behind() {
+    let authorization = b"AWS AKIAIOSFODNN7EXAMPLE:gJtUj+D0lSb1Zhh8Vgfn3Xh6Afw=";
+    let headers = [("date", &b"Tue, 27 Mar 2007 19:36:42 GMT"[..]), ("authorization", authorization)];
+    let sent = |path| Sent { method: "PUT", path, query: "", bucket_in_host: None, headers: &headers };
+    let (now_s, _) = date::parse_http("Tue, 27 Mar 2007 19:36:42 GMT").unwrap();
+    for path in ["/abc", "/abc/"] {
+        assert_eq!(sent(path).verify(now_s, true).unwrap(), Some(7), "{path}");
+    }
+    for path in ["/abc/k", "/abc//", "/", ""] {
+        assert_eq!(sent(path).verify(now_s, true).unwrap_err().code, Code::SignatureDoesNotMatch, "{path}");
+    }
+}
+
 #[test]
 fn malformed_headers_are_refused() {
     for value in ["AWS ", "AWS a", "AWS :b", "AWS a:"] {

@@ -11,7 +11,6 @@ use millrace_format::{MessageRecord, ResultState, WorkflowRecord, Write};
 use super::{Bookkeeping, invocation_of, not_begun, record_of};
 use crate::context::{Context, Rows, read_only};
 use crate::inbox::{inbox_field, sequence_of};
-use crate::records::failure_of;
 use crate::request::{Delivery, InvocationId, Sequence};
 use crate::retry::retry_wait_ms;
 use crate::world::World;
@@ -24,6 +23,14 @@ fn is_gone(message: &MessageRecord, error: &Error, world: &World<'_>) -> bool {
             .catalog
             .current(&message.app)
             .is_some_and(|program| world.engine.drops(program, &message.service, &message.handler))
+}
+
+/// The failure as the engine of the message's app has it noted.
+fn failure_of(message: &MessageRecord, error: Error, world: &World<'_>) -> Error {
+    match world.catalog.current(&message.app) {
+        Some(program) => world.engine.failure_of(program, &message.service, &message.handler, error),
+        None => error,
+    }
 }
 
 /// Whether a message that failed would fail each time.
@@ -104,7 +111,7 @@ impl Bookkeeping {
             return; // Nobody knows whom to answer; the row is tried again after a restart.
         };
         message.attempts += 1;
-        let error = failure_of(&message, error);
+        let error = failure_of(&message, error, world);
         let mut writes = vec![self.inbox.deletion(field)];
         // It may have been sent in a version that this core does not serve yet, but will in a moment.
         let is_gone = is_gone(&message, &error, world);

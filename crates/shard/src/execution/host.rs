@@ -6,22 +6,21 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, AttemptToken, EntityPage, EntityScan, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel,
-    Message, NestedCall, Offload, OperationId, Program, ScanRequest, StepStart, WorkerTurn,
+    ActivationId, AttemptToken, BuiltInCall, EntityScan, EntityVisitor, FetchRequest, HandlerId, HandlerKind, Host,
+    Loaded, LogLevel, Message, NestedCall, Offload, OperationId, Program, ScanRequest, StepStart, WorkerTurn,
 };
 use millrace_store::{Store, StoreError};
 
-use super::keys::{From, KeyRange, entity_keys, entity_rows};
+use super::keys::{KeyRange, entity_keys, visit_rows};
 use super::origin::Origin;
 use super::transaction::{Action, Instance, Parent, PendingCall, Touched, Transaction, Undo};
+use crate::built_in::{built_in_call, find_elsewhere};
 use crate::checks::{check_callee, check_key, may_fetch, refused};
 use crate::context::store_failed;
 use crate::outgoing::{Outgoing, signal_target};
 use crate::participation::Participations;
-use crate::records::{find_for_trigger, record_call};
 use crate::request::{InvocationId, OffloadTicket, Sequence};
 use crate::world::{Outputs, World};
 
@@ -234,13 +233,13 @@ impl Host for TurnHost<'_, '_> {
         let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
         let (app, service) = (&loaded.app, &service.name);
         let limit = limit.min(limits::SCAN_ROWS);
-        let range = KeyRange { app, service, prefix, from: From::After(after), limit };
+        let range = KeyRange { app, service, prefix, after, limit };
         let (found, seen) = entity_keys(own, self.transaction, &range).map_err(|error| store_failed(&error))?;
         self.transaction.newest_read = self.transaction.newest_read.max(seen);
         Ok(found)
     }
 
-    fn entities(&mut self, scan: &EntityScan) -> Result<EntityPage, Error> {
+    fn visit_entities(&mut self, scan: &EntityScan, visit: &mut EntityVisitor<'_>) -> Result<(), Error> {
         self.entity()?;
         let program = self.program();
         let Some(own) = &mut self.own else {
@@ -250,9 +249,9 @@ impl Host for TurnHost<'_, '_> {
         let service = loaded.services.get(usize::from(scan.service));
         let service = service.ok_or_else(|| Error::new(ErrorCode::UnknownService, "the app has no such service"))?;
         let names = (&loaded.app, &service.name);
-        let (page, seen) = entity_rows(own, self.transaction, names, scan).map_err(|error| store_failed(&error))?;
+        let seen = visit_rows(own, self.transaction, names, scan, visit).map_err(|error| store_failed(&error))?;
         self.transaction.newest_read = self.transaction.newest_read.max(seen);
-        Ok(page)
+        Ok(())
     }
 
     fn release_body(&mut self, number: u64) -> Result<(), Error> {
@@ -265,7 +264,7 @@ impl Host for TurnHost<'_, '_> {
         Ok(())
     }
 
-    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
         let own = self.entity().ok().map(|index| self.transaction.touched[index].entity.parts().key);
         // Any shard can answer. A repeated route has to choose the same, or it would not find its
         // own outcome.
@@ -273,13 +272,12 @@ impl Host for TurnHost<'_, '_> {
             let origin = &self.transaction.origin;
             origin.route_key().unwrap_or(origin.nonce()).to_string().into_bytes()
         };
-        let key = if operation.is_about_type() { own.unwrap_or_else(any) } else { id.to_vec() };
-        let call = record_call(self.program(), type_name, key, operation, self.world)?;
+        let call = built_in_call(self.program(), call, || own.unwrap_or_else(any), self.world)?;
         self.call(call)
     }
 
     fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
-        find_for_trigger(self.program(), [app, service, handler], self.world)
+        find_elsewhere(self.program(), [app, service, handler], self.world)
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {

@@ -1,30 +1,22 @@
-//! The keys of a service in a shard, as the engine of records asks for them.
+//! The entities of a service in a shard, as engines of built-in apps ask for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
 
-use millrace_base::{EntityKey, Lsn, Name, Value};
-use millrace_func::{EntityPage, EntityRows, EntityScan, ScanRequest};
-use millrace_store::{StoreError, prefix_end};
+use millrace_base::{EntityKey, Lsn, Name};
+use millrace_func::{EntityRows, EntityScan, EntityVisitor, ScanRequest, Visit};
+use millrace_store::{EntityRange, FieldRow, StoreError, prefix_end};
 
-use super::host::{OwnShard, merged_scan};
-use super::transaction::{Touched, Transaction};
+use super::host::{OwnShard, Row, merged_scan};
+use super::transaction::Transaction;
 
 /// Which keys are asked for.
 pub(crate) struct KeyRange<'a> {
     pub app: &'a Name,
     pub service: &'a Name,
     pub prefix: &'a [u8],
-    pub from: From<'a>,
+    pub after: Option<&'a [u8]>,
     pub limit: usize,
-}
-
-/// Where a range begins.
-#[derive(Clone, Copy)]
-pub(crate) enum From<'a> {
-    /// Behind this key, or with the first.
-    After(Option<&'a [u8]>),
-    /// With this key, or the first behind it.
-    At(&'a [u8]),
 }
 
 /// The keys that `Host::keys` gives, and the newest entry they depend on.
@@ -34,15 +26,14 @@ pub(crate) fn entity_keys(
     range: &KeyRange<'_>,
 ) -> Result<(Vec<Vec<u8>>, Lsn), StoreError> {
     let prefix = EntityKey::scan_prefix(range.app.as_str(), range.service.as_str(), range.prefix);
-    let from = match range.from {
-        From::After(None) => Vec::new(),
+    let from = match range.after {
+        None => Vec::new(),
         // The rows of an entity, and nothing else, begin with its key. Nothing is behind a key of 0xFF bytes only, and
         // no key is one: it ends with its terminator.
-        From::After(Some(after)) => {
+        Some(after) => {
             let after = EntityKey::new(range.app, range.service, after);
             prefix_end(after.as_bytes()).unwrap_or_else(|| after.as_bytes().to_vec())
         }
-        From::At(key) => EntityKey::scan_prefix(range.app.as_str(), range.service.as_str(), key),
     };
     let is_wanted = |entity: &EntityKey| entity.as_bytes().starts_with(&prefix) && entity.as_bytes() >= &from[..];
     let mut known: BTreeMap<EntityKey, bool> = BTreeMap::new();
@@ -67,60 +58,117 @@ pub(crate) fn entity_keys(
     Ok((keys.take(range.limit).collect(), seen))
 }
 
-/// What `Host::entities` gives, and the newest entry it depends on. It looks at each entity that has any field, so an
-/// entity with no field that is asked for counts among those looked at, too.
-pub(crate) fn entity_rows(
+/// What `Host::visit_entities` gives to `visit`, and the newest entry it depends on.
+pub(crate) fn visit_rows(
     own: &mut OwnShard<'_>,
     transaction: &Transaction,
     (app, service): (&Name, &Name),
     scan: &EntityScan,
-) -> Result<(EntityPage, Lsn), StoreError> {
-    let range = KeyRange { app, service, prefix: &scan.prefix, from: From::At(&scan.from), limit: scan.limit };
-    let (keys, mut seen) = entity_keys(own, transaction, &range)?;
-    let mut page = EntityPage { next: (keys.len() >= scan.limit).then(Vec::new), ..EntityPage::default() };
-    let mut bytes = 0;
-    for key in keys {
-        if bytes > scan.max_bytes {
-            page.next = Some(key);
-            return Ok((page, seen));
-        }
-        let entity = EntityKey::new(app, service, &key);
-        seen = seen.max(own.store.entity_lsn(&entity));
-        let fields = rows_of(own, transaction, entity, scan)?;
-        bytes += key.len() + fields.iter().map(|(name, value)| name.len() + value.content().len()).sum::<usize>();
-        if let Some(next) = &mut page.next {
-            // The key itself would come again; no key is between it and itself with a zero byte behind.
-            next.clone_from(&key);
-            next.push(0);
-        }
-        if !fields.is_empty() {
-            page.entities.push(EntityRows { key, fields });
-        }
+    visit: &mut EntityVisitor<'_>,
+) -> Result<Lsn, StoreError> {
+    let encoded = |key: &[u8]| EntityKey::scan_prefix(app.as_str(), service.as_str(), key);
+    let (prefix, from) = (encoded(&scan.prefix), encoded(&scan.from));
+    let first = EntityKey::new(app, service, &scan.from);
+    let range = EntityRange {
+        prefix: &prefix,
+        from: &from,
+        behind: (!scan.behind_field.is_empty()).then_some((&first, &scan.behind_field)),
+        field: &scan.field,
+        is_prefix: scan.is_prefix,
+        fields_limit: scan.fields_limit,
+    };
+    let written = written_rows(own, transaction, &range)?;
+    let mut merge = Merge { written: written.into_iter().peekable(), wanted_from: from.clone(), visit };
+    let mut is_over = false;
+    let seen = own.store.visit_entities(&range, &mut |entity, fields| {
+        let next = merge.stored(entity, fields, encoded);
+        is_over = next == millrace_store::Visit::Stop;
+        next
+    })?;
+    if !is_over {
+        merge.written_before(None, encoded);
     }
-    Ok((page, seen))
+    Ok(seen)
 }
 
-fn rows_of(
+/// The rows of entities that the transaction has written itself. One that has none left hides what is stored.
+fn written_rows(
     own: &mut OwnShard<'_>,
     transaction: &Transaction,
-    entity: EntityKey,
-    scan: &EntityScan,
-) -> Result<Vec<(Vec<u8>, Value)>, StoreError> {
-    let untouched;
-    let touched = match transaction.touched.iter().find(|touched| touched.entity == entity) {
-        Some(touched) => touched,
-        None => {
-            untouched = Touched { entity, is_exclusive: false, held_alone: None, changes: 0, writes: BTreeMap::new() };
-            &untouched
+    range: &EntityRange<'_>,
+) -> Result<BTreeMap<EntityKey, Vec<Row>>, StoreError> {
+    let is_in_range = |key: &EntityKey| key.as_bytes().starts_with(range.prefix) && key.as_bytes() >= range.from;
+    let mut written = BTreeMap::new();
+    for touched in transaction.touched.iter().filter(|touched| !touched.writes.is_empty()) {
+        if !is_in_range(&touched.entity) {
+            continue;
         }
-    };
-    if scan.is_prefix {
-        let request = ScanRequest { prefix: scan.field.clone(), after: None, limit: scan.fields_limit };
-        return merged_scan(own.store, touched, &request, scan.fields_limit).map(|(rows, _)| rows);
+        let after = range.behind.filter(|(entity, _)| **entity == touched.entity).map(|(_, field)| field.to_vec());
+        let request = ScanRequest { prefix: range.field.to_vec(), after, limit: range.fields_limit };
+        let (mut rows, _) = merged_scan(own.store, touched, &request, range.fields_limit)?;
+        if !range.is_prefix {
+            rows.retain(|(field, _)| field == range.field);
+        }
+        written.insert(touched.entity.clone(), rows);
     }
-    let value = match touched.writes.get(&scan.field[..]) {
-        Some(buffered) => buffered.clone(),
-        None => own.store.get(&touched.entity, &scan.field)?.cloned(),
-    };
-    Ok(value.map(|value| (scan.field.clone(), value)).into_iter().collect())
+    Ok(written)
+}
+
+/// Puts what a transaction has written over what is stored.
+struct Merge<'v> {
+    written: Peekable<btree_map::IntoIter<EntityKey, Vec<Row>>>,
+    wanted_from: Vec<u8>,
+    visit: &'v mut EntityVisitor<'v>,
+}
+
+impl Merge<'_> {
+    /// Takes a stored entity.
+    fn stored(
+        &mut self,
+        entity: EntityKey,
+        fields: Vec<FieldRow>,
+        encoded: impl Fn(&[u8]) -> Vec<u8>,
+    ) -> millrace_store::Visit {
+        if self.written_before(Some(&entity), &encoded) {
+            return millrace_store::Visit::Stop;
+        }
+        let is_written = self.written.next_if(|(written, _)| *written == entity);
+        let rows = match is_written {
+            Some((_, rows)) => rows,
+            None => fields.into_iter().map(|(name, value)| (name.into_vec(), value)).collect(),
+        };
+        if self.give(&entity, rows, &encoded) {
+            return millrace_store::Visit::Stop;
+        }
+        if self.wanted_from.as_slice() > entity.as_bytes() {
+            return millrace_store::Visit::Seek(self.wanted_from.clone());
+        }
+        millrace_store::Visit::Next
+    }
+
+    /// Gives what was written before this entity, or all. Says whether that is enough.
+    fn written_before(&mut self, entity: Option<&EntityKey>, encoded: impl Fn(&[u8]) -> Vec<u8>) -> bool {
+        while let Some((written, rows)) =
+            self.written.next_if(|(written, _)| entity.is_none_or(|entity| written < entity))
+        {
+            if self.give(&written, rows, &encoded) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn give(&mut self, entity: &EntityKey, fields: Vec<Row>, encoded: impl Fn(&[u8]) -> Vec<u8>) -> bool {
+        if fields.is_empty() || *entity.as_bytes() < *self.wanted_from {
+            return false;
+        }
+        match (self.visit)(EntityRows { key: entity.parts().key, fields }) {
+            Visit::Next => false,
+            Visit::Seek(to) => {
+                self.wanted_from = encoded(&to).max(std::mem::take(&mut self.wanted_from));
+                false
+            }
+            Visit::Stop => true,
+        }
+    }
 }

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, Name, ShardId, TransactionId, Value};
 use millrace_func::{
-    ActivationId, Answer, App, Engine, EntityPage, EntityScan, HandlerId, HandlerKind, Host, NestedCall, OperationId,
-    Output, Program, Reader, Service, Start, Step,
+    ActivationId, Answer, App, Engine, EntityRows, EntityScan, HandlerId, HandlerKind, Host, NestedCall, OperationId,
+    Output, Program, Reader, Service, Start, Step, Visit,
 };
 
 use crate::peer::{Begin, PeerBody, PeerCall, ToParticipation};
@@ -21,7 +21,8 @@ const READ: HandlerId = HandlerId { handler: 1, ..RUN };
 /// | command | what |
 /// |---|---|
 /// | `set field json`, `delete field`, `release number`, `fail` | what they say. |
-/// | `scan prefix from field limit bytes` | `-` is nothing; `*` behind a field makes it a beginning. |
+/// | `scan prefix from>behind field limit …` | `-` is nothing; `*` behind a field makes it a beginning. Then what the
+/// visitor says: `key` stops at that key, `key>to` seeks from it. |
 /// | `call key commands` | the last one, with `;` for a line's end; any result will do. |
 ///
 /// It answers the query `beside key field` at once.
@@ -39,15 +40,10 @@ fn number(text: &str) -> usize {
     text.parse().expect("a number")
 }
 
-fn shown(page: &EntityPage) -> String {
+fn shown(entity: &EntityRows) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('\0', "\\0");
-    let mut shown: Vec<String> = Vec::new();
-    for entity in &page.entities {
-        let values: Vec<String> = entity.fields.iter().map(|(_, value)| text(value.content())).collect();
-        shown.push(format!("{}={}", text(&entity.key), values.join(",")));
-    }
-    shown.extend(page.next.as_ref().map(|next| format!("next {}", text(next))));
-    shown.join(" ")
+    let values: Vec<String> = entity.fields.iter().map(|(_, value)| text(value.content())).collect();
+    format!("{}={}", text(&entity.key), values.join(","))
 }
 
 fn run(id: HandlerId, input: &str, host: &mut dyn Host) -> Result<Option<String>, Error> {
@@ -60,11 +56,24 @@ fn run(id: HandlerId, input: &str, host: &mut dyn Host) -> Result<Option<String>
             "delete" => drop(host.delete(&bytes(word()))?),
             "release" => host.release_body(number(word()) as u64)?,
             "scan" => {
-                let (prefix, from, field) = (bytes(word()), bytes(word()), word());
+                let (prefix, from, field) = (bytes(word()), word(), word());
+                let (from, behind) = from.split_once('>').unwrap_or((from, "-"));
+                let (from, behind_field) = (bytes(from), bytes(behind));
                 let (field, is_prefix) = field.strip_suffix('*').map_or((field, false), |field| (field, true));
-                let (field, limit, max_bytes) = (bytes(field), number(word()), number(word()));
-                let scan = EntityScan { service: 0, prefix, from, field, is_prefix, fields_limit: 9, limit, max_bytes };
-                output = shown(&host.entities(&scan)?);
+                let (field, fields_limit) = (bytes(field), number(word()));
+                let next = words.by_ref().map(|word| match word.split_once('>') {
+                    Some((at, to)) => (at, Visit::Seek(bytes(to))),
+                    None => (word, Visit::Stop),
+                });
+                let next: Vec<_> = next.collect();
+                let scan = EntityScan { service: 0, prefix, from, behind_field, field, is_prefix, fields_limit };
+                let mut found = Vec::new();
+                host.visit_entities(&scan, &mut |entity| {
+                    found.push(shown(&entity));
+                    let own = |(at, _): &&(&str, Visit)| at.as_bytes() == entity.key;
+                    next.iter().find(own).map_or(Visit::Next, |(_, next)| next.clone())
+                })?;
+                output = found.join(" ");
             }
             "call" => {
                 let (key, rest) = (bytes(word()), words.collect::<Vec<_>>().join(" ").replace(';', "\n"));
@@ -182,34 +191,40 @@ fn filled() -> Rig {
 fn a_scan_gives_a_field_of_each_entity_in_order_of_keys() {
     let mut rig = filled();
     let mut scan = |what: &str| rig.call(READ, "any", &format!("scan {what}")).expect("a query may");
-    assert_eq!(scan("- - x 100 1000"), "d/1=1 d/2=2 e=3");
-    assert_eq!(scan("d/ - x 100 1000"), "d/1=1 d/2=2");
-    assert_eq!(scan("- - y 100 1000"), "f=4");
-    assert_eq!(scan("- - * 100 1000"), "d/1=1 d/2=2 e=3 f=4,5", "all fields");
-    assert_eq!(scan("g - x 100 1000"), "");
+    assert_eq!(scan("- - x 9"), "d/1=1 d/2=2 e=3");
+    assert_eq!(scan("d/ - x 9"), "d/1=1 d/2=2");
+    assert_eq!(scan("- - y 9"), "f=4");
+    assert_eq!(scan("- - * 9"), "d/1=1 d/2=2 e=3 f=4,5", "all fields");
+    assert_eq!(scan("g - x 9"), "");
     // `0` is behind `/`: one seek passes over all that begins with `d/`.
-    assert_eq!(scan("- d0 x 100 1000"), "e=3");
-    assert_eq!(scan("- d/2 x 100 1000"), "d/2=2 e=3", "it begins with the key itself");
-    assert_eq!(scan("d/ e x 100 1000"), "");
+    assert_eq!(scan("- d0 x 9"), "e=3");
+    assert_eq!(scan("- d/2 x 9"), "d/2=2 e=3", "it begins with the key itself");
+    assert_eq!(scan("d/ e x 9"), "");
 }
 
 #[test]
-fn a_scan_says_where_to_go_on() {
+fn a_scan_stops_and_seeks_as_its_visitor_says() {
     let mut rig = filled();
     let mut scan = |what: &str| rig.call(READ, "any", &format!("scan {what}")).expect("a query may");
-    assert_eq!(scan("- - x 2 1000"), "d/1=1 d/2=2 next d/2\\0");
-    assert_eq!(scan("- d/2\\0 x 2 1000"), "e=3 next f\\0", "an entity without the field was looked at, too");
-    assert_eq!(scan("- f\\0 x 2 1000"), "");
-    assert_eq!(scan("- - x 100 1"), "d/1=1 next d/2", "it ends behind the entity that reaches the bound");
-    assert_eq!(scan("- d/2 x 100 1"), "d/2=2 next e");
+    assert_eq!(scan("- - x 9 d/2"), "d/1=1 d/2=2");
+    assert_eq!(scan("- - x 9 d/1>d0"), "d/1=1 e=3");
+    assert_eq!(scan("- - x 9 d/2>d"), "d/1=1 d/2=2 e=3", "it never goes back");
+    assert_eq!(scan("- - x 0"), "");
+    assert_eq!(scan("- f>y * 9"), "f=5", "in the first entity it begins behind a field");
+    assert_eq!(scan("- e>y * 9"), "f=4,5", "the next one it gives from its first field on");
+    assert_eq!(scan("- - * 1"), "d/1=1 d/2=2 e=3 f=4");
 }
 
 #[test]
 fn a_scan_sees_what_its_own_transaction_has_written() {
     let mut rig = filled();
-    assert_eq!(rig.run("e", "set x 9\nscan - - x 100 1000"), "d/1=1 d/2=2 e=9");
-    assert_eq!(rig.run("e", "delete x\nscan - - x 100 1000"), "d/1=1 d/2=2");
-    assert_eq!(rig.run("e0", "set x 5\nscan - e x 100 1000"), "e0=5", "an entity that is new, and none that is empty");
+    assert_eq!(rig.run("e", "set x 9\nscan - - x 9"), "d/1=1 d/2=2 e=9");
+    assert_eq!(rig.run("e", "delete x\nscan - - x 9"), "d/1=1 d/2=2");
+    assert_eq!(rig.run("e0", "set x 5\nscan - e x 9"), "e0=5", "an entity that is new, and none that is empty");
+    let rows = "set x 6\nset y 7\nscan - e0>x * 9";
+    assert_eq!(rig.run("e0", rows), "e0=7 f=4,5");
+    assert_eq!(rig.run("e1", "set x 8\nscan - - x 9 e0>e2"), "d/1=1 d/2=2 e0=6");
+    assert_eq!(rig.run("e1", "delete x\nscan - e x 9 e0"), "e0=6");
 }
 
 #[test]

@@ -1,20 +1,19 @@
 //! The world as a workflow's code sees it during one turn.
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value, fingerprint, limits, shard_of_key};
 use millrace_format::StepKind;
 use millrace_func::{
-    AttemptToken, FetchRequest, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, ScanRequest,
-    StepStart, WorkerTurn,
+    AttemptToken, BuiltInCall, FetchRequest, HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId,
+    ScanRequest, StepStart, WorkerTurn,
 };
 
 use super::exchanges::{EXCHANGE, Exchange};
 use super::operations::ticket_of;
 use super::workflow::{Work, Workflow, target_name};
+use crate::built_in::built_in_call;
 use crate::checks::{check_callee, check_input, may_fetch, refused};
 use crate::outgoing::{Outgoing, signal_target};
-use crate::records::record_call;
 use crate::request::{InvocationId, Sequence};
 use crate::world::World;
 
@@ -88,9 +87,9 @@ impl Host for WorkflowHost<'_, '_> {
         only_through_handlers()
     }
 
-    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
-        let key = if operation.is_about_type() { self.workflow.record.key.clone() } else { id.to_vec() };
-        let call = record_call(self.workflow.handler.program, type_name, key, operation, self.world)?;
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
+        let own = || self.workflow.record.key.clone();
+        let call = built_in_call(self.workflow.handler.program, call, own, self.world)?;
         self.call(call)
     }
 

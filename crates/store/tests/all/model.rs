@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use millrace_base::{EntityKey, Lsn, Name, ShardId, UnixMillis, Value, ValueKind};
 use millrace_format::{Entry, EntryRef, Write};
-use millrace_store::{Checkpoint, FjallCheckpoint, FlushChunk, MemoryCheckpoint, Store};
+use millrace_store::{Checkpoint, EntityRange, FjallCheckpoint, FlushChunk, MemoryCheckpoint, Store, Visit};
 use proptest::prelude::*;
 
 const SHARD: ShardId = ShardId(3);
@@ -49,6 +49,7 @@ enum Step {
         after: Option<u8>,
         limit: u8,
     },
+    Visit(Visiting),
     Begin,
     Take(u16),
     Extend(u16),
@@ -71,6 +72,35 @@ enum Step {
     },
 }
 
+/// How entities are visited.
+#[derive(Clone, Copy, Debug)]
+struct Visiting {
+    /// Begins with this entity, in it behind this field.
+    from: Option<(u8, Option<u8>)>,
+    field: u8,
+    is_prefix: bool,
+    fields_limit: u8,
+    /// Seeks to this entity from the one visited as the n-th.
+    seek: Option<(u8, u8)>,
+    /// Stops at the n-th.
+    stop: u8,
+}
+
+fn visiting() -> impl Strategy<Value = Visiting> {
+    let from = proptest::option::of((0..9u8, proptest::option::of(0..100u8)));
+    let seek = proptest::option::of((1..5u8, 0..9u8));
+    (from, 0..40u8, any::<bool>(), prop_oneof![0..4u8, Just(200u8)], seek, 1..12u8).prop_map(
+        |(from, field, is_prefix, fields_limit, seek, stop)| Visiting {
+            from,
+            field,
+            is_prefix,
+            fields_limit,
+            seek,
+            stop,
+        },
+    )
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let write = || (0..9u8, 0..12u8, proptest::option::weighted(0.6, any::<u8>()));
     prop_oneof![
@@ -84,6 +114,7 @@ fn step() -> impl Strategy<Value = Step> {
                 Step::ScanFields { entity, prefix, after, limit, max_bytes }
             }),
         3 => (proptest::option::of(0..9u8), 0..10u8).prop_map(|(after, limit)| Step::ScanEntities { after, limit }),
+        4 => visiting().prop_map(Step::Visit),
         3 => Just(Step::Begin),
         4 => (1..3000u16).prop_map(Step::Take),
         2 => (1..3000u16).prop_map(Step::Extend),
@@ -295,6 +326,65 @@ impl World {
         }
     }
 
+    fn check_visit(&self, how: Visiting) {
+        let prefix = EntityKey::scan_prefix("app", "service", b"");
+        let begin = how.from.map(|(number, behind)| (entity(number), behind.map(field)));
+        let from = begin.as_ref().map_or(Vec::new(), |(entity, _)| entity.as_bytes().to_vec());
+        let behind = begin.as_ref().and_then(|(entity, name)| Some((entity, name.as_deref()?)));
+        let name = field(how.field);
+        let seek_from =
+            |visited: usize| how.seek.filter(|(at, _)| usize::from(*at) == visited).map(|(_, to)| entity(to));
+        let is_wanted = |entity: &EntityKey, field: &[u8]| {
+            let is_behind = behind.is_none_or(|(own, behind)| own != entity || field > behind);
+            is_behind && if how.is_prefix { field.starts_with(&name) } else { field == name }
+        };
+        let (mut expected, mut passed_to, mut skip_to) = (Vec::new(), None, from.clone());
+        for (entity, fields) in &self.model {
+            if how.fields_limit == 0 || !entity.as_bytes().starts_with(&prefix) || *entity.as_bytes() < *skip_to {
+                continue;
+            }
+            let wanted = fields.iter().filter(|(name, _)| is_wanted(entity, name)).take(how.fields_limit.into());
+            let wanted: Vec<_> = wanted.map(|(name, value)| (name.as_slice().into(), value.clone())).collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            expected.push((entity.clone(), wanted));
+            if expected.len() == usize::from(how.stop) {
+                passed_to = Some(entity.clone());
+                break;
+            }
+            if let Some(to) = seek_from(expected.len()) {
+                skip_to = skip_to.max(to.as_bytes().to_vec());
+            }
+        }
+        let mut found = Vec::new();
+        let range = EntityRange {
+            prefix: &prefix,
+            from: &from,
+            behind,
+            field: &name,
+            is_prefix: how.is_prefix,
+            fields_limit: how.fields_limit.into(),
+        };
+        let seen = self.store.visit_entities(&range, &mut |entity, fields| {
+            found.push((entity, fields));
+            match seek_from(found.len()) {
+                _ if found.len() == usize::from(how.stop) => Visit::Stop,
+                Some(to) => Visit::Seek(to.as_bytes().to_vec()),
+                None => Visit::Next,
+            }
+        });
+        assert_eq!(found, expected);
+        if how.seek.is_none() && how.fields_limit > 0 {
+            let is_seen = |entity: &EntityKey| {
+                let is_before_end = passed_to.as_ref().is_none_or(|end| entity <= end);
+                entity.as_bytes().starts_with(&prefix) && *entity.as_bytes() >= *from && is_before_end
+            };
+            let newest = (0..9).map(entity).filter(is_seen).map(|entity| self.store.entity_lsn(&entity)).max();
+            assert_eq!(seen, Ok(newest.unwrap_or_default()));
+        }
+    }
+
     fn check_all(&mut self) {
         self.check_entities(None, 100);
         for number in 0..9 {
@@ -363,6 +453,7 @@ impl World {
                 }
             }
             Step::ScanEntities { after, limit } => self.check_entities(after.map(entity).as_ref(), limit.into()),
+            Step::Visit(how) => self.check_visit(how),
             Step::Begin => {
                 self.store.begin_flush();
             }

@@ -8,11 +8,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_api::RecordOperation;
 use millrace_base::{Error, ErrorCode, UnixMillis, Value};
 use millrace_func::{
-    ActivationId, Engine, FetchRequest, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, ScanRequest,
-    Start, Step, StepStart,
+    ActivationId, BuiltInCall, Engine, FetchRequest, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output,
+    ScanRequest, Start, Step, StepStart,
 };
 
 use super::{Asked, State, World};
@@ -119,8 +118,8 @@ impl Host for WorkflowHost<'_> {
         refuse()
     }
 
-    fn record(&mut self, name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
-        let asked = Asked::new(name, id, operation);
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
+        let asked = Asked::new(&call);
         self.begin(format!("{asked:?}"), Work::Record(asked))
     }
 

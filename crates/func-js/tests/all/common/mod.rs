@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
-use millrace_api::{RecordOperation, RecordReply, WRITE_HANDLER};
+use millrace_api::{RECORDS_APP, RecordOperation, RecordReply, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
-    ActivationId, App, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, RouteId, ScanRequest, Start, Step,
-    StepStart,
+    ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, HttpRequest,
+    Limits, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, RouteId, ScanRequest,
+    Start, Step, StepStart,
 };
 use millrace_func::{HeaderSource, RouteReply};
 use millrace_func_js::{Clocks, JsEngine};
@@ -44,8 +44,10 @@ pub struct Asked {
 }
 
 impl Asked {
-    pub fn new(name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Self {
-        Self { name: name.to_owned(), id: id.to_vec(), operation: operation.to_bytes() }
+    pub fn new(call: &BuiltInCall<'_>) -> Self {
+        assert_eq!(call.app, RECORDS_APP);
+        let id = call.key.unwrap_or_default().to_vec();
+        Self { name: call.service.to_owned(), id, operation: call.input.clone() }
     }
 
     pub fn operation(&self) -> RecordOperation<'_> {
@@ -153,11 +155,11 @@ impl Host for ActivationHost<'_> {
         Err(Error::new(ErrorCode::FunctionFailed, "JavaScript has no keys"))
     }
 
-    fn record(&mut self, name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
-        if self.is_query && operation.handler() == WRITE_HANDLER {
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
+        if self.is_query && call.handler == WRITE_HANDLER {
             return Err(Error::new(ErrorCode::FunctionFailed, "a query can call queries only"));
         }
-        Ok(self.begin(Pending::Record(Asked::new(name, id, operation))))
+        Ok(self.begin(Pending::Record(Asked::new(&call))))
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `veto text` | fails with `aborted`. |
 //! | `throw text` | fails with `function-failed`, at the command's place. |
-//! | `set path json` | writes the record itself, with `Host::record`. |
+//! | `set path json` | writes the record itself, with `Host::operate`. |
 //! | `add path number` | adds to a field of the record itself. |
 //! | `send` | sends the trigger's input to itself, once. |
 //! | `count` | counts in a field of its own entity. |
@@ -14,11 +14,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_api::{PathOperation, PathOperationKind, RecordChange, RecordOperation, RecordWrite};
+use millrace_api::{PathOperation, PathOperationKind, RECORDS_APP, RecordChange, RecordOperation, RecordWrite};
 use millrace_base::{Error, ErrorCode, Name, Value};
 use millrace_func::{
-    ActivationId, App, Engine, HandlerId, HandlerKind, Host, Message, OperationId, Output, Program, Service, Start,
-    Step,
+    ActivationId, App, BuiltInCall, Engine, HandlerId, HandlerKind, Host, Message, OperationId, Output, Program,
+    Service, Start, Step,
 };
 
 struct Loaded {
@@ -100,7 +100,9 @@ impl Inner {
                     let change = RecordChange::Patch { operations, parameters: "" };
                     let write = RecordOperation::Write(RecordWrite { change, ..RecordWrite::default() });
                     let type_name = path.split('/').nth(1).expect("a type");
-                    if let Err(error) = host.record(type_name, key, &write) {
+                    let (handler, input) = (write.handler(), write.to_bytes());
+                    let call = BuiltInCall { app: RECORDS_APP, service: type_name, handler, key: Some(key), input };
+                    if let Err(error) = host.operate(call) {
                         return Step::Done(Err(error));
                     }
                     is_waiting = true;

@@ -15,8 +15,9 @@ use millrace_api::{
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, App, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, Limits, LogLevel, Message,
-    NestedCall, Offload, OperationId, Output, Program, RecordPolicy, ScanRequest, Service, Start, Step, StepStart,
+    ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, Limits, LogLevel,
+    Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, ScanRequest, Service, Start, Step,
+    StepStart,
 };
 use millrace_func_records::{RecordsEngine, shard_keys, shard_service};
 use millrace_registry::{Registry, TypeChange};
@@ -173,13 +174,13 @@ impl Host for ActivationHost<'_> {
         Ok(keys.take(limit.min(limits::SCAN_ROWS)).collect())
     }
 
-    fn record(&mut self, type_name: &str, id: &[u8], operation: &RecordOperation<'_>) -> Result<OperationId, Error> {
+    fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error> {
         let services = &self.services[&self.current.0];
-        let service = services.iter().position(|service| service.name.as_str() == type_name).expect("a type");
+        let service = services.iter().position(|service| service.name.as_str() == call.service).expect("a type");
         let handlers = &services[service].handlers;
-        let handler = handlers.iter().position(|(name, _)| name.as_str() == operation.handler()).expect("a handler");
+        let handler = handlers.iter().position(|(name, _)| name.as_str() == call.handler).expect("a handler");
         let handler = HandlerId { program: self.current, service: service as u16, handler: handler as u16 };
-        self.call(NestedCall { handler, key: id.to_vec(), input: operation.to_bytes() })
+        self.call(NestedCall { handler, key: call.key.unwrap_or_default().to_vec(), input: call.input })
     }
 
     fn call(&mut self, call: NestedCall) -> Result<OperationId, Error> {

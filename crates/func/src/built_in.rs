@@ -1,0 +1,59 @@
+//! What functions ask of built-in apps, and which of it an app may ask.
+
+use bytes::Bytes;
+use millrace_api::{BuiltInReply, RECORDS_APP};
+use millrace_base::{Error, ErrorCode};
+
+use crate::catalog::Loaded;
+
+/// An operation of a built-in app: a call of one of its handlers, which any app may ask for that has the right to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuiltInCall<'a> {
+    /// The built-in app.
+    pub app: &'static str,
+    /// One of its services: a type of records is one.
+    pub service: &'a str,
+    /// A handler of the service.
+    pub handler: &'static str,
+    /// The entity's key. `None`: any entity will do, at best one in the caller's shard.
+    pub key: Option<&'a [u8]>,
+    /// The operation, as the built-in app encodes it.
+    pub input: Bytes,
+}
+
+impl Loaded {
+    /// Whether the app may ask for operations of a service of a built-in app. A built-in app may ask for its own.
+    ///
+    /// # Errors
+    /// `forbidden`, naming the setting that would allow it.
+    pub fn may_operate(&self, app: &str, service: &str) -> Result<(), Error> {
+        match app {
+            _ if self.app.as_str() == app => Ok(()),
+            RECORDS_APP => self.records.allows(service),
+            _ => {
+                let message = format!("functions have no operations of the built-in app {app:?}");
+                Err(Error::new(ErrorCode::Forbidden, message))
+            }
+        }
+    }
+}
+
+/// What a query gave that was answered at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The output of the call.
+    Value(Bytes),
+    /// The same of an operation of a built-in app: whoever asked from near by need not read it.
+    BuiltIn(BuiltInReply),
+}
+
+impl Answer {
+    /// The output of the call.
+    #[must_use]
+    pub fn into_value(self) -> Bytes {
+        match self {
+            Answer::Value(output) => output,
+            Answer::BuiltIn(reply) => reply.to_bytes(),
+        }
+    }
+}

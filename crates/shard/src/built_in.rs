@@ -1,0 +1,44 @@
+//! What leaves the caller's app: operations of built-in apps, and what built-in apps call in others.
+
+use millrace_api::{is_built_in, no_built_in_service};
+use millrace_base::{Error, ErrorCode};
+use millrace_func::{BuiltInCall, HandlerId, NestedCall, Program};
+
+use crate::world::World;
+
+/// What a built-in app calls in another app, for a trigger of records or a notification of objects: a handler that any
+/// caller of that app may name.
+///
+/// # Errors
+/// `forbidden` for whoever belongs to no built-in app; otherwise as [`millrace_func::Catalog::find`].
+pub(crate) fn find_elsewhere(
+    caller: Program,
+    [app, service, handler]: [&str; 3],
+    world: &World<'_>,
+) -> Result<HandlerId, Error> {
+    if world.catalog.program(caller).is_none_or(|loaded| !is_built_in(loaded.app.as_str())) {
+        let message = format!("an app cannot call what belongs to another one: {app:?}");
+        return Err(Error::new(ErrorCode::Forbidden, message));
+    }
+    let (program, service) = world.catalog.service(Some(app), service)?;
+    world.catalog.handler(program, service, handler).map(|(id, _)| id)
+}
+
+/// The call that an operation of a built-in app is: of the service in the app's present version. `any_key` is that of an
+/// operation which any entity can run.
+///
+/// # Errors
+/// `forbidden` when the caller's app may not use the service; in the built-in app's terms when there is none.
+pub(crate) fn built_in_call(
+    caller: Program,
+    call: BuiltInCall<'_>,
+    any_key: impl FnOnce() -> Vec<u8>,
+    world: &World<'_>,
+) -> Result<NestedCall, Error> {
+    let BuiltInCall { app, service, handler, key, input } = call;
+    let gone = || Error::new(ErrorCode::UnknownApp, "the app is not loaded any more");
+    world.catalog.program(caller).ok_or_else(gone)?.may_operate(app, service)?;
+    let handler = world.catalog.built_in_handler(app, service, handler);
+    let handler = handler.ok_or_else(|| no_built_in_service(app, service))?;
+    Ok(NestedCall { handler, key: key.map_or_else(any_key, <[u8]>::to_vec), input })
+}

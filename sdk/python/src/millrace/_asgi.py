@@ -1,0 +1,160 @@
+"""An ASGI application that serves services: for uvicorn, hypercorn, gunicorn, and whatever scales to zero."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from ._protocol import signature
+from ._protocol.frames import CONTENT_TYPE, VERSION, ProtocolError
+from ._types import dumps
+from ._worker.worker import KEPT_ATTEMPTS, THREADS, Worker
+from .service import Service
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+SECRET_VARIABLE = "MILLRACE_WORKER_SECRET"
+
+# As many bytes as the server sends of one attempt, and the headers of their frames.
+_BODY_LIMIT_BYTES = 65 * 1024 * 1024
+_VERSION = str(VERSION).encode()
+
+
+class _Refusal(Exception):
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def asgi(
+    *services: type[Service],
+    secret: str | bytes | None = None,
+    threads: int = THREADS,
+    kept_attempts: int = KEPT_ATTEMPTS,
+) -> Application:
+    """An application for these services.
+
+    :param secret: the deployment's secret, with which the server signs its requests. It is that of the
+        environment variable ``MILLRACE_WORKER_SECRET`` if it is left out. Without any, the application
+        answers only clients on the loopback address.
+    :param threads: how many plain ``def`` handlers run at once.
+    :param kept_attempts: how many suspended handlers stay in memory. Others are run again.
+    """
+    if secret is None:
+        secret = os.environ.get(SECRET_VARIABLE) or None
+    return Application(
+        services, Worker(services, threads, kept_attempts), secret.encode() if isinstance(secret, str) else secret
+    )
+
+
+class Application:
+    """What :func:`asgi` makes."""
+
+    def __init__(self, services: Sequence[type[Service]], worker: Worker, secret: bytes | None) -> None:
+        self.services = list(services)
+        self._worker = worker
+        self._secret = secret
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            raise RuntimeError(f"a worker does not speak {scope['type']}")
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self._worker.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await _body_of(receive)
+            content_type, answer = await self._answer(scope, body)
+            status = 200
+        except _Refusal as refusal:
+            status, content_type = refusal.status, b"application/json"
+            answer = dumps({"code": "worker-refused", "detail": refusal.detail})
+        except ProtocolError as error:
+            status, content_type = 400, b"application/json"
+            answer = dumps({"code": "worker-protocol", "detail": str(error)})
+        headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _answer(self, scope: Scope, body: bytes) -> tuple[bytes, bytes]:
+        path = scope["path"]
+        method = scope["method"]
+        if path.endswith("/invoke"):
+            if method != "POST":
+                raise _Refusal(405, "POST /invoke")
+            headers = self._check(scope, body)
+            if headers.get("millrace-worker-protocol") != str(VERSION):
+                raise _Refusal(400, f"this worker speaks version {VERSION} of the protocol")
+            attempt = headers.get("millrace-attempt", "")
+            return CONTENT_TYPE.encode(), await self._worker.invoke(body, attempt)
+        if path.endswith("/discovery"):
+            if method != "GET":
+                raise _Refusal(405, "GET /discovery")
+            headers = self._check(scope, body)
+            if headers.get("millrace-worker-protocol", str(VERSION)) != str(VERSION):
+                raise _Refusal(400, f"this worker speaks version {VERSION} of the protocol")
+            return b"application/json", self._worker.discovery("request-reply")
+        raise _Refusal(404, "this is a Millrace worker: GET /discovery, POST /invoke")
+
+    def _check(self, scope: Scope, body: bytes) -> dict[str, str]:
+        """Refuses whoever is not the server; gives the headers that matter here."""
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name.startswith(b"millrace-")
+        }
+        if self._secret is None:
+            client = scope.get("client")
+            # A socket of this machine's file system has no address.
+            if client and not is_loopback(client[0]):
+                raise _Refusal(401, f"a worker without a secret answers only this machine: set {SECRET_VARIABLE}")
+            return headers
+        raw_path = scope.get("raw_path")
+        path = (raw_path.decode("latin-1") if raw_path else scope["path"]).partition("?")[0]
+        problem = signature.refusal(self._secret, scope["method"], path, headers, body, time.time())
+        if problem is not None:
+            raise _Refusal(401, problem)
+        return headers
+
+
+async def _body_of(receive: Receive) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        return body
+    parts = [body]
+    length = len(body)
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Refusal(400, "the request ended early")
+        parts.append(message.get("body", b""))
+        length += len(parts[-1])
+        if length > _BODY_LIMIT_BYTES:
+            raise _Refusal(413, "the request is too large")
+    return b"".join(parts)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

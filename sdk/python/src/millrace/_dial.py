@@ -1,0 +1,227 @@
+"""Workers that dial in: no open port, so they run on a laptop or behind NAT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import threading
+from collections.abc import Sequence
+
+from ._protocol import payloads
+from ._protocol.frames import Frame, ProtocolError, Type, encode
+from ._protocol.payloads import Failure
+from ._worker.attempt import Attempt
+from ._worker.link import Link, LinkError
+from ._worker.replay import place_of_task
+from ._worker.worker import THREADS, Worker, read_input, told
+from .service import Service
+
+log = logging.getLogger("millrace")
+
+KEY_VARIABLE = "MILLRACE_KEY"
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+_READY_SECONDS = 30.0
+_DIVERGED = ("diverged", "not-deterministic")
+
+
+class Refused(Exception):
+    """The server does not want this worker, and will not when it is asked again."""
+
+
+def connect(*services: type[Service], url: str, app: str, key: str | None = None, threads: int = THREADS) -> None:
+    """Serves services to the node at ``url`` until the process is interrupted.
+
+    :param app: the name of the app that the services are.
+    :param key: an API key with the role ``worker``; that of the environment variable ``MILLRACE_KEY`` if it
+        is left out.
+    :param threads: how many plain ``def`` handlers run at once.
+    """
+    try:
+        asyncio.run(Dialer(services, url, app, key, threads).run())
+    except KeyboardInterrupt:
+        pass
+
+
+class Dialer:
+    """A worker that dials in, and again when the connection is lost."""
+
+    def __init__(
+        self,
+        services: Sequence[type[Service]],
+        url: str,
+        app: str,
+        key: str | None = None,
+        threads: int = THREADS,
+    ) -> None:
+        self._worker = Worker(services, threads)
+        self._url = url
+        self._app = app
+        self._key = key if key is not None else os.environ.get(KEY_VARIABLE) or None
+        #: Set while the server has registered this worker.
+        self.ready = threading.Event()
+        self._session: _Session | None = None
+        self._stopped = False
+
+    async def run(self) -> None:
+        """Serves until :meth:`stop`. Raises :class:`Refused` if the server never wants the worker."""
+        pause = _FIRST_PAUSE_SECONDS
+        try:
+            while not self._stopped:
+                session = self._session = _Session(self._worker, asyncio.get_running_loop(), self.ready)
+                try:
+                    await session.serve(self._url, self._app, self._key)
+                    pause = _FIRST_PAUSE_SECONDS
+                except LinkError as error:
+                    if error.refused:
+                        raise Refused(str(error)) from None
+                    if self._stopped:
+                        return
+                    if session.was_ready:
+                        pause = _FIRST_PAUSE_SECONDS
+                    log.warning("%s; trying again in %.1f s", error, pause)
+                    # Jittered, so that the workers of a node that restarts do not all come at once.
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                    pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        finally:
+            self.drop()
+            self._worker.close()
+
+    def stop(self) -> None:
+        """Ends :meth:`run`, from any thread."""
+        self._stopped = True
+        self.drop()
+
+    def drop(self) -> None:
+        """Breaks the connection as a crash would: the server voids what runs here. From any thread."""
+        session = self._session
+        if session is not None:
+            session.close()
+
+
+class _Session:
+    """One connection: its attempts, by stream."""
+
+    def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
+        self._worker = worker
+        self._loop = loop
+        self._ready = ready
+        self._link: Link | None = None
+        self._attempts: dict[int, Attempt] = {}
+        self._turns: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Future[LinkError | None] = loop.create_future()
+        self._closed = False
+        self.was_ready = False
+
+    def close(self) -> None:
+        self._closed = True
+        if self._link is not None:
+            self._link.close()
+
+    async def serve(self, url: str, app: str, key: str | None) -> None:
+        """Connects and serves until the connection ends."""
+        link = await self._loop.run_in_executor(None, Link, url, app, key, self._on_frames)
+        self._link = link
+        thread = threading.Thread(target=link.run, args=(self._on_end,), name="millrace-link", daemon=True)
+        thread.start()
+        if self._closed:
+            link.close()
+        link.send(encode(Type.HELLO, payloads.pack(self._worker.discovery("stream"))))
+        try:
+            error = await self._ended
+        finally:
+            link.close()
+            self._ready.clear()
+            for attempt in self._attempts.values():
+                self._worker.close_attempt(attempt)
+            self._attempts.clear()
+        if error is not None:
+            raise error
+
+    # -- in the link's thread ---------------------------------------------------------------------
+
+    def _on_frames(self, frames: list[Frame]) -> None:
+        self._post(self._take_frames, frames)
+
+    def _on_end(self, error: LinkError | None) -> None:
+        self._post(self._end, error)
+
+    def _post(self, function: object, argument: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
+        except RuntimeError:
+            pass  # The loop is closed: the process ends.
+
+    # -- in the loop ------------------------------------------------------------------------------
+
+    def _end(self, error: LinkError | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    def _take_frames(self, frames: list[Frame]) -> None:
+        try:
+            for frame in frames:
+                self._take(frame)
+        except ProtocolError as error:
+            self._end(LinkError(f"the server breaks the protocol: {error}"))
+
+    def _take(self, frame: Frame) -> None:
+        if frame.type is Type.START:
+            self._start(frame)
+        elif frame.type in (Type.RESULT, Type.FIELDS):
+            given = read_input(frame)
+            attempt = self._attempts.get(frame.stream)
+            # What comes for an attempt that has ended here crossed its end.
+            if attempt is not None and attempt.feed(given):
+                self._run(attempt, frame.stream)
+        elif frame.type is Type.CANCEL:
+            self._cancel(frame.stream, payloads.decode_failure(frame.payload))
+        elif frame.type is Type.READY:
+            self.was_ready = True
+            self._ready.set()
+            log.info("the server has registered this worker")
+        else:
+            raise ProtocolError(f"{frame.type.name} is not for a worker")
+
+    def _start(self, frame: Frame) -> None:
+        if frame.stream in self._attempts or frame.stream == 0:
+            raise ProtocolError(f"the stream {frame.stream} cannot begin an attempt")
+        opened = self._worker.open(payloads.decode_start(frame.payload, frame.flags), frame.stream)
+        if isinstance(opened, bytes):
+            self._send(opened)
+        else:
+            attempt, stream = opened, frame.stream
+            self._attempts[stream] = attempt
+            attempt.on_progress = lambda: self._run(attempt, stream)
+            self._run(attempt, stream)
+
+    def _cancel(self, stream: int, failure: Failure) -> None:
+        if stream == 0:
+            self._end(LinkError(f"the server refuses the worker: {failure.message}", refused=not self.was_ready))
+            return
+        attempt = self._attempts.pop(stream, None)
+        if attempt is None:
+            return
+        if failure.code in _DIVERGED:
+            log.error("%s: %s (%s)", told(attempt.start), failure.message, place_of_task(attempt.task))
+        self._worker.close_attempt(attempt)
+
+    def _run(self, attempt: Attempt, stream: int) -> None:
+        turn = self._loop.create_task(self._turn(attempt, stream))
+        self._turns.add(turn)
+        turn.add_done_callback(self._turns.discard)
+
+    async def _turn(self, attempt: Attempt, stream: int) -> None:
+        frames = await attempt.turn([])
+        if self._attempts.get(stream) is not attempt:
+            return  # Cancelled meanwhile, so the server wants nothing of it.
+        if attempt.ended:
+            del self._attempts[stream]
+            self._worker.close_attempt(attempt)
+        self._send(frames)
+
+    def _send(self, frames: bytes) -> None:
+        if self._link is not None and frames:
+            self._link.send(frames)

@@ -1,0 +1,1 @@
+"""The worker protocol: bytes in, bytes out. Nothing here does I/O or knows a service."""

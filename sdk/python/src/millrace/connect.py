@@ -1,0 +1,43 @@
+"""``python -m millrace.connect app:services --url NODE``: a worker that dials in."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+
+from ._dial import KEY_VARIABLE, Dialer, Refused
+from ._load import load
+from ._worker.worker import THREADS
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m millrace.connect", description=__doc__)
+    parser.add_argument("target", help="a module or file with services, such as bank, bank.py or bank:services")
+    parser.add_argument("--url", required=True, help="the node, such as http://127.0.0.1:8080")
+    parser.add_argument("--app", help="the app that the services are; the module's name if it is left out")
+    parser.add_argument("--key", help=f"an API key with the role worker; ${KEY_VARIABLE} if it is left out")
+    parser.add_argument("--threads", type=int, default=THREADS, help="how many plain def handlers run at once")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    try:
+        name, services = load(options.target)
+        dialer = Dialer(services, options.url, options.app or name, options.key, options.threads)
+        asyncio.run(_run(dialer))
+    except (ValueError, TypeError, ImportError, Refused) as error:
+        print(f"millrace.connect: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _run(dialer: Dialer) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, dialer.stop)
+    await dialer.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
