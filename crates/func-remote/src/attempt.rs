@@ -49,6 +49,8 @@ pub(crate) struct Attempt {
     suspended: Vec<u32>,
     /// The service, an index into the app's.
     pub service: u16,
+    /// Codes of errors that the worker was given: its handler may fail with them.
+    given: Vec<ErrorCode>,
     /// Changes of the entity that the worker knows of.
     pub known_changes: u64,
     /// Of a query that was given all of its entity: the fields. It sees no others, whatever happens meanwhile.
@@ -94,6 +96,7 @@ impl Attempt {
             by_host: BTreeMap::new(),
             suspended: Vec::new(),
             service: 0,
+            given: Vec::new(),
             known_changes: 0,
             snapshot: None,
         }
@@ -217,6 +220,10 @@ impl Attempt {
 
     /// Notes a result for the worker.
     pub(crate) fn answer(&mut self, operation: u32, is_set: bool, result: FrameResult) {
+        let given = result.as_ref().err().and_then(|error| ErrorCode::parse(&error.code));
+        if let Some(code) = given.filter(|code| !self.given.contains(code)) {
+            self.given.push(code);
+        }
         ServerFrame::Result { operation, is_set, result }.encode(&mut self.results);
         if let Some(known) = self.known(operation) {
             known.unsent += 1;
@@ -241,6 +248,11 @@ impl Attempt {
         });
         let result = result.map(FrameValue::Json).map_err(as_frame_error);
         self.answer(operation, false, result);
+    }
+
+    /// Whether the worker was given an error with this code.
+    pub(crate) fn was_given(&self, code: ErrorCode) -> bool {
+        self.given.contains(&code)
     }
 
     /// The host's number of the step that the worker says has ended.

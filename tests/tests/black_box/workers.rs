@@ -125,9 +125,12 @@ fn handlers_in_a_worker_do_what_handlers_do() {
     assert_eq!(again.status, 200, "{}", again.text());
 }
 
+/// What goes wrong, and how.
+type WrongTurn = (&'static str, fn() -> Said);
+
 #[test]
 fn an_attempt_that_is_lost_has_no_effect_and_is_made_again() {
-    let wrong_turns: [(&str, fn() -> Said); 12] = [
+    let wrong_turns: [WrongTurn; 12] = [
         ("the connection closes", || Said::Close),
         ("the reply breaks off", || Said::Half(vec![0; 40])),
         ("a status", || Said::Status(500, "oops".to_owned())),

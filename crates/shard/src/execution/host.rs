@@ -349,6 +349,9 @@ impl Host for TurnHost<'_, '_> {
         let (instance, _, operation) = self.next_operation()?;
         let transaction = &mut *self.transaction;
         let is_alone = transaction.activations.len() == 1 && transaction.touched.len() == 1;
+        if let Some(state) = transaction.activation_mut(self.activation) {
+            state.is_on_worker = true;
+        }
         transaction.is_unlocked = turn.needs_no_lock && is_alone && !transaction.takes_locks;
         let ticket = self.ticket(instance, operation);
         self.world.outputs.exchange(ticket, turn);

@@ -70,6 +70,8 @@ pub(crate) struct Activation {
     pub owner: Option<Owner>,
     pub depth: usize,
     pub next_operation: u32,
+    /// It runs on a worker, which knows its entity as it was at the start.
+    pub is_on_worker: bool,
 }
 
 /// How to take one buffered change back, if the frame that owns it fails.
@@ -160,6 +162,8 @@ pub(crate) struct Transaction {
     pub held: Vec<EntityKey>,
     /// It held nothing when it began to queue, so that whom it waits for may be older.
     pub may_wait_for_older: bool,
+    /// Calls that wait until what runs on their entity in this very transaction has ended.
+    pub behind_own: Vec<PendingCall>,
     /// Calls that wait for an entity.
     pub blocked: Vec<(EntityKey, PendingCall)>,
     /// Entities it need not wait for any more, because who wanted them has failed.
@@ -201,6 +205,7 @@ impl Transaction {
             is_unlocked: false,
             held: Vec::new(),
             may_wait_for_older: false,
+            behind_own: Vec::new(),
             blocked: Vec::new(),
             unwanted: Vec::new(),
             result: None,
@@ -214,6 +219,29 @@ impl Transaction {
             call.known = self.known;
         }
         origin
+    }
+
+    /// Whether a call has to wait for another handler of this transaction that runs on its entity: a worker reads and writes
+    /// fields as it was given them, so two beside each other would lose what one of them writes. Its callers it need not wait
+    /// for: they are told what it writes.
+    pub(crate) fn waits_behind_own(&self, entity: &EntityKey, call: &PendingCall) -> bool {
+        if matches!(call.parent, Parent::Shard(_)) {
+            return false; // Its callers are not known here.
+        }
+        let is_caller = |instance: Instance| {
+            let mut owner = call.owner;
+            while let Some(state) = self.activations.iter().find(|state| Some(state.instance) == owner) {
+                if state.instance == instance {
+                    return true;
+                }
+                owner = state.owner;
+            }
+            false
+        };
+        let runs_there = |state: &&Activation| {
+            state.is_on_worker && state.entity.is_some_and(|index| self.touched[index].entity == *entity)
+        };
+        self.activations.iter().filter(runs_there).any(|state| !is_caller(state.instance))
     }
 
     /// How long it may take on workers, all attempts together.
@@ -275,6 +303,7 @@ impl Transaction {
             owner: None,
             depth: 0,
             next_operation: 0,
+            is_on_worker: false,
         })
     }
 
@@ -296,6 +325,7 @@ impl Transaction {
             owner: call.owner,
             depth: call.depth,
             next_operation: 0,
+            is_on_worker: false,
         })
     }
 
@@ -318,6 +348,7 @@ impl Transaction {
         let index = self.activations.iter().position(|state| state.activation == activation);
         let index = index.expect("the frame that has had its turn is one of the transaction's");
         let ended = self.activations.remove(index);
+        self.ready.extend(self.behind_own.drain(..).map(Action::Call));
         if let Err(error) = &result
             && (matches!(error.code, ErrorCode::CpuLimit | ErrorCode::MemoryLimit) || error.code.is_lost_attempt())
         {
@@ -346,6 +377,7 @@ impl Transaction {
     fn hand_over(&mut self, ended: Instance, owner: Option<Owner>) {
         let owners = self.undo.iter_mut().map(|(owner, _)| owner);
         let owners = owners.chain(self.activations.iter_mut().map(|state| &mut state.owner));
+        let owners = owners.chain(self.behind_own.iter_mut().map(|call| &mut call.owner));
         let owners = owners.chain(self.blocked.iter_mut().map(|(_, call)| &mut call.owner));
         let owners = owners.chain(self.away.iter_mut().map(|call| &mut call.owner));
         let owners = owners.chain(self.ready.iter_mut().filter_map(|action| match action {
@@ -388,6 +420,7 @@ impl Transaction {
         self.away = away;
         let taken_back: Vec<AwayCall> = taken_back;
         self.to_take_back.extend(taken_back.into_iter().map(|call| call.number));
+        self.behind_own.retain(|call| !is_owned(call.owner));
         self.outside.retain(|(instance, _)| !ended.contains(instance));
         let (dropped, blocked) =
             std::mem::take(&mut self.blocked).into_iter().partition(|(_, call)| is_owned(call.owner));
@@ -459,6 +492,7 @@ impl Transaction {
         let is_for = |action: &Action| matches!(action, Action::Call(call) if call.owner == Some(owner));
         self.activations.iter().any(|state| state.owner == Some(owner))
             || self.blocked.iter().any(|(_, call)| call.owner == Some(owner))
+            || self.behind_own.iter().any(|call| call.owner == Some(owner))
             || self.ready.iter().any(is_for)
     }
 
@@ -491,6 +525,7 @@ impl Transaction {
         self.activations.clear();
         self.ready.clear();
         self.outside.clear();
+        self.behind_own.clear();
         self.blocked.clear();
         self.held.clear();
     }
