@@ -109,7 +109,8 @@ impl<P: Platform> Core<P> {
         } else if let Some(shard) = ticket.shard.or(self.adopted.get(&ticket.nonce).copied()) {
             self.with_shard(shard, |shard, world| shard.complete(ticket, result, world));
         }
-        if self.open_offloads == 0 {
+        // What has been asked for in this very turn is among the events yet.
+        if self.open_offloads == 0 && self.events.is_empty() {
             self.adopted.clear();
         }
     }

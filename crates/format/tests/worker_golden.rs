@@ -93,6 +93,14 @@ fn from_server() -> Vec<(&'static str, ServerFrame)> {
         ("result-empty", result(3, false, Ok(FrameValue::Raw(Bytes::new())))),
         ("cancel", ServerFrame::Cancel(FrameError { detail: Bytes::new(), ..aborted() })),
         ("ping", ServerFrame::Ping),
+        (
+            "fields",
+            ServerFrame::Fields {
+                is_rest_void: false,
+                fields: vec![(bytes("balance"), Some(json_value("12"))), (bytes("photo"), None)],
+            },
+        ),
+        ("fields-rest-void", ServerFrame::Fields { is_rest_void: true, fields: vec![] }),
         ("ready", ServerFrame::Ready("bank-0000000000000001".into())),
     ]
 }
@@ -263,6 +271,12 @@ fn of_server_frame(frame: &ServerFrame) -> (&'static str, Value) {
         }
         ServerFrame::Cancel(error) => ("CANCEL", json!({ "error": of_error(error) })),
         ServerFrame::Ping => ("PING", json!({})),
+        ServerFrame::Fields { is_rest_void, fields } => {
+            let field =
+                |(name, value): &(Bytes, Option<FrameValue>)| json!([of_bytes(name), value.as_ref().map(of_value)]);
+            let fields: Vec<Value> = fields.iter().map(field).collect();
+            ("FIELDS", json!({ "rest_void": is_rest_void, "fields": fields }))
+        }
         ServerFrame::Ready(deployment) => ("READY", json!({ "deployment": deployment })),
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn act(
     for frame in frames {
         match frame {
             WorkerFrame::Output(value) => return output(program, attempt, value).map(Some),
-            WorkerFrame::Failure(failure) => return Err(failed(failure, host)),
+            WorkerFrame::Failure(failure) => return Err(failed(attempt, failure, host)),
             WorkerFrame::Suspend { operations } => attempt.suspend(operations)?,
             frame => one(program, attempt, frame, host)?,
         }
@@ -107,7 +107,7 @@ fn one(program: &RemoteProgram, attempt: &mut Attempt, frame: WorkerFrame, host:
             let result = match result {
                 Ok(FrameValue::Json(json)) => Ok(json_or_null(json)?),
                 Ok(FrameValue::Raw(_)) => return Err(broken("a step's result is not JSON")),
-                Err(error) => Err(as_error(error)),
+                Err(error) => Err(as_error(attempt, error)),
             };
             host.end_step(id, result)?;
         }
@@ -196,10 +196,11 @@ fn step(attempt: &mut Attempt, operation: u32, name: &str, host: &mut dyn Host) 
     }
 }
 
-/// What a handler may say itself of how it failed; anything else is its failure.
-fn as_error(error: FrameError) -> Error {
+/// What a handler may say itself of how it failed, or was told by an operation; anything else is its failure.
+fn as_error(attempt: &Attempt, error: FrameError) -> Error {
     let code = match ErrorCode::parse(&error.code) {
         Some(code @ (ErrorCode::Aborted | ErrorCode::InvalidInput)) => code,
+        Some(code) if attempt.was_given(code) => code,
         _ => ErrorCode::FunctionFailed,
     };
     let detail = Some(error.detail).filter(|detail| !detail.is_empty() && checked_json(detail).is_ok());
@@ -207,8 +208,8 @@ fn as_error(error: FrameError) -> Error {
     Error { code, message: error.message, detail }
 }
 
-fn failed(failure: FailureFrame, host: &mut dyn Host) -> Error {
-    let error = as_error(failure.error);
+fn failed(attempt: &Attempt, failure: FailureFrame, host: &mut dyn Host) -> Error {
+    let error = as_error(attempt, failure.error);
     if error.code == ErrorCode::FunctionFailed && !failure.trace.is_empty() {
         host.log(LogLevel::Error, &failure.trace);
     }

@@ -47,6 +47,12 @@ pub(crate) struct Attempt {
     /// The worker's number of what the host was asked for.
     by_host: BTreeMap<OperationId, (u32, Asked)>,
     suspended: Vec<u32>,
+    /// The service, an index into the app's.
+    pub service: u16,
+    /// Codes of errors that the worker was given: its handler may fail with them.
+    given: Vec<ErrorCode>,
+    /// Changes of the entity that the worker knows of.
+    pub known_changes: u64,
     /// Of a query that was given all of its entity: the fields. It sees no others, whatever happens meanwhile.
     pub snapshot: Option<Vec<(Bytes, FrameValue)>>,
 }
@@ -89,6 +95,9 @@ impl Attempt {
             operations: Vec::new(),
             by_host: BTreeMap::new(),
             suspended: Vec::new(),
+            service: 0,
+            given: Vec::new(),
+            known_changes: 0,
             snapshot: None,
         }
     }
@@ -100,11 +109,10 @@ impl Attempt {
 
     /// Sends the worker what it does not have yet.
     pub(crate) fn exchange(&mut self, host: &mut dyn Host) -> Result<(), Error> {
-        let left_ms = host.left_ms().map_or(u64::MAX, |left_ms| left_ms.saturating_sub(limits::WORKER_GRACE_MS));
-        if left_ms == 0 {
+        let timeout_ms = host.left_ms(self.timeout_ms);
+        if timeout_ms == 0 {
             return Err(Error::new(ErrorCode::WorkerTimeout, "the call's time is over"));
         }
-        let timeout_ms = self.timeout_ms.min(left_ms);
         let is_first = self.reader.is_none();
         let frames = if is_first || self.is_request_reply {
             let seen = self.reader.as_ref().map_or(0, TurnReader::frames);
@@ -212,10 +220,20 @@ impl Attempt {
 
     /// Notes a result for the worker.
     pub(crate) fn answer(&mut self, operation: u32, is_set: bool, result: FrameResult) {
+        let given = result.as_ref().err().and_then(|error| ErrorCode::parse(&error.code));
+        if let Some(code) = given.filter(|code| !self.given.contains(code)) {
+            self.given.push(code);
+        }
         ServerFrame::Result { operation, is_set, result }.encode(&mut self.results);
         if let Some(known) = self.known(operation) {
             known.unsent += 1;
         }
+    }
+
+    /// Tells the worker what others have made of the entity.
+    pub(crate) fn tell_fields(&mut self, is_rest_void: bool, fields: Vec<(Bytes, FrameValue)>) {
+        let fields = fields.into_iter().map(|(name, value)| (name, Some(value))).collect();
+        ServerFrame::Fields { is_rest_void, fields }.encode(&mut self.results);
     }
 
     /// What the host was asked for has ended.
@@ -230,6 +248,11 @@ impl Attempt {
         });
         let result = result.map(FrameValue::Json).map_err(as_frame_error);
         self.answer(operation, false, result);
+    }
+
+    /// Whether the worker was given an error with this code.
+    pub(crate) fn was_given(&self, code: ErrorCode) -> bool {
+        self.given.contains(&code)
     }
 
     /// The host's number of the step that the worker says has ended.

@@ -10,7 +10,7 @@ use millrace_func::{ActivationId, App, AttemptToken, Engine, Host, OperationId, 
 use crate::act::{Acted, act};
 use crate::attempt::Attempt;
 use crate::program::RemoteProgram;
-use crate::start::begin;
+use crate::start::{begin, tell_changes};
 
 /// Runs handlers in workers. See the crate's documentation.
 pub struct RemoteEngine {
@@ -95,7 +95,9 @@ impl Engine for RemoteEngine {
                 if let Some(output) = act(program, attempt, frames, host)? {
                     return Ok(Some(output));
                 }
+                attempt.known_changes = host.entity_changes();
             } else {
+                tell_changes(program, attempt, host)?;
                 attempt.ended(operation, result);
             }
             if attempt.can_go_on() { attempt.exchange(host).map(|()| None) } else { Ok(None) }

@@ -66,7 +66,9 @@ fn begin_handler(
         fields: fields.fields,
         ..blank(kind, host)
     };
-    Ok(attempt(program, id.program, frame, handler.timeout_ms))
+    let mut attempt = attempt(program, id.program, frame, handler.timeout_ms);
+    (attempt.service, attempt.known_changes) = (id.service, host.entity_changes());
+    Ok(attempt)
 }
 
 fn begin_route(
@@ -128,6 +130,22 @@ fn attempt(program: &RemoteProgram, id: millrace_func::Program, frame: StartFram
     let mut attempt = Attempt::new(id, (token, kind), program.is_request_reply(), timeout_ms, start);
     attempt.snapshot = snapshot;
     attempt
+}
+
+/// Tells the worker of its entity if others have changed it since it was told last.
+///
+/// # Errors
+/// When fields cannot be read.
+pub(crate) fn tell_changes(program: &RemoteProgram, attempt: &mut Attempt, host: &mut dyn Host) -> Result<(), Error> {
+    let changes = host.entity_changes();
+    if changes == attempt.known_changes || attempt.kind != AttemptKind::Transaction && attempt.snapshot.is_some() {
+        return Ok(());
+    }
+    attempt.known_changes = changes;
+    let service = program.service(attempt.service).ok_or_else(gone)?;
+    let fields = fields_of(&service.fields, service.whole_up_to_bytes, host)?;
+    attempt.tell_fields(true, fields.fields);
+    Ok(())
 }
 
 /// All fields of a small entity; of a larger one those that are declared, as far as they fit together.

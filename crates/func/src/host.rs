@@ -202,9 +202,15 @@ pub trait Host {
         [0; 16]
     }
 
-    /// How much longer the invocation may take. `None`: it has time, as a workflow has.
-    fn left_ms(&self) -> Option<u64> {
-        None
+    /// How long the frame may still take, which may take `timeout_ms` by itself: the invocation that it is part of may end
+    /// sooner.
+    fn left_ms(&mut self, timeout_ms: u64) -> u64 {
+        timeout_ms
+    }
+
+    /// Counts the changes of the frame's entity in this transaction, whoever made them.
+    fn entity_changes(&self) -> u64 {
+        0
     }
 
     /// All fields of the frame's entity, if names and values have at most `max_bytes` together.

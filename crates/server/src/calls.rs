@@ -108,7 +108,7 @@ fn deploy_folder(args: &DeployArgs) -> Result<Value, Failure> {
     let folder_name = || folder.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let name = args.name.clone().or_else(folder_name).ok_or("the folder has no name: give one with --name")?;
     let client = client(&args.node)?;
-    Ok(block_on(client.deploy(&name, &folder))?)
+    block_on(client.deploy(&name, &folder))
 }
 
 fn deploy_worker(args: &DeployArgs, worker: &str) -> Result<Value, Failure> {
@@ -119,7 +119,7 @@ fn deploy_worker(args: &DeployArgs, worker: &str) -> Result<Value, Failure> {
     };
     let secret = args.worker_secret.as_ref().map(read).transpose()?;
     let client = client(&args.node)?;
-    Ok(block_on(client.deploy_worker(name, worker, secret.as_deref()))?)
+    block_on(client.deploy_worker(name, worker, secret.as_deref()))
 }
 
 /// One line for each service with its handlers, and below it one line for each route.

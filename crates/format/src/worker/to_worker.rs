@@ -11,10 +11,12 @@ const RESULT: u8 = 0x02;
 const CANCEL: u8 = 0x03;
 const PING: u8 = 0x04;
 const READY: u8 = 0x05;
+const FIELDS: u8 = 0x06;
 
 const WHOLE: u8 = 1;
 const DECLARED: u8 = 2;
 const IS_SET: u8 = 1;
+const REST_IS_VOID: u8 = 1;
 
 /// Where `seen` stands in START: behind the token, the kind and the deadline.
 const SEEN_OFFSET: usize = WORKER_FRAME_HEADER_BYTES + 16 + 1 + 4;
@@ -89,6 +91,13 @@ pub enum ServerFrame {
     Cancel(FrameError),
     /// Is the worker there?
     Ping,
+    /// Others have changed the handler's entity. `is_rest_void`: what else the worker knows of it counts no more.
+    Fields {
+        /// Whether fields that do not appear may have changed.
+        is_rest_void: bool,
+        /// Fields, with their values if they are set.
+        fields: Vec<(Bytes, Option<FrameValue>)>,
+    },
     /// A worker that has dialled in serves this deployment from now on.
     Ready(String),
 }
@@ -106,6 +115,16 @@ impl ServerFrame {
             }
             Self::Cancel(error) => put_frame(out, CANCEL, 0, |out| put_error(out, error)),
             Self::Ping => put_frame(out, PING, 0, |_| {}),
+            Self::Fields { is_rest_void, fields } => {
+                put_frame(out, FIELDS, if *is_rest_void { REST_IS_VOID } else { 0 }, |out| {
+                    put_length(out, fields.len());
+                    for (name, value) in fields {
+                        put_bytes(out, name);
+                        out.push(u8::from(value.is_some()));
+                        value.iter().for_each(|value| put_value(out, value));
+                    }
+                });
+            }
             Self::Ready(deployment) => put_frame(out, READY, 0, |out| put_bytes(out, deployment.as_bytes())),
         }
     }
@@ -121,6 +140,7 @@ impl ServerFrame {
         let known = match header.kind {
             START => WHOLE | DECLARED,
             RESULT => IS_SET,
+            FIELDS => REST_IS_VOID,
             _ => 0,
         };
         let mut reader = PayloadReader::new(payload);
@@ -133,6 +153,15 @@ impl ServerFrame {
             CANCEL => Self::Cancel(reader.error()?),
             PING => Self::Ping,
             READY => Self::Ready(reader.text()?),
+            FIELDS => {
+                // A name's length, and whether there is a value.
+                let count = reader.count(4 + 1)?;
+                let mut fields = Vec::with_capacity(count);
+                for _ in 0..count {
+                    fields.push((reader.bytes()?, reader.optional(PayloadReader::value)?));
+                }
+                Self::Fields { is_rest_void: header.flags & REST_IS_VOID != 0, fields }
+            }
             kind => return Err(WorkerFrameError::Kind(kind)),
         };
         reader.end()?;

@@ -175,7 +175,9 @@ impl TurnHost<'_, '_> {
         }
         self.transaction.write_count += 1;
         self.remember(touched, field);
-        self.transaction.touched[touched].writes.insert(field.into(), value);
+        let touched = &mut self.transaction.touched[touched];
+        touched.changes += 1;
+        touched.writes.insert(field.into(), value);
         Ok(())
     }
 }
@@ -347,6 +349,9 @@ impl Host for TurnHost<'_, '_> {
         let (instance, _, operation) = self.next_operation()?;
         let transaction = &mut *self.transaction;
         let is_alone = transaction.activations.len() == 1 && transaction.touched.len() == 1;
+        if let Some(state) = transaction.activation_mut(self.activation) {
+            state.is_on_worker = true;
+        }
         transaction.is_unlocked = turn.needs_no_lock && is_alone && !transaction.takes_locks;
         let ticket = self.ticket(instance, operation);
         self.world.outputs.exchange(ticket, turn);
@@ -359,9 +364,16 @@ impl Host for TurnHost<'_, '_> {
         self.world.attempt_token(instance.unwrap_or_default())
     }
 
-    fn left_ms(&self) -> Option<u64> {
-        let end = self.transaction.origin.time().plus(self.transaction.limits.wait_ms);
-        Some(end.0.saturating_sub(self.world.now.0))
+    fn left_ms(&mut self, timeout_ms: u64) -> u64 {
+        if self.transaction.activation(self.activation).is_some_and(|state| state.parent.is_none()) {
+            self.transaction.worker_ms = Some(timeout_ms);
+        }
+        let end = self.transaction.origin.time().plus(self.transaction.for_workers_ms());
+        end.0.saturating_sub(self.world.now.0).min(timeout_ms)
+    }
+
+    fn entity_changes(&self) -> u64 {
+        self.entity().map_or(0, |index| self.transaction.touched[index].changes)
     }
 
     fn whole(&mut self, max_bytes: usize) -> Result<Option<Vec<(Vec<u8>, Value)>>, Error> {

@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use millrace_base::{Error, UnixMillis, limits};
+use millrace_base::{Error, UnixMillis};
 
 use super::origin::Origin;
-use super::start::deadline;
 use super::transaction::Transaction;
 use super::{Execution, ExecutionContext, Role};
 use crate::world::World;
@@ -21,14 +20,15 @@ const LONGEST_WAIT_MS: u64 = 1_000;
 pub(crate) type LostTransactions = BTreeMap<(UnixMillis, u64), Origin>;
 
 /// When a transaction that failed so begins again. `None`: it does not, for this is no lost attempt, or there is no time.
-fn begins_again(origin: &Origin, error: &Error, world: &World<'_>) -> Option<UnixMillis> {
+fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> Option<UnixMillis> {
+    let origin = &transaction.origin;
     if !error.code.is_lost_attempt() || matches!(origin, Origin::Participation { .. } | Origin::Read { .. }) {
         return None;
     }
     // Each wait is about as long as all before it together.
     let elapsed_ms = world.now.0.saturating_sub(origin.time().0);
     let due = world.now.plus(elapsed_ms.clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS));
-    (due.plus(limits::WORKER_GRACE_MS) < deadline(origin, world)).then_some(due)
+    (due < origin.time().plus(transaction.for_workers_ms())).then_some(due)
 }
 
 impl Execution {
@@ -39,7 +39,7 @@ impl Execution {
             Role::Coordinator(coordination) => !coordination.is_ending(),
             Role::Participant(_) => false,
         };
-        may && begins_again(&transaction.origin, error, world).is_some()
+        may && begins_again(transaction, error, world).is_some()
     }
 
     /// Gives up everything, and begins again later.
@@ -55,8 +55,9 @@ impl Execution {
         if let Role::Coordinator(coordination) = role {
             self.coordinator.abandon(&coordination, &mut context.context());
         }
+        let due = begins_again(&transaction, &error, context.world);
         let origin = transaction.into_origin();
-        match begins_again(&origin, &error, context.world) {
+        match due {
             Some(due) => {
                 self.lost.insert((due, origin.nonce()), origin);
             }

@@ -195,6 +195,10 @@ impl Execution {
             self.call_away(role, transaction, to, pending, context);
             return Next::GoOn;
         }
+        if transaction.waits_behind_own(&entity, &pending) {
+            transaction.behind_own.push(pending);
+            return Next::GoOn;
+        }
         let kind = context.world.catalog.kind(pending.call.handler);
         let is_exclusive = kind == HandlerKind::Transaction;
         let heeds_locks = is_exclusive || transaction.needs_locks() || self.locks.is_prepared(&entity);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value, limits};
 use millrace_format::Write;
 use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
 
@@ -20,6 +20,8 @@ pub(crate) struct Touched {
     pub is_exclusive: bool,
     /// Whether it holds the entity in the lock table, and if so, whether alone.
     pub held_alone: Option<bool>,
+    /// How often its buffered writes have changed.
+    pub changes: u64,
     /// Buffered writes: field → new value, or `None` for a deletion.
     pub writes: BTreeMap<Box<[u8]>, Option<Value>>,
 }
@@ -68,6 +70,8 @@ pub(crate) struct Activation {
     pub owner: Option<Owner>,
     pub depth: usize,
     pub next_operation: u32,
+    /// It runs on a worker, which knows its entity as it was at the start.
+    pub is_on_worker: bool,
 }
 
 /// How to take one buffered change back, if the frame that owns it fails.
@@ -148,6 +152,8 @@ pub(crate) struct Transaction {
     pub random_index: u32,
     /// The newest entry it has read beside those of the entities it touched.
     pub newest_read: Lsn,
+    /// How long its root may take on a worker, once it has begun there.
+    pub worker_ms: Option<u64>,
     /// It has been suspended or started again: even its queries respect locks from then on.
     pub takes_locks: bool,
     /// It is a query that has read all of its entity and waits for a worker that needs no more: it holds nothing meanwhile.
@@ -156,6 +162,8 @@ pub(crate) struct Transaction {
     pub held: Vec<EntityKey>,
     /// It held nothing when it began to queue, so that whom it waits for may be older.
     pub may_wait_for_older: bool,
+    /// Calls that wait until what runs on their entity in this very transaction has ended.
+    pub behind_own: Vec<PendingCall>,
     /// Calls that wait for an entity.
     pub blocked: Vec<(EntityKey, PendingCall)>,
     /// Entities it need not wait for any more, because who wanted them has failed.
@@ -192,10 +200,12 @@ impl Transaction {
             write_bytes: 0,
             random_index: 0,
             newest_read: Lsn::ZERO,
+            worker_ms: None,
             takes_locks: false,
             is_unlocked: false,
             held: Vec::new(),
             may_wait_for_older: false,
+            behind_own: Vec::new(),
             blocked: Vec::new(),
             unwanted: Vec::new(),
             result: None,
@@ -209,6 +219,35 @@ impl Transaction {
             call.known = self.known;
         }
         origin
+    }
+
+    /// Whether a call has to wait for another handler of this transaction that runs on its entity: a worker reads and writes
+    /// fields as it was given them, so two beside each other would lose what one of them writes. Its callers it need not wait
+    /// for: they are told what it writes.
+    pub(crate) fn waits_behind_own(&self, entity: &EntityKey, call: &PendingCall) -> bool {
+        if matches!(call.parent, Parent::Shard(_)) {
+            return false; // Its callers are not known here.
+        }
+        let is_caller = |instance: Instance| {
+            let mut owner = call.owner;
+            while let Some(state) = self.activations.iter().find(|state| Some(state.instance) == owner) {
+                if state.instance == instance {
+                    return true;
+                }
+                owner = state.owner;
+            }
+            false
+        };
+        let runs_there = |state: &&Activation| {
+            state.is_on_worker && state.entity.is_some_and(|index| self.touched[index].entity == *entity)
+        };
+        self.activations.iter().filter(runs_there).any(|state| !is_caller(state.instance))
+    }
+
+    /// How long it may take on workers, all attempts together.
+    pub(crate) fn for_workers_ms(&self) -> u64 {
+        let longest = self.limits.wait_ms.saturating_sub(limits::WORKER_GRACE_MS);
+        self.worker_ms.map_or(longest, |worker_ms| worker_ms.min(longest))
     }
 
     /// The entity that it has read without holding it while it waited.
@@ -248,7 +287,7 @@ impl Transaction {
             self.touched[index].is_exclusive |= is_exclusive;
             return index;
         }
-        self.touched.push(Touched { entity, is_exclusive, held_alone: None, writes: BTreeMap::new() });
+        self.touched.push(Touched { entity, is_exclusive, held_alone: None, changes: 0, writes: BTreeMap::new() });
         self.touched.len() - 1
     }
 
@@ -264,6 +303,7 @@ impl Transaction {
             owner: None,
             depth: 0,
             next_operation: 0,
+            is_on_worker: false,
         })
     }
 
@@ -285,6 +325,7 @@ impl Transaction {
             owner: call.owner,
             depth: call.depth,
             next_operation: 0,
+            is_on_worker: false,
         })
     }
 
@@ -307,6 +348,7 @@ impl Transaction {
         let index = self.activations.iter().position(|state| state.activation == activation);
         let index = index.expect("the frame that has had its turn is one of the transaction's");
         let ended = self.activations.remove(index);
+        self.ready.extend(self.behind_own.drain(..).map(Action::Call));
         if let Err(error) = &result
             && (matches!(error.code, ErrorCode::CpuLimit | ErrorCode::MemoryLimit) || error.code.is_lost_attempt())
         {
@@ -335,6 +377,7 @@ impl Transaction {
     fn hand_over(&mut self, ended: Instance, owner: Option<Owner>) {
         let owners = self.undo.iter_mut().map(|(owner, _)| owner);
         let owners = owners.chain(self.activations.iter_mut().map(|state| &mut state.owner));
+        let owners = owners.chain(self.behind_own.iter_mut().map(|call| &mut call.owner));
         let owners = owners.chain(self.blocked.iter_mut().map(|(_, call)| &mut call.owner));
         let owners = owners.chain(self.away.iter_mut().map(|call| &mut call.owner));
         let owners = owners.chain(self.ready.iter_mut().filter_map(|action| match action {
@@ -377,6 +420,7 @@ impl Transaction {
         self.away = away;
         let taken_back: Vec<AwayCall> = taken_back;
         self.to_take_back.extend(taken_back.into_iter().map(|call| call.number));
+        self.behind_own.retain(|call| !is_owned(call.owner));
         self.outside.retain(|(instance, _)| !ended.contains(instance));
         let (dropped, blocked) =
             std::mem::take(&mut self.blocked).into_iter().partition(|(_, call)| is_owned(call.owner));
@@ -413,6 +457,7 @@ impl Transaction {
                         *newer = before;
                         continue;
                     }
+                    self.touched[touched].changes += 1;
                     let writes = &mut self.touched[touched].writes;
                     match before {
                         Some(value) => writes.insert(field, value),
@@ -447,6 +492,7 @@ impl Transaction {
         let is_for = |action: &Action| matches!(action, Action::Call(call) if call.owner == Some(owner));
         self.activations.iter().any(|state| state.owner == Some(owner))
             || self.blocked.iter().any(|(_, call)| call.owner == Some(owner))
+            || self.behind_own.iter().any(|call| call.owner == Some(owner))
             || self.ready.iter().any(is_for)
     }
 
@@ -479,6 +525,7 @@ impl Transaction {
         self.activations.clear();
         self.ready.clear();
         self.outside.clear();
+        self.behind_own.clear();
         self.blocked.clear();
         self.held.clear();
     }
