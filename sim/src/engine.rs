@@ -142,7 +142,18 @@ impl ScriptEngine {
         self.load(program, &app).expect("every app loads");
         let services = self.services(program);
         let App { name, limits, fetch, records, .. } = app;
-        catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, records, services });
+        catalog.add(
+            program,
+            millrace_func::Loaded {
+                app: name,
+                version,
+                limits,
+                fetch,
+                records,
+                objects: millrace_func::ObjectPolicy::default(),
+                services,
+            },
+        );
         catalog.activate(program);
         program
     }

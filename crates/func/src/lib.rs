@@ -18,6 +18,7 @@ mod engines;
 mod fetch;
 mod host;
 mod limits;
+mod objects;
 mod records;
 mod settings;
 
@@ -39,5 +40,6 @@ pub use host::{
 };
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
+pub use objects::ObjectPolicy;
 pub use records::RecordPolicy;
 pub use settings::{AppSettings, SettingsError};
