@@ -66,6 +66,9 @@ pub const CALLS_PER_TRANSACTION: usize = 10_000;
 /// Operations (calls, hashes) one call may have open at once.
 pub const PENDING_OPERATIONS: usize = 1024;
 
+/// Lines of an app's `[objects] notifications`. Each is compared when an object changes.
+pub const NOTIFYING_BUCKETS: usize = 100;
+
 /// Messages one transaction may send.
 pub const MESSAGES_PER_CALL: usize = 1024;
 

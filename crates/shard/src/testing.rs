@@ -208,7 +208,18 @@ impl TestWorld {
         let app = Name::new("app").expect("a name");
         let (limits, services) = (Limits::default(), engine.services(RUN.program));
         let (fetch, records) = Default::default();
-        catalog.add(RUN.program, Loaded { app, version: 1, limits, fetch, records, services });
+        catalog.add(
+            RUN.program,
+            Loaded {
+                app,
+                version: 1,
+                limits,
+                fetch,
+                records,
+                objects: millrace_func::ObjectPolicy::default(),
+                services,
+            },
+        );
         catalog.activate(RUN.program);
         let (outputs, activations) = Default::default();
         Self { outputs, engine: Box::new(engine), catalog, activations, next_nonce: 1 }
