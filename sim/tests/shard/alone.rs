@@ -290,6 +290,7 @@ fn a_workflow_whose_shard_was_lost_does_not_make_a_call_twice() {
     rig.run_due();
     rig.make_durable();
     rig.carry_peers();
+    assert_eq!(rig.core.shards[&OTHER].waiting(), 2, "both calls are there");
     // It has made the call again, which waits for the first one, and that is committed only now.
     for message in late {
         if matches!(&message, OnItsWay::Peer(to, _) if *to == OTHER) {
