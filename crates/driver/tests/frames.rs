@@ -17,7 +17,7 @@ use millrace_driver::question::{
 };
 use millrace_driver::{CoreMessage, Frame, Job, Question, ShardMail};
 use millrace_format::{
-    DeadLetterRecord, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind, WorkflowRecord,
+    DeadLetterRecord, DecodeError, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind, WorkflowRecord,
 };
 use millrace_func::{HandlerId, HeaderSource, NestedCall, Program, RouteId, RouteMatch, RouteReply};
 use millrace_shard::{
@@ -283,6 +283,15 @@ fn every_frame_has_its_golden_bytes_and_decodes_from_them() {
         let (name, text) = line.split_once(' ').expect("a name and bytes");
         let frame = Frame::decode(&unhex(text)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(hex(&frame.encode()), text, "{name}");
+    }
+}
+
+#[test]
+fn a_frame_of_another_version_is_refused_as_such() {
+    for version in [0, 1, 3] {
+        let mut bytes = frames()[0].1.encode();
+        bytes[0] = version;
+        assert!(matches!(Frame::decode(&bytes), Err(DecodeError::Version(found)) if found == version));
     }
 }
 

@@ -107,7 +107,7 @@ impl Node {
         let index = self.index_of(shard);
         let Driven { core, is_full, .. } = &mut self.cores[index];
         let is_stopped = core.shards().any(Shard::is_stopped);
-        if *is_full || is_stopped || self.setup.hold_ms.is_none_or(|_| self.lost.contains(&shard)) {
+        if *is_full || is_stopped || self.setup.hold_ms.is_none() || self.lost.contains(&shard) {
             return None;
         }
         core.give_up_shard(shard);

@@ -6,7 +6,7 @@ use millrace_sim::rig_logs::OnItsWay;
 
 use crate::*;
 
-const HOME: ShardId = ShardId(0);
+const CALLER: ShardId = ShardId(0);
 const OTHER: ShardId = ShardId(1);
 
 /// How long shards hold what they have locked.
@@ -67,7 +67,7 @@ fn what_a_lost_shard_had_read_is_not_written_before_its_vote_has_lapsed() {
     rig.tick(HOLD_MS);
     rig.run_to_rest();
     assert!(rig.reply(second).is_some_and(Result::is_ok), "the time is over");
-    // The vote has lapsed: the home must not decide by it.
+    // The vote has lapsed: the coordinator must not decide by it.
     rig.peers.push_back(vote);
     rig.run_to_rest();
     let seen = rig.read("note", &y, s().get("n"));
@@ -171,15 +171,15 @@ fn a_delegated_commit_whose_news_are_lost_without_a_failure_is_told_again() {
 
 #[test]
 fn a_decision_that_comes_too_late_is_not_made_by_the_other_shard() {
-    // 1 reads `y` here, and leaves it to the other shard to change `x`. Meanwhile the home of `y` fails.
+    // 1 reads `y` here, and leaves it to the other shard to change `x`. Meanwhile the coordinator of `y` fails.
     let (mut rig, y, x) = rig();
     rig.run("note", &y, s().set("n", 1));
     rig.make_durable();
     rig.run("note", &y, s().get("n").call(run("note", &x, s().set("seen", 1))));
     carry_up_to(&mut rig, is_prepare);
     let prepare = rig.peers.pop_front().expect("the request");
-    rig.lose(HOME, 0);
-    rig.open(HOME);
+    rig.lose(CALLER, 0);
+    rig.open(CALLER);
     rig.tick(2 * HOLD_MS);
     let second = rig.run("note", &y, s().set("n", 2));
     rig.make_durable();
@@ -187,7 +187,7 @@ fn a_decision_that_comes_too_late_is_not_made_by_the_other_shard() {
     rig.peer(prepare.0, prepare.1);
     rig.make_durable();
     let seen = rig.read("note", &x, s().get("seen"));
-    rig.tell_opened(HOME);
+    rig.tell_opened(CALLER);
     rig.run_to_rest();
     assert_eq!(rig.value(seen), Json::Null, "2 was answered, and came after 1");
     rig.settle();
@@ -197,7 +197,7 @@ fn a_decision_that_comes_too_late_is_not_made_by_the_other_shard() {
 #[test]
 fn who_waits_for_a_lost_shard_is_told_at_once() {
     // At every stage of several kinds of transactions: without any time passing but what a shard waits before it writes.
-    for (kind, lost) in (0..4).flat_map(|kind| [HOME, OTHER].map(|shard| (kind, shard))) {
+    for (kind, lost) in (0..4).flat_map(|kind| [CALLER, OTHER].map(|shard| (kind, shard))) {
         for step in 0..24 {
             let (mut rig, here, there) = rig();
             let script = match kind {
@@ -285,19 +285,21 @@ fn a_workflow_whose_shard_was_lost_does_not_make_a_call_twice() {
     // The first call has run, and the request to commit it is on its way when the workflow's shard fails.
     rig.finish_offload();
     carry_up_to(&mut rig, is_prepare);
-    let late = rig.lose(HOME, 0);
-    rig.open(HOME);
+    let late = rig.lose(CALLER, 0);
+    rig.open(CALLER);
     rig.run_due();
     rig.make_durable();
     rig.carry_peers();
+    assert_eq!(rig.core.shards[&OTHER].waiting(), 2, "both calls are there");
     // It has made the call again, which waits for the first one, and that is committed only now.
     for message in late {
         if matches!(&message, OnItsWay::Peer(to, _) if *to == OTHER) {
             rig.hand_over(message);
         }
     }
+    assert_eq!(rig.field("note", &there, "n"), json!(1), "the first one is committed");
     rig.run_to_rest();
-    rig.tell_opened(HOME);
+    rig.tell_opened(CALLER);
     for _ in 0..8 {
         rig.tick(1_000);
         rig.run_to_rest();
@@ -318,8 +320,8 @@ fn carry_first_call(rig: &mut Rig) {
 fn work_for_a_lost_shard_that_ends_late_means_nothing() {
     let (mut rig, here, _) = rig();
     rig.run("note", &here, s().hash().add("n", 1));
-    let ticket: OffloadTicket = rig.offloads[0];
-    rig.fail_over(HOME);
+    let ticket: OffloadTicket = rig.offloads[0].clone();
+    rig.fail_over(CALLER);
     rig.tick(2 * HOLD_MS);
     let second = rig.run("note", &here, s().hash().add("n", 1));
     rig.finish(ticket, Ok("null".into()));
@@ -333,7 +335,7 @@ fn work_for_a_lost_shard_that_ends_late_means_nothing() {
 #[test]
 fn a_shard_that_was_never_used_writes_at_once() {
     let (mut rig, here, _) = rig();
-    rig.fail_over(HOME);
+    rig.fail_over(CALLER);
     let token = rig.run("note", &here, add());
     rig.make_durable();
     assert!(rig.reply(token).is_some_and(Result::is_ok));

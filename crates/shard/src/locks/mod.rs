@@ -230,8 +230,8 @@ impl Locks {
         let lock = self.locks.get(entity)?;
         let first = lock.queue.front()?.waiter;
         let is_alone = lock.holders.iter().all(|holder| holder.nonce == first.nonce);
-        let holds_alone = lock.is_exclusive && !lock.holders.is_empty();
-        let is_kept_out = self.is_shut && first.is_exclusive && !holds_alone;
+        let is_had_alone = lock.is_exclusive && !lock.holders.is_empty();
+        let is_kept_out = self.is_shut && first.is_exclusive && !is_had_alone;
         let is_free = !is_kept_out && (is_alone || !(first.is_exclusive || lock.is_exclusive));
         is_free.then_some(first.nonce)
     }

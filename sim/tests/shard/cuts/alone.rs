@@ -100,8 +100,8 @@ fn a_shard_that_fails_alone_anywhere_leaves_all_or_nothing_and_nobody_waiting() 
             }
         });
         println!("{}: {total:?}", case.name);
-        assert!(total.points > 1_000 && total.done_later > 0, "{}: {total:?}", case.name);
+        assert!(total.points > 300 && total.done_later > 0, "{}: {total:?}", case.name);
         all.echoes += total.echoes;
     }
-    assert!(all.echoes > 10_000, "{all:?}");
+    assert!(all.echoes > 3_000, "{all:?}");
 }

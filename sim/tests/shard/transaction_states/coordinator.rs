@@ -156,13 +156,14 @@ impl Coordinator {
         let shard = &self.rig.core.shards[&COORDINATOR];
         let has_said = |word: &str| has_said(&self.told, word);
         let has_heard = |input: &str| self.heard.iter().any(|heard| heard == input);
+        let last_said = self.told.iter().rev().map(|message| word(&message.body)).find(|word| *word != "Heard");
         match shard.waiting() {
             _ if shard.is_stopped() => "stopped",
             0 if shard.unfinished() > 0 && shard.held_replies() > 0 => "deciding",
             0 if shard.unfinished() > 0 => "decided",
             0 if rows > 0 => "confirmed",
             0 => "over",
-            _ if self.told.last().is_some_and(|last| word(&last.body) == "Reserve") => "parked",
+            _ if last_said == Some("Reserve") => "parked",
             _ if has_said("Abort?") => "failing",
             _ if has_said("Prepare") => "voting",
             _ if has_said("Prepare (alone)") => "delegated",
