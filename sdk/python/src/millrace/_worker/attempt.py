@@ -293,7 +293,12 @@ class Attempt:
         future: asyncio.Future[Result] = self.loop.create_future()
         self._waiting[number] = future
         self._stir()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # The handler wants it no more (a timeout, a lost race), so the attempt does not wait for it.
+            self._waiting.pop(number, None)
+            raise
 
     async def perform(self, type: Type, make_payload: Callable[[int], bytes]) -> Outcome:
         """An operation and its outcome."""
