@@ -18,7 +18,7 @@ from millrace import Abort, CallError, Client
 from millrace.testing import Node
 
 pytestmark = pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server")
-SECRET = "between the two"
+SECRET = "known to both ends"
 
 
 class HttpWorker:
