@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -260,3 +265,45 @@ def test_a_worker_that_is_refused_ends(server: Server, refuse: Any) -> None:
     server.thread.join(DEADLINE_SECONDS)
     assert isinstance(server.errors[0], Refused)
     assert "refuses the worker" in str(server.errors[0])
+
+
+SERVICE = """
+from millrace import Service
+
+class Echo(Service):
+    async def add(self, n: int) -> int:
+        return n + 1
+
+    async def broken(self) -> None:
+        raise ValueError("no such luck")
+"""
+
+
+def test_dev_tells_of_calls_and_starts_anew_when_a_file_changes(tmp_path: Path) -> None:
+    file = tmp_path / "echo_service.py"
+    file.write_text(SERVICE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(DEADLINE_SECONDS)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        command = [sys.executable, "-m", "millrace.dev", str(file), "--url", url]
+        with open(tmp_path / "out", "wb") as out:
+            process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        try:
+            peer = Peer(listener.accept()[0])
+            assert b"millrace-app: echo_service" in peer.head
+            peer.accept()
+            for stream, handler, input in ((1, "add", b"1"), (2, "broken", b"null")):
+                peer.start(stream, handler, input)
+                peer.turn(stream)
+            file.write_text(SERVICE.replace("n + 1", "n + 100"))
+            peer = Peer(listener.accept()[0])
+            peer.accept()
+            peer.start(1, "add", b"1")
+            assert peer.turn(1)[-1].payload.endswith(b"101")
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(DEADLINE_SECONDS)
+    told = (tmp_path / "out").read_text()
+    assert "ms  echo/k/add  ok" in told
+    assert "echo/k/broken  function-failed: ValueError: no such luck (echo_service.py:9)" in told
+    assert "a file has changed" in told

@@ -58,6 +58,8 @@ class Attempt:
         self.handler = handler
         self.ended = False
         self.cancelled = False
+        #: The error that the handler ended with, and its traceback.
+        self.failure: tuple[Failure, str] | None = None
         # What the server has of this attempt: how many frames, and their checksum.
         self.reported = 0
         self.reported_checksum = 0
@@ -182,6 +184,7 @@ class Attempt:
             self._emit(Type.OUTPUT, payloads.pack_value(output))
         except (Exception, asyncio.CancelledError) as problem:
             failure, terminal, trace = failure_of(problem)
+            self.failure = (failure, trace)
             self._emit(Type.FAILURE, payloads.encode_failure(failure, trace), terminal * payloads.TERMINAL)
         self.ended = True
         self._end_turn()
