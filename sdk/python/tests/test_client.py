@@ -70,6 +70,8 @@ class Handler(BaseHTTPRequestHandler):
 def script() -> Iterator[Script]:
     script = Script()
     handler = type("Scripted", (Handler,), {"script": script})
+    # So that no connection of a burst is tried again a second later.
+    ThreadingHTTPServer.request_queue_size = 64
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     script.url = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]

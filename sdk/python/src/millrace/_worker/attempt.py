@@ -141,9 +141,27 @@ class Attempt:
         self._end_turn()
 
     def _begin(self) -> None:
+        if self.handler.never_waits and (self._state is None or not self._state.missing()):
+            self._run_at_once()
+            return
         if self._inbox:
             self._stir()
-        self._task = _begun(self._run(), self.loop)
+        task = _begun(self._run(), self.loop)
+        if not self.ended:
+            self._task = task
+
+    def _run_at_once(self) -> None:
+        """Runs a handler without an ``await``: it needs no task, which costs more than most such handlers."""
+        token = current.set(self)
+        try:
+            self._call_handler().send(None)
+        except StopIteration as end:
+            self._outcome = (end.value, None)
+        except Exception as error:
+            self._outcome = (None, error)
+        finally:
+            current.reset(token)
+        self._finish()
 
     async def _run(self) -> None:
         current.set(self)
@@ -188,6 +206,9 @@ class Attempt:
             self._emit(Type.FAILURE, payloads.encode_failure(failure, trace), terminal * payloads.TERMINAL)
         self.ended = True
         self._end_turn()
+        # Cycles that only the garbage collector would find; it costs more than all of this turn's frames.
+        self._entity._set(self.start.key, None, None)
+        self._task = None
 
     def _output(self, value: Any) -> Value:
         if self.start.kind is Kind.ROUTE:
