@@ -34,6 +34,12 @@ class Account(Service):
         self.balance += amount
         return self.ctx.result(Account(self.key + "-twin").deposit(amount))
 
+    async def calls_itself(self, amount: int) -> int:
+        self.balance += 1
+        await Account(self.key).deposit(amount)
+        self.balance += 1
+        return self.balance
+
     async def broken(self) -> None:
         raise ValueError("no such luck")
 

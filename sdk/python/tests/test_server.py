@@ -111,6 +111,11 @@ def test_plain_handlers_and_collections(client: Client) -> None:
     assert client.call(Account("dan").remember, "a", 1) == ["a00000", "x00000"]
 
 
+def test_what_a_callee_writes_in_the_callers_entity_is_seen(client: Client) -> None:
+    assert client.call(Account("self").calls_itself, 100) == 102
+    assert client.call(Account("self").show) == 102
+
+
 def test_a_workflow(client: Client) -> None:
     client.call(Account("eve").deposit, 100)
     trip = client.send(Trip("eve").book, "eve")
