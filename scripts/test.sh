@@ -54,6 +54,7 @@ step clippy clippy
 step "types of the examples" scripts/check-types.sh
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
+step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check
 step "login of outside users" scripts/check-outside.sh
 step "guides" guides
 # Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.

@@ -68,6 +68,12 @@ class Account(Service):
             return f"{refusal.message} {refusal.payload}"
         return "done"
 
+    async def calls_itself(self, amount: int) -> int:
+        self.balance += 1
+        await Account(self.key).deposit(amount)
+        self.balance += 1
+        return self.balance
+
     async def broken(self) -> None:
         raise ValueError("no such luck")
 
@@ -155,6 +161,12 @@ class Hall(Service):
 
     async def clear(self) -> None:
         self.log.clear()
+
+    async def push_twice(self, number: int) -> list[int]:
+        self.log.append(number)
+        await Hall(self.key).push([number + 1])
+        self.log.append(number)
+        return await self.log.slice()
 
     async def rename(self, name: str | None) -> str:
         if name is None:
@@ -294,6 +306,13 @@ def test_calls_side_by_side_are_made_in_order(server: FakeServer) -> None:
     assert run(server.call("account", "ann", "both", ["x", "y", "x", "z"])) == [1, 1, 2, 1]
     calls = [frame for frame in server.frames if frame.type is Type.CALL]
     assert len(calls) == 4
+
+
+def test_what_a_callee_writes_in_the_callers_entity_is_seen(server: FakeServer) -> None:
+    run(server.call("account", "ann", "deposit", 10))
+    assert run(server.call("account", "ann", "calls_itself", 100)) == 112
+    assert run(server.call("account", "ann", "show")) == 112
+    assert run(server.call("hall", "h", "push_twice", 7)) == [7, 8, 7]
 
 
 def test_an_error_tells_the_users_file_and_line(server: FakeServer) -> None:
