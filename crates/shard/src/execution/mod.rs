@@ -7,9 +7,11 @@
 //! `opened.rs` says what it means that another shard was opened anew, `gate.rs` when this one may write after it was.
 //! `reads.rs` reads committed state beside all that, and `unbound.rs` runs routes before they have a shard.
 
+mod activations;
 mod answers;
 mod commit;
 mod coordinate;
+
 mod gate;
 mod host;
 mod keys;
