@@ -11,7 +11,6 @@ mod activations;
 mod answers;
 mod commit;
 mod coordinate;
-
 mod gate;
 mod host;
 mod keys;
