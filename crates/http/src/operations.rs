@@ -36,6 +36,8 @@ pub enum Kind {
     Route,
     /// `GET /apps`.
     Apps,
+    /// `GET /workers/connect`.
+    ConnectWorker,
     /// `PUT /apps/{app}`.
     Deploy,
     /// `DELETE /apps/{app}`.
@@ -69,7 +71,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 27] = [
+const KINDS: [(Kind, &str); 28] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -96,6 +98,7 @@ const KINDS: [(Kind, &str); 27] = [
     (Kind::S3AddKey, "s3_add_key"),
     (Kind::S3Keys, "s3_keys"),
     (Kind::S3RevokeKey, "s3_revoke_key"),
+    (Kind::ConnectWorker, "connect_worker"),
     (Kind::None, "none"),
 ];
 
@@ -138,7 +141,8 @@ impl Kind {
             Kind::S3AddKey => 23,
             Kind::S3Keys => 24,
             Kind::S3RevokeKey => 25,
-            Kind::None => 26,
+            Kind::ConnectWorker => 26,
+            Kind::None => 27,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
@@ -290,6 +294,8 @@ pub enum Access {
     Call,
     /// `deploy`.
     Deploy,
+    /// `worker`.
+    Worker,
     /// `admin`.
     Admin,
     /// `call:records/…` for the type.
@@ -308,6 +314,7 @@ impl Access {
                 "Needs the role call:<app>/<service>, call:<app>/*, call:* or admin; queries and state need no more than read: in place of call:."
             }
             Access::Deploy => "Needs the role deploy or admin.",
+            Access::Worker => "Needs the role worker, deploy or admin.",
             Access::Admin => "Needs the role admin.",
             Access::Records => {
                 "Needs the role call:records/<type>, call:records/*, call:* or admin; reading needs no more than read: in place of call:."

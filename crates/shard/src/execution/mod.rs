@@ -11,6 +11,7 @@ mod coordinate;
 mod host;
 mod keys;
 mod lost;
+mod on_worker;
 mod origin;
 mod participate;
 mod reads;
