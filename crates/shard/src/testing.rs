@@ -8,7 +8,7 @@ use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
 use millrace_format::{Entry, MessageRecord};
 use millrace_func::{
     ActivationId, App, Catalog, Engine, FetchRequest, HandlerId, HandlerKind, Host, Limits, Loaded, LogLevel,
-    NestedCall, Offload, OperationId, Output, Program, Service, Start, Step,
+    NestedCall, Offload, OperationId, Output, Program, Service, Start, Step, WorkerTurn,
 };
 use millrace_store::{MemoryCheckpoint, Store};
 
