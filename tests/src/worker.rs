@@ -250,8 +250,8 @@ fn checksum(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Runs a handler from its beginning, and gives its turn.
-pub fn run(request: &WorkerRequest, handler: impl FnOnce(&mut Run<'_>) -> Result<Value, Stop>) -> Said {
+/// Runs a handler from its beginning, and gives all of its frames.
+fn frames_of(request: &WorkerRequest, handler: impl FnOnce(&mut Run<'_>) -> Result<Value, Stop>) -> Vec<Vec<u8>> {
     let mut run = Run { request, frames: Vec::new(), operations: 0 };
     match handler(&mut run) {
         Ok(output) => run.frames.push(frame(0x30, 0, &json_value(&output))),
@@ -261,7 +261,13 @@ pub fn run(request: &WorkerRequest, handler: impl FnOnce(&mut Run<'_>) -> Result
         }
         Err(Stop::Waits) => {}
     }
-    let (again, new) = run.frames.split_at(request.seen.min(run.frames.len()));
+    run.frames
+}
+
+/// Runs a handler from its beginning, and gives its turn.
+pub fn run(request: &WorkerRequest, handler: impl FnOnce(&mut Run<'_>) -> Result<Value, Stop>) -> Said {
+    let frames = frames_of(request, handler);
+    let (again, new) = frames.split_at(request.seen.min(frames.len()));
     if request.seen == 0 {
         return Said::Frames(new.concat());
     }
@@ -403,4 +409,100 @@ fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
 fn answer(stream: &mut TcpStream, status: u16, body: &[u8], length: usize) -> io::Result<()> {
     let head = format!("HTTP/1.1 {status} Said\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(&[head.as_bytes(), body].concat())
+}
+
+/// A worker that dials in. Its connection ends when it is dropped.
+pub struct DialledWorker {
+    stream: TcpStream,
+}
+
+impl DialledWorker {
+    /// Dials in as a worker of `app`, and gives what the server says: the deployment, or an error's code.
+    ///
+    /// # Panics
+    /// When the server does not change the protocol.
+    pub fn connect(
+        server: SocketAddr,
+        app: &str,
+        services: Value,
+        handler: impl Fn(&mut Run<'_>) -> Result<Value, Stop> + Send + 'static,
+    ) -> (Self, Result<String, String>) {
+        let mut stream = TcpStream::connect(server).expect("the server listens");
+        stream.set_nodelay(true).expect("a socket");
+        let head = format!(
+            "GET /workers/connect HTTP/1.1\r\nhost: {server}\r\nconnection: upgrade\r\nupgrade: millrace-worker\r\n\
+             millrace-worker-protocol: 1\r\nmillrace-app: {app}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("sent");
+        let mut input = BufReader::new(stream.try_clone().expect("a socket"));
+        let mut line = String::new();
+        input.read_line(&mut line).expect("a reply");
+        assert!(line.starts_with("HTTP/1.1 101 "), "{line}");
+        while line.trim_end() != "" {
+            line.clear();
+            input.read_line(&mut line).expect("headers");
+        }
+        let protocol = json!({ "min": 1, "max": 1 });
+        let document = json!({ "protocol": protocol, "services": services }).to_string();
+        stream.write_all(&frame(0x35, 0, &sized(document.as_bytes()))).expect("sent");
+        let (kind, _, payload) = next_frame(&mut input).expect("an answer to HELLO");
+        let answer = Pieces(&payload).text();
+        let answer = if kind == 0x05 { Ok(answer) } else { Err(answer) };
+        let mut output = stream.try_clone().expect("a socket");
+        spawn(move || {
+            let _closed = serve_frames(&mut input, &mut output, &handler);
+        });
+        (Self { stream }, answer)
+    }
+}
+
+impl Drop for DialledWorker {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// Type, stream and payload.
+fn next_frame(input: &mut impl Read) -> io::Result<(u8, u32, Vec<u8>)> {
+    let mut header = [0; 12];
+    input.read_exact(&mut header)?;
+    let number = |at: usize| header[at..at + 4].iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+    let mut payload = vec![0; number(0) as usize];
+    input.read_exact(&mut payload)?;
+    Ok((header[4], number(8), payload))
+}
+
+fn serve_frames(
+    input: &mut impl Read,
+    output: &mut impl Write,
+    handler: &impl Fn(&mut Run<'_>) -> Result<Value, Stop>,
+) -> io::Result<()> {
+    // Each attempt's request as it would be over HTTP, and how many frames were sent.
+    let mut attempts: BTreeMap<u32, (WorkerRequest, usize)> = BTreeMap::new();
+    loop {
+        let (kind, stream, payload) = next_frame(input)?;
+        match kind {
+            0x01 => {
+                let request = read_request(BTreeMap::new(), &frame(kind, 0, &payload));
+                attempts.insert(stream, (request, 0));
+            }
+            0x02 => {
+                let mut result = Pieces(&payload);
+                let result = (result.number() as u32, result.result());
+                attempts.entry(stream).and_modify(|(request, _)| request.results.push(result));
+            }
+            0x03 => drop(attempts.remove(&stream)),
+            0x04 => output.write_all(&frame(0x33, 0, b""))?,
+            _ => {}
+        }
+        if let (0x01 | 0x02, Some((request, sent))) = (kind, attempts.get_mut(&stream)) {
+            let frames = frames_of(request, handler);
+            let mut new = frames[*sent..].to_vec();
+            *sent = frames.iter().filter(|frame| frame[4] != 0x32).count();
+            for frame in &mut new {
+                frame[8..12].copy_from_slice(&stream.to_be_bytes());
+            }
+            output.write_all(&new.concat())?;
+        }
+    }
 }

@@ -12,6 +12,8 @@ pub enum Role {
     Admin,
     /// Deploy, replace and remove apps, and list them.
     Deploy,
+    /// Dial in as a worker, which makes what it serves an app.
+    Worker,
     /// Call handlers, send to them, use routes and read state.
     Call(Scope),
     /// Call queries and read state.
@@ -68,7 +70,7 @@ impl fmt::Display for RoleError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{:?} is not a role: use admin, deploy, call:*, call:<app>/* or call:<app>/<service>, or read: in place of \
+            "{:?} is not a role: use admin, deploy, worker, call:*, call:<app>/* or call:<app>/<service>, or read: in place of \
              call: for queries alone; records of a type are the service records/<type>",
             self.0
         )
@@ -78,7 +80,7 @@ impl fmt::Display for RoleError {
 impl std::error::Error for RoleError {}
 
 impl Role {
-    /// Reads `admin`, `deploy`, `call:*`, `call:<app>/*` or `call:<app>/<service>`, and the same with `read:`.
+    /// Reads `admin`, `deploy`, `worker`, `call:*`, `call:<app>/*` or `call:<app>/<service>`, and the same with `read:`.
     ///
     /// # Errors
     /// [`RoleError`] for any other text.
@@ -86,6 +88,7 @@ impl Role {
         let role = match text.split_once(':') {
             None if text == "admin" => Some(Role::Admin),
             None if text == "deploy" => Some(Role::Deploy),
+            None if text == "worker" => Some(Role::Worker),
             Some(("call", scope)) => Scope::parse(scope).map(Role::Call),
             Some(("read", scope)) => Scope::parse(scope).map(Role::Read),
             _ => None,
@@ -99,6 +102,7 @@ impl fmt::Display for Role {
         match self {
             Role::Admin => formatter.write_str("admin"),
             Role::Deploy => formatter.write_str("deploy"),
+            Role::Worker => formatter.write_str("worker"),
             Role::Call(scope) => write!(formatter, "call:{scope}"),
             Role::Read(scope) => write!(formatter, "read:{scope}"),
         }
@@ -112,6 +116,8 @@ pub enum Permission<'a> {
     Admin,
     /// Deploying and listing apps.
     Deploy,
+    /// Dialling in as a worker.
+    Worker,
     /// Calling `service` of `app`.
     Call {
         /// The app's name.
@@ -134,6 +140,7 @@ impl fmt::Display for Permission<'_> {
         match self {
             Permission::Admin => formatter.write_str("admin"),
             Permission::Deploy => formatter.write_str("deploy"),
+            Permission::Worker => formatter.write_str("worker"),
             Permission::Call { app, service } => write!(formatter, "call:{app}/{service}"),
             Permission::Read { app, service } => write!(formatter, "read:{app}/{service}"),
         }
@@ -165,7 +172,7 @@ impl Principal {
         let reaches = |role: &Role| match role {
             Role::Admin => true,
             Role::Call(scope) | Role::Read(scope) => scope.reaches(app),
-            Role::Deploy => false,
+            Role::Deploy | Role::Worker => false,
         };
         self.roles.as_ref().is_none_or(|roles| roles.iter().any(reaches))
     }
@@ -194,7 +201,9 @@ impl Principal {
             return true;
         };
         roles.iter().any(|role| match (role, permission) {
-            (Role::Admin, _) | (Role::Deploy, Permission::Deploy) => true,
+            (Role::Admin, _)
+            | (Role::Deploy, Permission::Deploy | Permission::Worker)
+            | (Role::Worker, Permission::Worker) => true,
             (Role::Call(scope), Permission::Call { app, service })
             | (Role::Call(scope) | Role::Read(scope), Permission::Read { app, service }) => scope.holds(app, service),
             _ => false,
@@ -208,7 +217,9 @@ mod tests {
 
     #[test]
     fn roles_read_back_as_written_and_others_are_refused() {
-        for text in ["admin", "deploy", "call:*", "call:bank/*", "call:bank/account", "read:*", "read:bank/account"] {
+        for text in
+            ["admin", "deploy", "worker", "call:*", "call:bank/*", "call:bank/account", "read:*", "read:bank/account"]
+        {
             assert_eq!(Role::parse(text).map(|role| role.to_string()), Ok(text.to_owned()));
         }
         for text in ["", "root", "call:", "call:bank", "call:*/account", "call:a/b/c", "call:/x", "read:", "admin:*"] {

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::{AppFile, AppInfo, Deployed, Error, ErrorCode, Principal, SystemApp, WorkerRegistration};
+use crate::{AppFile, AppInfo, Deployed, Error, ErrorCode, Principal, SharedWorkerLine, SystemApp, WorkerRegistration};
 
 /// Which apps there are. A backend without built-in apps need not say so.
 pub trait Deployments: Clone + 'static {
@@ -22,6 +22,15 @@ pub trait Deployments: Clone + 'static {
         _registration: WorkerRegistration,
     ) -> impl Future<Output = Result<Deployed, Error>> {
         async { Err(Error::new(ErrorCode::NotYetSupported, "this server has no way to workers")) }
+    }
+
+    /// A worker of an app has dialled in. What it serves becomes the app, as by [`Deployments::deploy_worker`], once it has
+    /// said so.
+    ///
+    /// # Errors
+    /// `forbidden`; `app-refused` for a name that no app may have.
+    fn connect_worker(&self, _principal: &Principal, _app: &str) -> Result<SharedWorkerLine, Error> {
+        Err(Error::new(ErrorCode::NotYetSupported, "this server has no way to workers"))
     }
 
     /// Removes an app; its state stays and comes back with the app.

@@ -19,6 +19,7 @@ mod record;
 mod records;
 mod route;
 mod serving;
+mod worker_line;
 
 pub use app::{
     AppFile, AppInfo, BUILT_IN_APPS, BuiltInReply, Deployed, HandlerInfo, HandlerKind, RouteInfo, ServiceInfo,
@@ -42,3 +43,4 @@ pub use record::{
 pub use records::Records;
 pub use route::{HeaderSource, RESERVED_SERVICES, RouteReply, RouteRequest};
 pub use serving::{Admission, Health, Serving};
+pub use worker_line::{SharedWorkerLine, WorkerLine};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// Names that no service may have, because fronts have operations of their own where the routes of a service of this
 /// name would be. In alphabetical order.
-pub const RESERVED_SERVICES: [&str; 22] = [
+pub const RESERVED_SERVICES: [&str; 23] = [
     "apps",
     "call",
     "compatibility",
@@ -29,6 +29,7 @@ pub const RESERVED_SERVICES: [&str; 22] = [
     "send",
     "state",
     "subjects",
+    "workers",
 ];
 
 /// A request's headers, read where the front keeps them, so that no request copies headers no

@@ -42,12 +42,12 @@ pub use host::{
     ScanRequest, StepStart, Visit,
 };
 pub use limits::Limits;
-pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply};
+pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply, WorkerLine};
 pub use objects::ObjectPolicy;
 pub use records::RecordPolicy;
 pub use settings::{AppSettings, SettingsError};
 pub use worker::{
     AttemptToken, Discovery, Exchanging, NoWorkers, ProtocolRange, WORKER_FILE, WORKER_PROTOCOL, WorkerAddress,
-    WorkerDocument, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService, WorkerTurn,
-    Workers,
+    WorkerDocument, WorkerDoor, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
+    WorkerTurn, Workers,
 };

@@ -8,9 +8,11 @@ mod document;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use millrace_api::{Error, ErrorCode};
+use millrace_api::{Error, ErrorCode, WorkerLine};
 
 pub use discovery::{
     Discovery, ProtocolRange, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
@@ -63,11 +65,29 @@ pub trait Workers: Send + Sync {
     /// Nobody waits for this attempt any more.
     fn cancel(&self, program: Program, attempt: AttemptToken);
 
+    /// A worker dials in.
+    fn dial_in(&self) -> Arc<dyn WorkerDoor>;
+
+    /// What has dialled in serves an app as `document` has it, until its connection ends.
+    fn serve_by(&self, app: &str, document: &WorkerDocument, door: &Arc<dyn WorkerDoor>);
+
     /// Asks a worker for its discovery document: JSON text, unchecked.
     ///
     /// # Errors
     /// `app-refused` for a URL that is not one of a worker; as for [`Workers::exchange`].
     fn discover(&self, document: &WorkerAddress, secret: Option<&str>) -> Exchanging;
+}
+
+/// A worker that has dialled in, before it serves.
+pub trait WorkerDoor: WorkerLine {
+    /// Its discovery document, JSON text, unchecked; to be asked for once.
+    fn poll_hello(&self, context: &mut Context<'_>) -> Poll<Result<Bytes, Error>>;
+
+    /// It serves this deployment from now on.
+    fn ready(&self, deployment: &str);
+
+    /// It does not serve: the connection ends.
+    fn refuse(&self, error: Error);
 }
 
 /// For nodes that have no way to workers.
@@ -89,7 +109,38 @@ impl Workers for NoWorkers {
 
     fn cancel(&self, _program: Program, _attempt: AttemptToken) {}
 
+    fn dial_in(&self) -> Arc<dyn WorkerDoor> {
+        Arc::new(NoDoor)
+    }
+
+    fn serve_by(&self, _app: &str, _document: &WorkerDocument, _door: &Arc<dyn WorkerDoor>) {}
+
     fn discover(&self, _document: &WorkerAddress, _secret: Option<&str>) -> Exchanging {
         Box::pin(async { Err(no_way()) })
     }
+}
+
+/// What leads nowhere.
+struct NoDoor;
+
+impl WorkerLine for NoDoor {
+    fn receive(&self, _bytes: &[u8]) -> Result<(), Error> {
+        Err(no_way())
+    }
+
+    fn poll_send(&self, _context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        Poll::Ready(None)
+    }
+
+    fn close(&self) {}
+}
+
+impl WorkerDoor for NoDoor {
+    fn poll_hello(&self, _context: &mut Context<'_>) -> Poll<Result<Bytes, Error>> {
+        Poll::Ready(Err(no_way()))
+    }
+
+    fn ready(&self, _deployment: &str) {}
+
+    fn refuse(&self, _error: Error) {}
 }

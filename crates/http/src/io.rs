@@ -329,6 +329,9 @@ impl Write for Io {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.state.has_line() {
+            return Poll::Ready(Ok(())); // A worker goes on with it.
+        }
         if this.linger_bytes.is_none() {
             ready!(this.stream.poll_shutdown(context))?;
         }

@@ -36,6 +36,8 @@ pub enum Kind {
     Route,
     /// `GET /apps`.
     Apps,
+    /// `GET /workers/connect`.
+    ConnectWorker,
     /// `PUT /apps/{app}`.
     Deploy,
     /// `DELETE /apps/{app}`.
@@ -75,7 +77,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 30] = [
+const KINDS: [(Kind, &str); 31] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -105,6 +107,7 @@ const KINDS: [(Kind, &str); 30] = [
     (Kind::S3Buckets, "s3_buckets"),
     (Kind::S3Bucket, "s3_bucket"),
     (Kind::S3SetQuota, "s3_set_quota"),
+    (Kind::ConnectWorker, "connect_worker"),
     (Kind::None, "none"),
 ];
 
@@ -150,7 +153,8 @@ impl Kind {
             Kind::S3Buckets => 26,
             Kind::S3Bucket => 27,
             Kind::S3SetQuota => 28,
-            Kind::None => 29,
+            Kind::ConnectWorker => 29,
+            Kind::None => 30,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
@@ -307,6 +311,8 @@ pub enum Access {
     Call,
     /// `deploy`.
     Deploy,
+    /// `worker`.
+    Worker,
     /// `admin`.
     Admin,
     /// `call:records/…` for the type.
@@ -325,6 +331,7 @@ impl Access {
                 "Needs the role call:<app>/<service>, call:<app>/*, call:* or admin; queries and state need no more than read: in place of call:."
             }
             Access::Deploy => "Needs the role deploy or admin.",
+            Access::Worker => "Needs the role worker, deploy or admin.",
             Access::Admin => "Needs the role admin.",
             Access::Records => {
                 "Needs the role call:records/<type>, call:records/*, call:* or admin; reading needs no more than read: in place of call:."

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use millrace_api::{
     Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Health, Invocation,
     Invocations, InvocationsRequest, Page, Permission, Principal, RECORDS_APP, RecordReply, RecordRequest, Records,
-    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, StateFields, StateReply, StateRequest,
-    SystemApp, WorkerRegistration, is_built_in,
+    RouteReply, RouteRequest, Schedule, SchedulesRequest, SendRequest, Serving, SharedWorkerLine, StateFields,
+    StateReply, StateRequest, SystemApp, WorkerRegistration, is_built_in,
 };
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, Value, ValueKind, shard_of_key};
 use millrace_driver::question::ReadState;
@@ -310,6 +310,12 @@ impl Deployments for CoreHandle {
         let shared = self.shared();
         let files = worker_apps::files_of(&shared, registration).await?;
         self.deploy(principal, app, files).await
+    }
+
+    fn connect_worker(&self, principal: &Principal, app: &str) -> Result<SharedWorkerLine, Error> {
+        allow(principal, Permission::Worker, "worker")?;
+        refuse_system_name(app)?;
+        Ok(worker_apps::connect(self, app))
     }
 
     async fn remove_app(&self, principal: &Principal, app: &str) -> Result<(), Error> {

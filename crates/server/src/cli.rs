@@ -369,7 +369,7 @@ pub(crate) enum KeysCommand {
     Add {
         /// Names the key, to revoke it later
         id: String,
-        /// What it allows: admin, deploy, call:<app>/<service>, call:<app>/*, call:*, or read: for queries
+        /// What it allows: admin, deploy, worker, call:<app>/<service>, call:<app>/*, call:*, or read: for queries
         /// alone; records of a type are the service records/<type>; may be repeated
         #[arg(long = "role", required = true, value_name = "ROLE")]
         roles: Vec<String>,

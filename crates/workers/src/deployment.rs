@@ -1,7 +1,7 @@
 //! The workers of one program.
 
 use millrace_base::Error;
-use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument, WorkerMode};
+use millrace_func::{FetchTarget, WorkerAddress, WorkerDocument};
 
 /// Where the workers of a program are, and what they want.
 #[derive(Debug)]
@@ -9,9 +9,12 @@ pub(crate) struct Deployment {
     /// Where they are dialled; `None` for those that dial in.
     pub url: Option<WorkerUrl>,
     pub secret: Option<String>,
-    #[allow(dead_code, reason = "streams read it")]
-    pub mode: WorkerMode,
+    /// Tells those that dial in for it from others.
+    pub name: DeploymentName,
 }
+
+/// The app, and the document that says what it is.
+pub(crate) type DeploymentName = (String, Vec<u8>);
 
 /// A worker's URL, without a slash at its end.
 #[derive(Clone, Debug)]
@@ -39,12 +42,12 @@ impl WorkerUrl {
 }
 
 impl Deployment {
-    pub(crate) fn new(document: &WorkerDocument) -> Self {
+    pub(crate) fn new(app: &str, document: &WorkerDocument) -> Self {
         let url = match &document.address {
             // What cannot be read was refused when it was deployed.
             WorkerAddress::Url(url) => WorkerUrl::parse(url).ok(),
             WorkerAddress::DialIn => None,
         };
-        Self { url, secret: document.secret.clone(), mode: document.discovery.mode }
+        Self { url, secret: document.secret.clone(), name: (app.to_owned(), document.to_json()) }
     }
 }

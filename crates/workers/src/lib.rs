@@ -1,6 +1,7 @@
-//! Connections to workers: [`millrace_func::Workers`] over HTTP.
+//! Connections to workers: [`millrace_func::Workers`] over HTTP, and over connections that workers have made.
 //!
-//! Read in this order: `workers` (whose workers are where), `request` (what is sent), `signature`.
+//! Read in this order: `workers` (whose workers are where), `request` (what is sent), `signature`;
+//! `line` for workers that dial in.
 //!
 //! Promises:
 //! - An exchange ends by its time limit, with a worker's turn or an error, and holds no more than the limits allow.
@@ -11,6 +12,7 @@
 //! Must not read what is in a turn, beyond where it ends. Must not know shards or transactions.
 
 mod deployment;
+mod line;
 mod request;
 mod signature;
 mod workers;

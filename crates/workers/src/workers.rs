@@ -1,14 +1,17 @@
 //! Whose workers are where, and what is under way.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_fetch::HttpFetcher;
-use millrace_func::{AttemptToken, Exchanging, Program, WorkerAddress, WorkerDocument, WorkerTurn, Workers};
+use millrace_func::{
+    AttemptToken, Exchanging, Program, WorkerAddress, WorkerDocument, WorkerDoor, WorkerTurn, Workers,
+};
 use tokio::sync::oneshot;
 
-use crate::deployment::{Deployment, WorkerUrl};
+use crate::deployment::{Deployment, DeploymentName, WorkerUrl};
+use crate::line::{Line, Lines};
 use crate::request::{TURN_BYTES, WorkerRequest, ask};
 
 /// How long a worker may take to say what it serves.
@@ -31,13 +34,23 @@ struct Shared {
     served: RwLock<BTreeMap<Program, Served>>,
     /// What gives an attempt up that is under way.
     under_way: Mutex<BTreeMap<AttemptToken, oneshot::Sender<()>>>,
+    /// Workers that have dialled in, whether they serve or not.
+    doors: Mutex<Vec<Weak<Line>>>,
+    /// Those that serve.
+    lines: Mutex<BTreeMap<DeploymentName, Lines>>,
 }
 
 impl HttpWorkers {
     /// Without any workers.
     #[must_use]
     pub fn new(fetcher: HttpFetcher) -> Self {
-        let shared = Shared { fetcher, served: RwLock::default(), under_way: Mutex::default() };
+        let shared = Shared {
+            fetcher,
+            served: RwLock::default(),
+            under_way: Mutex::default(),
+            doors: Mutex::default(),
+            lines: Mutex::default(),
+        };
         Self { shared: Arc::new(shared) }
     }
 }
@@ -67,6 +80,10 @@ impl Shared {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lines(&self) -> MutexGuard<'_, BTreeMap<DeploymentName, Lines>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn deployment(&self, program: Program) -> Result<Arc<Deployment>, Error> {
         let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
         let gone = || Error::new(ErrorCode::WorkerUnavailable, "the app's version is not loaded any more");
@@ -75,9 +92,9 @@ impl Shared {
 }
 
 impl Workers for HttpWorkers {
-    fn serve(&self, program: Program, _app: &str, document: &WorkerDocument) {
+    fn serve(&self, program: Program, app: &str, document: &WorkerDocument) {
         let mut served = self.shared.served.write().unwrap_or_else(PoisonError::into_inner);
-        let new = || Served { deployment: Arc::new(Deployment::new(document)), cores: 0 };
+        let new = || Served { deployment: Arc::new(Deployment::new(app, document)), cores: 0 };
         served.entry(program).or_insert_with(new).cores += 1;
     }
 
@@ -97,7 +114,14 @@ impl Workers for HttpWorkers {
             let deployment = shared.deployment(turn.program)?;
             let (under_way, given_up) = UnderWay::begin(&shared, turn.attempt);
             let Some(url) = &deployment.url else {
-                return Err(Error::new(ErrorCode::WorkerUnavailable, "no worker of the app is connected"));
+                let line = shared
+                    .lines()
+                    .get_mut(&deployment.name)
+                    .and_then(|lines| lines.find(turn.attempt, turn.start_bytes > 0));
+                let nobody = || Error::new(ErrorCode::WorkerUnavailable, "no worker of the app is connected");
+                let line = line.ok_or_else(nobody)?;
+                drop(under_way);
+                return line.exchange(turn).await;
             };
             let request = WorkerRequest {
                 method: "POST",
@@ -117,10 +141,31 @@ impl Workers for HttpWorkers {
         })
     }
 
-    fn cancel(&self, _program: Program, attempt: AttemptToken) {
+    fn cancel(&self, program: Program, attempt: AttemptToken) {
         if let Some(given_up) = self.shared.under_way().remove(&attempt) {
             // One that has just ended hears nothing any more.
             let _ = given_up.send(());
+            return;
+        }
+        let Ok(deployment) = self.shared.deployment(program) else { return };
+        if let Some(lines) = self.shared.lines().get(&deployment.name) {
+            lines.cancel(attempt);
+        }
+    }
+
+    fn dial_in(&self) -> Arc<dyn WorkerDoor> {
+        let line = Arc::<Line>::default();
+        let mut doors = self.shared.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.retain(|door| door.strong_count() > 0);
+        doors.push(Arc::downgrade(&line));
+        line
+    }
+
+    fn serve_by(&self, app: &str, document: &WorkerDocument, door: &Arc<dyn WorkerDoor>) {
+        let doors = self.shared.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |line: &Arc<Line>| std::ptr::addr_eq(Arc::as_ptr(line), Arc::as_ptr(door));
+        if let Some(line) = doors.iter().filter_map(Weak::upgrade).find(is_it) {
+            self.shared.lines().entry((app.to_owned(), document.to_json())).or_default().add(line);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use millrace_tests::worker::{Run, Said, Stop, TestWorker, WorkerRequest, frame, run, sized};
+use millrace_tests::worker::{DialledWorker, Run, Said, Stop, TestWorker, WorkerRequest, frame, run, sized};
 use millrace_tests::{Reply, Server, ServerOptions, assert_problem, free_address, wait_until};
 use serde_json::{Value, json};
 
@@ -309,4 +309,38 @@ fn requests_are_signed_and_the_secret_stays_here() {
     assert_eq!(bodies[1].0["millrace-worker-protocol"], "1");
     let told = [reply.text(), server.request("GET", "/apps", &[], b"").text(), server.errors()].concat();
     assert!(!told.contains(secret), "{told}");
+}
+
+#[test]
+fn a_worker_that_dials_in_serves_while_it_is_connected() {
+    let server = Server::start(ServerOptions::examples(&[]));
+    let (worker, ready) = DialledWorker::connect(server.address(), "bank", services(400), bank);
+    assert!(ready.as_ref().is_ok_and(|deployment| deployment.starts_with("bank-")), "{ready:?}");
+    assert_eq!(server.value("account/alice/deposit", "10"), 10);
+    for index in 0..4 {
+        let input = json!({ "to": format!("to{index}"), "amount": 1 }).to_string();
+        assert_eq!(server.value("account/alice/transfer", &input), 1);
+    }
+    assert_eq!(server.value("account/alice/total", "\"to3\""), 7);
+    let workflow = server.send("account/w/long", "\"dave\"");
+    assert_eq!(server.ended(&workflow)["output"], 42, "{}", server.ended(&workflow));
+    drop(worker);
+    assert_problem(&server.call("account/alice/deposit", "1"), 503, "worker-unavailable");
+    // It comes back as it was: the same deployment.
+    let (_worker, again) = DialledWorker::connect(server.address(), "bank", services(400), bank);
+    assert_eq!(again, ready);
+    assert_eq!(server.value("account/alice/deposit", "1"), 7);
+    let (_odd, refused) = DialledWorker::connect(server.address(), "other", json!([]), bank);
+    assert_eq!(refused, Err("app-refused".to_owned()));
+}
+
+#[test]
+fn who_dials_in_and_is_no_worker_is_told_so() {
+    let server = Server::start(ServerOptions::examples(&[]));
+    let plain = server.request("GET", "/workers/connect", &[], b"");
+    assert_problem(&plain, 400, "bad-request");
+    let upgrade = ["connection: upgrade", "upgrade: millrace-worker", "millrace-app: bank"];
+    let old =
+        server.request("GET", "/workers/connect", &[&upgrade[..], &["millrace-worker-protocol: 0"]].concat(), b"");
+    assert_problem(&old, 400, "bad-request");
 }

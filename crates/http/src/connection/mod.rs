@@ -5,6 +5,7 @@
 //! HTTP/1, once; an idle HTTP/1 connection goes back to being parked.
 
 mod state;
+mod worker;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -188,6 +189,11 @@ where
         let words = if refusal.is_in_body { Vec::new() } else { problem::raw_reply(&refusal.error) };
         say(&mut io, &words).await;
         linger(&mut io).await;
+        return None;
+    }
+    if let Some(line) = state.take_line() {
+        io.prefix = parts.read_buf;
+        worker::run(io, line, order.is_none()).await;
         return None;
     }
     match order {

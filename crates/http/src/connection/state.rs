@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
+use millrace_api::SharedWorkerLine;
 use millrace_base::Error;
 
 use crate::body::{self, ReplyBody, Unsent};
@@ -85,6 +86,8 @@ pub(crate) struct ConnectionState {
     waker: RefCell<Option<Waker>>,
     /// What was wrong with bytes that came for hyper.
     pub(super) refusal: RefCell<Option<Box<Refusal>>>,
+    /// It is a worker's, once the reply that says so has left.
+    line: RefCell<Option<SharedWorkerLine>>,
     /// hyper wants more than what came before these.
     is_refusal_reached: Cell<bool>,
     /// Whether closing drops what the kernel still holds for the client.
@@ -115,6 +118,7 @@ impl ConnectionState {
             order: Cell::new(None),
             waker: RefCell::new(None),
             refusal: RefCell::new(None),
+            line: RefCell::new(None),
             is_refusal_reached: Cell::new(false),
             discards_unsent: Cell::new(false),
         }
@@ -330,6 +334,21 @@ impl ConnectionState {
         let age = |since: u32| self.local.tick().wrapping_sub(since);
         let allowed = ticks.body.saturating_add(ticks.bought_by(self.body_received.get()));
         age(self.body_received_at.get()) > ticks.body || age(since) > allowed
+    }
+
+    /// Behind the reply under way the connection is a worker's.
+    pub(crate) fn becomes(&self, line: SharedWorkerLine) {
+        self.line.replace(Some(line));
+    }
+
+    /// The worker's line, if the connection has become one.
+    pub(super) fn take_line(&self) -> Option<SharedWorkerLine> {
+        self.line.take()
+    }
+
+    /// Whether the socket goes on after the last reply.
+    pub(crate) fn has_line(&self) -> bool {
+        self.line.borrow().is_some()
     }
 
     /// Nothing more is read, because of what came.

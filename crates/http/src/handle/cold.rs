@@ -34,6 +34,7 @@ pub(super) async fn cold_dispatch<B: Backend>(
         Kind::Schedules => manage::schedules(backend, who, input.query()).await,
         Kind::Apps => reply::json_value(StatusCode::OK, &backend.apps(who).await?),
         Kind::Deploy => deploy(session, who, input).await,
+        Kind::ConnectWorker => connect_worker(session, who, &input),
         Kind::RemoveApp => {
             backend.remove_app(who, &input.name(Parameter::App)?).await?;
             Ok(reply::empty(StatusCode::NO_CONTENT))
@@ -78,6 +79,30 @@ async fn deploy<B: Deployments>(session: &Session<B>, who: &Principal, input: In
     };
     let status = if deployed.is_new { StatusCode::CREATED } else { StatusCode::OK };
     reply::json_value(status, &DeployedReply { app: &deployed.app, warnings: &deployed.warnings })
+}
+
+/// The protocol that a worker changes to.
+const WORKER_PROTOCOL: &str = "millrace-worker";
+
+/// A worker dials in: behind the reply the connection is its.
+fn connect_worker<B: Deployments>(session: &Session<B>, who: &Principal, input: &Input<'_>) -> Reply {
+    let header = |name| input.request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let bad = |message: &str| Err(Error::new(ErrorCode::BadRequest, message));
+    if !header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case(WORKER_PROTOCOL)) || session.state.is_http2() {
+        return bad("a worker dials in over HTTP/1.1 with `connection: upgrade` and `upgrade: millrace-worker`");
+    }
+    if header("millrace-worker-protocol") != Some("1") {
+        return bad("this server speaks version 1: send `millrace-worker-protocol: 1`");
+    }
+    let Some(app) = header("millrace-app").filter(|app| millrace_base::Name::is_valid(app)) else {
+        return bad("the header `millrace-app` names the app that the worker serves");
+    };
+    let line = session.backend.connect_worker(who, app)?;
+    session.state.becomes(line);
+    let mut reply = reply::empty(StatusCode::SWITCHING_PROTOCOLS);
+    reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    reply.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(WORKER_PROTOCOL));
+    Ok(reply)
 }
 
 /// Whether a body is said to be JSON.

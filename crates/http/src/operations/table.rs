@@ -309,6 +309,14 @@ const GENERAL: &[Operation] = &[
     APPS,
     DEPLOY,
     Operation {
+        kind: Kind::ConnectWorker,
+        path: &[literal("workers"), literal("connect")],
+        summary: "Dial in as a worker: with `upgrade: millrace-worker` and the app's name in `millrace-app`",
+        answers: &[Answer { status: 101, description: "From now on both sides send frames.", body: None }],
+        access: Access::Worker,
+        ..APPS
+    },
+    Operation {
         kind: Kind::RemoveApp,
         method: "DELETE",
         path: &[literal("apps"), APP],

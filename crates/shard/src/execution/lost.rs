@@ -17,7 +17,15 @@ const FIRST_WAIT_MS: u64 = 50;
 const LONGEST_WAIT_MS: u64 = 1_000;
 
 /// Transactions that are to begin again, by the time and their nonces.
-pub(crate) type LostTransactions = BTreeMap<(UnixMillis, u64), Origin>;
+pub(crate) type LostTransactions = BTreeMap<(UnixMillis, u64), Lost>;
+
+/// One of them.
+pub(crate) struct Lost {
+    pub origin: Origin,
+    /// How it was lost: what is answered if its time is over before it begins again.
+    error: Error,
+    ends: UnixMillis,
+}
 
 /// When a transaction that failed so begins again. `None`: it does not, for this is no lost attempt, or there is no time.
 fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> Option<UnixMillis> {
@@ -28,7 +36,12 @@ fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> 
     // Each wait is about as long as all before it together.
     let elapsed_ms = world.now.0.saturating_sub(origin.time().0);
     let due = world.now.plus(elapsed_ms.clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS));
-    (due < origin.time().plus(transaction.for_workers_ms())).then_some(due)
+    (due < ends(transaction)).then_some(due)
+}
+
+/// When a transaction's time on workers is over.
+fn ends(transaction: &Transaction) -> UnixMillis {
+    transaction.origin.time().plus(transaction.for_workers_ms())
 }
 
 impl Execution {
@@ -56,10 +69,11 @@ impl Execution {
             self.coordinator.abandon(&coordination, &mut context.context());
         }
         let due = begins_again(&transaction, &error, context.world);
+        let ends = ends(&transaction);
         let origin = transaction.into_origin();
         match due {
             Some(due) => {
-                self.lost.insert((due, origin.nonce()), origin);
+                self.lost.insert((due, origin.nonce()), Lost { origin, error, ends });
             }
             None => self.fail_origin(origin, error, context),
         }
@@ -70,7 +84,11 @@ impl Execution {
         while let Some(entry) = self.lost.first_entry()
             && entry.key().0 <= context.world.now
         {
-            let origin = entry.remove();
+            let Lost { origin, error, ends } = entry.remove();
+            if ends <= context.world.now {
+                self.fail_origin(origin, error, context);
+                continue;
+            }
             // One that did not start has been answered, or waits for its entity.
             let _ = self.starts_again(origin, Vec::new(), Role::Alone, context);
         }

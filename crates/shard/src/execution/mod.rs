@@ -15,6 +15,7 @@ mod gate;
 mod host;
 mod keys;
 mod lost;
+mod on_worker;
 mod opened;
 mod origin;
 mod participate;
@@ -182,7 +183,7 @@ impl Execution {
             Origin::Message { .. } | Origin::Read { .. } => false,
         };
         self.parked.values().any(|parked| of(&parked.origin))
-            || self.lost.values().any(of)
+            || self.lost.values().any(|lost| of(&lost.origin))
             || self.suspended.values().any(|suspended| suspended.transaction.needs_program(program))
     }
 
@@ -314,8 +315,8 @@ impl Execution {
         for (_, parked) in std::mem::take(&mut self.parked) {
             self.stop_one(parked.origin, parked.away, error, context);
         }
-        for (_, origin) in std::mem::take(&mut self.lost) {
-            self.stop_one(origin, None, error, context);
+        for (_, lost) in std::mem::take(&mut self.lost) {
+            self.stop_one(lost.origin, None, error, context);
         }
         for (_, suspended) in std::mem::take(&mut self.suspended) {
             let Suspended { role, transaction, .. } = suspended;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value, limits};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Value};
 use millrace_format::Write;
 use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
 
@@ -133,40 +133,6 @@ impl Transaction {
             call.known = self.known;
         }
         origin
-    }
-
-    /// Whether a call has to wait for another handler of this transaction that runs on its entity: a worker reads and writes
-    /// fields as it was given them, so two beside each other would lose what one of them writes. Its callers it need not wait
-    /// for: they are told what it writes.
-    pub(crate) fn waits_behind_own(&self, entity: &EntityKey, call: &PendingCall) -> bool {
-        if matches!(call.parent, Parent::Shard(_)) {
-            return false; // Its callers are not known here.
-        }
-        let is_caller = |instance: Instance| {
-            let mut owner = call.owner;
-            while let Some(state) = self.activations.iter().find(|state| Some(state.instance) == owner) {
-                if state.instance == instance {
-                    return true;
-                }
-                owner = state.owner;
-            }
-            false
-        };
-        let runs_there = |state: &&Activation| {
-            state.is_on_worker && state.entity.is_some_and(|index| self.touched[index].entity == *entity)
-        };
-        self.activations.iter().filter(runs_there).any(|state| !is_caller(state.instance))
-    }
-
-    /// How long it may take on workers, all attempts together.
-    pub(crate) fn for_workers_ms(&self) -> u64 {
-        let longest = self.limits.wait_ms.saturating_sub(limits::WORKER_GRACE_MS);
-        self.worker_ms.map_or(longest, |worker_ms| worker_ms.min(longest))
-    }
-
-    /// The entity that it has read without holding it while it waited.
-    pub(crate) fn unlocked(&self) -> Option<EntityKey> {
-        self.touched.first().filter(|_| self.is_unlocked).map(|touched| touched.entity.clone())
     }
 
     pub(crate) fn age(&self) -> Age {

@@ -1,0 +1,59 @@
+//! A connection that a worker has dialled in over: frames from here on, whatever they say.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use bytes::Bytes;
+use millrace_api::SharedWorkerLine;
+use tokio::io::ReadBuf;
+
+use super::state::{Order, Phase};
+use crate::io::Io;
+
+/// Moves bytes between the socket and `line` until either ends. If the connection does not go on behind its last reply, there
+/// is nothing to move.
+pub(super) async fn run(mut io: Io, line: SharedWorkerLine, goes_on: bool) {
+    if !goes_on {
+        return line.close();
+    }
+    // Nothing here is idle, and no request is late.
+    io.state.enter(Phase::Busy);
+    let mut is_broken = !io.prefix.is_empty() && line.receive(&std::mem::take(&mut io.prefix)).is_err();
+    let mut sending = Bytes::new();
+    poll_fn(|context| {
+        if matches!(io.state.obey(context), Some(Order::Abort | Order::Drain)) {
+            return Poll::Ready(());
+        }
+        while !is_broken {
+            let buffers = &mut *io.state.local.buffers.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut buffers.read);
+            match io.stream.poll_read(context, &mut buffer) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    is_broken = line.receive(buffer.filled()).is_err()
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+            }
+        }
+        loop {
+            if sending.is_empty() {
+                match line.poll_send(context) {
+                    Poll::Ready(Some(bytes)) => sending = bytes,
+                    Poll::Ready(None) => return Poll::Ready(()),
+                    Poll::Pending => break,
+                }
+            }
+            match io.stream.poll_write(context, &sending) {
+                Poll::Ready(Ok(length @ 1..)) => drop(sending.split_to(length)),
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        // A stream over TLS keeps what it was given until it is told to send it.
+        let _ = io.stream.poll_flush(context);
+        Poll::Pending
+    })
+    .await;
+    line.close();
+    super::say(&mut io, b"").await;
+}
