@@ -48,7 +48,7 @@ fn least(thing: Thing) -> u64 {
         Thing::DeliveryOvertakes => 5_000,
         Thing::DeliveryDoubled => 2_500,
         Thing::DeliveryLost => 2_000,
-        Thing::AcknowledgementOvertakes => 5_000,
+        Thing::AcknowledgementOvertakes => 2_500,
         Thing::AcknowledgementLost => 1_000,
         Thing::RequestPassedOn => 300_000,
         Thing::RequestOvertakes => 60_000,
