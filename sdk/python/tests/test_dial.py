@@ -201,6 +201,19 @@ def test_heartbeats_come_while_a_handler_computes(server: Server) -> None:
     assert peer.heartbeats >= 3
 
 
+def test_frames_that_come_in_keep_no_heartbeat_back(server: Server) -> None:
+    peer = server.peer()
+    peer.accept()
+    peer.start(1, "compute", b"1.0")
+    # The loop is busy, so nothing answers these; they must not pass for a sign of life.
+    for stream in range(2, 12):
+        time.sleep(0.08)
+        peer.start(stream, "add", b"1")
+    peer.heartbeats = 0
+    assert peer.turn(1)[-1].type is Type.OUTPUT
+    assert peer.heartbeats >= 2
+
+
 def test_a_cancelled_attempt_says_nothing_more(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     peer = server.peer()
     peer.accept()
