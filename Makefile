@@ -82,7 +82,7 @@ python: ## check the Python SDK: format, lint, types, tests, under a minute (wit
 python-environment: ## make target/python, in which the Python SDK and its examples run
 	@scripts/python.sh environment
 
-wheels: ## build the wheels of the Python SDK and, with maturin, of the server
+wheels: build ## build the wheels of the Python SDK and of the server, and try them
 	@scripts/python.sh wheels
 
 audit: ## check dependencies: licences, bans, sources, and advisories where their database is reached

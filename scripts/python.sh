@@ -39,16 +39,20 @@ check() {
     (cd examples/python && "$bin/mypy" --no-error-summary --strict --config-file= app.py)
 }
 
-# The SDK's wheel; and the server's, where maturin is there, from the server that is built.
+# The SDK's wheel, and the server's from the program that is built. Both are tried in an environment of their own.
 wheels() {
-    mkdir -p "$target/wheels"
-    "$environment/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$target/wheels" ./sdk/python
-    if command -v maturin >/dev/null 2>&1 || "$environment/bin/python" -c 'import maturin' 2>/dev/null; then
-        (cd sdk/python-server && "$(command -v maturin || echo "$environment/bin/maturin")" build --release --locked --strip --out "$target/wheels")
-    else
-        echo "maturin is not there, so the server's wheel was not built: pip install maturin" >&2
-    fi
-    ls -l "$target/wheels"
+    local built=${MILLRACE_BINARY:-$target/release/millrace} clean=$target/wheels-tried wheel=()
+    [ -x "$built" ] || { echo "$built is not there: make build" >&2; return 1; }
+    wheel=("$environment/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$target/wheels")
+    rm -rf "$target/wheels" "$clean"
+    "${wheel[@]}" ./sdk/python
+    MILLRACE_BINARY=$(realpath "$built") "${wheel[@]}" ./sdk/python-server
+    python3 -m venv "$clean"
+    "$clean/bin/pip" install --quiet --disable-pip-version-check --no-index --find-links "$target/wheels" millrace-sdk millrace-server
+    "$clean/bin/millrace" --version
+    "$clean/bin/python" -c 'import millrace; print("millrace-sdk", millrace.__version__)'
+    rm -rf "$clean"
+    ls "$target/wheels"
 }
 
 if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
