@@ -52,9 +52,10 @@ step "format of fuzz" cargo fmt --manifest-path fuzz/Cargo.toml --check
 step build cargo build --quiet --release --locked -p millrace-server
 step clippy clippy
 step "types of the examples" scripts/check-types.sh
+# Before the examples, some of which run in its environment.
+step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
-step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check
 step "login of outside users" scripts/check-outside.sh
 step "guides" guides
 # Without the examples of libraries, which clippy has compiled, and without snippets of documentation, of which there are none.
