@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("target", help="a module or file with services, such as bank.py or bank:services")
     parser.add_argument("--url", help="a node that runs already; without it, one is started")
     parser.add_argument("--data", default="./data", help="the data directory of the node that is started")
+    parser.add_argument("--http", default="127.0.0.1:8080", help="where the node that is started listens")
     parser.add_argument("--app", help="the app that the services are; the module's name if it is left out")
     options = parser.parse_args(arguments)
     if os.environ.get(_CHILD):
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.url is None:
             os.makedirs(options.data, exist_ok=True)
-            node = Node(options.data, options=())
+            node = Node(options.data, options=(), address=options.http)
             node.start()
             print(f"the server runs at {node.url}, its data is in {options.data}", flush=True)
         return _watch(options.target, options.url or (node.url if node else ""), options.app)

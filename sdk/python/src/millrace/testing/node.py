@@ -36,13 +36,18 @@ class Node:
     """One server process with a data directory. ``url`` stays the same when it is started again."""
 
     def __init__(
-        self, data: Path | str | None = None, *, binary: str | None = None, options: Sequence[str] = _QUICK
+        self,
+        data: Path | str | None = None,
+        *,
+        binary: str | None = None,
+        options: Sequence[str] = _QUICK,
+        address: str = "",
     ) -> None:
         self._binary = binary or find_binary()
         self._own_data = None if data is not None else tempfile.TemporaryDirectory(prefix="millrace-test-")
         self.data = Path(data if data is not None else self._own_data.name)  # type: ignore[union-attr]
         self._options = list(options)
-        self._address = ""
+        self._address = address
         self._process: subprocess.Popen[bytes] | None = None
         self._output: list[bytes] = []
         self.url = ""
