@@ -9,7 +9,7 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._protocol import payloads
 from .._protocol.frames import Type
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a step that fails is tried again. What is ``None`` is as the server has it."""
+    """How often a step that fails is tried, and the pauses between. What is ``None`` is as the app has it."""
 
-    attempts: int | None = None
-    first_delay_ms: int | None = None
-    longest_delay_ms: int | None = None
+    attempts: int | Literal["unlimited"] | None = None
+    first_ms: int | None = None
+    longest_ms: int | None = None
 
     def encode(self) -> bytes:
         return dumps({name: value for name, value in vars(self).items() if value is not None})
