@@ -213,6 +213,14 @@ class Trip(Service):
         return "?"
 
     @workflow
+    async def hopeless_step(self) -> str:
+        try:
+            await self.ctx.step("hopeless", give_up)
+        except Abort as refusal:
+            return refusal.message
+        return "?"
+
+    @workflow
     async def fickle(self) -> None:
         if len(RUNS) > 0:
             await self.ctx.sleep(1)
@@ -252,6 +260,10 @@ RUNS: list[int] = []
 async def make_token(guest: str) -> str:
     await asyncio.sleep(0)
     return f"token of {guest}"
+
+
+def give_up() -> None:
+    raise TerminalError("the data is broken")
 
 
 def divide(a: int, b: int) -> float:
@@ -457,6 +469,7 @@ def test_a_wait_times_out_as_python_does(server: FakeServer) -> None:
 
 def test_a_step_that_fails_raises_its_noted_error(server: FakeServer) -> None:
     assert run(server.call("trip", "t", "failing_step")) == "function-failed"
+    assert run(server.call("trip", "t", "hopeless_step")).startswith("TerminalError: the data is broken")
 
 
 def test_a_workflow_that_does_something_else_is_told_with_its_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from .._protocol import payloads
 from .._protocol.frames import Type
 from .._protocol.payloads import Failure, Outcome, Value
 from .._types import Mismatch, dumps, loads, type_of
-from ..errors import TypeMismatch
+from ..errors import TerminalError, TypeMismatch
 from .failures import exception_of, failure_of
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ async def _run(attempt: Attempt, code: Callable[..., Any], arguments: tuple[Any,
         return Value(payloads.JSON, dumps(_return_type(code).dump(value)))
     except Mismatch as mismatch:
         return failure_of(TypeError(mismatch.told("the step's result")))[0]
+    except TerminalError as error:
+        # A noted error has no flag that says terminal; the code `aborted` says it.
+        return failure_of(error)[0]._replace(code="aborted")
     except (Exception, asyncio.CancelledError) as error:
         if attempt.ended:
             raise
