@@ -322,7 +322,7 @@ fn carry_first_call(rig: &mut Rig) {
 fn work_for_a_lost_shard_that_ends_late_means_nothing() {
     let (mut rig, here, _) = rig();
     rig.run("note", &here, s().hash().add("n", 1));
-    let ticket: OffloadTicket = rig.offloads[0].clone();
+    let ticket: OffloadTicket = rig.offloads[0];
     rig.fail_over(CALLER);
     rig.tick(2 * HOLD_MS);
     let second = rig.run("note", &here, s().hash().add("n", 1));
