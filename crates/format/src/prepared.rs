@@ -151,7 +151,7 @@ mod tests {
             \x01\0\0\0a\x01\0\0\0s\x01\0\0\0h\x01\0\0\0\x09null";
         let bytes = prepared(1, 1, 0).encode();
         assert_eq!(bytes, golden, "{:?}", bytes.escape_ascii().to_string());
-        let golden = b"\x02\0\0\0\0\0\0\0\0\x01\0\0\0\x06\0\0\0c\0\0\0";
+        let golden = b"\x02\0\0\0\0\0\0\0\0\x01\0\0\0\x07\0\0\0\0c\0\0\xff\0\x01";
         let bytes = prepared(0, 0, 1).encode();
         assert_eq!(bytes, golden, "{:?}", bytes.escape_ascii().to_string());
     }

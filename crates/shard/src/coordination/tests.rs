@@ -135,7 +135,7 @@ fn an_attempt_that_fails_waits_until_everybody_has_ended() {
     let mut rig = Rig::new();
     rig.coordination.call(A, BEGIN, call(1), &mut rig.bench.context());
     rig.coordination.ask_for_votes(Err(failure()), (false, false), &mut rig.bench.context());
-    assert_eq!(rig.told().last(), Some(&(A, PeerBody::Abort { is_answered: true, heard: Some(1) })));
+    assert_eq!(rig.told().last(), Some(&(A, PeerBody::Abort { is_answered: true, heard: None })));
     assert!(rig.hear(A, 1, ToCoordinator::Result(1, value())).is_none(), "it means nothing any more");
     assert!(rig.coordination.take_ending(&mut rig.bench.context()).is_none());
     rig.coordination.heard_ended(A);
