@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use millrace_tests::{Server, ServerOptions, repository};
+use millrace_tests::{Server, ServerOptions, free_address, repository};
 
 /// The names of samples as a query has them. A histogram's name is without `_bucket` and the like.
 fn metrics(text: &str) -> BTreeSet<String> {
@@ -31,7 +31,8 @@ fn documented(guide: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_guide_lists_every_metric_and_no_other() {
-    let server = Server::start(ServerOptions::examples(&["counter"]));
+    let s3 = free_address().to_string();
+    let server = Server::start(ServerOptions::examples(&["counter"]).with(&["--s3", &s3]));
     assert_eq!(server.value("counter/c/add", "1"), 1);
     let text = server.request("GET", "/metrics", &[], b"").text();
     let guide = std::fs::read_to_string(repository().join("docs/guide/operations.md")).expect("the guide");
