@@ -12,7 +12,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records bench-objects s3-rivals fuzz \
-	types audit clean-data
+	types audit python python-environment wheels clean-data
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -75,6 +75,15 @@ types: ## write millrace.d.ts and check the examples against it
 	@cargo build --quiet --release --locked -p millrace-server
 	@scripts/check-types.sh
 	@echo "wrote $(TARGET)/types/millrace.d.ts; the examples agree with it"
+
+python: ## check the Python SDK: format, lint, types, tests, under a minute (with the server that is built)
+	@MILLRACE_BINARY="$$(test -x $(MILLRACE) && realpath $(MILLRACE))" scripts/python.sh check
+
+python-environment: ## make target/python, in which the Python SDK and its examples run
+	@scripts/python.sh environment
+
+wheels: build ## build the wheels of the Python SDK and of the server, and try them
+	@scripts/python.sh wheels
 
 audit: ## check dependencies: licences, bans, sources, and advisories where their database is reached
 	@cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny

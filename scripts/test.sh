@@ -52,6 +52,8 @@ step "format of fuzz" cargo fmt --manifest-path fuzz/Cargo.toml --check
 step build cargo build --quiet --release --locked -p millrace-server
 step clippy clippy
 step "types of the examples" scripts/check-types.sh
+# Before the examples, some of which run in its environment.
+step "Python SDK" env MILLRACE_BINARY="$(realpath "$target")/release/millrace" scripts/python.sh check
 step "examples" examples
 step "Schema Registry client" scripts/check-clients.sh
 step "login of outside users" scripts/check-outside.sh

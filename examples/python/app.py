@@ -1,5 +1,7 @@
 """All of these examples in one worker: uvicorn app:app."""
 
+from millrace import asgi
+
 import calculator
 import chain
 import compose
@@ -11,7 +13,6 @@ import social
 import transfer
 import tree
 import url_shortener
-from millrace import asgi
 
 EXAMPLES = (
     single,

@@ -1,7 +1,8 @@
 """A transaction through three services: the route calls caller1, which calls caller2, which calls backend."""
 
-from _input import body_of, text_of
 from millrace import Request, Service, asgi, route
+
+from _input import body_of, text_of
 
 
 class Backend(Service, name="chain_backend"):

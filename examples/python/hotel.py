@@ -3,8 +3,9 @@
 import asyncio
 from typing import Any, TypedDict
 
-from _input import body_of, text_of, whole_number
 from millrace import Abort, Map, Request, Service, asgi, field, query, route
+
+from _input import body_of, text_of, whole_number
 
 NAME_CHARACTERS = 64
 # So that an audit stays below the 10,000 calls that one transaction may make, 1,024 of them at once.

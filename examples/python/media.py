@@ -6,8 +6,9 @@ import hashlib
 import hmac
 from typing import Any, TypedDict
 
-from _input import body_of, text_of
 from millrace import Abort, Map, Request, Response, Service, asgi, field, query, route
+
+from _input import body_of, text_of
 
 NAME_CHARACTERS = 200
 TEXT_CHARACTERS = 1024

@@ -10,7 +10,7 @@ rm -rf "$work"
 
 here=$(cd "$(dirname "$0")" && pwd)
 server=$(binary) || exit 1
-python=${PYTHON:-$root/target/python/bin/python}
+python=${PYTHON:-${CARGO_TARGET_DIR:-$root/target}/python/bin/python}
 port=${PORT:-8080}
 worker_port=${WORKER_PORT:-$((port + 1))}
 cd "$root" || exit 1

@@ -1,7 +1,8 @@
 """One entity a key, one transaction a request: the yardstick for chain and tree."""
 
-from _input import body_of, text_of
 from millrace import Request, Service, asgi, query, route
+
+from _input import body_of, text_of
 
 
 class Single(Service):

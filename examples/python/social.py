@@ -3,8 +3,9 @@
 import asyncio
 from typing import Any, TypedDict
 
-from _input import body_of, text_of
 from millrace import Abort, Map, Request, Service, asgi, query, route, transaction
+
+from _input import body_of, text_of
 
 NAME_CHARACTERS = 64
 TEXT_CHARACTERS = 1024

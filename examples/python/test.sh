@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib.sh"
 
 examples="single chain tree calculator list compose url-shortener transfer hotel media social"
-export PYTHON=${PYTHON:-$root/target/python/bin/python}
+export PYTHON=${PYTHON:-${CARGO_TARGET_DIR:-$root/target}/python/bin/python}
 
 # One test finds the end of a deployment only by asking: a call of a service that is there.
 wait_until_deployed() {

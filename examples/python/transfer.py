@@ -3,8 +3,9 @@
 import asyncio
 from typing import Any
 
-from _input import body_of, text_of, whole_number
 from millrace import Abort, Map, Request, Response, Service, asgi, field, query, route, transaction, workflow
+
+from _input import body_of, text_of, whole_number
 
 
 class Account(Service, name="transfer_account"):

@@ -2,8 +2,9 @@
 
 import asyncio
 
-from _input import body_of, text_of
 from millrace import Request, Service, asgi, query, route
+
+from _input import body_of, text_of
 
 
 class Counter(Service):

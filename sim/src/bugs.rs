@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use millrace_base::{ShardId, TransactionId};
+use millrace_base::{ShardId, TransactionId, Value, ValueKind};
 use millrace_driver::DriverBug;
-use millrace_format::{Decision, Write};
+use millrace_format::{Decision, Prepared, Write};
 use millrace_io::{DirectoryEntry, Disk, DiskFile};
 use millrace_shard::{PeerBody, PeerMessage};
 
@@ -61,6 +61,16 @@ named! {
         ConfirmUnappliedCommit = "confirm-unapplied-commit",
         /// Who asks about an undecided transaction is told that it is aborted.
         AbortInDoubt = "abort-in-doubt",
+        /// What a participant has committed alone is not noted.
+        ForgetDelegated = "forget-delegated",
+        /// What a participant has only read is not noted beside its prepared writes.
+        ForgetPreparedReads = "forget-prepared-reads",
+        /// All openings of a shard have one incarnation.
+        ReuseIncarnation = "reuse-incarnation",
+        /// All cores count from the same nonce.
+        ShareNonces = "share-nonces",
+        /// Nobody is told that a shard was opened again.
+        OpeningUntold = "opening-untold",
         /// A row of a workflow's journal is logged in another one's place.
         JournalOutOfOrder = "journal-out-of-order",
         /// That a workflow has done something is logged without what it did.
@@ -141,6 +151,16 @@ impl PlantedBug {
             Some(PlantedBug::DropInvocationResult) => drop_internal(&mut logged, "outcome", false),
             Some(PlantedBug::DropReceived) => drop_internal(&mut logged, "received", false),
             Some(PlantedBug::ForgetDecision) => drop_internal(&mut logged, "decision", false),
+            Some(PlantedBug::ForgetDelegated) => drop_internal(&mut logged, "delegated", false),
+            Some(PlantedBug::ForgetPreparedReads) => {
+                for write in logged.writes.iter_mut().filter(|write| is_bookkeeping(write, "prepared")) {
+                    let prepared = write.value.as_ref().and_then(|value| Prepared::decode(value.content()).ok());
+                    if let Some(prepared) = prepared {
+                        let bytes = Prepared { reads: Vec::new(), ..prepared }.encode();
+                        write.value = Some(Value::new(ValueKind::Bytes, &bytes));
+                    }
+                }
+            }
             Some(PlantedBug::ForgetPrepared) => drop_internal(&mut logged, "prepared", false),
             Some(PlantedBug::KeepInboxRow) => drop_internal(&mut logged, "inbox", true),
             _ => {}

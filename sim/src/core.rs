@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use millrace_base::{Error, Lsn, ShardId, UnixMillis};
-use millrace_format::{Entry, Write};
+use millrace_format::{Entry, EntryRef, Write};
 use millrace_func::{Catalog, FetchRequest, LogLevel, Offload, WorkerTurn};
 use millrace_shard::{
     ActivationIds, Delivery, Entropy, OffloadTicket, Outputs, PeerMessage, Reply, RouteCall, Sequence, Shard, Token,
@@ -47,6 +47,17 @@ pub struct LoggedEntry {
 }
 
 impl LoggedEntry {
+    /// An owned copy of what is in the log.
+    ///
+    /// # Panics
+    /// When a write in it is of a later version.
+    #[must_use]
+    pub fn of(entry: &EntryRef<'_>) -> Self {
+        let EntryRef { shard, lsn, time, writes } = entry;
+        let writes = writes.iter().map(|write| write.to_write().expect("of this version")).collect();
+        Self { shard: *shard, lsn: *lsn, time: *time, writes }
+    }
+
     /// The entry as it is encoded.
     #[must_use]
     pub fn as_entry(&self) -> Entry<'_> {
@@ -178,11 +189,21 @@ impl Core {
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.collected,
             now: self.now,
+            monotonic_ms: self.now.0,
             is_read_only: self.is_read_only,
             is_behind: false,
             written_bytes: 0,
         };
         input(self.shards.get_mut(&shard).expect("the shard is on this core"), &mut world)
+    }
+
+    /// A shard's memory is lost.
+    ///
+    /// # Panics
+    /// When the shard is not here.
+    pub fn give_up(&mut self, shard: ShardId) {
+        let shard = self.shards.remove(&shard).expect("the shard is on this core");
+        self.without_shard(|world| shard.give_up(world));
     }
 
     fn without_shard<R>(&mut self, input: impl FnOnce(&mut World<'_>) -> R) -> R {
@@ -194,6 +215,7 @@ impl Core {
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.collected,
             now: self.now,
+            monotonic_ms: self.now.0,
             is_read_only: self.is_read_only,
             is_behind: false,
             written_bytes: 0,

@@ -124,9 +124,9 @@ impl ScriptEngine {
     #[must_use]
     pub fn app(name: &str, limits: Limits) -> App {
         let text = "[fetch]\nallow = [\"https://outside.example\"]\n[records]\ntypes = [\"note\", \"missing\"]";
-        let AppSettings { fetch, records, .. } = AppSettings::from_toml(text).expect("valid");
+        let AppSettings { fetch, records, objects, .. } = AppSettings::from_toml(text).expect("valid");
         let name = Name::new(name).expect("tests name their apps well");
-        App { name, files: BTreeMap::new(), limits, fetch, records, is_kept: false }
+        App { name, files: BTreeMap::new(), limits, fetch, records, objects, is_kept: false }
     }
 
     /// Loads an app and sends requests to it.
@@ -141,8 +141,8 @@ impl ScriptEngine {
         let program = Program(last + 1);
         self.load(program, &app).expect("every app loads");
         let services = self.services(program);
-        let App { name, limits, fetch, records, .. } = app;
-        catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, records, services });
+        let App { name, limits, fetch, records, objects, .. } = app;
+        catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, records, objects, services });
         catalog.activate(program);
         program
     }

@@ -58,6 +58,14 @@ named! {
         LogFailed = "log failed",
         /// A shard has stopped because its log failed.
         ShardStopped = "shard stopped",
+        /// A shard fails alone: its memory is lost, and what was not durable.
+        FailedAlone = "shard failed alone",
+        /// An entry is lost with its shard.
+        EntryLostAlone = "entry lost with its shard",
+        /// A message between shards is lost with one of them.
+        MessageLostAlone = "message lost with a shard",
+        /// A shard that failed alone is opened again.
+        OpenedAlone = "shard opened again",
         /// A batch finds the disk full.
         DiskFull = "disk full",
         /// An idempotency key is too old to be sent again.
@@ -76,8 +84,14 @@ named! {
 }
 
 /// How often each happened.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Happened([u64; Thing::ALL.len()]);
+
+impl Default for Happened {
+    fn default() -> Self {
+        Self([0; Thing::ALL.len()])
+    }
+}
 
 impl Happened {
     pub fn note(&mut self, thing: Thing) {

@@ -29,6 +29,7 @@ pub mod platform;
 pub mod random;
 mod records;
 pub mod rig;
+mod rig_alone;
 pub mod rig_flows;
 pub mod rig_logs;
 pub mod runner;

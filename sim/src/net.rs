@@ -7,8 +7,11 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use millrace_base::ShardId;
 use millrace_driver::{CoreMessage, Frame, ShardMail};
 use millrace_io::Net;
+
+use crate::random::Rng;
 
 /// What happens to a frame that is received.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,9 +70,37 @@ impl SimNet {
         self.queues.borrow_mut()[core].push_back(frame.encode());
     }
 
+    /// A shard is gone: of what is on its way between it and others, half is lost. The rest comes late. Gives how much is
+    /// lost.
+    ///
+    /// # Panics
+    /// When a frame does not decode.
+    pub fn lose_frames_of(&self, shard: ShardId, rng: &mut Rng) -> usize {
+        let mut lost = 0;
+        for queue in self.queues.borrow_mut().iter_mut() {
+            let before = queue.len();
+            queue.retain(|bytes| {
+                let frame = Frame::decode(bytes).expect("frames decode");
+                !is_of(&frame, shard) || rng.chance(1, 2)
+            });
+            lost += before - queue.len();
+        }
+        lost
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queues.borrow().iter().all(VecDeque::is_empty)
+    }
+}
+
+fn is_of(frame: &Frame, shard: ShardId) -> bool {
+    match frame {
+        Frame::Message(CoreMessage::Peer { to, message }) => *to == shard || message.from == shard,
+        // A request or reply that is lost is not between shards: the core that waits for it is told.
+        Frame::Message(_) => false,
+        Frame::Mail(ShardMail::Message { to, delivery }) => *to == shard || delivery.from == shard,
+        Frame::Mail(ShardMail::Arrived { to, from, .. }) => *to == shard || *from == shard,
     }
 }
 

@@ -4,6 +4,8 @@
 //! It does what the threads of the real node do, one step at a time and on one thread. Whoever drives it says which step
 //! comes next. A step that meets a crash of the disk leaves the node useless; the caller asks the disk after every step.
 
+mod alone;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -12,8 +14,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_base::{Lsn, ShardId, UnixMillis};
 use millrace_driver::{
-    Core, CoreMessage, CoreMetrics, CoreOptions, CoreParts, FlushPolicy, Frame, Job, Placement, ShardMail,
+    Core, CoreMessage, CoreMetrics, CoreOptions, CoreParts, FlushPolicy, Frame, Job, Placement, ShardMail, first_nonce,
 };
+use millrace_format::EntryRef;
 use millrace_func::{Catalog, Limits};
 use millrace_io::{Clock, Disk, Random};
 use millrace_log::{
@@ -33,6 +36,8 @@ use crate::net::{Fate, Received, SimNet};
 use crate::platform::{SimPlatform, SimWaiter, WorkTime};
 use crate::rig::APP;
 use crate::workload;
+use alone::News;
+pub use alone::Unwritten;
 
 /// Log segments are small, so that they fill, roll and go within a short run.
 const FIRST_SEGMENT_BYTES: u64 = 16 << 10;
@@ -96,6 +101,14 @@ impl Machine {
     /// # Errors
     /// [`StartError`] when the log or the checkpoint refuses.
     pub fn recover_stores(&self) -> Result<(BTreeMap<ShardId, Store>, u64, Segments), StartError> {
+        self.recover_stores_keeping(&mut |_| {})
+    }
+
+    /// The same; `keep` gets every entry that is replayed.
+    fn recover_stores_keeping(
+        &self,
+        keep: &mut dyn FnMut(&EntryRef<'_>),
+    ) -> Result<(BTreeMap<ShardId, Store>, u64, Segments), StartError> {
         let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
         let mut stores = BTreeMap::new();
         let mut checkpointed = BTreeMap::new();
@@ -107,6 +120,7 @@ impl Machine {
         let mut refused = None;
         let recovered = recover(&self.log_disk(), &self.manifest()?, &|shard| checkpointed[&shard], &mut |entry| {
             let store = stores.get_mut(&entry.shard).expect("only known shards are logged");
+            keep(&entry);
             if let Err(error) = store.replay(&entry) {
                 refused.get_or_insert(error);
             }
@@ -168,8 +182,10 @@ pub struct Setup {
     /// How soon changes are checkpointed, and in chunks of which size.
     pub flush_after_ms: u64,
     pub chunk_bytes: usize,
-    /// Makes nonces differ from those of earlier starts.
+    /// Makes nonces differ from those of earlier starts, as if another node had started.
     pub first_nonce: u64,
+    /// Shards may fail alone, and promise to hold their locks for so long.
+    pub hold_ms: Option<u64>,
 }
 
 /// The node.
@@ -181,6 +197,13 @@ pub struct Node {
     segments: Segments,
     /// Each shard's LSN after recovery, by the shard's number.
     recovered: Vec<Lsn>,
+    setup: Setup,
+    /// If shards may fail alone: the durable entries of each that no checkpoint covered at the start.
+    logged: BTreeMap<ShardId, Vec<LoggedEntry>>,
+    /// Shards that have failed alone and are not opened yet.
+    lost: BTreeSet<ShardId>,
+    /// In the order in which the shards were opened.
+    news: VecDeque<News>,
     pub output: StepOutput,
 }
 
@@ -190,7 +213,13 @@ impl Node {
     /// # Errors
     /// [`StartError`]; also when the disk crashes meanwhile.
     pub fn start(machine: &Machine, setup: Setup) -> Result<Self, StartError> {
-        let (mut stores, run, segments) = machine.recover_stores()?;
+        let mut logged: BTreeMap<ShardId, Vec<LoggedEntry>> = BTreeMap::new();
+        let mut keep = |entry: &EntryRef<'_>| {
+            if setup.hold_ms.is_some() {
+                logged.entry(entry.shard).or_default().push(LoggedEntry::of(entry));
+            }
+        };
+        let (mut stores, run, segments) = machine.recover_stores_keeping(&mut keep)?;
         let placement = Arc::new(Placement::in_turn(machine.shard_count, setup.cores));
         let mut node = Self {
             machine: machine.clone(),
@@ -199,6 +228,10 @@ impl Node {
             cores: Vec::new(),
             segments,
             recovered: stores.values().map(Store::lsn).collect(),
+            setup,
+            logged,
+            lost: BTreeSet::new(),
+            news: VecDeque::new(),
             output: StepOutput::default(),
         };
         let work_time = WorkTime::new(setup.look_ns);
@@ -207,7 +240,10 @@ impl Node {
             let log_mates: Arc<BTreeSet<ShardId>> = Arc::new(node.placement.shards_of(index).collect());
             for shard in log_mates.iter().copied() {
                 let store = stores.remove(&shard).expect("every shard has a store");
-                let options = shard_options(machine, shard, Arc::clone(&log_mates));
+                // What is durable with one shard's entry need not be with another's, if either can be lost alone.
+                let mates =
+                    if setup.hold_ms.is_some() { Arc::new(BTreeSet::from([shard])) } else { Arc::clone(&log_mates) };
+                let options = ShardOptions { hold_ms: setup.hold_ms, ..shard_options(machine, shard, mates) };
                 shards[usize::from(shard.0)] = Some(Shard::new(options, store).map_err(StartError::Store)?);
             }
             let driven = node.start_core((index, run), setup, shards, work_time.clone())?;
@@ -251,6 +287,8 @@ impl Node {
             is_awake: Cell::new(true),
             entries: Vec::new(),
             in_flight: None,
+            unwritten: setup.hold_ms.is_some().then(Unwritten::default),
+            has_lost: false,
             offloads: Vec::new(),
             chunks: VecDeque::new(),
             happened: Happened::default(),
@@ -295,7 +333,10 @@ impl Node {
             memory_bytes: MEMORY_BYTES,
             flush: FlushPolicy { log_bytes: u64::MAX, flush_after_ms, chunk_bytes, gather_bytes: chunk_bytes / 2 },
             has_log: true,
-            first_nonce: setup.first_nonce + ((index as u64) << 40),
+            first_nonce: match self.machine.bug {
+                Some(PlantedBug::ShareNonces) => setup.first_nonce,
+                _ => first_nonce(setup.first_nonce, index),
+            },
         }
     }
 
@@ -528,7 +569,9 @@ impl Node {
         let (from, transaction) = (message.from, message.transaction);
         let forged = match (self.machine.bug, &message.body) {
             (Some(PlantedBug::ConfirmUnappliedCommit), PeerBody::Commit) => Some(PeerBody::Ended),
-            (Some(PlantedBug::AbortInDoubt), PeerBody::Inquire) => Some(PeerBody::Abort { is_answered: false }),
+            (Some(PlantedBug::AbortInDoubt), PeerBody::Inquire) => {
+                Some(PeerBody::Abort { is_answered: false, heard: None })
+            }
             _ => None,
         };
         let is_swallowed = matches!(forged, Some(PeerBody::Ended));
@@ -588,6 +631,7 @@ impl Node {
         match writer.append(&mut batch) {
             Ok(report) => {
                 *is_full = false;
+                core.platform.note_written(&mut self.logged);
                 core.committed(Committed::Durable { batch, report });
             }
             Err(LogError::OutOfSpace) => {
@@ -686,7 +730,9 @@ impl Node {
             self.end_commit(index);
             let Driven { core, writer, .. } = &mut self.cores[index];
             if let Some(mut writer) = writer.take() {
-                let (mut rest, in_flight) = (core.take_batch(), core.platform.in_flight.take());
+                let rest = core.take_batch();
+                let in_flight = core.platform.in_flight.take();
+                let mut rest = core.platform.without_lost(rest);
                 let is_written = in_flight.is_none() && (rest.is_empty() || writer.append(&mut rest).is_ok());
                 if is_written {
                     // Recovery closes a stream that is not.
@@ -737,6 +783,10 @@ fn shard_options(machine: &Machine, shard: ShardId, log_mates: Arc<BTreeSet<Shar
         retention_ms: retention_ms(machine.bug),
         result_names: machine.result_names,
         is_durable_at_once: false,
-        incarnation: machine.random.next_u64(),
+        incarnation: match machine.bug {
+            Some(PlantedBug::ReuseIncarnation) => 1,
+            _ => machine.random.next_u64(),
+        },
+        hold_ms: None,
     }
 }

@@ -18,6 +18,7 @@ use crate::bugs::{Late, PlantedBug};
 use crate::core::LoggedEntry;
 use crate::happened::{Happened, Thing};
 use crate::net::SimNet;
+use crate::node::Unwritten;
 
 /// A client's connection, or whoever else waits: it notes that it was woken.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +76,10 @@ pub struct SimPlatform {
     pub entries: Vec<LoggedEntry>,
     /// The batch on its way to the disk.
     pub in_flight: Option<Batch>,
+    /// The entries of both batches, if shards may fail alone.
+    pub unwritten: Option<Unwritten>,
+    /// A shard has failed while the batch was being filled.
+    pub has_lost: bool,
     pub offloads: Vec<OffloadTicket>,
     pub chunks: VecDeque<(ShardId, FlushChunk)>,
     pub happened: Happened,
@@ -114,7 +119,11 @@ impl Platform for SimPlatform {
     fn append(&mut self, batch: &mut Batch, entry: &Entry<'_>) {
         let Entry { shard, lsn, time, writes } = *entry;
         let entry = LoggedEntry { shard, lsn, time, writes: writes.to_vec() };
-        batch.push(&self.late.log(self.bug, &entry).as_entry());
+        let logged = self.late.log(self.bug, &entry);
+        batch.push(&logged.as_entry());
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.filling.push(logged);
+        }
         for (to, message) in PlantedBug::early_commits(self.bug, &entry) {
             self.net.send(self.placement.core_of(to), &Frame::Message(CoreMessage::Peer { to, message }));
         }
@@ -125,7 +134,7 @@ impl Platform for SimPlatform {
 
     fn commit(&mut self, batch: Batch) {
         assert!(self.in_flight.is_none(), "one batch of a core is under way at a time");
-        self.in_flight = Some(batch);
+        self.in_flight = Some(self.without_lost(batch));
     }
 
     fn offload(&mut self, ticket: OffloadTicket, _work: Offload) {

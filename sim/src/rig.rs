@@ -111,6 +111,7 @@ impl Rig {
             is_durable_at_once: false,
             incarnation: 1,
             log_mates: Arc::default(),
+            hold_ms: None,
         };
         let (engine, catalog) = ScriptEngine::with_app(APP, limits.clone());
         let mut rig = Self {
@@ -135,22 +136,25 @@ impl Rig {
     }
 
     fn start_shards(&mut self, log: &[LoggedEntry]) {
-        for number in 0..self.options.shard_count {
-            let shard = ShardId(number);
-            let checkpoint = Arc::clone(self.checkpoints.entry(shard).or_default());
-            let mut store = Store::open(shard, checkpoint, 1).expect("a checkpoint in memory opens");
-            for entry in log.iter().filter(|entry| entry.shard == shard) {
-                let mut bytes = Vec::new();
-                entry.as_entry().encode(&mut bytes);
-                store.replay(&EntryRef::decode(&bytes).expect("just encoded")).expect("entries replay");
-            }
-            let log_mates = Arc::new(self.log_mates(shard).collect());
-            let options = ShardOptions { shard, log_mates, ..self.options.clone() };
-            self.core.shards.insert(shard, Shard::new(options, store).expect("rows can be read"));
+        for shard in (0..self.options.shard_count).map(ShardId) {
+            self.start_shard(shard, log);
         }
         if !self.is_unstarted {
             self.tick(0);
         }
+    }
+
+    pub(crate) fn start_shard(&mut self, shard: ShardId, log: &[LoggedEntry]) {
+        let checkpoint = Arc::clone(self.checkpoints.entry(shard).or_default());
+        let mut store = Store::open(shard, checkpoint, 1).expect("a checkpoint in memory opens");
+        for entry in log.iter().filter(|entry| entry.shard == shard) {
+            let mut bytes = Vec::new();
+            entry.as_entry().encode(&mut bytes);
+            store.replay(&EntryRef::decode(&bytes).expect("just encoded")).expect("entries replay");
+        }
+        let log_mates = Arc::new(self.log_mates(shard).collect());
+        let options = ShardOptions { shard, log_mates, ..self.options.clone() };
+        self.core.shards.insert(shard, Shard::new(options, store).expect("rows can be read"));
     }
 
     /// Deploys the app of records, whose types are the services that every app of a rig has. Comes
@@ -447,6 +451,9 @@ impl Rig {
 
     /// Hands one message about a transaction over.
     pub fn peer(&mut self, to: ShardId, message: PeerMessage) {
+        if !self.core.shards.contains_key(&to) {
+            return; // Lost with its receiver.
+        }
         self.core.with(to, |shard, world| shard.peer(message, world));
         self.collect();
     }

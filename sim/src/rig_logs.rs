@@ -48,7 +48,8 @@ impl Rig {
     }
 
     fn is_durable(&self, entry: &LoggedEntry) -> bool {
-        entry.lsn <= self.core.shards[&entry.shard].durable_lsn()
+        // Of a shard that is away everything else is lost.
+        self.core.shards.get(&entry.shard).is_none_or(|shard| entry.lsn <= shard.durable_lsn())
     }
 
     /// Of each log, how many entries are not known to be durable.
@@ -147,7 +148,7 @@ impl Rig {
     /// Gives all of a log to the disk.
     pub fn make_log_durable(&mut self, log: u16) {
         // As it is now: what follows from this being durable is not durable with it.
-        let shards: Vec<ShardId> = self.shards_of(log).collect();
+        let shards: Vec<ShardId> = self.shards_of(log).filter(|shard| self.core.shards.contains_key(shard)).collect();
         let lsn = |rig: &mut Self, shard: ShardId| rig.core.shards.get_mut(&shard).expect("there").store().lsn();
         let ends: Vec<(ShardId, Lsn)> = shards.into_iter().map(|shard| (shard, lsn(self, shard))).collect();
         self.are_durable(ends);

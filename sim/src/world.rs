@@ -5,6 +5,8 @@
 //! known, every message delivered, everything checked once more and, after another restart, read once
 //! more by a client; then what clients saw is judged as a history.
 
+mod alone;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -211,7 +213,9 @@ impl World {
             80..=83 => self.on_node(core, "log job", |node, _| node.run_log_jobs(core)),
             84..=88 => {
                 self.on_node(core, "some rounds end", |node, rng| {
-                    node.flush_early(shard, 64 << rng.below(6));
+                    if node.has(shard) {
+                        node.flush_early(shard, 64 << rng.below(6));
+                    }
                     for _ in 0..4 {
                         node.end_round(core);
                     }
@@ -219,13 +223,19 @@ impl World {
             }
             89..=93 => self.on_node(core, "chunk is written", |node, _| node.write_chunk(core)),
             94 => self.on_node(core, "covered segments go", |node, _| node.delete_covered()),
-            95 => self.on_node(core, "eviction", |node, rng| node.store(shard).evict(rng.index(4_000))),
+            95 => self.on_node(core, "eviction", |node, rng| {
+                let bytes = rng.index(4_000);
+                if node.has(shard) {
+                    node.store(shard).evict(bytes);
+                }
+            }),
             96 => self.repeat_one(core),
             99 => self.disturb_a_workflow(),
             97 => self.new_faults(),
             98 if self.rng.chance(1, 3) => return self.stop_at_random(),
-            _ => {}
+            _ => self.lose_one(shard)?,
         }
+        self.open_some()?;
         self.after_step()
     }
 
@@ -265,8 +275,10 @@ impl World {
             return Ok(());
         }
         for shard in (0..self.machine.shard_count).map(ShardId) {
-            let lsn = node.durable_lsn(shard);
-            self.entries.note_durable(shard, lsn);
+            if node.has(shard) {
+                let lsn = node.durable_lsn(shard);
+                self.entries.note_durable(shard, lsn);
+            }
         }
         for (token, result) in output.replies {
             if token >= ASIDE {
@@ -448,10 +460,12 @@ impl World {
         }
     }
 
-    /// Up to two days pass in which nobody hears of anything. They leave room for the clock to be put
+    /// Up to two and a half days pass in which nobody hears of anything. They leave room for the clock to be put
     /// right, and for the time that passes otherwise.
     fn pass_hours(&mut self) {
-        let jump_ms = self.rng.below(48 * HOUR_MS);
+        // Every other time so many that all keys are good for new requests.
+        let least_ms = if self.rng.chance(1, 2) { 36 * HOUR_MS } else { 0 };
+        let jump_ms = least_ms + self.rng.below(if least_ms > 0 { 24 } else { 48 } * HOUR_MS);
         let at_most = self.ledger.latest_jump(HOUR_MS);
         let at_most_ms = at_most.0.saturating_sub(self.now().plus(self.behind_ms).0);
         if at_most_ms > 0 {
@@ -525,7 +539,7 @@ impl World {
                 let crash_at = Some(1 + self.rng.below(12));
                 self.machine.disk.set_faults(Faults { crash_at, ..Faults::default() });
             }
-            if self.starts > 0 && !self.is_calm && self.rng.chance(1, 16) {
+            if self.starts > 0 && !self.is_calm && self.rng.chance(1, 10) {
                 self.pass_hours();
             }
             self.starts += 1;
@@ -538,7 +552,8 @@ impl World {
                 look_ns: 1_000 << self.rng.below(11),
                 flush_after_ms: 1 << self.rng.below(14),
                 chunk_bytes: 128 << self.rng.below(8),
-                first_nonce: self.starts << 48,
+                first_nonce: self.starts & 0xFF,
+                hold_ms: (!self.is_calm && self.rng.chance(1, 2)).then(|| 50 << self.rng.below(6)),
             };
             let now = self.now();
             self.happened.note_many(Thing::KeyExpired, self.ledger.clock_shows(now));
@@ -575,6 +590,14 @@ impl World {
         let (Some(node), false) = (self.node.as_mut(), self.plan.is_black_box) else { return Ok(()) };
         let shard_count = self.machine.shard_count;
         check_all(&mut View::new(&self.ledger, node, &self.entries, shard_count, is_final))
+    }
+
+    /// Checks what must hold at any moment.
+    fn check_while_it_runs(&mut self) -> Checked {
+        let (Some(node), false) = (self.node.as_mut(), self.plan.is_black_box) else { return Ok(()) };
+        let mut view = View::new(&self.ledger, node, &self.entries, self.machine.shard_count, false);
+        view.is_started = false;
+        check_all(&mut view)
     }
 
     fn count_schedules(&mut self) -> Checked {
@@ -643,6 +666,7 @@ impl World {
             self.machine.disk.set_faults(Faults::default());
         }
         self.note(|| "the faults are over".to_owned());
+        self.open_all()?;
         self.count_schedules()?;
         if self.node.as_ref().is_some_and(Node::needs_restart) {
             self.die(false);
@@ -664,6 +688,9 @@ impl World {
             self.drain()?;
             let is_settled = (0..self.ledger.operations.len()).all(|id| !self.ledger.is_unsettled(id));
             let is_at_rest = |node: &Node| node.is_idle() && node.workflows() == 0;
+            if round == 4 {
+                self.look_for_those_who_wait()?;
+            }
             if is_settled && round >= 6 && self.node.as_ref().is_some_and(is_at_rest) {
                 self.look_for_leftovers();
                 self.check(true)?;

@@ -66,6 +66,9 @@ pub const CALLS_PER_TRANSACTION: usize = 10_000;
 /// Operations (calls, hashes) one call may have open at once.
 pub const PENDING_OPERATIONS: usize = 1024;
 
+/// Lines of an app's `[objects] notifications`. Each is compared when an object changes.
+pub const NOTIFYING_BUCKETS: usize = 100;
+
 /// Messages one transaction may send.
 pub const MESSAGES_PER_CALL: usize = 1024;
 
@@ -73,6 +76,10 @@ pub const MESSAGES_PER_CALL: usize = 1024;
 /// such as a trigger that writes its own record, and would run at full speed for ever. The number is the same as how
 /// deep calls may nest.
 pub const TRIGGER_DEPTH: u8 = 16;
+
+/// The clocks of two machines may differ in their rates by one part in so many. Where a machine waits out what another one
+/// has promised, it waits longer by this share.
+pub const CLOCK_RATE_SHARE: u64 = 50;
 
 /// How long a call may wait in all. Longer work is a workflow.
 pub const CALL_WAIT_MS: u64 = 10_000;

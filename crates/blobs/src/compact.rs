@@ -49,7 +49,28 @@ impl Bodies {
         while let Some(id) = self.without_index() {
             self.write_index(0, id)?;
         }
-        Ok(())
+        self.write_stale_indexes()
+    }
+
+    /// Notes durably which bodies of closed segments were freed: the next start does not find them again.
+    ///
+    /// # Errors
+    /// As for [`Bodies::tidy`].
+    pub fn note_freed(&self) -> Result<(), BlobError> {
+        let _alone = self.shared.tidying.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write_stale_indexes()
+    }
+
+    /// Indexes that list bodies which were freed since.
+    fn write_stale_indexes(&self) -> Result<(), BlobError> {
+        let stale: Vec<u32> = {
+            let state = self.shared.state();
+            let is_stale = |segment: &crate::index::Segment| {
+                segment.is_closed && segment.has_index && segment.writers == 0 && segment.indexed > segment.live
+            };
+            state.segments.iter().filter(|(_, segment)| is_stale(segment)).map(|(id, _)| *id).collect()
+        };
+        stale.into_iter().try_for_each(|id| self.write_index(0, id))
     }
 
     fn without_index(&self) -> Option<u32> {
@@ -115,6 +136,7 @@ impl Bodies {
         shared.sync_names(SEGMENTS)?;
         if let Some(segment) = shared.state().segments.get_mut(&id) {
             segment.has_index = true;
+            segment.indexed = rows.len() as u64;
         }
         Ok(())
     }

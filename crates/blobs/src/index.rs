@@ -43,6 +43,8 @@ pub(crate) struct Segment {
     pub is_closed: bool,
     /// Its index is on the disk.
     pub has_index: bool,
+    /// Bodies that the index lists. More than there are: some were freed since.
+    pub indexed: u64,
 }
 
 /// Everything that changes together.

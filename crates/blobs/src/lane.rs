@@ -130,8 +130,16 @@ impl Lane {
         };
         let file = shared.disk.create(&Shared::segment_path(id)).map_err(|error| BlobError::not_made(&error))?;
         shared.sync_names(SEGMENTS)?;
-        let segment =
-            Segment { file, bytes: 0, live_bytes: 0, live: 0, writers: 0, is_closed: false, has_index: false };
+        let segment = Segment {
+            file,
+            bytes: 0,
+            live_bytes: 0,
+            live: 0,
+            writers: 0,
+            is_closed: false,
+            has_index: false,
+            indexed: 0,
+        };
         shared.state().segments.insert(id, segment);
         Ok(id)
     }

@@ -133,7 +133,8 @@ fn open_segment(
         found.extend(walked.found.into_iter().map(|row| (id, row)));
         walked.rows
     };
-    let segment = Segment { file, bytes, live_bytes: 0, live: 0, writers: 0, is_closed: true, has_index };
+    let indexed = if has_index { rows.len() as u64 } else { 0 };
+    let segment = Segment { file, bytes, live_bytes: 0, live: 0, writers: 0, is_closed: true, has_index, indexed };
     state.segments.insert(id, segment);
     for row in rows {
         add_row(state, id, row);

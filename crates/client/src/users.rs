@@ -81,6 +81,34 @@ impl Client {
         self.delete(&format!("/s3/users/{}/keys/{}", segment(user), segment(access_key))).await
     }
 
+    /// The buckets of S3 of all users.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn s3_buckets(&self) -> Result<Value, ClientError> {
+        parse(&self.get("/s3/buckets").await?.body)
+    }
+
+    /// What is in a bucket of S3, and its quota.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn s3_bucket(&self, bucket: &str) -> Result<Value, ClientError> {
+        parse(&self.get(&format!("/s3/buckets/{}", segment(bucket))).await?.body)
+    }
+
+    /// Sets how many bytes a bucket of S3 may hold; `None` takes the bound away.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_s3_quota(&self, bucket: &str, quota_bytes: Option<u64>) -> Result<(), ClientError> {
+        let path = format!("/s3/buckets/{}/quota", segment(bucket));
+        let body = Bytes::from(serde_json::json!({ "quota_bytes": quota_bytes }).to_string());
+        let content_type = "application/json";
+        let method = Method::PUT;
+        self.request(&Prepared { method, content_type, body, ..Prepared::get(&path) }).await.map(drop)
+    }
+
     async fn post(&self, path: &str, body: Bytes) -> Result<Value, ClientError> {
         let content_type = "application/json";
         parse(&self.request(&Prepared { method: Method::POST, content_type, body, ..Prepared::get(path) }).await?.body)

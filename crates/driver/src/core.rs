@@ -39,8 +39,20 @@ pub struct CoreOptions {
     pub flush: FlushPolicy,
     /// Whether entries go to a log: not with `durability = "none"`.
     pub has_log: bool,
-    /// The first nonce of an invocation that begins here. Nonces of two cores, or of two runs of a node, must not meet.
+    /// The first nonce of an invocation that begins here, as [`first_nonce`] gives it.
     pub first_nonce: u64,
+}
+
+/// The first nonce of a core. Nonces tell the transactions of all nodes and cores apart, so each names its node and its core:
+/// 8 bits for the node, 10 for the core, then 46 that the core counts: two years of a million requests a second.
+///
+/// # Panics
+/// When there are more than 256 nodes, or 1,024 cores of one.
+#[must_use]
+pub fn first_nonce(node: u64, core: usize) -> u64 {
+    let core = core as u64;
+    assert!(node < 1 << 8 && core < 1 << 10, "node {node} and core {core} have too large a number");
+    node << 56 | core << 46
 }
 
 /// What a core is made of; the rest starts empty.
@@ -248,6 +260,8 @@ impl<P: Platform> Core<P> {
     ) -> Result<T, String> {
         let is_behind = self.messages_wait();
         let shard = id.and_then(|id| self.shards.get_mut(usize::from(id.0))).and_then(Option::as_mut);
+        let reads_clock = shard.as_ref().is_some_and(|shard| shard.reads_monotonic_clock());
+        let monotonic_ms = if reads_clock { self.platform.monotonic_ns() / 1_000_000 } else { 0 };
         let mut outputs = CoreOutputs {
             batch: self.options.has_log.then_some(&mut self.batch),
             pending: &mut self.pending,
@@ -266,6 +280,7 @@ impl<P: Platform> Core<P> {
             next_nonce: &mut self.next_nonce,
             outputs: &mut outputs,
             now: self.now,
+            monotonic_ms,
             is_read_only: self.is_read_only,
             is_behind,
             written_bytes: 0,

@@ -12,6 +12,7 @@
 mod admissions;
 mod codec;
 mod core;
+mod failover;
 mod message;
 mod metrics;
 mod outputs;
@@ -29,7 +30,7 @@ mod typed_request;
 mod upkeep;
 
 pub use codec::Frame;
-pub use core::{Core, CoreOptions, CoreParts};
+pub use core::{Core, CoreOptions, CoreParts, first_nonce};
 pub use message::{CoreMessage, Job, ShardMail};
 pub use metrics::CoreMetrics;
 pub use placement::Placement;

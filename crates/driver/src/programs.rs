@@ -63,7 +63,8 @@ impl<P: Platform> Core<P> {
             return Err(error);
         }
         let (limits, fetch, records) = (app.limits.clone(), app.fetch.clone(), app.records.clone());
-        let loaded = Loaded { app: app.name.clone(), version, limits, fetch, records, services };
+        let objects = app.objects.clone();
+        let loaded = Loaded { app: app.name.clone(), version, limits, fetch, records, objects, services };
         self.programs.catalog.add(program, loaded);
         self.programs.loaded.insert(program);
         Ok(())

@@ -85,6 +85,13 @@ impl Upkeep {
             no_flush_before_ms: 0,
         }
     }
+
+    /// A shard is not here any more.
+    pub(crate) fn forget(&mut self, id: ShardId) {
+        self.flushing.take_if(|(flushed, _)| *flushed == id);
+        self.settling.take_if(|settled| *settled == id);
+        self.due.retain(|due| *due != id);
+    }
 }
 
 impl<P: Platform> Core<P> {

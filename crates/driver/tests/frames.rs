@@ -17,7 +17,7 @@ use millrace_driver::question::{
 };
 use millrace_driver::{CoreMessage, Frame, Job, Question, ShardMail};
 use millrace_format::{
-    DeadLetterRecord, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind, WorkflowRecord,
+    DeadLetterRecord, DecodeError, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind, WorkflowRecord,
 };
 use millrace_func::{HandlerId, HeaderSource, NestedCall, Program, RouteId, RouteMatch, RouteReply};
 use millrace_shard::{
@@ -185,7 +185,10 @@ fn of_coordinator() -> Vec<(&'static str, ToParticipation)> {
         ("result", ToParticipation::Result(11, Ok(Bytes::from_static(b"1")))),
         ("take-back", ToParticipation::TakeBack(11)),
         ("taken-back", ToParticipation::TakenBack),
-        ("prepare", ToParticipation::Prepare { participation_id: 12, is_delegated: true, is_query: false }),
+        (
+            "prepare",
+            ToParticipation::Prepare { participation_id: 12, is_delegated: true, hold_ms: Some(16), is_query: false },
+        ),
     ]
 }
 
@@ -201,7 +204,7 @@ fn of_participant() -> Vec<(&'static str, ToCoordinator)> {
         ("died", ToCoordinator::Died { entity: entity(), is_exclusive: false }),
         ("failed", ToCoordinator::Failed(error())),
         ("prepared", ToCoordinator::Prepared),
-        ("read-only", ToCoordinator::ReadOnly { has_let_go: true }),
+        ("read-only", ToCoordinator::ReadOnly { has_let_go: true, hold_ms: Some(15) }),
         ("committed", ToCoordinator::Committed),
     ]
 }
@@ -209,16 +212,20 @@ fn of_participant() -> Vec<(&'static str, ToCoordinator)> {
 fn peer_bodies() -> Vec<(String, PeerBody)> {
     let to_participation =
         of_coordinator().into_iter().map(|(name, said)| (format!("home-{name}"), PeerBody::ToParticipation(1, said)));
-    let from_participation = |message| PeerBody::ToCoordinator(2, FromParticipation { participation_id: 12, message });
+    let from_participation =
+        |message| PeerBody::ToCoordinator(2, FromParticipation { participation_id: 12, incarnation: 13, message });
     let to_coordinator =
         of_participant().into_iter().map(|(name, said)| (format!("participant-{name}"), from_participation(said)));
     let rest = [
         ("commit", PeerBody::Commit),
-        ("abort", PeerBody::Abort { is_answered: true }),
+        ("abort", PeerBody::Abort { is_answered: true, heard: Some(14) }),
         ("ended", PeerBody::Ended),
         ("inquire", PeerBody::Inquire),
         ("lost", PeerBody::Lost(error())),
         ("forget", PeerBody::Forget((*b"once").into())),
+        ("recall", PeerBody::Recall),
+        ("committed-alone", PeerBody::CommittedAlone),
+        ("heard", PeerBody::Heard),
     ];
     to_participation.chain(to_coordinator).chain(rest.map(|(name, body)| (name.to_owned(), body))).collect()
 }
@@ -276,6 +283,15 @@ fn every_frame_has_its_golden_bytes_and_decodes_from_them() {
         let (name, text) = line.split_once(' ').expect("a name and bytes");
         let frame = Frame::decode(&unhex(text)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(hex(&frame.encode()), text, "{name}");
+    }
+}
+
+#[test]
+fn a_frame_of_another_version_is_refused_as_such() {
+    for version in [0, 1, 3] {
+        let mut bytes = frames()[0].1.encode();
+        bytes[0] = version;
+        assert!(matches!(Frame::decode(&bytes), Err(DecodeError::Version(found)) if found == version));
     }
 }
 

@@ -10,7 +10,8 @@ use millrace_base::{Error, Name, UnixMillis, Value};
 use millrace_func::HeaderSource;
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, Host, HttpRequest, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Program, RecordPolicy, RouteId, ScanRequest, Start, Step, StepStart,
+    Message, NestedCall, ObjectPolicy, Offload, OperationId, Program, RecordPolicy, RouteId, ScanRequest, Start, Step,
+    StepStart,
 };
 use millrace_func_js::{Clocks, JsEngine};
 
@@ -252,6 +253,7 @@ fn main() {
         limits: Limits { cpu_ms: 10_000, ..Limits::default() },
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        objects: ObjectPolicy::default(),
         is_kept: false,
     };
     let mut program = Program(0);

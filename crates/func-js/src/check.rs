@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use millrace_base::{Error, Name};
-use millrace_func::{App, FetchPolicy, Limits, RecordPolicy};
+use millrace_func::{App, FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
 use rquickjs::qjs;
 use serde::de::IgnoredAny;
 
@@ -26,6 +26,7 @@ fn empty_isolate() -> Result<Box<Isolate>, Error> {
         limits: Limits::default(),
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        objects: ObjectPolicy::default(),
         is_kept: false,
     };
     // Time stands still: what is measured here is not how long it takes.

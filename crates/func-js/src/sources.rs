@@ -158,7 +158,7 @@ fn resolve(base: &str, specifier: &str, exists: impl Fn(&str) -> bool) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_func::{FetchPolicy, Limits, RecordPolicy};
+    use millrace_func::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
 
     fn app(files: &[(&str, &str)]) -> App {
         let files = files.iter().map(|(path, content)| ((*path).to_owned(), content.as_bytes().to_vec())).collect();
@@ -168,6 +168,7 @@ mod tests {
             limits: Limits::default(),
             fetch: FetchPolicy::default(),
             records: RecordPolicy::default(),
+            objects: ObjectPolicy::default(),
             is_kept: false,
         }
     }

@@ -223,7 +223,7 @@ pub(crate) fn code_of(app: &App) -> u64 {
 mod tests {
     use super::*;
     use millrace_base::Name;
-    use millrace_func::{FetchPolicy, Limits, RecordPolicy};
+    use millrace_func::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
     use std::cell::Cell;
 
     fn app(text: &str, cpu_ms: u64, is_kept: bool) -> App {
@@ -233,6 +233,7 @@ mod tests {
             limits: Limits { cpu_ms, ..Limits::default() },
             fetch: FetchPolicy::default(),
             records: RecordPolicy::default(),
+            objects: ObjectPolicy::default(),
             is_kept,
         }
     }

@@ -15,6 +15,7 @@ use crate::access::{Ask, Known, Policy, acl};
 use crate::names::{
     ACCOUNT, ERASE, OBJECT, UPLOAD, WRITE, check_bucket_name, check_object_key, object_key, upload_key,
 };
+use crate::notify::{Untold, UntoldOne};
 use crate::rows::{BucketRow, INFO, USAGE, UsageRow, from_value, to_value};
 use crate::settings::Settings;
 use crate::turn::{Progress, Turn};
@@ -222,7 +223,7 @@ fn delete_many(
     }
     let asked: Vec<(String, Option<String>)> =
         objects.iter().map(|(key, one)| (key.clone(), one.version.clone())).collect();
-    let told = settings.row.has_notifications.then(|| request.bucket.to_owned());
+    let is_told = settings.row.has_notifications;
     if calls.is_empty() {
         return Ok(Progress::Done(ObjectReply::DeletedMany(Vec::new()).to_bytes(b"")));
     }
@@ -233,14 +234,14 @@ fn delete_many(
         }
         count(turn, &outputs.iter().collect::<Vec<_>>())?;
         let mut deleted = Vec::with_capacity(outputs.len());
+        let mut untold = Untold { time_ms: turn.host.now().0, deleted: Vec::new() };
         for ((key, version), output) in asked.into_iter().zip(outputs) {
             let result = match output.reply {
-                Ok(reply @ ObjectReply::Deleted(_)) => {
-                    if let Some(bucket) = &told {
-                        let one = DeleteOne { version: version.clone(), ..DeleteOne::default() };
-                        notify::tell(turn, (bucket, &key), &ObjectOperation::Delete(one), &reply)?;
+                Ok(ObjectReply::Deleted(one)) => {
+                    if is_told {
+                        let (key, version, reply) = (key.clone(), version.clone(), one.clone());
+                        untold.deleted.push(UntoldOne { key, version, reply });
                     }
-                    let ObjectReply::Deleted(one) = reply else { continue };
                     Ok(one)
                 }
                 Ok(_) => return Err(Error::new(ErrorCode::Internal, "an object answered something else")),
@@ -248,6 +249,7 @@ fn delete_many(
             };
             deleted.push(DeletedOne { key, version, result });
         }
+        notify::tell_later(turn, &untold)?;
         Ok(Progress::Done(ObjectReply::DeletedMany(deleted).to_bytes(b"")))
     }))
 }

@@ -127,7 +127,7 @@ pub(crate) fn put(turn: &mut Turn<'_>, ask: &Ask<'_>, configuration: &Configurat
             turn.host.set(TAGGING, to_value(configuration))?;
         }
         Configuration::Notification(notification) => {
-            let checked = notify::check(turn, notification)?;
+            let checked = notify::check(turn, ask.request.bucket, notification)?;
             turn.host.set(NOTIFICATION, to_value(&Configuration::Notification(checked)))?;
             row.has_notifications = !notification.rules.is_empty();
         }

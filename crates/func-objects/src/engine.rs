@@ -13,13 +13,14 @@ use millrace_func::{
 
 use crate::access::Ask;
 use crate::names::{
-    ACCOUNT, BUCKET, ERASE, EXPIRE, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services, upload_key,
+    ACCOUNT, BUCKET, ERASE, EXPIRE, NOTIFY, OBJECT, READ, SETTINGS, UPLOAD, WRITE, bucket_key, bucket_of, services,
+    upload_key,
 };
 use crate::rows::{INFO, PartRow, from_value, part_field};
 use crate::settings::SettingsCache;
 use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
-use crate::{account, bucket, expire, object, object_read, upload};
+use crate::{account, bucket, expire, notify, object, object_read, upload};
 
 /// Runs operations on objects. See the crate's documentation.
 #[derive(Default)]
@@ -83,6 +84,10 @@ fn run(turn: &mut Turn<'_>, handler: (u16, u16), input: &[u8]) -> Result<Progres
             Ok(Progress::Done(encode(&settings.output())))
         }
         (BUCKET, EXPIRE) => expire::run(turn, bucket_name()?, input),
+        (BUCKET, NOTIFY) => {
+            notify::run(turn, bucket_name()?, input)?;
+            Ok(Progress::Done(Bytes::new()))
+        }
         (OBJECT | UPLOAD, READ) => read_with_settings(turn, handler.0, bucket_name()?, input),
         (OBJECT | UPLOAD, WRITE) => change(turn, handler.0, input),
         (UPLOAD, ERASE) => {

@@ -20,6 +20,8 @@ pub(crate) const SETTINGS: u16 = 2;
 pub(crate) const ERASE: u16 = 2;
 /// Of a bucket: its lifecycle rules, a batch at a time.
 pub(crate) const EXPIRE: u16 = 3;
+/// Of a bucket: notifications that a request has left, a batch at a time.
+pub(crate) const NOTIFY: u16 = 4;
 
 /// Bytes of an object's key, as S3 has it.
 pub(crate) const OBJECT_KEY_BYTES: usize = 1024;
@@ -38,7 +40,11 @@ pub(crate) fn services() -> Vec<Service> {
     vec![
         service(
             BUCKET_SERVICE,
-            &[&with(("_settings", HandlerKind::Query))[..], &[("_expire", HandlerKind::Transaction)]].concat(),
+            &[
+                &with(("_settings", HandlerKind::Query))[..],
+                &[("_expire", HandlerKind::Transaction), ("_notify", HandlerKind::Transaction)],
+            ]
+            .concat(),
         ),
         service(OBJECT_SERVICE, &common),
         service(UPLOAD_SERVICE, &with(("_erase", HandlerKind::Transaction))),

@@ -5,15 +5,19 @@
 
 use millrace_api::is_built_in;
 use millrace_api::objects::{
-    Configuration, Deleted, NotificationConfiguration, NotificationRule, ObjectOperation, ObjectReply, Refusal,
+    Configuration, DeleteOne, Deleted, NotificationConfiguration, NotificationRule, ObjectOperation, ObjectReply,
+    Refusal,
 };
 use millrace_base::{Error, ErrorCode};
 use millrace_func::{HandlerId, LogLevel, Message};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::limits;
+use crate::names::{BUCKET, NOTIFY};
 use crate::rows::{NOTIFICATION, from_value};
 use crate::turn::Turn;
+use crate::wire::{decode, encode};
 
 /// Events that happen here. A rule may also name all that begin so, with a star at the end.
 const EVENTS: [&str; 8] = [
@@ -30,9 +34,11 @@ const EVENTS: [&str; 8] = [
 /// Checks rules before they are kept, and names those that have no name.
 ///
 /// # Errors
-/// `InvalidArgument` for an event that never happens and for a handler that is not there.
+/// `InvalidArgument` for an event that never happens, for a handler that is not there, and for one whose app does not
+/// allow the bucket.
 pub(crate) fn check(
     turn: &mut Turn<'_>,
+    bucket: &str,
     configuration: &NotificationConfiguration,
 ) -> Result<NotificationConfiguration, Error> {
     let mut checked = configuration.clone();
@@ -50,7 +56,7 @@ pub(crate) fn check(
             None if rule.events.is_empty() => return invalid("a rule for notifications needs an event".to_owned()),
             None => {}
         }
-        if let Err(error) = find(turn, rule) {
+        if let Err(error) = find(turn, bucket, rule) {
             let message = "Unable to validate the following destination configurations";
             return invalid(format!("{message}: {}", error.message));
         }
@@ -59,11 +65,11 @@ pub(crate) fn check(
 }
 
 /// The handler of a rule. Handlers of built-in apps, and those that apps keep to themselves, are nobody's business.
-fn find(turn: &mut Turn<'_>, rule: &NotificationRule) -> Result<HandlerId, Error> {
+fn find(turn: &mut Turn<'_>, bucket: &str, rule: &NotificationRule) -> Result<HandlerId, Error> {
     if is_built_in(&rule.app) || rule.handler.starts_with('_') {
         return Err(Error::new(ErrorCode::Forbidden, format!("no rule may name {}.{}", rule.service, rule.handler)));
     }
-    turn.host.find(&rule.app, &rule.service, &rule.handler)
+    turn.host.find_for_bucket(bucket, &rule.app, &rule.service, &rule.handler)
 }
 
 fn is_event(pattern: &str, event: &str) -> bool {
@@ -111,26 +117,91 @@ pub(crate) fn tell(
     reply: &ObjectReply,
 ) -> Result<(), Error> {
     match event_of(operation, reply) {
-        Some(event) => tell_event(turn, (bucket, key), event, reply),
+        Some(event) => {
+            let time_ms = turn.host.now().0;
+            tell_event(turn, (bucket, key), (event, time_ms), reply).map(drop)
+        }
         None => Ok(()),
     }
 }
 
-fn tell_event(turn: &mut Turn<'_>, (bucket, key): (&str, &str), event: &str, reply: &ObjectReply) -> Result<(), Error> {
+/// Messages after which a batch of deletions goes on in another transaction. One sends as many as a bucket has rules.
+const SENT_AT_ONCE: usize = 500;
+
+/// What a request that deletes many leaves to be told.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Untold {
+    /// When it was done.
+    pub time_ms: u64,
+    pub deleted: Vec<UntoldOne>,
+}
+
+/// One of them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct UntoldOne {
+    pub key: String,
+    /// The version that was named.
+    pub version: Option<String>,
+    pub reply: Deleted,
+}
+
+/// Leaves deletions to the bucket's own transactions, by a message: this one may not send as many as there are rules and
+/// objects. The message is as durable as the deletions.
+///
+/// # Errors
+/// Those of the host.
+pub(crate) fn tell_later(turn: &mut Turn<'_>, untold: &Untold) -> Result<(), Error> {
+    if untold.deleted.is_empty() {
+        return Ok(());
+    }
+    let handler = HandlerId { program: turn.program, service: BUCKET, handler: NOTIFY };
+    let key = turn.key.to_vec();
+    turn.host.send(Message { handler, key, input: encode(untold), delay_ms: 0 })?;
+    Ok(())
+}
+
+/// Tells some of what was left, and leaves the rest again.
+///
+/// # Errors
+/// Those of the host.
+pub(crate) fn run(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<(), Error> {
+    let untold: Untold = decode(input)?;
+    let mut left = untold.deleted.into_iter();
+    let mut sent = 0;
+    while sent < SENT_AT_ONCE
+        && let Some(UntoldOne { key, version, reply }) = left.next()
+    {
+        let operation = ObjectOperation::Delete(DeleteOne { version, ..DeleteOne::default() });
+        let reply = ObjectReply::Deleted(reply);
+        if let Some(event) = event_of(&operation, &reply) {
+            sent += tell_event(turn, (bucket, &key), (event, untold.time_ms), &reply)?;
+        }
+    }
+    tell_later(turn, &Untold { time_ms: untold.time_ms, deleted: left.collect() })
+}
+
+/// Sends a message for each rule that fits, and says how many.
+fn tell_event(
+    turn: &mut Turn<'_>,
+    (bucket, key): (&str, &str),
+    (event, time_ms): (&str, u64),
+    reply: &ObjectReply,
+) -> Result<usize, Error> {
+    let mut sent = 0;
     let kept = turn.host.get(NOTIFICATION)?.map(from_value).transpose()?;
-    let Some(Configuration::Notification(NotificationConfiguration { rules })) = kept else { return Ok(()) };
+    let Some(Configuration::Notification(NotificationConfiguration { rules })) = kept else { return Ok(0) };
     for rule in rules.iter().filter(|rule| is_about(rule, event, key)) {
-        let handler = match find(turn, rule) {
+        let handler = match find(turn, bucket, rule) {
             Ok(handler) => handler,
             Err(error) => {
-                // The app was deployed without it. A write must not fail for that.
+                // The app was deployed without it, or allows it no more. A write must not fail for that.
                 let line = format!("a notification of the bucket {bucket:?} has no handler: {}", error.message);
                 turn.host.log(LogLevel::Warn, &line);
                 continue;
             }
         };
         let mut input = json!({
-            "event": event, "bucket": bucket, "key": key, "rule": rule.id, "time_ms": turn.host.now().0,
+            "event": event, "bucket": bucket, "key": key, "rule": rule.id, "time_ms": time_ms,
         });
         match reply {
             ObjectReply::Written { etag, version, size_bytes, .. } => {
@@ -143,6 +214,7 @@ fn tell_event(turn: &mut Turn<'_>, (bucket, key): (&str, &str), event: &str, rep
         }
         let input = input.to_string().into_bytes().into();
         turn.host.send(Message { handler, key: key.as_bytes().to_vec(), input, delay_ms: 0 })?;
+        sent += 1;
     }
-    Ok(())
+    Ok(sent)
 }

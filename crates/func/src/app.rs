@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millrace_api::HandlerKind;
 use millrace_base::{Error, ErrorCode, Name};
 
-use crate::{FetchPolicy, Limits, RecordPolicy};
+use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
 
 /// An app to load: its files and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct App {
     pub fetch: FetchPolicy,
     /// Which types of records they may use.
     pub records: RecordPolicy,
+    /// Which buckets may tell its handlers.
+    pub objects: ObjectPolicy,
     /// Whether it was deployed before this start of the node. A name that an earlier release took, and this one
     /// refuses, must not stop the node from starting, nor must one that takes a little longer to load this time.
     pub is_kept: bool,

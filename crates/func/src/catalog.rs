@@ -6,7 +6,9 @@ use millrace_api::is_built_in;
 use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::records::has_double_hyphen;
-use crate::{FetchPolicy, HandlerId, HandlerKind, Limits, Program, RecordPolicy, Route, RouteId, Service};
+use crate::{
+    FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, Route, RouteId, Service,
+};
 
 /// One loaded app version.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct Loaded {
     pub fetch: FetchPolicy,
     /// Which types of records it may use.
     pub records: RecordPolicy,
+    /// Which buckets may tell its handlers.
+    pub objects: ObjectPolicy,
     /// Its services, as the engine reported them.
     pub services: Vec<Service>,
 }
@@ -382,6 +386,7 @@ mod tests {
             limits: Limits::default(),
             fetch: FetchPolicy::default(),
             records: RecordPolicy::default(),
+            objects: ObjectPolicy::default(),
             services: vec![Service {
                 name: name(service),
                 handlers: vec![(name("add"), HandlerKind::Transaction), (name("_fix"), HandlerKind::Transaction)],

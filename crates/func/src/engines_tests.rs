@@ -177,6 +177,7 @@ impl Bench {
             limits: Limits::default(),
             fetch: FetchPolicy::default(),
             records: RecordPolicy::default(),
+            objects: crate::ObjectPolicy::default(),
             is_kept: is_broken,
         };
         self.engines.load(Program(program), &app)

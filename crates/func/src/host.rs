@@ -162,6 +162,20 @@ pub trait Host {
     /// `forbidden` when the frame's app may not ask for it; in the built-in app's terms when there is no such service.
     fn operate(&mut self, call: BuiltInCall<'_>) -> Result<OperationId, Error>;
 
+    /// As [`Host::find`], for a bucket whose rules name the handler: the app has to allow that bucket.
+    ///
+    /// # Errors
+    /// As for [`Host::find`]; `forbidden` where the app does not allow it.
+    fn find_for_bucket(
+        &mut self,
+        _bucket: &str,
+        app: &str,
+        _service: &str,
+        _handler: &str,
+    ) -> Result<HandlerId, Error> {
+        Err(Error::new(ErrorCode::Forbidden, format!("no bucket of this host can call the app {app:?}")))
+    }
+
     /// The handler of that name in another app. Only built-in apps may ask, for triggers of records and notifications
     /// of objects: they belong to no app, and what they set off is some app's business. Apps see nothing of each other.
     ///

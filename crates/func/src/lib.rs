@@ -19,6 +19,7 @@ mod engines;
 mod fetch;
 mod host;
 mod limits;
+mod objects;
 mod records;
 mod settings;
 mod worker;
@@ -42,6 +43,7 @@ pub use host::{
 };
 pub use limits::Limits;
 pub use millrace_api::{Error, ErrorCode, HandlerKind, HeaderSource, RouteReply, WorkerLine};
+pub use objects::ObjectPolicy;
 pub use records::RecordPolicy;
 pub use settings::{AppSettings, SettingsError};
 pub use worker::{

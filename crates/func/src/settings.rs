@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::{FetchPolicy, Limits, RecordPolicy};
+use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
 
 /// What an app's `millrace.toml` says; what it does not name keeps its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -16,6 +16,8 @@ pub struct AppSettings {
     pub fetch: FetchPolicy,
     /// `[records]`: which types of records it may use.
     pub records: RecordPolicy,
+    /// `[objects]`: which buckets may tell its handlers.
+    pub objects: ObjectPolicy,
 }
 
 impl AppSettings {

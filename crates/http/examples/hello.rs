@@ -111,6 +111,8 @@ impl Deployments for Hello {
 
 impl Records for Hello {}
 
+impl millrace_api::objects::ObjectAdministration for Hello {}
+
 impl Serving for Hello {
     fn health(&self) -> Health {
         Health { is_serving: true, is_ready: true }

@@ -19,6 +19,8 @@ pub struct Front {
     pub(crate) options: Options,
     keyring: Option<Arc<Keyring>>,
     pub(crate) tls: Option<Arc<Shared<Arc<ServerConfig>>>>,
+    /// The same for fronts that speak HTTP/1.1 only.
+    tls_http1: Option<Arc<Shared<Arc<ServerConfig>>>>,
     /// Of S3, once they have been read.
     users: OnceLock<Arc<Users>>,
     registry: Registry,
@@ -68,16 +70,16 @@ impl Front {
         }
         let tls_stamps = Mutex::new(tls_stamps(&options));
         let keyring = options.keys.as_deref().map(Keyring::open).transpose().map_err(StartError::Keys)?;
-        let tls = match &options.tls {
-            Some(files) => Some(Arc::new(Shared::new(tls::load(files)?))),
-            None => None,
-        };
+        let tls = options.tls.as_ref().map(tls::load).transpose()?;
+        let tls_http1 = tls.as_ref().map(|config| Arc::new(Shared::new(tls::without_http2(config))));
+        let tls = tls.map(|config| Arc::new(Shared::new(config)));
         let metrics = Arc::new(FrontMetrics::default());
         registry.register_collector(Box::new(Arc::clone(&metrics)));
         Ok(Arc::new(Self {
             options,
             keyring,
             tls,
+            tls_http1,
             users: OnceLock::new(),
             registry,
             metrics,
@@ -98,6 +100,12 @@ impl Front {
     #[must_use]
     pub fn keyring(&self) -> Option<&Arc<Keyring>> {
         self.keyring.as_ref()
+    }
+
+    /// The TLS settings, kept up to date, for fronts of the node that speak HTTP/1.1 only.
+    #[must_use]
+    pub fn tls_http1(&self) -> Option<Arc<Shared<Arc<ServerConfig>>>> {
+        self.tls_http1.clone()
     }
 
     /// Whose users `/s3/users` manages: to be called once, before the front serves. Later calls change nothing.
@@ -132,6 +140,9 @@ impl Front {
         match tls::load(files) {
             Ok(config) => {
                 tracing::info!("TLS certificate read again");
+                if let Some(tls_http1) = &self.tls_http1 {
+                    tls_http1.replace(tls::without_http2(&config));
+                }
                 tls.replace(config);
             }
             Err(error) => tracing::error!(%error, "changed TLS files cannot be used; the old ones stay in force"),

@@ -17,6 +17,7 @@ pub mod archive;
 mod auth;
 mod backend;
 mod body;
+mod buckets;
 mod connection;
 mod cors;
 mod error_pages;

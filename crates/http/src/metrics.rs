@@ -109,10 +109,6 @@ impl fmt::Debug for FrontMetrics {
     }
 }
 
-/// Bounds of the exported buckets: powers of two nanoseconds from about 1 µs to about 17 s, a
-/// factor of two apart. The finer buckets stay inside; 26 lines a kind are enough for a scrape.
-const BOUND_EXPONENTS: std::ops::RangeInclusive<u32> = 10..=34;
-
 impl FrontMetrics {
     pub(crate) fn add_core(&self) -> Arc<CoreMetrics> {
         let metrics = Arc::new(CoreMetrics::default());
@@ -137,7 +133,7 @@ impl FrontMetrics {
             durations.encode_family(&[("operation", kind.as_str())])?.encode_histogram::<NoLabelSet>(
                 sum_seconds,
                 snapshot.count(),
-                &exported_buckets(&snapshot),
+                &snapshot.exported_seconds(),
                 None,
             )?;
         }
@@ -195,20 +191,6 @@ impl FrontMetrics {
         }
         Ok(())
     }
-}
-
-/// (bound in seconds, values in the bucket).
-fn exported_buckets(snapshot: &HistogramSnapshot) -> Vec<(f64, u64)> {
-    let mut buckets = Vec::with_capacity(BOUND_EXPONENTS.count() + 1);
-    let mut below = 0;
-    for exponent in BOUND_EXPONENTS {
-        let bound = 1u64 << exponent;
-        let up_to = snapshot.count_up_to(bound - 1);
-        buckets.push((bound as f64 / 1e9, up_to - below));
-        below = up_to;
-    }
-    buckets.push((f64::INFINITY, snapshot.count() - below));
-    buckets
 }
 
 impl Collector for FrontMetrics {

@@ -64,6 +64,12 @@ pub enum Kind {
     S3Keys,
     /// `DELETE /s3/users/{user}/keys/{access_key}`.
     S3RevokeKey,
+    /// `GET /s3/buckets`.
+    S3Buckets,
+    /// `GET /s3/buckets/{bucket}`.
+    S3Bucket,
+    /// `PUT /s3/buckets/{bucket}/quota`.
+    S3SetQuota,
     /// A request that no operation answers.
     None,
     /// Something about records or their schemas.
@@ -71,7 +77,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 28] = [
+const KINDS: [(Kind, &str); 31] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -98,6 +104,9 @@ const KINDS: [(Kind, &str); 28] = [
     (Kind::S3AddKey, "s3_add_key"),
     (Kind::S3Keys, "s3_keys"),
     (Kind::S3RevokeKey, "s3_revoke_key"),
+    (Kind::S3Buckets, "s3_buckets"),
+    (Kind::S3Bucket, "s3_bucket"),
+    (Kind::S3SetQuota, "s3_set_quota"),
     (Kind::ConnectWorker, "connect_worker"),
     (Kind::None, "none"),
 ];
@@ -141,8 +150,11 @@ impl Kind {
             Kind::S3AddKey => 23,
             Kind::S3Keys => 24,
             Kind::S3RevokeKey => 25,
-            Kind::ConnectWorker => 26,
-            Kind::None => 27,
+            Kind::S3Buckets => 26,
+            Kind::S3Bucket => 27,
+            Kind::S3SetQuota => 28,
+            Kind::ConnectWorker => 29,
+            Kind::None => 30,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
@@ -201,6 +213,8 @@ pub enum Parameter {
     User,
     /// An access key of S3.
     AccessKey,
+    /// A bucket of S3.
+    Bucket,
 }
 
 impl Parameter {
@@ -208,7 +222,7 @@ impl Parameter {
     pub const COUNT: usize = Self::ALL.len();
 
     /// Every parameter, in the order of their numbers.
-    pub const ALL: [Parameter; 16] = [
+    pub const ALL: [Parameter; 17] = [
         Parameter::App,
         Parameter::Service,
         Parameter::Key,
@@ -225,6 +239,7 @@ impl Parameter {
         Parameter::Script,
         Parameter::User,
         Parameter::AccessKey,
+        Parameter::Bucket,
     ];
 
     /// The name in templates.
@@ -245,6 +260,7 @@ impl Parameter {
             Parameter::Script => "script",
             Parameter::User => "user",
             Parameter::AccessKey => "access_key",
+            Parameter::Bucket => "bucket",
         }
     }
 
@@ -272,6 +288,7 @@ impl Parameter {
             Parameter::Script => "The script's name.",
             Parameter::User => "The user's name or canonical id, percent-encoded.",
             Parameter::AccessKey => "The access key.",
+            Parameter::Bucket => "The bucket's name.",
         }
     }
 }

@@ -15,18 +15,18 @@ const PARTS: usize = 7;
 pub struct Captures<'a> {
     places: [&'a str; PLACES],
     /// Which parameters are there: a bit for each.
-    present: u16,
+    present: u32,
 }
 
 const PLACES: usize = 5;
 
-const _: () = assert!(Parameter::COUNT <= 16, "a parameter is a bit of a u16");
+const _: () = assert!(Parameter::COUNT <= 32, "a parameter is a bit of a u32");
 
 /// Where a parameter's text is. A classic URL's type is the service of the app route it may be.
 fn place(parameter: Parameter) -> usize {
     match parameter {
         Parameter::App => 0,
-        Parameter::Service | Parameter::Type | Parameter::Subject | Parameter::User => 1,
+        Parameter::Service | Parameter::Type | Parameter::Subject | Parameter::User | Parameter::Bucket => 1,
         Parameter::Key
         | Parameter::Id
         | Parameter::Code
@@ -44,12 +44,12 @@ impl<'a> Captures<'a> {
     /// The text of `parameter`; `None` when the template has no such part.
     #[must_use]
     pub fn get(&self, parameter: Parameter) -> Option<&'a str> {
-        (self.present >> parameter as u16 & 1 == 1).then(|| self.places[place(parameter)])
+        (self.present >> parameter as u32 & 1 == 1).then(|| self.places[place(parameter)])
     }
 
     fn set(&mut self, parameter: Parameter, text: &'a str) {
         self.places[place(parameter)] = text;
-        self.present |= 1 << parameter as u16;
+        self.present |= 1 << parameter as u32;
     }
 }
 

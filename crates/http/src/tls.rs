@@ -9,6 +9,13 @@ use tokio_rustls::rustls;
 
 use crate::{StartError, TlsFiles};
 
+/// The same settings, without the offer of HTTP/2.
+pub(crate) fn without_http2(config: &Arc<rustls::ServerConfig>) -> Arc<rustls::ServerConfig> {
+    let mut own = rustls::ServerConfig::clone(config);
+    own.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(own)
+}
+
 /// Reads the files; refuses a key that does not belong to the certificate.
 pub(crate) fn load(files: &TlsFiles) -> Result<Arc<rustls::ServerConfig>, StartError> {
     let wrong = |path: &Path, reason: String| StartError::Tls(path.to_owned(), reason);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use millrace_api::AppFile;
 use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
-use millrace_func::{App, AppSettings, FetchPolicy, Limits, RecordPolicy, WORKER_FILE, WorkerDocument};
+use millrace_func::{App, AppSettings, FetchPolicy, Limits, ObjectPolicy, RecordPolicy, WORKER_FILE, WorkerDocument};
 use millrace_manifest::Manifest;
 
 use crate::directory::{sync_folder_of, write_durably};
@@ -38,6 +38,7 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
         limits: Limits::default(),
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        objects: ObjectPolicy::default(),
         is_kept: false,
     };
     for AppFile { path, content } in files {
@@ -50,6 +51,7 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
             let text = std::str::from_utf8(&content).map_err(|_| refused("millrace.toml: not UTF-8"))?;
             let settings = AppSettings::from_toml(text).map_err(|error| refused(error.to_string()))?;
             (app.limits, app.fetch, app.records) = (settings.limits, settings.fetch, settings.records);
+            app.objects = settings.objects;
         }
         app.files.insert(path, content);
     }

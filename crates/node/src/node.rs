@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, shard_keys};
-use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail};
+use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail, first_nonce};
 use millrace_func::{App, Engine};
 use millrace_io::{Random, RealClock, RealDisk, RealRandom};
 use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
@@ -359,6 +359,7 @@ fn shards_of(
             retention_ms: shared.options.retention_ms,
             result_names,
             incarnation: RealRandom.next_u64(),
+            hold_ms: None,
             is_durable_at_once: shared.options.durability == Durability::None,
         };
         let shard_state = Shard::new(options, store).map_err(StartError::Store)?;
@@ -412,10 +413,6 @@ fn start_cores(
     }
 }
 
-/// Nonces of one core differ from those of the others in their upper bits, and from those of an earlier process in starting
-/// at its start time.
-const NONCE_CORE_SHIFT: u32 = 54;
-
 fn core_options(index: usize, shared: &Shared) -> CoreOptions {
     // The checkpoint's caches are part of what the operator allows.
     let share = shared.options.memory_bytes / shared.cores.len();
@@ -427,7 +424,7 @@ fn core_options(index: usize, shared: &Shared) -> CoreOptions {
         read_ahead: READ_AHEAD,
         flush: FlushPolicy::default(),
         has_log: shared.options.durability != Durability::None,
-        first_nonce: (index as u64) << NONCE_CORE_SHIFT,
+        first_nonce: first_nonce(0, index),
     }
 }
 

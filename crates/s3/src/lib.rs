@@ -13,6 +13,7 @@ pub mod error;
 pub mod front;
 pub mod limits;
 pub mod listener;
+pub mod metrics;
 pub mod operation;
 pub mod post_form;
 pub mod route;

@@ -8,6 +8,9 @@ pub trait Users: Clone + 'static {
     /// The display name of a canonical id.
     fn display_name(&self, id: &str) -> Option<String>;
 
+    /// The canonical id of the user of this name.
+    fn id_of_name(&self, name: &str) -> Option<String>;
+
     /// The canonical id of whoever has this e-mail address.
     fn id_of_email(&self, email: &str) -> Option<String>;
 }

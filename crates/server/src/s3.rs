@@ -14,7 +14,10 @@ Examples:
   millrace s3 user list
   millrace s3 key add ann
   millrace s3 key revoke ann AKIA2Q3W5E7R2T4Y6U2I
-  millrace s3 user remove ann";
+  millrace s3 user remove ann
+  millrace s3 bucket list --user ann
+  millrace s3 bucket usage photos
+  millrace s3 bucket quota photos 10000000000";
 
 #[derive(Args, Debug)]
 pub(crate) struct S3Args {
@@ -30,6 +33,9 @@ pub(crate) enum S3Command {
     /// Make, list and revoke access keys
     #[command(subcommand)]
     Key(KeyCommand),
+    /// List buckets, show what is in them, bound them
+    #[command(subcommand)]
+    Bucket(BucketCommand),
 }
 
 /// A key that the caller chooses.
@@ -100,6 +106,34 @@ pub(crate) enum KeyCommand {
     },
 }
 
+#[derive(Subcommand, Debug)]
+pub(crate) enum BucketCommand {
+    /// List the buckets of all users, one JSON object a line
+    List {
+        /// Only those of this user: name or canonical id
+        #[arg(long)]
+        user: Option<String>,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
+    /// Print a bucket's owner, objects, bytes and quota as JSON
+    Usage {
+        /// Which
+        bucket: String,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
+    /// Set how many bytes a bucket may hold, or print it as JSON
+    Quota {
+        /// Which
+        bucket: String,
+        /// Bytes, or none
+        quota: Option<String>,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
+}
+
 /// Asks the node, and prints what it answers.
 ///
 /// # Errors
@@ -108,7 +142,36 @@ pub(crate) fn run(args: &S3Args) -> Result<(), Failure> {
     match &args.command {
         S3Command::User(command) => user(command),
         S3Command::Key(command) => key(command),
+        S3Command::Bucket(command) => bucket(command),
     }
+}
+
+fn bucket(command: &BucketCommand) -> Result<(), Failure> {
+    match command {
+        BucketCommand::List { user, node } => {
+            let buckets = block_on(client(node)?.s3_buckets())?;
+            let is_of = |bucket: &&Value, user: &str| bucket["owner"] == user || bucket["owner_name"] == user;
+            let all = buckets["buckets"].as_array().into_iter().flatten();
+            for bucket in all.filter(|bucket| user.as_ref().is_none_or(|user| is_of(bucket, user))) {
+                println!("{bucket}");
+            }
+        }
+        BucketCommand::Usage { bucket, node } => println!("{}", block_on(client(node)?.s3_bucket(bucket))?),
+        BucketCommand::Quota { bucket, quota: None, node } => {
+            let usage = block_on(client(node)?.s3_bucket(bucket))?;
+            println!("{}", serde_json::json!({ "name": usage["name"], "quota_bytes": usage["quota_bytes"] }));
+        }
+        BucketCommand::Quota { bucket, quota: Some(quota), node } => {
+            let quota_bytes = match quota.as_str() {
+                "none" => None,
+                bytes => {
+                    Some(bytes.parse().map_err(|_| format!("a quota is a number of bytes or none, not {bytes:?}"))?)
+                }
+            };
+            block_on(client(node)?.set_s3_quota(bucket, quota_bytes))?;
+        }
+    }
+    Ok(())
 }
 
 fn user(command: &UserCommand) -> Result<(), Failure> {

@@ -29,6 +29,10 @@ impl Users for S3Users {
         self.0.of_id(id).map(|identity| identity.name.clone())
     }
 
+    fn id_of_name(&self, name: &str) -> Option<String> {
+        self.0.of_name(name).map(|identity| identity.id.clone())
+    }
+
     fn id_of_email(&self, email: &str) -> Option<String> {
         self.0.of_email(email).map(|identity| identity.id.clone())
     }

@@ -20,6 +20,7 @@ use millrace_io::{Clock, RealClock, thread_cpu_ns};
 use millrace_node::{
     CoreHandle, DataDirectory, EngineMaker, Fronts, Node, NodeMetrics, Outside, StartError, app_from_folder,
 };
+use millrace_s3::metrics::Registered;
 use millrace_workers::HttpWorkers;
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -60,7 +61,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 /// A sentence that says what to change.
 pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let mut front = settings.front.clone();
-    let for_connections = connections_within(raise_descriptor_limit()) / settings.node.cores.max(1);
+    // Both fronts take connections.
+    let listeners_of_node = settings.node.cores.max(1) * if settings.s3.is_some() { 2 } else { 1 };
+    let for_connections = connections_within(raise_descriptor_limit()) / listeners_of_node;
     front.limits.connections = front.limits.connections.min(for_connections.max(1));
     let apps = load_apps(&settings.apps)?;
     let metrics = NodeMetrics::new(settings.node.cores);
@@ -68,6 +71,9 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     registry.register_collector(Box::new(metrics.clone()));
     let watchdog = Arc::<Watchdog>::default();
     overdue::watch(&watchdog, &mut registry)?;
+    if settings.s3.is_some() {
+        registry.register_collector(Box::new(Registered(Arc::clone(&settings.s3_front.metrics))));
+    }
     let front = Front::new(front, registry)?;
     millrace_http::check_listener(settings.http, front.has_keys()).map_err(|error| {
         let file = shell_word(&settings.key_file);
@@ -94,7 +100,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let directory = DataDirectory::open(&options.data, options.shards).map_err(StartError::Directory)?;
     let users = users::open(&directory)?;
     front.manage_users(Arc::clone(&users));
-    let s3 = s3_listeners(settings, &users)?;
+    let s3 = s3_listeners(settings, &users, &front)?;
     let node = Node::start_in(directory, options, apps, engine, outside, fronts(listeners, front, s3), metrics)?;
     Ok(node)
 }
@@ -167,10 +173,12 @@ struct S3Listeners {
 ///
 /// # Errors
 /// A sentence that says what to change.
-fn s3_listeners(settings: &Settings, users: &Arc<Users>) -> Result<Option<S3Listeners>, Failure> {
+fn s3_listeners(settings: &Settings, users: &Arc<Users>, front: &Arc<Front>) -> Result<Option<S3Listeners>, Failure> {
     let Some(address) = settings.s3 else { return Ok(None) };
     let listeners = millrace_http::bind_all(address, settings.node.cores).map_err(|error| format!("{error} (--s3)"))?;
-    Ok(Some(S3Listeners { listeners, options: Arc::new(settings.s3_front.clone()), users: Arc::clone(users) }))
+    let connections = settings.s3_front.connections.min(front.options().limits.connections);
+    let options = millrace_s3::front::Options { tls: front.tls_http1(), connections, ..settings.s3_front.clone() };
+    Ok(Some(S3Listeners { listeners, options: Arc::new(options), users: Arc::clone(users) }))
 }
 
 /// Hands each core its own listener.
@@ -295,7 +303,7 @@ pub(crate) fn greet(settings: &Settings, node: &Node) {
     );
     println!("Millrace serves at {base}  (data in {})", settings.node.data.display());
     if let Some(address) = settings.s3 {
-        println!("  S3        http://{address}  (users: millrace s3 user add NAME)");
+        println!("  S3        {scheme}://{address}  (users: millrace s3 user add NAME)");
     }
     println!("  apps      {base}/apps      api  {base}/openapi.json      metrics  {base}/metrics");
     for line in suggestions(&base, &settings.apps) {

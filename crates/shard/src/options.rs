@@ -19,13 +19,17 @@ pub struct ShardOptions {
     /// How results are named. The names stay the same as long as any result is kept, or what was done would be done
     /// again.
     pub result_names: ResultNames,
-    /// Drawn at random for this start of the shard: it keeps the ids of its transactions apart
-    /// from those of every other start.
+    /// Names this opening of the shard. No other opening of it, on whatever node, may have the same one: it keeps the ids of
+    /// its transactions apart from theirs.
     pub incarnation: u64,
     /// The shards that write to the same log, this one included. Such a log is recovered up to some
     /// entry and no further. So an entry of theirs that comes after one of this shard's is not durable
-    /// without it.
+    /// without it. Shards that fail alone have no mates.
     pub log_mates: Arc<BTreeSet<ShardId>>,
+    /// `None`: all shards that this one talks to fail together with it. `Some`: each of them may fail alone. Then this shard
+    /// promises others that what it holds locked stays unwritten for so long, even if it fails and is opened again. All
+    /// shards that talk to each other must have the same value.
+    pub hold_ms: Option<u64>,
     /// `durability = "none"`: an entry counts as durable as soon as it is made.
     pub is_durable_at_once: bool,
 }

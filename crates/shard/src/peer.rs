@@ -43,6 +43,9 @@ pub enum PeerBody {
     Abort {
         /// Whether the home waits for the answer.
         is_answered: bool,
+        /// The opening of the participant's shard that the home has heard. A later one does not know what was read, so it
+        /// does not answer.
+        heard: Option<u64>,
     },
     /// From a participant: it has no part in the transaction any more, and what it has read or
     /// applied is durable.
@@ -53,6 +56,13 @@ pub enum PeerBody {
     Lost(Error),
     /// From the home: the result kept at `PeerCall::once` is not needed any more.
     Forget(Box<[u8]>),
+    /// From a home that has delegated the decision: commit no more. The participant says [`PeerBody::CommittedAlone`] if it
+    /// has committed. Where shards fail alone it says [`PeerBody::Ended`] if it has not, and never will.
+    Recall,
+    /// From a participant, again and again: it has committed alone, durably.
+    CommittedAlone,
+    /// From the home: it has heard that the participant has committed alone, or does not wait for that.
+    Heard,
 }
 
 /// One call across shards. The number is unique in the node's process.
@@ -111,6 +121,9 @@ pub enum ToParticipation {
         participation_id: u64,
         /// Nobody else has anything to write: commit at once, the vote says so.
         is_delegated: bool,
+        /// For how long what the home has read stays as it is, from any moment at which the home was heard. `None`: for
+        /// ever. A participant that cannot commit within that time prepares instead.
+        hold_ms: Option<u64>,
         /// Nobody writes anything: let go of what was read.
         is_query: bool,
     },
@@ -122,6 +135,8 @@ pub enum ToParticipation {
 pub struct FromParticipation {
     /// Drawn at random by each branch.
     pub participation_id: u64,
+    /// The opening of the participant's shard.
+    pub incarnation: u64,
     /// What it says.
     pub message: ToCoordinator,
 }
@@ -159,6 +174,8 @@ pub enum ToCoordinator {
     ReadOnly {
         /// It holds nothing any more, and has no further part in the transaction.
         has_let_go: bool,
+        /// For how long what it has read stays as it is, counted from when the home asked. `None`: until the home ends it.
+        hold_ms: Option<u64>,
     },
     /// It has committed, durably, as it was asked to.
     Committed,

@@ -152,8 +152,8 @@ impl Shard {
     #[must_use]
     pub fn next_due(&self) -> Option<UnixMillis> {
         let (message, workflow) = (self.books.inbox.next_due(), self.workflows.next_due());
-        let lost = self.execution.next_due();
-        if self.is_stopped() { None } else { message.into_iter().chain(workflow).chain(lost).min() }
+        let due = message.into_iter().chain(workflow).chain(self.execution.next_due());
+        if self.is_stopped() { None } else { due.min() }
     }
 
     /// Refuses a request if the shard has stopped.
@@ -286,6 +286,22 @@ impl Shard {
         }
     }
 
+    /// `other`, another shard, was lost and is open again, as `incarnation`. To be told where shards fail alone, once for
+    /// each opening, in their order.
+    pub fn peer_opened(&mut self, other: ShardId, incarnation: u64, world: &mut World<'_>) {
+        if !self.is_stopped() {
+            let (execution, mut context) = self.for_execution(world);
+            execution.peer_opened(other, incarnation, &mut context);
+            self.settle(world);
+        }
+    }
+
+    /// Whether the shard looks at the monotonic clock.
+    #[must_use]
+    pub fn reads_monotonic_clock(&self) -> bool {
+        self.rows.options().hold_ms.is_some()
+    }
+
     /// Time has passed: starts what is due, gives up what waited too long, collects results.
     /// To be called about once a second, and at [`Shard::next_due`].
     pub fn tick(&mut self, world: &mut World<'_>) {
@@ -409,6 +425,13 @@ impl Shard {
         self.workflows.stop(world);
         let (execution, mut context) = self.for_execution(world);
         execution.stop(&error, &mut context);
+    }
+
+    /// The shard is not this core's any more, or its memory is lost: ends what it had the engine run. Nobody is told
+    /// anything, since nothing is known of what became of it.
+    pub fn give_up(mut self, world: &mut World<'_>) {
+        self.workflows.stop(world);
+        self.execution.give_up(world);
     }
 
     /// Runs what this input made runnable, a bounded amount. The rest is due at once, as [`Shard::next_due`] says.

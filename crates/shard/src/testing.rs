@@ -77,6 +77,7 @@ pub(crate) fn options(shard_count: u16) -> ShardOptions {
         incarnation: 1,
         log_mates: Arc::default(),
         is_durable_at_once: false,
+        hold_ms: None,
     }
 }
 
@@ -207,7 +208,18 @@ impl TestWorld {
         let app = Name::new("app").expect("a name");
         let (limits, services) = (Limits::default(), engine.services(RUN.program));
         let (fetch, records) = Default::default();
-        catalog.add(RUN.program, Loaded { app, version: 1, limits, fetch, records, services });
+        catalog.add(
+            RUN.program,
+            Loaded {
+                app,
+                version: 1,
+                limits,
+                fetch,
+                records,
+                objects: millrace_func::ObjectPolicy::default(),
+                services,
+            },
+        );
         catalog.activate(RUN.program);
         let (outputs, activations) = Default::default();
         Self { outputs, engine: Box::new(engine), catalog, activations, next_nonce: 1 }
@@ -222,6 +234,7 @@ impl TestWorld {
             next_nonce: &mut self.next_nonce,
             outputs: &mut self.outputs,
             now: START,
+            monotonic_ms: 0,
             is_read_only: false,
             is_behind: false,
             written_bytes: 0,

@@ -97,6 +97,9 @@ pub struct World<'a> {
     pub outputs: &'a mut dyn Outputs,
     /// The time.
     pub now: UnixMillis,
+    /// A clock that only goes forward, in milliseconds, read after all earlier inputs of the shard have been handled. It may
+    /// stand still for shards that fail together.
+    pub monotonic_ms: u64,
     /// Whether the disk is full: nothing may be written then.
     pub is_read_only: bool,
     /// Whether so much of what was written waits for the disk that messages and workflows wait, too. There is time for them, so

@@ -65,6 +65,9 @@ struct Pass<'s, 'v> {
     skip_to: Vec<u8>,
     /// Rows that were passed over since one was wanted.
     steps: usize,
+    /// How many are passed over before a seek to what the visitor wants. Once such a seek was needed, the next one is
+    /// not waited for: keys with a common beginning are mostly as many.
+    patience: usize,
     seen: Lsn,
     is_over: bool,
     visit: &'v mut EntityVisitor<'v>,
@@ -89,6 +92,7 @@ impl Store {
             current: None,
             skip_to: start.clone(),
             steps: 0,
+            patience: STEPS_BEFORE_SEEK,
             seen: Lsn::ZERO,
             is_over: range.fields_limit == 0,
             visit,
@@ -168,8 +172,9 @@ impl Pass<'_, '_> {
 
     fn step_to_wanted(&mut self) -> Option<Vec<u8>> {
         self.steps += 1;
-        (!self.is_over && self.steps >= STEPS_BEFORE_SEEK).then(|| {
+        (!self.is_over && self.steps >= self.patience).then(|| {
             self.steps = 0;
+            self.patience = 1;
             row_key(self.store.shard, &self.skip_to, b"")
         })
     }

@@ -18,6 +18,10 @@ impl Users for Ann {
         (id == "0123").then(|| "ann".to_owned())
     }
 
+    fn id_of_name(&self, name: &str) -> Option<String> {
+        (name == "ann").then(|| "0123".to_owned())
+    }
+
     fn id_of_email(&self, email: &str) -> Option<String> {
         (email == "ann@example.com").then(|| "0123".to_owned())
     }

@@ -131,11 +131,8 @@ class FakeServer:
     def start(self, service: str, key: bytes, handler: str, input: bytes, kind: Kind | None = None) -> Start:
         if kind is None:
             kind = self._kind(service, handler)
-        described = self.services[service]
         fields = self.entities.get((service, key), {}) if kind in (Kind.TRANSACTION, Kind.QUERY) else {}
-        whole = self.whole and described["whole_up_to_bytes"] > 0
-        names = [name.encode() for name in described["fields"]]
-        given = fields if whole else {name: fields[name] for name in names if name in fields}
+        given, whole = self._given(service, fields)
         return Start(
             attempt=os.urandom(16),
             kind=kind,
@@ -152,6 +149,16 @@ class FakeServer:
             whole=whole,
             declared=True,
         )
+
+    def _fields(self, start: Start) -> dict[bytes, Value]:
+        return self.entities.get((start.service, start.key), {})
+
+    def _given(self, service: str, fields: dict[bytes, Value]) -> tuple[dict[bytes, Value], bool]:
+        """The fields that travel, and whether they are all."""
+        described = self.services[service]
+        whole = self.whole and described["whole_up_to_bytes"] > 0
+        names = [name.encode() for name in described["fields"]]
+        return fields if whole else {name: fields[name] for name in names if name in fields}, whole
 
     async def _run(self, service: str, key: bytes, handler: str, input: bytes, kind: Kind | None = None) -> Value:
         run = Run(self.start(service, key, handler, input, kind))
@@ -214,7 +221,14 @@ class FakeServer:
         assert waiting, "a worker suspends for something"
         for number in waiting[:1] if self.one_by_one else waiting:
             frame = run.unanswered.pop(number)
+            before = dict(self._fields(run.start))
             outcome, is_set = await self._outcome(run, frame)
+            after = self._fields(run.start)
+            if frame.type is Type.CALL and after != before and run.start.kind is Kind.TRANSACTION:
+                # The callee has written the caller's own entity: all that START would say now.
+                given = self._given(run.start.service, after)[0]
+                void = payloads.encode_fields(payloads.Fields(tuple(given.items()), True))
+                run.inputs.append(encode(Type.FIELDS, void, payloads.VOID))
             result = payloads.encode_result(Result(number, outcome))
             run.inputs.append(encode(Type.RESULT, result, int(is_set)))
 

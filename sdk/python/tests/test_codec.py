@@ -222,7 +222,7 @@ def golden_payload(frame: str, f: Any) -> tuple[bytes, int]:
             return payloads.encode_resumed(f["frames"], f["checksum"] if "checksum" in f else f["crc32"]), 0
         case "FIELDS":
             given = tuple([(content(n), None if v is None else value(v)) for n, v in f["fields"]])
-            return payloads.encode_fields(Fields(given, f["void"])), int(f["void"])
+            return payloads.encode_fields(Fields(given, f["rest_void"])), int(f["rest_void"])
     raise AssertionError(f"no such frame: {frame}")
 
 

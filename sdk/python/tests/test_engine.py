@@ -68,6 +68,12 @@ class Account(Service):
             return f"{refusal.message} {refusal.payload}"
         return "done"
 
+    async def calls_itself(self, amount: int) -> int:
+        self.balance += 1
+        await Account(self.key).deposit(amount)
+        self.balance += 1
+        return self.balance
+
     async def broken(self) -> None:
         raise ValueError("no such luck")
 
@@ -156,6 +162,12 @@ class Hall(Service):
     async def clear(self) -> None:
         self.log.clear()
 
+    async def push_twice(self, number: int) -> list[int]:
+        self.log.append(number)
+        await Hall(self.key).push([number + 1])
+        self.log.append(number)
+        return await self.log.slice()
+
     async def rename(self, name: str | None) -> str:
         if name is None:
             del self.name
@@ -201,6 +213,14 @@ class Trip(Service):
         return "?"
 
     @workflow
+    async def hopeless_step(self) -> str:
+        try:
+            await self.ctx.step("hopeless", give_up)
+        except Abort as refusal:
+            return refusal.message
+        return "?"
+
+    @workflow
     async def fickle(self) -> None:
         if len(RUNS) > 0:
             await self.ctx.sleep(1)
@@ -240,6 +260,10 @@ RUNS: list[int] = []
 async def make_token(guest: str) -> str:
     await asyncio.sleep(0)
     return f"token of {guest}"
+
+
+def give_up() -> None:
+    raise TerminalError("the data is broken")
 
 
 def divide(a: int, b: int) -> float:
@@ -294,6 +318,13 @@ def test_calls_side_by_side_are_made_in_order(server: FakeServer) -> None:
     assert run(server.call("account", "ann", "both", ["x", "y", "x", "z"])) == [1, 1, 2, 1]
     calls = [frame for frame in server.frames if frame.type is Type.CALL]
     assert len(calls) == 4
+
+
+def test_what_a_callee_writes_in_the_callers_entity_is_seen(server: FakeServer) -> None:
+    run(server.call("account", "ann", "deposit", 10))
+    assert run(server.call("account", "ann", "calls_itself", 100)) == 112
+    assert run(server.call("account", "ann", "show")) == 112
+    assert run(server.call("hall", "h", "push_twice", 7)) == [7, 8, 7]
 
 
 def test_an_error_tells_the_users_file_and_line(server: FakeServer) -> None:
@@ -438,6 +469,7 @@ def test_a_wait_times_out_as_python_does(server: FakeServer) -> None:
 
 def test_a_step_that_fails_raises_its_noted_error(server: FakeServer) -> None:
     assert run(server.call("trip", "t", "failing_step")) == "function-failed"
+    assert run(server.call("trip", "t", "hopeless_step")).startswith("TerminalError: the data is broken")
 
 
 def test_a_workflow_that_does_something_else_is_told_with_its_line(caplog: pytest.LogCaptureFixture) -> None:

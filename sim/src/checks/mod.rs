@@ -30,6 +30,8 @@ pub struct View<'a> {
     pub shard_count: u16,
     /// Nothing is under way any more: every message has arrived.
     pub is_final: bool,
+    /// Nothing that is due can be overdue: every shard has just been started.
+    pub is_started: bool,
     /// Prepared writes of transactions that are committed, which shards have not applied yet.
     committed: BTreeMap<(EntityKey, Vec<u8>), Option<Value>>,
 }
@@ -51,7 +53,7 @@ impl<'a> View<'a> {
                 committed.extend(writes.map(|write| ((write.entity, write.field.into_vec()), write.value)));
             }
         }
-        Self { ledger, node, entries, shard_count, is_final, committed }
+        Self { ledger, node, entries, shard_count, is_final, is_started: true, committed }
     }
 }
 

@@ -36,6 +36,20 @@ impl Entries {
         *durable = lsn.max(*durable);
     }
 
+    /// Notes that a shard was lost alone, and what is left of it.
+    ///
+    /// # Errors
+    /// When it lost something durable.
+    pub fn lost_alone(&mut self, shard: ShardId, lsn: Lsn) -> Result<(), String> {
+        let entries = self.entries.entry(shard).or_default();
+        let durable = self.durable.get(&shard).copied().unwrap_or_default();
+        if lsn < durable {
+            return Err(format!("shard {shard} was lost alone, and LSN {lsn} is left of {durable} that was durable"));
+        }
+        entries.truncate(usize::try_from(lsn.0).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
     /// Notes that a node has recovered. What it lost never happened.
     ///
     /// # Errors

@@ -64,7 +64,7 @@ pub fn check(view: &mut View<'_>) -> Result<(), String> {
         let is_stopped = view.node.shard(shard).is_stopped();
         let core = view.node.core_of(shard);
         let now = core.now();
-        let is_late = fired.due.is_none_or(|due| due <= now);
+        let is_late = view.is_started && fired.due.is_none_or(|due| due <= now);
         if is_late && !core.is_read_only() && !is_stopped {
             return Err(format!("{} is due at {:?}, and now is {now:?}", schedule.name, fired.due));
         }

@@ -8,6 +8,8 @@
 //! gone meanwhile. All of it with each shard writing a log of its own, with all of them writing one, and with both
 //! kinds beside each other; and with the messages of the life before coming once more after the restart.
 
+mod alone;
+
 use millrace_shard::{Reply, Token};
 use millrace_sim::rig_logs::OnItsWay;
 
@@ -252,6 +254,8 @@ struct Course {
     is_behind: bool,
     /// An older one holds what it touches last, until it is let go.
     is_held: bool,
+    /// Shards fail alone, and hold for so long what they have locked.
+    hold_ms: Option<u64>,
 }
 
 /// A transaction on its way.
@@ -267,7 +271,10 @@ struct Running {
 
 impl Course {
     fn run(&self, steps: usize) -> Running {
-        let mut rig = Rig::with_logs(self.logs);
+        let mut rig = match self.hold_ms {
+            Some(hold_ms) => Rig::failing_alone(3, hold_ms),
+            None => Rig::with_logs(self.logs),
+        };
         let keys = keys(&rig);
         (self.case.prepare)(&mut rig, &keys);
         let touched = || self.case.touched.iter().filter(|_| self.is_behind);
@@ -503,7 +510,7 @@ fn every_course(case: &'static Case, logs: &'static [u16], mut visit: impl FnMut
         for way in [Way::Call, Way::Route, Way::WithoutKey] {
             // Ticks are of no more interest when something else was written before.
             for is_behind in [false, true].into_iter().filter(|is_it| !is_it || order != Order::MessagesAndTicks) {
-                visit(&Course { case, logs, order, way, is_behind, is_held: false });
+                visit(&Course { case, logs, order, way, is_behind, is_held: false, hold_ms: None });
             }
         }
     }
@@ -554,7 +561,7 @@ fn what_was_said_in_an_earlier_participation_id_takes_no_effect_in_this_one() {
 /// A second copy of a message comes after so many steps, and nothing else goes wrong. Who held something lets
 /// it go just before; and what comes of the copy is heard before what was said earlier.
 fn say_again(course: &Course, steps: usize, which: usize) {
-    let Course { case, logs, order, way, is_behind, is_held } = *course;
+    let Course { case, logs, order, way, is_behind, is_held, .. } = *course;
     let context = || {
         let head = format!("{} with logs {logs:?}, behind {is_behind}, in order {order:?}, {way:?}", case.name);
         format!("{head}, held {is_held}, message {which} again after {steps} steps")
@@ -606,7 +613,8 @@ fn a_query_at_any_moment_sees_all_or_nothing_and_after_the_reply_all() {
     for (case, logs) in CASES.iter().flat_map(|case| LAYOUTS.map(|logs| (case, logs))) {
         for order in ORDERS.into_iter().filter(|_| case.looks.len() > 1) {
             for steps in 0..40 {
-                let course = Course { case, logs, order, way: Way::Call, is_behind: false, is_held: false };
+                let course =
+                    Course { case, logs, order, way: Way::Call, is_behind: false, is_held: false, hold_ms: None };
                 let Running { mut rig, keys, token, .. } = course.run(steps);
                 let is_answered = rig.reply(token).is_some();
                 let looks = || case.looks.iter().map(|(index, field)| read("note", &keys[*index], s().get(field)));

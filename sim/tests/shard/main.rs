@@ -2,6 +2,7 @@
 //! be broken if it failed.
 
 mod across;
+mod alone;
 mod at_once;
 mod atomic;
 mod contained;

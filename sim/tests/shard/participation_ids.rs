@@ -76,7 +76,7 @@ fn an_abort_comes_again(
             assert!(rig.carry_peer(), "{place}");
         }
     }
-    rig.peer(ShardId(1), PeerMessage { body: PeerBody::Abort { is_answered }, ..abort });
+    rig.peer(ShardId(1), PeerMessage { body: PeerBody::Abort { is_answered, heard: None }, ..abort });
     rig.settle();
     assert!(rig.reply(token).is_some_and(Result::is_ok), "{place}: {:?}", rig.reply(token));
     assert_eq!([&here, &there].map(|key| rig.field("note", key, "n")), [json!(1), json!(1)], "{place}");

@@ -11,15 +11,15 @@ use millrace_tests::{Server, ServerOptions, assert_problem, has_programs, left_o
 const DISK: &str = "320m";
 
 /// A separate file system. Only processes that enter its namespace see it.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     holder: Child,
-    mount: PathBuf,
+    pub(crate) mount: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl SmallDisk {
     /// Returns `None` and prints a line that says so where this is not permitted, as in many containers.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         if !has_programs(&["unshare", "nsenter"]) {
             return None;
         }
@@ -48,12 +48,12 @@ impl SmallDisk {
     }
 
     /// A file of the disk, as seen from outside the namespace.
-    fn inside(&self, name: &str) -> PathBuf {
+    pub(crate) fn inside(&self, name: &str) -> PathBuf {
         let mount = self.mount.strip_prefix("/").expect("an absolute path");
         PathBuf::from(format!("/proc/{}/root", self.holder.id())).join(mount).join(name)
     }
 
-    fn wrapper(&self) -> Vec<String> {
+    pub(crate) fn wrapper(&self) -> Vec<String> {
         vec!["nsenter".into(), format!("--mount=/proc/{}/ns/mnt", self.holder.id())]
     }
 }
@@ -66,7 +66,7 @@ impl Drop for SmallDisk {
 }
 
 /// Takes all space that is left.
-fn fill(disk: &SmallDisk) {
+pub(crate) fn fill(disk: &SmallDisk) {
     let chunk = vec![7u8; 64 << 10];
     let mut ballast = std::fs::File::create(disk.inside("ballast")).expect("created");
     while std::io::Write::write_all(&mut ballast, &chunk).is_ok() {}

@@ -7,22 +7,22 @@ use millrace_tests::{Server, ServerOptions, free_address, has_programs, wait_unt
 use tempfile::TempDir;
 
 /// The files that a server is told, and the program that asks it.
-struct Tls {
+pub(crate) struct Tls {
     folder: TempDir,
 }
 
 impl Tls {
     /// Returns `None` and prints a line that says so where the programs are missing that make certificates and ask.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         has_programs(&["openssl", "curl"]).then(|| Self { folder: tempfile::tempdir().expect("a folder") })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Makes a self-signed certificate, `{name}.pem`, and its key, `{name}.key`.
-    fn make(&self, name: &str) {
+    pub(crate) fn make(&self, name: &str) {
         let made = Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
             .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
@@ -41,7 +41,7 @@ impl Tls {
         std::fs::rename(self.path("new"), self.path(to)).expect("renamed");
     }
 
-    fn options(&self, certificate: &str, key: &str) -> ServerOptions {
+    pub(crate) fn options(&self, certificate: &str, key: &str) -> ServerOptions {
         let options = ServerOptions { address: Some(free_address()), ..ServerOptions::examples(&["counter"]) };
         let text = |name: &str| self.path(name).to_str().expect("text").to_owned();
         options.with(&["--tls-certificate", &text(certificate), "--tls-key", &text(key)])

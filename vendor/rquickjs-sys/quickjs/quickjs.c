@@ -44044,8 +44044,11 @@ static JSValue js_array_find(JSContext *ctx, JSValueConst this_val,
                 return val;
             }
         }
+        /* the next poll may fail: what is freed here is not to be freed again */
         JS_FreeValue(ctx, val);
+        val = JS_UNDEFINED;
         JS_FreeValue(ctx, index_val);
+        index_val = JS_UNDEFINED;
     }
     JS_FreeValue(ctx, obj);
     if (mode == ArrayFindIndex || mode == ArrayFindLastIndex)
@@ -48022,6 +48025,18 @@ static JSValue js_string_slice(JSContext *ctx, JSValueConst this_val,
     return ret;
 }
 
+/* string_buffer_fill with polls: one step for 8 characters */
+static int string_buffer_fill_polled(JSContext *ctx, StringBuffer *b, int c, int n)
+{
+    while (n > 0) {
+        int chunk = min_int(n, 1 << 20);
+        if (js_poll_steps(ctx, chunk >> 3) || string_buffer_fill(b, c, chunk))
+            return -1;
+        n -= chunk;
+    }
+    return 0;
+}
+
 static JSValue js_string_pad(JSContext *ctx, JSValueConst this_val,
                              int argc, JSValueConst *argv, int padEnd)
 {
@@ -48067,12 +48082,12 @@ static JSValue js_string_pad(JSContext *ctx, JSValueConst this_val,
     if (p1) {
         while (n > 0) {
             int chunk = min_int(n, p1->len);
-            if (string_buffer_concat(b, p1, 0, chunk))
+            if (js_poll_steps(ctx, chunk >> 3) || string_buffer_concat(b, p1, 0, chunk))
                 goto fail;
             n -= chunk;
         }
     } else {
-        if (string_buffer_fill(b, c, n))
+        if (string_buffer_fill_polled(ctx, b, c, n))
             goto fail;
     }
     if (!padEnd) {
@@ -48123,15 +48138,19 @@ static JSValue js_string_repeat(JSContext *ctx, JSValueConst this_val,
     if (string_buffer_init2(ctx, b, n * len, p->is_wide_char))
         goto fail;
     if (len == 1) {
-        string_buffer_fill(b, string_get(p, 0), n);
+        if (string_buffer_fill_polled(ctx, b, string_get(p, 0), n))
+            goto fail_buffer;
     } else {
         while (n-- > 0) {
-            string_buffer_concat(b, p, 0, len);
+            if (js_poll_steps(ctx, len >> 3) || string_buffer_concat(b, p, 0, len))
+                goto fail_buffer;
         }
     }
     JS_FreeValue(ctx, str);
     return string_buffer_end(b);
 
+fail_buffer:
+    string_buffer_free(b);
 fail:
     JS_FreeValue(ctx, str);
     return JS_EXCEPTION;

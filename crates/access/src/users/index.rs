@@ -98,6 +98,10 @@ impl Index {
         self.ids.get(id)
     }
 
+    pub(super) fn of_name(&self, name: &str) -> Option<&Arc<Identity>> {
+        self.ids.values().find(|identity| identity.name == name)
+    }
+
     pub(super) fn of_email(&self, email: &str) -> Option<&Arc<Identity>> {
         self.emails.get(&email.to_ascii_lowercase())
     }

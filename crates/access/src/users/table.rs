@@ -326,6 +326,12 @@ impl UsersView {
         self.index.get().of_id(id).cloned()
     }
 
+    /// The user of a name. Looks at every user.
+    #[must_use]
+    pub fn of_name(&self, name: &str) -> Option<Arc<Identity>> {
+        self.index.get().of_name(name).cloned()
+    }
+
     /// The user with an e-mail address, whatever its case.
     #[must_use]
     pub fn of_email(&self, email: &str) -> Option<Arc<Identity>> {

@@ -41,7 +41,7 @@ pub use reply::{
     PartsPage, PolicyStatus, Usage,
 };
 pub use requester::{ObjectRequest, Requester};
-pub use store::{BodyRead, BodyWrite, BodyWritten, ObjectRead, Objects};
+pub use store::{BodyRead, BodyWrite, BodyWritten, ObjectAdministration, ObjectRead, Objects};
 pub use version::{ObjectInfo, PartInfo, Tag, VersionId};
 
 /// The app whose services keep buckets and objects. Users cannot deploy an app of this name.

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use millrace_base::Error;
+use millrace_base::{Error, ErrorCode};
 
 use super::{BodyOwner, ChecksumAlgorithm, Content, ObjectInfo, ObjectReply, ObjectRequest, WrittenBody};
 use crate::Begun;
@@ -60,6 +60,14 @@ pub struct ObjectRead<B> {
     pub content: Content,
     /// Its content.
     pub body: B,
+}
+
+/// A node that keeps objects, seen by whoever administers it.
+pub trait ObjectAdministration {
+    /// Runs an operation without content: [`super::ObjectOperation::ListBuckets`], or one about a bucket.
+    fn administer(&self, _request: ObjectRequest<'_>) -> Begun<ObjectReply> {
+        Begun::Ended(Err(Error::new(ErrorCode::NotYetSupported, "this node keeps no objects")))
+    }
 }
 
 /// A node that keeps objects, seen from a front on the same core.

@@ -166,3 +166,28 @@ fn damaged_bodies_are_not_copied() {
     bodies.free(names[0]);
     assert!(!disk.contents().contains_key("segments/00000001.seg"), "the space is free");
 }
+
+#[test]
+fn what_was_freed_of_a_closed_segment_is_not_found_again() {
+    for is_orderly in [true, false] {
+        let disk = MemoryDisk::default();
+        let (bodies, _) = open(&disk);
+        let names: Vec<_> = (0..6).map(|seed| put(&bodies, 0, b"o", &content(seed, 1_500)).expect("a body")).collect();
+        bodies.close().expect("closes");
+        let (bodies, recovered) = open(&disk);
+        assert_eq!((recovered.bodies, recovered.walked_segments), (6, 0));
+        bodies.free(names[0]);
+        bodies.free(names[5]);
+        if is_orderly {
+            bodies.close().expect("closes")
+        } else {
+            bodies.note_freed().expect("notes")
+        }
+        let (bodies, recovered) = open(&disk.after_kill());
+        assert_eq!((recovered.bodies, recovered.walked_segments), (4, 0), "{is_orderly}");
+        for (seed, name) in names.iter().enumerate() {
+            let is_there = ![0, 5].contains(&seed);
+            assert_eq!(read(&bodies, *name).is_ok(), is_there, "{seed}");
+        }
+    }
+}

@@ -14,7 +14,10 @@ use millrace_format::DecodeError;
 use crate::message::{CoreMessage, ShardMail};
 use wire::{Reader, Wire, wire_enum};
 
-const VERSION: u8 = 1;
+/// Version 2 is that of shards that fail alone: incarnations, how long votes hold, commits asked back. Version 1 was never
+/// spoken between processes, so nobody has to understand it. A change from now on is a new version, and a node goes on
+/// reading the one before: two versions of the program run beside each other while a cluster is upgraded.
+const VERSION: u8 = 2;
 
 /// All that one core sends to another.
 #[derive(Clone)]

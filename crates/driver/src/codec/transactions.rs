@@ -12,17 +12,20 @@ wire_struct!(PeerMessage { from, transaction, body });
 wire_struct!(Begin { program, time, age, seed });
 wire_struct!(PeerCall { number, depth, call, once });
 wire_struct!(NestedCall { handler, key, input });
-wire_struct!(FromParticipation { participation_id, message });
+wire_struct!(FromParticipation { participation_id, incarnation, message });
 
 wire_enum!(PeerBody {
     1 => ToParticipation(number, said),
     2 => ToCoordinator(number, said),
     3 => Commit,
-    4 => Abort { is_answered },
+    4 => Abort { is_answered, heard },
     5 => Ended,
     6 => Inquire,
     7 => Lost(error),
     8 => Forget(once),
+    9 => Recall,
+    10 => CommittedAlone,
+    11 => Heard,
 });
 wire_enum!(ToParticipation {
     1 => Reserve { begin, entity, is_exclusive },
@@ -30,7 +33,7 @@ wire_enum!(ToParticipation {
     3 => Result(number, result),
     4 => TakeBack(number),
     5 => TakenBack,
-    6 => Prepare { participation_id, is_delegated, is_query },
+    6 => Prepare { participation_id, is_delegated, hold_ms, is_query },
 });
 wire_enum!(ToCoordinator {
     1 => Reserved,
@@ -43,6 +46,6 @@ wire_enum!(ToCoordinator {
     8 => Died { entity, is_exclusive },
     9 => Failed(error),
     10 => Prepared,
-    11 => ReadOnly { has_let_go },
+    11 => ReadOnly { has_let_go, hold_ms },
     12 => Committed,
 });

@@ -74,6 +74,31 @@ fn conversions_of_large_bigints_end_at_the_cpu_limit() {
 }
 
 /// Under `cpu_ms`, each body ends with `cpu-limit` before it has used twice that and a little.
+/// The limit may come between two elements: what was given for the last one is not given back again.
+#[test]
+fn functions_of_arrays_can_be_interrupted_between_elements() {
+    let searches = ["find", "findIndex", "findLast", "findLastIndex", "some", "filter", "map", "reduce", "flatMap"];
+    for name in searches {
+        let body = format!(
+            "const a = Array.from({{ length: 3000 }}, (_, i) => ['a' + i]);
+             for (;;) a.{name}((p) => p === 0);"
+        );
+        for _ in 0..6 {
+            assert_contained(ErrorCode::CpuLimit, &[(name, body.as_str())]);
+        }
+    }
+}
+
+#[test]
+fn long_repetitions_end_in_time() {
+    assert_ends_in_time(&[
+        ("repeat a character", "for (;;) 'x'.repeat(60_000_000);"),
+        ("repeat a word", "for (;;) 'word'.repeat(15_000_000);"),
+        ("padEnd", "for (;;) 'x'.padEnd(60_000_000);"),
+        ("padStart", "for (;;) 'x'.padStart(60_000_000, 'ab');"),
+    ]);
+}
+
 fn assert_ends_in_time(cases: &[(&str, &str)]) {
     const CPU_MS: u64 = 100;
     const MOST_MS: u64 = 2 * CPU_MS + 100;

@@ -73,7 +73,35 @@ fn each_change_is_told_once() {
         ("copy".to_owned(), DeleteOne { version, ..DeleteOne::default() }),
     ];
     assert!(world.ask("alice", "photos", "", ObjectOperation::DeleteMany { objects }).is_ok());
+    world.deliver();
     assert_eq!(told(&mut world), ["s3:ObjectRemoved:DeleteMarkerCreated k", "s3:ObjectRemoved:Delete copy"]);
+}
+
+/// Three rules for each of a thousand objects are more messages than one transaction may send.
+#[test]
+fn a_thousand_deletions_are_told_once_each() {
+    let mut world = world_with(vec![rule("s3:ObjectRemoved:*", "", ""); 3]);
+    let mut keys: Vec<String> = (0..1000).map(|number| format!("k{number:04}")).collect();
+    for key in &keys {
+        assert!(world.put("alice", "photos", key, UploadInput::default()).is_ok());
+    }
+    let objects = keys.iter().map(|key| (key.clone(), DeleteOne::default())).collect();
+    assert!(world.ask("alice", "photos", "", ObjectOperation::DeleteMany { objects }).is_ok());
+    let began_ms = world.now_ms;
+    world.now_ms += 5;
+    world.deliver();
+    let times = world.told.iter().map(|message| serde_json::from_slice::<Value>(&message.input).expect("JSON"));
+    assert!(times.map(|input| input["time_ms"].as_u64()).all(|time_ms| time_ms == Some(began_ms)));
+    keys = keys.iter().flat_map(|key| vec![format!("s3:ObjectRemoved:Delete {key}"); 3]).collect();
+    assert_eq!(told(&mut world), keys);
+}
+
+#[test]
+fn only_buckets_that_the_app_allows_have_rules() {
+    let mut world = World::default();
+    world.bucket("alice", "other");
+    let rules = put(vec![rule("s3:ObjectCreated:*", "", "")]);
+    assert_eq!(world.ask("alice", "other", "", rules), Err(Refusal::InvalidArgument));
 }
 
 #[test]

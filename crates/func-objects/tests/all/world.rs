@@ -11,8 +11,8 @@ use millrace_api::objects::{
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, EntityRows, EntityScan, EntityVisitor, FetchPolicy, FetchRequest,
-    HandlerId, HandlerKind, Host, Limits, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program,
-    RecordPolicy, ScanRequest, Service, Start, Step, StepStart, Visit,
+    HandlerId, HandlerKind, Host, Limits, LogLevel, Message, NestedCall, ObjectPolicy, Offload, OperationId, Output,
+    Program, RecordPolicy, ScanRequest, Service, Start, Step, StepStart, Visit,
 };
 use millrace_func_objects::ObjectsEngine;
 
@@ -159,7 +159,10 @@ impl Host for Frame<'_> {
     fn operate(&mut self, _: BuiltInCall<'_>) -> Result<OperationId, Error> {
         refuse()
     }
-    fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
+    fn find_for_bucket(&mut self, bucket: &str, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
+        if bucket != "photos" {
+            return Err(Error::new(ErrorCode::Forbidden, "the app does not allow the bucket"));
+        }
         match (app, service, handler) {
             ("shop", "photos", "arrived" | "gone") if self.has_shop => {
                 Ok(HandlerId { program: self.program, service: OUTSIDE, handler: 0 })
@@ -175,6 +178,7 @@ impl Host for Frame<'_> {
     }
     fn send(&mut self, message: Message) -> Result<Option<String>, Error> {
         assert!(!self.is_query, "a query cannot change anything");
+        assert!(self.effects.messages.len() < limits::MESSAGES_PER_CALL, "a transaction sends no more");
         self.effects.messages.push(message);
         Ok(None)
     }
@@ -231,6 +235,7 @@ impl Default for World {
             limits: Limits::default(),
             fetch: FetchPolicy::default(),
             records: RecordPolicy::default(),
+            objects: ObjectPolicy::default(),
             is_kept: false,
         };
         let program = Program(0);

@@ -12,7 +12,7 @@ use super::refusals::unknown_route;
 use super::{Input, Reply, Session};
 use crate::backend::Backend;
 use crate::operations::{Kind, Operation, Parameter};
-use crate::{archive, body, manage, path, records, reply, users};
+use crate::{archive, body, buckets, manage, path, records, reply, users};
 
 pub(super) async fn cold_dispatch<B: Backend>(
     session: &Session<B>,
@@ -40,6 +40,7 @@ pub(super) async fn cold_dispatch<B: Backend>(
             Ok(reply::empty(StatusCode::NO_CONTENT))
         }
         Kind::Metrics => metrics_text(session, who),
+        kind if buckets::manages(kind) => buckets::manage(session, who, kind, input).await,
         kind if users::manages(kind) => users::manage(session, who, kind, input).await,
         _ => Err(unknown_route(input.uri.path())),
     }

@@ -10,6 +10,8 @@ use millrace_api::{
 #[derive(Clone)]
 struct Nothing;
 
+impl millrace_api::objects::ObjectAdministration for Nothing {}
+
 fn nothing<T>() -> Result<T, Error> {
     Err(Error::new(ErrorCode::Internal, ""))
 }

@@ -1,9 +1,10 @@
-//! The rows of the table about users of S3.
+//! The rows of the table about users and buckets of S3.
 
 use super::table::{CALL, json, literal};
 use super::{Access, Answer, Kind, Operation, Parameter, Segment};
 
 const USER: Segment = Segment::Variable(Parameter::User);
+const BUCKET: Segment = Segment::Variable(Parameter::Bucket);
 
 const NEW_KEY: &str = r#"{"type":"object","required":["access_key","secret_key"],"properties":{"access_key":{"type":"string"},"secret_key":{"type":"string","description":"Shown this once."}}}"#;
 
@@ -82,6 +83,43 @@ pub(super) const USERS: &[Operation] = &[
         path: &[literal("s3"), literal("users"), USER, literal("keys"), Segment::Variable(Parameter::AccessKey)],
         summary: "Revoke an access key of a user of S3, for good",
         answers: &[Answer { status: 204, description: "Revoked; every core refuses it from now on.", body: None }],
+        ..LIST
+    },
+    Operation {
+        kind: Kind::S3Buckets,
+        path: &[literal("s3"), literal("buckets")],
+        summary: "List the buckets of S3 of all users",
+        answers: &[Answer {
+            status: 200,
+            description: "All buckets, by user and name. Those of users who were removed are not in the list.",
+            body: json(
+                r#"{"type":"object","required":["buckets"],"properties":{"buckets":{"type":"array","items":{"type":"object","required":["name","owner","owner_name","created_ms"],"properties":{"name":{"type":"string"},"owner":{"type":"string","description":"The canonical id."},"owner_name":{"type":"string"},"created_ms":{"type":"integer","description":"Unix milliseconds."}}}}}}"#,
+            ),
+        }],
+        ..LIST
+    },
+    Operation {
+        kind: Kind::S3Bucket,
+        path: &[literal("s3"), literal("buckets"), BUCKET],
+        summary: "Show what is in a bucket of S3, and its quota",
+        answers: &[Answer {
+            status: 200,
+            description: "The bucket. The numbers are exact: they change with each write.",
+            body: json(
+                r#"{"type":"object","required":["name","owner","created_ms","objects","size_bytes","quota_bytes"],"properties":{"name":{"type":"string"},"owner":{"type":"string"},"created_ms":{"type":"integer"},"objects":{"type":"integer","description":"Versions with content."},"size_bytes":{"type":"integer","description":"Their bytes, and those of parts of uploads under way."},"quota_bytes":{"type":["integer","null"]}}}"#,
+            ),
+        }],
+        ..LIST
+    },
+    Operation {
+        kind: Kind::S3SetQuota,
+        method: "PUT",
+        path: &[literal("s3"), literal("buckets"), BUCKET, literal("quota")],
+        summary: "Set how many bytes a bucket of S3 may hold, or take the bound away",
+        request: json(
+            r#"{"type":"object","required":["quota_bytes"],"additionalProperties":false,"properties":{"quota_bytes":{"type":["integer","null"],"minimum":0,"description":"null: without a bound."}}}"#,
+        ),
+        answers: &[Answer { status: 204, description: "Set; writes beyond it are refused from now on.", body: None }],
         ..LIST
     },
 ];

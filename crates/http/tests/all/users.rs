@@ -156,3 +156,24 @@ fn only_administrators_manage_users() {
     let made = server.ask(&format!("POST /s3/users\nauthorization: Bearer {admin}"), body);
     assert_eq!((made.status, made.json()["secret_key"].as_str()), (201, Some(secret)));
 }
+
+#[test]
+fn buckets_are_listed_measured_and_bounded() {
+    let (server, _, _) = server_with_users(patient());
+    let ann = server.ask("POST /s3/users", br#"{"name":"ann"}"#).json();
+    let id = ann["id"].as_str().expect("text");
+    let bucket = |name| serde_json::json!({ "name": name, "owner": id, "owner_name": "ann", "created_ms": 7 });
+    let listed = server.ask("GET /s3/buckets", b"").json();
+    assert_eq!(listed, serde_json::json!({ "buckets": [bucket("a"), bucket("b")] }));
+    let expected = serde_json::json!({
+        "name": "photos", "owner": "id", "created_ms": 7, "objects": 3, "size_bytes": 30, "quota_bytes": 100,
+    });
+    assert_eq!(server.ask("GET /s3/buckets/photos", b"").json(), expected);
+    server.ask("GET /s3/buckets/missing", b"").assert_problem("object-refused");
+    for body in [&br#"{"quota_bytes":5}"#[..], br#"{"quota_bytes":null}"#] {
+        assert_eq!(server.ask("PUT /s3/buckets/photos/quota", body).status, 204);
+    }
+    for body in ["", "{}", "5", r#"{"quota_bytes":-1}"#, r#"{"quota_bytes":1.5}"#, r#"{"quota":1}"#] {
+        server.ask("PUT /s3/buckets/photos/quota", body.as_bytes()).assert_problem("bad-request");
+    }
+}

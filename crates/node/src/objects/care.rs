@@ -73,7 +73,8 @@ async fn free_unneeded(node: &CoreHandle, store: &Arc<BodyStore>) -> Result<(), 
         for body in owned {
             match refers(node, &body).await {
                 Ok(false) => {
-                    store.release(body.name.shard, body.name.number);
+                    let bodies = Arc::clone(&store.bodies);
+                    store.pool.run(move || bodies.free(body.name)).await?;
                     freed += 1;
                 }
                 Ok(true) => {}
@@ -90,6 +91,10 @@ async fn free_unneeded(node: &CoreHandle, store: &Arc<BodyStore>) -> Result<(), 
     }
     if freed > 0 {
         tracing::info!(bodies = freed, "bodies that nothing refers to were freed");
+        let bodies = Arc::clone(&store.bodies);
+        if let Err(error) = store.pool.run(move || bodies.note_freed()).await? {
+            tracing::warn!(%error, "the next start will find freed bodies again");
+        }
     }
     Ok(())
 }

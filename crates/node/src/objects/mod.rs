@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::objects::{
     ACCOUNT_SERVICE, BUCKET_SERVICE, BodyOwner, ChecksumAlgorithm, Content, OBJECT_SERVICE, OBJECTS_APP,
-    ObjectOperation, ObjectRead, ObjectReply, ObjectRequest, Objects, UPLOAD_SERVICE,
+    ObjectAdministration, ObjectOperation, ObjectRead, ObjectReply, ObjectRequest, Objects, UPLOAD_SERVICE,
 };
 use millrace_api::{Begun, Principal, READ_HANDLER, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
@@ -156,6 +156,12 @@ fn has_no_effect(error: &Error) -> bool {
         error.code,
         ErrorCode::Internal | ErrorCode::ShardStopped | ErrorCode::ShuttingDown | ErrorCode::WaitLimit
     )
+}
+
+impl ObjectAdministration for CoreHandle {
+    fn administer(&self, request: ObjectRequest<'_>) -> Begun<ObjectReply> {
+        self.object(request, None)
+    }
 }
 
 impl Objects for CoreHandle {

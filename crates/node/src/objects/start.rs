@@ -8,7 +8,7 @@ use std::{fmt, io};
 use millrace_api::objects::OBJECTS_APP;
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_blobs::{Bodies, BodyOptions};
-use millrace_func::{App, FetchPolicy, Limits, RecordPolicy};
+use millrace_func::{App, FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
 use millrace_io::{Disk, RealDisk};
 
 use super::BodyStore;
@@ -42,6 +42,7 @@ pub(crate) fn objects_app() -> Result<App, StartError> {
         limits: Limits { key_bytes: limits::BUILT_IN_KEY_BYTES, ..Limits::default() },
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        objects: ObjectPolicy::default(),
         is_kept: false,
     })
 }

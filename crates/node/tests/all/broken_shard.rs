@@ -12,7 +12,7 @@ use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal,
 use millrace_base::{Name, ShardId, shard_of_key};
 use millrace_func::{
     ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, HandlerId, Host, Limits, NestedCall,
-    Offload, OperationId, Output, Program, RecordPolicy, Route, Service, Start, Step,
+    ObjectPolicy, Offload, OperationId, Output, Program, RecordPolicy, Route, Service, Start, Step,
 };
 use millrace_node::{CoreHandle, Durability, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use tokio::sync::watch;
@@ -171,6 +171,7 @@ fn the_call_at_which_a_shard_breaks_is_answered_too() {
         limits: Limits::default(),
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        objects: ObjectPolicy::default(),
         is_kept: false,
     };
     let (ended, ends) = mpsc::channel();

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal};
 use millrace_base::{Name, ShardId, Value, ValueKind, shard_of_key};
 use millrace_func::{
-    ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, Host, Limits, OperationId, Output,
-    Program, RecordPolicy, Service, Start, Step,
+    ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, Host, Limits, ObjectPolicy, OperationId,
+    Output, Program, RecordPolicy, Service, Start, Step,
 };
 use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use prometheus_client::encoding::text::encode;
@@ -104,6 +104,7 @@ where
         limits: Limits::default(),
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        objects: ObjectPolicy::default(),
         is_kept: false,
     };
     let metrics = NodeMetrics::new(CORES);

@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
@@ -28,6 +28,7 @@ use hyper::body::Incoming;
 use millrace_api::objects::{ObjectOperation, ObjectReply, ObjectRequest, Objects, Requester};
 
 use crate::error::{Code, S3Error};
+use crate::metrics::{CoreMetrics, Kind};
 use crate::operation::{Head, check_headers};
 use crate::route::{Action, Query, Target, action, target};
 use crate::signature::SigningKeys;
@@ -48,6 +49,7 @@ pub struct Front<B, U> {
     ids: RandomState,
     requests: Cell<u64>,
     host_id: String,
+    metrics: Arc<CoreMetrics>,
 }
 
 /// What is known of the connection that a request came on.
@@ -97,17 +99,20 @@ impl<B: Objects, U: Users> Front<B, U> {
         let ids = RandomState::new();
         let host_id = format!("{:016x}{:016x}", ids.hash_one("host"), ids.hash_one("id"));
         let signing_keys = RefCell::new(SigningKeys::default());
-        Rc::new(Self { backend, users, options, signing_keys, ids, requests: Cell::new(0), host_id })
+        let metrics = options.metrics.add_core();
+        Rc::new(Self { backend, users, options, signing_keys, ids, requests: Cell::new(0), host_id, metrics })
     }
 
     /// Answers a request. Whatever is wrong becomes an error document.
     pub async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Reply<B> {
+        let began = Instant::now();
+        let mut kind = Kind::Other;
         let count = self.requests.get().wrapping_add(1);
         self.requests.set(count);
         let request_id = format!("{:016X}", self.ids.hash_one(count));
         let (parts, body) = request.into_parts();
         let mut body = Arriving::new(body, &parts, self.options.timeouts.body_stall);
-        let mut reply = match Box::pin(self.answer_or_refuse(&parts, &mut body, peer)).await {
+        let mut reply = match Box::pin(self.answer_or_refuse(&parts, &mut body, peer, &mut kind)).await {
             Ok(reply) => reply,
             Err(error) => {
                 body.discard().await;
@@ -122,15 +127,27 @@ impl<B: Objects, U: Users> Front<B, U> {
             headers.insert("x-amz-id-2", value);
         }
         headers.insert("server", HeaderValue::from_static("Millrace"));
+        self.metrics.count_request(kind, reply.status().as_u16(), began);
         reply
     }
 
-    async fn answer_or_refuse(&self, parts: &Parts, body: &mut Arriving, peer: Peer) -> Result<Reply<B>, S3Error> {
+    pub(crate) fn metrics(&self) -> &Arc<CoreMetrics> {
+        &self.metrics
+    }
+
+    async fn answer_or_refuse(
+        &self,
+        parts: &Parts,
+        body: &mut Arriving,
+        peer: Peer,
+        kind: &mut Kind,
+    ) -> Result<Reply<B>, S3Error> {
         let host = host_of(parts)?;
         let target = target(host, &self.options.domains, parts.uri.path())?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let head = Head { headers: &parts.headers, query: &query, region: &self.options.region };
         let action = action(&parts.method, &target, &query, &parts.headers)?;
+        *kind = action.into();
         if action == Action::Preflight {
             return self.preflight(&target, &head).await;
         }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use millrace_access::Shared;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::metrics::Metrics;
+
 /// How the front behaves.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -21,6 +23,8 @@ pub struct Options {
     pub timeouts: Timeouts,
     /// Serve TLS, and only TLS. The settings may be replaced while the server runs.
     pub tls: Option<Arc<Shared<Arc<ServerConfig>>>>,
+    /// Where all cores count.
+    pub metrics: Arc<Metrics>,
 }
 
 /// Bounds on time.
@@ -49,6 +53,7 @@ impl Default for Options {
             connections: CONNECTIONS,
             timeouts: Timeouts::default(),
             tls: None,
+            metrics: Arc::default(),
         }
     }
 }

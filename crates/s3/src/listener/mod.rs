@@ -25,11 +25,17 @@ use tokio_rustls::rustls::ServerConfig;
 
 use crate::front::{Front, Options, Peer};
 use crate::limits;
+use crate::metrics::CoreMetrics;
 use crate::users::Users;
 use io::Watched;
 
 /// How long accepting rests when the process has no descriptors or memory left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(20);
+
+/// What a client hears for whom there is no room.
+const TURNED_AWAY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-type: application/xml\r\ncontent-length: 105\r\n\r\n\
+    <Error><Code>SlowDown</Code><Message>The server has as many connections as it may have.</Message></Error>";
 
 /// How often a drain looks whether all connections have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
@@ -69,6 +75,7 @@ where
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => core.admit(stream, address),
                 Err(error) => {
+                    core.front.metrics().accept_failures.increment();
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(EXHAUSTED_PAUSE).await;
                 }
@@ -97,18 +104,20 @@ struct Core<B, U> {
 }
 
 /// Counts a connection as long as it is open.
-struct Open(Rc<Cell<usize>>);
+struct Open(Rc<Cell<usize>>, Arc<CoreMetrics>);
 
 impl Open {
-    fn new(open: &Rc<Cell<usize>>) -> Self {
+    fn new(open: &Rc<Cell<usize>>, metrics: &Arc<CoreMetrics>) -> Self {
         open.set(open.get() + 1);
-        Self(Rc::clone(open))
+        metrics.connections_open.set(open.get() as u64);
+        Self(Rc::clone(open), Arc::clone(metrics))
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
+        self.1.connections_open.set(self.0.get() as u64);
     }
 }
 
@@ -122,11 +131,17 @@ where
         // Without it, small replies wait for the client's delayed acknowledgement. Fails only on a socket that is gone,
         // which the first read notices.
         let _ = stream.set_nodelay(true);
+        let metrics = Arc::clone(self.front.metrics());
         if self.open.get() >= self.options.connections {
-            // A client takes a closed connection for a reason to try again.
+            metrics.connections_shed.increment();
+            if self.tls.is_none() {
+                // As much as fits into the socket's buffer, which is all of it for a new connection.
+                let _ = stream.try_write(TURNED_AWAY);
+            }
             return;
         }
-        let open = Open::new(&self.open);
+        metrics.connections.increment();
+        let open = Open::new(&self.open, &metrics);
         let front = Rc::clone(&self.front);
         let timeouts = self.options.timeouts;
         let drain = self.drain.subscribe();
@@ -134,7 +149,7 @@ where
         match &self.tls {
             None => {
                 spawn_local(async move {
-                    run(Watched::new(stream, timeouts.write_stall), front, peer, timeouts.head, drain).await;
+                    run(Watched::new(stream, timeouts.write_stall, metrics), front, peer, timeouts.head, drain).await;
                     drop(open);
                 });
             }
@@ -144,7 +159,8 @@ where
                     // Boxed: a handshake's future is large and soon gone.
                     let handshake = Box::pin(tokio::time::timeout(timeouts.handshake, acceptor.accept(stream)));
                     if let Ok(Ok(stream)) = handshake.await {
-                        run(Watched::new(stream, timeouts.write_stall), front, peer, timeouts.head, drain).await;
+                        run(Watched::new(stream, timeouts.write_stall, metrics), front, peer, timeouts.head, drain)
+                            .await;
                     }
                     drop(open);
                 });
@@ -165,6 +181,7 @@ async fn run<S, B, U>(
     B::BodyRead: BodyRead + Unpin,
     U: Users,
 {
+    let errors = Arc::clone(front.metrics());
     let service = service_fn(move |request| {
         let front = Rc::clone(&front);
         async move { Ok::<_, std::convert::Infallible>(front.answer(request, peer).await) }
@@ -185,6 +202,7 @@ async fn run<S, B, U>(
         }
     };
     if let Err(error) = result {
+        errors.connection_errors.increment();
         tracing::debug!(%error, "a connection ended early");
     }
 }

@@ -12,6 +12,7 @@ pub mod digests;
 pub mod input;
 pub mod list;
 mod metadata;
+mod principals;
 pub mod range;
 
 use http::HeaderMap;
@@ -160,10 +161,7 @@ pub fn parse(action: Action, head: &Head<'_>, document: &[u8], users: &impl User
         Action::ListUploads => Operation::ListUploads(list::uploads(head)?.0),
         Action::GetConfiguration(kind) => Operation::GetConfiguration(kind),
         Action::PutConfiguration(kind) => Operation::PutConfiguration {
-            configuration: match kind {
-                ConfigurationKind::Access => Configuration::Access(access::replacement(head, document, users)?),
-                _ => configuration::read_configuration(kind, document)?,
-            },
+            configuration: setting(kind, head, document, users)?,
             is_confirmed: head.is_true("x-amz-confirm-remove-self-bucket-access")?,
         },
         Action::DeleteConfiguration(kind) => Operation::DeleteConfiguration(kind),
@@ -184,6 +182,22 @@ pub fn parse(action: Action, head: &Head<'_>, document: &[u8], users: &impl User
         Action::CreateUpload => Operation::CreateUpload(Box::new(input::upload(head, users)?)),
         _ => about_version(action, head, document, users)?,
     })
+}
+
+fn setting(
+    kind: ConfigurationKind,
+    head: &Head<'_>,
+    document: &[u8],
+    users: &impl Users,
+) -> Result<Configuration, S3Error> {
+    if kind == ConfigurationKind::Access {
+        return Ok(Configuration::Access(access::replacement(head, document, users)?));
+    }
+    let setting = configuration::read_configuration(kind, document)?;
+    if let Configuration::Policy(policy) = &setting {
+        principals::check(policy, users)?;
+    }
+    Ok(setting)
 }
 
 /// The header of who wants to pass over governance.

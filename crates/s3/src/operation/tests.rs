@@ -22,6 +22,10 @@ impl Users for Bob {
         (id == "bob").then(|| "Bob".to_owned())
     }
 
+    fn id_of_name(&self, name: &str) -> Option<String> {
+        (name == "Bob").then(|| "bob".to_owned())
+    }
+
     fn id_of_email(&self, email: &str) -> Option<String> {
         (email == "bob@test").then(|| "bob".to_owned())
     }

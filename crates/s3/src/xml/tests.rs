@@ -25,6 +25,10 @@ impl Users for Two {
         ["alice", "bob"].contains(&id).then(|| id.to_uppercase())
     }
 
+    fn id_of_name(&self, name: &str) -> Option<String> {
+        ["alice", "bob"].contains(&name).then(|| name.to_owned())
+    }
+
     fn id_of_email(&self, email: &str) -> Option<String> {
         (email == "bob@test").then(|| "bob".to_owned())
     }

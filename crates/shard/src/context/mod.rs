@@ -130,6 +130,7 @@ impl Rows {
         Context {
             rows: self,
             now: world.now,
+            monotonic_ms: world.monotonic_ms,
             is_read_only: world.is_read_only,
             written_bytes: &mut world.written_bytes,
             outputs: world.outputs,
@@ -141,6 +142,8 @@ impl Rows {
 pub(crate) struct Context<'a> {
     pub rows: &'a mut Rows,
     pub now: UnixMillis,
+    /// For intervals: see [`World::monotonic_ms`].
+    pub monotonic_ms: u64,
     /// Whether the disk is full: nothing may be appended then.
     pub is_read_only: bool,
     written_bytes: &'a mut usize,
@@ -220,6 +223,6 @@ impl<'a> Context<'a> {
         written_bytes: &'a mut usize,
         outputs: &'a mut dyn Outputs,
     ) -> Self {
-        Self { rows, now, is_read_only, written_bytes, outputs }
+        Self { rows, now, monotonic_ms: now.0, is_read_only, written_bytes, outputs }
     }
 }

@@ -124,10 +124,26 @@ impl Coordinator {
             Some(decided) if decided.lsn <= context.rows.durable() => PeerBody::Commit,
             Some(_) => return, // It is told when the decision is durable.
             None if self.nonce_of(id, context.rows).is_some() => return, // It is told when it is decided.
-            None => PeerBody::Abort { is_answered: false },
+            None => PeerBody::Abort { is_answered: false, heard: None },
         };
         let message = context.rows.about(id, body);
         context.outputs.peer(from, message);
+    }
+
+    /// A shard was opened anew, and may not have heard of what is decided.
+    pub(crate) fn opened_anew(&self, shard: ShardId, context: &mut Context<'_>) {
+        let has_to_hear = |decided: &Decided| decided.lsn <= context.rows.durable() && decided.waiting.contains(&shard);
+        let waiting: Vec<TransactionId> =
+            self.decisions.iter().filter(|(_, decided)| has_to_hear(decided)).map(|(id, _)| *id).collect();
+        for id in waiting {
+            let message = context.rows.about(id, PeerBody::Commit);
+            context.outputs.peer(shard, message);
+        }
+    }
+
+    /// The nonces of the live attempts.
+    pub(crate) fn nonces(&self) -> Vec<u64> {
+        self.live.values().copied().collect()
     }
 
     /// Tells participants again that have not confirmed, and forgets what all have confirmed.

@@ -27,8 +27,8 @@ use crate::peer::{
     Begin, CallNumber, FromParticipation, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation,
 };
 pub(crate) use coordinator::Coordinator;
-use participant::Participant;
 pub(crate) use participant::Vote;
+use participant::{Fate, Participant};
 
 /// One attempt of a transaction, as its coordinator sees it.
 pub(crate) struct Coordination {
@@ -41,6 +41,10 @@ pub(crate) struct Coordination {
     /// Who waits for them, once for each call it wanted taken back.
     wanted_back: Vec<ShardId>,
     ending: Option<Ending>,
+    /// Nobody writes anything.
+    is_query: bool,
+    /// It has asked a decision back that it had delegated: it decides this attempt no more.
+    is_recalled: bool,
 }
 
 /// A call that the coordinator knows of: its own, or one it passes on.
@@ -80,6 +84,8 @@ pub(crate) enum Heard {
     Failed(Error),
     /// A participant has committed alone, and keeps the result.
     Committed,
+    /// A participant can never commit this attempt, which has to start again.
+    Lost,
 }
 
 /// Where the effects of a call are that are to be taken back.
@@ -102,6 +108,8 @@ impl Coordination {
             taking_back: 0,
             wanted_back: Vec::new(),
             ending: None,
+            is_query: false,
+            is_recalled: false,
         }
     }
 
@@ -123,7 +131,7 @@ impl Coordination {
 
     /// Tells a participant that it is over, and nothing it has yet to apply will be.
     pub(crate) fn end_at(&self, to: ShardId, context: &mut Context<'_>) {
-        self.send(to, PeerBody::Abort { is_answered: false }, context);
+        self.send(to, PeerBody::Abort { is_answered: false, heard: None }, context);
     }
 
     /// Gives up this attempt everywhere else.
@@ -137,10 +145,34 @@ impl Coordination {
 
     /// Asks for the decision back that another shard has not made in time. A shard that has made one says so;
     /// one that has not answers that it has failed.
-    pub(crate) fn recall(&self, context: &mut Context<'_>) {
+    pub(crate) fn recall(&mut self, context: &mut Context<'_>) {
+        self.is_recalled = true;
         for shard in self.participants.keys() {
-            self.end_at(*shard, context);
+            self.send(*shard, PeerBody::Recall, context);
         }
+    }
+
+    /// The shard of a participant was opened anew: what it had in memory of this attempt is gone. Says whether the attempt
+    /// has to start again.
+    pub(crate) fn opened_anew(&mut self, shard: ShardId, incarnation: u64, context: &mut Context<'_>) -> bool {
+        let Some(participant) = self.participants.get(&shard) else {
+            return false;
+        };
+        let is_lost = participant.opened_anew(incarnation) == Fate::IsLost;
+        if is_lost && self.is_delegated() {
+            self.recall(context);
+            return false;
+        }
+        is_lost
+    }
+
+    /// A participant says that it has committed alone. It need not say so any longer.
+    pub(crate) fn heard_alone(&mut self, from: ShardId) -> bool {
+        let is_awaited = self.is_delegated() && !self.has_voted(from);
+        if is_awaited {
+            self.vote(from, Vote::Gone);
+        }
+        is_awaited
     }
 
     /// Has a participant hold an entity before the transaction starts (again).
@@ -324,11 +356,20 @@ impl Coordination {
                 return Heard::Died(from, entity, is_exclusive);
             }
             ToCoordinator::Failed(error) => return self.failed(from, error),
+            ToCoordinator::Prepared if self.is_recalled => return Heard::Lost,
             ToCoordinator::Prepared => self.vote(from, Vote::Prepared),
-            ToCoordinator::ReadOnly { has_let_go: false } => self.vote(from, Vote::ReadOnly),
-            ToCoordinator::ReadOnly { has_let_go: true } => self.vote(from, Vote::Gone),
+            ToCoordinator::ReadOnly { has_let_go: false, hold_ms } => {
+                self.vote(from, Vote::ReadOnly);
+                if let Some(participant) = self.participants.get_mut(&from) {
+                    participant.hold_ms = hold_ms;
+                }
+            }
+            ToCoordinator::ReadOnly { has_let_go: true, .. } => self.vote(from, Vote::Gone),
             ToCoordinator::Committed => {
                 self.vote(from, Vote::Gone);
+                if context.rows.options().hold_ms.is_some() {
+                    self.send(from, PeerBody::Heard, context);
+                }
                 return Heard::Committed;
             }
             // Heard while the transaction was parked, or doubled.
@@ -375,11 +416,16 @@ impl Coordination {
         }
     }
 
-    /// A participant confirms that it has ended. That is its vote, once it was told to.
-    pub(crate) fn heard_ended(&mut self, from: ShardId) {
+    /// A participant confirms that it has ended. That is its vote, once it was told to. One whose decision was asked back
+    /// has not committed and never will.
+    pub(crate) fn heard_ended(&mut self, from: ShardId) -> Heard {
+        if self.is_recalled && !self.has_voted(from) {
+            return Heard::Lost;
+        }
         if self.is_failing() {
             self.vote(from, Vote::Gone);
         }
+        Heard::NothingToDo
     }
 
     /// Everything has run: asks every participant to make its prepared writes durable. `may_delegate`: if there is only
@@ -392,14 +438,14 @@ impl Coordination {
     ) {
         let shards: Vec<ShardId> = self.participants.keys().copied().collect();
         let is_delegated = may_delegate && shards.len() == 1;
+        self.is_query = is_query;
         for shard in shards {
             match &result {
-                Ok(_) => {
-                    let participation_id = self.participants.get(&shard).and_then(|participant| participant.id);
-                    let participation_id = participation_id.unwrap_or_default();
-                    self.tell(shard, ToParticipation::Prepare { participation_id, is_delegated, is_query }, context);
+                Ok(_) => self.ask_for_vote(shard, is_delegated, context),
+                Err(_) => {
+                    let heard = self.participants.get(&shard).and_then(|participant| participant.incarnation);
+                    self.send(shard, PeerBody::Abort { is_answered: true, heard }, context);
                 }
-                Err(_) => self.send(shard, PeerBody::Abort { is_answered: true }, context),
             }
         }
         self.ending = Some(match result {
@@ -408,14 +454,41 @@ impl Coordination {
         });
     }
 
+    fn ask_for_vote(&mut self, shard: ShardId, is_delegated: bool, context: &mut Context<'_>) {
+        let participant = self.participants.entry(shard).or_default();
+        participant.asked_ms = context.monotonic_ms;
+        let (participation_id, is_query) = (participant.id.unwrap_or_default(), self.is_query);
+        let hold_ms = context.rows.options().hold_ms.filter(|_| is_delegated);
+        self.tell(shard, ToParticipation::Prepare { participation_id, is_delegated, hold_ms, is_query }, context);
+    }
+
     /// A vote that was asked for is void: something has failed since.
     pub(crate) fn resume(&mut self) {
         self.ending = None;
     }
 
     /// How the transaction ends, once everybody has voted.
-    pub(crate) fn take_ending(&mut self) -> Option<Ending> {
-        let is_decided = self.participants.values().all(|participant| participant.vote.is_some());
-        if is_decided { self.ending.take() } else { None }
+    pub(crate) fn take_ending(&mut self, context: &mut Context<'_>) -> Option<Ending> {
+        if self.participants.values().any(|participant| participant.vote.is_none()) {
+            return None;
+        }
+        if !self.is_failing() && self.ask_again(context) {
+            return None;
+        }
+        self.ending.take()
+    }
+
+    /// Asks those again whose votes have lapsed. Says whether there are any.
+    fn ask_again(&mut self, context: &mut Context<'_>) -> bool {
+        let has_lapsed = |one: &Participant| one.has_lapsed(context.monotonic_ms);
+        let lapsed: Vec<ShardId> =
+            self.participants.iter().filter(|(_, one)| has_lapsed(one)).map(|(shard, _)| *shard).collect();
+        for shard in &lapsed {
+            if let Some(participant) = self.participants.get_mut(shard) {
+                participant.vote = None;
+            }
+            self.ask_for_vote(*shard, false, context);
+        }
+        !lapsed.is_empty()
     }
 }

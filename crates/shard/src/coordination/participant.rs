@@ -17,6 +17,12 @@ pub(super) struct Participant {
     /// Which participation has spoken first.
     pub id: Option<u64>,
     pub vote: Option<Vote>,
+    /// The opening of its shard that this participation is of.
+    pub incarnation: Option<u64>,
+    /// When it was asked for its vote last, on the monotonic clock.
+    pub asked_ms: u64,
+    /// For how long from then on its vote counts, if not for ever.
+    pub hold_ms: Option<u64>,
 }
 
 impl Participant {
@@ -24,11 +30,37 @@ impl Participant {
     /// is the end of another participation than the one that is listened to.
     pub(super) fn hear(&mut self, number: u32, said: FromParticipation) -> Option<ToCoordinator> {
         if *self.id.get_or_insert(said.participation_id) == said.participation_id {
+            self.incarnation = Some(said.incarnation);
             self.heard.add(number, said.message);
             return None;
         }
         matches!(said.message, ToCoordinator::Died { .. } | ToCoordinator::Failed(_)).then_some(said.message)
     }
+}
+
+impl Participant {
+    /// Whether its vote does not count any more: what it has read may have been written since.
+    pub(super) fn has_lapsed(&self, now_ms: u64) -> bool {
+        self.vote == Some(Vote::ReadOnly)
+            && self.hold_ms.is_some_and(|hold_ms| now_ms.saturating_sub(self.asked_ms) >= hold_ms)
+    }
+
+    /// What it means to the transaction that the participant's shard was opened anew.
+    pub(super) fn opened_anew(&self, incarnation: u64) -> Fate {
+        match self.vote {
+            // What it has prepared is durable, and so is what it had to say before it was gone.
+            Some(Vote::Prepared | Vote::Gone) => Fate::Stays,
+            _ if self.incarnation == Some(incarnation) => Fate::Stays,
+            _ => Fate::IsLost,
+        }
+    }
+}
+
+/// What has become of a participation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    IsLost,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

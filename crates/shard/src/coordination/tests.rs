@@ -43,7 +43,8 @@ impl Rig {
     fn hear(&mut self, from: ShardId, participation_id: u64, message: ToCoordinator) -> Option<Heard> {
         let number = self.said.entry((from, participation_id)).or_default();
         *number += 1;
-        let early = self.coordination.hear(from, *number, FromParticipation { participation_id, message });
+        let early =
+            self.coordination.hear(from, *number, FromParticipation { participation_id, incarnation: 1, message });
         let next = self.coordination.next(from);
         early.or_else(|| next.map(|message| self.coordination.act_on(from, message, &mut self.bench.context())))
     }
@@ -120,9 +121,9 @@ fn everybody_votes_before_it_ends() {
     rig.coordination.ask_for_votes(output, (true, false), &mut rig.bench.context());
     assert!(rig.coordination.is_ending() && !rig.coordination.is_delegated(), "two cannot decide alone");
     rig.coordination.act_on(A, ToCoordinator::Prepared, &mut rig.bench.context());
-    assert!(rig.coordination.take_ending().is_none());
-    rig.coordination.act_on(B, ToCoordinator::ReadOnly { has_let_go: false }, &mut rig.bench.context());
-    assert!(matches!(rig.coordination.take_ending(), Some(Ending::Commit { .. })));
+    assert!(rig.coordination.take_ending(&mut rig.bench.context()).is_none());
+    rig.coordination.act_on(B, ToCoordinator::ReadOnly { has_let_go: false, hold_ms: None }, &mut rig.bench.context());
+    assert!(matches!(rig.coordination.take_ending(&mut rig.bench.context()), Some(Ending::Commit { .. })));
     assert_eq!(rig.coordination.voted(Vote::Prepared).collect::<Vec<_>>(), [A]);
     assert_eq!(rig.coordination.voted(Vote::ReadOnly).collect::<Vec<_>>(), [B]);
     // What comes after its vote changes nothing.
@@ -134,11 +135,11 @@ fn an_attempt_that_fails_waits_until_everybody_has_ended() {
     let mut rig = Rig::new();
     rig.coordination.call(A, BEGIN, call(1), &mut rig.bench.context());
     rig.coordination.ask_for_votes(Err(failure()), (false, false), &mut rig.bench.context());
-    assert_eq!(rig.told().last(), Some(&(A, PeerBody::Abort { is_answered: true })));
+    assert_eq!(rig.told().last(), Some(&(A, PeerBody::Abort { is_answered: true, heard: Some(1) })));
     assert!(rig.hear(A, 1, ToCoordinator::Result(1, value())).is_none(), "it means nothing any more");
-    assert!(rig.coordination.take_ending().is_none());
+    assert!(rig.coordination.take_ending(&mut rig.bench.context()).is_none());
     rig.coordination.heard_ended(A);
-    assert!(matches!(rig.coordination.take_ending(), Some(Ending::Fail(_))));
+    assert!(matches!(rig.coordination.take_ending(&mut rig.bench.context()), Some(Ending::Fail(_))));
 }
 
 #[test]
@@ -192,7 +193,13 @@ fn an_inquiry_about_what_neither_runs_nor_is_committed_is_answered_with_its_abor
     rig.told();
     rig.coordinator.abandon(&rig.coordination, &mut rig.bench.context());
     rig.coordinator.answer_inquiry(A, id, &mut rig.bench.context());
-    assert_eq!(rig.told(), [(A, PeerBody::Abort { is_answered: false }), (A, PeerBody::Abort { is_answered: false })]);
+    assert_eq!(
+        rig.told(),
+        [
+            (A, PeerBody::Abort { is_answered: false, heard: None }),
+            (A, PeerBody::Abort { is_answered: false, heard: None })
+        ]
+    );
     let earlier = TransactionId { incarnation: id.incarnation + 1, ..id };
     assert_eq!(rig.coordinator.nonce_of(earlier, &rig.bench.rows), None);
 }

@@ -20,6 +20,8 @@ enum Fate {
     GoesOn,
     /// It has to start again, when this entity of that shard is free.
     Died(ShardId, EntityKey, bool),
+    /// It can never be committed, and has to start again.
+    IsLost,
 }
 
 /// What a participant is told of a transaction.
@@ -180,7 +182,7 @@ impl Execution {
     ///
     /// # Panics
     /// When it is not there, or is not coordinated here: it could never end.
-    fn take_coordinated(&mut self, nonce: u64) -> (Box<Coordination>, Box<Transaction>, UnixMillis) {
+    pub(super) fn take_coordinated(&mut self, nonce: u64) -> (Box<Coordination>, Box<Transaction>, UnixMillis) {
         let is_coordinated = |one: &Suspended| matches!(one.role, Role::Coordinator(_));
         assert!(
             self.suspended.get(&nonce).is_some_and(is_coordinated),
@@ -217,17 +219,19 @@ impl Execution {
             _ => {}
         }
         while let Some(message) = coordination.next(from) {
-            if let Fate::Died(shard, entity, is_exclusive) =
-                act_on(&mut coordination, &mut transaction, (from, message), context)
-            {
-                return self.start_again_at(coordination, transaction, (shard, entity, is_exclusive), context);
+            match act_on(&mut coordination, &mut transaction, (from, message), context) {
+                Fate::GoesOn => {}
+                Fate::Died(shard, entity, is_exclusive) => {
+                    return self.start_again_at(coordination, transaction, (shard, entity, is_exclusive), context);
+                }
+                Fate::IsLost => return self.loses_attempt(&coordination, transaction, context),
             }
         }
         self.go_on(coordination, transaction, deadline, context);
     }
 
     /// Runs what can be run, or ends what has been voted on.
-    fn go_on(
+    pub(super) fn go_on(
         &mut self,
         mut coordination: Box<Coordination>,
         transaction: Box<Transaction>,
@@ -238,7 +242,7 @@ impl Execution {
             coordination.resume();
             return self.drive(Role::Coordinator(coordination), transaction, context);
         }
-        match coordination.take_ending() {
+        match coordination.take_ending(&mut context.context()) {
             Some(ending) => self.conclude(&coordination, transaction, ending, context),
             None => {
                 let role = Role::Coordinator(coordination);
@@ -340,7 +344,9 @@ impl Execution {
             && !self.parked.contains_key(&nonce)
         {
             let (mut coordination, transaction, deadline) = self.take_coordinated(nonce);
-            coordination.heard_ended(from);
+            if let Heard::Lost = coordination.heard_ended(from) {
+                return self.loses_attempt(&coordination, transaction, context);
+            }
             self.go_on(coordination, transaction, deadline, context);
         }
     }
@@ -367,10 +373,10 @@ impl Execution {
     }
 
     /// Asks for decisions back that other shards have not made in time.
-    pub(super) fn recall_delegated(&self, context: &mut ExecutionContext<'_, '_>) {
+    pub(super) fn recall_delegated(&mut self, context: &mut ExecutionContext<'_, '_>) {
         let now = context.world.now;
-        for suspended in self.suspended.values().filter(|suspended| suspended.deadline <= now) {
-            if let Role::Coordinator(coordination) = &suspended.role
+        for suspended in self.suspended.values_mut().filter(|suspended| suspended.deadline <= now) {
+            if let Role::Coordinator(coordination) = &mut suspended.role
                 && coordination.is_delegated()
             {
                 coordination.recall(&mut context.context());
@@ -408,6 +414,7 @@ fn act_on(
         Heard::Died(shard, entity, is_exclusive) => return Fate::Died(shard, entity, is_exclusive),
         Heard::Failed(error) => transaction.result = Some(Err(error)),
         Heard::Committed => transaction.is_kept_away = true,
+        Heard::Lost => return Fate::IsLost,
     }
     Fate::GoesOn
 }

@@ -276,6 +276,12 @@ impl Host for TurnHost<'_, '_> {
         self.call(call)
     }
 
+    fn find_for_bucket(&mut self, bucket: &str, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
+        let found = find_elsewhere(self.program(), [app, service, handler], self.world)?;
+        world_program(self.world, found.program)?.objects.allows(bucket)?;
+        Ok(found)
+    }
+
     fn find(&mut self, app: &str, service: &str, handler: &str) -> Result<HandlerId, Error> {
         find_elsewhere(self.program(), [app, service, handler], self.world)
     }

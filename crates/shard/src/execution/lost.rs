@@ -79,11 +79,6 @@ impl Execution {
         }
     }
 
-    /// When the next of them is to begin again.
-    pub(crate) fn next_due(&self) -> Option<UnixMillis> {
-        self.lost.first_key_value().map(|((due, _), _)| *due)
-    }
-
     /// Has those begin again whose time has come.
     pub(super) fn begin_lost_again(&mut self, context: &mut ExecutionContext<'_, '_>) {
         while let Some(entry) = self.lost.first_entry()

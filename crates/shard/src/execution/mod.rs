@@ -1,17 +1,22 @@
 //! Transactions: each runs in turns until it ends or has to wait, and ends as one entry or as nothing.
 //!
 //! `start.rs` starts what comes in, `run.rs` runs it, `commit.rs` ends it. `host.rs` is the world as
-//! a handler sees it, `lost.rs` begins again what a worker has lost, `answers.rs` what was answered before. `coordinate.rs` and `participate.rs` do
-//! what messages of other shards mean, as [`crate::coordination`] and [`crate::participation`] say it.
+//! a handler sees it, `answers.rs` what was answered before. `lost.rs` begins again what a worker has lost.
+//! `coordinate.rs` and `participate.rs` do what messages of other shards mean, as [`crate::coordination`] and
+//! [`crate::participation`] say it.
+//! `opened.rs` says what it means that another shard was opened anew, `gate.rs` when this one may write after it was.
 //! `reads.rs` reads committed state beside all that, and `unbound.rs` runs routes before they have a shard.
 
+mod activations;
 mod answers;
 mod commit;
 mod coordinate;
+mod gate;
 mod host;
 mod keys;
 mod lost;
 mod on_worker;
+mod opened;
 mod origin;
 mod participate;
 mod reads;
@@ -37,6 +42,7 @@ use crate::participation::{Participation, Participations};
 use crate::peer::{PeerBody, PeerMessage};
 use crate::workflows::{WorkflowContext, Workflows};
 use crate::world::World;
+use gate::Gate;
 use lost::LostTransactions;
 use origin::Origin;
 use transaction::Transaction;
@@ -97,6 +103,7 @@ struct Parked {
 /// The transactions of a shard.
 pub(crate) struct Execution {
     locks: Locks,
+    gate: Gate,
     suspended: BTreeMap<u64, Suspended>,
     parked: BTreeMap<u64, Parked>,
     /// Those whose attempt on a worker was lost, and that begin again.
@@ -116,12 +123,19 @@ impl Execution {
     pub(crate) fn recover(rows: &mut Rows) -> Result<Self, StoreError> {
         let participations = Participations::recover(rows)?;
         let mut locks = Locks::default();
-        for (entity, nonce) in participations.held() {
-            locks.hold(entity, nonce, (0, 0), true);
-            locks.mark_prepared(entity);
+        for (entity, nonce, is_written) in participations.held() {
+            locks.hold(entity, nonce, (0, 0), is_written);
+            if is_written {
+                locks.mark_prepared(entity);
+            }
+        }
+        let gate = Gate::new(rows);
+        if !gate.is_open() {
+            locks.shut();
         }
         Ok(Self {
             locks,
+            gate,
             suspended: BTreeMap::new(),
             parked: BTreeMap::new(),
             lost: LostTransactions::new(),
@@ -130,6 +144,13 @@ impl Execution {
             participations,
             restarts: 0,
         })
+    }
+
+    /// When the next of those may go on who wait for a time: that after which the shard may write, or that of another
+    /// attempt on a worker.
+    pub(crate) fn next_due(&self) -> Option<UnixMillis> {
+        let lost = self.lost.first_key_value().map(|((due, _), _)| *due);
+        self.gate.next_due().into_iter().chain(lost).min()
     }
 
     /// Transactions that wait in the middle or for their first entity.
@@ -144,7 +165,7 @@ impl Execution {
 
     /// Transactions over several shards that are decided or prepared here, and not yet ended everywhere.
     pub(crate) fn unfinished(&self) -> usize {
-        self.coordinator.unconfirmed() + self.participations.undecided()
+        self.coordinator.unconfirmed() + self.participations.unfinished()
     }
 
     /// How often a transaction had to start again because an older one held what it wanted.
@@ -197,6 +218,7 @@ impl Execution {
         self.coordinator.look_after_decisions(&mut context.context());
         self.participations.delete_leftover_rows(&mut context.context());
         self.participations.inquire(&mut context.context());
+        self.participations.alone.look_after(&mut context.context());
         self.forget_kept(context);
     }
 
@@ -206,16 +228,14 @@ impl Execution {
         let parked: Vec<u64> = self.parked.iter().filter(|(_, p)| late(p.deadline)).map(|(nonce, _)| *nonce).collect();
         let suspended: Vec<u64> =
             self.suspended.iter().filter(|(_, s)| late(s.deadline)).map(|(nonce, _)| *nonce).collect();
-        let error =
-            || Error::new(ErrorCode::WaitLimit, "the call waited too long for what it awaits; nothing took effect");
         for nonce in parked {
             if let Some(parked) = self.parked.remove(&nonce) {
-                self.give_up_parked(parked, error(), context);
+                self.give_up_parked(parked, waited_too_long(), context);
             }
         }
         for nonce in suspended {
             if let Some(suspended) = self.suspended.remove(&nonce) {
-                self.give_up_suspended(suspended, error(), context);
+                self.give_up_suspended(suspended, waited_too_long(), context);
             }
         }
     }
@@ -262,11 +282,14 @@ impl Execution {
             PeerBody::ToParticipation(number, message) => self.participant_told(id, number, message, context),
             PeerBody::ToCoordinator(number, said) => self.coordinator_heard(from, id, (number, said), context),
             PeerBody::Commit => self.participant_told_commit(id, context),
-            PeerBody::Abort { is_answered } => self.participant_told_abort(id, is_answered, context),
+            PeerBody::Abort { is_answered, heard } => self.participant_told_abort(id, (is_answered, heard), context),
             PeerBody::Ended => self.coordinator_heard_ended(from, id, context),
             PeerBody::Inquire => self.coordinator.answer_inquiry(from, id, &mut context.context()),
             PeerBody::Lost(error) => self.coordinator_heard_lost(from, id, error, context),
             PeerBody::Forget(field) => self.participations.forget_kept(field),
+            PeerBody::Recall => self.participant_told_recall(id, context),
+            PeerBody::CommittedAlone => self.coordinator_heard_alone(from, id, context),
+            PeerBody::Heard => self.participations.alone.heard(id),
         }
     }
 
@@ -275,7 +298,7 @@ impl Execution {
     pub(crate) fn refuse_peer(&mut self, message: PeerMessage, error: Error, context: &mut ExecutionContext<'_, '_>) {
         let PeerMessage { from, transaction: id, body } = message;
         match body {
-            PeerBody::ToParticipation(..) | PeerBody::Abort { is_answered: true } => {
+            PeerBody::ToParticipation(..) | PeerBody::Abort { is_answered: true, .. } => {
                 let message = context.rows.about(id, PeerBody::Lost(error));
                 context.world.outputs.peer(from, message);
             }
@@ -300,6 +323,13 @@ impl Execution {
             transaction.drop_activations(context.world);
             let coordination = if let Role::Coordinator(coordination) = role { Some(coordination) } else { None };
             self.stop_one(transaction.origin, coordination, error, context);
+        }
+    }
+
+    /// The shard's memory is given up: ends what runs.
+    pub(crate) fn give_up(&self, world: &mut World<'_>) {
+        for suspended in self.suspended.values() {
+            suspended.transaction.drop_activations(world);
         }
     }
 
@@ -333,6 +363,10 @@ impl Execution {
             }
         }
     }
+}
+
+fn waited_too_long() -> Error {
+    Error::new(ErrorCode::WaitLimit, "the call waited too long for what it awaits; nothing took effect")
 }
 
 #[cfg(test)]

@@ -35,12 +35,12 @@ fn take_call(
     context: &mut ExecutionContext<'_, '_>,
 ) {
     if let Some(field) = &call.once {
-        participation.keep_at(call.number, field.clone());
         let kept = context.books.results.get(field, context.rows);
         if let Ok(Some(InvocationResult { result: ResultState::Value(output), .. })) = kept {
             transaction.newest_read = transaction.newest_read.max(context.books.results.lsn(context.rows));
             return transaction.ready.push_back(Action::Answer(call.number, Ok(output)));
         }
+        participation.keep_at(call.number, field.clone());
     }
     let parent = Parent::Shard(call.number);
     let pending = PendingCall { parent, owner: Some(call.number), depth: call.depth, call: call.call };
@@ -48,7 +48,7 @@ fn take_call(
 }
 
 /// Makes prepared writes, together with what ends or records them.
-fn apply(prepared: Prepared, beside: Option<Write>, context: &mut ExecutionContext<'_, '_>) -> Lsn {
+fn apply(prepared: Prepared, beside: impl IntoIterator<Item = Write>, context: &mut ExecutionContext<'_, '_>) -> Lsn {
     let mut writes = prepared.writes;
     context.books.add_messages(prepared.messages, &mut writes, context.rows);
     writes.extend(beside);
@@ -189,10 +189,14 @@ impl Execution {
         }
         match participation.vote_request() {
             Some(request) if transaction.is_quiet() => {
-                if transaction.has_effects() {
-                    self.prepare(participation, transaction, request.is_delegated, context);
+                if has_taken_effect(&participation, context) {
+                    let message = "the call has taken effect meanwhile: made again, it is answered with the result";
+                    let error = Error::new(ErrorCode::Overloaded, message);
+                    self.fail_participation(participation, &transaction, error, context);
+                } else if transaction.has_effects() {
+                    self.prepare(participation, transaction, request, context);
                 } else {
-                    let VoteRequest { is_delegated, is_query } = request;
+                    let VoteRequest { is_delegated, is_query, .. } = request;
                     self.vote_read_only(participation, transaction, is_delegated || is_query, context);
                 }
             }
@@ -211,7 +215,7 @@ impl Execution {
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let read_lsn = self.read_lsn(&transaction, context);
-        let (id, vote) = (participation.transaction(), participation.vote_read_only(has_let_go));
+        let (id, vote) = (participation.transaction(), participation.vote_read_only(has_let_go, context.rows));
         if has_let_go {
             self.participations.end(id);
             self.give_up_locks(&transaction);
@@ -229,7 +233,7 @@ impl Execution {
         &mut self,
         mut participation: Box<Participation>,
         mut transaction: Box<Transaction>,
-        is_delegated: bool,
+        request: VoteRequest,
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let (id, nonce) = (participation.transaction(), transaction.nonce());
@@ -237,23 +241,19 @@ impl Execution {
         if context.world.is_read_only {
             let read_lsn = self.read_lsn(&transaction, context);
             self.give_up_locks(&transaction);
-            let vote = participation.message(ToCoordinator::Failed(read_only()));
+            let vote = participation.message(ToCoordinator::Failed(read_only()), context.rows);
             return context.context().tell(id.coordinator, vote, read_lsn);
         }
         let writes = transaction.take_writes();
         let messages = super::commit::message_records(&transaction, context);
-        let prepared = Prepared { writes, messages };
-        if is_delegated {
+        let mut prepared = Prepared { writes, messages, reads: Vec::new() };
+        if participation.may_commit_alone(request, context.world.monotonic_ms) {
             self.give_up_locks(&transaction);
-            // The result of a workflow's call is kept until the workflow has noted it.
-            let kept = participation.take_kept().map(|(field, output)| {
-                let expires = context.world.now.plus(limits::ONCE_RETENTION_MS);
-                let result = ResultState::Value(output);
-                context.books.results.write(field, &InvocationResult { expires, fingerprint: 0, result })
-            });
-            let lsn = apply(prepared, kept, context);
-            let vote = participation.message(ToCoordinator::Committed);
-            return context.context().tell(id.coordinator, vote, lsn);
+            return self.commit_alone(participation, prepared, context);
+        }
+        if context.rows.options().hold_ms.is_some() {
+            let written = entities_of(&prepared);
+            prepared.reads = transaction.held.iter().filter(|entity| !written.contains(entity)).cloned().collect();
         }
         let row = self.participations.row(id, &prepared);
         // The log must never hold two rows that write one entity: a restart holds what they write.
@@ -268,8 +268,32 @@ impl Execution {
         held.sort();
         held.dedup();
         self.participations.prepared(id, Undecided { nonce, held, prepared });
-        let vote = participation.message(ToCoordinator::Prepared);
+        let vote = participation.message(ToCoordinator::Prepared, context.rows);
         context.context().tell_in_log_order(id.coordinator, vote, lsn);
+    }
+
+    /// Commits a transaction in which nobody else has anything to write.
+    fn commit_alone(
+        &mut self,
+        mut participation: Box<Participation>,
+        prepared: Prepared,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        let id = participation.transaction();
+        // The result of a workflow's call is kept until the workflow has noted it.
+        let kept = participation.take_kept().map(|(field, output)| {
+            let expires = context.world.now.plus(limits::ONCE_RETENTION_MS);
+            let result = ResultState::Value(output);
+            context.books.results.write(field, &InvocationResult { expires, fingerprint: 0, result })
+        });
+        let alone = context.rows.options().hold_ms.map(|_| self.participations.alone.row(id));
+        let is_noted = alone.is_some();
+        let lsn = apply(prepared, kept.into_iter().chain(alone), context);
+        if is_noted {
+            self.participations.alone.committed(id, lsn);
+        }
+        let vote = participation.message(ToCoordinator::Committed, context.rows);
+        context.context().tell(id.coordinator, vote, lsn);
     }
 
     /// Deletes results that workflows have noted.
@@ -303,9 +327,11 @@ impl Execution {
     pub(super) fn participant_told_abort(
         &mut self,
         id: TransactionId,
-        is_answered: bool,
+        (is_answered, heard): (bool, Option<u64>),
         context: &mut ExecutionContext<'_, '_>,
     ) {
+        // What the coordinator has heard may be lost with the shard's memory, and must not be told to anybody.
+        let is_of_earlier = heard.is_some_and(|incarnation| incarnation != context.rows.options().incarnation);
         // What it may have read, if it has ended by itself, is not known any more: some of all.
         let mut depends_on = context.rows.lsn();
         self.participations.forget_unbegun(id);
@@ -319,14 +345,33 @@ impl Execution {
             self.give_up_held(undecided.nonce, &undecided.held);
             self.participations.delete_leftover_rows(&mut context.context());
         }
-        if is_answered {
+        if is_answered && !is_of_earlier {
             confirm_end(id, depends_on, context);
+        }
+    }
+
+    /// The coordinator asks a decision back that it has delegated.
+    pub(super) fn participant_told_recall(&mut self, id: TransactionId, context: &mut ExecutionContext<'_, '_>) {
+        let fails_alone = context.rows.options().hold_ms.is_some();
+        if let Some(lsn) = self.participations.alone.entry_of(id) {
+            let message = context.rows.about(id, PeerBody::CommittedAlone);
+            return context.context().tell(id.coordinator, message, lsn);
+        }
+        if let Some((mut participation, transaction)) = self.end_participation(id) {
+            transaction.drop_activations(context.world);
+            if !fails_alone {
+                participation.given_up(&mut context.context());
+            }
+        }
+        // A coordinator that asks a decision back does not decide that itself, whatever is prepared here.
+        if fails_alone {
+            confirm_end(id, Lsn::ZERO, context);
         }
     }
 
     /// Ends a participation that runs, waits or queues for its first entity, and lets go of all it holds.
     /// Comes back if it had begun.
-    fn end_participation(&mut self, id: TransactionId) -> Option<(Box<Participation>, Box<Transaction>)> {
+    pub(super) fn end_participation(&mut self, id: TransactionId) -> Option<(Box<Participation>, Box<Transaction>)> {
         let nonce = self.participations.nonce_of(id)?;
         if let Some(parked) = self.parked.remove(&nonce) {
             self.participations.end(id);
@@ -350,10 +395,18 @@ impl Execution {
         let read_lsn = self.read_lsn(transaction, context);
         transaction.drop_activations(context.world);
         self.give_up_locks(transaction);
-        let (id, message) = (participation.transaction(), participation.message(ToCoordinator::Failed(error)));
+        let (id, message) =
+            (participation.transaction(), participation.message(ToCoordinator::Failed(error), context.rows));
         self.participations.end(id);
         context.context().tell(id.coordinator, message, read_lsn);
     }
+}
+
+/// Whether a workflow's call has been committed by another participation while this one ran: the workflow's shard was
+/// opened anew, and has made the call again before the first one was over.
+fn has_taken_effect(participation: &Participation, context: &mut ExecutionContext<'_, '_>) -> bool {
+    let ExecutionContext { books, rows, .. } = context;
+    participation.kept_at().is_some_and(|field| !matches!(books.results.get(field, rows), Ok(None)))
 }
 
 fn confirm_end(id: TransactionId, depends_on: Lsn, context: &mut ExecutionContext<'_, '_>) {

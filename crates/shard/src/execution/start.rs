@@ -117,6 +117,7 @@ impl Execution {
     /// that are due. Of these two a bounded number only: messages that send messages would keep the core for ever.
     pub(crate) fn settle(&mut self, context: &mut ExecutionContext<'_, '_>) {
         let (mut messages, mut workflows) = (limits::MESSAGES_PER_INPUT, limits::WORKFLOWS_PER_INPUT);
+        self.look_at_gate(context);
         loop {
             self.wake_freed(context);
             self.begin_lost_again(context);

@@ -293,7 +293,7 @@ fn a_look_beside_waits_for_what_is_prepared() {
         PeerBody::ToCoordinator(_, from) => from.participation_id,
         other => panic!("{other:?}"),
     };
-    let prepare = ToParticipation::Prepare { participation_id, is_delegated: false, is_query: false };
+    let prepare = ToParticipation::Prepare { participation_id, is_delegated: false, hold_ms: None, is_query: false };
     hear(&mut rig, PeerBody::ToParticipation(2, prepare));
     assert_eq!(rig.beside(&here, &beside), None, "it may have been seen committed elsewhere");
     hear(&mut rig, PeerBody::Commit);

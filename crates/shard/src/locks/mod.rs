@@ -116,20 +116,35 @@ pub(crate) enum Grant {
 #[derive(Default)]
 pub(crate) struct Locks {
     locks: BTreeMap<EntityKey, Lock>,
+    /// Nobody may have an entity alone: any may be locked by somebody who reads it and is not known.
+    is_shut: bool,
 }
 
 impl Locks {
+    /// Whether everybody may have every entity.
     pub(crate) fn is_empty(&self) -> bool {
-        self.locks.is_empty()
+        self.locks.is_empty() && !self.is_shut
+    }
+
+    /// Lets nobody have an entity alone who does not hold it so already.
+    pub(crate) fn shut(&mut self) {
+        self.is_shut = true;
+    }
+
+    /// Ends that. Gives the entities that somebody queues for.
+    pub(crate) fn open(&mut self) -> Vec<EntityKey> {
+        self.is_shut = false;
+        self.locks.iter().filter(|(_, lock)| !lock.queue.is_empty()).map(|(entity, _)| entity.clone()).collect()
     }
 
     /// Whether `nonce` may use `entity` now.
     pub(crate) fn check(&self, entity: &EntityKey, nonce: u64, age: Age, is_exclusive: bool, holds_any: bool) -> Grant {
         let Some(lock) = self.locks.get(entity) else {
-            return Grant::Free;
+            return if self.is_shut && is_exclusive { Grant::Wait } else { Grant::Free };
         };
         let others = || lock.holders.iter().filter(|holder| holder.nonce != nonce);
-        let conflicts_with_holder = (is_exclusive || lock.is_exclusive) && others().next().is_some();
+        let is_kept_out = self.is_shut && is_exclusive && !(lock.is_exclusive && others().next().is_none());
+        let conflicts_with_holder = is_kept_out || (is_exclusive || lock.is_exclusive) && others().next().is_some();
         // Who holds the entity already comes before the queue.
         let is_holder = lock.holders.iter().any(|holder| holder.nonce == nonce);
         let ahead = if is_holder { 0 } else { lock.ahead(nonce, age, holds_any) };
@@ -215,7 +230,9 @@ impl Locks {
         let lock = self.locks.get(entity)?;
         let first = lock.queue.front()?.waiter;
         let is_alone = lock.holders.iter().all(|holder| holder.nonce == first.nonce);
-        let is_free = is_alone || !(first.is_exclusive || lock.is_exclusive);
+        let is_had_alone = lock.is_exclusive && !lock.holders.is_empty();
+        let is_kept_out = self.is_shut && first.is_exclusive && !is_had_alone;
+        let is_free = !is_kept_out && (is_alone || !(first.is_exclusive || lock.is_exclusive));
         is_free.then_some(first.nonce)
     }
 

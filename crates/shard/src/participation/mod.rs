@@ -9,6 +9,7 @@
 //! as a value, and the shard does that. [`Participations`] is what a shard remembers of all of them
 //! (`participations.rs`).
 
+mod alone;
 mod participations;
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,7 @@ mod tests;
 use bytes::Bytes;
 use millrace_base::{EntityKey, Error, ErrorCode, ShardId, TransactionId};
 
-use crate::context::Context;
+use crate::context::{Context, Rows};
 use crate::peer::{
     CallNumber, FromParticipation, Ordered, PeerBody, PeerCall, PeerMessage, ToCoordinator, ToParticipation,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Participation {
     stage: Stage,
     /// The call of a workflow, where its result is kept, and the result.
     once: Option<Once>,
+    /// When it answered a call last, on the monotonic clock. The coordinator has heard that before it asks for votes.
+    answered_ms: u64,
 }
 
 /// A call that takes effect once however often it is made.
@@ -55,6 +58,8 @@ struct Once {
 pub(crate) struct VoteRequest {
     /// Nobody else has anything to write: it commits at once.
     pub is_delegated: bool,
+    /// For how long what the coordinator has read stays as it is.
+    pub hold_ms: Option<u64>,
     /// Nobody writes anything: it lets go of what was read.
     pub is_query: bool,
 }
@@ -100,6 +105,7 @@ impl Participation {
             taking_back: 0,
             stage: Stage::Runs,
             once: None,
+            answered_ms: 0,
         })
     }
 
@@ -109,14 +115,15 @@ impl Participation {
     }
 
     fn tell(&mut self, message: ToCoordinator, context: &mut Context<'_>) {
-        let message = self.message(message);
+        let message = self.message(message, context.rows);
         context.outputs.peer(self.transaction.coordinator, message);
     }
 
     /// The next message to the coordinator. It must be sent.
-    pub(crate) fn message(&mut self, message: ToCoordinator) -> PeerMessage {
+    pub(crate) fn message(&mut self, message: ToCoordinator, rows: &Rows) -> PeerMessage {
         self.said += 1;
-        let said = FromParticipation { participation_id: self.id, message };
+        let incarnation = rows.options().incarnation;
+        let said = FromParticipation { participation_id: self.id, incarnation, message };
         PeerMessage { from: self.shard, transaction: self.transaction, body: PeerBody::ToCoordinator(self.said, said) }
     }
 
@@ -150,8 +157,10 @@ impl Participation {
                 if self.taking_back == 0 { Told::TakenBack } else { Told::NothingToDo }
             }
             ToParticipation::TakeBack(number) => Told::TakeBack(number),
-            ToParticipation::Prepare { participation_id, is_delegated, is_query } if participation_id == self.id => {
-                self.stage = Stage::ToVote(VoteRequest { is_delegated, is_query });
+            ToParticipation::Prepare { participation_id, is_delegated, hold_ms, is_query }
+                if participation_id == self.id =>
+            {
+                self.stage = Stage::ToVote(VoteRequest { is_delegated, hold_ms, is_query });
                 Told::NothingToDo
             }
             // It means another participation, which has ended: this one was begun by a second copy.
@@ -164,6 +173,18 @@ impl Participation {
     /// A workflow's call is to run here: its result is kept at `field` if it commits alone.
     pub(crate) fn keep_at(&mut self, number: CallNumber, field: Box<[u8]>) {
         self.once = Some(Once { number, field, output: None });
+    }
+
+    /// Where the result of a workflow's call is kept.
+    pub(crate) fn kept_at(&self) -> Option<&[u8]> {
+        self.once.as_ref().map(|once| &*once.field)
+    }
+
+    /// Whether it may commit alone now. What the coordinator has read may be written again when the time is over for which
+    /// it holds that, and then this transaction would come too late.
+    pub(crate) fn may_commit_alone(&self, request: VoteRequest, now_ms: u64) -> bool {
+        let is_in_time = |hold_ms| now_ms.saturating_sub(self.answered_ms) < hold_ms;
+        request.is_delegated && request.hold_ms.is_none_or(is_in_time)
     }
 
     /// The result that is to be kept, and where.
@@ -189,6 +210,7 @@ impl Participation {
         {
             once.output = Some(output.clone());
         }
+        self.answered_ms = context.monotonic_ms;
         self.tell(ToCoordinator::Result(number, result), context);
     }
 
@@ -232,9 +254,10 @@ impl Participation {
     }
 
     /// The vote of one that has only read.
-    pub(crate) fn vote_read_only(&mut self, has_let_go: bool) -> PeerMessage {
+    pub(crate) fn vote_read_only(&mut self, has_let_go: bool, rows: &Rows) -> PeerMessage {
         self.stage = Stage::Voted;
-        self.message(ToCoordinator::ReadOnly { has_let_go })
+        let hold_ms = rows.options().hold_ms.filter(|_| !has_let_go);
+        self.message(ToCoordinator::ReadOnly { has_let_go, hold_ms }, rows)
     }
 
     /// It lost the race for an entity: its transaction starts again.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use millrace_base::{EntityKey, Error, TransactionId, Value, ValueKind};
+use millrace_base::{EntityKey, Error, ShardId, TransactionId, Value, ValueKind};
 use millrace_format::{Prepared, Write};
 use millrace_store::StoreError;
 
+use super::alone::Alone;
 use crate::context::{Context, Rows};
 use crate::peer::{Begin, Ordered, PeerBody, PeerCall, ToParticipation};
 
@@ -40,6 +41,8 @@ pub(crate) struct Participations {
     forgotten: Vec<Box<[u8]>>,
     /// Aborted while the disk was full: their rows are to be deleted.
     leftover_rows: Vec<TransactionId>,
+    /// What this shard has committed alone.
+    pub alone: Alone,
 }
 
 /// What the first message of a transaction is.
@@ -68,7 +71,8 @@ impl Participations {
                 return Err(StoreError::Corrupt("a prepared transaction's row cannot be read".to_owned()));
             };
             // Drivers count nonces from below.
-            let (nonce, held) = (u64::MAX - index, entities_of(&prepared));
+            let nonce = u64::MAX - index;
+            let held = entities_of(&prepared).into_iter().chain(prepared.reads.iter().cloned()).collect();
             undecided.insert(id, Undecided { nonce, held, prepared });
         }
         Ok(Self {
@@ -78,17 +82,38 @@ impl Participations {
             unbegun: BTreeMap::new(),
             forgotten: Vec::new(),
             leftover_rows: Vec::new(),
+            alone: Alone::recover(rows)?,
         })
     }
 
-    /// The entities that undecided ones hold, each with the nonce that holds it.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (&EntityKey, u64)> {
-        self.undecided.values().flat_map(|undecided| undecided.held.iter().map(|entity| (entity, undecided.nonce)))
+    /// The entities that undecided ones hold, each with the nonce that holds it, and whether it will be written.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&EntityKey, u64, bool)> {
+        self.undecided.values().flat_map(|Undecided { nonce, held, prepared }| {
+            held.iter().map(|entity| (entity, *nonce, !prepared.reads.contains(entity)))
+        })
     }
 
-    /// Those whose transactions are not decided yet, as far as this shard knows.
-    pub(crate) fn undecided(&self) -> usize {
-        self.undecided.len()
+    /// Those whose transactions are not decided yet, as far as this shard knows, or whose coordinators have not heard that
+    /// they are committed.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.undecided.len() + self.alone.len()
+    }
+
+    /// A shard was opened anew. Gives what runs of transactions that earlier openings of it coordinated: none of them will
+    /// be committed that is not already.
+    pub(crate) fn of_earlier(&mut self, shard: ShardId, incarnation: u64) -> Vec<TransactionId> {
+        let is_earlier = |id: &TransactionId| id.coordinator == shard && id.incarnation != incarnation;
+        self.unbegun.retain(|id, _| !is_earlier(id));
+        self.alone.heard_of_all(is_earlier);
+        self.live.keys().filter(|id| is_earlier(id)).copied().collect()
+    }
+
+    /// Asks a shard what has become of what is prepared here.
+    pub(crate) fn inquire_of(&self, shard: ShardId, context: &mut Context<'_>) {
+        for id in self.undecided.keys().filter(|id| id.coordinator == shard) {
+            let message = context.rows.about(*id, PeerBody::Inquire);
+            context.outputs.peer(shard, message);
+        }
     }
 
     /// The entities that undecided ones will have written, if they are committed.

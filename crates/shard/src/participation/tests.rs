@@ -28,12 +28,18 @@ fn entity() -> EntityKey {
 
 fn prepared() -> Prepared {
     let value = Some(Value::new(ValueKind::Bytes, b"1"));
-    Prepared { writes: vec![Write { entity: entity(), field: (*b"f").into(), value }], messages: Vec::new() }
+    Prepared {
+        writes: vec![Write { entity: entity(), field: (*b"f").into(), value }],
+        messages: Vec::new(),
+        reads: Vec::new(),
+    }
 }
 
 fn told(bench: &mut Bench) -> Vec<ToCoordinator> {
     let said = std::mem::take(&mut bench.outputs.peers).into_iter().map(|(to, message)| match message.body {
-        PeerBody::ToCoordinator(_, FromParticipation { participation_id: 9, message }) if to == COORDINATOR => message,
+        PeerBody::ToCoordinator(_, FromParticipation { participation_id: 9, message, .. }) if to == COORDINATOR => {
+            message
+        }
         other => unreachable!("{other:?}"),
     });
     said.collect()
@@ -42,13 +48,18 @@ fn told(bench: &mut Bench) -> Vec<ToCoordinator> {
 #[test]
 fn it_votes_only_if_it_is_the_one_that_is_asked() {
     let mut one = participation();
-    let prepare = |participation_id| ToParticipation::Prepare { participation_id, is_delegated: true, is_query: false };
+    let prepare = |participation_id| ToParticipation::Prepare {
+        participation_id,
+        is_delegated: true,
+        hold_ms: None,
+        is_query: false,
+    };
     assert!(matches!(one.act_on(prepare(8)), Told::NothingToDo) && one.vote_request().is_none());
     assert!(matches!(one.act_on(prepare(9)), Told::NothingToDo));
-    assert!(one.vote_request() == Some(VoteRequest { is_delegated: true, is_query: false }));
-    one.vote_read_only(false);
-    assert!(one.vote_request().is_none());
+    assert!(one.vote_request() == Some(VoteRequest { is_delegated: true, hold_ms: None, is_query: false }));
     let mut bench = Bench::new(2);
+    one.vote_read_only(false, &bench.rows);
+    assert!(one.vote_request().is_none());
     one.given_up(&mut bench.context());
     assert_eq!(told(&mut bench), [], "its vote stands");
     participation().given_up(&mut bench.context());
@@ -123,19 +134,19 @@ fn what_is_prepared_is_held_over_a_start_until_it_is_decided() {
     all.prepared(ID, Undecided { nonce: 5, held: entities_of(&prepared()), prepared: prepared() });
     let mut recovered = Participations::recover(&mut bench.rows).expect("as written");
     for one in [&all, &recovered] {
-        assert_eq!((one.undecided(), one.is_undecided(ID)), (1, true));
-        assert_eq!(one.held().map(|(held, _)| held.clone()).collect::<Vec<_>>(), [entity()]);
+        assert_eq!((one.unfinished(), one.is_undecided(ID)), (1, true));
+        assert_eq!(one.held().map(|(held, ..)| held.clone()).collect::<Vec<_>>(), [entity()]);
         assert_eq!(one.undecided_writes().collect::<Vec<_>>(), [&entity()]);
     }
     let (undecided, deletion) = all.committed(ID).expect("it was prepared");
-    assert_eq!((undecided.nonce, deletion.value, all.undecided()), (5, None, 0));
+    assert_eq!((undecided.nonce, deletion.value, all.unfinished()), (5, None, 0));
     assert!(recovered.aborted(ID).is_some());
     bench.is_read_only = true;
     recovered.delete_leftover_rows(&mut bench.context());
-    assert_eq!(Participations::recover(&mut bench.rows).expect("it is left").undecided(), 1);
+    assert_eq!(Participations::recover(&mut bench.rows).expect("it is left").unfinished(), 1);
     bench.is_read_only = false;
     recovered.delete_leftover_rows(&mut bench.context());
-    assert_eq!(Participations::recover(&mut bench.rows).expect("no rows").undecided(), 0);
+    assert_eq!(Participations::recover(&mut bench.rows).expect("no rows").unfinished(), 0);
 }
 
 #[test]

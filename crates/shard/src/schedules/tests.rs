@@ -24,7 +24,10 @@ fn catalog(cron: Option<&str>) -> Catalog {
     let services = vec![Service { name: name("counter"), handlers, routes: Vec::new(), schedules }];
     let (app, limits, (fetch, records)) = (name("app"), Limits::default(), Default::default());
     let mut catalog = Catalog::default();
-    catalog.add(Program(1), Loaded { app, version: 1, limits, fetch, records, services });
+    catalog.add(
+        Program(1),
+        Loaded { app, version: 1, limits, fetch, records, objects: millrace_func::ObjectPolicy::default(), services },
+    );
     catalog.activate(Program(1));
     catalog
 }

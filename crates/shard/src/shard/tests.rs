@@ -58,7 +58,10 @@ impl Rig {
 
 fn failed() -> PeerBody {
     let error = Error::new(ErrorCode::Internal, "a participant's");
-    PeerBody::ToCoordinator(1, FromParticipation { participation_id: 1, message: ToCoordinator::Failed(error) })
+    PeerBody::ToCoordinator(
+        1,
+        FromParticipation { participation_id: 1, incarnation: 1, message: ToCoordinator::Failed(error) },
+    )
 }
 
 #[test]
@@ -89,9 +92,14 @@ fn a_participation_that_is_lost_stops_the_shard_and_its_coordinator_is_told() {
     let id = TransactionId { coordinator: OTHER, incarnation: 3, number: 4 };
     let begin = Begin { program: RUN.program, time: START, age: (1, 1), seed: 5 };
     let entity = EntityKey::internal("x", b"1");
-    let prepare = || ToParticipation::Prepare { participation_id: 0, is_delegated: false, is_query: false };
+    let prepare =
+        || ToParticipation::Prepare { participation_id: 0, is_delegated: false, hold_ms: None, is_query: false };
     for is_lost in [true, false] {
-        for body in [PeerBody::ToParticipation(2, prepare()), PeerBody::Commit, PeerBody::Abort { is_answered: true }] {
+        for body in [
+            PeerBody::ToParticipation(2, prepare()),
+            PeerBody::Commit,
+            PeerBody::Abort { is_answered: true, heard: None },
+        ] {
             let mut rig = Rig::new();
             let reserve = ToParticipation::Reserve { begin, entity: entity.clone(), is_exclusive: true };
             rig.hear(id, PeerBody::ToParticipation(1, reserve));

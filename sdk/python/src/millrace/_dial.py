@@ -56,7 +56,7 @@ class Dialer:
         key: str | None = None,
         threads: int = THREADS,
     ) -> None:
-        self._worker = Worker(services, threads)
+        self.worker = Worker(services, threads)
         self._url = url
         self._app = app
         self._key = key if key is not None else os.environ.get(KEY_VARIABLE) or None
@@ -70,7 +70,7 @@ class Dialer:
         pause = _FIRST_PAUSE_SECONDS
         try:
             while not self._stopped:
-                session = self._session = _Session(self._worker, asyncio.get_running_loop(), self.ready)
+                session = self._session = _Session(self.worker, asyncio.get_running_loop(), self.ready)
                 try:
                     await session.serve(self._url, self._app, self._key)
                     pause = _FIRST_PAUSE_SECONDS
@@ -87,7 +87,7 @@ class Dialer:
                     pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         finally:
             self.drop()
-            self._worker.close()
+            self.worker.close()
 
     def stop(self) -> None:
         """Ends :meth:`run`, from any thread."""

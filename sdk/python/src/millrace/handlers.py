@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import typing
 from collections.abc import Callable, Coroutine
@@ -20,6 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "__millrace__"
 _EMPTY = inspect.Parameter.empty
+# What the compiler makes of await, of async for and of async with, in Python 3.10 to 3.14.
+_AWAITING = {"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "SEND", "YIELD_FROM"}
 
 
 @dataclass(frozen=True)
@@ -267,6 +270,11 @@ class Signature:
         return {**schema, "$defs": definitions} if definitions else schema
 
 
+def _awaits(function: Callable[..., Any]) -> bool:
+    """Whether a function's own code awaits anything."""
+    return any(instruction.opname in _AWAITING for instruction in dis.get_instructions(function))
+
+
 class Handler:
     """A method that can be called. On an entity that runs here it is the method; elsewhere it makes calls."""
 
@@ -278,6 +286,7 @@ class Handler:
         self.timeout_ms = marks.timeout_ms
         self.schedules = marks.schedules
         self.is_async = inspect.iscoroutinefunction(function)
+        self.never_waits = self.is_async and not _awaits(function)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._signature: Signature | None = None

@@ -11,7 +11,7 @@ const STATES: [&[&str]; 3] = [
     &["deciding", "decided", "confirmed", "over"],
 ];
 
-pub const INPUTS: [&str; 21] = [
+pub const INPUTS: [&str; 22] = [
     "Reserved",
     "Call",
     "Lingers",
@@ -25,6 +25,7 @@ pub const INPUTS: [&str; 21] = [
     "ReadOnly",
     "ReadOnly (let go)",
     "Committed",
+    "CommittedAlone",
     "Ended",
     "Inquire",
     "Lost",
@@ -133,13 +134,16 @@ impl Coordinator {
             }
             "Failed" => ToCoordinator::Failed(Error::new(ErrorCode::FunctionFailed, "it failed")),
             "Prepared" => ToCoordinator::Prepared,
-            "ReadOnly" => ToCoordinator::ReadOnly { has_let_go: false },
-            "ReadOnly (let go)" => ToCoordinator::ReadOnly { has_let_go: true },
+            "ReadOnly" => ToCoordinator::ReadOnly { has_let_go: false, hold_ms: None },
+            "ReadOnly (let go)" => ToCoordinator::ReadOnly { has_let_go: true, hold_ms: None },
             "Committed" => ToCoordinator::Committed,
             _ => return self.tell(input, unnumbered(input)),
         };
         self.number += 1;
-        self.tell(input, PeerBody::ToCoordinator(self.number, FromParticipation { participation_id: 5, message }));
+        self.tell(
+            input,
+            PeerBody::ToCoordinator(self.number, FromParticipation { participation_id: 5, incarnation: 1, message }),
+        );
     }
 
     fn tell(&mut self, input: &str, body: PeerBody) {
@@ -152,13 +156,14 @@ impl Coordinator {
         let shard = &self.rig.core.shards[&COORDINATOR];
         let has_said = |word: &str| has_said(&self.told, word);
         let has_heard = |input: &str| self.heard.iter().any(|heard| heard == input);
+        let last_said = self.told.iter().rev().map(|message| word(&message.body)).find(|word| *word != "Heard");
         match shard.waiting() {
             _ if shard.is_stopped() => "stopped",
             0 if shard.unfinished() > 0 && shard.held_replies() > 0 => "deciding",
             0 if shard.unfinished() > 0 => "decided",
             0 if rows > 0 => "confirmed",
             0 => "over",
-            _ if self.told.last().is_some_and(|last| word(&last.body) == "Reserve") => "parked",
+            _ if last_said == Some("Reserve") => "parked",
             _ if has_said("Abort?") => "failing",
             _ if has_said("Prepare") => "voting",
             _ if has_said("Prepare (alone)") => "delegated",
@@ -187,6 +192,7 @@ impl Coordinator {
 
 fn unnumbered(input: &str) -> PeerBody {
     match input {
+        "CommittedAlone" => PeerBody::CommittedAlone,
         "Ended" => PeerBody::Ended,
         "Inquire" => PeerBody::Inquire,
         "Lost" => PeerBody::Lost(Error::new(ErrorCode::ShardStopped, "it has stopped")),

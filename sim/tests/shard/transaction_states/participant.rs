@@ -8,7 +8,7 @@ const STATES: [&[&str]; 2] = [
     &["voted", "preparing", "prepared", "committed"],
 ];
 
-pub const INPUTS: [&str; 17] = [
+pub const INPUTS: [&str; 19] = [
     "Reserve",
     "Call",
     "the first message again",
@@ -22,6 +22,8 @@ pub const INPUTS: [&str; 17] = [
     "Abort?",
     "Abort",
     "Forget",
+    "Recall",
+    "Heard",
     "tick",
     "stop",
     RESTARTS[0],
@@ -149,6 +151,7 @@ impl Participant {
         let prepare = |is_delegated, is_query| ToParticipation::Prepare {
             participation_id: self.participation_id(),
             is_delegated,
+            hold_ms: None,
             is_query,
         };
         let message = match input {
@@ -180,8 +183,10 @@ impl Participant {
     fn unnumbered(&self, input: &str) -> PeerBody {
         match input {
             "Commit" => PeerBody::Commit,
-            "Abort?" => PeerBody::Abort { is_answered: true },
-            "Abort" => PeerBody::Abort { is_answered: false },
+            "Recall" => PeerBody::Recall,
+            "Heard" => PeerBody::Heard,
+            "Abort?" => PeerBody::Abort { is_answered: true, heard: None },
+            "Abort" => PeerBody::Abort { is_answered: false, heard: None },
             "Forget" => PeerBody::Forget(b"a result that is not kept"[..].into()),
             _ => panic!("{input} cannot be heard"),
         }

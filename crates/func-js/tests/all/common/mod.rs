@@ -13,8 +13,8 @@ use millrace_api::{RECORDS_APP, RecordOperation, RecordReply, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, HttpRequest,
-    Limits, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, RouteId, ScanRequest,
-    Start, Step, StepStart,
+    Limits, LogLevel, Message, NestedCall, ObjectPolicy, Offload, OperationId, Output, Program, RecordPolicy, RouteId,
+    ScanRequest, Start, Step, StepStart,
 };
 use millrace_func::{HeaderSource, RouteReply};
 use millrace_func_js::{Clocks, JsEngine};
@@ -274,6 +274,7 @@ pub fn app(files: &[(&str, &str)], limits: Limits) -> App {
         limits,
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        objects: ObjectPolicy::default(),
         is_kept: false,
     }
 }

@@ -16,8 +16,8 @@ use millrace_api::{
 use millrace_base::{Error, ErrorCode, Name, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
     ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, Limits, LogLevel,
-    Message, NestedCall, Offload, OperationId, Output, Program, RecordPolicy, ScanRequest, Service, Start, Step,
-    StepStart,
+    Message, NestedCall, ObjectPolicy, Offload, OperationId, Output, Program, RecordPolicy, ScanRequest, Service,
+    Start, Step, StepStart,
 };
 use millrace_func_records::{RecordsEngine, shard_keys, shard_service};
 use millrace_registry::{Registry, TypeChange};
@@ -259,6 +259,7 @@ pub fn app_of(registry: &Registry) -> App {
         limits: Limits::default(),
         fetch: FetchPolicy::default(),
         records: RecordPolicy::default(),
+        objects: ObjectPolicy::default(),
         is_kept: false,
     }
 }

@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use millrace_api::objects::{
+    BucketInfo, ListPage, ObjectAdministration, ObjectOperation, ObjectReply, ObjectRequest, Refusal, Usage,
+};
 use millrace_api::{
     Admission, AppFile, AppInfo, Begun, CallRequest, Calls, DeadLetter, Deployed, Deployments, Error, ErrorCode,
     Health, Invocation, InvocationStatus, Invocations, InvocationsRequest, JournalStep, Page, Permission, Principal,
@@ -391,6 +394,34 @@ impl Records for MockBackend {
 
     fn is_record_type(&self, name: &str) -> bool {
         ["personinfo", "account", "none"].contains(&name)
+    }
+}
+
+impl ObjectAdministration for MockBackend {
+    fn administer(&self, request: ObjectRequest<'_>) -> Begun<ObjectReply> {
+        assert!(request.requester.is_system);
+        self.shared.note(format!("{:?} of {:?}", request.operation, request.bucket));
+        Begun::Ended(match (&request.operation, request.bucket) {
+            // Two pages.
+            (ObjectOperation::ListBuckets(list), _) => {
+                let name = if list.after.is_empty() { "a" } else { "b" };
+                let owner = request.requester.id.unwrap_or_default().to_owned();
+                let bucket = BucketInfo { name: name.to_owned(), created_ms: 7, owner, has_object_lock: false };
+                let next = list.after.is_empty().then(|| ("a".to_owned(), String::new()));
+                Ok(ObjectReply::Buckets(ListPage { items: vec![bucket], common_prefixes: Vec::new(), next }))
+            }
+            (_, "missing") => Err(Refusal::NoSuchBucket.error("The specified bucket does not exist")),
+            (ObjectOperation::HeadBucket, name) => Ok(ObjectReply::Bucket(BucketInfo {
+                name: name.to_owned(),
+                created_ms: 7,
+                owner: "id".to_owned(),
+                has_object_lock: false,
+            })),
+            (ObjectOperation::GetUsage, _) => {
+                Ok(ObjectReply::Usage(Usage { objects: 3, size_bytes: 30, quota_bytes: Some(100) }))
+            }
+            _ => Ok(ObjectReply::Done),
+        })
     }
 }
 

@@ -25,6 +25,10 @@ impl Users for People {
         ["alice", "bob"].contains(&id).then(|| id.to_uppercase())
     }
 
+    fn id_of_name(&self, name: &str) -> Option<String> {
+        ["alice", "bob"].contains(&name).then(|| name.to_owned())
+    }
+
     fn id_of_email(&self, email: &str) -> Option<String> {
         email.strip_suffix("@test").map(str::to_owned)
     }

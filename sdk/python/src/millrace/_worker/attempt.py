@@ -58,6 +58,8 @@ class Attempt:
         self.handler = handler
         self.ended = False
         self.cancelled = False
+        #: The error that the handler ended with, and its traceback.
+        self.failure: tuple[Failure, str] | None = None
         # What the server has of this attempt: how many frames, and their checksum.
         self.reported = 0
         self.reported_checksum = 0
@@ -139,9 +141,27 @@ class Attempt:
         self._end_turn()
 
     def _begin(self) -> None:
+        if self.handler.never_waits and (self._state is None or not self._state.missing()):
+            self._run_at_once()
+            return
         if self._inbox:
             self._stir()
-        self._task = _begun(self._run(), self.loop)
+        task = _begun(self._run(), self.loop)
+        if not self.ended:
+            self._task = task
+
+    def _run_at_once(self) -> None:
+        """Runs a handler without an ``await``: it needs no task, which costs more than most such handlers."""
+        token = current.set(self)
+        try:
+            self._call_handler().send(None)
+        except StopIteration as end:
+            self._outcome = (end.value, None)
+        except Exception as error:
+            self._outcome = (None, error)
+        finally:
+            current.reset(token)
+        self._finish()
 
     async def _run(self) -> None:
         current.set(self)
@@ -182,9 +202,13 @@ class Attempt:
             self._emit(Type.OUTPUT, payloads.pack_value(output))
         except (Exception, asyncio.CancelledError) as problem:
             failure, terminal, trace = failure_of(problem)
+            self.failure = (failure, trace)
             self._emit(Type.FAILURE, payloads.encode_failure(failure, trace), terminal * payloads.TERMINAL)
         self.ended = True
         self._end_turn()
+        # Cycles that only the garbage collector would find; it costs more than all of this turn's frames.
+        self._entity._set(self.start.key, None, None)
+        self._task = None
 
     def _output(self, value: Any) -> Value:
         if self.start.kind is Kind.ROUTE:
@@ -293,7 +317,12 @@ class Attempt:
         future: asyncio.Future[Result] = self.loop.create_future()
         self._waiting[number] = future
         self._stir()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # The handler wants it no more (a timeout, a lost race), so the attempt does not wait for it.
+            self._waiting.pop(number, None)
+            raise
 
     async def perform(self, type: Type, make_payload: Callable[[int], bytes]) -> Outcome:
         """An operation and its outcome."""

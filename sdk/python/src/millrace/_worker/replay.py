@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .._protocol.frames import Type
 from .._protocol.payloads import Kind, Start
@@ -83,12 +83,15 @@ class Trails:
 
 
 def place_of_task(task: object) -> str:
-    """File and line at which a handler waits."""
-    if isinstance(task, asyncio.Task):
-        for frame in reversed(task.get_stack()):
-            if not frame.f_code.co_filename.startswith(_PACKAGE):
-                return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-    return "an unknown line"
+    """File and line at which a handler waits: the user's innermost."""
+    place = "an unknown line"
+    waiting: Any = task.get_coro() if isinstance(task, asyncio.Task) else None
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None)
+        if frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
+            place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        waiting = getattr(waiting, "cr_await", None)
+    return place
 
 
 def place_of_caller() -> str:

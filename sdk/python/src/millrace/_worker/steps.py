@@ -9,13 +9,13 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .._protocol import payloads
 from .._protocol.frames import Type
 from .._protocol.payloads import Failure, Outcome, Value
 from .._types import Mismatch, dumps, loads, type_of
-from ..errors import TypeMismatch
+from ..errors import TerminalError, TypeMismatch
 from .failures import exception_of, failure_of
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a step that fails is tried again. What is ``None`` is as the server has it."""
+    """How often a step that fails is tried, and the pauses between. What is ``None`` is as the app has it."""
 
-    attempts: int | None = None
-    first_delay_ms: int | None = None
-    longest_delay_ms: int | None = None
+    attempts: int | Literal["unlimited"] | None = None
+    first_ms: int | None = None
+    longest_ms: int | None = None
 
     def encode(self) -> bytes:
         return dumps({name: value for name, value in vars(self).items() if value is not None})
@@ -67,6 +67,9 @@ async def _run(attempt: Attempt, code: Callable[..., Any], arguments: tuple[Any,
         return Value(payloads.JSON, dumps(_return_type(code).dump(value)))
     except Mismatch as mismatch:
         return failure_of(TypeError(mismatch.told("the step's result")))[0]
+    except TerminalError as error:
+        # A noted error has no flag that says terminal; the code `aborted` says it.
+        return failure_of(error)[0]._replace(code="aborted")
     except (Exception, asyncio.CancelledError) as error:
         if attempt.ended:
             raise

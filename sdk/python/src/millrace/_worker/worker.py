@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .._protocol import payloads
 from .._protocol.frames import VERSION, Frame, ProtocolError, Type, decode_all, encode
@@ -49,6 +49,8 @@ class Worker:
         self._deadlines: dict[Attempt, float] = {}
         self._sweeping = False
         self._trails = Trails()
+        #: Told of each handler that has ended, and the seconds it took.
+        self.on_end: Callable[[Attempt, float], None] | None = None
 
     def discovery(self, mode: str) -> bytes:
         """The discovery document."""
@@ -136,7 +138,10 @@ class Worker:
 
     def close_attempt(self, attempt: Attempt) -> None:
         """Forgets an attempt; ends it if it has not ended."""
-        self._deadlines.pop(attempt, None)
+        deadline = self._deadlines.pop(attempt, None)
+        if deadline is not None and attempt.ended and self.on_end is not None:
+            left = deadline - attempt.loop.time()
+            self.on_end(attempt, attempt.start.deadline_ms / 1000 - left)
         if not attempt.ended:
             attempt.cancel()
 

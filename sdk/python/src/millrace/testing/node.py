@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,19 +36,36 @@ class Node:
     """One server process with a data directory. ``url`` stays the same when it is started again."""
 
     def __init__(
-        self, data: Path | str | None = None, *, binary: str | None = None, options: Sequence[str] = _QUICK
+        self,
+        data: Path | str | None = None,
+        *,
+        binary: str | None = None,
+        options: Sequence[str] = _QUICK,
+        address: str = "",
     ) -> None:
         self._binary = binary or find_binary()
         self._own_data = None if data is not None else tempfile.TemporaryDirectory(prefix="millrace-test-")
         self.data = Path(data if data is not None else self._own_data.name)  # type: ignore[union-attr]
         self._options = list(options)
-        self._address = "127.0.0.1:0"
+        self._address = address
         self._process: subprocess.Popen[bytes] | None = None
         self._output: list[bytes] = []
         self.url = ""
 
     def start(self) -> None:
         """Starts the server and waits until it serves."""
+        if self._address:
+            return self._start()
+        # The server does not say which port it was given, so one is looked for; another program may take it first.
+        for tries_left in (2, 1, 0):
+            self._address = f"127.0.0.1:{_free_port()}"
+            try:
+                return self._start()
+            except RuntimeError:
+                if not tries_left:
+                    raise
+
+    def _start(self) -> None:
         command = [self._binary, "serve", "--data", str(self.data), "--http", self._address, *self._options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self._process = process
@@ -59,8 +76,6 @@ class Node:
             process.kill()
             process.wait()
             raise RuntimeError(f"the server did not start:\n{self.log()}")
-        # The next start takes the same port, so that clients and workers find the server again.
-        self._address = self.url.removeprefix("http://")
 
     def _read(self, process: subprocess.Popen[bytes], told: threading.Event) -> None:
         assert process.stdout is not None
@@ -107,11 +122,7 @@ class Node:
             self._own_data.cleanup()
 
 
-def wait_for(condition: str, check: object, seconds: float = 10.0) -> None:
-    """Waits until ``check()`` is true."""
-    assert callable(check)
-    end = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited {seconds} s for {condition}")
-        time.sleep(0.005)
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port

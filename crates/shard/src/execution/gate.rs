@@ -1,0 +1,68 @@
+//! When a shard may write that was opened anew.
+//!
+//! Where shards fail alone, an earlier opening of this shard may have promised that what it held locked stays as it is for
+//! `hold_ms`. Nobody knows any more what that was. So for that long after it was opened the shard lets nobody have an entity
+//! alone, as if every entity were locked by somebody who reads it. Who waits for that queues for the entity.
+
+use millrace_base::{UnixMillis, limits};
+
+use super::{Execution, ExecutionContext};
+use crate::context::Rows;
+
+/// See the module's documentation.
+pub(super) enum Gate {
+    Open,
+    /// The shard was opened a moment ago, and has not looked at the clock yet.
+    Shut {
+        hold_ms: u64,
+    },
+    /// Shut until the monotonic clock shows this. By the other clock that is about `due`.
+    ShutUntil {
+        until_ms: u64,
+        due: UnixMillis,
+    },
+}
+
+impl Gate {
+    /// The gate of a shard that is opened. One without entries has never promised anything.
+    pub(super) fn new(rows: &Rows) -> Self {
+        match rows.options().hold_ms {
+            // The clocks of two machines do not run at the same rate.
+            Some(hold_ms) if rows.lsn().0 > 0 => {
+                Gate::Shut { hold_ms: hold_ms.saturating_add(hold_ms / limits::CLOCK_RATE_SHARE + 1) }
+            }
+            _ => Gate::Open,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Gate::Open)
+    }
+
+    /// When it is to be looked at next.
+    pub(super) fn next_due(&self) -> Option<UnixMillis> {
+        match self {
+            Gate::Open => None,
+            Gate::Shut { .. } => Some(UnixMillis(0)),
+            Gate::ShutUntil { due, .. } => Some(*due),
+        }
+    }
+}
+
+impl Execution {
+    /// Lets those write who wait for the time to be over.
+    pub(super) fn look_at_gate(&mut self, context: &ExecutionContext<'_, '_>) {
+        let (now_ms, now) = (context.world.monotonic_ms, context.world.now);
+        let until_ms = match self.gate {
+            Gate::Open => return,
+            Gate::Shut { hold_ms } => now_ms.saturating_add(hold_ms),
+            Gate::ShutUntil { until_ms, .. } => until_ms,
+        };
+        if now_ms < until_ms {
+            self.gate = Gate::ShutUntil { until_ms, due: now.plus(until_ms - now_ms) };
+        } else {
+            self.gate = Gate::Open;
+            self.freed.extend(self.locks.open());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Another shard was opened anew: what waits for what it had in memory is told at once.
+
+use millrace_base::{ShardId, TransactionId};
+
+use super::origin::Origin;
+use super::start::deadline;
+use super::transaction::Transaction;
+use super::{Execution, ExecutionContext, Role, Suspended, waited_too_long};
+use crate::coordination::Coordination;
+use crate::peer::PeerBody;
+
+impl Execution {
+    /// `shard` was opened anew, as `incarnation`. Its log is what it is: an earlier opening of it decides nothing any more,
+    /// and what ran there is gone.
+    pub(crate) fn peer_opened(&mut self, shard: ShardId, incarnation: u64, context: &mut ExecutionContext<'_, '_>) {
+        for id in self.participations.of_earlier(shard, incarnation) {
+            if let Some((_, transaction)) = self.end_participation(id) {
+                transaction.drop_activations(context.world);
+            }
+        }
+        self.participations.inquire_of(shard, &mut context.context());
+        self.coordinator.opened_anew(shard, &mut context.context());
+        for nonce in self.coordinator.nonces() {
+            self.participant_opened(nonce, (shard, incarnation), context);
+        }
+    }
+
+    fn participant_opened(
+        &mut self,
+        nonce: u64,
+        (shard, incarnation): (ShardId, u64),
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        if let Some(mut parked) = self.parked.remove(&nonce) {
+            let is_lost = |one: &mut Box<Coordination>| one.opened_anew(shard, incarnation, &mut context.context());
+            match parked.away.take_if(is_lost) {
+                Some(coordination) => {
+                    self.coordinator.abandon(&coordination, &mut context.context());
+                    self.begins_again(parked.origin, context);
+                }
+                None => drop(self.parked.insert(nonce, parked)),
+            }
+        } else if self.suspended.contains_key(&nonce) {
+            let (mut coordination, transaction, deadline) = self.take_coordinated(nonce);
+            if coordination.opened_anew(shard, incarnation, &mut context.context()) {
+                return self.loses_attempt(&coordination, transaction, context);
+            }
+            let role = Role::Coordinator(coordination);
+            self.suspended.insert(nonce, Suspended { role, transaction, deadline });
+        }
+    }
+
+    /// A participant can never commit this attempt, whatever its calls gave: the transaction starts again.
+    pub(super) fn loses_attempt(
+        &mut self,
+        coordination: &Coordination,
+        transaction: Box<Transaction>,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        transaction.drop_activations(context.world);
+        self.give_up_locks(&transaction);
+        self.coordinator.abandon(coordination, &mut context.context());
+        self.begins_again(transaction.into_origin(), context);
+    }
+
+    fn begins_again(&mut self, origin: Origin, context: &mut ExecutionContext<'_, '_>) {
+        if deadline(&origin, context.world) <= context.world.now {
+            return self.fail_origin(origin, waited_too_long(), context);
+        }
+        // If it does not start, it has been answered, or has parked.
+        drop(self.starts_again(origin, Vec::new(), Role::Alone, context));
+    }
+
+    /// A participant says that it has committed alone.
+    pub(super) fn coordinator_heard_alone(
+        &mut self,
+        from: ShardId,
+        id: TransactionId,
+        context: &mut ExecutionContext<'_, '_>,
+    ) {
+        let message = context.rows.about(id, PeerBody::Heard);
+        context.world.outputs.peer(from, message);
+        let Some(nonce) = self.coordinator.nonce_of(id, context.rows).filter(|nonce| !self.parked.contains_key(nonce))
+        else {
+            return; // It has heard that before, or the attempt was one of an earlier opening.
+        };
+        let (mut coordination, mut transaction, deadline) = self.take_coordinated(nonce);
+        transaction.is_kept_away |= coordination.heard_alone(from);
+        self.go_on(coordination, transaction, deadline, context);
+    }
+}

@@ -1,0 +1,299 @@
+// A worker in plain Node.js: request and reply over HTTP/1.1, as docs/internals/worker-protocol.md says.
+//
+// The functions have the names and types of millrace.d.ts, so one file runs inside the store or here. Each
+// turn runs the handler from its start and feeds it the results so far, one at a time.
+import { createHash, createHmac, timingSafeEqual } from "node:crypto";
+import { createServer } from "node:http";
+
+const START = 1, RESULT = 2, CALL = 0x24, SEND = 0x25, SIGNAL = 0x26, FETCH = 0x27, SLEEP = 0x28, WAIT = 0x29;
+const SET = 0x22, DELETE = 0x23, STEP = 0x2a, STEP_END = 0x2b, COMPENSATE = 0x2c, LOG = 0x2e;
+const OUTPUT = 0x30, FAILURE = 0x31, SUSPEND = 0x32, RESUMED = 0x34;
+const PAYLOAD_LIMIT = 8 * 1024 * 1024, BODY_LIMIT = 65 * 1024 * 1024, WHOLE_LIMIT = 262_144;
+const KINDS = ["transaction", "query", "workflow", "route"], JSON_TEXT = 0, RAW = 1;
+
+export class Abort extends Error {
+  constructor(message = "", payload = undefined) {
+    super(message);
+    this.name = "Abort";
+    this.payload = payload;
+  }
+}
+class ProtocolError extends Error {}
+const marked = (kind) => (handler) => Object.assign(handler, { millraceKind: kind });
+export const query = marked("query");
+export const workflow = marked("workflow");
+export const service = (handlers) => Object.freeze({ ...handlers });
+
+// -- bytes ----------------------------------------------------------------------------------------
+
+const u32 = (number) => { const b = Buffer.alloc(4); b.writeUInt32BE(number); return b; };
+const u64 = (number) => { const b = Buffer.alloc(8); b.writeBigUInt64BE(BigInt(Math.trunc(number))); return b; };
+const bytes = (data) => { const b = Buffer.from(data); return Buffer.concat([u32(b.length), b]); };
+const packValue = ({ kind, data }) => Buffer.concat([Buffer.from([kind]), bytes(data)]);
+const packError = ({ code, message, detail = "" }) => Buffer.concat([code, message, detail].map(bytes));
+const packResult = (r) => Buffer.concat(r.code ? [Buffer.from([1]), packError(r)] : [Buffer.from([0]), packValue(r)]);
+
+function frame(type, payload, flags = 0) {
+  if (payload.length > PAYLOAD_LIMIT) throw new ProtocolError("a frame is too large");
+  return Buffer.concat([u32(payload.length), Buffer.from([type, flags, 0, 0, 0, 0, 0, 0]), payload]);
+}
+
+class Reader {
+  constructor(data) { this.data = data; this.at = 0; }
+  take(count) {
+    if (this.at + count > this.data.length) throw new ProtocolError("a payload is cut off");
+    return this.data.subarray(this.at, (this.at += count));
+  }
+  u8() { return this.take(1)[0]; }
+  u32() { return this.take(4).readUInt32BE(); }
+  u64() { return Number(this.take(8).readBigUInt64BE()); }
+  bytes() { return this.take(this.u32()); }
+  text() { return new TextDecoder("utf-8", { fatal: true }).decode(this.bytes()); }
+  value() {
+    const kind = this.u8();
+    if (kind > RAW) throw new ProtocolError("a value of an unknown kind");
+    return { kind, data: this.bytes() };
+  }
+  result() {
+    const failed = this.u8();
+    if (failed > 1) throw new ProtocolError("a flag is 0 or 1");
+    return failed ? { code: this.text(), message: this.text(), detail: this.bytes() } : this.value();
+  }
+  end() { if (this.at !== this.data.length) throw new ProtocolError("bytes are left over"); }
+}
+
+function decode(body) {
+  const reader = new Reader(body), frames = [];
+  while (reader.at < body.length) {
+    const length = reader.u32(), [type, flags, zero1, zero2] = reader.take(4);
+    if (length > PAYLOAD_LIMIT || zero1 || zero2) throw new ProtocolError("a wrong header");
+    if (reader.u32() !== 0) throw new ProtocolError("a request carries one attempt, stream 0");
+    if ((type === START && flags > 3) || (type === RESULT && flags > 1)) throw new ProtocolError("an unknown flag");
+    frames.push({ type, flags, payload: new Reader(reader.take(length)) });
+  }
+  if (frames[0]?.type !== START) throw new ProtocolError("a request begins with START");
+  return [readStart(frames[0]), frames.slice(1).map(readResult)];
+}
+
+function readStart({ flags, payload: p }) {
+  const start = {
+    attempt: p.take(16).toString("hex"), kind: KINDS[p.u8()], deadline: p.u32(), seen: p.u32(),
+    service: p.text(), handler: p.text(), key: p.bytes(), id: p.text(), now: p.u64(), seed: p.take(16),
+    input: p.bytes(), fields: new Map(), whole: (flags & 1) === 1,
+  };
+  if (start.kind === undefined) throw new ProtocolError("an unknown kind of handler");
+  for (let left = p.u32(); left > 0; left -= 1) start.fields.set(p.bytes().toString(), p.value());
+  p.end();
+  return start;
+}
+
+function readResult({ type, payload }) {
+  if (type !== RESULT) throw new ProtocolError("a RESULT is expected");
+  const given = { operation: payload.u32(), result: payload.result() };
+  payload.end();
+  return given;
+}
+
+// -- one turn -------------------------------------------------------------------------------------
+
+const rest = () => new Promise((resolve) => setImmediate(resolve)); // All microtasks have run by then.
+const parse = (data) => (data.length === 0 ? null : JSON.parse(data.toString()));
+const toValue = (value) =>
+  ArrayBuffer.isView(value) ? { kind: RAW, data: value } : { kind: JSON_TEXT, data: JSON.stringify(value ?? null) };
+const fromValue = ({ kind, data }) => (kind === RAW ? new Uint8Array(data) : parse(data));
+const CRC = Array.from({ length: 256 }, (_, n) => { for (let k = 8; k--;) n = n & 1 ? (n >>> 1) ^ 0xedb88320 : n >>> 1; return n >>> 0; });
+const crc32 = (data, sum) => { sum = ~sum; for (const b of data) sum = CRC[(sum ^ b) & 255] ^ (sum >>> 8); return ~sum >>> 0; };
+
+function failure(error) {
+  const detail = error?.payload === undefined ? "" : JSON.stringify(error.payload);
+  if (error instanceof Abort) return { code: "aborted", message: error.message, detail };
+  return { code: error?.code ?? "function-failed", message: String(error?.message ?? error) };
+}
+
+function thrown({ code, message, detail }) {
+  const payload = detail.length ? parse(detail) : undefined;
+  return code === "aborted" ? new Abort(message, payload) : Object.assign(new Error(message), { code, payload });
+}
+
+class Attempt {
+  constructor(start) {
+    Object.assign(this, { start, frames: [], sent: 0, sum: 0, resumed: [0, 0], operations: 0, draws: 0 });
+    // What settles each operation that is awaited; results nobody awaits yet; code of steps that runs.
+    Object.assign(this, { waiting: new Map(), early: new Map(), running: new Set() });
+  }
+  emit(type, payload, flags = 0) {
+    const data = frame(type, payload, flags);
+    this.sent += 1;
+    this.sum = crc32(data, this.sum);
+    if (this.sent <= this.start.seen) this.resumed = [this.sent, this.sum];
+    else this.frames.push(data);
+  }
+  issue(type, ...parts) {
+    this.operations += 1;
+    this.emit(type, Buffer.concat([u32(this.operations), ...parts]));
+    return this.operations;
+  }
+  result(operation) {
+    return new Promise((resolve, reject) => {
+      this.waiting.set(operation, (result) => (result.code ? reject(thrown(result)) : resolve(result)));
+      if (this.early.has(operation)) this.deliver(operation, this.early.get(operation));
+    });
+  }
+  perform(type, ...parts) { return this.result(this.issue(type, ...parts)).then(fromValue); }
+  deliver(operation, result) {
+    const settle = this.waiting.get(operation);
+    if (!settle) return this.early.set(operation, result);
+    this.waiting.delete(operation);
+    this.early.delete(operation);
+    settle(result);
+  }
+  async rested() {
+    do { await Promise.allSettled(this.running); await rest(); } while (this.running.size);
+  }
+  async turn(handler, inputs) {
+    let ended;
+    (async () => handler(this.context(), this.input()))().then(
+      (output) => (ended = () => this.emit(OUTPUT, packValue(this.output(output)))),
+      (error) => (ended = () => this.emit(FAILURE, Buffer.concat([packError(failure(error)), bytes(String(error?.stack ?? ""))]), error instanceof Abort ? 1 : 0)),
+    );
+    await this.rested();
+    for (const { operation, result } of inputs) await (this.deliver(operation, result), this.rested());
+    if (ended && !this.waiting.size) ended();
+    else this.frames.push(frame(SUSPEND, Buffer.concat([u32(this.waiting.size), ...[...this.waiting.keys()].map(u32)])));
+    if (this.start.seen) this.frames.unshift(frame(RESUMED, Buffer.concat(this.resumed.map(u32))));
+    return Buffer.concat(this.frames);
+  }
+  input() {
+    const input = parse(this.start.input);
+    if (this.start.kind !== "route") return input;
+    const body = Buffer.from(input.body ?? "", "base64"), headers = Object.fromEntries(input.headers ?? []);
+    const json = () => { try { return parse(body); } catch (e) { throw Object.assign(new Error(`the body is not JSON: ${e.message}`), { code: "invalid-input" }); } };
+    return { ...input, body, headers, query: new URLSearchParams(input.query), header: (n) => headers[n.toLowerCase()] ?? null, text: () => body.toString(), json };
+  }
+  output(output) {
+    if (this.start.kind !== "route") return toValue(output);
+    const names = output && typeof output === "object" ? Object.keys(output) : [];
+    const reply = names.length && names.every((n) => ["status", "headers", "body"].includes(n)) ? output : { body: output };
+    const raw = ArrayBuffer.isView(reply.body) ? reply.body : typeof reply.body === "string" ? reply.body : JSON.stringify(reply.body);
+    const type = typeof reply.body === "string" ? "text/plain; charset=utf-8" : ArrayBuffer.isView(reply.body) ? "application/octet-stream" : "application/json";
+    const headers = Object.entries(reply.headers ?? {}).flatMap(([n, v]) => [v].flat().map((one) => [n, String(one)]));
+    if (raw !== undefined && !headers.some(([n]) => n.toLowerCase() === "content-type")) headers.push(["content-type", type]);
+    return toValue({ status: reply.status ?? (raw === undefined ? 204 : 200), headers, body: Buffer.from(raw ?? "").toString("base64") });
+  }
+  draw() { return createHash("sha256").update(this.start.seed).update(u64(this.draws++)).digest(); }
+  field(name) {
+    const known = this.start.fields.get(name);
+    if (known === undefined && !this.start.whole) throw new Error(`the entity is larger than ${WHOLE_LIMIT} bytes: ${name} did not come along`);
+    return known;
+  }
+  write(name, value) {
+    if (this.start.kind !== "transaction") throw new Error("only a transaction writes");
+    const was = this.start.fields.has(name);
+    if (value) this.start.fields.set(name, value);
+    else this.start.fields.delete(name);
+    this.emit(value ? SET : DELETE, Buffer.concat([bytes(name), value ? packValue(value) : Buffer.alloc(0)]));
+    return was;
+  }
+  scan({ prefix = "", after, limit = Infinity } = {}) {
+    this.field(""); // Throws if not all fields are here.
+    const sorted = [...this.start.fields].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+    return sorted.filter(([n]) => n.startsWith(prefix) && (after === undefined || Buffer.compare(Buffer.from(n), Buffer.from(after)) > 0)).slice(0, limit);
+  }
+  async step(name, code) {
+    const operation = this.issue(STEP, bytes(name), bytes(""));
+    let result = await this.result(operation);
+    if (result.kind === RAW && result.data.length === 0) {
+      let noted = this.early.get(operation); // In a run over again the noted result has come along.
+      if (!noted) {
+        const run = (async () => code())().then(toValue, failure);
+        this.running.add(run);
+        noted = await run;
+        this.running.delete(run);
+      }
+      this.emit(STEP_END, Buffer.concat([u32(operation), packResult(noted)]));
+      result = await this.result(operation);
+    }
+    if (result.kind === RAW) result = new Reader(result.data).result();
+    if (result.code) throw thrown(result);
+    return fromValue(result);
+  }
+  context() {
+    const { start } = this, target = (s, k, h, i) => Buffer.concat([s, k, h, JSON.stringify(i ?? null)].map(bytes));
+    return {
+      key: start.key.toString(), keyBytes: new Uint8Array(start.key), id: start.id || undefined,
+      get: (name) => { const value = this.field(name); return value && fromValue(value); },
+      set: (name, value) => void this.write(name, toValue(value)),
+      delete: (name) => this.write(name, null),
+      fields: (options) => this.scan(options).map(([name]) => name),
+      entries: (options) => this.scan(options).map(([name, value]) => [name, fromValue(value)]),
+      call: (s, k, h, i) => this.perform(CALL, target(s, k, h, i)),
+      send: (s, k, h, i, { delay_ms = 0 } = {}) => this.perform(SEND, Buffer.concat([target(s, k, h, i), u64(delay_ms)])),
+      signal: (id, name, payload) => this.emit(SIGNAL, Buffer.concat([id, name, JSON.stringify(payload ?? null)].map(bytes))),
+      compensate: (s, k, h, i) => this.emit(COMPENSATE, target(s, k, h, i)),
+      sleep: (ms) => this.perform(SLEEP, u64(ms)),
+      wait: (name, { timeoutMs } = {}) => this.perform(WAIT, bytes(name), timeoutMs === undefined ? Buffer.from([0]) : Buffer.concat([Buffer.from([1]), u64(timeoutMs)])),
+      step: (name, code) => this.step(name, code),
+      fetch: (url, options = {}) => this.fetch(url, options),
+      now: () => start.now,
+      random: () => Number(this.draw().readBigUInt64BE() >> 11n) / 2 ** 53,
+      uuid: () => { const b = this.draw(); b[6] = (b[6] & 15) | 64; b[8] = (b[8] & 63) | 128; return b.toString("hex", 0, 16).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-"); },
+      log: (...values) => this.emit(LOG, Buffer.concat([Buffer.from([1]), bytes(values.join(" "))])),
+    };
+  }
+  async fetch(url, { method = "GET", headers = {}, body, timeoutMs = 10_000, retries }) {
+    const content = body === undefined ? "" : typeof body === "string" || ArrayBuffer.isView(body) ? body : JSON.stringify(body);
+    const request = { method, url, headers: Object.entries(headers), body: Buffer.from(content).toString("base64"), timeout_ms: timeoutMs, retries };
+    const reply = await this.perform(FETCH, bytes(JSON.stringify(request))), data = Buffer.from(reply.body ?? "", "base64");
+    return { status: reply.status, ok: reply.status >= 200 && reply.status < 300, text: () => data.toString(), json: () => parse(data), bytes: () => new Uint8Array(data) };
+  }
+}
+
+// -- HTTP -----------------------------------------------------------------------------------------
+
+const isHandler = ([name, handler]) => typeof handler === "function" && !name.startsWith("_");
+const discovery = (services) => ({
+  protocol: { min: 1, max: 1 }, mode: "request-reply", sdk: "millrace-node/0.1.0",
+  services: Object.entries(services).map(([name, { default: handlers = {}, routes = {}, schedules = {} }]) => ({
+    name, fields: [], whole_up_to_bytes: WHOLE_LIMIT,
+    handlers: Object.entries(handlers).filter(isHandler).map(([name, h]) => ({ name, kind: h.millraceKind ?? "transaction" })),
+    routes: Object.keys(routes).map((route) => ({ method: route.split(" ")[0], path: route.split(" ")[1] })),
+    schedules: Object.entries(schedules).map(([name, schedule]) => ({ name, input: null, ...schedule })),
+  })),
+});
+
+function refusal(secret, request, body) {
+  const { "millrace-expires": expires = "", "millrace-attempt": attempt = "", "millrace-signature": given = "" } = request.headers;
+  if (!secret) return /^(::1|(::ffff:)?127\.)/.test(request.socket.remoteAddress ?? "") ? null : "a worker without a secret answers only this machine";
+  const lines = [request.method, request.url.split("?")[0], expires, attempt, createHash("sha256").update(body).digest("hex")];
+  const wanted = Buffer.from(`v1=${createHmac("sha256", secret).update(lines.map((line) => `${line}\n`).join("")).digest("hex")}`);
+  if (given.length !== wanted.length || !timingSafeEqual(Buffer.from(given), wanted)) return "the signature does not fit";
+  return /^\d+$/.test(expires) && Date.now() / 1000 <= Number(expires) ? null : "the signature has expired";
+}
+
+async function answer(services, secret, request, body) {
+  const path = request.url.split("?")[0], refused = refusal(secret, request, body);
+  if (refused) return [401, "application/json", JSON.stringify({ code: "worker-refused", detail: refused })];
+  if (path.endsWith("/discovery")) return [200, "application/json", JSON.stringify(discovery(services))];
+  if (!path.endsWith("/invoke") || request.method !== "POST") return [404, "text/plain", "GET /discovery, POST /invoke"];
+  if (request.headers["millrace-worker-protocol"] !== "1") throw new ProtocolError("this worker speaks version 1");
+  const [start, inputs] = decode(body), found = services[start.service];
+  if (request.headers["millrace-attempt"] !== start.attempt) throw new ProtocolError("the header names another attempt");
+  const handler = start.kind === "route" ? found?.routes?.[start.handler] : found?.default?.[start.handler];
+  const fits = handler && (start.kind === "route" || (handler.millraceKind ?? "transaction") === start.kind);
+  const missing = () => { throw Object.assign(new Error(`no ${start.kind} ${start.service}/${start.handler}`), { code: "unknown-handler" }); };
+  const bound = fits ? (ctx, input) => handler.call(found.default, ctx, input) : missing;
+  return [200, "application/vnd.millrace.worker", await new Attempt(start).turn(bound, inputs)];
+}
+
+/** Serves services, each a module with `default` and perhaps `routes` and `schedules`; gives the HTTP server. */
+export function serve(services, { port = 8081, host = "127.0.0.1", secret = process.env.MILLRACE_WORKER_SECRET } = {}) {
+  return createServer((request, response) => {
+    const parts = [];
+    let length = 0;
+    request.on("data", (part) => ((length += part.length) > BODY_LIMIT ? request.destroy() : parts.push(part)));
+    request.on("end", async () => {
+      const [status, type, body] = await answer(services, secret, request, Buffer.concat(parts)).catch((error) => [400, "application/json", JSON.stringify({ code: "worker-protocol", detail: error.message })]);
+      response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) }).end(body);
+    });
+  }).listen(port, host);
+}

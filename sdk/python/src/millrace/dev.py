@@ -1,0 +1,127 @@
+"""``python -m millrace.dev bank.py``: a server and a worker, started anew when a file changes.
+
+The worker dials in and prints each call with the time it took. Errors show the user's frames only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ._dial import Dialer, Refused
+from ._load import load
+from ._worker.attempt import Attempt
+from ._worker.worker import THREADS, told
+from .testing.node import Node
+
+_LOOK_SECONDS = 0.3
+_CHILD = "MILLRACE_DEV_WORKER"
+_SKIPPED = {"__pycache__", ".git", ".venv", "venv", "node_modules", "target"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m millrace.dev", description=__doc__)
+    parser.add_argument("target", help="a module or file with services, such as bank.py or bank:services")
+    parser.add_argument("--url", help="a node that runs already; without it, one is started")
+    parser.add_argument("--data", default="./data", help="the data directory of the node that is started")
+    parser.add_argument("--http", default="127.0.0.1:8080", help="where the node that is started listens")
+    parser.add_argument("--app", help="the app that the services are; the module's name if it is left out")
+    options = parser.parse_args(arguments)
+    if os.environ.get(_CHILD):
+        return _work(options.target, options.url, options.app)
+    node = None
+    try:
+        if options.url is None:
+            os.makedirs(options.data, exist_ok=True)
+            node = Node(options.data, options=(), address=options.http)
+            node.start()
+            print(f"the server runs at {node.url}, its data is in {options.data}", flush=True)
+        return _watch(options.target, options.url or (node.url if node else ""), options.app)
+    except KeyboardInterrupt:
+        return 0
+    except (FileNotFoundError, RuntimeError) as error:
+        print(f"millrace.dev: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if node is not None:
+            node.stop()
+
+
+# -- the parent: starts the worker, and again when a file has changed ------------------------------
+
+
+def _watch(target: str, url: str, app: str | None) -> int:
+    name = target.partition(":")[0]
+    folder = Path(name).resolve().parent if name.endswith(".py") else Path.cwd()
+    command = [sys.executable, "-m", "millrace.dev", target, "--url", url]
+    command += ["--app", app] if app else []
+    while True:
+        before = _times(folder)
+        worker = subprocess.Popen(command, env={**os.environ, _CHILD: "1"})
+        try:
+            while _times(folder) == before:
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            worker.wait()
+        print("a file has changed: starting the worker anew", flush=True)
+
+
+def _times(folder: Path) -> dict[str, float]:
+    return {str(path): path.stat().st_mtime for path in _sources(folder)}
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            if entry.name not in _SKIPPED and not entry.name.startswith("."):
+                yield from _sources(entry)
+        elif entry.suffix == ".py":
+            yield entry
+
+
+# -- the child: serves, and tells of each call -----------------------------------------------------
+
+
+def _work(target: str, url: str, app: str | None) -> int:
+    try:
+        name, services = load(target)
+        dialer = Dialer(services, url, app or name, threads=THREADS)
+        dialer.worker.on_end = tell
+        asyncio.run(_serve(dialer))
+    except Refused as error:
+        print(f"millrace.dev: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        pass
+    except Exception as problem:
+        # The user's file is broken. The parent waits until it is mended.
+        from ._worker.failures import user_trace
+
+        print(user_trace(problem), file=sys.stderr, flush=True)
+    return 0
+
+
+async def _serve(dialer: Dialer) -> None:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, dialer.stop)
+    await dialer.run()
+
+
+def tell(attempt: Attempt, seconds: float) -> None:
+    """Prints one line for a handler that has ended, and its error's traceback."""
+    failure, trace = attempt.failure or (None, "")
+    result = "ok" if failure is None else f"{failure.code}: {failure.message}"
+    print(f"{seconds * 1000:8.1f} ms  {told(attempt.start)}  {result}", flush=True)
+    if trace:
+        print(trace, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

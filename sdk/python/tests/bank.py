@@ -1,0 +1,67 @@
+"""The services that tests run against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+from millrace import Abort, Map, Request, Service, query, route, workflow
+
+
+class Account(Service):
+    balance: int = 0
+    seen: Map[str, int]
+
+    async def deposit(self, amount: int) -> int:
+        self.balance += amount
+        return self.balance
+
+    async def transfer(self, to: str, amount: int) -> None:
+        if self.balance < amount:
+            raise Abort("insufficient funds", {"balance": self.balance})
+        self.balance -= amount
+        await Account(to).deposit(amount)
+
+    async def remember(self, name: str, count: int) -> list[str]:
+        for index in range(count):
+            self.seen[f"{name}{index:05d}"] = index
+        return [key for key, _ in await self.seen.page(limit=2)]
+
+    @query
+    async def show(self) -> int:
+        return self.balance
+
+    def plain(self, amount: int) -> int:
+        self.balance += amount
+        return self.ctx.result(Account(self.key + "-twin").deposit(amount))
+
+    async def calls_itself(self, amount: int) -> int:
+        self.balance += 1
+        await Account(self.key).deposit(amount)
+        self.balance += 1
+        return self.balance
+
+    async def broken(self) -> None:
+        raise ValueError("no such luck")
+
+    @route("GET /both/:a/:b")
+    async def both(self, request: Request) -> list[int]:
+        keys = request.params["a"], request.params["b"]
+        return list(await asyncio.gather(*[Account(key).show() for key in keys]))
+
+
+class Trip(Service):
+    @workflow
+    async def book(self, guest: str) -> str:
+        self.ctx.compensate(Account(guest).deposit, 80)
+        token = await self.ctx.step("token", make_token, guest)
+        await self.ctx.sleep(0.01)
+        await Account(guest).transfer("inn", 80)
+        answer = await self.ctx.wait("confirmed", timeout=20)
+        return f"{token} {answer}"
+
+
+def make_token(guest: str) -> str:
+    return f"token of {guest}"
+
+
+services = [Account, Trip]

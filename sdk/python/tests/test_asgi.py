@@ -1,0 +1,162 @@
+"""The ASGI application: who may call it, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from millrace import Service, asgi
+from millrace._protocol import payloads
+from millrace._protocol.frames import Type, decode_all, encode
+from millrace._protocol.payloads import Kind, Start, Value
+from millrace._protocol.signature import NO_ATTEMPT, sign
+from millrace._types import loads
+
+ATTEMPT = b"a" * 16
+SECRET = b"secret"
+
+
+class Counter(Service):
+    count: int = 0
+
+    async def add(self, n: int) -> int:
+        self.count += n
+        return self.count
+
+
+def body_of(**changes: Any) -> bytes:
+    start = Start(ATTEMPT, Kind.TRANSACTION, 1000, 0, "counter", "add", b"k", "", 1, b"s" * 16, b"5")
+    payload, flags = payloads.encode_start(start._replace(**changes))
+    return encode(Type.START, payload, flags)
+
+
+def ask(
+    app: Any,
+    method: str = "POST",
+    path: str = "/invoke",
+    body: bytes = b"",
+    headers: dict[str, str] | None = None,
+    client: str | None = "127.0.0.1",
+    chunks: int = 1,
+) -> tuple[int, bytes]:
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
+        "client": None if client is None else (client, 5000),
+    }
+    size = -(-len(body) // chunks) if body else 1
+    parts = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
+    answer: dict[str, Any] = {}
+
+    async def receive() -> dict[str, Any]:
+        part = parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+    async def send(message: Any) -> None:
+        answer.update(message)
+
+    asyncio.run(app(scope, receive, send))
+    return answer["status"], answer["body"]
+
+
+HEADERS = {"millrace-worker-protocol": "1", "millrace-attempt": ATTEMPT.hex()}
+
+
+def test_a_call_over_http() -> None:
+    status, answer = ask(asgi(Counter), body=body_of(fields=((b"count", Value(0, b"2")),)), headers=HEADERS, chunks=3)
+    assert status == 200
+    frames = decode_all(answer)
+    assert [frame.type for frame in frames] == [Type.SET, Type.OUTPUT]
+    assert frames[1].payload == b"\0\0\0\0\x017"
+
+
+def test_discovery() -> None:
+    status, answer = ask(asgi(Counter), "GET", "/worker/discovery")
+    document = loads(answer)
+    assert (status, document["mode"], document["protocol"]) == (200, "request-reply", {"min": 1, "max": 1})
+    assert document["services"][0]["fields"] == ["count"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "told"),
+    [
+        ({"headers": {**HEADERS, "millrace-worker-protocol": "2"}}, 400, "version 1"),
+        ({"headers": {"millrace-attempt": ATTEMPT.hex()}}, 400, "version 1"),
+        ({"headers": {**HEADERS, "millrace-attempt": "b" * 32}}, 400, "another attempt"),
+        ({"body": b"x" * 20}, 400, "must be zero|unknown type|longer than"),
+        ({"body": encode(Type.PING, b"")}, 400, "begins with START"),
+        ({"body": body_of() + encode(Type.PING, b"")}, 400, "PING is not expected"),
+        ({"body": body_of()[:-1]}, 400, "cut off"),
+        ({"body": b""}, 400, "begins with START"),
+        ({"method": "GET"}, 405, "POST /invoke"),
+        ({"path": "/discovery"}, 405, "GET /discovery"),
+        ({"path": "/x"}, 404, "Millrace worker"),
+        ({"client": "10.1.2.3"}, 401, "only this machine"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], status: int, told: str) -> None:
+    import re
+
+    answer = ask(asgi(Counter), **{"body": body_of(), "headers": HEADERS, **changes})
+    assert answer[0] == status
+    assert re.search(told, loads(answer[1])["detail"])
+
+
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.9.9.9", "::1", None])
+def test_this_machine_may_call_without_a_secret(client: str | None) -> None:
+    assert ask(asgi(Counter), body=body_of(), headers=HEADERS, client=client)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "changes", [{"service": "nobody"}, {"handler": "nothing"}, {"kind": Kind.QUERY}, {"kind": Kind.ROUTE}]
+)
+def test_an_unknown_handler_is_a_failure(changes: dict[str, Any]) -> None:
+    status, answer = ask(asgi(Counter), body=body_of(**changes), headers=HEADERS)
+    frame = decode_all(answer)[0]
+    assert (status, frame.type, frame.flags) == (200, Type.FAILURE, 1)
+    assert b"this worker has no" in frame.payload
+
+
+def signed(body: bytes, method: str = "POST", path: str = "/invoke", ahead: int = 60, secret: bytes = SECRET) -> Any:
+    attempt = ATTEMPT.hex() if method == "POST" else NO_ATTEMPT
+    expires = str(int(time.time()) + ahead)
+    signature = sign(secret, method, path, expires, attempt, body)
+    headers = {"millrace-expires": expires, "millrace-attempt": attempt, "millrace-signature": signature}
+    return {**HEADERS, **headers}
+
+
+def test_signed_requests_come_from_anywhere() -> None:
+    app = asgi(Counter, secret=SECRET)
+    assert ask(app, body=body_of(), headers=signed(body_of()), client="10.1.2.3")[0] == 200
+    headers = signed(b"", "GET", "/discovery")
+    assert ask(app, "GET", "/discovery", headers=headers, client="10.1.2.3")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        (HEADERS, "no signature"),
+        (signed(body_of(), secret=b"other"), "does not fit"),
+        (signed(body_of() + b"x"), "does not fit"),
+        (signed(body_of(), path="/other"), "does not fit"),
+        (signed(body_of(), ahead=-5), "expired"),
+        ({**signed(body_of()), "millrace-expires": "99999999999"}, "does not fit"),
+        ({**signed(body_of()), "millrace-attempt": "b" * 32}, "does not fit"),
+    ],
+)
+def test_other_signatures_are_refused(headers: dict[str, str], told: str) -> None:
+    status, answer = ask(asgi(Counter, secret=SECRET), body=body_of(), headers=headers)
+    assert status == 401
+    assert told in loads(answer)["detail"]
+
+
+def test_the_secret_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_WORKER_SECRET", "secret")
+    assert ask(asgi(Counter), body=body_of(), headers=HEADERS)[0] == 401
+    assert ask(asgi(Counter), body=body_of(), headers=signed(body_of()))[0] == 200

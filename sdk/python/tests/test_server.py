@@ -1,0 +1,159 @@
+"""The real server, with a worker under uvicorn. Skipped where MILLRACE_BINARY names no server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bank import Account, Trip
+
+from millrace import Abort, CallError, Client
+from millrace.testing import Node
+
+pytestmark = pytest.mark.skipif(not os.environ.get("MILLRACE_BINARY"), reason="MILLRACE_BINARY names no server")
+SECRET = "known to both ends"
+
+
+class HttpWorker:
+    """A worker under uvicorn; killed and started again it keeps its port."""
+
+    def __init__(self) -> None:
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        code = (
+            "import uvicorn, millrace, bank;"
+            f"uvicorn.run(millrace.asgi(*bank.services), port={self.port}, log_level='warning')"
+        )
+        environment = {**os.environ, "MILLRACE_WORKER_SECRET": SECRET}
+        folder = Path(__file__).parent
+        self._process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=environment)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+
+def deploy(node: Node, worker: HttpWorker, folder: Path) -> None:
+    secret = folder / "secret"
+    secret.write_text(SECRET)
+    command = [os.environ["MILLRACE_BINARY"], "deploy", "bank", "--worker", worker.url, "--url", node.url]
+    command += ["--worker-secret", str(secret)]
+    end = time.monotonic() + 20
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        assert time.monotonic() < end, done.stderr
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, HttpWorker]]:
+    node, worker = Node(), HttpWorker()
+    try:
+        worker.start()
+        node.start()
+        deploy(node, worker, tmp_path_factory.mktemp("secret"))
+        yield node, worker
+    finally:
+        worker.kill()
+        node.close()
+
+
+@pytest.fixture
+def client(pair: tuple[Node, HttpWorker]) -> Iterator[Client]:
+    with Client(pair[0].url, retries=30) as client:
+        yield client
+
+
+def test_calls_and_transfers(client: Client) -> None:
+    assert client.call(Account("ann").deposit, 100) == 100
+    client.call(Account("ann").transfer, "bob", 30)
+    assert (client.call(Account("ann").show), client.call(Account("bob").show)) == (70, 30)
+    with pytest.raises(Abort, match="insufficient funds") as caught:
+        client.call(Account("ann").transfer, "bob", 71)
+    assert caught.value.payload == {"balance": 70}
+    assert client.request("GET", "/account/both/ann/bob").json() == [70, 30]
+
+
+def test_a_key_counts_once(client: Client) -> None:
+    once = client.with_options(idempotency_key="once")
+    assert [once.call(Account("cid").deposit, 5), once.call(Account("cid").deposit, 5)] == [5, 5]
+
+
+def test_errors_say_what_happened(client: Client) -> None:
+    with pytest.raises(CallError) as caught:
+        client.call("account", "ann", "deposit", "x")
+    assert (caught.value.status, caught.value.code) == (400, "invalid-input")
+    assert "amount" in caught.value.message
+    with pytest.raises(CallError, match=r"function-failed.*no such luck") as caught:
+        client.call(Account("ann").broken)
+    assert caught.value.status == 500
+
+
+def test_plain_handlers_and_collections(client: Client) -> None:
+    assert client.call(Account("dan").plain, 5) == 5
+    assert client.call(Account("dan").remember, "x", 700) == ["x00000", "x00001"]
+    assert client.call(Account("dan").remember, "a", 1) == ["a00000", "x00000"]
+
+
+def test_what_a_callee_writes_in_the_callers_entity_is_seen(client: Client) -> None:
+    assert client.call(Account("self").calls_itself, 100) == 102
+    assert client.call(Account("self").show) == 102
+
+
+def test_a_workflow(client: Client) -> None:
+    client.call(Account("eve").deposit, 100)
+    trip = client.send(Trip("eve").book, "eve")
+    trip.signal("confirmed", "yes")
+    assert trip.result(timeout=20) == "token of eve yes"
+    assert client.call(Account("eve").show) == 20
+    with pytest.raises(Abort, match="insufficient funds"):
+        client.send(Trip("eve").book, "eve").result(timeout=20)
+
+
+def test_the_books_balance_though_both_sides_are_killed(pair: tuple[Node, HttpWorker], client: Client) -> None:
+    node, worker = pair
+    keys = [f"hot{number}" for number in range(4)]
+    for key in keys:
+        client.call(Account(key).deposit, 100)
+    problems: list[BaseException] = []
+
+    def move(start: int) -> None:
+        try:
+            for step in range(12):
+                source, target = keys[(start + step) % 4], keys[(start + 2 * step + 1) % 4]
+                if source != target:
+                    client.call(Account(source).transfer, target, 1)
+        except BaseException as problem:
+            problems.append(problem)
+
+    movers = [threading.Thread(target=move, args=(start,)) for start in range(4)]
+    for mover in movers:
+        mover.start()
+    for _ in range(2):
+        worker.kill()
+        worker.start()
+        # Time for some calls; how many does not matter.
+        time.sleep(0.3)
+        node.kill()
+        node.start()
+        time.sleep(0.3)
+    for mover in movers:
+        mover.join()
+    assert problems == []
+    assert sum([client.call(Account(key).show) for key in keys]) == 400

@@ -1,0 +1,64 @@
+//! Shards of a rig that fail alone, and are opened again while the others run on.
+
+use millrace_base::ShardId;
+
+use crate::rig::Rig;
+use crate::rig_logs::OnItsWay;
+
+impl Rig {
+    /// As [`Rig::new`], but each shard may fail alone. What it holds locked stays as it is for `hold_ms`.
+    #[must_use]
+    pub fn failing_alone(shard_count: u16, hold_ms: u64) -> Self {
+        let mut rig = Self::new(shard_count);
+        rig.options.hold_ms = Some(hold_ms);
+        rig.restart_from(Vec::new());
+        rig
+    }
+
+    /// A shard fails: its memory is lost, and of its entries that are not durable all but the first `kept`. Gives what was
+    /// on its way between it and the others; none of that arrives.
+    pub fn lose(&mut self, shard: ShardId, kept: usize) -> Vec<OnItsWay> {
+        let durable = self.core.shards[&shard].durable_lsn().0 + kept as u64;
+        self.log.retain(|entry| entry.shard != shard || entry.lsn.0 <= durable);
+        self.core.give_up(shard);
+        self.offloads.retain(|ticket| ticket.shard != Some(shard));
+        let is_of = |what: &OnItsWay| match what {
+            OnItsWay::Peer(to, message) => *to == shard || message.from == shard,
+            OnItsWay::Delivery(to, delivery) => *to == shard || delivery.from == shard,
+            OnItsWay::Acknowledgement(to, from, _) => *to == shard || *from == shard,
+        };
+        let lost = self.on_their_way().into_iter().filter(is_of).collect();
+        self.peers.retain(|(to, message)| *to != shard && message.from != shard);
+        self.deliveries.retain(|(to, delivery)| *to != shard && delivery.from != shard);
+        self.acknowledgements.retain(|(to, from, _)| *to != shard && *from != shard);
+        lost
+    }
+
+    /// A shard that failed is opened again. The others do not know yet.
+    pub fn open(&mut self, shard: ShardId) {
+        self.options.incarnation += 1;
+        let log = self.log.clone();
+        self.start_shard(shard, &log);
+        self.core.with(shard, |shard, world| shard.tick(world));
+        self.collect();
+    }
+
+    /// The others hear that a shard was opened last.
+    pub fn tell_opened(&mut self, opened: ShardId) {
+        let incarnation = self.options.incarnation;
+        for shard in (0..self.options.shard_count).map(ShardId).filter(|shard| *shard != opened) {
+            if self.core.shards.contains_key(&shard) {
+                self.core.with(shard, |shard, world| shard.peer_opened(opened, incarnation, world));
+                self.collect();
+            }
+        }
+    }
+
+    /// A shard fails, is opened again, and the others hear of it.
+    pub fn fail_over(&mut self, shard: ShardId) -> Vec<OnItsWay> {
+        let lost = self.lose(shard, 0);
+        self.open(shard);
+        self.tell_opened(shard);
+        lost
+    }
+}
