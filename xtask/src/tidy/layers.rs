@@ -141,6 +141,8 @@ const LAYERS: [(&str, &[&str]); 35] = [
             "millrace-api",
             "millrace-func",
             "millrace-func-js",
+            "millrace-func-objects",
+            "millrace-s3",
             "millrace-driver",
             "millrace-avro",
             "millrace-avpath",
