@@ -300,7 +300,14 @@ def test_dev_tells_of_calls_and_starts_anew_when_a_file_changes(tmp_path: Path) 
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         command = [sys.executable, "-m", "millrace.dev", str(file), "--url", url]
         with open(tmp_path / "out", "wb") as out:
-            process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+            # Whoever runs the tests in the background may ignore the signal, and a child inherits that.
+            process = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            )
         try:
             peer = Peer(listener.accept()[0])
             assert b"millrace-app: echo_service" in peer.head
