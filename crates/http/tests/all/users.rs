@@ -116,7 +116,7 @@ fn what_is_malformed_or_cannot_be_kept_is_refused() {
     server.ask("DELETE /s3/users/a%FF", b"").assert_problem("bad-request");
     server.ask("GET /s3/users?limit=1", b"").assert_problem("bad-request");
     server.ask("PUT /s3/users", b"").assert_problem("method-not-allowed");
-    server.ask("GET /s3/buckets", b"").assert_problem("unknown-route");
+    server.ask("GET /s3/nothing", b"").assert_problem("unknown-route");
     store.is_full.store(true, Ordering::Relaxed);
     server.ask("POST /s3/users", br#"{"name":"ann"}"#).assert_problem("read-only");
     assert!(users.list().is_empty());
