@@ -401,3 +401,13 @@ pub const BATCH_RECORDS: usize = 1000;
 /// Readers of changes by server-sent events that one core serves. Each asks all shards twice a second while nothing
 /// happens, and may hold one page.
 pub const EVENT_STREAMS: u64 = 256;
+
+/// Voters, and learners, of one shard: five, one more while one of them is replaced, and one to spare.
+pub const REPLICAS: usize = 7;
+
+/// Bytes of entries in one message between replicas: large enough to fill a disk's write, small enough that heartbeats
+/// behind it are not late. One entry alone may have [`ENTRY_BYTES`].
+pub const APPEND_BYTES: usize = 1 << 20;
+
+/// Entries in one message between replicas, so that a message of small ones is bounded, too.
+pub const APPEND_ENTRIES: usize = 4096;

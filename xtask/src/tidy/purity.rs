@@ -8,7 +8,7 @@ use super::tree::Tree;
 
 /// Where the bans are written.
 const BANS: &str = "crates/base/clippy.toml";
-const PURE: [&str; 13] = [
+const PURE: [&str; 14] = [
     "api",
     "avpath",
     "avro",
@@ -20,6 +20,7 @@ const PURE: [&str; 13] = [
     "func-records",
     "log",
     "registry",
+    "replica",
     "shard",
     "store",
 ];
