@@ -28,6 +28,16 @@ pub(crate) struct Candidate {
     source: Option<(NodeId, EntryId)>,
 }
 
+/// How a takeover stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takeover {
+    GoesOn,
+    /// This node leads now.
+    Leads,
+    /// Another node has to be appointed.
+    Fails,
+}
+
 impl Candidate {
     /// Promises itself the epoch.
     pub fn begin(step: &mut Step<'_>, epoch: Epoch) -> Self {
@@ -36,19 +46,19 @@ impl Candidate {
         Self::default()
     }
 
-    /// A voter has promised. Says whether this node leads now.
-    pub fn promised(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, answer: Answer) -> bool {
+    /// A voter has promised.
+    pub fn promised(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, answer: Answer) -> Takeover {
         if epoch == step.core.promised.epoch && self.source.is_none() {
             self.answers.insert(from, answer);
         }
         self.proceed(step)
     }
 
-    /// Something that the takeover waited for may have happened. Says whether this node leads now.
-    pub fn proceed(&mut self, step: &mut Step<'_>) -> bool {
+    /// Something that the takeover waited for may have happened.
+    pub fn proceed(&mut self, step: &mut Step<'_>) -> Takeover {
         let core = &*step.core;
         if self.source.is_some() || !core.is_promise_durable() {
-            return false;
+            return Takeover::GoesOn;
         }
         let me = core.me;
         if core.log.is_all_durable() && core.has_lease_ended(me, step.now_ns) {
@@ -56,22 +66,26 @@ impl Candidate {
             self.answers.insert(me, Answer { last: core.log.last(), set_lsn, set });
         }
         self.ask(step, &step.core.log.set().clone());
-        let Some((best, answer)) = self.best(step) else { return false };
+        let Some((best, answer)) = self.best(step) else { return Takeover::GoesOn };
         self.ask(step, &answer.set);
         let has_majority = answer.set.has_majority(|node| self.answers.contains_key(&node));
         if !has_majority || !self.answers.contains_key(&me) {
-            return false;
+            return Takeover::GoesOn;
         }
         if !answer.set.is_voter(me) {
-            step.out.push(Command::AppointInstead { best });
-            return false;
+            // The owner that began to remove this node, or this node itself, did not live to see it committed.
+            let voters = self.answers.iter().filter(|(node, _)| answer.set.is_voter(**node));
+            if let Some((best, _)) = voters.max_by_key(|(_, answer)| answer.last) {
+                step.out.push(Command::AppointInstead { best: *best });
+            }
+            return Takeover::Fails;
         }
         if answer.last == step.core.log.last() || step.core.has_planted(Bug::KeepOwnLog) {
-            return true;
+            return Takeover::Leads;
         }
         self.source = Some((best, answer.last));
         self.fetch(step);
-        false
+        Takeover::GoesOn
     }
 
     /// The answer with the highest log. Among equals this node's own.
@@ -97,7 +111,7 @@ impl Candidate {
         }
     }
 
-    /// A part of the log to take has come. Says whether this node leads now.
+    /// A part of the log to take has come.
     pub fn entries(
         &mut self,
         step: &mut Step<'_>,
@@ -105,38 +119,42 @@ impl Candidate {
         epoch: Epoch,
         prev: EntryId,
         entries: &[LogEntry],
-    ) -> bool {
-        let Some((source, target)) = self.source else { return false };
+    ) -> Takeover {
+        let Some((source, target)) = self.source else { return Takeover::GoesOn };
         if source != from || epoch != step.core.promised.epoch {
-            return false;
+            return Takeover::GoesOn;
         }
         if !step.core.holds(prev) {
             let after = step.core.log.meet(prev);
             step.send(from, Message::Fetch { epoch, after });
-            return false;
+            return Takeover::GoesOn;
         }
         if step.adopt(prev, entries).is_none() {
-            return false;
+            return Takeover::GoesOn;
         }
         let is_whole = step.core.log.last() == target;
-        if !is_whole && !entries.is_empty() {
+        if is_whole {
+            return Takeover::Leads;
+        }
+        if !entries.is_empty() {
             self.fetch(step);
         }
-        is_whole
+        Takeover::GoesOn
     }
 
     /// The log to take begins after this one ends.
-    pub fn trimmed(&self, step: &mut Step<'_>, from: NodeId, epoch: Epoch) {
+    pub fn trimmed(&self, step: &mut Step<'_>, from: NodeId, epoch: Epoch) -> Takeover {
         match self.source {
             Some((best, _)) if best == from && epoch == step.core.promised.epoch => {
                 step.out.push(Command::AppointInstead { best });
+                Takeover::Fails
             }
-            _ => {}
+            _ => Takeover::GoesOn,
         }
     }
 
-    /// Time has passed: what got no answer is asked again. Says whether this node leads now.
-    pub fn tick(&mut self, step: &mut Step<'_>) -> bool {
+    /// Time has passed: what got no answer is asked again.
+    pub fn tick(&mut self, step: &mut Step<'_>) -> Takeover {
         self.asked.retain(|node| self.answers.contains_key(node));
         self.fetch(step);
         self.proceed(step)

@@ -55,14 +55,14 @@ impl Message {
             Message::Ack { epoch, round, durable } => put(out, &[epoch.0, *round, durable.0]),
             Message::Lacks { epoch, round, have } => put(out, &[epoch.0, *round, have.epoch.0, have.lsn.0]),
             Message::Refusal { promised } => put_promised(out, *promised),
-            Message::PromiseRequest { epoch } | Message::Trimmed { epoch } => put(out, &[epoch.0]),
+            Message::PromiseRequest { epoch } | Message::Trimmed { epoch } | Message::PreVote { epoch } => {
+                put(out, &[epoch.0]);
+            }
             Message::Promise { epoch, last, set_lsn, set } => {
                 put(out, &[epoch.0, last.epoch.0, last.lsn.0, set_lsn.0]);
                 set.put(out);
             }
-            Message::Fetch { epoch, after: id } | Message::PreVote { epoch, last: id } => {
-                put(out, &[epoch.0, id.epoch.0, id.lsn.0]);
-            }
+            Message::Fetch { epoch, after } => put(out, &[epoch.0, after.epoch.0, after.lsn.0]),
             Message::Entries { epoch, prev, entries } => {
                 put(out, &[epoch.0]);
                 put_entries(out, *prev, entries);
@@ -245,7 +245,7 @@ impl Reader {
                 set_lsn: self.lsn()?,
                 set: self.set()?,
             },
-            11 => Message::PreVote { epoch: self.epoch()?, last: self.id()? },
+            11 => Message::PreVote { epoch: self.epoch()? },
             12 => Message::PreVoteReply { epoch: self.epoch()?, is_granted: self.is()? },
             13 => Message::Resync { nonce: self.u64()? },
             14 => {

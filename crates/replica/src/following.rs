@@ -50,7 +50,7 @@ impl Following {
     }
 
     fn enter(&mut self, step: &mut Step<'_>, promised: Promised) {
-        if promised.epoch > step.core.promised.epoch {
+        if promised != step.core.promised {
             step.promise(promised);
             *self = Self { target: self.target, ..Self::default() };
         }
@@ -58,7 +58,7 @@ impl Following {
 
     /// The owner of `epoch` sends entries, or a heartbeat.
     pub fn append(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, append: &Append<'_>) {
-        if !step.admits(from, epoch) {
+        if !step.admits_owner(from, epoch) {
             return;
         }
         self.enter(step, Promised { epoch, to: from });
@@ -84,7 +84,7 @@ impl Following {
     /// A snapshot has arrived, and is installed, durably.
     pub fn snapshot(&mut self, step: &mut Step<'_>, from: NodeId, snapshot: Message) {
         let Message::Snapshot { epoch, round, at, set_lsn, set } = snapshot else { return };
-        if !step.admits(from, epoch) {
+        if !step.admits_owner(from, epoch) {
             return;
         }
         self.enter(step, Promised { epoch, to: from });
@@ -137,7 +137,7 @@ impl Following {
 
     /// Somebody was appointed to `epoch`.
     pub fn promise_request(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch) {
-        if self.is_incomplete() || !step.admits(from, epoch) {
+        if self.is_incomplete() || !step.admits_candidate(from, epoch) {
             return;
         }
         self.enter(step, Promised { epoch, to: from });
@@ -160,7 +160,7 @@ impl Following {
 
     /// The candidate of the promised epoch wants this log.
     pub fn fetch(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, after: EntryId) {
-        if !step.admits(from, epoch) || epoch != step.core.promised.epoch || !step.core.is_promise_durable() {
+        if !step.admits_candidate(from, epoch) || epoch != step.core.promised.epoch || !step.core.is_promise_durable() {
             return;
         }
         let log = &step.core.log;
@@ -198,11 +198,12 @@ impl Following {
     }
 }
 
-/// Whether a replica would promise that epoch: it hears no owner, and its log is not higher than the asker's.
-pub(crate) fn pre_vote(step: &mut Step<'_>, from: NodeId, epoch: Epoch, last: EntryId, may_grant: bool) {
+/// Says whether a replica would promise that epoch. It would if it hears no owner. Whose log is higher does not matter: who
+/// leads takes the highest.
+pub(crate) fn pre_vote(step: &mut Step<'_>, from: NodeId, epoch: Epoch, may_grant: bool) {
     let core = &*step.core;
     let is_silent = step.now_ns >= core.heard_ns.saturating_add(core.settings.silence_ns);
-    let is_granted = may_grant && is_silent && epoch > core.promised.epoch && last >= core.log.last();
+    let is_granted = may_grant && is_silent && epoch > core.promised.epoch;
     step.send(from, Message::PreVoteReply { epoch, is_granted });
 }
 

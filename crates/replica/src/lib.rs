@@ -32,3 +32,6 @@ pub use replica::{Recovered, Replica, RoleName};
 pub use replica_set::{Change, ReplicaSet};
 pub use settings::{Bug, Settings};
 pub use shard_log::{Leaving, Proof, ReadTicket, ShardLog, Single};
+
+#[cfg(test)]
+mod proof;

@@ -181,7 +181,7 @@ impl LogView {
         self.base = at;
         self.runs.clear();
         self.last = at;
-        self.durable = self.committed;
+        self.durable = self.durable.min(self.committed);
         self.committed = at.lsn;
         self.sets = vec![(set_lsn, set)];
     }

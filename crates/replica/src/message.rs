@@ -124,8 +124,6 @@ pub enum Message {
     PreVote {
         /// The epoch that the sender would take.
         epoch: Epoch,
-        /// The last entry of the sender's log.
-        last: EntryId,
     },
     /// The answer to [`Message::PreVote`].
     PreVoteReply {

@@ -39,9 +39,9 @@ impl Nomination {
             return;
         }
         self.due_ns = Some(now_ns.saturating_add(silence_ns + random % silence_ns));
-        let (epoch, last) = (replica.next_epoch(), replica.log().last());
+        let epoch = replica.next_epoch();
         let others = replica.log().set().voters().filter(|node| *node != replica.me());
-        out.extend(others.map(|to| Command::Send { to, message: Message::PreVote { epoch, last } }));
+        out.extend(others.map(|to| Command::Send { to, message: Message::PreVote { epoch } }));
         self.asking = Some((epoch, BTreeSet::from([replica.me()])));
         self.decide(now_ns, replica, out);
     }

@@ -145,6 +145,10 @@ impl Owner {
         for (node, peer) in &mut self.peers {
             let stream = Stream { epoch: self.epoch, round: self.rounds.current(), asks_lease: !self.is_released };
             peer.repeat_probe();
+            if peer.before_next() < step.core.log.base().lsn {
+                // What comes before the next entry is not in the log any more. Whether what was sent has arrived nobody can ask.
+                peer.start_over();
+            }
             if !stream.fill(step, *node, peer, &self.cache) {
                 stream.heartbeat(step, *node, peer);
             }

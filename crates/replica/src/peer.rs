@@ -114,6 +114,15 @@ impl Peer {
         self.in_flight.clear();
     }
 
+    /// Begins again after what it has surely, unless a snapshot is on its way.
+    pub fn start_over(&mut self) {
+        if self.sending != Sending::Snapshot {
+            self.forget_sent();
+            self.next = self.matched.next();
+            self.sending = Sending::Probing;
+        }
+    }
+
     /// Sends what was on its way in a probe again.
     pub fn repeat_probe(&mut self) {
         if self.sending == Sending::Probing {

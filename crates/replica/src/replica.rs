@@ -2,7 +2,7 @@
 
 use millrace_base::Lsn;
 
-use crate::candidate::{Answer, Candidate};
+use crate::candidate::{Answer, Candidate, Takeover};
 use crate::event::{Command, Event};
 use crate::following::{self, Append, Following};
 use crate::ids::{Epoch, NodeId, Promised};
@@ -215,6 +215,12 @@ impl Replica {
         self.core.promised
     }
 
+    /// Plants a bug in a running replica.
+    #[cfg(test)]
+    pub(crate) fn plant(&mut self, bug: Bug) {
+        self.core.settings.planted = Some(bug);
+    }
+
     /// When an owner was last heard.
     pub(crate) fn heard_ns(&self) -> u64 {
         self.core.heard_ns
@@ -232,7 +238,7 @@ impl Replica {
 
     /// An epoch that is higher than all that this replica has heard of.
     pub(crate) fn next_epoch(&self) -> Epoch {
-        Epoch(self.core.seen.0 + 1)
+        Epoch(self.core.seen.0.saturating_add(1))
     }
 }
 
@@ -277,7 +283,7 @@ impl Role {
                 following.written(step);
                 None
             }
-            Role::Candidate(candidate) => candidate.proceed(step).then(|| lead(step)),
+            Role::Candidate(candidate) => after(candidate.proceed(step), step),
             Role::Owner(owner) => match owner.advance(step) {
                 Reign::GoesOn => None,
                 Reign::Ended => Some(give_up(step)),
@@ -292,7 +298,7 @@ impl Role {
                 following.tick(step);
                 None
             }
-            Role::Candidate(candidate) => candidate.tick(step).then(|| lead(step)),
+            Role::Candidate(candidate) => after(candidate.tick(step), step),
             Role::Owner(owner) => {
                 owner.tick(step);
                 None
@@ -322,9 +328,13 @@ impl Role {
     }
 }
 
-/// The takeover is complete.
-fn lead(step: &mut Step<'_>) -> Role {
-    Role::Owner(Box::new(Owner::begin(step)))
+/// The role after a step of a takeover, if it changes.
+fn after(takeover: Takeover, step: &mut Step<'_>) -> Option<Role> {
+    match takeover {
+        Takeover::GoesOn => None,
+        Takeover::Leads => Some(Role::Owner(Box::new(Owner::begin(step)))),
+        Takeover::Fails => Some(Role::Following(Following::default())),
+    }
 }
 
 /// The reign is over: the shard in memory may hold what will never be.
@@ -342,8 +352,8 @@ fn follow(following: &mut Following, step: &mut Step<'_>, from: NodeId, message:
         Message::Snapshot { .. } => following.snapshot(step, from, message),
         Message::PromiseRequest { epoch } => following.promise_request(step, from, epoch),
         Message::Fetch { epoch, after } => following.fetch(step, from, epoch, after),
-        Message::PreVote { epoch, last } => {
-            following::pre_vote(step, from, epoch, last, !following.is_incomplete());
+        Message::PreVote { epoch } => {
+            following::pre_vote(step, from, epoch, !following.is_incomplete());
         }
         Message::Resync { nonce } => following::resync(step, from, nonce, false),
         Message::Ack { .. }
@@ -360,30 +370,34 @@ fn follow(following: &mut Following, step: &mut Step<'_>, from: NodeId, message:
 /// A candidate takes a message.
 fn stand(candidate: &mut Candidate, step: &mut Step<'_>, from: NodeId, message: Message) -> Option<Role> {
     let mine = step.core.promised;
-    let mut leads = false;
     match message {
-        Message::Append { epoch, .. } | Message::Snapshot { epoch, .. } | Message::PromiseRequest { epoch }
-            if epoch > mine.epoch =>
-        {
-            let mut following = Following::default();
-            follow(&mut following, step, from, message);
-            return Some(Role::Following(following));
-        }
         Message::Append { epoch, .. } | Message::Snapshot { epoch, .. } | Message::PromiseRequest { epoch } => {
-            if epoch < mine.epoch || matches!(message, Message::PromiseRequest { .. }) {
-                step.refuse(from);
+            // An owner of the same epoch has won it: two nodes nominated themselves to it.
+            let is_owner = !matches!(message, Message::PromiseRequest { .. });
+            if epoch > mine.epoch || epoch == mine.epoch && is_owner {
+                let mut following = Following::default();
+                follow(&mut following, step, from, message);
+                return Some(Role::Following(following));
             }
+            step.refuse(from);
         }
         Message::Refusal { promised } if promised.epoch >= mine.epoch && promised != mine => {
             step.out.push(Command::EpochTaken { promised });
             return Some(Role::Following(Following::default()));
         }
         Message::Promise { epoch, last, set_lsn, set } => {
-            leads = candidate.promised(step, from, epoch, Answer { last, set_lsn, set });
+            let takeover = candidate.promised(step, from, epoch, Answer { last, set_lsn, set });
+            return after(takeover, step);
         }
-        Message::Entries { epoch, prev, entries } => leads = candidate.entries(step, from, epoch, prev, &entries),
-        Message::Trimmed { epoch } => candidate.trimmed(step, from, epoch),
-        Message::PreVote { epoch, last } => following::pre_vote(step, from, epoch, last, true),
+        Message::Entries { epoch, prev, entries } => {
+            let takeover = candidate.entries(step, from, epoch, prev, &entries);
+            return after(takeover, step);
+        }
+        Message::Trimmed { epoch } => {
+            let takeover = candidate.trimmed(step, from, epoch);
+            return after(takeover, step);
+        }
+        Message::PreVote { epoch } => following::pre_vote(step, from, epoch, true),
         Message::Resync { nonce } => following::resync(step, from, nonce, false),
         Message::Ack { .. }
         | Message::Lacks { .. }
@@ -392,7 +406,7 @@ fn stand(candidate: &mut Candidate, step: &mut Step<'_>, from: NodeId, message: 
         | Message::PreVoteReply { .. }
         | Message::ResyncAnswer { .. } => {}
     }
-    leads.then(|| lead(step))
+    None
 }
 
 /// An owner takes a message.
@@ -406,7 +420,9 @@ fn own(owner: &mut Owner, step: &mut Step<'_>, from: NodeId, message: Message) -
                 follow(&mut following, step, from, message);
                 return Some(Role::Deposed(following));
             }
-            if epoch < mine || matches!(message, Message::PromiseRequest { .. }) && !serves_on {
+            if epoch == mine && !matches!(message, Message::PromiseRequest { .. }) {
+                step.broken("another node owns the epoch of this owner");
+            } else if !serves_on {
                 step.refuse(from);
             }
         }
@@ -417,7 +433,7 @@ fn own(owner: &mut Owner, step: &mut Step<'_>, from: NodeId, message: Message) -
             }
         }
         Message::Lacks { epoch, round, have } if epoch == mine => owner.lacks(step, from, round, have),
-        Message::PreVote { epoch, last } => following::pre_vote(step, from, epoch, last, false),
+        Message::PreVote { epoch } => following::pre_vote(step, from, epoch, false),
         Message::Resync { nonce } => following::resync(step, from, nonce, true),
         Message::Ack { .. }
         | Message::Lacks { .. }

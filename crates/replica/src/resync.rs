@@ -1,9 +1,9 @@
 //! A replica whose log may lack entries that it has acknowledged, or a promise that it has made. Before it takes part, it
 //! learns from the others what it may have said.
 //!
-//! It asks all others, and waits for a majority's answers and for that of the owner of the highest promised epoch. Whatever
-//! promise this replica may have forgotten was one of a majority with it, so one of those who answer has made it, too. It
-//! promises that epoch. Whatever entry it may have acknowledged is in the owner's log, up to the last one there. Until it holds
+//! It asks all others. It waits for an owner's answer, and for those of a majority that knows no higher epoch. Whatever promise
+//! this replica may have forgotten was one of a majority with it, so one of those who answer has made it, too. It promises
+//! that owner's epoch. Whatever entry it may have acknowledged is in the owner's log, up to the last one there. Until it holds
 //! that one it promises nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,16 +57,25 @@ impl Resync {
             return None;
         }
         self.answers.insert(from, knowledge);
-        let promised = self.answers.values().map(|answer| answer.promised).max()?;
-        let owner = self.answers.get(&promised.to).filter(|answer| answer.promised == promised)?;
-        let target = owner.owner_last?;
-        let others = owner.set.voters().filter(|node| *node != step.core.me && self.answers.contains_key(node));
-        if others.count() < owner.set.majority() || promised.epoch < step.core.promised.epoch {
+        let (promised, target) = self.owner(step.core.me)?;
+        if promised.epoch < step.core.promised.epoch {
             return None;
         }
         if promised.epoch > step.core.promised.epoch {
             step.promise(promised);
         }
         Some(Following::up_to(target))
+    }
+
+    /// The owner that a majority of the others knows no higher epoch than, and the last entry of its log. Who is no voter of its
+    /// replica set may have promised what it likes.
+    fn owner(&self, me: NodeId) -> Option<(Promised, EntryId)> {
+        self.answers.values().find_map(|owner| {
+            let target = owner.owner_last?;
+            let epoch = |node: NodeId| self.answers.get(&node).map(|answer| answer.promised.epoch);
+            let others: Vec<_> = owner.set.voters().filter(|node| *node != me).filter_map(epoch).collect();
+            let is_highest = others.iter().all(|epoch| *epoch <= owner.promised.epoch);
+            (is_highest && others.len() >= owner.set.majority()).then_some((owner.promised, target))
+        })
     }
 }

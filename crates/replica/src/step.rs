@@ -79,9 +79,9 @@ impl Step<'_> {
         self.out.push(Command::Broken { reason });
     }
 
-    /// Promises a higher epoch. From now on lower ones are refused; nothing is said in it before it is durable.
+    /// Promises an epoch. From now on lower ones are refused; nothing is said in it before it is durable.
     pub fn promise(&mut self, promised: Promised) {
-        assert!(promised.epoch > self.core.promised.epoch, "promises only rise");
+        assert!(promised.epoch >= self.core.promised.epoch, "promises only rise");
         self.core.promised = promised;
         self.core.seen = self.core.seen.max(promised.epoch);
         if self.core.has_planted(Bug::ForgetPromise) {
@@ -92,13 +92,23 @@ impl Step<'_> {
         self.out.push(Command::Write { number, write: Write::Promise(promised) });
     }
 
-    /// Whether a message of the owner of `epoch` may be listened to. Lower epochs are refused.
-    pub fn admits(&mut self, from: NodeId, epoch: Epoch) -> bool {
-        let promised = self.core.promised;
-        if epoch < promised.epoch {
+    /// Whether the owner of `epoch` may be listened to. Lower epochs are refused. If this replica has promised the same epoch
+    /// to a candidate that lost, the owner has won it by a majority of others.
+    pub fn admits_owner(&mut self, from: NodeId, epoch: Epoch) -> bool {
+        let is_admitted = epoch >= self.core.promised.epoch;
+        if !is_admitted {
             self.refuse(from);
         }
-        epoch > promised.epoch || epoch == promised.epoch && from == promised.to
+        is_admitted
+    }
+
+    /// Whether the candidate of `epoch` may be listened to. An epoch is promised to one candidate only.
+    pub fn admits_candidate(&mut self, from: NodeId, epoch: Epoch) -> bool {
+        let is_admitted = epoch > self.core.promised.epoch || self.core.promised == (Promised { epoch, to: from });
+        if !is_admitted {
+            self.refuse(from);
+        }
+        is_admitted
     }
 
     /// Notes that the owner was heard, and grants it a lease or ends one.
