@@ -255,7 +255,7 @@ impl World {
             }
             Command::ShipSnapshot { to, at_least } => {
                 let committed = node.replica.as_ref().map_or(Lsn::ZERO, |replica| replica.log().committed());
-                let at = if committed.0 % 2 == 0 { committed } else { at_least };
+                let at = if committed.0.is_multiple_of(2) { committed } else { at_least };
                 return Some(Event::SnapshotShipped { to, at });
             }
             Command::EpochTaken { promised } => self.taken = self.taken.max(promised.epoch),
