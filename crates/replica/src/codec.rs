@@ -257,3 +257,7 @@ impl Reader {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "codec_tests.rs"]
+mod tests;

@@ -151,6 +151,7 @@ const LAYERS: [(&str, &[&str]); 36] = [
             "millrace-registry",
             "millrace-func-records",
             "millrace-func-objects",
+            "millrace-replica",
             "millrace-records",
             "millrace-s3",
             "millrace-http",
