@@ -443,3 +443,13 @@ pub const WORKER_GRACE_MS: u64 = 1_000;
 
 /// Connections to workers, over all cores, for those that take one request at a time.
 pub const WORKER_CONNECTIONS: usize = 1024;
+
+/// Voters, and learners, of one shard: five, one more while one of them is replaced, and one to spare.
+pub const REPLICAS: usize = 7;
+
+/// Bytes of entries in one message between replicas: large enough to fill a disk's write, small enough that heartbeats
+/// behind it are not late. One entry alone may have [`ENTRY_BYTES`].
+pub const APPEND_BYTES: usize = 1 << 20;
+
+/// Entries in one message between replicas, so that a message of small ones is bounded, too.
+pub const APPEND_ENTRIES: usize = 4096;

@@ -29,6 +29,7 @@ mod record_cursor;
 mod record_request;
 mod recover;
 mod registry_file;
+mod replica_message;
 mod replies;
 mod role;
 mod s3_authorization;
@@ -46,7 +47,7 @@ mod value;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 38] = [
+pub const TARGETS: [(&str, Target); 39] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -73,6 +74,7 @@ pub const TARGETS: [(&str, Target); 38] = [
     ("record_request", record_request::run),
     ("recover", recover::run),
     ("registry_file", registry_file::run),
+    ("replica_message", replica_message::run),
     ("replies", replies::run),
     ("role", role::run),
     ("s3_authorization", s3_authorization::run),

@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 35] = [
+const LAYERS: [(&str, &[&str]); 36] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -38,6 +38,8 @@ const LAYERS: [(&str, &[&str]); 35] = [
     ),
     ("millrace-func-objects", &["millrace-base", "millrace-api", "millrace-checksum", "millrace-func"]),
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
+    // Who holds a shard's log and what of it is committed: it knows nothing of what the entries say.
+    ("millrace-replica", &["millrace-base", "millrace-format"]),
     // A core without its thread: the node runs it, and so does the simulator.
     (
         "millrace-driver",
@@ -149,6 +151,7 @@ const LAYERS: [(&str, &[&str]); 35] = [
             "millrace-registry",
             "millrace-func-records",
             "millrace-func-objects",
+            "millrace-replica",
             "millrace-records",
             "millrace-s3",
             "millrace-http",
@@ -215,7 +218,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 17] = [
+const SYNC: [&str; 18] = [
     "millrace-manifest",
     "millrace-access",
     "millrace-avro",
@@ -232,6 +235,7 @@ const SYNC: [&str; 17] = [
     "millrace-func",
     "millrace-func-js",
     "millrace-shard",
+    "millrace-replica",
     "millrace-driver",
 ];
 const ASYNC: [&str; 6] = ["tokio", "hyper", "mio", "async-std", "smol", "async-executor"];

@@ -8,7 +8,7 @@ use super::tree::Tree;
 
 /// Where the bans are written.
 const BANS: &str = "crates/base/clippy.toml";
-const PURE: [&str; 14] = [
+const PURE: [&str; 15] = [
     "api",
     "avpath",
     "avro",
@@ -21,6 +21,7 @@ const PURE: [&str; 14] = [
     "func-remote",
     "log",
     "registry",
+    "replica",
     "shard",
     "store",
 ];

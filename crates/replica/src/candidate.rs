@@ -1,0 +1,162 @@
+//! A node that was appointed and is not the owner yet. It gathers promises, takes the highest log among them, and then leads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millrace_base::Lsn;
+
+use crate::event::Command;
+use crate::ids::{EntryId, Epoch, NodeId, Promised};
+use crate::message::{LogEntry, Message};
+use crate::replica_set::ReplicaSet;
+use crate::settings::Bug;
+use crate::step::Step;
+
+/// What a voter promised with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Answer {
+    pub last: EntryId,
+    pub set_lsn: Lsn,
+    pub set: ReplicaSet,
+}
+
+/// The state of a takeover.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Candidate {
+    asked: BTreeSet<NodeId>,
+    answers: BTreeMap<NodeId, Answer>,
+    /// Whose log is being taken, and its last entry.
+    source: Option<(NodeId, EntryId)>,
+}
+
+/// How a takeover stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takeover {
+    GoesOn,
+    /// This node leads now.
+    Leads,
+    /// Another node has to be appointed.
+    Fails,
+}
+
+impl Candidate {
+    /// Promises itself the epoch.
+    pub fn begin(step: &mut Step<'_>, epoch: Epoch) -> Self {
+        let me = step.core.me;
+        step.promise(Promised { epoch, to: me });
+        Self::default()
+    }
+
+    /// A voter has promised.
+    pub fn promised(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, answer: Answer) -> Takeover {
+        if epoch == step.core.promised.epoch && self.source.is_none() {
+            self.answers.insert(from, answer);
+        }
+        self.proceed(step)
+    }
+
+    /// Something that the takeover waited for may have happened.
+    pub fn proceed(&mut self, step: &mut Step<'_>) -> Takeover {
+        let core = &*step.core;
+        if self.source.is_some() || !core.is_promise_durable() {
+            return Takeover::GoesOn;
+        }
+        let me = core.me;
+        if core.log.is_all_durable() && core.has_lease_ended(me, step.now_ns) {
+            let (set_lsn, set) = core.log.newest_set().clone();
+            self.answers.insert(me, Answer { last: core.log.last(), set_lsn, set });
+        }
+        self.ask(step, &step.core.log.set().clone());
+        let Some((best, answer)) = self.best(step) else { return Takeover::GoesOn };
+        self.ask(step, &answer.set);
+        let has_majority = answer.set.has_majority(|node| self.answers.contains_key(&node));
+        if !has_majority || !self.answers.contains_key(&me) {
+            return Takeover::GoesOn;
+        }
+        if !answer.set.is_voter(me) {
+            // The owner that began to remove this node, or this node itself, did not live to see it committed.
+            let voters = self.answers.iter().filter(|(node, _)| answer.set.is_voter(**node));
+            if let Some((best, _)) = voters.max_by_key(|(_, answer)| answer.last) {
+                step.out.push(Command::AppointInstead { best: *best });
+            }
+            return Takeover::Fails;
+        }
+        if answer.last == step.core.log.last() || step.core.has_planted(Bug::KeepOwnLog) {
+            return Takeover::Leads;
+        }
+        self.source = Some((best, answer.last));
+        self.fetch(step);
+        Takeover::GoesOn
+    }
+
+    /// The answer with the highest log. Among equals this node's own.
+    fn best(&self, step: &Step<'_>) -> Option<(NodeId, Answer)> {
+        let best = self.answers.iter().max_by_key(|(node, answer)| (answer.last, **node == step.core.me));
+        best.map(|(node, answer)| (*node, answer.clone()))
+    }
+
+    /// Asks those of the voters who were not asked yet.
+    fn ask(&mut self, step: &mut Step<'_>, set: &ReplicaSet) {
+        let (epoch, me) = (step.core.promised.epoch, step.core.me);
+        for node in set.voters().filter(|node| *node != me) {
+            if self.asked.insert(node) {
+                step.send(node, Message::PromiseRequest { epoch });
+            }
+        }
+    }
+
+    fn fetch(&self, step: &mut Step<'_>) {
+        if let Some((source, _)) = self.source {
+            let (epoch, after) = (step.core.promised.epoch, step.core.log.last());
+            step.send(source, Message::Fetch { epoch, after });
+        }
+    }
+
+    /// A part of the log to take has come.
+    pub fn entries(
+        &mut self,
+        step: &mut Step<'_>,
+        from: NodeId,
+        epoch: Epoch,
+        prev: EntryId,
+        entries: &[LogEntry],
+    ) -> Takeover {
+        let Some((source, target)) = self.source else { return Takeover::GoesOn };
+        if source != from || epoch != step.core.promised.epoch {
+            return Takeover::GoesOn;
+        }
+        if !step.core.holds(prev) {
+            let after = step.core.log.meet(prev);
+            step.send(from, Message::Fetch { epoch, after });
+            return Takeover::GoesOn;
+        }
+        if step.adopt(prev, entries).is_none() {
+            return Takeover::GoesOn;
+        }
+        let is_whole = step.core.log.last() == target;
+        if is_whole {
+            return Takeover::Leads;
+        }
+        if !entries.is_empty() {
+            self.fetch(step);
+        }
+        Takeover::GoesOn
+    }
+
+    /// The log to take begins after this one ends.
+    pub fn trimmed(&self, step: &mut Step<'_>, from: NodeId, epoch: Epoch) -> Takeover {
+        match self.source {
+            Some((best, _)) if best == from && epoch == step.core.promised.epoch => {
+                step.out.push(Command::AppointInstead { best });
+                Takeover::Fails
+            }
+            _ => Takeover::GoesOn,
+        }
+    }
+
+    /// Time has passed: what got no answer is asked again.
+    pub fn tick(&mut self, step: &mut Step<'_>) -> Takeover {
+        self.asked.retain(|node| self.answers.contains_key(node));
+        self.fetch(step);
+        self.proceed(step)
+    }
+}

@@ -1,0 +1,216 @@
+//! A replica that is not the owner: follower, learner, deposed owner. It takes the owner's entries, says what it has on its
+//! disk, and promises.
+
+use millrace_base::Lsn;
+
+use crate::event::{Command, Write};
+use crate::ids::{EntryId, Epoch, NodeId, Promised};
+use crate::message::{LogEntry, Message};
+use crate::replica_set::ReplicaSet;
+use crate::settings::Bug;
+use crate::step::Step;
+
+/// What a follower knows of its owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Following {
+    /// Whether the owner of the promised epoch was heard.
+    has_owner: bool,
+    /// Up to here this log equals that owner's.
+    matched: Lsn,
+    /// The last round heard.
+    round: u64,
+    /// Position and round of the last acknowledgement.
+    acked: (Lsn, u64),
+    /// An acknowledgement waits for the promise to be durable.
+    owes_ack: bool,
+    /// The candidate of the promised epoch waits for the promise.
+    owes_promise: bool,
+    /// This replica may have acknowledged entries that it lacks. It promises nothing before it holds this one.
+    target: Option<EntryId>,
+}
+
+/// An append without its epoch.
+pub(crate) struct Append<'a> {
+    pub round: u64,
+    pub asks_lease: bool,
+    pub committed: Lsn,
+    pub prev: EntryId,
+    pub entries: &'a [LogEntry],
+}
+
+impl Following {
+    /// A follower that has lost entries, up to `target` at most.
+    pub fn up_to(target: EntryId) -> Self {
+        Self { target: Some(target), ..Self::default() }
+    }
+
+    /// Whether this replica has yet to catch up before it promises anything.
+    pub fn is_incomplete(&self) -> bool {
+        self.target.is_some()
+    }
+
+    fn enter(&mut self, step: &mut Step<'_>, promised: Promised) {
+        if promised != step.core.promised {
+            step.promise(promised);
+            *self = Self { target: self.target, ..Self::default() };
+        }
+    }
+
+    /// The owner of `epoch` sends entries, or a heartbeat.
+    pub fn append(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, append: &Append<'_>) {
+        if !step.admits_owner(from, epoch) {
+            return;
+        }
+        self.enter(step, Promised { epoch, to: from });
+        step.hear_owner(from, append.asks_lease);
+        self.has_owner = true;
+        self.round = self.round.max(append.round);
+        if !step.core.holds(append.prev) {
+            let have = step.core.log.meet(append.prev);
+            if step.core.is_promise_durable() {
+                step.send(from, Message::Lacks { epoch, round: self.round, have });
+            }
+            if step.core.has_planted(Bug::AckUnmatched) {
+                self.ack(step, true);
+            }
+            return;
+        }
+        let Some((equal, is_changed)) = step.adopt(append.prev, append.entries) else { return };
+        self.matched = self.matched.max(equal);
+        step.commit(append.committed.min(self.matched).min(step.core.log.last().lsn));
+        self.ack(step, !is_changed);
+    }
+
+    /// A snapshot has arrived, and is installed, durably.
+    pub fn snapshot(&mut self, step: &mut Step<'_>, from: NodeId, snapshot: Message) {
+        let Message::Snapshot { epoch, round, at, set_lsn, set } = snapshot else { return };
+        if !step.admits_owner(from, epoch) {
+            return;
+        }
+        self.enter(step, Promised { epoch, to: from });
+        self.has_owner = true;
+        self.round = self.round.max(round);
+        if set_lsn > at.lsn {
+            step.broken("a snapshot's replica set comes after it");
+            return;
+        }
+        if at.lsn > step.core.log.committed() {
+            step.core.log.reset(at, set_lsn, set.clone());
+            let number = step.core.log.write_entries();
+            step.out.push(Command::Write { number, write: Write::Reset { at, set_lsn, set } });
+            step.out.push(Command::Committed { lsn: at.lsn });
+        }
+        self.matched = self.matched.max(at.lsn);
+        self.ack(step, true);
+    }
+
+    /// Says what is durable, if there is news or `is_due`.
+    fn ack(&mut self, step: &mut Step<'_>, is_due: bool) {
+        let core = &*step.core;
+        if !core.is_promise_durable() {
+            self.owes_ack |= is_due;
+            return;
+        }
+        let mut durable = self.matched.min(core.log.durable());
+        if core.has_planted(Bug::AckBeforeDurable) {
+            durable = self.matched;
+        } else if core.has_planted(Bug::AckUnmatched) {
+            durable = core.log.durable();
+        }
+        if is_due || self.owes_ack || (durable, self.round) > self.acked {
+            self.owes_ack = false;
+            self.acked = (durable, self.round);
+            let Promised { epoch, to } = core.promised;
+            step.send(to, Message::Ack { epoch, round: self.round, durable });
+        }
+        self.catch_up(step);
+    }
+
+    fn catch_up(&mut self, step: &mut Step<'_>) {
+        let log = &step.core.log;
+        let equal = log.id_at(self.matched.min(log.durable()));
+        if self.target.is_some_and(|target| equal.is_some_and(|id| id >= target)) {
+            self.target = None;
+            step.out.push(Command::Whole);
+        }
+    }
+
+    /// Somebody was appointed to `epoch`.
+    pub fn promise_request(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch) {
+        if self.is_incomplete() || !step.admits_candidate(from, epoch) {
+            return;
+        }
+        self.enter(step, Promised { epoch, to: from });
+        self.owes_promise = true;
+        self.try_promise(step);
+    }
+
+    /// Answers the candidate once the promise is durable and no lease of another owner runs.
+    fn try_promise(&mut self, step: &mut Step<'_>) {
+        let core = &*step.core;
+        let Promised { epoch, to } = core.promised;
+        let is_ready = core.is_promise_durable() && core.log.is_all_durable() && core.has_lease_ended(to, step.now_ns);
+        if self.owes_promise && is_ready {
+            self.owes_promise = false;
+            let (set_lsn, set) = core.log.newest_set().clone();
+            let last = core.log.last();
+            step.send(to, Message::Promise { epoch, last, set_lsn, set });
+        }
+    }
+
+    /// The candidate of the promised epoch wants this log.
+    pub fn fetch(&mut self, step: &mut Step<'_>, from: NodeId, epoch: Epoch, after: EntryId) {
+        if !step.admits_candidate(from, epoch) || epoch != step.core.promised.epoch || !step.core.is_promise_durable() {
+            return;
+        }
+        let log = &step.core.log;
+        let prev = log.meet(after);
+        if prev.lsn < log.base().lsn {
+            step.send(from, Message::Trimmed { epoch });
+        } else if prev == log.last() {
+            step.send(from, Message::Entries { epoch, prev, entries: Vec::new() });
+        } else {
+            let bytes = step.core.settings.message.0;
+            step.out.push(Command::ReadLog { to: from, after: prev, bytes });
+        }
+    }
+
+    /// What the candidate wanted has been read.
+    pub fn log_read(&self, step: &mut Step<'_>, to: NodeId, after: EntryId, entries: Vec<LogEntry>) {
+        let promised = step.core.promised;
+        if promised.to == to && step.core.log.holds(after) {
+            step.send(to, Message::Entries { epoch: promised.epoch, prev: after, entries });
+        }
+    }
+
+    /// More is durable.
+    pub fn written(&mut self, step: &mut Step<'_>) {
+        if self.has_owner {
+            self.ack(step, false);
+        }
+        self.try_promise(step);
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, step: &mut Step<'_>) {
+        step.note_committed();
+        self.try_promise(step);
+    }
+}
+
+/// Says whether a replica would promise that epoch. It would if it hears no owner. Whose log is higher does not matter: who
+/// leads takes the highest.
+pub(crate) fn pre_vote(step: &mut Step<'_>, from: NodeId, epoch: Epoch, may_grant: bool) {
+    let core = &*step.core;
+    let is_silent = step.now_ns >= core.heard_ns.saturating_add(core.settings.silence_ns);
+    let is_granted = may_grant && is_silent && epoch > core.promised.epoch;
+    step.send(from, Message::PreVoteReply { epoch, is_granted });
+}
+
+/// What a replica tells another that has lost entries.
+pub(crate) fn resync(step: &mut Step<'_>, from: NodeId, nonce: u64, is_owner: bool) {
+    let core = &*step.core;
+    let set: ReplicaSet = core.log.set().clone();
+    let owner_last = is_owner.then_some(core.log.last());
+    step.send(from, Message::ResyncAnswer { nonce, promised: core.promised, owner_last, set });
+}

@@ -1,0 +1,449 @@
+//! One replica of one shard: which role it has, and which role answers which event.
+
+use millrace_base::Lsn;
+
+use crate::candidate::{Answer, Candidate, Takeover};
+use crate::event::{Command, Event};
+use crate::following::{self, Append, Following};
+use crate::ids::{Epoch, NodeId, Promised};
+use crate::log_view::LogView;
+use crate::message::Message;
+use crate::owner::{Owner, Reign};
+use crate::replica_set::Change;
+use crate::resync::{Knowledge, Resync};
+use crate::settings::{Bug, Settings};
+use crate::shard_log::{Leaving, Proof, ReadTicket};
+use crate::step::{Core, Grant, Step};
+
+/// What a start finds on the disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Recovered {
+    /// The last promise in the log.
+    pub promised: Promised,
+    /// The log.
+    pub log: LogView,
+    /// `false` if the log may lack an entry that was acknowledged or a promise that was made.
+    pub is_whole: bool,
+}
+
+/// The name of a role, for operators and tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RoleName {
+    /// Takes the owner's entries, counts.
+    Follower,
+    /// Takes the owner's entries, does not count.
+    Learner,
+    /// Was the owner, and has to forget the shard in memory.
+    Deposed,
+    /// Is about to be the owner.
+    Candidate,
+    /// Owns the shard.
+    Owner,
+    /// May lack what it has acknowledged.
+    Resyncing,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Role {
+    Following(Following),
+    Deposed(Following),
+    Candidate(Candidate),
+    Owner(Box<Owner>),
+    Resyncing(Resync),
+}
+
+/// One replica of one shard. Events go in, commands come out, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Replica {
+    core: Core,
+    role: Role,
+}
+
+impl Replica {
+    /// A replica as recovery has found it. `nonce` is drawn at each start.
+    #[must_use]
+    pub fn start(me: NodeId, settings: Settings, now_ns: u64, nonce: u64, recovered: Recovered) -> Self {
+        // The last run may have granted a lease, to whom nobody knows.
+        let until_ns = now_ns.saturating_add(settings.grant_ns());
+        let grant = (settings.lease_ns > 0).then_some(Grant { to: None, until_ns });
+        let is_whole = recovered.is_whole || settings.planted == Some(Bug::TakePartIncomplete);
+        let role = if is_whole { Role::Following(Following::default()) } else { Role::Resyncing(Resync::new(nonce)) };
+        let core = Core {
+            me,
+            settings,
+            promised: recovered.promised,
+            durable_promise: recovered.promised,
+            seen: recovered.promised.epoch,
+            grant,
+            heard_ns: now_ns,
+            noted: recovered.log.committed(),
+            log: recovered.log,
+        };
+        Self { core, role }
+    }
+
+    /// Takes one event. `now_ns` is a monotonic clock whose rate may be off by
+    /// [`Settings::clock_error_percent`]. It never goes back.
+    pub fn handle(&mut self, now_ns: u64, event: Event, out: &mut Vec<Command>) {
+        let Self { core, role } = self;
+        let step = &mut Step { core, now_ns, out };
+        let next = match event {
+            Event::Received { from, message } => {
+                (from != step.core.me).then(|| role.receive(step, from, message)).flatten()
+            }
+            Event::Written { up_to } => {
+                if let Some(promised) = step.core.log.written(up_to) {
+                    step.core.durable_promise = promised;
+                }
+                role.written(step)
+            }
+            Event::Tick => role.tick(step),
+            Event::Appoint { epoch } => role.appoint(step, epoch),
+            Event::Trim { up_to } => {
+                step.core.log.trim(up_to);
+                None
+            }
+            Event::LogRead { to, after, entries } => {
+                match role {
+                    Role::Owner(owner) => owner.log_read(step, to, after, entries),
+                    Role::Following(following) | Role::Deposed(following) => {
+                        following.log_read(step, to, after, entries);
+                    }
+                    Role::Candidate(_) | Role::Resyncing(_) => {}
+                }
+                None
+            }
+            Event::Reopened => match role {
+                Role::Deposed(following) => Some(Role::Following(std::mem::take(following))),
+                _ => None,
+            },
+            owners => {
+                if let Role::Owner(owner) = role {
+                    owner_event(owner, step, owners);
+                }
+                None
+            }
+        };
+        if let Some(next) = next {
+            *role = next;
+        }
+    }
+
+    /// Replies wait for proof that this node is the owner.
+    pub fn confirm(&mut self, now_ns: u64, out: &mut Vec<Command>) {
+        if let Role::Owner(owner) = &mut self.role {
+            owner.confirm(&mut Step { core: &mut self.core, now_ns, out });
+        }
+    }
+
+    /// What a read that runs now has to show when its reply leaves. `None`: this node does not serve.
+    #[must_use]
+    pub fn read_ticket(&self) -> Option<ReadTicket> {
+        match &self.role {
+            Role::Owner(owner) if owner.is_serving() => Some(owner.read_ticket(&self.core)),
+            _ => None,
+        }
+    }
+
+    /// Whether a reply that depends on everything up to `lsn` may leave at this moment.
+    #[must_use]
+    pub fn may_leave(&self, now_ns: u64, lsn: Lsn, proof: Proof) -> Leaving {
+        match &self.role {
+            Role::Owner(owner) => owner.may_leave(&self.core, now_ns, lsn, proof),
+            _ => Leaving::Never,
+        }
+    }
+
+    /// Whether the replica set may take this step now.
+    #[must_use]
+    pub fn may_change(&self, change: Change) -> bool {
+        match &self.role {
+            Role::Owner(owner) => owner.may_change(&self.core, change),
+            _ => false,
+        }
+    }
+
+    /// Everything up to here is durable at all replicas that the owner knows. Others keep what they like.
+    #[must_use]
+    pub fn retention_floor(&self) -> Lsn {
+        match &self.role {
+            Role::Owner(owner) => owner.retention_floor(),
+            _ => Lsn(u64::MAX),
+        }
+    }
+
+    /// The role.
+    #[must_use]
+    pub fn role(&self) -> RoleName {
+        match &self.role {
+            Role::Following(_) if self.core.log.set().is_voter(self.core.me) => RoleName::Follower,
+            Role::Following(_) => RoleName::Learner,
+            Role::Deposed(_) => RoleName::Deposed,
+            Role::Candidate(_) => RoleName::Candidate,
+            Role::Owner(_) => RoleName::Owner,
+            Role::Resyncing(_) => RoleName::Resyncing,
+        }
+    }
+
+    /// Whether entries may be submitted.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        matches!(&self.role, Role::Owner(owner) if owner.is_serving())
+    }
+
+    /// This node.
+    #[must_use]
+    pub fn me(&self) -> NodeId {
+        self.core.me
+    }
+
+    /// The numbers that it goes by.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.core.settings
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn log(&self) -> &LogView {
+        &self.core.log
+    }
+
+    /// The highest promise.
+    #[must_use]
+    pub fn promised(&self) -> Promised {
+        self.core.promised
+    }
+
+    /// Plants a bug in a running replica.
+    #[cfg(test)]
+    pub(crate) fn plant(&mut self, bug: Bug) {
+        self.core.settings.planted = Some(bug);
+    }
+
+    /// When an owner was last heard.
+    pub(crate) fn heard_ns(&self) -> u64 {
+        self.core.heard_ns
+    }
+
+    /// Whether this replica may try to become the owner by itself.
+    pub(crate) fn may_nominate(&self) -> bool {
+        let is_free = match &self.role {
+            Role::Following(following) => !following.is_incomplete(),
+            Role::Candidate(_) => true,
+            Role::Deposed(_) | Role::Owner(_) | Role::Resyncing(_) => false,
+        };
+        is_free && self.core.log.set().is_voter(self.core.me)
+    }
+
+    /// An epoch that is higher than all that this replica has heard of.
+    pub(crate) fn next_epoch(&self) -> Epoch {
+        Epoch(self.core.seen.0.saturating_add(1))
+    }
+}
+
+/// Events that concern an owner only.
+fn owner_event(owner: &mut Owner, step: &mut Step<'_>, event: Event) {
+    match event {
+        Event::Submit { lsn, bytes } => owner.submit(step, lsn, bytes),
+        Event::RoundEnded => owner.flush(step),
+        Event::HandOver => owner.release(step),
+        Event::ChangeSet { lsn, change } => owner.change_set(step, lsn, change),
+        Event::SnapshotShipped { to, at } => owner.snapshot_shipped(step, to, at),
+        Event::SnapshotFailed { to } => owner.snapshot_failed(to),
+        _ => {}
+    }
+}
+
+impl Role {
+    /// Takes a message. Gives back the next role, if it changes.
+    fn receive(&mut self, step: &mut Step<'_>, from: NodeId, message: Message) -> Option<Role> {
+        if let Message::Refusal { promised } = &message {
+            step.core.seen = step.core.seen.max(promised.epoch);
+        }
+        match self {
+            Role::Following(following) | Role::Deposed(following) => {
+                follow(following, step, from, message);
+                None
+            }
+            Role::Candidate(candidate) => stand(candidate, step, from, message),
+            Role::Owner(owner) => own(owner, step, from, message),
+            Role::Resyncing(resync) => match message {
+                Message::ResyncAnswer { nonce, promised, owner_last, set } => {
+                    resync.answered(step, from, nonce, Knowledge { promised, owner_last, set }).map(Role::Following)
+                }
+                _ => None,
+            },
+        }
+    }
+
+    fn written(&mut self, step: &mut Step<'_>) -> Option<Role> {
+        match self {
+            Role::Following(following) | Role::Deposed(following) => {
+                following.written(step);
+                None
+            }
+            Role::Candidate(candidate) => after(candidate.proceed(step), step),
+            Role::Owner(owner) => match owner.advance(step) {
+                Reign::GoesOn => None,
+                Reign::Ended => Some(give_up(step)),
+            },
+            Role::Resyncing(_) => None,
+        }
+    }
+
+    fn tick(&mut self, step: &mut Step<'_>) -> Option<Role> {
+        match self {
+            Role::Following(following) | Role::Deposed(following) => {
+                following.tick(step);
+                None
+            }
+            Role::Candidate(candidate) => after(candidate.tick(step), step),
+            Role::Owner(owner) => {
+                owner.tick(step);
+                None
+            }
+            Role::Resyncing(resync) => {
+                resync.ask(step);
+                None
+            }
+        }
+    }
+
+    /// This node is to own the shard in `epoch`.
+    fn appoint(&mut self, step: &mut Step<'_>, epoch: Epoch) -> Option<Role> {
+        let promised = step.core.promised;
+        match self {
+            Role::Owner(_) | Role::Candidate(_) if promised == (Promised { epoch, to: step.core.me }) => None,
+            Role::Deposed(_) | Role::Resyncing(_) => None,
+            Role::Following(following) if following.is_incomplete() => None,
+            _ if epoch <= promised.epoch => {
+                // An epoch that this node has begun once is not begun again: it would make other entries of the same names.
+                step.out.push(Command::EpochTaken { promised });
+                None
+            }
+            Role::Owner(_) => Some(give_up(step)),
+            Role::Following(_) | Role::Candidate(_) => Some(Role::Candidate(Candidate::begin(step, epoch))),
+        }
+    }
+}
+
+/// The role after a step of a takeover, if it changes.
+fn after(takeover: Takeover, step: &mut Step<'_>) -> Option<Role> {
+    match takeover {
+        Takeover::GoesOn => None,
+        Takeover::Leads => Some(Role::Owner(Box::new(Owner::begin(step)))),
+        Takeover::Fails => Some(Role::Following(Following::default())),
+    }
+}
+
+/// The reign is over: the shard in memory may hold what will never be.
+fn give_up(step: &mut Step<'_>) -> Role {
+    step.out.push(Command::GiveUp { epoch: step.core.promised.epoch });
+    Role::Deposed(Following::default())
+}
+
+/// A follower, learner or deposed owner takes a message.
+fn follow(following: &mut Following, step: &mut Step<'_>, from: NodeId, message: Message) {
+    match message {
+        Message::Append { epoch, round, asks_lease, committed, prev, entries } => {
+            following.append(step, from, epoch, &Append { round, asks_lease, committed, prev, entries: &entries });
+        }
+        Message::Snapshot { .. } => following.snapshot(step, from, message),
+        Message::PromiseRequest { epoch } => following.promise_request(step, from, epoch),
+        Message::Fetch { epoch, after } => following.fetch(step, from, epoch, after),
+        Message::PreVote { epoch } => {
+            following::pre_vote(step, from, epoch, !following.is_incomplete());
+        }
+        Message::Resync { nonce } => following::resync(step, from, nonce, false),
+        Message::Ack { .. }
+        | Message::Lacks { .. }
+        | Message::Refusal { .. }
+        | Message::Promise { .. }
+        | Message::Entries { .. }
+        | Message::Trimmed { .. }
+        | Message::PreVoteReply { .. }
+        | Message::ResyncAnswer { .. } => {}
+    }
+}
+
+/// A candidate takes a message.
+fn stand(candidate: &mut Candidate, step: &mut Step<'_>, from: NodeId, message: Message) -> Option<Role> {
+    let mine = step.core.promised;
+    match message {
+        Message::Append { epoch, .. } | Message::Snapshot { epoch, .. } | Message::PromiseRequest { epoch } => {
+            // An owner of the same epoch has won it: two nodes nominated themselves to it.
+            let is_owner = !matches!(message, Message::PromiseRequest { .. });
+            if epoch > mine.epoch || epoch == mine.epoch && is_owner {
+                let mut following = Following::default();
+                follow(&mut following, step, from, message);
+                return Some(Role::Following(following));
+            }
+            step.refuse(from);
+        }
+        Message::Refusal { promised } if promised.epoch >= mine.epoch && promised != mine => {
+            step.out.push(Command::EpochTaken { promised });
+            return Some(Role::Following(Following::default()));
+        }
+        Message::Promise { epoch, last, set_lsn, set } => {
+            let takeover = candidate.promised(step, from, epoch, Answer { last, set_lsn, set });
+            return after(takeover, step);
+        }
+        Message::Entries { epoch, prev, entries } => {
+            let takeover = candidate.entries(step, from, epoch, prev, &entries);
+            return after(takeover, step);
+        }
+        Message::Trimmed { epoch } => {
+            let takeover = candidate.trimmed(step, from, epoch);
+            return after(takeover, step);
+        }
+        Message::PreVote { epoch } => following::pre_vote(step, from, epoch, true),
+        Message::Resync { nonce } => following::resync(step, from, nonce, false),
+        Message::Ack { .. }
+        | Message::Lacks { .. }
+        | Message::Refusal { .. }
+        | Message::Fetch { .. }
+        | Message::PreVoteReply { .. }
+        | Message::ResyncAnswer { .. } => {}
+    }
+    None
+}
+
+/// An owner takes a message.
+fn own(owner: &mut Owner, step: &mut Step<'_>, from: NodeId, message: Message) -> Option<Role> {
+    let mine = step.core.promised.epoch;
+    let serves_on = step.core.has_planted(Bug::ServeDeposed);
+    match message {
+        Message::Append { epoch, .. } | Message::Snapshot { epoch, .. } | Message::PromiseRequest { epoch } => {
+            if epoch > mine && !serves_on {
+                let Role::Deposed(mut following) = give_up(step) else { return None };
+                follow(&mut following, step, from, message);
+                return Some(Role::Deposed(following));
+            }
+            if epoch == mine && !matches!(message, Message::PromiseRequest { .. }) {
+                step.broken("another node owns the epoch of this owner");
+            } else if !serves_on {
+                step.refuse(from);
+            }
+        }
+        Message::Refusal { promised } if promised.epoch > mine && !serves_on => return Some(give_up(step)),
+        Message::Ack { epoch, round, durable } if epoch == mine => {
+            if owner.acked(step, from, round, durable) == Reign::Ended {
+                return Some(give_up(step));
+            }
+        }
+        Message::Lacks { epoch, round, have } if epoch == mine => owner.lacks(step, from, round, have),
+        Message::PreVote { epoch } => following::pre_vote(step, from, epoch, false),
+        Message::Resync { nonce } => following::resync(step, from, nonce, true),
+        Message::Ack { .. }
+        | Message::Lacks { .. }
+        | Message::Refusal { .. }
+        | Message::Promise { .. }
+        | Message::Fetch { .. }
+        | Message::Entries { .. }
+        | Message::Trimmed { .. }
+        | Message::PreVoteReply { .. }
+        | Message::ResyncAnswer { .. } => {}
+    }
+    None
+}
