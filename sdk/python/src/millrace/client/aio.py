@@ -10,14 +10,11 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ..context import Duration, milliseconds
 from ..service import Service
-from .core import Options, Pause, Plan, Prepared, Reply, outcome_of
+from .core import ClientBase, Pause, Plan, Prepared, Reply, outcome_of, wait_seconds
 from .http1 import HttpError, Pool
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# The server answers a wait at the latest after a minute.
-_LONGEST_WAIT_SECONDS = 30.0
 
 
 class AsyncInvocation:
@@ -39,9 +36,9 @@ class AsyncInvocation:
         """Waits for its end and gives its output. Raises its error, or ``TimeoutError``."""
         end = None if timeout is None else time.monotonic() + milliseconds(timeout) / 1000
         while True:
-            left = _LONGEST_WAIT_SECONDS if end is None else end - time.monotonic()
-            wait = max(0.001, min(left, _LONGEST_WAIT_SECONDS))
-            ended, output = outcome_of(await self._client._do(self._client._options.invocation(self.id, wait)))
+            ended, output = outcome_of(
+                await self._client._do(self._client._options.invocation(self.id, wait_seconds(end)))
+            )
             if ended:
                 return output
             if end is not None and time.monotonic() >= end:
@@ -58,33 +55,15 @@ class AsyncInvocation:
         return f"<invocation {self.id}>"
 
 
-class AsyncClient:
+class AsyncClient(ClientBase[Pool]):
     """A client of one node. It belongs to one event loop.
 
     Handlers are named as ``await client.call(Account("ann").deposit, 5)``, with types, or as
     ``await client.call("account", "ann", "deposit", 5)``.
     """
 
-    def __init__(
-        self,
-        url: str = "http://127.0.0.1:8080",
-        *,
-        app: str | None = None,
-        key: str | None = None,
-        timeout: float = 30.0,
-        retries: int = 5,
-    ) -> None:
-        self._options = Options.make(url, app, key, timeout, retries)
-        self._pool = Pool(self._options.url)
-
-    def with_options(
-        self, *, idempotency_key: str | None = None, timeout: float | None = None, retries: int | None = None
-    ) -> AsyncClient:
-        """A client on the same connections with other settings; an idempotency key of your own is one."""
-        changed = object.__new__(type(self))
-        changed._options = self._options.changed(idempotency_key=idempotency_key, timeout=timeout, retries=retries)
-        changed._pool = self._pool
-        return changed
+    def _new_pool(self, url: str) -> Pool:
+        return Pool(url)
 
     async def _do(self, prepared: Prepared) -> Any:
         return await self._drive(self._options.plan(prepared))

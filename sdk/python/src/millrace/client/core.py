@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
+import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from .._types import loads
@@ -18,6 +20,8 @@ from ..service import Service
 KEY_VARIABLE = "MILLRACE_KEY"
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
+# The server answers a wait at the latest after a minute.
+_LONGEST_WAIT_SECONDS = 30.0
 # Statuses that say: nothing was done, come again.
 _TRY_AGAIN = (429, 502, 503)
 
@@ -210,3 +214,40 @@ def outcome_of(invocation: dict[str, Any]) -> tuple[bool, Any]:
             problem.get("code", status), problem.get("detail", ""), problem.get("payload"), status=problem.get("status")
         )
     return False, None
+
+
+def wait_seconds(end: float | None) -> float:
+    """How long one request may wait for the end of an invocation. ``end`` is a time of the monotonic clock."""
+    left = _LONGEST_WAIT_SECONDS if end is None else end - time.monotonic()
+    return max(0.001, min(left, _LONGEST_WAIT_SECONDS))
+
+
+PoolT = TypeVar("PoolT")
+ClientT = TypeVar("ClientT", bound="ClientBase[Any]")
+
+
+class ClientBase(Generic[PoolT]):
+    """Settings and connections of a client, blocking or not."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8080",
+        *,
+        app: str | None = None,
+        key: str | None = None,
+        timeout: float = 30.0,
+        retries: int = 5,
+    ) -> None:
+        self._options = Options.make(url, app, key, timeout, retries)
+        self._pool = self._new_pool(self._options.url)
+
+    def _new_pool(self, url: str) -> PoolT:
+        raise NotImplementedError
+
+    def with_options(
+        self: ClientT, *, idempotency_key: str | None = None, timeout: float | None = None, retries: int | None = None
+    ) -> ClientT:
+        """A client on the same connections with other settings; an idempotency key of your own is one."""
+        changed = copy.copy(self)
+        changed._options = self._options.changed(idempotency_key=idempotency_key, timeout=timeout, retries=retries)
+        return changed
