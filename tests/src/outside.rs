@@ -92,13 +92,12 @@ impl Outside {
     }
 }
 
-fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Asked>> {
+/// Headers, with names in lower case, and a body.
+pub(crate) type Message = (BTreeMap<String, String>, Vec<u8>);
+
+/// What follows the first line of a request whose body has a length.
+pub(crate) fn read_message(stream: &mut BufReader<TcpStream>) -> io::Result<Message> {
     let mut line = String::new();
-    if stream.read_line(&mut line)? == 0 {
-        return Ok(None);
-    }
-    let mut words = line.split(' ').map(str::to_owned);
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let mut headers = BTreeMap::new();
     loop {
         line.clear();
@@ -109,6 +108,17 @@ fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Asked>> {
     let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
+    Ok((headers, body))
+}
+
+fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<Asked>> {
+    let mut line = String::new();
+    if stream.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (headers, body) = read_message(stream)?;
     Ok(Some(Asked { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() }))
 }
 

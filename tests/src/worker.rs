@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::outside::{Message, read_message};
+
 /// One frame as bytes.
 #[must_use]
 pub fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
@@ -284,14 +286,11 @@ pub struct TestWorker {
 
 type Answers = dyn Fn(&WorkerRequest, usize) -> Said + Send + Sync;
 
-/// Headers and body of a request.
-type Received = (BTreeMap<String, String>, Vec<u8>);
-
 struct Shared {
     discovery: Value,
     answers: Box<Answers>,
     requests: Mutex<Vec<WorkerRequest>>,
-    bodies: Mutex<Vec<Received>>,
+    bodies: Mutex<Vec<Message>>,
     asked: AtomicUsize,
     is_gone: AtomicBool,
 }
@@ -372,16 +371,7 @@ fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             return Ok(());
         }
         let is_discovery = line.starts_with("GET ");
-        let mut headers = BTreeMap::new();
-        loop {
-            line.clear();
-            stream.read_line(&mut line)?;
-            let Some((name, value)) = line.trim_end().split_once(':') else { break };
-            headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
-        }
-        let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-        let mut body = vec![0; length];
-        stream.read_exact(&mut body)?;
+        let (headers, body) = read_message(&mut stream)?;
         shared.bodies.lock().unwrap_or_else(PoisonError::into_inner).push((headers.clone(), body.clone()));
         let said = if is_discovery {
             Said::Frames(shared.discovery.to_string().into_bytes())
