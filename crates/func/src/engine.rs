@@ -145,8 +145,8 @@ pub trait Engine {
         input
     }
 
-    /// How a message's failure is noted. A built-in app may say what failed in its own words, or that an abort, which is
-    /// an answer, is a failure like any other because nobody receives the answer.
+    /// How a message's failure is noted. A built-in app may say in its own words what failed. It may also say that an abort
+    /// is a failure like any other, as nobody receives the answer.
     fn failure_of(&self, _program: Program, _service: &str, _handler: &str, error: Error) -> Error {
         error
     }

@@ -5,7 +5,7 @@
 //! `coordinate.rs` and `participate.rs` do what messages of other shards mean, as [`crate::coordination`] and
 //! [`crate::participation`] say it.
 //! `opened.rs` says what it means that another shard was opened anew, `gate.rs` when this one may write after it was.
-//! `reads.rs` reads committed state beside all that, and `unbound.rs` runs routes before they have a shard.
+//! `reads.rs` reads committed state beside all that, and `unplaced.rs` runs routes before they have a shard.
 
 mod activations;
 mod answers;
