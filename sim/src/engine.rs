@@ -126,7 +126,7 @@ impl ScriptEngine {
         let text = "[fetch]\nallow = [\"https://outside.example\"]\n[records]\ntypes = [\"note\", \"missing\"]";
         let AppSettings { fetch, records, objects, .. } = AppSettings::from_toml(text).expect("valid");
         let name = Name::new(name).expect("tests name their apps well");
-        App { name, files: BTreeMap::new(), limits, fetch, records, objects, is_kept: false }
+        App { limits, fetch, records, objects, ..App::new(name) }
     }
 
     /// Loads an app and sends requests to it.
@@ -141,8 +141,7 @@ impl ScriptEngine {
         let program = Program(last + 1);
         self.load(program, &app).expect("every app loads");
         let services = self.services(program);
-        let App { name, limits, fetch, records, objects, .. } = app;
-        catalog.add(program, millrace_func::Loaded { app: name, version, limits, fetch, records, objects, services });
+        catalog.add(program, millrace_func::Loaded::new(&app, version, services));
         catalog.activate(program);
         program
     }

@@ -62,10 +62,7 @@ impl<P: Platform> Core<P> {
             self.engine.unload(program);
             return Err(error);
         }
-        let (limits, fetch, records) = (app.limits.clone(), app.fetch.clone(), app.records.clone());
-        let objects = app.objects.clone();
-        let loaded = Loaded { app: app.name.clone(), version, limits, fetch, records, objects, services };
-        self.programs.catalog.add(program, loaded);
+        self.programs.catalog.add(program, Loaded::new(app, version, services));
         self.programs.loaded.insert(program);
         Ok(())
     }

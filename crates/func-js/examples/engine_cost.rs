@@ -9,9 +9,8 @@ use bytes::Bytes;
 use millrace_base::{Error, Name, UnixMillis, Value};
 use millrace_func::HeaderSource;
 use millrace_func::{
-    ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, Host, HttpRequest, Limits, LogLevel,
-    Message, NestedCall, ObjectPolicy, Offload, OperationId, Program, RecordPolicy, RouteId, ScanRequest, Start, Step,
-    StepStart,
+    ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, Host, HttpRequest, Limits, LogLevel, Message,
+    NestedCall, Offload, OperationId, Program, RouteId, ScanRequest, Start, Step, StepStart,
 };
 use millrace_func_js::{Clocks, JsEngine};
 
@@ -246,15 +245,11 @@ fn main() {
     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(300_000);
     let engine = JsEngine::new(Clocks { monotonic_ns, thread_cpu_ns: monotonic_ns });
     let app = App {
-        name: Name::new("bench").expect("a name"),
         files: [("bench.ts", APP), ("user.ts", include_str!("../../../examples/login/user.ts"))]
             .map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()))
             .into(),
         limits: Limits { cpu_ms: 10_000, ..Limits::default() },
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        objects: ObjectPolicy::default(),
-        is_kept: false,
+        ..App::new(Name::new("bench").expect("a name"))
     };
     let mut program = Program(0);
     for (number, name) in (0..).zip(["load, first in the process", "load, another time"]) {

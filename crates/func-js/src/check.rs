@@ -1,11 +1,10 @@
 //! For fuzzing only: what the reader of JSON promises, for any bytes.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use millrace_base::{Error, Name};
-use millrace_func::{App, FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
+use millrace_func::App;
 use rquickjs::qjs;
 use serde::de::IgnoredAny;
 
@@ -20,15 +19,8 @@ thread_local! {
 }
 
 fn empty_isolate() -> Result<Box<Isolate>, Error> {
-    let app = App {
-        name: Name::new("fuzz").map_err(|error| Error::new(millrace_base::ErrorCode::Internal, error.to_string()))?,
-        files: BTreeMap::new(),
-        limits: Limits::default(),
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        objects: ObjectPolicy::default(),
-        is_kept: false,
-    };
+    let app =
+        App::new(Name::new("fuzz").map_err(|error| Error::new(millrace_base::ErrorCode::Internal, error.to_string()))?);
     // Time stands still: what is measured here is not how long it takes.
     let clocks = Clocks { monotonic_ns: || 0, thread_cpu_ns: || 0 };
     let (limits, sources) = (Rc::new(app.limits.clone()), Rc::new(Sources::read(&app, &[])?));

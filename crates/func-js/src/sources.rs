@@ -158,19 +158,10 @@ fn resolve(base: &str, specifier: &str, exists: impl Fn(&str) -> bool) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_func::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
 
     fn app(files: &[(&str, &str)]) -> App {
         let files = files.iter().map(|(path, content)| ((*path).to_owned(), content.as_bytes().to_vec())).collect();
-        App {
-            name: Name::new("app").expect("a name"),
-            files,
-            limits: Limits::default(),
-            fetch: FetchPolicy::default(),
-            records: RecordPolicy::default(),
-            objects: ObjectPolicy::default(),
-            is_kept: false,
-        }
+        App { files, ..App::new(Name::new("app").expect("a name")) }
     }
 
     #[test]

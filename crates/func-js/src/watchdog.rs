@@ -223,18 +223,15 @@ pub(crate) fn code_of(app: &App) -> u64 {
 mod tests {
     use super::*;
     use millrace_base::Name;
-    use millrace_func::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
+    use millrace_func::Limits;
     use std::cell::Cell;
 
     fn app(text: &str, cpu_ms: u64, is_kept: bool) -> App {
         App {
-            name: Name::new("shop").expect("a name"),
             files: [("cart.ts".to_owned(), text.as_bytes().to_vec())].into(),
             limits: Limits { cpu_ms, ..Limits::default() },
-            fetch: FetchPolicy::default(),
-            records: RecordPolicy::default(),
-            objects: ObjectPolicy::default(),
             is_kept,
+            ..App::new(Name::new("shop").expect("a name"))
         }
     }
 

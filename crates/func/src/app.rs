@@ -29,6 +29,22 @@ pub struct App {
     pub is_kept: bool,
 }
 
+impl App {
+    /// An app without files, with the limits and permissions of one that says nothing of them.
+    #[must_use]
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            files: BTreeMap::new(),
+            limits: Limits::default(),
+            fetch: FetchPolicy::default(),
+            records: RecordPolicy::default(),
+            objects: ObjectPolicy::default(),
+            is_kept: false,
+        }
+    }
+}
+
 /// A service as loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {

@@ -7,7 +7,7 @@ use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 
 use crate::records::has_double_hyphen;
 use crate::{
-    FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, Route, RouteId, Service,
+    App, FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, Route, RouteId, Service,
 };
 
 /// One loaded app version.
@@ -27,6 +27,22 @@ pub struct Loaded {
     pub objects: ObjectPolicy,
     /// Its services, as the engine reported them.
     pub services: Vec<Service>,
+}
+
+impl Loaded {
+    /// A version of an app with the services that its engine has found in it.
+    #[must_use]
+    pub fn new(app: &App, version: u64, services: Vec<Service>) -> Self {
+        Self {
+            app: app.name.clone(),
+            version,
+            limits: app.limits.clone(),
+            fetch: app.fetch.clone(),
+            records: app.records.clone(),
+            objects: app.objects.clone(),
+            services,
+        }
+    }
 }
 
 /// Every loaded program of one core, and which of them new requests go to.
@@ -380,20 +396,13 @@ mod tests {
 
     fn loaded(app: &str, service: &str) -> Loaded {
         let route = |method: &str, path: &str| Route { method: method.into(), path: path.into() };
-        Loaded {
-            app: name(app),
-            version: 1,
-            limits: Limits::default(),
-            fetch: FetchPolicy::default(),
-            records: RecordPolicy::default(),
-            objects: ObjectPolicy::default(),
-            services: vec![Service {
-                name: name(service),
-                handlers: vec![(name("add"), HandlerKind::Transaction), (name("_fix"), HandlerKind::Transaction)],
-                routes: vec![route("GET", "/a/:id"), route("POST", "/a/:id"), route("GET", "/b")],
-                schedules: Vec::new(),
-            }],
-        }
+        let service = Service {
+            name: name(service),
+            handlers: vec![(name("add"), HandlerKind::Transaction), (name("_fix"), HandlerKind::Transaction)],
+            routes: vec![route("GET", "/a/:id"), route("POST", "/a/:id"), route("GET", "/b")],
+            schedules: Vec::new(),
+        };
+        Loaded::new(&App::new(name(app)), 1, vec![service])
     }
 
     fn catalog(apps: &[(u32, &str, &str)]) -> Catalog {

@@ -1,11 +1,9 @@
 //! Which engine is told what.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 
 use super::*;
-use crate::{BuiltInCall, FetchPolicy, FetchRequest, Limits, LogLevel, Message, NestedCall, Offload, RecordPolicy};
+use crate::{BuiltInCall, FetchRequest, LogLevel, Message, NestedCall, Offload};
 use crate::{RouteId, ScanRequest, StepStart};
 use millrace_base::{ErrorCode, UnixMillis, Value};
 
@@ -171,15 +169,7 @@ impl Bench {
     }
 
     fn load(&self, program: u32, app: &str, is_broken: bool) -> Result<(), Error> {
-        let app = App {
-            name: Name::new(app).expect("a name"),
-            files: BTreeMap::new(),
-            limits: Limits::default(),
-            fetch: FetchPolicy::default(),
-            records: RecordPolicy::default(),
-            objects: crate::ObjectPolicy::default(),
-            is_kept: is_broken,
-        };
+        let app = App { is_kept: is_broken, ..App::new(Name::new(app).expect("a name")) };
         self.engines.load(Program(program), &app)
     }
 

@@ -1,13 +1,12 @@
 //! Apps as folders, as files in memory, and as kept in the data directory.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use millrace_api::AppFile;
 use millrace_base::{Error, ErrorCode, Name, fingerprint, limits};
-use millrace_func::{App, AppSettings, FetchPolicy, Limits, ObjectPolicy, RecordPolicy, WORKER_FILE, WorkerDocument};
+use millrace_func::{App, AppSettings, WORKER_FILE, WorkerDocument};
 use millrace_manifest::Manifest;
 
 use crate::directory::{sync_folder_of, write_durably};
@@ -32,15 +31,7 @@ pub fn app_from_files(name: &str, files: Vec<AppFile>) -> Result<App, Error> {
     if size_bytes > limits::APP_BYTES {
         return Err(refused(format!("the app's files have {size_bytes} bytes; {} are allowed", limits::APP_BYTES)));
     }
-    let mut app = App {
-        name,
-        files: BTreeMap::new(),
-        limits: Limits::default(),
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        objects: ObjectPolicy::default(),
-        is_kept: false,
-    };
+    let mut app = App::new(name);
     for AppFile { path, content } in files {
         let is_plain = !path.is_empty()
             && path.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains('\0'));

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
 use millrace_format::{Entry, MessageRecord};
 use millrace_func::{
-    ActivationId, App, Catalog, Engine, FetchRequest, HandlerId, HandlerKind, Host, Limits, Loaded, LogLevel,
-    NestedCall, Offload, OperationId, Output, Program, Service, Start, Step, WorkerTurn,
+    ActivationId, App, Catalog, Engine, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel, NestedCall,
+    Offload, OperationId, Output, Program, Service, Start, Step, WorkerTurn,
 };
 use millrace_store::{MemoryCheckpoint, Store};
 
@@ -205,21 +205,8 @@ impl TestWorld {
 
     pub(crate) fn with(engine: impl Engine + 'static) -> Self {
         let mut catalog = Catalog::default();
-        let app = Name::new("app").expect("a name");
-        let (limits, services) = (Limits::default(), engine.services(RUN.program));
-        let (fetch, records) = Default::default();
-        catalog.add(
-            RUN.program,
-            Loaded {
-                app,
-                version: 1,
-                limits,
-                fetch,
-                records,
-                objects: millrace_func::ObjectPolicy::default(),
-                services,
-            },
-        );
+        let app = App::new(Name::new("app").expect("a name"));
+        catalog.add(RUN.program, Loaded::new(&app, 1, engine.services(RUN.program)));
         catalog.activate(RUN.program);
         let (outputs, activations) = Default::default();
         Self { outputs, engine: Box::new(engine), catalog, activations, next_nonce: 1 }

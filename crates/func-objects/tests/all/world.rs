@@ -10,9 +10,9 @@ use millrace_api::objects::{
 };
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value, limits};
 use millrace_func::{
-    ActivationId, App, BuiltInCall, Engine, EntityRows, EntityScan, EntityVisitor, FetchPolicy, FetchRequest,
-    HandlerId, HandlerKind, Host, Limits, LogLevel, Message, NestedCall, ObjectPolicy, Offload, OperationId, Output,
-    Program, RecordPolicy, ScanRequest, Service, Start, Step, StepStart, Visit,
+    ActivationId, App, BuiltInCall, Engine, EntityRows, EntityScan, EntityVisitor, FetchRequest, HandlerId,
+    HandlerKind, Host, LogLevel, Message, NestedCall, Offload, OperationId, Output, Program, ScanRequest, Service,
+    Start, Step, StepStart, Visit,
 };
 use millrace_func_objects::ObjectsEngine;
 
@@ -229,15 +229,7 @@ pub const ACCOUNT: u16 = 3;
 impl Default for World {
     fn default() -> Self {
         let engine = ObjectsEngine::default();
-        let app = App {
-            name: Name::new("objects").expect("a name"),
-            files: BTreeMap::new(),
-            limits: Limits::default(),
-            fetch: FetchPolicy::default(),
-            records: RecordPolicy::default(),
-            objects: ObjectPolicy::default(),
-            is_kept: false,
-        };
+        let app = App::new(Name::new("objects").expect("a name"));
         let program = Program(0);
         engine.load(program, &app).expect("the app of objects");
         let services = engine.services(program);

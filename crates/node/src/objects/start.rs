@@ -1,6 +1,5 @@
 //! What a start makes for objects: their app, and the bodies beside the log.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::{fmt, io};
@@ -8,7 +7,7 @@ use std::{fmt, io};
 use millrace_api::objects::OBJECTS_APP;
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_blobs::{Bodies, BodyOptions};
-use millrace_func::{App, FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
+use millrace_func::{App, Limits};
 use millrace_io::{Disk, RealDisk};
 
 use super::BodyStore;
@@ -37,13 +36,8 @@ pub(crate) fn objects_app() -> Result<App, StartError> {
         StartError::App(OBJECTS_APP.to_owned(), Error::new(ErrorCode::Internal, error.to_string()))
     };
     Ok(App {
-        name: Name::new(OBJECTS_APP).map_err(|error| failed(&error))?,
-        files: BTreeMap::new(),
         limits: Limits { key_bytes: limits::BUILT_IN_KEY_BYTES, ..Limits::default() },
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        objects: ObjectPolicy::default(),
-        is_kept: false,
+        ..App::new(Name::new(OBJECTS_APP).map_err(|error| failed(&error))?)
     })
 }
 

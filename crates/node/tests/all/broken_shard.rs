@@ -1,7 +1,6 @@
 //! An invariant that breaks inside a shard stops that shard, and nobody is left without an answer:
 //! not those who wait, and not the call at which it broke.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,8 +10,8 @@ use bytes::Bytes;
 use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal, RouteReply, RouteRequest};
 use millrace_base::{Name, ShardId, shard_of_key};
 use millrace_func::{
-    ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, HandlerId, Host, Limits, NestedCall,
-    ObjectPolicy, Offload, OperationId, Output, Program, RecordPolicy, Route, Service, Start, Step,
+    ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, HandlerId, Host, NestedCall, Offload, OperationId,
+    Output, Program, Route, Service, Start, Step,
 };
 use millrace_node::{CoreHandle, Durability, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use tokio::sync::watch;
@@ -165,15 +164,7 @@ fn the_call_at_which_a_shard_breaks_is_answered_too() {
         durability: Durability::Os,
         ..NodeOptions::new(data.path().to_owned())
     };
-    let app = App {
-        name: name("app"),
-        files: BTreeMap::new(),
-        limits: Limits::default(),
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        objects: ObjectPolicy::default(),
-        is_kept: false,
-    };
+    let app = App::new(name("app"));
     let (ended, ends) = mpsc::channel();
     let ended = Mutex::new(ended);
     let fronts: Fronts = Arc::new(move |node: CoreHandle, mut drain: watch::Receiver<bool>| {

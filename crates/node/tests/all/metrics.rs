@@ -1,6 +1,5 @@
 //! What a node tells of itself from the first moment on.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -11,8 +10,8 @@ use bytes::Bytes;
 use millrace_api::{CallRequest, Calls, Error, ErrorCode, HandlerKind, Principal};
 use millrace_base::{Name, ShardId, Value, ValueKind, shard_of_key};
 use millrace_func::{
-    ActivationId, App, Engine, FetchPolicy, FetchRequest, Fetcher, Fetching, Host, Limits, ObjectPolicy, OperationId,
-    Output, Program, RecordPolicy, Service, Start, Step,
+    ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, Host, OperationId, Output, Program, Service, Start,
+    Step,
 };
 use millrace_node::{CoreHandle, EngineMaker, Fronts, Node, NodeMetrics, NodeOptions};
 use prometheus_client::encoding::text::encode;
@@ -98,15 +97,7 @@ where
     F: Future<Output = ()> + 'static,
 {
     let options = NodeOptions { cores: CORES, shards: Some(CORES as u16), ..NodeOptions::new(data.to_owned()) };
-    let app = App {
-        name: name("app"),
-        files: BTreeMap::new(),
-        limits: Limits::default(),
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        objects: ObjectPolicy::default(),
-        is_kept: false,
-    };
+    let app = App::new(name("app"));
     let metrics = NodeMetrics::new(CORES);
     let (ended, ends) = mpsc::channel();
     let (ended, work, seen) = (Mutex::new(ended), Arc::new(work), metrics.clone());

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use millrace_base::Name;
-use millrace_func::{HandlerKind, Limits, Loaded, Program, Service};
+use millrace_func::{App, HandlerKind, Loaded, Program, Service};
 
 use super::*;
 use crate::testing::Bench;
@@ -22,12 +22,8 @@ fn catalog(cron: Option<&str>) -> Catalog {
     let handlers = vec![(name("run"), HandlerKind::Transaction)];
     let schedules = cron.map(schedule).into_iter().collect();
     let services = vec![Service { name: name("counter"), handlers, routes: Vec::new(), schedules }];
-    let (app, limits, (fetch, records)) = (name("app"), Limits::default(), Default::default());
     let mut catalog = Catalog::default();
-    catalog.add(
-        Program(1),
-        Loaded { app, version: 1, limits, fetch, records, objects: millrace_func::ObjectPolicy::default(), services },
-    );
+    catalog.add(Program(1), Loaded::new(&App::new(name("app")), 1, services));
     catalog.activate(Program(1));
     catalog
 }

@@ -12,9 +12,8 @@ use bytes::Bytes;
 use millrace_api::{RECORDS_APP, RecordOperation, RecordReply, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, Name, UnixMillis, Value};
 use millrace_func::{
-    ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, HttpRequest,
-    Limits, LogLevel, Message, NestedCall, ObjectPolicy, Offload, OperationId, Output, Program, RecordPolicy, RouteId,
-    ScanRequest, Start, Step, StepStart,
+    ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, HandlerKind, Host, HttpRequest, Limits, LogLevel,
+    Message, NestedCall, Offload, OperationId, Output, Program, RouteId, ScanRequest, Start, Step, StepStart,
 };
 use millrace_func::{HeaderSource, RouteReply};
 use millrace_func_js::{Clocks, JsEngine};
@@ -268,15 +267,7 @@ pub struct World {
 
 pub fn app(files: &[(&str, &str)], limits: Limits) -> App {
     let files = files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect();
-    App {
-        name: Name::new("app").expect("a name"),
-        files,
-        limits,
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        objects: ObjectPolicy::default(),
-        is_kept: false,
-    }
+    App { files, limits, ..App::new(Name::new("app").expect("a name")) }
 }
 
 /// Loads an app that must be refused.

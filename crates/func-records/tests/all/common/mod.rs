@@ -15,9 +15,8 @@ use millrace_api::{
 };
 use millrace_base::{Error, ErrorCode, Name, ShardId, UnixMillis, Value, limits, shard_of_key};
 use millrace_func::{
-    ActivationId, App, BuiltInCall, Engine, FetchPolicy, FetchRequest, HandlerId, HandlerKind, Host, Limits, LogLevel,
-    Message, NestedCall, ObjectPolicy, Offload, OperationId, Output, Program, RecordPolicy, ScanRequest, Service,
-    Start, Step, StepStart,
+    ActivationId, App, BuiltInCall, Engine, FetchRequest, HandlerId, HandlerKind, Host, LogLevel, Message, NestedCall,
+    Offload, OperationId, Output, Program, ScanRequest, Service, Start, Step, StepStart,
 };
 use millrace_func_records::{RecordsEngine, shard_keys, shard_service};
 use millrace_registry::{Registry, TypeChange};
@@ -253,15 +252,7 @@ impl Host for ActivationHost<'_> {
 
 pub fn app_of(registry: &Registry) -> App {
     let files = registry.to_files().into_iter().map(|AppFile { path, content }| (path, content));
-    App {
-        name: Name::new("records").expect("a name"),
-        files: files.collect(),
-        limits: Limits::default(),
-        fetch: FetchPolicy::default(),
-        records: RecordPolicy::default(),
-        objects: ObjectPolicy::default(),
-        is_kept: false,
-    }
+    App { files: files.collect(), ..App::new(Name::new("records").expect("a name")) }
 }
 
 impl Default for World {
