@@ -40,6 +40,8 @@ const LAYERS: [(&str, &[&str]); 36] = [
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
     // Who holds a shard's log and what of it is committed: it knows nothing of what the entries say.
     ("millrace-replica", &["millrace-base", "millrace-format"]),
+    // Who owns what: documents and decisions, and not how nodes talk.
+    ("millrace-guidance", &["millrace-base"]),
     // A core without its thread: the node runs it, and so does the simulator.
     (
         "millrace-driver",
@@ -236,6 +238,7 @@ const SYNC: [&str; 18] = [
     "millrace-func-js",
     "millrace-shard",
     "millrace-replica",
+    "millrace-guidance",
     "millrace-driver",
 ];
 const ASYNC: [&str; 6] = ["tokio", "hyper", "mio", "async-std", "smol", "async-executor"];
