@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 36] = [
+const LAYERS: &[(&str, &[&str])] = &[
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -164,7 +164,7 @@ const LAYERS: [(&str, &[&str]); 36] = [
 ];
 
 /// Outside packages that only some crates may name, with the reason.
-const CONFINED: [(&[&str], &[&str], &str); 11] = [
+const CONFINED: &[(&[&str], &[&str], &str)] = &[
     (&["rquickjs", "rquickjs-core", "rquickjs-sys"], &["millrace-func-js"], "an engine stays behind the engine trait"),
     (&["oxc_*"], &["millrace-func-js"], "an engine stays behind the engine trait"),
     (&["fjall", "lsm-tree"], &["millrace-store"], "the checkpoint stays behind the store"),
@@ -220,7 +220,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 18] = [
+const SYNC: &[&str] = &[
     "millrace-manifest",
     "millrace-access",
     "millrace-avro",
@@ -241,7 +241,7 @@ const SYNC: [&str; 18] = [
     "millrace-guidance",
     "millrace-driver",
 ];
-const ASYNC: [&str; 6] = ["tokio", "hyper", "mio", "async-std", "smol", "async-executor"];
+const ASYNC: &[&str] = &["tokio", "hyper", "mio", "async-std", "smol", "async-executor"];
 
 /// Edges that the tables do not allow.
 pub fn check(graph: &Graph, tree: &Tree) -> Vec<Finding> {

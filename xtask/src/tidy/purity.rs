@@ -8,7 +8,7 @@ use super::tree::Tree;
 
 /// Where the bans are written.
 const BANS: &str = "crates/base/clippy.toml";
-const PURE: [&str; 16] = [
+const PURE: &[&str] = &[
     "api",
     "avpath",
     "avro",
