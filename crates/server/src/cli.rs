@@ -85,6 +85,12 @@ pub(crate) enum Command {
     Repair(RepairArgs),
     /// Write millrace.d.ts, the types of the programming model, for editors and tsc
     Types(TypesArgs),
+    /// Check that a running worker keeps the worker protocol
+    ///
+    /// The worker has to serve the check handlers, as `python -m millrace.check` does. Each case that it fails is
+    /// printed with what was expected; the exit code is then 1.
+    #[command(after_help = WORKER_CHECK_EXAMPLES)]
+    WorkerCheck(WorkerCheckArgs),
     /// Generate load and measure
     Bench(BenchArgs),
 }
@@ -123,6 +129,12 @@ Examples:
   millrace keys --data /var/lib/millrace add --role deploy --role call:shop/cart ci-1
   millrace keys --data /var/lib/millrace anonymous --role call:shop/login
   millrace keys --data /var/lib/millrace list";
+
+const WORKER_CHECK_EXAMPLES: &str = "\
+Examples:
+  millrace worker-check http://127.0.0.1:8081
+  millrace worker-check http://127.0.0.1:8081 --secret-file secret --only replay/
+  millrace worker-check --list";
 
 impl ValueEnum for DurabilityName {
     fn value_variants<'a>() -> &'a [Self] {
@@ -417,6 +429,25 @@ pub(crate) struct TypesArgs {
     /// Where to write; "-" prints
     #[arg(long, value_name = "FILE", default_value = "millrace.d.ts")]
     pub out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WorkerCheckArgs {
+    /// The worker's URL
+    #[arg(value_name = "URL", required_unless_present = "list")]
+    pub worker: Option<String>,
+    /// The file with the worker's secret; without it, signatures are not checked
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+    /// Run only the cases whose names begin so
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub only: String,
+    /// List the cases and what each expects, and ask no worker
+    #[arg(long, conflicts_with_all = ["worker", "json"])]
+    pub list: bool,
+    /// Print what became of each case, as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

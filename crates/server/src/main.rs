@@ -19,6 +19,7 @@ mod settings;
 mod settings_file;
 mod table;
 mod users;
+mod worker_check;
 mod workflows;
 
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => data_commands::inspect(&args),
         Command::Repair(args) => data_commands::repair(&args),
         Command::Types(args) => data_commands::types(&args),
+        Command::WorkerCheck(args) => worker_check::check(&args),
         Command::Bench(args) => return calls::bench(&args),
     };
     match result {

@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 36] = [
+const LAYERS: [(&str, &[&str]); 37] = [
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -79,6 +79,11 @@ const LAYERS: [(&str, &[&str]); 36] = [
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
     ("millrace-workers", &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch"]),
+    // Stands where a server would, so it knows what workers are told and nothing of what it leads to.
+    (
+        "millrace-worker-check",
+        &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch", "millrace-workers"],
+    ),
     // Speaks the public protocols, so it can be used without the server's crates.
     ("millrace-client", &[]),
     // Measures any server, so it knows none.
@@ -104,6 +109,7 @@ const LAYERS: [(&str, &[&str]); 36] = [
             "millrace-fetch",
             "millrace-func-remote",
             "millrace-workers",
+            "millrace-worker-check",
             "millrace-client",
             "millrace-loadgen",
         ],
@@ -208,6 +214,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
             "millrace-s3",
             "millrace-fetch",
             "millrace-workers",
+            "millrace-worker-check",
             "millrace-client",
             "millrace-server",
             "millrace-tests",
