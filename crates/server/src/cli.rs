@@ -29,7 +29,10 @@ pub(crate) enum Command {
     /// and stop; kill -9 is safe.
     Serve(ServeArgs),
     /// Run a node for development: reload apps when their files change, print each call from outside
-    Dev(ServeArgs),
+    ///
+    /// With a file of services in Python it also runs their worker, with the active environment's Python.
+    #[command(after_help = DEV_EXAMPLES)]
+    Dev(DevArgs),
     /// Call a handler
     ///
     /// The target is written as it is, and not as in a URL: nothing in it is percent-encoded. The key is all between
@@ -94,6 +97,11 @@ pub(crate) enum Command {
     /// Generate load and measure
     Bench(BenchArgs),
 }
+
+const DEV_EXAMPLES: &str = "\
+Examples:
+  millrace dev --app examples/counter
+  millrace dev bank.py";
 
 const CALL_EXAMPLES: &str = "\
 Examples:
@@ -200,6 +208,15 @@ macro_rules! declare_flags {
 }
 
 with_settings!(declare_flags);
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DevArgs {
+    /// A file with services in Python
+    #[arg(value_name = "FILE.py")]
+    pub python: Option<PathBuf>,
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
 
 /// How to reach a running node.
 #[derive(Args, Clone, Debug)]

@@ -12,6 +12,7 @@ mod keys;
 mod logging;
 mod many_dead_letters;
 mod overdue;
+mod python_worker;
 mod s3;
 mod s3_users;
 mod serve;
