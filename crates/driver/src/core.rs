@@ -108,6 +108,8 @@ pub struct Core<P: Platform> {
     pub(crate) is_memory_half_dirty: bool,
     pub(crate) queue: Queue<P::Waiter>,
     pub(crate) upkeep: Upkeep,
+    /// CPU time of all turns of transactions so far.
+    pub(crate) turns_ns: u64,
     now: UnixMillis,
 }
 
@@ -140,6 +142,7 @@ impl<P: Platform> Core<P> {
             is_memory_half_dirty: false,
             queue: Queue::new(options.queue_ms, options.read_ahead),
             upkeep: Upkeep::new(options.placement.shard_count()),
+            turns_ns: 0,
             now: UnixMillis(platform.now_ms()),
             options,
             platform,
@@ -267,6 +270,7 @@ impl<P: Platform> Core<P> {
             pending: &mut self.pending,
             events: &mut self.events,
             mail: &mut self.mail,
+            upkeep: &mut self.upkeep,
             core: self.options.index,
             placement: &self.options.placement,
             platform: &mut self.platform,
@@ -284,8 +288,11 @@ impl<P: Platform> Core<P> {
             is_read_only: self.is_read_only,
             is_behind,
             written_bytes: 0,
+            cpu_ns: 0,
         };
-        catch_unwind(AssertUnwindSafe(|| input(shard, &mut world))).map_err(|panic| panic_text(&*panic))
+        let result = catch_unwind(AssertUnwindSafe(|| input(shard, &mut world)));
+        self.turns_ns = self.turns_ns.wrapping_add(world.cpu_ns);
+        result.map_err(|panic| panic_text(&*panic))
     }
 
     /// One more shard has stopped for good, of itself or with the log.

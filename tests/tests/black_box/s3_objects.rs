@@ -84,6 +84,11 @@ fn buckets_are_listed_and_bounded_and_requests_counted() {
     assert_eq!(lines(&server, &["bucket", "list"]), [] as [Value; 0]);
     assert_eq!(s3.ask("PUT", "/photos").0, 200);
     assert_eq!(s3.put("/photos/a", "0123456789").0, 200);
+    // No id of an upload is that long, nor does it fit into a key.
+    for id in ["x".repeat(100), "x".repeat(2_000)] {
+        let (status, body) = s3.ask("DELETE", &format!("/photos/a?uploadId={id}"));
+        assert!(status == 404 && body.contains("<Code>NoSuchUpload</Code>"), "{status} {body}");
+    }
     let listed = lines(&server, &["bucket", "list", "--user", "ann"]);
     assert_eq!((listed.len(), &listed[0]["name"], &listed[0]["owner"]), (1, &"photos".into(), &id.as_str().into()));
     assert!(lines(&server, &["bucket", "list", "--user", "bob"]).is_empty());

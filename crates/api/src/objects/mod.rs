@@ -35,7 +35,7 @@ pub use operation::{
     CompletePart, CopyInput, DeleteOne, ListRequest, ObjectOperation, PartInput, PutInput, ReadConditions, UploadInput,
     WriteConditions,
 };
-pub use refusal::Refusal;
+pub use refusal::{Refusal, body_lost, is_body_lost};
 pub use reply::{
     BucketInfo, Deleted, DeletedOne, ListPage, ListedObject, ListedPart, ListedUpload, ListedVersion, ObjectReply,
     PartsPage, PolicyStatus, Usage,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::objects::{
     ACCOUNT_SERVICE, BUCKET_SERVICE, BodyOwner, ChecksumAlgorithm, Content, OBJECT_SERVICE, OBJECTS_APP,
-    ObjectAdministration, ObjectOperation, ObjectRead, ObjectReply, ObjectRequest, Objects, UPLOAD_SERVICE,
+    ObjectAdministration, ObjectOperation, ObjectRead, ObjectReply, ObjectRequest, Objects, UPLOAD_SERVICE, body_lost,
 };
 use millrace_api::{Begun, Principal, READ_HANDLER, WRITE_HANDLER};
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
@@ -240,8 +240,8 @@ impl CoreHandle {
             // Its metadata is as it was, so nobody has replaced it: its body is lost.
             if content.is_some() && content == before {
                 let object = String::from_utf8_lossy(&aim.key).into_owned();
-                tracing::error!(object, "the body of an object is gone or damaged on the disk");
-                return Err(Error::new(ErrorCode::Internal, "the body of the object is gone or damaged on the disk"));
+                tracing::error!(object, "the body of an object is gone: restore its file, or upload the object again");
+                return Err(body_lost("the body of the object is gone from the disk"));
             }
             before = content;
         }
