@@ -25,10 +25,13 @@ mod listed;
 mod positions;
 mod recover;
 mod repair;
+mod replica_chain;
+mod replicas;
 mod scan;
 mod segment_reader;
 mod segments;
 mod spare;
+mod torn;
 mod writer;
 
 pub use batch::Batch;
@@ -38,6 +41,9 @@ pub use inspect::{LogReport, SegmentReport, StreamReport, inspect};
 pub use positions::ShardRange;
 pub use recover::{Recovered, Tail, recover};
 pub use repair::{RepairError, RepairReport, repair};
+pub use replicas::{
+    RecoveredReplica, RecoveredReplicas, ReplicaEntry, ReplicaEntryRef, ShardCheckpoint, recover_replicas,
+};
 pub use scan::EntryPlace;
 pub use segments::{Deleted, Segments};
 pub use spare::Job;

@@ -47,6 +47,9 @@ pub(crate) struct ClosedSegment {
     pub(crate) path: String,
     pub(crate) bytes: u64,
     pub(crate) ranges: Box<[ShardRange]>,
+    /// The newest base of each replicated shard in it.
+    #[expect(dead_code, reason = "deletion in a cluster reads it")]
+    pub(crate) bases: Box<[(ShardId, Lsn)]>,
 }
 
 /// What [`Segments::delete_covered`] did.

@@ -30,6 +30,7 @@ mod record_request;
 mod recover;
 mod registry_file;
 mod replica_message;
+mod replica_record;
 mod replies;
 mod role;
 mod s3_authorization;
@@ -47,7 +48,7 @@ mod value;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 39] = [
+pub const TARGETS: [(&str, Target); 40] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -75,6 +76,7 @@ pub const TARGETS: [(&str, Target); 39] = [
     ("recover", recover::run),
     ("registry_file", registry_file::run),
     ("replica_message", replica_message::run),
+    ("replica_record", replica_record::run),
     ("replies", replies::run),
     ("role", role::run),
     ("s3_authorization", s3_authorization::run),
