@@ -34,7 +34,8 @@ pub(crate) struct ReplicaChain {
     base: Option<Base>,
     /// First entry of each epoch among the entries that were read, ascending.
     runs: VecDeque<(u64, Lsn)>,
-    /// The position after the last entry. `None` while nothing is known.
+    /// The position after the last entry. `None` before the first entry or reset: of the entries behind a base, some may
+    /// be deleted already if another base follows.
     next: Option<Lsn>,
     /// Replica sets behind the base's one.
     sets: Vec<(Lsn, Vec<u8>)>,
@@ -98,9 +99,11 @@ impl ReplicaChain {
 
     fn entry(&mut self, entry: ReplicaEntryRef<'_>, deliver: &mut Deliver<'_>) -> Result<(), DamageKind> {
         let (shard, found) = (self.shard, entry.lsn);
-        match self.next {
-            Some(expected) if found > expected => return Err(DamageKind::Gap { shard, expected, found }),
-            Some(next) if found < next => return Err(DamageKind::Order { shard, after: Lsn(next.0 - 1), found }),
+        let of_base = self.base.as_ref().map(|base| base.lsn);
+        match (self.next, of_base) {
+            (None, Some(after)) if found <= after => return Err(DamageKind::Order { shard, after, found }),
+            (Some(expected), _) if found > expected => return Err(DamageKind::Gap { shard, expected, found }),
+            (Some(next), _) if found < next => return Err(DamageKind::Order { shard, after: Lsn(next.0 - 1), found }),
             _ => {}
         }
         let before = self.last_epoch();
@@ -150,8 +153,7 @@ impl ReplicaChain {
     fn rebase(&mut self, base: Base) -> Result<(), DamageKind> {
         let shard = self.shard;
         let after = base.lsn.next();
-        let next = *self.next.get_or_insert(after);
-        if base.lsn >= next {
+        if let Some(next) = self.next.filter(|next| base.lsn >= *next) {
             return Err(DamageKind::Gap { shard, expected: next, found: after });
         }
         if let Some(known) = self.epoch_at(base.lsn)
@@ -163,7 +165,7 @@ impl ReplicaChain {
             self.runs.pop_front();
         }
         match self.runs.front_mut() {
-            Some((_, first)) if after < next => *first = (*first).max(after),
+            Some((_, first)) if self.next.is_some_and(|next| after < next) => *first = (*first).max(after),
             _ => self.runs.clear(),
         }
         self.sets.retain(|(lsn, _)| *lsn > base.lsn.max(base.set_lsn));

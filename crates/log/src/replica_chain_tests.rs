@@ -66,7 +66,10 @@ enum After {
 fn take(before: Before, record: &ReplicaRecord<'_>) -> After {
     let mut chain = chain(before);
     match chain.take(record, &mut |_| {}) {
-        Ok(()) => After::Last(chain.next.expect("something is known").0 - 1),
+        Ok(()) => {
+            let of_base = chain.base.as_ref().map(|base| base.lsn);
+            After::Last(chain.next.map(|next| next.0 - 1).or(of_base.map(|lsn| lsn.0)).expect("something is known"))
+        }
         Err(DamageKind::Gap { .. }) => After::Gap,
         Err(DamageKind::Order { .. }) => After::Order,
         Err(DamageKind::Epoch { .. }) => After::Epoch,
@@ -117,6 +120,26 @@ fn snapshot(epoch: u64, lsn: u64) -> ShardCheckpoint {
 
 fn finish(before: Before, checkpoint: &ShardCheckpoint) -> Result<Option<RecoveredReplica>, DamageKind> {
     chain(before).finish(checkpoint, &mut |_| {})
+}
+
+/// A base whose first entries are deleted, as a later base does not need them.
+#[test]
+fn entries_may_be_missing_behind_a_base_that_another_one_replaces() {
+    let mut old = chain(Before::Nothing);
+    for record in [base(1, 2), entry(2, 5), entry(2, 6)] {
+        old.take(&record, &mut |_| {}).expect("what is missing may be deleted");
+    }
+    assert_eq!(
+        old.take(&entry(2, 8), &mut |_| {}),
+        Err(DamageKind::Gap { shard: SHARD, expected: Lsn(7), found: Lsn(8) })
+    );
+    old.take(&base(2, 5), &mut |_| {}).expect("a later base");
+    let replica = old.finish(&checkpoint(5), &mut |_| {}).expect("no damage").expect("a base");
+    assert_eq!((replica.base, replica.last), ((2, Lsn(5)), (2, Lsn(6))));
+    let mut early = chain(Before::Nothing);
+    early.take(&base(1, 2), &mut |_| {}).expect("valid");
+    let order = DamageKind::Order { shard: SHARD, after: Lsn(2), found: Lsn(2) };
+    assert_eq!(early.take(&entry(1, 2), &mut |_| {}), Err(order));
 }
 
 #[test]

@@ -126,10 +126,15 @@ impl Current {
 
     /// The segment, which takes no more batches; its file has `bytes`.
     fn closed(self, bytes: u64) -> ClosedSegment {
+        ClosedSegment { bytes, ..self.durable() }
+    }
+
+    /// The part with batches.
+    fn durable(&self) -> ClosedSegment {
         ClosedSegment {
             number: self.header.number,
-            path: self.path,
-            bytes,
+            path: self.path.clone(),
+            bytes: self.offset,
             ranges: self.positions.ranges().into(),
             bases: self.bases.iter().collect(),
         }
@@ -377,6 +382,9 @@ impl Writer {
         self.last_batch += 1;
         if is_synced {
             self.synced = self.last_batch;
+        }
+        if self.options.is_replicated {
+            self.segments.advance(self.stream, current.durable());
         }
         // A write that found no room has gone through, and the next segment is there already. No job will report this.
         if self.spare.is_some() {

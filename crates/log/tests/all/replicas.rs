@@ -8,8 +8,8 @@ use millrace_base::{Lsn, ShardId};
 use millrace_format::{ReplicaEntryKind, ReplicaRecord};
 use millrace_io::Disk;
 use millrace_log::{
-    Batch, Durability, RecoverError, RecoveredReplica, RecoveredReplicas, ReplicaEntry, ShardCheckpoint, Writer,
-    WriterOptions, recover, recover_replicas,
+    Batch, Durability, LogReader, RecoverError, RecoveredReplica, RecoveredReplicas, ReplicaEntry, Segments,
+    ShardCheckpoint, Writer, WriterOptions, recover, recover_replicas,
 };
 use millrace_manifest::Manifest;
 
@@ -91,12 +91,9 @@ impl Model {
             needs_reset = true;
         }
         let committed = Lsn(model.committed.max(checkpoint.lsn.0));
-        let mut runs: Vec<(u64, Lsn)> = Vec::new();
+        let runs = runs_of(&model.entries);
         let mut sets = Vec::new();
         for entry in &model.entries {
-            if runs.last().is_none_or(|(epoch, _)| *epoch != entry.epoch) {
-                runs.push((entry.epoch, entry.lsn));
-            }
             if entry.kind == ReplicaEntryKind::ReplicaSet && entry.lsn.0 > model.set.0 {
                 sets.push((entry.lsn, entry.bytes.clone()));
             }
@@ -126,8 +123,23 @@ struct Node {
     disk: MemoryDisk,
     models: BTreeMap<ShardId, Model>,
     checkpoints: BTreeMap<ShardId, ShardCheckpoint>,
+    /// What the log wants forgotten.
+    trimmed: BTreeMap<ShardId, Lsn>,
     /// No epoch makes two entries of one name.
     epoch: u64,
+    deleted: u64,
+    read: u64,
+}
+
+/// The first entry of each epoch.
+fn runs_of(entries: &[ReplicaEntry]) -> Vec<(u64, Lsn)> {
+    let mut runs: Vec<(u64, Lsn)> = Vec::new();
+    for entry in entries {
+        if runs.last().is_none_or(|(epoch, _)| *epoch != entry.epoch) {
+            runs.push((entry.epoch, entry.lsn));
+        }
+    }
+    runs
 }
 
 fn encoded(shard: ShardId, record: &ReplicaRecord<'_>) -> Vec<u8> {
@@ -140,7 +152,8 @@ impl Node {
     fn new(seed: u64) -> Self {
         let models = SHARDS.map(|shard| (shard, Model::new())).into();
         let checkpoints = SHARDS.map(|shard| (shard, ShardCheckpoint::default())).into();
-        Self { dice: Dice(seed), disk: MemoryDisk::default(), models, checkpoints, epoch: 1 }
+        let (disk, trimmed) = (MemoryDisk::default(), BTreeMap::new());
+        Self { dice: Dice(seed), disk, models, checkpoints, trimmed, epoch: 1, deleted: 0, read: 0 }
     }
 
     /// A record that a replica could write now.
@@ -183,8 +196,9 @@ impl Node {
 
     /// Everything that is known, and no more of the log than the checkpoint needs.
     fn base(&self, shard: ShardId) -> Vec<u8> {
-        let (model, checkpoint) = (&self.models[&shard], self.checkpoints[&shard].lsn.0);
-        let base = model.id_at(checkpoint.min(model.committed)).unwrap_or(model.base);
+        let model = &self.models[&shard];
+        let trimmed = self.trimmed.get(&shard).copied().unwrap_or_default();
+        let base = model.id_at(trimmed.0.min(model.committed)).unwrap_or(model.base);
         let is_set = |entry: &&ReplicaEntry| {
             entry.kind == ReplicaEntryKind::ReplicaSet && entry.lsn.0 <= model.committed && entry.lsn.0 > model.set.0
         };
@@ -205,7 +219,14 @@ impl Node {
 
     /// Writes batches until the power fails, first the one with which the stream begins. Changes `durable` with each batch
     /// that is acknowledged.
-    fn write(&mut self, mut writer: Writer, mut first: Batch, batches: u64, durable: &mut BTreeMap<ShardId, Model>) {
+    fn write(
+        &mut self,
+        (mut writer, segments): (Writer, Segments),
+        mut first: Batch,
+        batches: u64,
+        durable: &mut BTreeMap<ShardId, Model>,
+    ) {
+        let reader = LogReader::new(segments.clone());
         for number in 0..batches {
             let mut batch = if number == 0 { std::mem::take(&mut first) } else { Batch::new() };
             for _ in 0..self.dice.below(6) + 1 {
@@ -229,6 +250,8 @@ impl Node {
                 job.run();
             }
             self.flush(durable);
+            self.read_back(&reader, durable);
+            self.delete(&segments);
         }
     }
 
@@ -246,6 +269,37 @@ impl Node {
                 checkpoint.lsn = committed;
             }
         }
+    }
+
+    /// Everything that a replica may ask for can be read.
+    fn read_back(&mut self, reader: &LogReader, durable: &BTreeMap<ShardId, Model>) {
+        let shard = SHARDS[self.dice.below(2) as usize];
+        let model = &durable[&shard];
+        let after = model.id_at(model.base.1 + self.dice.below(model.last().1 - model.base.1 + 1)).expect("in the log");
+        let expected: Vec<_> = model.entries.iter().filter(|entry| entry.lsn.0 > after.1).cloned().collect();
+        let (mut after, mut found) = ((after.0, Lsn(after.1)), Vec::new());
+        let (runs, up_to) = (runs_of(&model.entries), Lsn(model.last().1));
+        let max_bytes = self.dice.below(2000) as usize;
+        loop {
+            let entries = reader.read_after(shard, after, up_to, &runs, max_bytes).expect("read");
+            let Some(last) = entries.last() else { break };
+            assert!(entries.len() == 1 || entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= max_bytes);
+            after = (last.epoch, last.lsn);
+            found.extend(entries);
+        }
+        assert!(found == expected, "{} of {} entries", found.len(), expected.len());
+        self.read += found.len() as u64;
+    }
+
+    fn delete(&mut self, segments: &Segments) {
+        let kept_bytes = self.dice.below(2) * 60_000;
+        let limit = |shard: ShardId| Some(self.checkpoints[&shard].lsn);
+        let deleted = segments.delete_behind_bases(&limit, kept_bytes, 0).map_or(0, |deleted| deleted.segments);
+        assert!(deleted == 0 || segments.closed_bytes() >= kept_bytes);
+        for (shard, lsn) in segments.trims(&limit, kept_bytes) {
+            self.trimmed.insert(shard, lsn);
+        }
+        self.deleted += deleted;
     }
 
     fn recover(&self) -> Result<(RecoveredReplicas, Delivered), RecoverError> {
@@ -281,7 +335,7 @@ fn opening(recovered: &RecoveredReplicas) -> Batch {
 
 #[test]
 fn whatever_the_power_cuts_short_what_was_durable_comes_back() {
-    let (mut torn, mut in_flight, mut resets) = (0, 0, 0);
+    let (mut torn, mut in_flight, mut resets, mut deleted, mut read) = (0, 0, 0, 0, 0);
     for seed in 0..400 {
         let mut node = Node::new(seed);
         let mut durable = BTreeMap::new();
@@ -330,13 +384,17 @@ fn whatever_the_power_cuts_short_what_was_durable_comes_back() {
                 model.committed = replica.committed.0;
             }
             let options = WriterOptions { run: recovered.next_run, ..options() };
-            let writer = Writer::open(environment(&node.disk), recovered.segments, options).expect("a writer");
+            let segments = recovered.segments;
+            let writer = Writer::open(environment(&node.disk), segments.clone(), options).expect("a writer");
             let operations = node.dice.below(120);
             node.disk.cut_power_after(operations);
-            node.write(writer, first, 40, &mut durable);
+            node.write((writer, segments), first, 40, &mut durable);
             node.disk = node.disk.after_power_cut(&mut node.dice);
         }
+        deleted += node.deleted;
+        read += node.read;
     }
+    assert!(deleted > 200 && read > 10_000, "{deleted} segments deleted, {read} entries read");
     assert!(torn > 30 && in_flight > 50 && resets > 20, "{torn} torn, {in_flight} in flight, {resets} resets");
 }
 
