@@ -40,6 +40,7 @@ mod s3_form;
 mod s3_policy;
 mod segment;
 mod settings;
+mod snapshot_chunk;
 mod stored_record;
 mod template;
 mod value;
@@ -48,7 +49,7 @@ mod value;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 40] = [
+pub const TARGETS: [(&str, Target); 41] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -86,6 +87,7 @@ pub const TARGETS: [(&str, Target); 40] = [
     ("s3_policy", s3_policy::run),
     ("segment", segment::run),
     ("settings", settings::run),
+    ("snapshot_chunk", snapshot_chunk::run),
     ("stored_record", stored_record::run),
     ("template", template::run),
     ("value", value::run),
