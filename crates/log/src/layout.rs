@@ -121,7 +121,8 @@ fn list_stream(disk: &dyn Disk, stream: u64) -> Result<StreamFiles, (String, io:
     Ok(files)
 }
 
-fn read_segment_file(disk: &dyn Disk, stream: u64, number: u64, path: String) -> io::Result<SegmentFile> {
+/// Reads a segment file's header.
+pub(crate) fn read_segment_file(disk: &dyn Disk, stream: u64, number: u64, path: String) -> io::Result<SegmentFile> {
     let file = disk.open(&path)?;
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
     let count = file.read_at(&mut bytes, 0)?;

@@ -197,6 +197,8 @@ fn bytes_that_look_like_a_batch_of_another_life_of_the_file_do_not_count() {
         payload_bytes: 0,
         entry_count: 0,
         is_closing: false,
+        has_zeros: false,
+        is_doubtful: false,
     };
     let cases = [
         (BatchHeader { stream: 2, ..own }, false),
