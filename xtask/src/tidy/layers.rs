@@ -54,6 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-replica",
         ],
     ),
     (
@@ -125,6 +126,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-replica",
             "millrace-driver",
         ],
     ),
