@@ -127,13 +127,17 @@ impl<W: Waiter> PendingReplies<W> {
         Some((asker, asked))
     }
 
-    /// A node is gone: nobody waits for what it has asked. Gives what it has to answer and has not.
-    pub(crate) fn lose_node(&mut self, node: NodeId) -> Vec<Token> {
+    /// Nobody waits any more for what that node has asked.
+    pub(crate) fn forget_asker(&mut self, node: NodeId) {
         for (_, reply) in &mut self.replies {
             if matches!(reply.state, State::Remote { asker, .. } if asker.node == node) {
                 reply.state = State::Abandoned;
             }
         }
+    }
+
+    /// What another node has to answer and has not.
+    pub(crate) fn unanswered_by_node(&self, node: NodeId) -> Vec<Token> {
         self.unanswered_of(Holder::Other(node))
     }
 
@@ -248,7 +252,8 @@ mod tests {
         let asked = replies.remote(CoreAddress { node: NodeId(2), core: 0 }, Token(9));
         replies.give_to_node(passed_on, NodeId(2));
         replies.give_to_node(own, NodeId(3));
-        assert_eq!(replies.lose_node(NodeId(2)), [passed_on]);
+        assert_eq!(replies.unanswered_by_node(NodeId(2)), [passed_on]);
+        replies.forget_asker(NodeId(2));
         assert!(replies.is_abandoned(asked) && replies.reply(asked, Ok(Reply::Done)).is_none());
         assert_eq!(replies.give_back(own), None, "it is this core's own");
         let asker = CoreAddress { node: NodeId(3), core: 4 };

@@ -323,7 +323,7 @@ impl<P: Platform> Core<P> {
                 self.metrics.checkpointed_bytes.add(chunk.size_bytes() as u64);
                 self.upkeep.settling = Some(id);
                 match checkpointed {
-                    Some(lsn) => self.checkpointed(id, lsn),
+                    Some(lsn) => self.platform.checkpointed(id, lsn),
                     None => self.upkeep.flushing = Some((id, Flushing::Next)),
                 }
             }

@@ -383,8 +383,8 @@ impl<P: Platform> Core<P> {
         let Some((epoch, _)) = seat.to_open.take_if(is_due) else { return };
         seat.serving = Some(epoch);
         let Some(options) = seat.options.clone() else { return };
+        // A flush that is under way goes on.
         let Some(store) = seat.store.take() else { return };
-        self.upkeep.forget(shard);
         match Shard::new(ShardOptions { incarnation: epoch.0, ..options }, store) {
             Ok(opened) => {
                 self.take_shard(opened);
@@ -451,13 +451,10 @@ impl<P: Platform> Core<P> {
         self.arrivals_again(None);
     }
 
-    /// A shard's checkpoint covers its log up to `lsn`. So much of it goes as no other replica needs.
-    pub(crate) fn checkpointed(&mut self, shard: ShardId, lsn: Lsn) {
-        let kept_from = match self.seat(shard) {
-            Some(seat) => seat.replica.trim(lsn),
-            None => lsn,
-        };
-        self.platform.checkpointed(shard, kept_from);
+    /// The log of a shard holds entries up to `lsn` no more: a checkpoint does. Gives up to where the replica has let go of
+    /// them; what is after that must stay readable.
+    pub fn trimmed(&mut self, shard: ShardId, lsn: Lsn) -> Lsn {
+        self.seat(shard).map_or(lsn, |seat| seat.replica.trim(lsn))
     }
 
     /// A shard has stopped: what it could not say yet it never will.

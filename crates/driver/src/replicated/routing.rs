@@ -100,14 +100,15 @@ impl<P: Platform> Core<P> {
     /// The process of another node is a new one: nothing that was sent to the old one is there any more, and nothing that it
     /// has asked is awaited.
     pub fn peer_restarted(&mut self, node: NodeId) {
-        for token in self.pending.lose_node(node) {
-            self.answer(token, Err(lost()));
-        }
+        self.pending.forget_asker(node);
+        self.peer_lost(node);
     }
 
-    /// Another node is dead, by guidance.
+    /// Another node is dead, by guidance. If it lives after all, what it has asked is answered.
     pub fn peer_lost(&mut self, node: NodeId) {
-        self.peer_restarted(node);
+        for token in self.pending.unanswered_by_node(node) {
+            self.answer(token, Err(lost()));
+        }
     }
 
     /// Takes a request to its shard, or on to where that is. Its token is known here.
