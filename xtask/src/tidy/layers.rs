@@ -54,6 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-replica",
         ],
     ),
     (
@@ -131,6 +132,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-replica",
             "millrace-driver",
         ],
     ),
