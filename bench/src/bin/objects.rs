@@ -8,7 +8,7 @@ use clap::Parser;
 use millrace_bench::Outcome;
 use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::machine::{Machine, load_average};
-use millrace_bench::objects::{OURS, Side, aims, open, parts, table};
+use millrace_bench::objects::{OURS, Run, Side, aims, medians, open, page, parts, table};
 use millrace_loadgen::s3::{Report, Settings, run, tell};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
@@ -41,6 +41,9 @@ struct Arguments {
     /// Durability of Millrace.
     #[arg(long, default_value = "fsync", value_parser = ["fsync", "memory"])]
     durability: String,
+    /// Write the page, the medians and the plot to docs/benchmarks.
+    #[arg(long)]
+    publish: bool,
 }
 
 /// What a run leaves for programs.
@@ -96,7 +99,14 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
         let result = Result { machine: &machine, load_before, durability, left_out: &left_out, report: &report };
         write(&arguments.surroundings.raw, &result)?;
     }
-    println!("\n{}", table(&aims(&report.rows)));
+    let aims = aims(&report.rows);
+    println!("\n{}", table(&aims));
+    if arguments.publish {
+        let command = format!("make bench-objects BENCH=\"{}\"", told());
+        let rounds = (settings.rounds, seconds);
+        let run = Run { command, machine: &machine, load_before, durability, rounds };
+        publish(&arguments.surroundings.results, &page(&run, &report, &aims), &report)?;
+    }
     if left_out.iter().any(|line| line.starts_with(OURS)) {
         println!("{OURS} was left out, so no aim is judged.");
     }
@@ -108,6 +118,35 @@ fn bind_to(cpus: &[usize]) -> Outcome<()> {
     let mut set = CpuSet::new();
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
     sched_setaffinity(None, &set).map_err(|error| format!("cannot run on CPUs {cpus:?}: {error}"))
+}
+
+/// What was given to `make`, which adds where things are.
+fn told() -> String {
+    let own: Vec<String> = std::env::args().skip(1).collect();
+    let mut told = Vec::new();
+    let mut at = 0;
+    while at < own.len() {
+        if ["--millrace", "--data", "--raw"].contains(&own[at].as_str()) {
+            at += 2;
+        } else {
+            told.push(own[at].clone());
+            at += 1;
+        }
+    }
+    told.join(" ")
+}
+
+fn publish(folder: &Path, page: &str, report: &Report) -> Outcome<()> {
+    let save = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    save("objects.md", page)?;
+    save("objects.csv", &medians(report))?;
+    match report.plots().into_iter().find(|(name, _)| name == "s3-get.svg") {
+        Some((_, plot)) => save("plots/objects.svg", &plot),
+        None => Ok(()),
+    }
 }
 
 fn write(folder: &Path, result: &Result<'_>) -> Outcome<()> {
