@@ -128,7 +128,7 @@ fn buckets_are_listed_and_bounded_and_requests_counted() {
 }
 
 /// An app that remembers what it was told. `allowed` is its `[objects]`.
-fn inbox(folder: &Path, allowed: &str) -> String {
+pub(crate) fn inbox(folder: &Path, allowed: &str) -> String {
     let app = folder.join("inbox");
     std::fs::create_dir_all(&app).expect("a folder");
     let code = r#"
