@@ -63,7 +63,7 @@ fn shown(info: &ObjectInfo) -> Json {
         "sizeBytes": info.size_bytes,
         "etag": info.etag,
         "modifiedMs": info.modified_ms,
-        "contentType": content_type.map_or("application/octet-stream", String::as_str),
+        "contentType": content_type.map_or("binary/octet-stream", String::as_str),
         "metadata": metadata,
         "version": info.version,
     })

@@ -141,7 +141,7 @@ declare module "millrace" {
   }
 
   export interface ObjectPutOptions {
-    /** `application/octet-stream` if it is not given. */
+    /** `binary/octet-stream` if it is not given. */
     contentType?: string;
     /** `x-amz-meta-` headers: visible ASCII, at most 2 KiB. Names become lower case. */
     metadata?: { [name: string]: string };
