@@ -48,6 +48,8 @@ pub enum Kind {
     Healthz,
     /// `GET /readyz`.
     Readyz,
+    /// `GET /cluster`.
+    Cluster,
     /// `GET /openapi.json`.
     OpenApi,
     /// `GET /errors/{code}`.
@@ -79,7 +81,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 32] = [
+const KINDS: [(Kind, &str); 33] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -111,6 +113,7 @@ const KINDS: [(Kind, &str); 32] = [
     (Kind::S3SetQuota, "s3_set_quota"),
     (Kind::S3SetApp, "s3_set_app"),
     (Kind::ConnectWorker, "connect_worker"),
+    (Kind::Cluster, "cluster"),
     (Kind::None, "none"),
 ];
 
@@ -158,7 +161,8 @@ impl Kind {
             Kind::S3SetQuota => 28,
             Kind::S3SetApp => 29,
             Kind::ConnectWorker => 30,
-            Kind::None => 31,
+            Kind::Cluster => 31,
+            Kind::None => 32,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }
