@@ -36,6 +36,12 @@ pub const OUTPUT_BYTES: usize = 4 << 20;
 /// 32 MiB itself, and on each core its next segment may take 64 MiB. So objects can be deleted when they fill the disk.
 pub const BODIES_RESERVE_BYTES: u64 = 256 << 20;
 
+/// Bytes of an object that a function writes: it travels in the transaction's entry, as a field's value does.
+pub const OBJECT_WRITE_BYTES: usize = VALUE_BYTES;
+
+/// Bytes of an object that a function reads: it is in the service's memory whole, as the response to a fetch is.
+pub const OBJECT_READ_BYTES: usize = 4 << 20;
+
 /// Rows that one `ctx.entries` or `ctx.fields` answer may hold.
 pub const SCAN_ROWS: usize = 10_000;
 

@@ -22,6 +22,8 @@ const TRIED: [&str; 10] =
 
 /// Every module that an app's services reach, by path.
 pub(crate) struct Sources {
+    /// The app's name.
+    app: String,
     modules: BTreeMap<String, Module>,
 }
 
@@ -91,7 +93,12 @@ impl Sources {
             }
             modules.insert(path, module);
         }
-        Ok(Self { modules })
+        Ok(Self { app: app.name.to_string(), modules })
+    }
+
+    /// Whose they are: the app's name.
+    pub(crate) fn app(&self) -> &str {
+        &self.app
     }
 
     /// The module at a path that [`Sources::resolve`] gave.

@@ -218,9 +218,13 @@ impl Isolate {
                 Answer::Json => (operation.resolve, self.parse_json(json)),
                 Answer::Response => (operation.resolve, self.response(json)),
                 Answer::Record(answer) => (operation.resolve, self.record_value(answer, json)),
+                Answer::Object(answer) => (operation.resolve, self.object_value(answer, json)),
             },
             Err(error) => match operation.answer {
                 Answer::Record(answer) if let Some(raw) = answer.instead_of(error) => {
+                    (operation.resolve, Ok(self.context.own(raw)))
+                }
+                Answer::Object(answer) if let Some(raw) = answer.instead_of(error) => {
                     (operation.resolve, Ok(self.context.own(raw)))
                 }
                 _ => (operation.reject, self.error_value(error)),
