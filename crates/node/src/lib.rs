@@ -13,6 +13,7 @@
 mod apps;
 mod backend;
 mod built_in_apps;
+mod cluster;
 mod core;
 mod deploy;
 mod directory;
@@ -35,6 +36,7 @@ mod worker_apps;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;
+pub use cluster::{ClusterOptions, Member};
 pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE};
 pub use metrics::NodeMetrics;
 pub use node::{EngineMaker, Fronts, Node, StartError};

@@ -13,10 +13,10 @@ use std::thread::JoinHandle;
 
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, ShardId, shard_keys};
-use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail, first_nonce};
+use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Hosted, Placement, READ_AHEAD, ShardMail, first_nonce};
 use millrace_func::{App, Engine};
 use millrace_io::{Random, RealClock, RealDisk, RealRandom};
-use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
+use millrace_log::{Committer, Environment, LogError, LogReader, RecoverError, Segments, Writer, WriterOptions};
 use millrace_manifest::ManifestError;
 use millrace_shard::{ResultNames, Shard, ShardOptions};
 use millrace_store::{Store, StoreError};
@@ -26,6 +26,7 @@ use tokio::sync::{Barrier, watch};
 use crate::apps::{AppStore, version_of};
 use crate::backend::CoreHandle;
 use crate::built_in_apps::{self, refuse_system_name, system_apps};
+use crate::cluster::{self, Cluster};
 use crate::core::{
     Core, CorePlatform, DeployState, NodeMessage, Shared, activate, handle, load, miss, run_messages, run_pump,
     run_ticks,
@@ -36,7 +37,7 @@ use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
 use crate::objects;
 use crate::options::{Durability, NodeOptions, Outside};
-use crate::recovery::recover;
+use crate::recovery::{Recovery, recover};
 
 /// What runs on each core above the node: given the core's handle and a signal to drain, it
 /// returns when it has drained.
@@ -130,6 +131,8 @@ struct CoreSeed {
     index: usize,
     shared: Arc<Shared>,
     shards: Vec<Option<Shard>>,
+    /// In a cluster: the replicas of the core's shards.
+    hosted: Vec<Hosted>,
     inputs: Inputs,
     entropy: KeyedEntropy,
     engine: EngineMaker,
@@ -186,10 +189,18 @@ impl Node {
     ) -> Result<Self, StartError> {
         assert!(options.cores > 0 && metrics.cores.len() == options.cores, "every core has its numbers");
         let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
-        let apps = all_apps(&kept, apps)?;
+        let cluster = match options.cluster.clone() {
+            Some(of_cluster) => {
+                let incarnation = cluster::next_incarnation(&options.data).map_err(StartError::Io)?;
+                Some(Arc::new(Cluster::new(of_cluster, incarnation)))
+            }
+            None => None,
+        };
+        // In a cluster the meta shard holds the apps.
+        let apps = if cluster.is_some() { built_in_apps_only()? } else { all_apps(&kept, apps)? };
         let (bodies, body_threads) = objects::open_bodies(&options).map_err(StartError::Io)?;
-        let (mut stores, checkpoint, recovered) = recover(&options, &mut directory)?;
-        let pinned = pinned_apps(&kept, &apps, &mut stores)?;
+        let Recovery { mut stores, checkpoint, next_run, segments, replicas, is_log_closed } = recover(&options, &mut directory)?;
+        let pinned = if cluster.is_some() { Arc::default() } else { pinned_apps(&kept, &apps, &mut stores)? };
         let (flusher_handle, flusher) = Flusher::new();
         let ((senders, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
         let shared = Arc::new(Shared {
@@ -199,15 +210,17 @@ impl Node {
             mail,
             flusher: flusher_handle,
             checkpoint,
-            segments: recovered.segments.clone(),
+            log_reader: LogReader::new(segments.clone()),
+            segments,
             checkpointed: stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect(),
             apps: kept,
             system_apps: system_apps(&apps),
             shard_keys: shard_keys(directory.shard_count()),
             outside: outside.into(),
+            cluster: cluster.clone(),
             bodies,
-            is_log_closed: recovered.unclosed.is_empty(),
-            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
+            is_log_closed,
+            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len(), cluster.is_some())),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             read_only_cores: AtomicUsize::new(0),
@@ -218,7 +231,13 @@ impl Node {
         });
         let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
         let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
-        let log = log_of(&shared, &recovered);
+        let log = log_of(&shared, next_run);
+        let mut hosted = Vec::new();
+        if let Some(cluster) = &cluster {
+            let options = replicated_shard(&shared, directory.result_names());
+            let found = (std::mem::take(&mut stores), replicas);
+            hosted = cluster::hosted(&cluster.options, found, &options, (&RealClock, &RealRandom))?;
+        }
         let mut shards = shards_of(&shared, stores, directory.result_names())?;
         let entropy = KeyedEntropy::open(&directory, &RealRandom).map_err(StartError::Io)?;
         let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();
@@ -227,6 +246,7 @@ impl Node {
             index,
             shared: Arc::clone(&shared),
             shards: std::mem::take(&mut shards[index]),
+            hosted: hosted.extract_if(.., |hosted| shared.core_of(hosted.shard) == index).collect(),
             inputs,
             entropy: entropy.clone(),
             engine: Arc::clone(&engine),
@@ -238,11 +258,29 @@ impl Node {
             drained: Arc::clone(&drained),
         });
         match start_cores(seeds, starters) {
-            Ok(cores) => Ok(Self { shared, drain, cores, flusher, body_threads, directory }.announced()),
+            Ok(cores) => {
+                let node = Self { shared, drain, cores, flusher, body_threads, directory };
+                match node.linked() {
+                    Ok(()) => Ok(node.announced()),
+                    Err(error) => {
+                        // What it says of its own is of no use now.
+                        let _ = node.stop();
+                        Err(error)
+                    }
+                }
+            }
             Err(error) => {
                 flusher::stop(&shared.flusher, flusher);
                 Err(error)
             }
+        }
+    }
+
+    /// In a cluster: links this node to the others.
+    fn linked(&self) -> Result<(), StartError> {
+        match &self.shared.cluster {
+            Some(cluster) => cluster::link(&self.shared, cluster),
+            None => Ok(()),
         }
     }
 
@@ -284,12 +322,38 @@ impl Node {
                 core.join().unwrap_or_else(|_| Err(StartError::Io(io::Error::other("a core's thread panicked"))));
             result = result.and(ended);
         }
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.disconnect();
+        }
         flusher::stop(&self.shared.flusher, self.flusher);
         if let Some(bodies) = &self.shared.bodies {
             bodies.stop(self.body_threads);
         }
         result
     }
+}
+
+/// How long a shard holds what it has promised other shards, though it fails and is opened elsewhere.
+const HOLD_MS: u64 = 300;
+
+/// What a shard is told that several nodes keep.
+fn replicated_shard(shared: &Shared, result_names: ResultNames) -> ShardOptions {
+    ShardOptions {
+        // It is set for each shard.
+        log_mates: Arc::default(),
+        shard: ShardId(0),
+        shard_count: shared.placement.shard_count(),
+        retention_ms: shared.options.retention_ms,
+        result_names,
+        incarnation: 0,
+        hold_ms: Some(HOLD_MS),
+        is_durable_at_once: false,
+    }
+}
+
+/// The apps of a node whose others are in the meta shard.
+fn built_in_apps_only() -> Result<Arc<Vec<App>>, StartError> {
+    Ok(Arc::new(vec![objects::objects_app()?]))
 }
 
 /// The apps kept in the data directory, those given on the command line taking precedence.
@@ -337,16 +401,16 @@ fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Ar
     Ok(Arc::new(pinned))
 }
 
-fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segments, WriterOptions)> {
+fn log_of(shared: &Shared, run: u64) -> Option<(Environment, Segments, WriterOptions)> {
     let durability = match shared.options.durability {
         Durability::Fsync => millrace_log::Durability::Fsync,
         Durability::Os => millrace_log::Durability::Os,
         Durability::None => return None,
     };
-    let options = WriterOptions { run: recovered.next_run, durability, ..WriterOptions::default() };
+    let options = WriterOptions { run, durability, ..WriterOptions::default() };
     let disk = Arc::new(RealDisk::new(&shared.options.data));
     let environment = Environment { disk, clock: Arc::clone(&shared.clock), random: Arc::new(RealRandom) };
-    Some((environment, recovered.segments.clone(), options))
+    Some((environment, shared.segments.clone(), options))
 }
 
 /// The same log, written by one core.
@@ -440,7 +504,7 @@ fn core_options(index: usize, shared: &Shared) -> CoreOptions {
         read_ahead: READ_AHEAD,
         flush: FlushPolicy::default(),
         has_log: shared.options.durability != Durability::None,
-        first_nonce: first_nonce(0, index),
+        first_nonce: first_nonce(shared.cluster.as_ref().map_or(0, |cluster| u64::from(cluster.me().0)), index),
     }
 }
 
@@ -454,8 +518,22 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
             return Ok(());
         }
     };
-    let CoreSeed { index, shared, shards, inputs, entropy, engine, log, apps, pinned, fronts, drain, drained, go } =
-        seed;
+    let CoreSeed {
+        index,
+        shared,
+        shards,
+        hosted,
+        inputs,
+        entropy,
+        engine,
+        log,
+        apps,
+        pinned,
+        fronts,
+        drain,
+        drained,
+        go,
+    } = seed;
     let mut core = Core::new(CoreParts {
         options: core_options(index, &shared),
         shards,
@@ -464,6 +542,7 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
         metrics: Arc::clone(&shared.metrics[index]),
         platform: CorePlatform::new(index, shared),
     });
+    hosted.into_iter().for_each(|hosted| core.host(hosted));
     let prepared = prepare_core(&mut core, log, &apps, &pinned);
     let is_prepared = prepared.is_ok();
     // The starter waits for this; it is only gone if it panicked.
@@ -476,6 +555,12 @@ fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         let pump = tokio::task::spawn_local(run_pump(Rc::clone(&core)));
+        if index == 0
+            && let Some(cluster) = core.borrow().platform.shared.cluster.clone()
+        {
+            let shared = Arc::clone(&core.borrow().platform.shared);
+            tokio::task::spawn_local(cluster::guide(Rc::clone(&core), shared, cluster));
+        }
         if index == 0 {
             let node = CoreHandle::new(Rc::clone(&core));
             tokio::task::spawn_local(built_in_apps::sweep_everything(node.clone()));
