@@ -47,6 +47,7 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
     if options.cluster.is_some() {
         let recovered = cluster::replay(&disk, directory.manifest(), &mut stores)?;
         recovered.unclosed.iter().for_each(|tail| warn_of_tail(tail, Lsn::ZERO));
+        adopt(directory)?;
         let is_log_closed = recovered.unclosed.is_empty();
         let (next_run, segments, replicas) = (recovered.next_run, recovered.segments, recovered.replicas);
         return Ok(Recovery { stores, checkpoint, next_run, segments, is_log_closed, replicas });
@@ -77,14 +78,19 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
         let took_ms = (RealClock.monotonic_ns() - began_ns) / 1_000_000;
         tracing::info!(entries = replayed, took_ms, "replayed the log");
     }
-    match directory.adopt_earlier_version() {
-        // A full disk keeps no node from starting; the next start lists the files.
-        Err(DirectoryError::Io(_, error)) if is_out_of_space(&error) => {}
-        adopted => adopted.map_err(StartError::Directory)?,
-    }
+    adopt(directory)?;
     let is_log_closed = recovered.unclosed.is_empty();
     let Recovered { next_run, segments, .. } = recovered;
     Ok(Recovery { stores, checkpoint, next_run, segments, is_log_closed, replicas: BTreeMap::new() })
+}
+
+/// Gives a directory that has no manifest yet its first one.
+fn adopt(directory: &mut DataDirectory) -> Result<(), StartError> {
+    match directory.adopt_earlier_version() {
+        // A full disk keeps no node from starting; the next start lists the files.
+        Err(DirectoryError::Io(_, error)) if is_out_of_space(&error) => Ok(()),
+        adopted => adopted.map_err(StartError::Directory),
+    }
 }
 
 /// Opens the checkpoint and compares it with the manifest. From its first start on, the manifest lists the files

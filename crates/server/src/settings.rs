@@ -7,6 +7,7 @@ use millrace_node::{Durability, NodeOptions};
 
 use crate::Failure;
 use crate::cli::{KeysArgs, ServeArgs};
+use crate::cluster;
 use crate::settings_file::{DurabilityName, SettingsFile, default, parse_address, parse_size};
 
 /// Everything `millrace serve` needs to know.
@@ -41,7 +42,17 @@ impl Settings {
     /// A sentence naming the setting that is wrong.
     pub(crate) fn of(args: &ServeArgs) -> Result<Self, Failure> {
         let named = args.over(read_file(args.config.as_deref())?);
-        let data = data_directory(named.data);
+        let in_cluster = match &named.cluster_data {
+            Some(_) if named.data.is_some() || named.http.is_some() || named.shards.is_some() => {
+                return Err(
+                    "--cluster-data says itself where the data is, where to listen, and how many shards there are"
+                        .into(),
+                );
+            }
+            Some(directory) => Some(cluster::options(directory)?),
+            None => None,
+        };
+        let data = named.cluster_data.unwrap_or_else(|| data_directory(named.data));
         let mut node = NodeOptions::new(data.clone());
         if let Some(cores) = named.cores {
             if !(1..=512).contains(&cores) {
@@ -50,6 +61,11 @@ impl Settings {
             node.cores = cores;
         }
         node.shards = named.shards;
+        let mut own_address = None;
+        if let Some((http, shards, options)) = in_cluster {
+            own_address = Some(parse_address(&http)?);
+            (node.shards, node.cluster) = (Some(shards), Some(options));
+        }
         node.memory_bytes = match named.memory {
             Some(text) => parse_size(&text).map_err(|what| format!("--memory {text}: {what}"))?,
             None => default_memory_bytes(),
@@ -59,6 +75,9 @@ impl Settings {
             Some(DurabilityName::Os) => Durability::Os,
             Some(DurabilityName::None) => Durability::None,
         };
+        if node.cluster.is_some() {
+            refuse_in_cluster(&node, named.s3.is_some(), &named.app)?;
+        }
         if let Some(hours) = named.retention_hours {
             if hours == 0 {
                 return Err(
@@ -96,7 +115,7 @@ impl Settings {
         node.keeps_objects = named.s3.is_some() && !is_null_store;
         Ok(Self {
             apps: named.app,
-            http: named.http.map_or_else(|| parse_address(default::http), Ok)?,
+            http: named.http.or(own_address).map_or_else(|| parse_address(default::http), Ok)?,
             node,
             front,
             s3: named.s3,
@@ -117,6 +136,21 @@ fn is_null_store(asked: Option<bool>, s3: Option<SocketAddr>) -> Result<bool, Fa
         (true, None) => Err("--s3-anonymous-null-store needs --s3: it is what answers there".into()),
         (is_null_store, _) => Ok(is_null_store),
     }
+}
+
+/// # Errors
+/// What a node of a cluster cannot do.
+fn refuse_in_cluster(node: &NodeOptions, has_s3: bool, apps: &[PathBuf]) -> Result<(), Failure> {
+    if node.durability == Durability::None {
+        return Err("--durability none: the nodes of a cluster promise each other that what they have stays".into());
+    }
+    if has_s3 {
+        return Err("--s3: a cluster does not keep objects yet".into());
+    }
+    if !apps.is_empty() {
+        return Err("--app: in a cluster apps are deployed (millrace deploy), so that all nodes serve the same".into());
+    }
+    Ok(())
 }
 
 fn s3_front(

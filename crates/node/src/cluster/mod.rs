@@ -52,8 +52,6 @@ pub struct ClusterOptions {
     pub id: ClusterId,
     /// What this node proves itself with.
     pub identity: Identity,
-    /// What only the nodes of this cluster know: what each of them derives from it is the same on all.
-    pub secret: [u8; 32],
     /// This node's id.
     pub node: NodeId,
     /// All nodes that the cluster began with, this one included, by id.

@@ -13,7 +13,9 @@ use millrace_func::{
     ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, Host, OperationId, Output, Program, Service, Start,
     Step,
 };
-use millrace_node::{ClusterOptions, CoreHandle, EngineMaker, Fronts, Member, Node, NodeMetrics, NodeOptions};
+use millrace_node::{
+    ClusterOptions, CoreHandle, DataDirectory, EngineMaker, Fronts, Member, Node, NodeMetrics, NodeOptions,
+};
 use millrace_peers::{ClusterId, Identity, certificate_name};
 use millrace_replica::NodeId;
 use tokio::sync::{mpsc as jobs, oneshot, watch};
@@ -210,14 +212,10 @@ impl Cluster {
 }
 
 fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -> Running {
-    std::fs::create_dir_all(path).expect("a folder");
-    let cluster = ClusterOptions {
-        id: CLUSTER,
-        identity: authority.identity(node),
-        secret: [9; 32],
-        node,
-        members: members.to_vec(),
-    };
+    if !path.exists() {
+        DataDirectory::prepare(path, SHARDS, &[9; 32]).expect("made");
+    }
+    let cluster = ClusterOptions { id: CLUSTER, identity: authority.identity(node), node, members: members.to_vec() };
     let options =
         NodeOptions { cores: 2, shards: Some(SHARDS), cluster: Some(cluster), ..NodeOptions::new(path.to_owned()) };
     let (sender, receiver) = jobs::unbounded_channel();
