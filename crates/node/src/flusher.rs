@@ -144,7 +144,12 @@ fn truncate(shared: &Shared) -> Result<(), StoreError> {
     let mark = shared.checkpoint.mark()?;
     let covered = |shard| shared.checkpointed_lsn(shard);
     let deleted = if shared.cluster.is_some() {
-        shared.segments.delete_behind_bases(&|shard| Some(covered(shard)), KEPT_LOG_BYTES, mark)
+        // First replicas forget what is in these segments; once they have said so in the log, the segments go.
+        let limit = |shard| Some(covered(shard));
+        for (shard, up_to) in shared.segments.trims(&limit, KEPT_LOG_BYTES) {
+            shared.send(shared.core_of(shard), NodeMessage::Trim { shard, up_to });
+        }
+        shared.segments.delete_behind_bases(&limit, KEPT_LOG_BYTES, mark)
     } else {
         shared.segments.delete_covered(&covered, mark)
     };

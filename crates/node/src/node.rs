@@ -199,7 +199,8 @@ impl Node {
         // In a cluster the meta shard holds the apps.
         let apps = if cluster.is_some() { built_in_apps_only()? } else { all_apps(&kept, apps)? };
         let (bodies, body_threads) = objects::open_bodies(&options).map_err(StartError::Io)?;
-        let Recovery { mut stores, checkpoint, next_run, segments, replicas, is_log_closed } = recover(&options, &mut directory)?;
+        let Recovery { mut stores, checkpoint, next_run, segments, replicas, is_log_closed } =
+            recover(&options, &mut directory)?;
         let pinned = if cluster.is_some() { Arc::default() } else { pinned_apps(&kept, &apps, &mut stores)? };
         let (flusher_handle, flusher) = Flusher::new();
         let ((senders, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();

@@ -1,6 +1,6 @@
 //! One open connection: encrypting, decrypting and the socket. Any thread may write to it, one at a time.
 
-use std::io::{self, BufRead as _, IoSlice, Read, Write};
+use std::io::{self, BufRead as _, IoSlice, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tokio::net::TcpStream;

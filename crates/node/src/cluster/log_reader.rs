@@ -15,12 +15,17 @@ use crate::core::Shared;
 /// Bytes read at once when a state is read again.
 const REOPEN_BYTES: usize = 1 << 20;
 
-/// The first entry of each epoch of a log, with that of the entry that is read first among them.
-pub(crate) type Runs = Vec<(u64, Lsn)>;
+/// What tells the entries of a log from others that were cut off.
+pub(crate) struct Runs {
+    /// The first entry of each epoch, ascending.
+    pub runs: Vec<(u64, Lsn)>,
+    /// The last entry.
+    pub last: Lsn,
+}
 
 /// Entries after one that the log holds, as many as fit in `bytes` and at least one. None, if they cannot be read.
 pub(crate) fn entries(shared: &Shared, shard: ShardId, after: EntryId, runs: &Runs, bytes: usize) -> Vec<LogEntry> {
-    match shared.log_reader.read_after(shard, (after.epoch.0, after.lsn), runs, bytes) {
+    match shared.log_reader.read_after(shard, (after.epoch.0, after.lsn), runs.last, &runs.runs, bytes) {
         Ok(entries) => entries.into_iter().map(entry_of).collect(),
         Err(error) => {
             tracing::warn!(shard = shard.0, %error, "entries for another node could not be read");
@@ -38,9 +43,9 @@ pub(crate) fn reopen(shared: &Shared, shard: ShardId, runs: &Runs, up_to: Lsn) -
         Store::open(shard, Arc::clone(&shared.checkpoint), RealRandom.next_u64()).map_err(|error| error.to_string())?;
     while store.lsn() < up_to {
         let after = store.lsn();
-        let epoch = runs.iter().rev().find(|(_, first)| *first <= after).map_or(0, |(epoch, _)| *epoch);
-        let entries = shared.log_reader.read_after(shard, (epoch, after), runs, REOPEN_BYTES);
-        for entry in entries.map_err(|error| error.to_string())?.iter().filter(|entry| entry.lsn <= up_to) {
+        let epoch = runs.runs.iter().rev().find(|(_, first)| *first <= after).map_or(0, |(epoch, _)| *epoch);
+        let entries = shared.log_reader.read_after(shard, (epoch, after), up_to, &runs.runs, REOPEN_BYTES);
+        for entry in &entries.map_err(|error| error.to_string())? {
             replay_one(&mut store, entry.as_ref())?;
         }
         if store.lsn() == after {

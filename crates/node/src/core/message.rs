@@ -7,7 +7,7 @@ use millrace_base::{Error, Lsn, Name, ShardId};
 use millrace_driver::{CoreMessage, CoreVersions};
 use millrace_func::App;
 use millrace_log::Committed;
-use millrace_replica::{EntryId, Epoch, LogEntry, Message, NodeId};
+use millrace_replica::{EntryId, Epoch, LogEntry, Message, NodeId, Replica};
 use millrace_shard::OffloadTicket;
 use millrace_store::{FlushChunk, Store};
 use tokio::sync::oneshot;
@@ -26,6 +26,8 @@ pub(crate) enum NodeMessage {
     ReadLog { shard: ShardId, to: NodeId, after: EntryId, bytes: usize },
     /// Read a shard's state again, up to an entry.
     Reopen { shard: ShardId, up_to: Lsn },
+    /// A shard's log is not needed up to an entry.
+    Trim { shard: ShardId, up_to: Lsn },
     /// Entries of a shard's log were read for a peer.
     LogRead { shard: ShardId, to: NodeId, after: EntryId, entries: Vec<LogEntry> },
     /// A shard's state was read again.
@@ -80,6 +82,9 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
             let runs = runs_of(core, shard);
             core.platform.shared.flusher.reopen(ReopenJob { core: core.index(), shard, runs, up_to });
         }
+        NodeMessage::Trim { shard, up_to } => {
+            core.trimmed(shard, up_to);
+        }
         NodeMessage::LogRead { shard, to, after, entries } => core.log_read(shard, to, after, entries),
         NodeMessage::Reopened { shard, store } => match store {
             Ok(store) => core.reopened(shard, *store),
@@ -129,8 +134,10 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
     }
 }
 
-/// The first entry of each epoch of a shard's log here.
+/// What tells the entries of a shard's log here from others.
 fn runs_of(core: &Core, shard: ShardId) -> Runs {
-    let runs = core.replica(shard).map(|replica| replica.log().runs());
-    runs.into_iter().flatten().map(|id| (id.epoch.0, id.lsn)).collect()
+    match core.replica(shard).map(Replica::log) {
+        Some(log) => Runs { runs: log.runs().map(|id| (id.epoch.0, id.lsn)).collect(), last: log.last().lsn },
+        None => Runs { runs: Vec::new(), last: Lsn::ZERO },
+    }
 }
