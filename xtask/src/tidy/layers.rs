@@ -140,6 +140,7 @@ const LAYERS: [(&str, &[&str]); 36] = [
             "millrace-io",
             "millrace-manifest",
             "millrace-log",
+            "millrace-store",
             "millrace-api",
             "millrace-func",
             "millrace-func-js",
