@@ -277,6 +277,7 @@ impl Node {
         };
         let mut writer = Writer::open(environment, self.segments.clone(), options).map_err(StartError::Writer)?;
         let engine = Rc::new(ScriptEngine::of_schedules(workload::schedules(self.machine.shard_count)));
+        engine.works.set(true);
         let platform = SimPlatform {
             clock: Arc::clone(clock),
             work_time,

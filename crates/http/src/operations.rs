@@ -48,6 +48,8 @@ pub enum Kind {
     Healthz,
     /// `GET /readyz`.
     Readyz,
+    /// `GET /cluster`.
+    Cluster,
     /// `GET /openapi.json`.
     OpenApi,
     /// `GET /errors/{code}`.
@@ -70,6 +72,8 @@ pub enum Kind {
     S3Bucket,
     /// `PUT /s3/buckets/{bucket}/quota`.
     S3SetQuota,
+    /// `PUT /s3/buckets/{bucket}/app`.
+    S3SetApp,
     /// A request that no operation answers.
     None,
     /// Something about records or their schemas.
@@ -77,7 +81,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 31] = [
+const KINDS: [(Kind, &str); 33] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -107,7 +111,9 @@ const KINDS: [(Kind, &str); 31] = [
     (Kind::S3Buckets, "s3_buckets"),
     (Kind::S3Bucket, "s3_bucket"),
     (Kind::S3SetQuota, "s3_set_quota"),
+    (Kind::S3SetApp, "s3_set_app"),
     (Kind::ConnectWorker, "connect_worker"),
+    (Kind::Cluster, "cluster"),
     (Kind::None, "none"),
 ];
 
@@ -153,8 +159,10 @@ impl Kind {
             Kind::S3Buckets => 26,
             Kind::S3Bucket => 27,
             Kind::S3SetQuota => 28,
-            Kind::ConnectWorker => 29,
-            Kind::None => 30,
+            Kind::S3SetApp => 29,
+            Kind::ConnectWorker => 30,
+            Kind::Cluster => 31,
+            Kind::None => 32,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

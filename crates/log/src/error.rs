@@ -43,8 +43,15 @@ pub struct Damage {
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DamageKind {
-    /// The segment's header cannot be read, or is another segment's.
+    /// The segment's header cannot be read.
     SegmentHeader,
+    /// The file holds another segment than its name says: files have changed their names.
+    OtherSegment {
+        /// The stream of the segment that it holds.
+        stream: u64,
+        /// The number of the segment that it holds.
+        number: u64,
+    },
     /// The segment before this one is missing.
     MissingSegment(u64),
     /// The manifest lists this file, and it is missing.
@@ -121,6 +128,10 @@ impl fmt::Display for DamageKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DamageKind::SegmentHeader => formatter.write_str("the segment's header cannot be read"),
+            DamageKind::OtherSegment { stream, number } => write!(
+                formatter,
+                "the file holds segment {number} of stream {stream}: give the files of the log their names back"
+            ),
             DamageKind::MissingSegment(number) => write!(formatter, "segment {number} of this stream is missing"),
             DamageKind::Missing => formatter.write_str("the file is missing, though the manifest lists it"),
             DamageKind::NotListed => formatter

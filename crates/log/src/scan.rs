@@ -189,6 +189,11 @@ impl Scanner<'_> {
                 return Err(RecoverError::Unknown { file, offset: 0, what });
             }
         }
+        for index in 0..self.files.segments.len() {
+            if let Some((stream, number)) = self.files.segments[index].other {
+                self.damage(index, 0, DamageKind::OtherSegment { stream, number })?;
+            }
+        }
         for index in 1..self.files.segments.len() {
             let before = self.files.segments[index - 1].number;
             if self.files.segments[index].number != before + 1 {

@@ -117,7 +117,7 @@ impl FjallCheckpoint {
     /// [`StoreError`] if the folder cannot be written, is in use, or holds damaged files.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
         checkpoint_files::check(path)?;
-        let open = Open::new(path, cache_bytes).map_err(translate)?;
+        let open = Open::new(path, cache_bytes).map_err(|error| refused(path, error))?;
         let (found, known) = (open.rows.tree.current_version().id(), mark_of(&open.shards, TABLES).map_err(translate)?);
         if found < known {
             let what = format!(
@@ -357,6 +357,24 @@ fn of_shard(name: &[u8], shard: ShardId) -> Vec<u8> {
 fn mark_of(keyspace: &Keyspace, key: &[u8]) -> fjall::Result<u64> {
     let value = keyspace.get(key)?;
     Ok(value.and_then(|value| <[u8; 8]>::try_from(&*value).ok()).map_or(0, u64::from_le_bytes))
+}
+
+/// Why the database does not open, with the file where the library means one.
+fn refused(path: &Path, error: fjall::Error) -> StoreError {
+    let file = |name: &str| path.join(name).display().to_string();
+    match error {
+        fjall::Error::InvalidVersion(_) => StoreError::Corrupt(format!(
+            "{}: the file is damaged, or of another version of the database; restore the data directory from a backup",
+            file("version")
+        )),
+        fjall::Error::Locked => {
+            StoreError::Checkpoint(format!("{}: another process has the checkpoint open", file("lock")))
+        }
+        error => match translate(error) {
+            StoreError::Checkpoint(what) => StoreError::Checkpoint(format!("{}: {what}", path.display())),
+            other => other,
+        },
+    }
 }
 
 fn translate(error: fjall::Error) -> StoreError {
