@@ -8,10 +8,10 @@ use clap::Parser;
 use millrace_bench::Outcome;
 use millrace_bench::arguments::{Surroundings, exit_code};
 use millrace_bench::machine::{Machine, load_average};
-use millrace_bench::objects::{OURS, Side, aims, open, parts, table};
-use millrace_loadgen::s3::{Report, Settings, run, tell};
+use millrace_bench::objects::{OURS, Run, Side, aims, medians, open, page, parts, table};
+use millrace_loadgen::s3::{Report, Row, Settings, run, tell};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[derive(Parser)]
 #[command(about = "Measure objects beside other S3 servers; results go to target/bench/objects.*")]
@@ -41,6 +41,9 @@ struct Arguments {
     /// Durability of Millrace.
     #[arg(long, default_value = "fsync", value_parser = ["fsync", "memory"])]
     durability: String,
+    /// Write the page, the medians and the plot to docs/benchmarks.
+    #[arg(long)]
+    publish: bool,
 }
 
 /// What a run leaves for programs.
@@ -89,6 +92,7 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
     }
     let targets: Vec<_> = sides.iter().map(|side| side.target.clone()).collect();
     let mut report = Report { seed: settings.seed, rows: Vec::new() };
+    let earlier = if arguments.publish { rows_of(&arguments.surroundings.raw) } else { Vec::new() };
     for part in all.iter().filter(|part| arguments.part.iter().any(|name| name == part.name)) {
         let of_part = run(&targets, &part.cells, &part.settings, &mut |event| tell(event, true));
         report.rows.extend(of_part.map_err(|error| error.to_string())?.rows);
@@ -96,7 +100,19 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
         let result = Result { machine: &machine, load_before, durability, left_out: &left_out, report: &report };
         write(&arguments.surroundings.raw, &result)?;
     }
-    println!("\n{}", table(&aims(&report.rows)));
+    // Results of cells that were not measured stay as they are.
+    let measured: Vec<_> = report.rows.iter().map(|row| row.cell).collect();
+    report.rows.extend(earlier.into_iter().filter(|row| !measured.contains(&row.cell)));
+    let result = Result { machine: &machine, load_before, durability, left_out: &left_out, report: &report };
+    write(&arguments.surroundings.raw, &result)?;
+    let aims = aims(&report.rows);
+    println!("\n{}", table(&aims));
+    if arguments.publish {
+        let command = format!("make bench-objects BENCH=\"{}\"", told());
+        let rounds = (settings.rounds, seconds);
+        let run = Run { command, machine: &machine, load_before, durability, rounds };
+        publish(&arguments.surroundings.results, &page(&run, &report, &aims), &report)?;
+    }
     if left_out.iter().any(|line| line.starts_with(OURS)) {
         println!("{OURS} was left out, so no aim is judged.");
     }
@@ -108,6 +124,45 @@ fn bind_to(cpus: &[usize]) -> Outcome<()> {
     let mut set = CpuSet::new();
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
     sched_setaffinity(None, &set).map_err(|error| format!("cannot run on CPUs {cpus:?}: {error}"))
+}
+
+/// The rows of the run before, if there was one.
+fn rows_of(folder: &Path) -> Vec<Row> {
+    #[derive(Deserialize)]
+    struct Kept {
+        report: Report,
+    }
+    let text = std::fs::read(folder.join("objects.json")).unwrap_or_default();
+    serde_json::from_slice::<Kept>(&text).map(|kept| kept.report.rows).unwrap_or_default()
+}
+
+/// What was given to `make`, which adds where things are.
+fn told() -> String {
+    let own: Vec<String> = std::env::args().skip(1).collect();
+    let mut told = Vec::new();
+    let mut at = 0;
+    while at < own.len() {
+        if ["--millrace", "--data", "--raw"].contains(&own[at].as_str()) {
+            at += 2;
+        } else {
+            told.push(own[at].clone());
+            at += 1;
+        }
+    }
+    told.join(" ")
+}
+
+fn publish(folder: &Path, page: &str, report: &Report) -> Outcome<()> {
+    let save = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    };
+    save("objects.md", page)?;
+    save("objects.csv", &medians(report))?;
+    match report.plots().into_iter().find(|(name, _)| name == "s3-get.svg") {
+        Some((_, plot)) => save("plots/objects.svg", &plot),
+        None => Ok(()),
+    }
 }
 
 fn write(folder: &Path, result: &Result<'_>) -> Outcome<()> {

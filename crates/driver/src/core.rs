@@ -109,6 +109,8 @@ pub struct Core<P: Platform> {
     pub(crate) is_memory_half_dirty: bool,
     pub(crate) queue: Queue<P::Waiter>,
     pub(crate) upkeep: Upkeep,
+    /// CPU time of all turns of transactions so far.
+    pub(crate) turns_ns: u64,
     /// `None` for a node that stands alone.
     pub(crate) replicated: Option<Box<Replicated>>,
     now: UnixMillis,
@@ -143,6 +145,7 @@ impl<P: Platform> Core<P> {
             is_memory_half_dirty: false,
             queue: Queue::new(options.queue_ms, options.read_ahead),
             upkeep: Upkeep::new(options.placement.shard_count()),
+            turns_ns: 0,
             replicated: (platform.node() != ALONE).then(|| Box::new(Replicated::new(platform.node()))),
             now: UnixMillis(platform.now_ms()),
             options,
@@ -279,6 +282,7 @@ impl<P: Platform> Core<P> {
             pending: &mut self.pending,
             events: &mut self.events,
             mail: &mut self.mail,
+            upkeep: &mut self.upkeep,
             core: self.options.index,
             placement: &self.options.placement,
             platform: &mut self.platform,
@@ -296,12 +300,14 @@ impl<P: Platform> Core<P> {
             is_read_only: self.is_read_only,
             is_behind,
             written_bytes: 0,
+            cpu_ns: 0,
         };
-        let result = catch_unwind(AssertUnwindSafe(|| input(shard, &mut world))).map_err(|panic| panic_text(&*panic));
+        let result = catch_unwind(AssertUnwindSafe(|| input(shard, &mut world)));
+        self.turns_ns = self.turns_ns.wrapping_add(world.cpu_ns);
         if let (Some(id), Some(_)) = (id, &self.replicated) {
             self.after_input(id);
         }
-        result
+        result.map_err(|panic| panic_text(&*panic))
     }
 
     /// One more shard has stopped for good, of itself or with the log.

@@ -15,6 +15,7 @@ use crate::pending::{Forward, PendingReplies};
 use crate::placement::Placement;
 use crate::platform::{DriverBug, Platform};
 use crate::replicated::{ALONE, Guide, Said, Seat, Whereabouts, Writes, submit};
+use crate::upkeep::Upkeep;
 
 /// What cannot be done while a shard is still being borrowed.
 pub(crate) enum Event {
@@ -41,6 +42,7 @@ pub(crate) struct CoreOutputs<'a, P: Platform> {
     pub pending: &'a mut PendingReplies<P::Waiter>,
     pub events: &'a mut VecDeque<Event>,
     pub mail: &'a mut VecDeque<ShardMail>,
+    pub upkeep: &'a mut Upkeep,
     pub core: usize,
     pub placement: &'a Placement,
     pub platform: &'a mut P,
@@ -136,6 +138,11 @@ impl<P: Platform> Outputs for CoreOutputs<'_, P> {
 
     fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn) {
         self.events.push_back(Event::Exchange(ticket, turn));
+    }
+
+    fn goes_on(&mut self, shard: ShardId) {
+        self.upkeep.note_due(shard);
+        self.platform.wake();
     }
 
     fn release_body(&mut self, shard: ShardId, number: u64) {

@@ -21,7 +21,7 @@ use crate::typed_request::{Request, typed};
 
 /// Events of the core's shards that are followed at once. A transaction over three shards takes some 20. One that has ended
 /// before the next request begins makes nobody wait, and gives way to nobody. At some 10 µs each, so many take about as long
-/// as a round.
+/// as a round. Functions that use more CPU time end it sooner.
 const FOLLOWED: usize = 256;
 
 /// A query that may be answered without a transaction.
@@ -278,14 +278,19 @@ impl<P: Platform> Core<P> {
         is_there
     }
 
-    /// Does what shards asked for while they were borrowed, and what that leads to, up to [`FOLLOWED`] events. The rest waits
-    /// for the next round: shards that send to each other would otherwise keep the core for ever.
+    /// Does what shards asked for while they were borrowed, and what that leads to, up to [`FOLLOWED`] events, and until
+    /// functions have used as much CPU time as a round may take. The rest waits for the next round: shards that send to each other would otherwise keep the core for
+    /// ever.
     pub(crate) fn handle_events(&mut self) {
+        let began_ns = self.turns_ns;
         for _ in 0..FOLLOWED {
             let Some(event) = self.events.pop_front() else {
                 break;
             };
             self.handle_event(event);
+            if self.turns_ns.wrapping_sub(began_ns) >= ROUND_NS {
+                break;
+            }
         }
         if !self.events.is_empty() || !self.mail.is_empty() || (self.has_unwritten() && !self.is_committing) {
             self.platform.wake();

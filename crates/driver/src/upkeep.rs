@@ -87,6 +87,13 @@ impl Upkeep {
         }
     }
 
+    /// A shard has something to do as soon as it has its turn.
+    pub(crate) fn note_due(&mut self, id: ShardId) {
+        if !self.due.contains(&id) {
+            self.due.push_back(id);
+        }
+    }
+
     /// A shard is not here any more.
     pub(crate) fn forget(&mut self, id: ShardId) {
         self.flushing.take_if(|(flushed, _)| *flushed == id);
@@ -105,8 +112,8 @@ impl<P: Platform> Core<P> {
             let is_turn = now_ms - self.upkeep.last_tick_ms[index] >= SHARD_TICK_MS;
             let next = self.shards[index].as_ref().and_then(Shard::next_due);
             let is_due = is_turn || next.is_some_and(|due| due <= now);
-            if is_due && !self.upkeep.due.contains(&id) {
-                self.upkeep.due.push_back(id);
+            if is_due {
+                self.upkeep.note_due(id);
             }
         }
         self.upkeep.looks_for_flush = true;
@@ -134,7 +141,7 @@ impl<P: Platform> Core<P> {
             let next = self.shards[index].as_ref().and_then(Shard::next_due);
             // Else there is nothing that it may do; the next tick looks again.
             if !self.is_read_only && !self.messages_wait() && next.is_some_and(|due| due <= now) {
-                self.upkeep.due.push_back(id);
+                self.upkeep.note_due(id);
             }
             if self.platform.monotonic_ns() >= until_ns {
                 break;

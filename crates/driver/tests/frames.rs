@@ -207,6 +207,7 @@ fn of_participant() -> Vec<(&'static str, ToCoordinator)> {
         ("prepared", ToCoordinator::Prepared),
         ("read-only", ToCoordinator::ReadOnly { has_let_go: true, hold_ms: Some(15) }),
         ("committed", ToCoordinator::Committed),
+        ("spent", ToCoordinator::Spent(17)),
     ]
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use millrace_api::RECORDS_APP;
-use millrace_base::{Error, ErrorCode, shard_keys};
+use millrace_base::{Error, ErrorCode, ShardId, shard_keys};
 use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail, first_nonce};
 use millrace_func::{App, Engine};
 use millrace_io::{Random, RealClock, RealDisk, RealRandom};
@@ -111,6 +111,20 @@ fn channels() -> ((UnboundedSender<NodeMessage>, UnboundedSender<ShardMail>), In
     ((sender, mail_sender), Inputs { messages, mail })
 }
 
+/// A version that only workflows still run in. Only their cores load it, as while the node ran: what all cores together
+/// hold of replaced versions has a bound, and each that loads it takes a share.
+struct Pinned {
+    app: App,
+    /// The shards of the workflows.
+    shards: BTreeSet<ShardId>,
+}
+
+impl Pinned {
+    fn is_needed_by(&self, core: &Core) -> bool {
+        self.shards.iter().any(|shard| core.placement().core_of(*shard) == core.index())
+    }
+}
+
 /// One core's share of what recovery produced, on its way to the core's thread.
 struct CoreSeed {
     index: usize,
@@ -122,7 +136,7 @@ struct CoreSeed {
     log: Option<(Environment, Segments, WriterOptions)>,
     apps: Arc<Vec<App>>,
     /// Versions that only workflows still run in.
-    pinned: Arc<Vec<App>>,
+    pinned: Arc<Vec<Pinned>>,
     fronts: Fronts,
     drain: watch::Receiver<bool>,
     drained: Arc<Barrier>,
@@ -178,7 +192,6 @@ impl Node {
         let pinned = pinned_apps(&kept, &apps, &mut stores)?;
         let (flusher_handle, flusher) = Flusher::new();
         let ((senders, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
-        let checkpointed = stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect();
         let shared = Arc::new(Shared {
             placement: Arc::new(Placement::in_turn(directory.shard_count(), options.cores)),
             clock: Arc::new(RealClock),
@@ -187,12 +200,13 @@ impl Node {
             flusher: flusher_handle,
             checkpoint,
             segments: recovered.segments.clone(),
-            checkpointed,
+            checkpointed: stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect(),
             apps: kept,
             system_apps: system_apps(&apps),
             shard_keys: shard_keys(directory.shard_count()),
             outside: outside.into(),
             bodies,
+            is_log_closed: recovered.unclosed.is_empty(),
             deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -300,20 +314,22 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
 
 /// The versions that workflows began in and that are not those served now. Versions that nobody
 /// needs are forgotten.
-fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Arc<Vec<App>>, StartError> {
-    let mut needed = BTreeSet::new();
-    for store in stores {
-        needed.extend(millrace_shard::workflow_versions(store).map_err(StartError::Store)?);
+fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Arc<Vec<Pinned>>, StartError> {
+    let mut needed: BTreeMap<(String, u64), BTreeSet<ShardId>> = BTreeMap::new();
+    for (shard, store) in (0u16..).map(ShardId).zip(stores) {
+        for version in millrace_shard::workflow_versions(store).map_err(StartError::Store)? {
+            needed.entry(version).or_default().insert(shard);
+        }
     }
     let served: BTreeSet<(String, u64)> = apps.iter().map(|app| (app.name.to_string(), version_of(app))).collect();
-    let is_needed = |file: &str| needed.iter().any(|(name, version)| format!("{name}-{version:016x}") == file);
+    let is_needed = |file: &str| needed.keys().any(|(name, version)| format!("{name}-{version:016x}") == file);
     if let Err(error) = kept.forget_versions(is_needed) {
         tracing::warn!(%error, "versions of apps that nobody needs could not be deleted");
     }
     let mut pinned = Vec::new();
-    for (name, version) in needed.difference(&served) {
-        match kept.version(name, *version) {
-            Ok(app) => pinned.push(app),
+    for ((name, version), shards) in needed.into_iter().filter(|(version, _)| !served.contains(version)) {
+        match kept.version(&name, version) {
+            Ok(app) => pinned.push(Pinned { app, shards }),
             // Its workflows go on in the present version, or say where that differs.
             Err(error) => tracing::error!(app = name, %error, "a version that workflows began in is gone"),
         }
@@ -505,7 +521,7 @@ fn prepare_core(
     core: &mut Core,
     log: Option<(Environment, Segments, WriterOptions)>,
     apps: &[App],
-    pinned: &[App],
+    pinned: &[Pinned],
 ) -> Result<Missing, StartError> {
     if let Some((environment, segments, options)) = log {
         let writer = Writer::open(environment, segments, options).map_err(StartError::Log)?;
@@ -517,7 +533,9 @@ fn prepare_core(
     }
     // Deployments of a running node are numbered after these.
     let mut missing = Missing::new();
-    for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
+    let pinned = pinned.iter().map(|pinned| (&pinned.app, pinned.is_needed_by(core)));
+    let all: Vec<(&App, bool)> = apps.iter().map(|app| (app, true)).chain(pinned).collect();
+    for (deployment, (app, _)) in (1u32..).zip(all).filter(|(_, (_, is_needed))| *is_needed) {
         match load(core, deployment, app) {
             Ok(()) => {}
             Err(error) if may_be_missing(app, &error) => {
@@ -538,8 +556,8 @@ fn may_be_missing(app: &App, error: &Error) -> bool {
 }
 
 /// Serves the apps that all cores have loaded.
-fn activate_apps(core: &mut Core, apps: &[App], pinned: &[App], missing: &Missing) {
-    for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
+fn activate_apps(core: &mut Core, apps: &[App], pinned: &[Pinned], missing: &Missing) {
+    for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned.iter().map(|pinned| &pinned.app))) {
         let is_served = deployment as usize <= apps.len();
         if let Some(error) = missing.get(&deployment) {
             miss(core, deployment, app, is_served, error);

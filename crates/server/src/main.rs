@@ -12,6 +12,7 @@ mod keys;
 mod logging;
 mod many_dead_letters;
 mod overdue;
+mod python_worker;
 mod s3;
 mod s3_users;
 mod serve;
@@ -19,6 +20,7 @@ mod settings;
 mod settings_file;
 mod table;
 mod users;
+mod worker_check;
 mod workflows;
 
 use std::process::ExitCode;
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => data_commands::inspect(&args),
         Command::Repair(args) => data_commands::repair(&args),
         Command::Types(args) => data_commands::types(&args),
+        Command::WorkerCheck(args) => worker_check::check(&args),
         Command::Bench(args) => return calls::bench(&args),
     };
     match result {

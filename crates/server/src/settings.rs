@@ -92,14 +92,15 @@ impl Settings {
         }
         front.release_memory = Some(release_memory);
         let connections = front.limits.connections;
-        node.keeps_objects = named.s3.is_some();
+        let is_null_store = is_null_store(named.s3_anonymous_null_store, named.s3)?;
+        node.keeps_objects = named.s3.is_some() && !is_null_store;
         Ok(Self {
             apps: named.app,
             http: named.http.map_or_else(|| parse_address(default::http), Ok)?,
             node,
             front,
             s3: named.s3,
-            s3_front: s3_front(named.s3_region, &named.s3_domain, named.s3_signature_v2, connections),
+            s3_front: s3_front((named.s3_region, is_null_store), &named.s3_domain, named.s3_signature_v2, connections),
             key_file,
             log: named.log.unwrap_or_else(|| default::log.to_owned()),
             log_json: named.log_json.unwrap_or(false),
@@ -107,8 +108,19 @@ impl Settings {
     }
 }
 
+/// Whether S3 is served by the store that keeps nothing.
+///
+/// # Errors
+/// If nobody listens for S3.
+fn is_null_store(asked: Option<bool>, s3: Option<SocketAddr>) -> Result<bool, Failure> {
+    match (asked.unwrap_or(false), s3) {
+        (true, None) => Err("--s3-anonymous-null-store needs --s3: it is what answers there".into()),
+        (is_null_store, _) => Ok(is_null_store),
+    }
+}
+
 fn s3_front(
-    region: Option<String>,
+    (region, is_null_store): (Option<String>, bool),
     domains: &[String],
     signature_v2: Option<bool>,
     connections: usize,
@@ -118,6 +130,7 @@ fn s3_front(
         domains: domains.iter().map(|domain| domain.to_ascii_lowercase()).collect(),
         connections,
         allows_signature_version_2: signature_v2.unwrap_or(false),
+        is_null_store,
         ..millrace_s3::front::Options::default()
     }
 }

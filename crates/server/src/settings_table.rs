@@ -53,6 +53,13 @@ macro_rules! with_settings {
                 arg(num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = parse_switch)
             }
             {
+                s3_anonymous_null_store: Option<bool>, "MILLRACE_S3_ANONYMOUS_NULL_STORE", "YES",
+                "Only to measure the S3 front: anybody may do anything, content is thrown away, and zeros come back",
+                guide "only to measure the S3 front: [anybody may do anything, content is thrown away, and zeros come \
+                       back](objects.md#the-null-store)",
+                arg(num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = parse_switch)
+            }
+            {
                 cores: Option<usize>, "MILLRACE_CORES", "N", default "one for each processor",
                 "Threads that serve",
                 guide "threads that serve"

@@ -366,7 +366,8 @@ impl Node {
         let Some((batch, records)) = process.cores[index].core.platform.in_flight.take() else { return };
         self.write_down(&records);
         let Some(process) = &mut self.process else { return };
-        let report = AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space: Space::Enough };
+        let report =
+            AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space: Space::Enough, began_segment: false };
         process.cores[index].core.committed(Committed::Durable { batch, report });
     }
 

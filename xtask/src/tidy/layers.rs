@@ -82,6 +82,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
     ("millrace-workers", &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch"]),
+    // Stands where a server would, so it knows what workers are told and nothing of what it leads to.
+    (
+        "millrace-worker-check",
+        &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch", "millrace-workers"],
+    ),
     // Speaks the public protocols, so it can be used without the server's crates.
     ("millrace-client", &[]),
     // Measures any server, so it knows none.
@@ -107,6 +112,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-fetch",
             "millrace-func-remote",
             "millrace-workers",
+            "millrace-worker-check",
             "millrace-client",
             "millrace-loadgen",
         ],
@@ -212,6 +218,7 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
             "millrace-s3",
             "millrace-fetch",
             "millrace-workers",
+            "millrace-worker-check",
             "millrace-client",
             "millrace-server",
             "millrace-tests",

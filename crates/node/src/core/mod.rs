@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub outside: Outside,
     /// Bodies of objects, on a node that keeps any.
     pub bodies: Option<Arc<BodyStore>>,
+    /// The run before this one has closed the log by a clean stop, or there was none.
+    pub is_log_closed: bool,
     /// One deployment at a time.
     pub deploying: tokio::sync::Mutex<DeployState>,
     pub is_serving: AtomicBool,

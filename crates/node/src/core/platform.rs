@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use crate::core::{NodeMessage, Shared};
 use crate::flusher::FlushJob;
 use crate::metrics::HandlerMetric;
+use crate::objects::read_whole;
 use crate::versions;
 
 /// See the module's documentation.
@@ -92,6 +93,14 @@ impl Platform for CorePlatform {
 
     fn offload(&mut self, ticket: OffloadTicket, work: Offload) {
         let send = self.own_sender();
+        if let Offload::ReadBodies { numbers } = work {
+            let reading = read_whole(self.shared.bodies.as_ref(), ticket.shard, numbers);
+            tokio::task::spawn_local(async move {
+                let result = reading.await;
+                send(NodeMessage::Offloaded { ticket, result });
+            });
+            return;
+        }
         // The runtime's blocking threads; their number is bounded where the runtime is built.
         tokio::task::spawn_blocking(move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));
