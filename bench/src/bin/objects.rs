@@ -44,6 +44,9 @@ struct Arguments {
     /// Write the page, the medians and the plot to docs/benchmarks.
     #[arg(long)]
     publish: bool,
+    /// Measure nothing: write these from the results of the last run, for one that could not end.
+    #[arg(long)]
+    publish_last: bool,
 }
 
 /// What a run leaves for programs.
@@ -61,6 +64,9 @@ fn main() -> ExitCode {
 }
 
 fn measure(arguments: &Arguments) -> Outcome<()> {
+    if arguments.publish_last {
+        return publish_last(arguments);
+    }
     let setup = arguments.surroundings.setup(std::path::PathBuf::new(), None)?;
     let (machine, load_before) = (Machine::here(), load_average());
     bind_to(&setup.load_cpus)?;
@@ -126,14 +132,37 @@ fn bind_to(cpus: &[usize]) -> Outcome<()> {
     sched_setaffinity(None, &set).map_err(|error| format!("cannot run on CPUs {cpus:?}: {error}"))
 }
 
+/// What the run before has left.
+#[derive(Deserialize)]
+struct Kept {
+    machine: Machine,
+    load_before: f64,
+    durability: String,
+    report: Report,
+}
+
+impl Kept {
+    fn read(folder: &Path) -> Outcome<Self> {
+        let path = folder.join("objects.json");
+        let failed = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
+        let text = std::fs::read(&path).map_err(|error| failed(&error))?;
+        serde_json::from_slice(&text).map_err(|error| failed(&error))
+    }
+}
+
 /// The rows of the run before, if there was one.
 fn rows_of(folder: &Path) -> Vec<Row> {
-    #[derive(Deserialize)]
-    struct Kept {
-        report: Report,
-    }
-    let text = std::fs::read(folder.join("objects.json")).unwrap_or_default();
-    serde_json::from_slice::<Kept>(&text).map(|kept| kept.report.rows).unwrap_or_default()
+    Kept::read(folder).map(|kept| kept.report.rows).unwrap_or_default()
+}
+
+fn publish_last(arguments: &Arguments) -> Outcome<()> {
+    let Kept { machine, load_before, durability, report } = Kept::read(&arguments.surroundings.raw)?;
+    let aims = aims(&report.rows);
+    let rounds = report.rows.iter().map(|row| row.round + 1).max().unwrap_or_default();
+    let rounds = (rounds, arguments.seconds);
+    let command = format!("make bench-objects BENCH=\"{}\"", told());
+    let run = Run { command, machine: &machine, load_before, durability: &durability, rounds };
+    publish(&arguments.surroundings.results, &page(&run, &report, &aims), &report)
 }
 
 /// What was given to `make`, which adds where things are.
@@ -144,6 +173,8 @@ fn told() -> String {
     while at < own.len() {
         if ["--millrace", "--data", "--raw"].contains(&own[at].as_str()) {
             at += 2;
+        } else if own[at] == "--publish-last" {
+            at += 1;
         } else {
             told.push(own[at].clone());
             at += 1;

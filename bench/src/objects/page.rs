@@ -31,7 +31,7 @@ pub fn page(run: &Run<'_>, report: &Report, aims: &[Aim]) -> String {
     let met = aims.iter().filter(|aim| aim.is_met).count();
     let gib = machine.memory_bytes >> 30;
     let run = format!(
-        "- `{command}`: {}, {} cores, {gib} GiB, Linux {}, load {load_before:.2} before; commit {}; durability \
+        "- `{command}`: {}, {} cores, {gib} GiB, Linux {}, load {load_before:.2}; commit {}; durability \
          {durability}; {rounds} rounds, {seconds} s for each side and round.",
         machine.cpu, machine.cores, machine.kernel, machine.commit
     );

@@ -19,7 +19,7 @@ pub enum Loose {
 }
 
 /// Something on its way.
-struct Letter<T> {
+struct InTransit<T> {
     due_ns: u64,
     what: T,
 }
@@ -27,9 +27,9 @@ struct Letter<T> {
 /// From one node to another.
 #[derive(Default)]
 struct Lane {
-    loose: Vec<Letter<Loose>>,
+    loose: Vec<InTransit<Loose>>,
     /// Each with the process that has sent it.
-    firm: VecDeque<Letter<(u64, Destination, Vec<u8>)>>,
+    firm: VecDeque<InTransit<(u64, Destination, Vec<u8>)>>,
     /// The sender's and the receiver's process between which the firm messages go.
     session: (u64, u64),
 }
@@ -114,7 +114,7 @@ impl Links {
         for _ in 0..copies {
             let due_ns = inner.now_ns + inner.rng.below(late_ns + 1);
             if let Some(lane) = inner.lanes.get_mut(&(from, to)) {
-                lane.loose.push(Letter { due_ns, what: loose.clone() });
+                lane.loose.push(InTransit { due_ns, what: loose.clone() });
             }
         }
     }
@@ -131,7 +131,7 @@ impl Links {
         let inner = &mut *self.0.borrow_mut();
         let due_ns = inner.now_ns + inner.rng.below(inner.weather.late_ns + 1);
         if let Some(lane) = inner.lanes.get_mut(&(from, to)) {
-            lane.firm.push_back(Letter { due_ns, what: (process, destination, Frame::Message(message).encode()) });
+            lane.firm.push_back(InTransit { due_ns, what: (process, destination, Frame::Message(message).encode()) });
         }
     }
 
@@ -159,10 +159,9 @@ impl Links {
             }
             let most = rng.index(6);
             let session = lane.session.0;
-            let comes =
-                |letter: &Letter<(u64, Destination, Vec<u8>)>| letter.due_ns <= *now_ns && letter.what.0 == session;
+            let comes = |one: &InTransit<(u64, Destination, Vec<u8>)>| one.due_ns <= *now_ns && one.what.0 == session;
             while received.len() < most + 32 && lane.firm.front().is_some_and(comes) {
-                let Some(Letter { what: (_, destination, bytes), .. }) = lane.firm.pop_front() else { break };
+                let Some(InTransit { what: (_, destination, bytes), .. }) = lane.firm.pop_front() else { break };
                 received.push((*from, Received::Firm(destination, bytes)));
             }
         }
@@ -181,7 +180,7 @@ impl Links {
         let sides = [((one, two), (first, second), hears[0]), ((two, one), (second, first), hears[1])];
         for (pair, session, is_lost) in sides {
             if let Some(lane) = lanes.get_mut(&pair) {
-                lane.firm.retain(|letter| letter.what.0 == session.0 && !is_lost);
+                lane.firm.retain(|one| one.what.0 == session.0 && !is_lost);
                 lane.session = session;
             }
         }

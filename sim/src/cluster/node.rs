@@ -46,6 +46,9 @@ pub struct Shared {
     pub bug: Option<ClusterBug>,
 }
 
+/// Shards with the epochs in which they were opened, and with what was promised instead.
+type RoleNews = (Vec<(ShardId, u64)>, Vec<(ShardId, millrace_replica::Promised)>);
+
 /// One core, and who waits for it.
 pub struct Driven {
     pub core: Core<ClusterPlatform>,
@@ -209,7 +212,7 @@ impl Node {
             if let Some((_, records)) = platform.in_flight.take() {
                 let kept = rng.index(records.len() + 1);
                 self.lost_records += (records.len() - kept) as u64;
-                self.to_disk(&records[..kept]);
+                self.write_down(&records[..kept]);
             }
             self.lost_records += driven.core.platform.filling.len() as u64;
         }
@@ -218,7 +221,7 @@ impl Node {
         waiting.map(|(_, token, _)| *token).chain(self.replies.drain(..).map(|(token, _)| token)).collect()
     }
 
-    fn to_disk(&mut self, records: &[(ShardId, millrace_replica::Write)]) {
+    fn write_down(&mut self, records: &[(ShardId, millrace_replica::Write)]) {
         for (shard, write) in records {
             self.disks.entry(*shard).or_default().write(write);
         }
@@ -361,7 +364,7 @@ impl Node {
     fn end_commit(&mut self, index: usize) {
         let Some(process) = &mut self.process else { return };
         let Some((batch, records)) = process.cores[index].core.platform.in_flight.take() else { return };
-        self.to_disk(&records);
+        self.write_down(&records);
         let Some(process) = &mut self.process else { return };
         let report =
             AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space: Space::Enough, began_segment: false };
@@ -419,7 +422,7 @@ impl Node {
     }
 
     /// Shards that were opened here since the last look, and appointments that could not be followed.
-    pub fn take_role_news(&mut self) -> (Vec<(ShardId, u64)>, Vec<(ShardId, millrace_replica::Promised)>) {
+    pub fn take_role_news(&mut self) -> RoleNews {
         let (mut opened, mut taken) = (Vec::new(), Vec::new());
         for driven in self.process.iter_mut().flat_map(|process| &mut process.cores) {
             opened.append(&mut driven.core.platform.opened);

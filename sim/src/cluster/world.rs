@@ -26,6 +26,9 @@ use crate::workload;
 
 const MS: u64 = 1_000_000;
 
+/// How long somebody may wait after the last shard was opened: decisions are told again each second.
+const LONGEST_WAIT_NS: u64 = 5_000 * MS;
+
 /// Lines of trace kept.
 const TRACE_LINES: usize = 600;
 
@@ -81,11 +84,15 @@ pub struct World {
     oracle: Oracle,
     ledger: Ledger,
     faults: Faults,
-    /// Since when each node is down, as guidance may find out.
+    /// When guidance looks for dead nodes next.
     next_look_ns: u64,
     heal_at_ns: u64,
     counts: Counts,
     last_owner: BTreeMap<ShardId, NodeId>,
+    /// When the last shard was opened.
+    opened_ns: u64,
+    /// Operations that were open when the faults ended, and how often each had been sent.
+    awaited: Vec<(usize, usize)>,
     trace: Vec<String>,
 }
 
@@ -133,6 +140,8 @@ impl World {
             heal_at_ns: 0,
             counts: Counts::default(),
             last_owner: BTreeMap::new(),
+            opened_ns: 0,
+            awaited: Vec::new(),
             trace: Vec::new(),
         }
     }
@@ -318,6 +327,7 @@ impl World {
             let (opened, taken) = self.nodes.get_mut(&id).map(Node::take_role_news).unwrap_or_default();
             for (shard, epoch) in opened {
                 self.counts.note("shard opened", 1);
+                self.opened_ns = now_ns;
                 let last = self.last_owner.insert(shard, id);
                 self.counts.note("failover", u64::from(last.is_some_and(|last| last != id)));
                 self.note(|| format!("node {id} serves shard {} in epoch {epoch}", shard.0));
@@ -400,7 +410,8 @@ impl World {
             for (from, received) in self.shared.links.receive(id, &process) {
                 node.receive(from, received);
             }
-            if !is_random || self.rng.chance(1, 10) {
+            // Guidance is on the side of the majority.
+            if !is_random || (self.rng.chance(1, 10) && self.shared.links.hears_most(id, &self.ids)) {
                 node.hear_news(&self.ids);
             }
             if now_ns >= node.next_tick_ns {
@@ -457,6 +468,10 @@ impl World {
                 }
             }
         }
+        self.opened_ns = self.now_ns();
+        let is_open = |operation: &&Operation| operation.open > 0;
+        let open = self.ledger.operations.iter().filter(is_open);
+        self.awaited = open.map(|operation| (operation.id, operation.attempts)).collect();
         self.calm(40_000)?;
         let looks = self.last_looks();
         let first = self.ledger.operations.len();
@@ -501,6 +516,7 @@ impl World {
                 && self.nodes.values().all(|node| node.left_at_rest().iter().all(|(_, count)| *count == 0))
                 && self.is_level();
             quiet = if is_rest { quiet + 1 } else { 0 };
+            self.look_for_those_who_wait()?;
             if self.now_ns() > until_ns {
                 let served = self.is_served();
                 let open: Vec<&Operation> = self.ledger.operations.iter().filter(|one| is_open(one)).collect();
@@ -511,6 +527,22 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Nobody who had asked before the faults were over waits for long after the last shard was opened.
+    fn look_for_those_who_wait(&mut self) -> Checked {
+        if !self.is_served() || self.now_ns() < self.opened_ns + LONGEST_WAIT_NS {
+            return Ok(());
+        }
+        let waits = |(id, attempts): &&(usize, usize)| {
+            let operation = &self.ledger.operations[*id];
+            operation.open > 0 && operation.attempts == *attempts
+        };
+        let waits: Vec<_> = self.awaited.iter().filter(waits).collect();
+        if waits.is_empty() {
+            return Ok(());
+        }
+        Err(format!("operations wait though every shard has been open for long: {waits:?}"))
     }
 
     fn is_served(&mut self) -> bool {

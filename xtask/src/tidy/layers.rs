@@ -157,6 +157,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-io",
             "millrace-manifest",
             "millrace-log",
+            "millrace-store",
             "millrace-api",
             "millrace-func",
             "millrace-func-js",
