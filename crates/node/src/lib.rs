@@ -15,6 +15,7 @@ mod backend;
 mod built_in_apps;
 mod cluster;
 mod core;
+mod core_thread;
 mod deploy;
 mod directory;
 mod entropy;

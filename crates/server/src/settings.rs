@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use millrace_node::{Durability, NodeOptions};
+use millrace_node::{ClusterOptions, Durability, NodeOptions};
 
 use crate::Failure;
 use crate::cli::{KeysArgs, ServeArgs};
@@ -42,16 +42,7 @@ impl Settings {
     /// A sentence naming the setting that is wrong.
     pub(crate) fn of(args: &ServeArgs) -> Result<Self, Failure> {
         let named = args.over(read_file(args.config.as_deref())?);
-        let in_cluster = match &named.cluster_data {
-            Some(_) if named.data.is_some() || named.http.is_some() || named.shards.is_some() => {
-                return Err(
-                    "--cluster-data says itself where the data is, where to listen, and how many shards there are"
-                        .into(),
-                );
-            }
-            Some(directory) => Some(cluster::options(directory)?),
-            None => None,
-        };
+        let in_cluster = named.cluster_data.is_some().then(|| place_in_cluster(&named)).transpose()?;
         let data = named.cluster_data.unwrap_or_else(|| data_directory(named.data));
         let mut node = NodeOptions::new(data.clone());
         if let Some(cores) = named.cores {
@@ -70,14 +61,7 @@ impl Settings {
             Some(text) => parse_size(&text).map_err(|what| format!("--memory {text}: {what}"))?,
             None => default_memory_bytes(),
         };
-        node.durability = match named.durability {
-            None | Some(DurabilityName::Fsync) => Durability::Fsync,
-            Some(DurabilityName::Os) => Durability::Os,
-            Some(DurabilityName::None) => Durability::None,
-        };
-        if node.cluster.is_some() {
-            refuse_in_cluster(&node, named.s3.is_some(), &named.app)?;
-        }
+        node.durability = durability_of(named.durability);
         if let Some(hours) = named.retention_hours {
             if hours == 0 {
                 return Err(
@@ -93,11 +77,7 @@ impl Settings {
             }
             node.queue_ms = queue_ms;
         }
-        let tls = match (named.tls_certificate, named.tls_key) {
-            (Some(certificate), Some(key)) => Some(millrace_http::TlsFiles { certificate, key }),
-            (None, None) => None,
-            _ => return Err("TLS needs both --tls-certificate and --tls-key".into()),
-        };
+        let tls = tls_files(named.tls_certificate, named.tls_key)?;
         let key_file = named.keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
         let keys = named.keys.or_else(|| key_file.exists().then(|| key_file.clone()));
         let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
@@ -138,19 +118,43 @@ fn is_null_store(asked: Option<bool>, s3: Option<SocketAddr>) -> Result<bool, Fa
     }
 }
 
+fn durability_of(named: Option<DurabilityName>) -> Durability {
+    match named {
+        None | Some(DurabilityName::Fsync) => Durability::Fsync,
+        Some(DurabilityName::Os) => Durability::Os,
+        Some(DurabilityName::None) => Durability::None,
+    }
+}
+
 /// # Errors
-/// What a node of a cluster cannot do.
-fn refuse_in_cluster(node: &NodeOptions, has_s3: bool, apps: &[PathBuf]) -> Result<(), Failure> {
-    if node.durability == Durability::None {
+/// One of the two files alone is of no use.
+fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<millrace_http::TlsFiles>, Failure> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some(millrace_http::TlsFiles { certificate, key })),
+        (None, None) => Ok(None),
+        _ => Err("TLS needs both --tls-certificate and --tls-key".into()),
+    }
+}
+
+/// Where a node of a cluster serves HTTP, how many shards there are, and its part in the cluster.
+///
+/// # Errors
+/// A sentence that names what is wrong.
+fn place_in_cluster(named: &SettingsFile) -> Result<(String, u16, ClusterOptions), Failure> {
+    if named.data.is_some() || named.http.is_some() || named.shards.is_some() {
+        let what = "--cluster-data says itself where the data is, where to listen, and how many shards there are";
+        return Err(what.into());
+    }
+    if matches!(named.durability, Some(DurabilityName::None)) {
         return Err("--durability none: the nodes of a cluster promise each other that what they have stays".into());
     }
-    if has_s3 {
+    if named.s3.is_some() {
         return Err("--s3: a cluster does not keep objects yet".into());
     }
-    if !apps.is_empty() {
+    if !named.app.is_empty() {
         return Err("--app: in a cluster apps are deployed (millrace deploy), so that all nodes serve the same".into());
     }
-    Ok(())
+    cluster::options(named.cluster_data.as_deref().unwrap_or(Path::new("")))
 }
 
 fn s3_front(

@@ -120,6 +120,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-workers",
             "millrace-worker-check",
             "millrace-peers",
+            "millrace-replica",
             "millrace-client",
             "millrace-loadgen",
         ],

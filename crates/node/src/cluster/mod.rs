@@ -23,8 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_guidance::{Guidance, Status};
+use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links};
-use millrace_replica::{Epoch, Message, NodeId, RoleName};
+use millrace_replica::{Epoch, Message, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
 
 use crate::core::Core;
@@ -78,12 +79,22 @@ pub(crate) struct Cluster {
     hindrances: Mutex<BTreeMap<ShardId, Hindrance>>,
     /// What other nodes said of themselves last.
     heard: Mutex<Vec<(NodeId, Heard)>>,
+    /// Replicas whose part of the log on disk has something that does not count any more: their part of the new stream begins
+    /// with a reset.
+    resets: Mutex<BTreeMap<ShardId, RecoveredReplica>>,
     /// Requests of other nodes and of this one to whoever leads.
     proposals: Mutex<Vec<Proposal>>,
     /// Who waits for the answer of the leader, by number.
-    asked: Mutex<(u64, BTreeMap<u64, oneshot::Sender<Result<u64, Error>>>)>,
+    asked: Mutex<Asked>,
     /// There is something for the guide to do.
     pub wake: Notify,
+}
+
+/// Whom the leader owes an answer, by number, and the last number.
+#[derive(Default)]
+struct Asked {
+    last: u64,
+    waiting: BTreeMap<u64, oneshot::Sender<Result<u64, Error>>>,
 }
 
 /// What came from another node, or about it.
@@ -152,6 +163,7 @@ impl Cluster {
             hindrances: Mutex::default(),
             meta_role: Mutex::new((RoleName::Follower, Epoch::NONE)),
             heard: Mutex::default(),
+            resets: Mutex::default(),
             proposals: Mutex::default(),
             asked: Mutex::default(),
             wake: Notify::new(),
@@ -309,25 +321,40 @@ impl Cluster {
 
     /// The leader has answered what this node asked.
     pub(crate) fn answered(&self, number: u64, result: Result<u64, Error>) {
-        if let Some(done) = locked(&self.asked).1.remove(&number) {
+        if let Some(done) = locked(&self.asked).waiting.remove(&number) {
             // Whoever asked may have gone.
             let _ = done.send(result);
         }
+    }
+
+    /// Notes what a replica's part of the new stream has to begin with.
+    fn begin_anew(&self, shard: ShardId, found: RecoveredReplica) {
+        if found.needs_reset {
+            locked(&self.resets).insert(shard, found);
+        }
+    }
+
+    /// Adds what a start has to know of a replica beside its entries.
+    pub(crate) fn write_base(&self, batch: &mut Batch, shard: ShardId, replica: &Replica) {
+        if let Some(found) = locked(&self.resets).remove(&shard) {
+            found.opening().iter().for_each(|record| batch.push_record(shard, record));
+        }
+        records::push_base(batch, shard, replica);
     }
 
     /// A number under which an answer of the leader is awaited.
     pub(crate) fn ask(&self) -> (u64, oneshot::Receiver<Result<u64, Error>>) {
         let (done, answer) = oneshot::channel();
         let mut asked = locked(&self.asked);
-        asked.0 += 1;
-        let number = asked.0;
-        asked.1.insert(number, done);
+        asked.last += 1;
+        let number = asked.last;
+        asked.waiting.insert(number, done);
         (number, answer)
     }
 
     /// Nobody waits for that answer any more.
     pub(crate) fn forget(&self, number: u64) {
-        locked(&self.asked).1.remove(&number);
+        locked(&self.asked).waiting.remove(&number);
     }
 }
 

@@ -16,9 +16,9 @@ use millrace_replica::{EntryId, Epoch, LogView, NodeId, Promised, Recovered, Rep
 use millrace_shard::ShardOptions;
 use millrace_store::Store;
 
+use super::Cluster;
 use super::inbound::Inbound;
 use super::records::{entry_of, kind_of_record};
-use super::{Cluster, ClusterOptions};
 use crate::core::Shared;
 use crate::directory::write_durably;
 use crate::node::StartError;
@@ -74,11 +74,12 @@ pub(crate) fn replay_one(store: &mut Store, entry: ReplicaEntryRef<'_>) -> Resul
 /// # Errors
 /// A log that cannot be of a replica.
 pub(crate) fn hosted(
-    options: &ClusterOptions,
+    cluster: &Cluster,
     (stores, mut found): (Vec<Store>, BTreeMap<ShardId, RecoveredReplica>),
     shard_options: &ShardOptions,
     (clock, random): (&dyn Clock, &dyn Random),
 ) -> Result<Vec<Hosted>, StartError> {
+    let options = &cluster.options;
     let meta = stores.len() - 1;
     let members = ReplicaSet::of(options.members.iter().map(|member| member.node));
     let mut hosted = Vec::new();
@@ -87,7 +88,11 @@ pub(crate) fn hosted(
         let found = found.remove(&shard);
         let tail = found.iter().flat_map(|found| found.tail.iter().cloned().map(entry_of)).collect();
         let recovered = match found {
-            Some(found) => recovered_of(&found).ok_or_else(|| wrong(shard))?,
+            Some(found) => {
+                let recovered = recovered_of(&found).ok_or_else(|| wrong(shard))?;
+                cluster.begin_anew(shard, found);
+                recovered
+            }
             None => new_replica(&members),
         };
         let nonce = random.next_u64();

@@ -129,7 +129,9 @@ impl Platform for CorePlatform {
     }
 
     fn write_base(&mut self, batch: &mut Batch, shard: ShardId, replica: &Replica) {
-        records::push_base(batch, shard, replica);
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.write_base(batch, shard, replica);
+        }
     }
 
     fn read_log(&mut self, shard: ShardId, to: NodeId, after: EntryId, bytes: usize) {
@@ -143,7 +145,7 @@ impl Platform for CorePlatform {
 
     /// A replica that lacks what the log does not hold any more waits for a way to carry snapshots.
     fn ship_snapshot(&mut self, shard: ShardId, to: NodeId, _at_least: Lsn) {
-        self.shared.send(self.index, NodeMessage::SnapshotCarried { shard, to, at: None });
+        self.shared.send(self.index, NodeMessage::SnapshotShipped { shard, to, at: None });
     }
 
     fn applied(&mut self, _shard: ShardId, _lsn: Lsn) {

@@ -23,7 +23,8 @@ fn render(guidance: &Value) -> String {
     let mut text = format!("guidance {}, {} shards\n", guidance["epoch"], shards.len());
     text.push_str("node  state     owns  http\n");
     for (id, node) in guidance["nodes"].as_object().into_iter().flatten() {
-        let owns = shards.iter().filter(|place| place["owner"].to_string() == *id).count();
+        let number = id.parse::<u64>().ok();
+        let owns = shards.iter().filter(|place| number.is_some() && place["owner"].as_u64() == number).count();
         let state = match (node["is_alive"].as_bool(), node["is_draining"].as_bool()) {
             (Some(true), Some(true)) => "draining",
             (Some(true), _) => "alive",
