@@ -294,7 +294,7 @@ impl Found {
             cluster: cluster.clone(),
             bodies,
             is_log_closed,
-            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len(), cluster.is_some())),
+            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
             is_serving: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             read_only_cores: AtomicUsize::new(0),

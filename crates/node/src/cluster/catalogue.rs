@@ -9,6 +9,7 @@ use millrace_func::App;
 use millrace_peers::Lane;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::guide::BUILT_IN_DEPLOYMENTS;
 use super::{Change, Cluster, Proposal, Word, no_leader};
 use crate::apps::archive;
 use crate::core::Shared;
@@ -20,6 +21,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How long the nodes may take to load what was deployed. It is deployed all the same.
 const FOLLOWED: Duration = Duration::from_secs(10);
 
+/// The number under which a node tries whether it can load an app. Those that the leader gives are higher.
+const TRIAL: u32 = BUILT_IN_DEPLOYMENTS;
+
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Deploys or replaces an app on all nodes: it serves on those that are alive when this returns.
@@ -29,9 +33,10 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) async fn deploy(shared: &Arc<Shared>, cluster: &Cluster, app: App) -> Result<u64, Error> {
     {
         // Whether it can be loaded is found out here, before anybody else hears of it.
-        let mut state = shared.deploying.lock().await;
-        let prepared = deploy::prepare(shared, &mut state, app.clone()).await?;
-        deploy::discard(shared, &prepared);
+        let _one_at_a_time = shared.deploying.lock().await;
+        let prepared = deploy::prepare_numbered(shared, app.clone(), TRIAL).await;
+        // Engines keep programs by their number, so that one is used again and again.
+        deploy::discard(shared, &prepared?);
     }
     let tar = archive(&app).map_err(|error| Error::new(ErrorCode::Internal, format!("the app's files: {error}")))?;
     let name = app.name.as_str().to_owned();

@@ -340,5 +340,5 @@ impl Guide {
     }
 }
 
-/// Deployments up to this number are of built-in apps.
-const BUILT_IN_DEPLOYMENTS: u32 = 16;
+/// Deployments up to this number are not the leader's: those of built-in apps, and trials.
+pub(super) const BUILT_IN_DEPLOYMENTS: u32 = 16;

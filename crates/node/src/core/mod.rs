@@ -89,11 +89,9 @@ pub(crate) struct DeployState {
 
 impl DeployState {
     /// The apps loaded at the start are deployments 1, 2, … and each app's first.
-    /// In a cluster the leader numbers what is deployed, and numbers of this node are only for trying.
-    pub(crate) fn after_start(apps: &[millrace_func::App], pinned: usize, is_in_cluster: bool) -> Self {
-        let loaded = u32::try_from(apps.len() + pinned).unwrap_or(u32::MAX);
+    pub(crate) fn after_start(apps: &[millrace_func::App], pinned: usize) -> Self {
         Self {
-            last_deployment: if is_in_cluster { u32::MAX / 2 } else { loaded },
+            last_deployment: u32::try_from(apps.len() + pinned).unwrap_or(u32::MAX),
             versions: apps.iter().map(|app| (app.name.to_string(), 1)).collect(),
         }
     }
