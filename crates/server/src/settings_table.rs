@@ -23,6 +23,11 @@ macro_rules! with_settings {
                 guide "the data directory; one process at a time"
             }
             {
+                cluster_data: Option<PathBuf>, "MILLRACE_CLUSTER_DATA", "DIR",
+                "The directory of this node in a cluster, as `millrace cluster init` makes it; instead of --data and --http",
+                guide "the directory of this node in a [cluster](cluster.md); instead of `data` and `http`"
+            }
+            {
                 http: Option<SocketAddr>, "MILLRACE_HTTP", "ADDR", default "127.0.0.1:8080",
                 "Where to listen for HTTP, as 127.0.0.1:8080, localhost:8080 or 0.0.0.0:8080",
                 guide "where to listen: an address and a port, such as `[::1]:8080`. `0.0.0.0:8080` means all addresses of the \

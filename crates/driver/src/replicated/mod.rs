@@ -334,7 +334,7 @@ impl<P: Platform> Core<P> {
     }
 
     /// A replica contradicts itself: it takes part no more, and neither does the shard.
-    fn stop_replica(&mut self, shard: ShardId, reason: &str) {
+    pub fn stop_replica(&mut self, shard: ShardId, reason: &str) {
         let seat = self.replicated.as_mut().and_then(|replicated| replicated.seats.remove(&shard));
         if seat.is_some_and(|seat| seat.serving.is_some()) && self.shard_mut(shard).is_some() {
             return self.stop_shard(shard, reason);
