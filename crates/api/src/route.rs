@@ -6,9 +6,10 @@ use bytes::Bytes;
 
 /// Names that no service may have, because fronts have operations of their own where the routes of a service of this
 /// name would be. In alphabetical order.
-pub const RESERVED_SERVICES: [&str; 23] = [
+pub const RESERVED_SERVICES: [&str; 24] = [
     "apps",
     "call",
+    "cluster",
     "compatibility",
     "config",
     "console",

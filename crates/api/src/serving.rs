@@ -2,6 +2,8 @@
 
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
+
 /// The place in line of a request that has come and is not read; see [`Serving::poll_admission`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Admission {
@@ -41,4 +43,9 @@ pub trait Serving: Clone + 'static {
 
     /// Whether the node serves.
     fn health(&self) -> Health;
+
+    /// The guidance of the cluster, as JSON: its nodes, and for each shard its owner and replicas. `None` on a node by itself.
+    fn guidance(&self) -> Option<Bytes> {
+        None
+    }
 }

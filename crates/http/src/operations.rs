@@ -48,6 +48,8 @@ pub enum Kind {
     Healthz,
     /// `GET /readyz`.
     Readyz,
+    /// `GET /cluster`.
+    Cluster,
     /// `GET /openapi.json`.
     OpenApi,
     /// `GET /errors/{code}`.
@@ -77,7 +79,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 31] = [
+const KINDS: [(Kind, &str); 32] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -108,6 +110,7 @@ const KINDS: [(Kind, &str); 31] = [
     (Kind::S3Bucket, "s3_bucket"),
     (Kind::S3SetQuota, "s3_set_quota"),
     (Kind::ConnectWorker, "connect_worker"),
+    (Kind::Cluster, "cluster"),
     (Kind::None, "none"),
 ];
 
@@ -154,7 +157,8 @@ impl Kind {
             Kind::S3Bucket => 27,
             Kind::S3SetQuota => 28,
             Kind::ConnectWorker => 29,
-            Kind::None => 30,
+            Kind::Cluster => 30,
+            Kind::None => 31,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

@@ -8,7 +8,7 @@ use super::graph::{Crate, Graph};
 use super::tree::Tree;
 
 /// Each crate and the workspace crates it may depend on, lowest layer first.
-const LAYERS: [(&str, &[&str]); 37] = [
+const LAYERS: &[(&str, &[&str])] = &[
     ("millrace-base", &[]),
     ("millrace-format", &["millrace-base"]),
     // Knows disks and clocks, not keys or entries.
@@ -40,6 +40,8 @@ const LAYERS: [(&str, &[&str]); 37] = [
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
     // Who holds a shard's log and what of it is committed: it knows nothing of what the entries say.
     ("millrace-replica", &["millrace-base", "millrace-format"]),
+    // Who owns what: documents and decisions, and not how nodes talk.
+    ("millrace-guidance", &["millrace-base"]),
     // A core without its thread: the node runs it, and so does the simulator.
     (
         "millrace-driver",
@@ -168,7 +170,7 @@ const LAYERS: [(&str, &[&str]); 37] = [
 ];
 
 /// Outside packages that only some crates may name, with the reason.
-const CONFINED: [(&[&str], &[&str], &str); 11] = [
+const CONFINED: &[(&[&str], &[&str], &str)] = &[
     (&["rquickjs", "rquickjs-core", "rquickjs-sys"], &["millrace-func-js"], "an engine stays behind the engine trait"),
     (&["oxc_*"], &["millrace-func-js"], "an engine stays behind the engine trait"),
     (&["fjall", "lsm-tree"], &["millrace-store"], "the checkpoint stays behind the store"),
@@ -225,7 +227,7 @@ const CONFINED: [(&[&str], &[&str], &str); 11] = [
 ];
 
 /// Crates that no async runtime may reach, not even through others.
-const SYNC: [&str; 18] = [
+const SYNC: &[&str] = &[
     "millrace-manifest",
     "millrace-access",
     "millrace-avro",
@@ -243,9 +245,10 @@ const SYNC: [&str; 18] = [
     "millrace-func-js",
     "millrace-shard",
     "millrace-replica",
+    "millrace-guidance",
     "millrace-driver",
 ];
-const ASYNC: [&str; 6] = ["tokio", "hyper", "mio", "async-std", "smol", "async-executor"];
+const ASYNC: &[&str] = &["tokio", "hyper", "mio", "async-std", "smol", "async-executor"];
 
 /// Edges that the tables do not allow.
 pub fn check(graph: &Graph, tree: &Tree) -> Vec<Finding> {

@@ -8,7 +8,7 @@ use super::tree::Tree;
 
 /// Where the bans are written.
 const BANS: &str = "crates/base/clippy.toml";
-const PURE: [&str; 15] = [
+const PURE: &[&str] = &[
     "api",
     "avpath",
     "avro",
@@ -19,6 +19,7 @@ const PURE: [&str; 15] = [
     "func-objects",
     "func-records",
     "func-remote",
+    "guidance",
     "log",
     "registry",
     "replica",

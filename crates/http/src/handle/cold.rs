@@ -40,10 +40,19 @@ pub(super) async fn cold_dispatch<B: Backend>(
             Ok(reply::empty(StatusCode::NO_CONTENT))
         }
         Kind::Metrics => metrics_text(session, who),
+        Kind::Cluster => guidance(backend),
         kind if buckets::manages(kind) => buckets::manage(session, who, kind, input).await,
         kind if users::manages(kind) => users::manage(session, who, kind, input).await,
         _ => Err(unknown_route(input.uri.path())),
     }
+}
+
+/// Who owns which shard: JSON.
+fn guidance(backend: &impl Serving) -> Reply {
+    let Some(guidance) = backend.guidance() else {
+        return Err(Error::new(ErrorCode::UnknownRoute, "this node is by itself: it is in no cluster"));
+    };
+    Ok(reply::json(HeaderMap::new(), guidance))
 }
 
 /// The app as lists show it, and what is to be said of this deployment alone.

@@ -336,6 +336,14 @@ const GENERAL: &[Operation] = &[
         access: Access::Admin,
         ..HEALTHZ
     },
+    Operation {
+        kind: Kind::Cluster,
+        path: &[literal("cluster")],
+        summary: "The guidance of the cluster: its nodes, and for each shard its owner and replicas",
+        answers: &[Answer { status: 200, description: "The guidance.", body: json(r#"{"type":"object"}"#) }],
+        access: Access::AnyKey,
+        ..HEALTHZ
+    },
     HEALTHZ,
     Operation {
         kind: Kind::Readyz,

@@ -1,0 +1,198 @@
+//! The guidance as one document: what the meta shard holds, and what `GET /cluster` shows.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use millrace_base::limits;
+use serde::{Deserialize, Serialize};
+
+/// The format that this build writes, and the only one that it reads.
+const FORMAT: u32 = 1;
+
+/// What a cluster agrees on. It holds no secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guidance {
+    /// The version of this document's format.
+    pub format: u32,
+    /// One more with each change.
+    pub epoch: u64,
+    /// The nodes, by id.
+    pub nodes: BTreeMap<u16, NodeEntry>,
+    /// The shards, by number.
+    pub shards: Vec<Place>,
+    /// The apps that are deployed, by name.
+    pub apps: BTreeMap<String, AppEntry>,
+    /// The number of the last deployment. Each deployment has its own, equal on all nodes.
+    pub last_deployment: u32,
+}
+
+/// One node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeEntry {
+    /// Where it serves clients: host and port.
+    pub http: String,
+    /// Where it hears other nodes: host and port.
+    pub peer: String,
+    /// Whether the leader hears it.
+    pub is_alive: bool,
+    /// Whether its shards are to be moved away.
+    pub is_draining: bool,
+    /// Which start of the node this is about. Another one has lost its memory.
+    pub incarnation: u64,
+}
+
+/// Where a shard is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The epoch in which the owner owns it.
+    pub epoch: u64,
+    /// The node that owns it.
+    pub owner: u16,
+    /// The nodes that hold its log, ascending.
+    pub replicas: Vec<u16>,
+}
+
+/// One app that is deployed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AppEntry {
+    /// The number of the deployment.
+    pub deployment: u32,
+    /// The fingerprint of its files, as 16 hexadecimal digits. The meta shard holds the files under it.
+    pub content: String,
+    /// How often it was deployed.
+    pub version: u64,
+}
+
+/// Why bytes are no guidance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuidanceError(String);
+
+impl fmt::Display for GuidanceError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "the guidance cannot be read: {}", self.0)
+    }
+}
+
+impl std::error::Error for GuidanceError {}
+
+impl GuidanceError {
+    pub(crate) fn of(error: &serde_json::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Guidance {
+    /// The first guidance of a cluster: `shard_count` shards on all of `nodes`, without owners.
+    ///
+    /// # Panics
+    /// Without nodes.
+    #[must_use]
+    pub fn first(nodes: BTreeMap<u16, NodeEntry>, shard_count: u16) -> Self {
+        assert!(!nodes.is_empty(), "a cluster has nodes");
+        let replicas: Vec<u16> = nodes.keys().copied().take(limits::REPLICAS).collect();
+        let place = Place { epoch: 0, owner: 0, replicas };
+        let shards = vec![place; usize::from(shard_count)];
+        Self { format: FORMAT, epoch: 0, nodes, shards, ..Self::default() }
+    }
+
+    /// The bytes that the meta shard holds: JSON.
+    ///
+    /// # Panics
+    /// Never: numbers, texts and lists are always JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a guidance is numbers, texts and lists")
+    }
+
+    /// Reads what [`Guidance::encode`] has written.
+    ///
+    /// # Errors
+    /// [`GuidanceError`] for another format, and for a document that contradicts itself.
+    pub fn decode(bytes: &[u8]) -> Result<Self, GuidanceError> {
+        let guidance: Self = serde_json::from_slice(bytes).map_err(|error| GuidanceError::of(&error))?;
+        let wrong = |what: &str| Err(GuidanceError(what.to_owned()));
+        if guidance.format != FORMAT {
+            return Err(GuidanceError(format!("format {}, and this build knows {FORMAT}", guidance.format)));
+        }
+        if guidance.shards.len() > usize::from(limits::SHARDS) {
+            return wrong("more shards than there may be");
+        }
+        let is_sound = |place: &Place| {
+            let is_known = |node: &u16| guidance.nodes.contains_key(node);
+            place.replicas.is_sorted_by(|a, b| a < b)
+                && place.replicas.len() <= limits::REPLICAS
+                && place.replicas.iter().all(is_known)
+                && (place.owner == 0 || place.replicas.contains(&place.owner))
+        };
+        if !guidance.shards.iter().all(is_sound) {
+            return wrong("a shard whose owner or replicas are not nodes, or not in order");
+        }
+        Ok(guidance)
+    }
+
+    /// How many shards a node owns.
+    #[must_use]
+    pub fn owned_by(&self, node: u16) -> usize {
+        self.shards.iter().filter(|place| place.owner == node).count()
+    }
+
+    /// Whether a node is there, and hears others.
+    #[must_use]
+    pub fn is_alive(&self, node: u16) -> bool {
+        self.nodes.get(&node).is_some_and(|entry| entry.is_alive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guidance() -> Guidance {
+        let entry = |id: u16| {
+            let http = format!("127.0.0.1:{}", 8080 + id);
+            let peer = format!("127.0.0.1:{}", 7000 + id);
+            (id, NodeEntry { http, peer, is_alive: id != 2, is_draining: false, incarnation: u64::from(id) << 40 })
+        };
+        let mut guidance = Guidance::first([1, 2].map(entry).into(), 2);
+        guidance.epoch = 7;
+        guidance.shards[1] = Place { epoch: 3, owner: 1, replicas: vec![1, 2] };
+        let app = AppEntry { deployment: 5, content: "00ff00ff00ff00ff".to_owned(), version: 2 };
+        guidance.apps.insert("bank".to_owned(), app);
+        guidance.last_deployment = 5;
+        guidance
+    }
+
+    #[test]
+    fn the_document_is_the_golden_one() {
+        let golden = concat!(
+            r#"{"format":1,"epoch":7,"nodes":{"#,
+            r#""1":{"http":"127.0.0.1:8081","peer":"127.0.0.1:7001","is_alive":true,"is_draining":false,"#,
+            r#""incarnation":1099511627776},"#,
+            r#""2":{"http":"127.0.0.1:8082","peer":"127.0.0.1:7002","is_alive":false,"is_draining":false,"#,
+            r#""incarnation":2199023255552}},"#,
+            r#""shards":[{"epoch":0,"owner":0,"replicas":[1,2]},{"epoch":3,"owner":1,"replicas":[1,2]}],"#,
+            r#""apps":{"bank":{"deployment":5,"content":"00ff00ff00ff00ff","version":2}},"last_deployment":5}"#
+        );
+        assert_eq!(String::from_utf8(guidance().encode()).as_deref(), Ok(golden));
+        assert_eq!(Guidance::decode(golden.as_bytes()), Ok(guidance()));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let changed = |change: fn(&mut Guidance)| {
+            let mut guidance = guidance();
+            change(&mut guidance);
+            Guidance::decode(&guidance.encode())
+        };
+        assert!(changed(|_| ()).is_ok());
+        assert!(changed(|guidance| guidance.format = 2).is_err());
+        assert!(changed(|guidance| guidance.shards[1].owner = 3).is_err());
+        assert!(changed(|guidance| guidance.shards[1].replicas = vec![2, 1]).is_err());
+        assert!(changed(|guidance| guidance.shards[1].replicas = vec![1, 9]).is_err());
+        assert!(Guidance::decode(b"{}").is_err() && Guidance::decode(b"").is_err());
+    }
+}

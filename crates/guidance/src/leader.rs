@@ -1,0 +1,253 @@
+//! What the next guidance is: decided by the node that owns the meta shard, and true once the meta shard has committed it.
+//!
+//! A wrong guess about who is alive costs a moment's pause and never safety: replicas promise each epoch once, and leases are
+//! waited out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::document::{Guidance, Place};
+use crate::status::Status;
+
+/// How patient a leader is. All in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// A node that was not heard for so long is dead.
+    pub dead_ns: u64,
+    /// The same for a node whose connection is closed: a killed process closes its own.
+    pub dead_unlinked_ns: u64,
+    /// How long the first guidance waits for nodes that have not been heard.
+    pub first_ns: u64,
+    /// How long all is quiet before shards are moved for balance.
+    pub settle_ns: u64,
+    /// From one such move to the next.
+    pub move_ns: u64,
+    /// How long an owner may fail to serve a shard before another node is tried.
+    pub stuck_ns: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        const MS: u64 = 1_000_000;
+        Self {
+            // Six heartbeats.
+            dead_ns: 600 * MS,
+            dead_unlinked_ns: 200 * MS,
+            first_ns: 2_000 * MS,
+            settle_ns: 3_000 * MS,
+            move_ns: 200 * MS,
+            // A takeover waits for a lease, and fetches entries: both take less, unless something is wrong.
+            stuck_ns: 2_000 * MS,
+        }
+    }
+}
+
+/// What the owner of the meta shard knows of the nodes. It is made anew with each reign.
+#[derive(Clone, Debug)]
+pub struct Leader {
+    me: u16,
+    timing: Timing,
+    since_ns: u64,
+    heard: BTreeMap<u16, Heard>,
+    /// When a node or an owner last changed.
+    changed_ns: u64,
+    moved_ns: u64,
+    /// Since when the owner of a shard's epoch says that it cannot serve it.
+    stuck: BTreeMap<(u16, u64), u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    at_ns: u64,
+    status: Status,
+    is_unlinked: bool,
+}
+
+impl Leader {
+    /// A leader that has heard nobody yet.
+    #[must_use]
+    pub fn new(me: u16, timing: Timing, now_ns: u64) -> Self {
+        Self {
+            me,
+            timing,
+            since_ns: now_ns,
+            heard: BTreeMap::new(),
+            changed_ns: now_ns,
+            moved_ns: now_ns,
+            stuck: BTreeMap::new(),
+        }
+    }
+
+    /// A node has spoken; this one says so of itself as well.
+    pub fn heard(&mut self, now_ns: u64, node: u16, status: Status) {
+        self.heard.insert(node, Heard { at_ns: now_ns, status, is_unlinked: false });
+    }
+
+    /// The connection to a node was closed.
+    pub fn unlinked(&mut self, node: u16) {
+        if let Some(heard) = self.heard.get_mut(&node) {
+            heard.is_unlinked = true;
+        }
+    }
+
+    /// The nodes that follow this guidance and its deployments, of those that are alive; and whether that is all of them.
+    #[must_use]
+    pub fn has_been_followed(&self, guidance: &Guidance) -> bool {
+        let follows = |node: &u16| {
+            self.heard.get(node).is_some_and(|heard| {
+                heard.status.guidance_epoch >= guidance.epoch
+                    && heard.status.last_deployment >= guidance.last_deployment
+            })
+        };
+        guidance.nodes.iter().filter(|(_, entry)| entry.is_alive).all(|(node, _)| follows(node))
+    }
+
+    /// The guidance that should follow `guidance`, if any. To be asked again once that is committed.
+    pub fn decide(&mut self, now_ns: u64, guidance: &Guidance) -> Option<Guidance> {
+        let mut next = guidance.clone();
+        let restarted = self.note_nodes(now_ns, &mut next);
+        if guidance.epoch == 0 && !self.may_begin(now_ns, &next) {
+            return None;
+        }
+        for place in &mut next.shards {
+            // What it had in memory is gone, and nobody knows what it had promised to do.
+            if restarted.contains(&place.owner) {
+                place.epoch += 1;
+            }
+        }
+        self.replace_owners(&mut next);
+        self.overcome_obstacles(now_ns, guidance, &mut next);
+        if next == *guidance {
+            self.balance(now_ns, &mut next);
+        } else {
+            self.changed_ns = now_ns;
+        }
+        (next != *guidance).then(|| {
+            next.epoch += 1;
+            next
+        })
+    }
+
+    /// Notes who is alive, and who has started anew.
+    fn note_nodes(&self, now_ns: u64, next: &mut Guidance) -> BTreeSet<u16> {
+        let mut restarted = BTreeSet::new();
+        for (node, entry) in &mut next.nodes {
+            entry.is_alive = self.is_alive(now_ns, *node).unwrap_or(entry.is_alive);
+            if let Some(heard) = self.heard.get(node)
+                && entry.is_alive
+                && heard.status.incarnation != entry.incarnation
+            {
+                entry.incarnation = heard.status.incarnation;
+                restarted.insert(*node);
+            }
+        }
+        restarted
+    }
+
+    /// `None`: this leader cannot know yet.
+    fn is_alive(&self, now_ns: u64, node: u16) -> Option<bool> {
+        let Timing { dead_ns, dead_unlinked_ns, .. } = self.timing;
+        match self.heard.get(&node) {
+            _ if node == self.me => Some(true),
+            Some(heard) => {
+                let patience_ns = if heard.is_unlinked { dead_unlinked_ns } else { dead_ns };
+                Some(now_ns < heard.at_ns + patience_ns)
+            }
+            None => (now_ns >= self.since_ns + dead_ns).then_some(false),
+        }
+    }
+
+    /// The first owners are dealt out once all nodes are there, or a majority and some time has passed.
+    fn may_begin(&self, now_ns: u64, next: &Guidance) -> bool {
+        let heard = next.nodes.keys().filter(|node| self.is_alive(now_ns, **node) == Some(true)).count();
+        heard == next.nodes.len() || now_ns >= self.since_ns + self.timing.first_ns && heard * 2 > next.nodes.len()
+    }
+
+    fn is_caught_up(&self, node: u16) -> bool {
+        self.heard.get(&node).is_some_and(|heard| heard.status.is_caught_up)
+    }
+
+    /// Shards whose owner is gone, or is to go, get another one, if there is one.
+    fn replace_owners(&self, next: &mut Guidance) {
+        for shard in 0..next.shards.len() {
+            let place = &next.shards[shard];
+            let is_leaving = next.nodes.get(&place.owner).is_some_and(|entry| entry.is_draining);
+            if next.is_alive(place.owner) && !is_leaving {
+                continue;
+            }
+            // A node that is merely to go serves until another can.
+            let must_be_caught_up = is_leaving && next.is_alive(place.owner);
+            if let Some(owner) = self.best_owner(next, place, must_be_caught_up, place.owner) {
+                appoint(&mut next.shards[shard], owner);
+            }
+        }
+    }
+
+    /// The replica that should own the shard: alive, staying, caught up if any is, and with the fewest shards.
+    fn best_owner(&self, next: &Guidance, place: &Place, must_be_caught_up: bool, other_than: u16) -> Option<u16> {
+        let may_own = |node: &u16| {
+            let is_staying = next.nodes.get(node).is_some_and(|entry| entry.is_alive && !entry.is_draining);
+            is_staying && *node != other_than && (!must_be_caught_up || self.is_caught_up(*node))
+        };
+        let order = |node: &u16| (!self.is_caught_up(*node), next.owned_by(*node), *node);
+        place.replicas.iter().copied().filter(may_own).min_by_key(order)
+    }
+
+    fn overcome_obstacles(&mut self, now_ns: u64, guidance: &Guidance, next: &mut Guidance) {
+        let mut stuck = BTreeMap::new();
+        for (node, heard) in &self.heard {
+            for obstacle in &heard.status.obstacles {
+                let index = usize::from(obstacle.shard);
+                // An answer to an earlier appointment, or one that is replaced just now.
+                let is_current = guidance.shards.get(index) == next.shards.get(index)
+                    && guidance.shards.get(index).is_some_and(|place| {
+                        (place.owner, place.epoch) == (*node, obstacle.epoch) && guidance.is_alive(*node)
+                    });
+                if !is_current {
+                    continue;
+                }
+                let key = (obstacle.shard, obstacle.epoch);
+                let since_ns = *stuck.entry(key).or_insert(self.stuck.get(&key).copied().unwrap_or(now_ns));
+                let has_waited = now_ns >= since_ns + self.timing.stuck_ns;
+                let mut place = next.shards[index].clone();
+                place.epoch = place.epoch.max(obstacle.promised);
+                if next.is_alive(obstacle.best) && place.replicas.contains(&obstacle.best) {
+                    appoint(&mut place, obstacle.best);
+                } else if obstacle.promised >= obstacle.epoch {
+                    appoint(&mut place, *node);
+                } else if has_waited && let Some(other) = self.best_owner(next, &place, false, *node) {
+                    appoint(&mut place, other);
+                } else {
+                    continue;
+                }
+                next.shards[index] = place;
+            }
+        }
+        self.stuck = stuck;
+    }
+
+    /// Moves one shard from the node that owns the most to the one that owns the fewest.
+    fn balance(&mut self, now_ns: u64, next: &mut Guidance) {
+        let Timing { settle_ns, move_ns, .. } = self.timing;
+        let is_quiet = now_ns >= self.changed_ns + settle_ns && now_ns >= self.moved_ns + move_ns;
+        if !is_quiet || !self.has_been_followed(next) {
+            return;
+        }
+        let owners = next.nodes.iter().filter(|(_, entry)| entry.is_alive && !entry.is_draining);
+        let counts: Vec<(usize, u16)> = owners.map(|(node, _)| (next.owned_by(*node), *node)).collect();
+        let fewest = counts.iter().filter(|(_, node)| self.is_caught_up(*node)).min();
+        let (Some(&(most, from)), Some(&(fewest, to))) = (counts.iter().max(), fewest) else { return };
+        if most < fewest + 2 {
+            return;
+        }
+        let can_move = |place: &&mut Place| place.owner == from && place.replicas.contains(&to);
+        if let Some(place) = next.shards.iter_mut().find(can_move) {
+            appoint(place, to);
+            self.moved_ns = now_ns;
+        }
+    }
+}
+
+fn appoint(place: &mut Place, owner: u16) {
+    place.owner = owner;
+    place.epoch += 1;
+}

@@ -1,0 +1,19 @@
+//! Guidance: which node owns which shard, in which epoch, and which apps are deployed. Pure data and pure decisions.
+//!
+//! The meta shard holds a [`Guidance`]. Every node reads it there. The owner of the meta shard runs a [`Leader`], which hears the
+//! [`Status`] of all nodes and decides what the next guidance is. `docs/internals/guidance.md` has the rules.
+//!
+//! Promises: the same inputs give the same guidance; each change of a shard's owner, and each start of a node, gives the shard an
+//! epoch that it never had before; a guidance never names an owner that does not hold the shard's log. Must not do I/O, read
+//! clocks, draw randomness, or be async; must not know how nodes talk.
+
+mod document;
+mod leader;
+mod status;
+
+pub use document::{AppEntry, Guidance, GuidanceError, NodeEntry, Place};
+pub use leader::{Leader, Timing};
+pub use status::{Obstacle, Status};
+
+#[cfg(test)]
+mod leader_tests;

@@ -1,0 +1,54 @@
+//! What a node says of itself to all others, some ten times a second.
+
+use serde::{Deserialize, Serialize};
+
+use crate::document::GuidanceError;
+
+/// One node's word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Status {
+    /// Which start of the node says this.
+    pub incarnation: u64,
+    /// The guidance that it follows.
+    pub guidance_epoch: u64,
+    /// The last deployment that it has loaded, or refused.
+    pub last_deployment: u32,
+    /// Whether its logs lack little of what their owners have committed. Only such a node is given shards for balance.
+    pub is_caught_up: bool,
+    /// Appointments that it cannot follow, or not yet.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// Why a node does not serve a shard that it was appointed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Obstacle {
+    /// The shard.
+    pub shard: u16,
+    /// The epoch of the appointment.
+    pub epoch: u64,
+    /// A higher epoch that a replica has promised; else 0.
+    pub promised: u64,
+    /// A node that has entries which this one cannot get any more; else 0.
+    pub best: u16,
+}
+
+impl Status {
+    /// The bytes of a message: JSON.
+    ///
+    /// # Panics
+    /// Never: numbers and lists are always JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a status is numbers and lists")
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// [`GuidanceError`] for anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, GuidanceError> {
+        serde_json::from_slice(bytes).map_err(|error| GuidanceError::of(&error))
+    }
+}
