@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use crate::cluster;
 use crate::s3;
 use crate::settings_file::{DurabilityName, SettingsFile, parse_address, parse_switch, with_settings};
 
@@ -65,6 +66,9 @@ pub(crate) enum Command {
     /// Those of the services that the API key may call, by app, service and name. Times are UTC.
     #[command(after_help = SCHEDULES_EXAMPLES)]
     Schedules(SchedulesArgs),
+    /// Make, try and look at a cluster of nodes
+    #[command(after_help = cluster::EXAMPLES)]
+    Cluster(cluster::ClusterArgs),
     /// Send an app's folder to a running node
     Deploy(DeployArgs),
     /// Make, list and revoke API keys

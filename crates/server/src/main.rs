@@ -6,6 +6,7 @@
 
 mod calls;
 mod cli;
+mod cluster;
 mod data_commands;
 mod dev;
 mod keys;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Command::Invocations(args) => workflows::invocations(&args),
         Command::DeadLetters(args) => workflows::dead_letters(&args),
         Command::Schedules(args) => workflows::schedules(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Deploy(args) => calls::deploy(&args),
         Command::Keys(args) => keys::run(&args),
         Command::S3(args) => s3::run(&args),
