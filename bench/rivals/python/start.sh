@@ -9,7 +9,7 @@
 #               redis      the handlers of `millrace` under uvicorn, their state in Redis, without any guarantee
 #               bare       uvicorn with one ASGI function
 #   APP         of `millrace`, `dialled` and `redis`: a module of examples/python (hotel)
-#   COUNTED     of `millrace`: the processes to print: all, node or worker (all)
+#   COUNTED     of `millrace` and `dialled`: the processes to print: all, node or worker (all)
 #   DURABILITY  of `millrace` and `dialled`: as the flag of this name (fsync)
 #   MILLRACE    the server's program
 #   PORT        where it listens, on 127.0.0.1 (8080)
@@ -83,7 +83,6 @@ case ${SIDE:?} in
         worker=$(free_port)
         uvicorn worker.log "$app:app" "$worker"
         until_true "$MILLRACE" deploy "$app" --worker "http://127.0.0.1:$worker" --url "http://127.0.0.1:$port"
-        case ${COUNTED:-all} in node) unset 'started[1]' ;; worker) unset 'started[0]' ;; esac
         ;;
     dialled)
         node
@@ -117,6 +116,11 @@ case ${SIDE:?} in
         until_true curl -sf "http://127.0.0.1:$port/healthz"
         ;;
     *) echo "there is no side $SIDE" >&2; exit 1 ;;
+esac
+
+case $SIDE,${COUNTED:-all} in
+    millrace,node | dialled,node) started=("${started[0]}") ;;
+    millrace,worker | dialled,worker) started=("${started[@]:1}") ;;
 esac
 
 # With their children: uvicorn's processes and PostgreSQL's.
