@@ -63,12 +63,10 @@ pub fn inspect(
     visit: &mut dyn FnMut(&EntryPlace<'_>, &EntryRef<'_>),
 ) -> Result<LogReport, RecoverError> {
     let files = list_log(disk).map_err(|(file, error)| RecoverError::Io { file, error })?;
-    let newest_run = files.streams.iter().filter_map(StreamFiles::run).max();
     let mut sink = Visit { visit, last: Vec::new(), damage: Vec::new() };
     let mut window = Vec::new();
     let mut report = LogReport::default();
-    for stream in &files.streams {
-        let is_older_run = stream.run().is_some() && stream.run() != newest_run;
+    for (stream, is_older_run) in files.dated_streams() {
         let scan = scan_stream(disk, stream, is_older_run, true, &mut window, &mut sink)?;
         report.damage.extend_from_slice(&scan.damage);
         report.streams.push(report_stream(stream, &scan));

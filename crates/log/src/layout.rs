@@ -75,6 +75,14 @@ pub(crate) struct LogFiles {
     pub(crate) next_stream: u64,
 }
 
+impl LogFiles {
+    /// The streams in their order, each with whether a later start of the node has made streams after it.
+    pub(crate) fn dated_streams(&self) -> impl Iterator<Item = (&StreamFiles, bool)> {
+        let newest_run = self.streams.iter().filter_map(StreamFiles::run).max();
+        self.streams.iter().map(move |stream| (stream, stream.run().is_some() && stream.run() != newest_run))
+    }
+}
+
 /// Lists the log's files and reads the segments' headers.
 ///
 /// # Errors

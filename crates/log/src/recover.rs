@@ -63,18 +63,12 @@ pub fn recover(
     checkpoint_lsn: &dyn Fn(ShardId) -> Lsn,
     apply: &mut dyn FnMut(EntryRef<'_>),
 ) -> Result<Recovered, RecoverError> {
-    let files = list_log(&**disk).map_err(|(file, error)| RecoverError::Io { file, error })?;
-    check_for_unfinished_repair(&files)?;
     let listed = manifest.streams();
-    if let Some(damage) = listed::missing(&files, listed.as_ref()).into_iter().next() {
-        return Err(RecoverError::Damaged(damage));
-    }
-    let newest_run = files.streams.iter().filter_map(StreamFiles::run).max();
+    let files = files_to_recover(&**disk, listed.as_ref())?;
     let mut sink = Apply { chains: Chains::new(checkpoint_lsn), apply, applied: 0, skipped: 0 };
     let mut window = Vec::new();
     let mut scans = Vec::new();
-    for stream in &files.streams {
-        let is_older_run = stream.run().is_some() && stream.run() != newest_run;
+    for (stream, is_older_run) in files.dated_streams() {
         let scan = scan_stream(&**disk, stream, is_older_run, false, &mut window, &mut sink)?;
         if let Some(damage) = listed::difference(stream, &scan, listed.as_ref(), checkpoint_lsn) {
             return Err(RecoverError::Damaged(damage));
@@ -85,6 +79,16 @@ pub fn recover(
     let bytes = scans.iter().flat_map(|scan| &scan.segments).map(|segment| segment.used_bytes).sum();
     let (segments, unclosed) = conclude(disk, manifest, &files, scans, listed.as_ref())?;
     Ok(Recovered { next_run: files.next_stream, segments, last, applied, skipped, bytes, unclosed })
+}
+
+/// The files of a log that is to be recovered: no repair of it has broken off, and none is missing that the manifest lists.
+pub(crate) fn files_to_recover(disk: &dyn Disk, listed: listed::Listed<'_>) -> Result<LogFiles, RecoverError> {
+    let files = list_log(disk).map_err(|(file, error)| RecoverError::Io { file, error })?;
+    check_for_unfinished_repair(&files)?;
+    match listed::missing(&files, listed).into_iter().next() {
+        Some(damage) => Err(RecoverError::Damaged(damage)),
+        None => Ok(files),
+    }
 }
 
 /// All streams have been read and accepted: closes those that were not closed, and removes what is unused.

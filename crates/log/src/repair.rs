@@ -166,11 +166,9 @@ fn walk(
     judge: &dyn Fn(&StreamFiles, &StreamScan) -> Option<Damage>,
     damage: &mut Vec<Damage>,
 ) -> Result<BTreeSet<u64>, RecoverError> {
-    let newest_run = files.streams.iter().filter_map(StreamFiles::run).max();
     let mut window = Vec::new();
     let mut damaged = BTreeSet::new();
-    for stream in &files.streams {
-        let is_older_run = stream.run().is_some() && stream.run() != newest_run;
+    for (stream, is_older_run) in files.dated_streams() {
         let scan = scan_stream(disk, stream, is_older_run, true, &mut window, sink)?;
         if !scan.damage.is_empty() {
             damaged.insert(stream.stream);

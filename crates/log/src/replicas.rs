@@ -13,9 +13,9 @@ use millrace_io::Disk;
 use millrace_manifest::Manifest;
 
 use crate::error::{Damage, DamageKind, RecoverError};
-use crate::layout::{LogFiles, StreamFiles, list_log};
+use crate::layout::{LogFiles, StreamFiles};
 use crate::listed;
-use crate::recover::{Tail, check_for_unfinished_repair, conclude};
+use crate::recover::{Tail, conclude, files_to_recover};
 use crate::replica_chain::ReplicaChain;
 use crate::scan::{EntryPlace, Sink, StreamScan, scan_stream};
 use crate::segments::Segments;
@@ -166,18 +166,12 @@ fn recover_all(
     checkpoint: &dyn Fn(ShardId) -> ShardCheckpoint,
     apply: &mut dyn FnMut(ShardId, ReplicaEntryRef<'_>),
 ) -> Result<RecoveredReplicas, RecoverError> {
-    let files = list_log(&**disk).map_err(|(file, error)| RecoverError::Io { file, error })?;
-    check_for_unfinished_repair(&files)?;
     let listed = manifest.streams();
-    if let Some(damage) = listed::missing(&files, listed.as_ref()).into_iter().next() {
-        return Err(RecoverError::Damaged(damage));
-    }
-    let newest_run = files.streams.iter().filter_map(StreamFiles::run).max();
+    let files = files_to_recover(&**disk, listed.as_ref())?;
     let mut sink = Chains { checkpoint, apply, chains: BTreeMap::new(), run: 0, stream: 0, doubtful_run: None };
     let mut window = Vec::new();
     let mut scans = Vec::new();
-    for stream in &files.streams {
-        let is_older_run = stream.run().is_some() && stream.run() != newest_run;
+    for (stream, is_older_run) in files.dated_streams() {
         sink.begin(stream);
         let mut scan = scan_stream(&**disk, stream, is_older_run, false, &mut window, &mut sink)?;
         // How far the checkpoint is says nothing about this stream alone: a snapshot may be ahead of the log.
