@@ -1,10 +1,14 @@
 //! What clients ask for: counters, transfers within a bank, messages between shards, queries, workflows
 //! that move money, and transactions over lists and registers (`lists`).
 
+use std::collections::BTreeSet;
+
 use millrace_base::{Name, ShardId, shard_of_key};
 use millrace_func::Schedule;
+use millrace_history::Step;
 
-use crate::ledger::Kind;
+use crate::ledger::{Kind, Ledger, Operation};
+use crate::lists;
 use crate::random::Rng;
 use crate::script::{Callee, Script};
 
@@ -47,6 +51,35 @@ fn bank(rng: &mut Rng, shard_count: u16) -> String {
 /// The accounts of a bank.
 pub fn accounts(bank: &str, shard_count: u16) -> [String; ACCOUNTS] {
     std::array::from_fn(|number| account(bank, number, shard_count))
+}
+
+/// Queries that read everything that clients have used.
+pub fn last_looks(ledger: &Ledger, shard_count: u16) -> Vec<(Kind, Script)> {
+    let (mut lists, mut registers, mut banks) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for operation in &ledger.operations {
+        match &operation.kind {
+            Kind::Transfer { bank, .. } | Kind::Audit { bank } => drop(banks.insert(bank.clone())),
+            Kind::Steps { steps, .. } => steps.iter().for_each(|step| match step {
+                Step::Append(key, _) | Step::ReadList(key) => drop(lists.insert(key.clone())),
+                Step::Read(key) | Step::Write(key, _) => drop(registers.insert(key.clone())),
+                _ => {}
+            }),
+            _ => {}
+        }
+    }
+    let [lists, registers, counters] =
+        [lists, registers, counters(ledger)].map(|keys| keys.into_iter().collect::<Vec<_>>());
+    let audits = banks.iter().map(|bank| audit(bank, None, shard_count));
+    audits.chain([lists::look_at_all(&lists, &registers, &counters)]).collect()
+}
+
+/// The counters that clients have used.
+pub fn counters(ledger: &Ledger) -> BTreeSet<String> {
+    let counter = |operation: &Operation| match &operation.kind {
+        Kind::Add { key } | Kind::Read { key } => Some(key.clone()),
+        _ => None,
+    };
+    ledger.operations.iter().filter_map(counter).collect()
 }
 
 /// A query of all of them.

@@ -7,14 +7,12 @@
 
 mod alone;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_base::{Error, ShardId, UnixMillis, shard_of_key};
 use millrace_driver::question::{Cancel, Signal};
 use millrace_driver::{Job, Question};
-use millrace_history::Step;
 use millrace_log::RecoverError;
 use millrace_shard::{InvocationId, Invoke, Reply, RequestInfo, ResultNames, Token};
 use millrace_store::MemoryCheckpoint;
@@ -26,7 +24,6 @@ use crate::disk::{Faults, SimDisk};
 use crate::happened::{Happened, Thing};
 use crate::judge::{AtRest, judge};
 use crate::ledger::{Kind, Known, Ledger, Operation};
-use crate::lists;
 use crate::net::Fate;
 use crate::node::{HOUR_MS, Machine, Node, Setup, StartError};
 use crate::random::{Rng, SimRandom};
@@ -619,27 +616,8 @@ impl World {
 
     /// Reads everything as a client does, and judges what clients have seen.
     fn judge(&mut self) -> Checked {
-        let (mut lists, mut registers, mut counters) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        let mut banks = BTreeSet::new();
-        for operation in &self.ledger.operations {
-            match &operation.kind {
-                Kind::Add { key } | Kind::Read { key } => drop(counters.insert(key.clone())),
-                Kind::Transfer { bank, .. } | Kind::Audit { bank } => drop(banks.insert(bank.clone())),
-                Kind::Steps { steps, .. } => steps.iter().for_each(|step| match step {
-                    Step::Append(key, _) | Step::ReadList(key) => drop(lists.insert(key.clone())),
-                    Step::Read(key) | Step::Write(key, _) => drop(registers.insert(key.clone())),
-                    _ => {}
-                }),
-                _ => {}
-            }
-        }
-        let [lists, registers, counters] =
-            [lists, registers, counters].map(|keys| keys.into_iter().collect::<Vec<_>>());
         let first = self.ledger.operations.len();
-        let mut looks: Vec<_> =
-            banks.iter().map(|bank| workload::audit(bank, None, self.machine.shard_count)).collect();
-        looks.push(lists::look_at_all(&lists, &registers, &counters));
-        for (kind, script) in looks {
+        for (kind, script) in workload::last_looks(&self.ledger, self.machine.shard_count) {
             self.ledger.add(kind, script, None, false);
         }
         let is_answered = |operation: &Operation| matches!(operation.known, Known::Done(_));
@@ -658,8 +636,10 @@ impl World {
         self.look_for_leftovers();
         if let Some(node) = self.node.as_mut() {
             let mut view = View::new(&self.ledger, node, &self.entries, self.machine.shard_count, true);
-            self.at_rest.counters =
-                counters.into_iter().map(|key| (key.clone(), view.number("counter", &key, "n"))).collect();
+            self.at_rest.counters = workload::counters(&self.ledger)
+                .into_iter()
+                .map(|key| (key.clone(), view.number("counter", &key, "n")))
+                .collect();
         }
         self.judged = judge(&self.ledger, &self.at_rest, self.machine.shard_count)?;
         Ok(())

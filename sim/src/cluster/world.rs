@@ -7,7 +7,6 @@ use std::rc::Rc;
 use millrace_base::{EntityKey, Error, Name, ShardId, shard_of_key};
 use millrace_driver::Job;
 use millrace_format::EntryRef;
-use millrace_history::Step;
 use millrace_replica::{EntryKind, LogEntry, NodeId, ReplicaSet};
 use millrace_shard::{Invoke, Reply, RequestInfo, Token};
 use millrace_store::{MemoryCheckpoint, Store};
@@ -18,7 +17,6 @@ use super::oracle::Oracle;
 use super::{ClusterBug, Counts};
 use crate::judge::{AtRest, judge};
 use crate::ledger::{Kind, Known, Ledger, Operation};
-use crate::lists;
 use crate::random::Rng;
 use crate::rig::{APP, route_call};
 use crate::script::Script;
@@ -473,7 +471,7 @@ impl World {
         let open = self.ledger.operations.iter().filter(is_open);
         self.awaited = open.map(|operation| (operation.id, operation.attempts)).collect();
         self.calm(40_000)?;
-        let looks = self.last_looks();
+        let looks = workload::last_looks(&self.ledger, self.shared.shard_count);
         let first = self.ledger.operations.len();
         for (kind, script) in looks {
             let id = self.ledger.add(kind, script, None, false);
@@ -561,41 +559,13 @@ impl World {
         })
     }
 
-    /// Queries that read everything.
-    fn last_looks(&self) -> Vec<(Kind, Script)> {
-        let (mut lists, mut registers, mut banks) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        for operation in &self.ledger.operations {
-            match &operation.kind {
-                Kind::Transfer { bank, .. } | Kind::Audit { bank } => drop(banks.insert(bank.clone())),
-                Kind::Steps { steps, .. } => steps.iter().for_each(|step| match step {
-                    Step::Append(key, _) | Step::ReadList(key) => drop(lists.insert(key.clone())),
-                    Step::Read(key) | Step::Write(key, _) => drop(registers.insert(key.clone())),
-                    _ => {}
-                }),
-                _ => {}
-            }
-        }
-        let [lists, registers, counters] =
-            [lists, registers, self.counters()].map(|keys| keys.into_iter().collect::<Vec<_>>());
-        let audits = banks.iter().map(|bank| workload::audit(bank, None, self.shared.shard_count));
-        audits.chain([lists::look_at_all(&lists, &registers, &counters)]).collect()
-    }
-
-    fn counters(&self) -> BTreeSet<String> {
-        let counter = |operation: &Operation| match &operation.kind {
-            Kind::Add { key } | Kind::Read { key } => Some(key.clone()),
-            _ => None,
-        };
-        self.ledger.operations.iter().filter_map(counter).collect()
-    }
-
     fn at_rest(&mut self) -> AtRest {
         let mut at_rest = AtRest::default();
         for node in self.nodes.values() {
             at_rest.left.extend(node.left_at_rest());
         }
         let name = |text: &str| Name::new(text).expect("a name");
-        for key in self.counters() {
+        for key in workload::counters(&self.ledger) {
             let entity = EntityKey::new(&name(APP), &name("counter"), key.as_bytes());
             let shard = shard_of_key(key.as_bytes(), self.shared.shard_count);
             let owner = self.oracle.owner(shard);
