@@ -57,6 +57,18 @@ impl Surroundings {
     }
 }
 
+/// Whether all comparisons that were chosen are there.
+///
+/// # Errors
+/// One that is not, and the ids of those that are.
+pub fn check_chosen<'a>(chosen: &[String], ids: impl Iterator<Item = &'a str>) -> Outcome<()> {
+    let ids: Vec<&str> = ids.collect();
+    match chosen.iter().find(|chosen| !ids.contains(&chosen.as_str())) {
+        Some(unknown) => Err(format!("there is no comparison {unknown:?}; there are {}", ids.join(", "))),
+        None => Ok(()),
+    }
+}
+
 /// The exit code. An error goes to standard error.
 #[must_use]
 pub fn exit_code(outcome: &Outcome<()>) -> ExitCode {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use millrace_bench::Outcome;
-use millrace_bench::arguments::{Surroundings, exit_code};
+use millrace_bench::arguments::{Surroundings, check_chosen, exit_code};
 use millrace_bench::cells::Rounds;
 use millrace_bench::machine::{Machine, load_average, output};
 use millrace_bench::pages::{PYTHON, write_raw};
@@ -42,10 +42,7 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
         return Err("two CPUs are needed: one for the server, one for the load".to_owned());
     }
     let all = comparisons();
-    let order: Vec<String> = all.iter().map(|(id, _)| id.clone()).collect();
-    if let Some(unknown) = only.iter().find(|id| !order.contains(id)) {
-        return Err(format!("there is no comparison {unknown:?}; there are {}", order.join(", ")));
-    }
+    check_chosen(only, all.iter().map(|(id, _)| id.as_str()))?;
     let chosen = if only.is_empty() { String::new() } else { format!(" --only {}", only.join(",")) };
     let circumstances = Circumstances {
         command: format!("make bench-python BENCH=\"--rounds {rounds} --seconds {seconds}{chosen}\""),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use millrace_bench::Outcome;
-use millrace_bench::arguments::{Surroundings, exit_code};
+use millrace_bench::arguments::{Surroundings, check_chosen, exit_code};
 use millrace_bench::cells::Rounds;
 use millrace_bench::machine::{Machine, load_average, output};
 use millrace_bench::pages::{RECORDS, write_raw};
@@ -134,10 +134,7 @@ fn circumstances(arguments: &Arguments, part: &str, machine: &Machine, rounds: &
 fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine, rounds: &Rounds) -> Outcome<()> {
     let only = &arguments.only;
     let all = contests();
-    let order: Vec<String> = all.iter().map(|contest| contest.id.clone()).collect();
-    if let Some(unknown) = only.iter().find(|id| !order.contains(id)) {
-        return Err(format!("there is no comparison {unknown:?}; there are {}", order.join(", ")));
-    }
+    check_chosen(only, all.iter().map(|contest| contest.id.as_str()))?;
     let circumstances = circumstances(arguments, "table", machine, rounds);
     let suite = Suite::new("comparisons", &circumstances, "fsync");
     let Surroundings { results, raw, .. } = &arguments.surroundings;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use millrace_bench::Outcome;
-use millrace_bench::arguments::{Surroundings, exit_code};
+use millrace_bench::arguments::{Surroundings, check_chosen, exit_code};
 use millrace_bench::cells::Rounds;
 use millrace_bench::machine::{Machine, load_average, output};
 use millrace_bench::pages::{TRANSACTIONS, write_raw};
@@ -69,10 +69,7 @@ fn measure(arguments: &Arguments) -> Outcome<()> {
 fn measure_table(arguments: &Arguments, setup: &Setup, machine: &Machine) -> Outcome<()> {
     let Arguments { rounds, seconds, only, .. } = arguments;
     let all = comparisons();
-    let order: Vec<String> = all.iter().map(|(id, _)| id.clone()).collect();
-    if let Some(unknown) = only.iter().find(|id| !order.contains(id)) {
-        return Err(format!("there is no comparison {unknown:?}; there are {}", order.join(", ")));
-    }
+    check_chosen(only, all.iter().map(|(id, _)| id.as_str()))?;
     let chosen = if only.is_empty() { String::new() } else { format!(" --only {}", only.join(",")) };
     let circumstances = Circumstances {
         command: format!(
