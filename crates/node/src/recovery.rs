@@ -144,7 +144,7 @@ fn warn_of_tail(tail: &Tail, last: Lsn) {
 }
 
 /// Passed over, what was done there would be lost.
-fn of_no_shard(shard: ShardId) -> StoreError {
+pub(crate) fn of_no_shard(shard: ShardId) -> StoreError {
     StoreError::Corrupt(format!(
         "the log holds entries of shard {}, and node.json says that there are fewer: restore it from a backup",
         shard.0

@@ -28,8 +28,8 @@ use arrivals::Arrivals;
 pub(crate) use gate::Said;
 pub(crate) use guide::{Guide, Whereabouts};
 pub(crate) use routing::Way;
-pub use seat::Hosted;
 pub(crate) use seat::Seat;
+pub use seat::{Hosted, apply_entry};
 
 /// The number of a node that stands alone. Nodes of a cluster count from 1.
 pub const ALONE: NodeId = NodeId(0);

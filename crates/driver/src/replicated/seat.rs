@@ -27,7 +27,6 @@ pub struct Hosted {
 
 /// See the module's documentation.
 pub(crate) struct Seat {
-    shard: ShardId,
     pub replica: Replica,
     pub options: Option<ShardOptions>,
     /// Where replicas nominate themselves.
@@ -52,12 +51,11 @@ pub(crate) struct Seat {
 
 impl Seat {
     pub(crate) fn new(hosted: Hosted) -> Self {
-        let Hosted { shard, replica, store, tail, options } = hosted;
+        let Hosted { replica, store, tail, options, .. } = hosted;
         let role = (replica.role(), replica.promised().epoch);
         let nomination = options.is_none().then(Nomination::default);
         let tail = tail.into_iter().filter(|entry| entry.id.lsn > store.lsn()).collect();
         Self {
-            shard,
             replica,
             options,
             nomination,
@@ -108,7 +106,7 @@ impl Seat {
         while self.tail.front().is_some_and(|entry| entry.id.lsn <= up_to) && (is_open || self.store.is_some()) {
             let Some(entry) = self.tail.pop_front() else { break };
             if let Some(store) = &mut self.store {
-                apply(store, self.shard, &entry)?;
+                apply_entry(store, entry.id.lsn, entry.kind, &entry.bytes)?;
             }
             applied = Some(entry.id.lsn);
         }
@@ -125,18 +123,22 @@ impl Seat {
     }
 }
 
-fn apply(store: &mut Store, shard: ShardId, entry: &LogEntry) -> Result<(), StoreError> {
-    let lsn = entry.id.lsn;
+/// Applies a committed entry of a replica's log to a shard's state. What the state has already is passed over.
+///
+/// # Errors
+/// [`StoreError`] if it is not the next entry, or its bytes are not what a shard has made.
+pub fn apply_entry(store: &mut Store, lsn: Lsn, kind: EntryKind, bytes: &[u8]) -> Result<(), StoreError> {
     if lsn <= store.lsn() {
         return Ok(());
     }
+    let shard = store.shard();
     let corrupt = |text: String| StoreError::Corrupt(format!("entry {} of shard {}: {text}", lsn.0, shard.0));
     if lsn != store.lsn().next() {
         return Err(StoreError::OutOfOrder { expected: store.lsn().next(), found: lsn });
     }
-    match entry.kind {
+    match kind {
         EntryKind::Data => {
-            let decoded = EntryRef::decode(&entry.bytes).map_err(|error| corrupt(error.to_string()))?;
+            let decoded = EntryRef::decode(bytes).map_err(|error| corrupt(error.to_string()))?;
             if decoded.lsn != lsn {
                 return Err(corrupt("its bytes name another position".to_owned()));
             }

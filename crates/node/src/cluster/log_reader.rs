@@ -46,7 +46,7 @@ pub(crate) fn reopen(shared: &Shared, shard: ShardId, runs: &Runs, up_to: Lsn) -
         let epoch = runs.runs.iter().rev().find(|(_, first)| *first <= after).map_or(0, |(epoch, _)| *epoch);
         let entries = shared.log_reader.read_after(shard, (epoch, after), up_to, &runs.runs, REOPEN_BYTES);
         for entry in &entries.map_err(|error| error.to_string())? {
-            replay_one(&mut store, entry.as_ref())?;
+            replay_one(&mut store, entry.as_ref()).map_err(|error| error.to_string())?;
         }
         if store.lsn() == after {
             return Err(format!("the log lacks entry {} of shard {}", after.next().0, shard.0));

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use millrace_base::{Lsn, ShardId};
-use millrace_driver::Hosted;
-use millrace_format::EntryRef;
+use millrace_driver::{Hosted, apply_entry};
 use millrace_io::{Clock, Disk, Random, RealRandom};
 use millrace_log::{RecoveredReplica, RecoveredReplicas, ReplicaEntryRef, ShardCheckpoint, recover_replicas};
 use millrace_manifest::Manifest;
 use millrace_peers::{Config, Links, PeerAddress, Timing};
 use millrace_replica::{EntryId, Epoch, LogView, NodeId, Promised, Recovered, Replica, ReplicaSet, Settings};
 use millrace_shard::ShardOptions;
-use millrace_store::Store;
+use millrace_store::{Store, StoreError};
 
 use super::Cluster;
 use super::inbound::Inbound;
@@ -22,6 +21,7 @@ use super::records::{entry_of, kind_of_record};
 use crate::core::Shared;
 use crate::directory::write_durably;
 use crate::node::StartError;
+use crate::recovery::of_no_shard;
 
 /// Replays the log of replicas over the stores.
 ///
@@ -39,34 +39,27 @@ pub(crate) fn replay(
     };
     let mut failed = None;
     let recovered = recover_replicas(disk, manifest, &checkpoint_of, &mut |shard, entry| {
-        let replayed = stores.get_mut(usize::from(shard.0)).map_or_else(
-            || Err(format!("the log holds entries of shard {}, and there are fewer", shard.0)),
-            |store| replay_one(store, entry),
-        );
-        if let Err(reason) = replayed {
-            failed.get_or_insert(reason);
+        let replayed = match stores.get_mut(usize::from(shard.0)) {
+            Some(store) => replay_one(store, entry),
+            None => Err(of_no_shard(shard)),
+        };
+        if let Err(error) = replayed {
+            failed.get_or_insert(error);
         }
     })
     .map_err(StartError::Recover)?;
     match failed {
-        Some(reason) => Err(StartError::Store(millrace_store::StoreError::Corrupt(reason))),
+        Some(error) => Err(StartError::Store(error)),
         None => Ok(recovered),
     }
 }
 
-/// Applies a committed entry. What the store has already is passed over.
-pub(crate) fn replay_one(store: &mut Store, entry: ReplicaEntryRef<'_>) -> Result<(), String> {
-    if entry.lsn <= store.lsn() {
-        return Ok(());
-    }
-    if kind_of_record(entry.kind) == millrace_replica::EntryKind::Data {
-        let decoded = EntryRef::decode(entry.bytes).map_err(|error| error.to_string())?;
-        store.replay(&decoded).map_err(|error| error.to_string())
-    } else if entry.lsn == store.lsn().next() {
-        store.apply(entry.lsn, []).map_err(|error| error.to_string())
-    } else {
-        Err(format!("entry {} of shard {} comes after {}", entry.lsn.0, store.shard().0, store.lsn().0))
-    }
+/// Applies a committed entry of the log.
+///
+/// # Errors
+/// As [`apply_entry`].
+pub(crate) fn replay_one(store: &mut Store, entry: ReplicaEntryRef<'_>) -> Result<(), StoreError> {
+    apply_entry(store, entry.lsn, kind_of_record(entry.kind), entry.bytes)
 }
 
 /// The replicas of all shards, the meta shard's last. `stores` has one for each.
@@ -105,7 +98,7 @@ pub(crate) fn hosted(
 
 fn wrong(shard: ShardId) -> StartError {
     let what = format!("what the log says of the replica of shard {} cannot be", shard.0);
-    StartError::Store(millrace_store::StoreError::Corrupt(what))
+    StartError::Store(StoreError::Corrupt(what))
 }
 
 /// A replica of a shard that has no entry yet.
