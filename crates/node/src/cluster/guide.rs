@@ -90,7 +90,7 @@ impl Guide {
                         reign.leader.heard(now_ns, node.0, status);
                     }
                 }
-                Heard::Unlinked | Heard::Restarted => {
+                Heard::Unlinked => {
                     if let Some(reign) = &mut self.reign {
                         reign.leader.unlinked(node.0);
                     }

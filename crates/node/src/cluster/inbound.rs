@@ -76,7 +76,7 @@ impl Handler for Inbound {
             LinkEvent::Up { .. } => {}
             LinkEvent::Down => self.cluster.heard(node, Heard::Unlinked),
             LinkEvent::Restarted { .. } => {
-                self.cluster.heard(node, Heard::Restarted);
+                self.cluster.heard(node, Heard::Unlinked);
                 for core in 0..self.shared.cores.len() {
                     self.shared.send(core, NodeMessage::PeerRestarted { node });
                 }

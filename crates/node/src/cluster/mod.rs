@@ -25,7 +25,7 @@ use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_guidance::{Guidance, Status};
 use millrace_log::{Batch, RecoveredReplica};
 use millrace_peers::{ClusterId, Identity, Lane, Links};
-use millrace_replica::{Epoch, Message, NodeId, Replica, RoleName};
+use millrace_replica::{Epoch, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
 
 use crate::core::Core;
@@ -100,10 +100,8 @@ struct Asked {
 /// What came from another node, or about it.
 pub(crate) enum Heard {
     Status(Status),
-    /// Its connection was closed.
+    /// Its connection was closed, or its process is another one.
     Unlinked,
-    /// It has started anew.
-    Restarted,
 }
 
 /// Why an appointment cannot be followed.
@@ -196,22 +194,12 @@ impl Cluster {
 
     /// Sends a word to another node. Says whether it was taken.
     pub(crate) fn send(&self, to: NodeId, lane: Lane, word: &Word) -> bool {
-        self.send_bytes(to, lane, word.encode())
-    }
-
-    fn send_bytes(&self, to: NodeId, lane: Lane, bytes: Bytes) -> bool {
         let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
-        let sent = links.as_ref().map(|links| links.send(to, lane, bytes));
+        let sent = links.as_ref().map(|links| links.send(to, lane, word.encode()));
         if let Some(Err(error)) = &sent {
             tracing::debug!(node = to.0, %error, "a message to another node was dropped");
         }
         matches!(sent, Some(Ok(())))
-    }
-
-    pub(crate) fn send_replica(&self, to: NodeId, shard: ShardId, message: &Message) {
-        let mut bytes = wire::replica_head();
-        message.encode(shard, &mut bytes);
-        self.send_bytes(to, Lane::Replica, bytes.into());
     }
 
     /// Ends the links. What was not written is lost, as if the node had been killed.

@@ -59,11 +59,6 @@ impl From<Destination> for For {
     }
 }
 
-/// The bytes before a replica's message.
-pub(crate) fn replica_head() -> Vec<u8> {
-    vec![REPLICA]
-}
-
 impl Word {
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Vec::new();

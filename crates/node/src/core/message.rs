@@ -32,8 +32,8 @@ pub(crate) enum NodeMessage {
     LogRead { shard: ShardId, to: NodeId, after: EntryId, entries: Vec<LogEntry> },
     /// A shard's state was read again.
     Reopened { shard: ShardId, store: Result<Box<Store>, String> },
-    /// A shard's state was carried to a peer, with everything up to `at`; or it could not be.
-    SnapshotShipped { shard: ShardId, to: NodeId, at: Option<Lsn> },
+    /// A shard's state could not be carried to a peer.
+    SnapshotFailed { shard: ShardId, to: NodeId },
     /// Guidance says who owns a shard, and which nodes hold its log.
     Guided { shard: ShardId, owner: NodeId, epoch: Epoch, replicas: Vec<NodeId> },
     /// A node is gone.
@@ -90,8 +90,7 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
             Ok(store) => core.reopened(shard, *store),
             Err(reason) => core.stop_replica(shard, &reason),
         },
-        NodeMessage::SnapshotShipped { shard, to, at: Some(at) } => core.snapshot_shipped(shard, to, at),
-        NodeMessage::SnapshotShipped { shard, to, at: None } => core.snapshot_failed(shard, to),
+        NodeMessage::SnapshotFailed { shard, to } => core.snapshot_failed(shard, to),
         NodeMessage::Guided { shard, owner, epoch, replicas } => core.guided(shard, owner, epoch, &replicas),
         NodeMessage::PeerLost { node } => core.peer_lost(node),
         NodeMessage::PeerRestarted { node } => core.peer_restarted(node),

@@ -120,7 +120,7 @@ impl Platform for CorePlatform {
 
     fn send_replica(&mut self, to: NodeId, shard: ShardId, message: Message) {
         if let Some(cluster) = &self.shared.cluster {
-            cluster.send_replica(to, shard, &message);
+            cluster.send(to, Lane::Replica, &Word::Replica(shard, message));
         }
     }
 
@@ -145,7 +145,7 @@ impl Platform for CorePlatform {
 
     /// A replica that lacks what the log does not hold any more waits for a way to carry snapshots.
     fn ship_snapshot(&mut self, shard: ShardId, to: NodeId, _at_least: Lsn) {
-        self.shared.send(self.index, NodeMessage::SnapshotShipped { shard, to, at: None });
+        self.shared.send(self.index, NodeMessage::SnapshotFailed { shard, to });
     }
 
     fn applied(&mut self, _shard: ShardId, _lsn: Lsn) {
