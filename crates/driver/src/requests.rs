@@ -278,9 +278,10 @@ impl<P: Platform> Core<P> {
         is_there
     }
 
-    /// Does what shards asked for while they were borrowed, and what that leads to, up to [`FOLLOWED`] events, and until
-    /// functions have used as much CPU time as a round may take. The rest waits for the next round: shards that send to each other would otherwise keep the core for
-    /// ever.
+    /// Does what shards asked for while they were borrowed, and what that leads to.
+    ///
+    /// Ends after [`FOLLOWED`] events, or once functions have used as much CPU time as a round may take. The rest waits
+    /// for the next round: shards that send to each other would otherwise keep the core for ever.
     pub(crate) fn handle_events(&mut self) {
         let began_ns = self.turns_ns;
         for _ in 0..FOLLOWED {

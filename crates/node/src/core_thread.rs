@@ -227,8 +227,10 @@ fn prepare_core(
     Ok(missing)
 }
 
-/// Whether the node is better started without an app than not at all. Who names an app on the command line is there to mend
-/// it, records without their types are none, and what is not the app's fault would be so with others too.
+/// Whether the node is better started without an app than not at all.
+///
+/// Not if the app is named on the command line: whoever did that is there to mend it. Not the records, which are none
+/// without their types. And not if the fault is not the app's: others would fail too.
 fn may_be_missing(app: &App, error: &Error) -> bool {
     app.is_kept && app.name.as_str() != RECORDS_APP && error.code != ErrorCode::Internal
 }

@@ -1,7 +1,7 @@
 //! Snapshots of one shard: its rows as chunks, from one checkpoint into another.
 //!
-//! An export needs no frozen view of the rows. Any row may be newer than the LSN that the export names, never older, and
-//! whoever imports it applies the entries after that LSN before the shard is served. So a node exports while it goes on.
+//! An export needs no frozen view of the rows. Any row may be newer than the LSN that the export names, never older.
+//! Whoever imports it applies the entries after that LSN before the shard is served. So a node exports while it goes on.
 //!
 //! ```text
 //! chunk (version 1)

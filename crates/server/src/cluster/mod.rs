@@ -37,8 +37,8 @@ enum ClusterCommand {
     Init(InitArgs),
     /// Start a cluster on this machine, for trying and for tests
     ///
-    /// Makes the directories unless they are there, starts the nodes, deploys the apps, and prints the nodes'
-    /// addresses as one line of JSON once all of them serve. SIGTERM and Ctrl-C stop the nodes. A node that is killed is
+    /// Makes the directories unless they are there, starts the nodes and deploys the apps. Once all nodes serve, prints
+    /// their addresses as one line of JSON. SIGTERM and Ctrl-C stop the nodes. A node that is killed is
     /// not started again: `millrace serve --cluster-data DIR/n1` brings it back.
     Demo(DemoArgs),
     /// Show the nodes of a cluster, and which shards they own
