@@ -191,10 +191,14 @@ judge() {
 }
 
 # Notes the status beside the output. A stream (-N) has no end: it is cut off, which is no failure.
+#
+# curl writes a status in several pieces. Each line is therefore appended by one write, so that curls that a snippet runs
+# side by side do not write into each other's lines.
 curl() {
-    local result=0 seconds=60
+    local result=0 seconds=60 notes
     [[ " $* " == *" -N "* ]] && seconds=2
-    command curl -sS -m "$seconds" -w '%{stderr}<%{http_code}>' "$@" 2>>"$work/notes" || result=$?
+    { notes=$(command curl -sS -m "$seconds" -w '%{stderr}<%{http_code}>' "$@" 2>&1 >&3) || result=$?; } 3>&1
+    printf '%s\n' "$notes" >>"$work/notes"
     [ "$seconds $result" = "2 28" ] || return "$result"
 }
 
