@@ -453,3 +453,25 @@ pub const APPEND_BYTES: usize = 1 << 20;
 
 /// Entries in one message between replicas, so that a message of small ones is bounded, too.
 pub const APPEND_ENTRIES: usize = 4096;
+
+/// Bytes of one message between nodes: a message of replicas with one entry of [`ENTRY_BYTES`], or a reply with one page of
+/// [`PAGE_BYTES`], and the words around it.
+pub const PEER_MESSAGE_BYTES: usize = ENTRY_BYTES + (1 << 20);
+
+/// Bytes of messages of one lane that wait for one peer. On the lane of core messages, those that it has not acknowledged
+/// count, too. At 1 GB/s that is 64 ms, so a peer that is only slow for a moment costs nobody an error.
+pub const PEER_QUEUE_BYTES: usize = 64 << 20;
+
+/// Messages of one lane that wait for one peer. Small ones need more memory than their bytes.
+pub const PEER_QUEUE_MESSAGES: usize = 1 << 18;
+
+/// Connections to the peers' port that have not said yet who they are. One more ends the oldest: a peer needs
+/// milliseconds, and what takes longer is probably no peer.
+pub const PEER_HANDSHAKES: usize = 64;
+
+/// Handshakes that the peers' port begins in one second, from addresses of peers, and as many from all other addresses.
+/// Each costs about 0.2 ms of CPU time before the stranger has shown a certificate.
+pub const PEER_HANDSHAKES_PER_SECOND: u32 = 200;
+
+/// Nodes of one cluster. Each has a link to every other one.
+pub const CLUSTER_NODES: usize = 64;

@@ -40,6 +40,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
     // Who holds a shard's log and what of it is committed: it knows nothing of what the entries say.
     ("millrace-replica", &["millrace-base", "millrace-format"]),
+    // Messages between nodes: it carries them, and does not know what they say.
+    ("millrace-peers", &["millrace-base", "millrace-io", "millrace-replica"]),
     // Who owns what: documents and decisions, and not how nodes talk.
     ("millrace-guidance", &["millrace-base"]),
     // A core without its thread: the node runs it, and so does the simulator.
@@ -72,6 +74,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-func-js",
             "millrace-shard",
             "millrace-driver",
+            "millrace-peers",
         ],
     ),
     // A front sees operations only: never the node, the shard or the store.
@@ -106,6 +109,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-fetch",
             "millrace-func-remote",
             "millrace-workers",
+            "millrace-peers",
             "millrace-client",
             "millrace-loadgen",
         ],
@@ -154,6 +158,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-func-records",
             "millrace-func-objects",
             "millrace-replica",
+            "millrace-peers",
             "millrace-records",
             "millrace-s3",
             "millrace-http",
@@ -182,8 +187,8 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
     ),
     (
         &["tokio-rustls", "rustls", "rustls-native-certs", "rustls-pki-types"],
-        &["millrace-http", "millrace-s3", "millrace-fetch", "millrace-client"],
-        "only fronts, the fetcher and the client know TLS",
+        &["millrace-http", "millrace-s3", "millrace-fetch", "millrace-client", "millrace-peers"],
+        "only fronts, the fetcher, the client and links between nodes know TLS",
     ),
     (&["url"], &["millrace-func"], "a URL is read in one place, so that what is judged is what is connected to"),
     (
@@ -211,6 +216,7 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
             "millrace-fetch",
             "millrace-workers",
             "millrace-client",
+            "millrace-peers",
             "millrace-server",
             "millrace-tests",
             "millrace-bench",
