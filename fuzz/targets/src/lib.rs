@@ -30,6 +30,7 @@ mod record_request;
 mod recover;
 mod registry_file;
 mod replica_message;
+mod replica_record;
 mod replies;
 mod role;
 mod s3_authorization;
@@ -39,6 +40,7 @@ mod s3_form;
 mod s3_policy;
 mod segment;
 mod settings;
+mod snapshot_chunk;
 mod stored_record;
 mod template;
 mod value;
@@ -47,7 +49,7 @@ mod value;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 39] = [
+pub const TARGETS: [(&str, Target); 41] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -75,6 +77,7 @@ pub const TARGETS: [(&str, Target); 39] = [
     ("recover", recover::run),
     ("registry_file", registry_file::run),
     ("replica_message", replica_message::run),
+    ("replica_record", replica_record::run),
     ("replies", replies::run),
     ("role", role::run),
     ("s3_authorization", s3_authorization::run),
@@ -84,6 +87,7 @@ pub const TARGETS: [(&str, Target); 39] = [
     ("s3_policy", s3_policy::run),
     ("segment", segment::run),
     ("settings", settings::run),
+    ("snapshot_chunk", snapshot_chunk::run),
     ("stored_record", stored_record::run),
     ("template", template::run),
     ("value", value::run),

@@ -56,11 +56,15 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-replica",
         ],
     ),
     (
         "millrace-node",
         &[
+            "millrace-guidance",
+            "millrace-peers",
+            "millrace-replica",
             "millrace-base",
             "millrace-format",
             "millrace-io",
@@ -84,6 +88,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
     ("millrace-workers", &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch"]),
+    // Stands where a server would, so it knows what workers are told and nothing of what it leads to.
+    (
+        "millrace-worker-check",
+        &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch", "millrace-workers"],
+    ),
     // Speaks the public protocols, so it can be used without the server's crates.
     ("millrace-client", &[]),
     // Measures any server, so it knows none.
@@ -109,7 +118,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-fetch",
             "millrace-func-remote",
             "millrace-workers",
+            "millrace-worker-check",
             "millrace-peers",
+            "millrace-replica",
             "millrace-client",
             "millrace-loadgen",
         ],
@@ -129,6 +140,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-replica",
             "millrace-driver",
         ],
     ),
@@ -146,6 +158,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-io",
             "millrace-manifest",
             "millrace-log",
+            "millrace-store",
             "millrace-api",
             "millrace-func",
             "millrace-func-js",
@@ -215,6 +228,7 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
             "millrace-s3",
             "millrace-fetch",
             "millrace-workers",
+            "millrace-worker-check",
             "millrace-client",
             "millrace-peers",
             "millrace-server",

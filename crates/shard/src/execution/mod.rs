@@ -11,6 +11,7 @@ mod activations;
 mod answers;
 mod commit;
 mod coordinate;
+mod cpu;
 mod gate;
 mod host;
 mod keys;
@@ -108,6 +109,8 @@ pub(crate) struct Execution {
     parked: BTreeMap<u64, Parked>,
     /// Those whose attempt on a worker was lost, and that begin again.
     lost: LostTransactions,
+    /// Those that let others have a turn, in order. What has gone on meanwhile, or ended, is passed over.
+    yielded: VecDeque<u64>,
     /// Entities whose queue may have become runnable.
     freed: VecDeque<EntityKey>,
     coordinator: Coordinator,
@@ -139,6 +142,7 @@ impl Execution {
             suspended: BTreeMap::new(),
             parked: BTreeMap::new(),
             lost: LostTransactions::new(),
+            yielded: VecDeque::new(),
             freed: VecDeque::new(),
             coordinator: Coordinator::recover(rows)?,
             participations,
@@ -146,11 +150,12 @@ impl Execution {
         })
     }
 
-    /// When the next of those may go on who wait for a time: that after which the shard may write, or that of another
-    /// attempt on a worker.
+    /// When the next of those may go on who wait for a time: that after which the shard may write, that of another attempt
+    /// on a worker, or any time where others had to have a turn first.
     pub(crate) fn next_due(&self) -> Option<UnixMillis> {
         let lost = self.lost.first_key_value().map(|((due, _), _)| *due);
-        self.gate.next_due().into_iter().chain(lost).min()
+        let yielded = (!self.yielded.is_empty()).then_some(UnixMillis(0));
+        self.gate.next_due().into_iter().chain(lost).chain(yielded).min()
     }
 
     /// Transactions that wait in the middle or for their first entity.
@@ -311,6 +316,7 @@ impl Execution {
     pub(crate) fn stop(&mut self, error: &Error, context: &mut ExecutionContext<'_, '_>) {
         self.locks = Locks::default();
         self.freed.clear();
+        self.yielded.clear();
         self.participations.report_lost(error, &mut context.context());
         for (_, parked) in std::mem::take(&mut self.parked) {
             self.stop_one(parked.origin, parked.away, error, context);
