@@ -465,15 +465,12 @@ pub const APPEND_BYTES: usize = 1 << 20;
 /// Entries in one message between replicas, so that a message of small ones is bounded, too.
 pub const APPEND_ENTRIES: usize = 4096;
 
-<<<<<<< HEAD
-=======
 /// Requests and messages that may wait on one core for shards that are on their way to it: as many as may wait for a core
 /// otherwise.
 pub const ARRIVALS: usize = QUEUE_REQUESTS;
 
 /// How long one of them may wait: a lost owner is replaced within a second, and one more owner may be lost meanwhile.
 pub const ARRIVAL_MS: u64 = 2_000;
->>>>>>> main
 /// Bytes of one message between nodes: a message of replicas with one entry of [`ENTRY_BYTES`], or a reply with one page of
 /// [`PAGE_BYTES`], and the words around it.
 pub const PEER_MESSAGE_BYTES: usize = ENTRY_BYTES + (1 << 20);
