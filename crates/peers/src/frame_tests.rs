@@ -38,8 +38,7 @@ fn hello() -> Hello {
 #[test]
 fn frames_and_hellos_have_the_documented_bytes() {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let mut lines: String =
-        frames().iter().map(|(name, frame)| format!("{name} {}\n", hex(&encoded(frame)))).collect();
+    let mut lines: String = frames().iter().map(|(name, frame)| format!("{name} {}\n", hex(&encoded(frame)))).collect();
     lines.push_str(&format!("hello {}\n", hex(&hello().encode())));
     lines.extend(Refusal::ALL.iter().map(|refusal| format!("{refusal:?} {:02x}\n", refusal.byte())));
     assert_eq!(lines, GOLDEN, "the file would be:\n{lines}");
