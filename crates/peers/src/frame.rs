@@ -265,3 +265,7 @@ refusals! {
     /// The numbers of core messages contradict what was said before.
     Numbers = 8: "its count of messages contradicts what it said before",
 }
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

@@ -174,7 +174,7 @@ impl Shared {
     }
 
     /// Sets who is a peer. Returns those whose tasks must begin.
-    fn set_peers(&self, addresses: &[PeerAddress]) -> Vec<(Arc<Peer>, mpsc::Receiver<Incoming>)> {
+    fn set_peers(&self, addresses: &[PeerAddress]) -> Begun {
         let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
         let mut begun = Vec::new();
         for peer in peers.values() {
@@ -193,8 +193,11 @@ impl Shared {
     }
 }
 
+/// New peers, each with what its task listens to.
+type Begun = Vec<(Arc<Peer>, mpsc::Receiver<Incoming>)>;
+
 enum Command {
-    Peers(Vec<PeerAddress>),
+    Begin(Begun),
     Stop,
 }
 
@@ -236,8 +239,8 @@ impl Links {
             runtime.block_on(async move {
                 begin(&of_thread, begun);
                 tokio::spawn(accept::run(Arc::clone(&of_thread), listener));
-                while let Some(Command::Peers(peers)) = received.recv().await {
-                    begin(&of_thread, of_thread.set_peers(&peers));
+                while let Some(Command::Begin(begun)) = received.recv().await {
+                    begin(&of_thread, begun);
                 }
             });
         };
@@ -252,8 +255,8 @@ impl Links {
     }
 
     /// Sets who is a peer and where, from now on. The own node is left out by itself.
-    pub fn set_peers(&self, peers: Vec<PeerAddress>) {
-        let _ = self.commands.send(Command::Peers(peers));
+    pub fn set_peers(&self, peers: &[PeerAddress]) {
+        let _ = self.commands.send(Command::Begin(self.shared.set_peers(peers)));
     }
 
     /// Sends a message; the links' thread writes it. Use [`Links::queue`] and [`Links::flush`] where several messages are
@@ -310,7 +313,7 @@ impl fmt::Debug for Links {
     }
 }
 
-fn begin(shared: &Arc<Shared>, begun: Vec<(Arc<Peer>, mpsc::Receiver<Incoming>)>) {
+fn begin(shared: &Arc<Shared>, begun: Begun) {
     for (peer, incoming) in begun {
         tokio::spawn(peer::run(Arc::clone(shared), peer, incoming));
     }

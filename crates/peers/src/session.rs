@@ -108,6 +108,8 @@ pub struct Session {
     acknowledged: u64,
     /// So many of `core` have been written to this connection.
     written: usize,
+    /// The highest number that was written to any connection with the peer's process.
+    sent: u64,
     replica: Queue,
     mail: Queue,
     /// The number of the last core message that has arrived.
@@ -136,6 +138,7 @@ impl Session {
             core: Queue::default(),
             acknowledged: 0,
             written: 0,
+            sent: 0,
             replica: Queue::default(),
             mail: Queue::default(),
             received: 0,
@@ -181,9 +184,7 @@ impl Session {
         let has = if hello.known == self.own { hello.received } else { 0 };
         let fits = match opened {
             Opened::Restarted => has == 0,
-            Opened::First | Opened::Same => {
-                has >= self.acknowledged && has - self.acknowledged <= self.core.messages.len() as u64
-            }
+            Opened::First | Opened::Same => (self.acknowledged..=self.sent).contains(&has),
         };
         if fits { Ok(opened) } else { Err(Refusal::Numbers) }
     }
@@ -196,7 +197,7 @@ impl Session {
         let opened = self.check(hello)?;
         self.close();
         if opened == Opened::Restarted {
-            (self.core, self.acknowledged, self.received) = (Queue::default(), 0, 0);
+            (self.core, self.acknowledged, self.sent, self.received) = (Queue::default(), 0, 0, 0);
         }
         if hello.known == self.own {
             self.acknowledge(hello.received);
@@ -273,7 +274,9 @@ impl Session {
                 && let Some(message) = self.core.messages.get(self.written)
             {
                 self.written += 1;
-                Frame::Core { number: self.acknowledged + self.written as u64, body: message }.encode(out);
+                let number = self.acknowledged + self.written as u64;
+                self.sent = self.sent.max(number);
+                Frame::Core { number, body: message }.encode(out);
             }
             while is_below(out, bytes)
                 && let Some(message) = self.mail.pop()
@@ -290,7 +293,7 @@ impl Session {
     pub fn read(&mut self, frame: &Frame<'_>) -> Result<bool, Violation> {
         match *frame {
             Frame::Beat { received } => {
-                if received < self.acknowledged || received > self.acknowledged + self.written as u64 {
+                if !(self.acknowledged..=self.sent).contains(&received) {
                     return Err(Violation::Acknowledgement);
                 }
                 self.acknowledge(received);
@@ -325,3 +328,7 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

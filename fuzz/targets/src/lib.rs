@@ -24,6 +24,7 @@ mod message;
 mod node_file;
 mod outcome;
 mod path;
+mod peer_frame;
 mod plain_request;
 mod record_cursor;
 mod record_request;
@@ -49,7 +50,7 @@ mod value;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 41] = [
+pub const TARGETS: [(&str, Target); 42] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -71,6 +72,7 @@ pub const TARGETS: [(&str, Target); 41] = [
     ("node_file", node_file::run),
     ("outcome", outcome::run),
     ("path", path::run),
+    ("peer_frame", peer_frame::run),
     ("plain_request", plain_request::run),
     ("record_cursor", record_cursor::run),
     ("record_request", record_request::run),

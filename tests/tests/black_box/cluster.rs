@@ -3,18 +3,23 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use millrace_tests::{Connection, Foreground, Reply, binary, repository, wait_until};
 
 const COUNTERS: usize = 6;
 
-/// Two rows of three ports that are free now. They are below those that the system gives to tests beside this one.
-fn bases() -> [u16; 2] {
+/// Two rows of three ports that are free now, others for each caller. They are below those that the system gives to tests
+/// beside this one.
+pub(crate) fn bases() -> [u16; 2] {
+    static ROWS: AtomicU32 = AtomicU32::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let first = 20_000 + std::process::id() % 1_000 * 12;
-    let rows = (0..).map(|row| u16::try_from(20_000 + (first - 20_000 + row * 3) % 12_000).expect("a port"));
-    let mut free = rows.filter(|base| (*base..base + 3).all(is_free));
+    let first = std::process::id() % 1_000 * 12;
+    let rows = std::iter::repeat_with(|| first + ROWS.fetch_add(1, Ordering::Relaxed) * 3);
+    let mut free = rows
+        .map(|row| u16::try_from(20_000 + row % 12_000).expect("a port"))
+        .filter(|base| (*base..base + 3).all(is_free));
     [(); 2].map(|()| free.next().expect("some ports are free"))
 }
 

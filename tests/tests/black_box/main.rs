@@ -11,6 +11,7 @@ mod crash_examples;
 mod crash_messages;
 mod data_directory;
 mod dead_letters;
+mod deploy_files;
 mod dev;
 mod disk_fails;
 mod disk_full;

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, ShardId};
 use millrace_guidance::{Guidance, Status};
 use millrace_log::{Batch, RecoveredReplica};
-use millrace_peers::{ClusterId, Identity, Lane, Links};
+use millrace_peers::{ClusterId, Identity, Lane, Links, SendError};
 use millrace_replica::{Epoch, NodeId, Replica, RoleName};
 use tokio::sync::{Notify, oneshot};
 
@@ -194,12 +194,29 @@ impl Cluster {
 
     /// Sends a word to another node. Says whether it was taken.
     pub(crate) fn send(&self, to: NodeId, lane: Lane, word: &Word) -> bool {
+        self.with_links(|links| links.send(to, lane, word.encode()))
+    }
+
+    /// Lets a word to another node wait for the next [`Cluster::flush`]. Says whether it was taken.
+    pub(crate) fn queue(&self, to: NodeId, lane: Lane, word: &Word) -> bool {
+        self.with_links(|links| links.queue(to, lane, word.encode()))
+    }
+
+    /// Writes what waits for the node, on this thread.
+    pub(crate) fn flush(&self, to: NodeId) {
+        self.with_links(|links| {
+            links.flush(to);
+            Ok(())
+        });
+    }
+
+    fn with_links(&self, say: impl FnOnce(&Links) -> Result<(), SendError>) -> bool {
         let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
-        let sent = links.as_ref().map(|links| links.send(to, lane, word.encode()));
-        if let Some(Err(error)) = &sent {
-            tracing::debug!(node = to.0, %error, "a message to another node was dropped");
+        let said = links.as_ref().map(say);
+        if let Some(Err(error)) = &said {
+            tracing::debug!(%error, "a message to another node was dropped");
         }
-        matches!(sent, Some(Ok(())))
+        matches!(said, Some(Ok(())))
     }
 
     /// Ends the links. What was not written is lost, as if the node had been killed.

@@ -1,6 +1,6 @@
 //! The machine around a core: channels to the other cores, the committer's and the flusher's threads, the runtime's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,11 +34,20 @@ pub(crate) struct CorePlatform {
     pub pump: Rc<Notify>,
     /// Each program's numbers: by service, handlers first, then routes.
     pub numbers: BTreeMap<Program, Vec<Vec<Arc<HandlerMetric>>>>,
+    /// Nodes for which messages wait until the round ends.
+    unflushed: BTreeSet<NodeId>,
 }
 
 impl CorePlatform {
     pub(crate) fn new(index: usize, shared: Arc<Shared>) -> Self {
-        Self { index, shared, committer: None, pump: Rc::default(), numbers: BTreeMap::new() }
+        Self {
+            index,
+            shared,
+            committer: None,
+            pump: Rc::default(),
+            numbers: BTreeMap::new(),
+            unflushed: BTreeSet::new(),
+        }
     }
 
     /// Sends a message to this core itself, from any thread.
@@ -52,6 +61,21 @@ impl CorePlatform {
     /// Whether this node is one of a cluster.
     pub(crate) fn is_in_cluster(&self) -> bool {
         self.shared.cluster.is_some()
+    }
+
+    /// A message waits for the other node. One write takes all messages of the round.
+    fn flush_after_round(&mut self, to: NodeId) {
+        if self.unflushed.insert(to) {
+            self.pump.notify_one();
+        }
+    }
+
+    /// Writes what waits for other nodes.
+    pub(crate) fn flush_links(&mut self) {
+        let Some(cluster) = self.shared.cluster.as_ref().filter(|_| !self.unflushed.is_empty()) else { return };
+        while let Some(to) = self.unflushed.pop_first() {
+            cluster.flush(to);
+        }
     }
 
     fn is_meta(&self, shard: ShardId) -> bool {
@@ -109,18 +133,22 @@ impl Platform for CorePlatform {
 
     fn send_node(&mut self, to: NodeId, destination: Destination, message: CoreMessage) -> bool {
         let word = Word::Frame(destination.into(), Frame::Message(message));
-        self.shared.cluster.as_ref().is_some_and(|cluster| cluster.send(to, Lane::Core, &word))
+        let is_taken = self.shared.cluster.as_ref().is_some_and(|cluster| cluster.queue(to, Lane::Core, &word));
+        self.flush_after_round(to);
+        is_taken
     }
 
     fn send_node_mail(&mut self, to: NodeId, mail: ShardMail) {
         if let Some(cluster) = &self.shared.cluster {
-            cluster.send(to, Lane::Mail, &Word::Frame(For::Shard, Frame::Mail(mail)));
+            cluster.queue(to, Lane::Mail, &Word::Frame(For::Shard, Frame::Mail(mail)));
+            self.flush_after_round(to);
         }
     }
 
     fn send_replica(&mut self, to: NodeId, shard: ShardId, message: Message) {
         if let Some(cluster) = &self.shared.cluster {
-            cluster.send(to, Lane::Replica, &Word::Replica(shard, message));
+            cluster.queue(to, Lane::Replica, &Word::Replica(shard, message));
+            self.flush_after_round(to);
         }
     }
 

@@ -19,7 +19,12 @@ pub(crate) async fn run_pump(core: SharedCore) {
     let pump = core.borrow().platform.pump.clone();
     loop {
         pump.notified().await;
-        let has_more = core.borrow_mut().end_round();
+        let has_more = {
+            let mut core = core.borrow_mut();
+            let has_more = core.end_round();
+            core.platform.flush_links();
+            has_more
+        };
         if has_more {
             // Lets the runtime read new input first, so that it can be refused in time.
             tokio::task::yield_now().await;
