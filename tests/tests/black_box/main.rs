@@ -2,6 +2,7 @@
 
 mod apps;
 mod bench;
+mod cluster;
 mod command_line;
 mod containment;
 mod crash;
