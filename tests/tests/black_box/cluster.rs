@@ -5,26 +5,17 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use millrace_tests::{Connection, Foreground, Reply, binary, free_address, repository, wait_until};
+use millrace_tests::{Connection, Foreground, Reply, binary, repository, wait_until};
 
 const COUNTERS: usize = 6;
 
-/// Two rows of three ports that are free now.
+/// Two rows of three ports that are free now. They are below those that the system gives to tests beside this one.
 fn bases() -> [u16; 2] {
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let base = || loop {
-        let port = free_address().port();
-        if port < 65_000 && (port..port + 3).all(|port| is_free(&port)) {
-            return port;
-        }
-    };
-    let first = base();
-    loop {
-        let second = base();
-        if second.abs_diff(first) > 2 {
-            return [first, second];
-        }
-    }
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let first = 20_000 + std::process::id() % 1_000 * 12;
+    let rows = (0..).map(|row| u16::try_from(20_000 + (first - 20_000 + row * 3) % 12_000).expect("a port"));
+    let mut free = rows.filter(|base| (*base..base + 3).all(is_free));
+    [(); 2].map(|()| free.next().expect("some ports are free"))
 }
 
 struct Demo {
