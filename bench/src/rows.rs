@@ -46,7 +46,6 @@ fn of_side(cell: &str, side: &str, runs: &[Measured]) -> Vec<Row> {
         };
         server(SERVER_CPU, &|used| used.cpu_us_per_request);
         server(USER_CPU, &user_cpu);
-        server(("switches", "1/request"), &|used| used.switches_per_request);
     }
     rows.push(figure(("p50", "µs"), &|run| run.report.latency.p50_us));
     rows.push(figure(("p99", "µs"), &|run| run.report.latency.p99_us));

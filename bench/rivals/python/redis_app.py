@@ -17,7 +17,7 @@ from millrace._protocol.payloads import Cursor, Failure, Kind, Start, Value
 from millrace._types import dumps
 from millrace._worker.attempt import Attempt, current
 from millrace.web import Query, Response
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis, UnixDomainSocketConnection
 
 SERVICES = importlib.import_module(os.environ["APP"]).services
 DEFINITIONS = {service.service_name(): service._define() for service in SERVICES}
@@ -154,7 +154,11 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     global redis
     if scope["type"] == "lifespan":
         await receive()
-        redis = Redis(unix_socket_path=os.environ["REDIS"], max_connections=256)
+        # One that blocks: messages are as many tasks as there are receivers.
+        pool = BlockingConnectionPool(
+            connection_class=UnixDomainSocketConnection, path=os.environ["REDIS"], max_connections=64, timeout=None
+        )
+        redis = Redis(connection_pool=pool)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
