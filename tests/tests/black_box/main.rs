@@ -46,5 +46,6 @@ mod start;
 mod tls;
 mod transactions;
 mod versions;
+mod worker_slots;
 mod workers;
 mod workflows;

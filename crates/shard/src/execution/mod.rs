@@ -1,7 +1,8 @@
 //! Transactions: each runs in turns until it ends or has to wait, and ends as one entry or as nothing.
 //!
 //! `start.rs` starts what comes in, `run.rs` runs it, `commit.rs` ends it. `host.rs` is the world as
-//! a handler sees it, `answers.rs` what was answered before. `lost.rs` begins again what a worker has lost.
+//! a handler sees it, `answers.rs` what was answered before. `lost.rs` begins again what a worker has lost, `slots.rs`
+//! lets what runs there begin.
 //! `coordinate.rs` and `participate.rs` do what messages of other shards mean, as [`crate::coordination`] and
 //! [`crate::participation`] say it.
 //! `opened.rs` says what it means that another shard was opened anew, `gate.rs` when this one may write after it was.
@@ -21,6 +22,7 @@ mod origin;
 mod participate;
 mod reads;
 mod run;
+mod slots;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -45,6 +47,7 @@ use crate::world::World;
 use gate::Gate;
 use lost::LostTransactions;
 use origin::Origin;
+use slots::WithoutSlot;
 use transaction::Transaction;
 pub use unplaced::{UnplacedRoute, UnplacedStep};
 
@@ -108,6 +111,8 @@ pub(crate) struct Execution {
     parked: BTreeMap<u64, Parked>,
     /// Those whose attempt on a worker was lost, and that begin again.
     lost: LostTransactions,
+    /// Those that have no slot on a worker yet.
+    without_slot: WithoutSlot,
     /// Entities whose queue may have become runnable.
     freed: VecDeque<EntityKey>,
     coordinator: Coordinator,
@@ -139,6 +144,7 @@ impl Execution {
             suspended: BTreeMap::new(),
             parked: BTreeMap::new(),
             lost: LostTransactions::new(),
+            without_slot: WithoutSlot::new(),
             freed: VecDeque::new(),
             coordinator: Coordinator::recover(rows)?,
             participations,
@@ -147,15 +153,16 @@ impl Execution {
     }
 
     /// When the next of those may go on who wait for a time: that after which the shard may write, or that of another
-    /// attempt on a worker.
+    /// attempt or look for a slot on a worker.
     pub(crate) fn next_due(&self) -> Option<UnixMillis> {
         let lost = self.lost.first_key_value().map(|((due, _), _)| *due);
-        self.gate.next_due().into_iter().chain(lost).min()
+        let without_slot = self.without_slot.first_key_value().map(|((due, _), _)| *due);
+        self.gate.next_due().into_iter().chain(lost).chain(without_slot).min()
     }
 
     /// Transactions that wait in the middle or for their first entity.
     pub(crate) fn waiting(&self) -> usize {
-        self.suspended.len() + self.parked.len() + self.lost.len()
+        self.suspended.len() + self.parked.len() + self.lost.len() + self.without_slot.len()
     }
 
     /// Entities held by suspended transactions, or queued for.
@@ -184,6 +191,7 @@ impl Execution {
         };
         self.parked.values().any(|parked| of(&parked.origin))
             || self.lost.values().any(|lost| of(&lost.origin))
+            || self.without_slot.values().any(of)
             || self.suspended.values().any(|suspended| suspended.transaction.needs_program(program))
     }
 
@@ -317,6 +325,9 @@ impl Execution {
         }
         for (_, lost) in std::mem::take(&mut self.lost) {
             self.stop_one(lost.origin, None, error, context);
+        }
+        for (_, origin) in std::mem::take(&mut self.without_slot) {
+            self.stop_one(origin, None, error, context);
         }
         for (_, suspended) in std::mem::take(&mut self.suspended) {
             let Suspended { role, transaction, .. } = suspended;
