@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use millrace_base::{Error, UnixMillis};
 use millrace_func::{
-    ActivationId, App, Engine, HandlerId, Host, NestedCall, OperationId, Program, Service, Start, Step, WorkerSlot,
+    ActivationId, App, Engine, HandlerId, Host, OperationId, Program, Service, Start, Step, WorkerSlot,
 };
 
 use crate::request::RequestInfo;
@@ -86,7 +86,8 @@ impl Rig {
     /// Sends a message for `key`, whose handler calls that of `callee`.
     fn send(&mut self, key: &str, callee: &str) {
         self.nonce += 1;
-        let info = RequestInfo { token: Token(self.nonce), time: self.now, nonce: self.nonce << 32, idempotency_key: None };
+        let info =
+            RequestInfo { token: Token(self.nonce), time: self.now, nonce: self.nonce << 32, idempotency_key: None };
         let (key, input) = (key.as_bytes().into(), Bytes::from(callee.to_owned()));
         self.give(|shard, world| shard.send(Invoke { info, handler: RUN, key, input }, 0, world));
     }
