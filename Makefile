@@ -11,7 +11,7 @@ EXAMPLES := $(sort $(dir $(wildcard examples/*/*.ts examples/*/*.js)))
 # rustup puts cargo there; a shell that was open while it was installed does not know yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records bench-objects s3-rivals fuzz \
+.PHONY: help run build check test stress conformance conformance-quick s3-clients bench bench-transactions bench-records bench-objects bench-python s3-rivals fuzz \
 	types audit python python-environment wheels clean-data
 
 help: ## list these commands
@@ -57,6 +57,10 @@ bench-records: build ## measure typed records (BENCH="--part table,micro --only 
 	@cargo build --quiet --release --locked -p millrace-bench
 	@cargo build --quiet --release --locked -p millrace-avpath --example path_cost -p millrace-avro --example codec_cost
 	@bench/run-records.sh $(BENCH)
+
+bench-python: build ## measure handlers in Python beside rivals (BENCH="--only hotel-1,worker --rounds 5 --seconds 2")
+	@cargo build --quiet --release --locked -p millrace-bench
+	@bench/run-python.sh $(BENCH)
 
 bench-objects: build s3-rivals ## measure objects beside MinIO and versitygw (BENCH="--part small,list --rounds 5 --listed 1000000")
 	@cargo build --quiet --release --locked -p millrace-bench

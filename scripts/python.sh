@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # python.sh environment | check | wheels: the Python SDK. Its environment is target/python; `check` is format, lint, types and
-# tests, with the real server where MILLRACE_BINARY names it. Without Python `check` says so and passes, unless CI=true.
+# tests, with the real server and its wheel where MILLRACE_BINARY names it. Without Python `check` says so and passes, unless CI=true.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -39,20 +39,36 @@ check() {
     (cd examples/python && "$bin/mypy" --no-error-summary --strict --config-file= app.py)
 }
 
-# The SDK's wheel, and the server's from the program that is built. Both are tried in an environment of their own.
+# The SDK's wheel, and the server's from the program that is built, which is not compiled again. Both are tried in an
+# environment of their own, as a new user has it: the guide's first file under `millrace dev`.
 wheels() {
-    local built=${MILLRACE_BINARY:-$target/release/millrace} clean=$target/wheels-tried wheel=()
-    [ -x "$built" ] || { echo "$built is not there: make build" >&2; return 1; }
-    wheel=("$environment/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir "$target/wheels")
+    local clean=$target/wheels-tried wheel=("$environment/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation)
     rm -rf "$target/wheels" "$clean"
-    "${wheel[@]}" ./sdk/python
-    MILLRACE_BINARY=$(realpath "$built") "${wheel[@]}" ./sdk/python-server
-    python3 -m venv "$clean"
-    "$clean/bin/pip" install --quiet --disable-pip-version-check --no-index --find-links "$target/wheels" millrace-sdk millrace-server
-    "$clean/bin/millrace" --version
-    "$clean/bin/python" -c 'import millrace; print("millrace-sdk", millrace.__version__)'
+    "${wheel[@]}" --wheel-dir "$target/wheels" ./sdk/python
+    PATH=$environment/bin:$PATH CARGO_TARGET_DIR=$target "${wheel[@]}" --wheel-dir "$target/wheels" ./sdk/python-server
+    python3 -m venv --without-pip "$clean"
+    "$environment/bin/pip" --python "$clean/bin/python" install --quiet --disable-pip-version-check --no-compile --no-index \
+        --find-links "$target/wheels" millrace-sdk millrace-server
+    try_wheels "$clean"
     rm -rf "$clean"
     ls "$target/wheels"
+}
+
+try_wheels() {
+    local port url dev answers
+    awk '/^```python$/ { inside = 1; next } inside && /^```$/ { exit } inside' docs/guide/python.md >"$1/bank.py"
+    port=$("$1/bin/python" -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+    url=http://127.0.0.1:$port/call/account
+    (cd "$1" && unset VIRTUAL_ENV && exec bin/millrace dev bank.py --http "127.0.0.1:$port") >"$1/log" 2>&1 &
+    dev=$!
+    for _ in $(seq 200); do
+        grep -q 'deployed app' "$1/log" && break
+        sleep 0.05
+    done
+    answers=$(curl -s -d 100 "$url/ann/deposit"; curl -s -d '{"to":"bob","amount":30}' "$url/ann/transfer"; curl -s -d null "$url/bob/show") || true
+    kill "$dev"
+    wait "$dev"
+    [ "$answers" = 100null30 ] || { echo "millrace dev bank.py answered $answers" >&2; cat "$1/log" >&2; return 1; }
 }
 
 if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
@@ -65,6 +81,7 @@ case ${1:-check} in
     check)
         environment
         check
+        [ -z "${MILLRACE_BINARY:-}" ] || wheels
         ;;
     wheels)
         environment

@@ -15,6 +15,7 @@ pub mod machine;
 pub mod objects;
 pub mod page;
 pub mod pages;
+pub mod python;
 pub mod records;
 pub mod rows;
 pub mod server;

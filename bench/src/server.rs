@@ -92,11 +92,28 @@ pub enum Kind {
         /// Whether every write is synced before its reply.
         is_durable: bool,
     },
+    /// One of the sides of `rivals/python`.
+    Python(PythonSide),
     /// A rival with several processes; its `start.sh` starts them.
     Rival {
         /// Its folder in the folder of the rivals.
         folder: &'static str,
     },
+}
+
+/// What `rivals/python/start.sh` is told, which says what each means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PythonSide {
+    /// `SIDE`
+    pub side: &'static str,
+    /// `APP`
+    pub app: &'static str,
+    /// `PROCESSES`
+    pub processes: usize,
+    /// `COUNTED`
+    pub counted: &'static str,
+    /// `DURABILITY`
+    pub durability: &'static str,
 }
 
 impl Setup {
@@ -172,7 +189,14 @@ impl Server {
             Kind::Objects { durability, cores, s3 } => {
                 server.spawn_node(setup, folder, (durability, *cores), &["--s3", &s3.to_string()])?;
             }
-            Kind::Rival { folder: name } => server.spawn_rival(setup, folder, name)?,
+            Kind::Python(PythonSide { side, app, processes, counted, durability }) => {
+                let program = setup.millrace.to_string_lossy();
+                let processes = processes.to_string();
+                let told = [("SIDE", *side), ("APP", app), ("COUNTED", counted), ("DURABILITY", durability)];
+                let further = [("MILLRACE", program.as_ref()), ("PROCESSES", &processes)];
+                server.spawn_rival(setup, folder, "python", &[&told[..], &further].concat())?;
+            }
+            Kind::Rival { folder: name } => server.spawn_rival(setup, folder, name, &[])?,
         }
         let start = Instant::now();
         match kind {
@@ -185,7 +209,7 @@ impl Server {
             }
             Kind::Limit | Kind::Store { .. } => wait_for_port(address)?,
             // Its script has waited until it serves.
-            Kind::Rival { .. } => {}
+            Kind::Rival { .. } | Kind::Python(_) => {}
         }
         server.ready_after = start.elapsed();
         Ok(server)
@@ -207,11 +231,12 @@ impl Server {
     }
 
     /// Runs the `start.sh` of a rival. The script reports its processes when all of them serve, and stays to end them.
-    fn spawn_rival(&mut self, setup: &Setup, folder: &Path, name: &str) -> Outcome<()> {
+    fn spawn_rival(&mut self, setup: &Setup, folder: &Path, name: &str, told: &[(&str, &str)]) -> Outcome<()> {
         let script = setup.rivals.join(name).join("start.sh");
         let failed = |error: std::io::Error| format!("cannot run {}: {error}", script.display());
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(&script);
+        command.envs(told.iter().copied());
         command.envs([("WAIT", "1"), ("CPUS", &setup.server_cpus), ("PORT", &self.address.port().to_string())]);
         command.env("DATA", folder).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
@@ -283,9 +308,12 @@ impl Server {
                 small::resp(self.address, &["HSET", &format!("user:{USER}"), "salt", SALT, "hash", &hash])?;
                 Ok(())
             }
-            Kind::Millrace { .. } | Kind::Records { .. } | Kind::Objects { .. } | Kind::Limit | Kind::Rival { .. } => {
-                Ok(())
-            }
+            Kind::Millrace { .. }
+            | Kind::Records { .. }
+            | Kind::Objects { .. }
+            | Kind::Limit
+            | Kind::Python(_)
+            | Kind::Rival { .. } => Ok(()),
         }
     }
 

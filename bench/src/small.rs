@@ -28,7 +28,9 @@ pub fn http(address: SocketAddr, method: &str, path: &str, body: &str) -> Outcom
     let mut stream = connect(address)?;
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
-    let rest = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
+    // Restate refuses a type without a body.
+    let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
+    let rest = format!("{kind}Content-Length: {length}\r\n\r\n{body}");
     stream.write_all((head + &rest).as_bytes()).map_err(failed)?;
     let mut reply = Vec::new();
     let mut chunk = [0; 4096];

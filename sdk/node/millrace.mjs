@@ -5,26 +5,20 @@
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 
-const START = 1, RESULT = 2, CALL = 0x24, SEND = 0x25, SIGNAL = 0x26, FETCH = 0x27, SLEEP = 0x28, WAIT = 0x29;
-const SET = 0x22, DELETE = 0x23, STEP = 0x2a, STEP_END = 0x2b, COMPENSATE = 0x2c, LOG = 0x2e;
+const START = 1, RESULT = 2, FIELDS = 6, SCAN = 0x21, CALL = 0x24, SEND = 0x25, SIGNAL = 0x26, FETCH = 0x27, SLEEP = 0x28, WAIT = 0x29;
+const SET = 0x22, DELETE = 0x23, STEP = 0x2a, STEP_END = 0x2b, COMPENSATE = 0x2c, RECORD = 0x2d, LOG = 0x2e;
 const OUTPUT = 0x30, FAILURE = 0x31, SUSPEND = 0x32, RESUMED = 0x34;
-const PAYLOAD_LIMIT = 8 * 1024 * 1024, BODY_LIMIT = 65 * 1024 * 1024, WHOLE_LIMIT = 262_144;
+const PAYLOAD_LIMIT = 8 * 1024 * 1024, BODY_LIMIT = 65 * 1024 * 1024, WHOLE_LIMIT = 262_144, SCAN_ROWS = 1000;
 const KINDS = ["transaction", "query", "workflow", "route"], JSON_TEXT = 0, RAW = 1;
 
 export class Abort extends Error {
-  constructor(message = "", payload = undefined) {
-    super(message);
-    this.name = "Abort";
-    this.payload = payload;
-  }
+  name = "Abort";
+  constructor(message = "", payload = undefined) { super(message); this.payload = payload; }
 }
 class ProtocolError extends Error {}
 const marked = (kind) => (handler) => Object.assign(handler, { millraceKind: kind });
-export const query = marked("query");
-export const workflow = marked("workflow");
+export const query = marked("query"), workflow = marked("workflow");
 export const service = (handlers) => Object.freeze({ ...handlers });
-
-// -- bytes ----------------------------------------------------------------------------------------
 
 const u32 = (number) => { const b = Buffer.alloc(4); b.writeUInt32BE(number); return b; };
 const u64 = (number) => { const b = Buffer.alloc(8); b.writeBigUInt64BE(BigInt(Math.trunc(number))); return b; };
@@ -40,25 +34,16 @@ function frame(type, payload, flags = 0) {
 
 class Reader {
   constructor(data) { this.data = data; this.at = 0; }
-  take(count) {
-    if (this.at + count > this.data.length) throw new ProtocolError("a payload is cut off");
-    return this.data.subarray(this.at, (this.at += count));
-  }
+  take(count) { this.need(count); return this.data.subarray(this.at, (this.at += count)); }
+  need(count) { if (this.at + count > this.data.length) throw new ProtocolError("a payload is cut off"); }
   u8() { return this.take(1)[0]; }
   u32() { return this.take(4).readUInt32BE(); }
   u64() { return Number(this.take(8).readBigUInt64BE()); }
   bytes() { return this.take(this.u32()); }
   text() { return new TextDecoder("utf-8", { fatal: true }).decode(this.bytes()); }
-  value() {
-    const kind = this.u8();
-    if (kind > RAW) throw new ProtocolError("a value of an unknown kind");
-    return { kind, data: this.bytes() };
-  }
-  result() {
-    const failed = this.u8();
-    if (failed > 1) throw new ProtocolError("a flag is 0 or 1");
-    return failed ? { code: this.text(), message: this.text(), detail: this.bytes() } : this.value();
-  }
+  form() { if (this.data[this.at] > 1) throw new ProtocolError("a form is 0 or 1"); return this.u8(); }
+  value() { return { kind: this.form(), data: this.bytes() }; }
+  result() { return this.form() ? { code: this.text(), message: this.text(), detail: this.bytes() } : this.value(); }
   end() { if (this.at !== this.data.length) throw new ProtocolError("bytes are left over"); }
 }
 
@@ -68,11 +53,11 @@ function decode(body) {
     const length = reader.u32(), [type, flags, zero1, zero2] = reader.take(4);
     if (length > PAYLOAD_LIMIT || zero1 || zero2) throw new ProtocolError("a wrong header");
     if (reader.u32() !== 0) throw new ProtocolError("a request carries one attempt, stream 0");
-    if ((type === START && flags > 3) || (type === RESULT && flags > 1)) throw new ProtocolError("an unknown flag");
+    if (flags > (type === START ? 3 : 1)) throw new ProtocolError("an unknown flag");
     frames.push({ type, flags, payload: new Reader(reader.take(length)) });
   }
   if (frames[0]?.type !== START) throw new ProtocolError("a request begins with START");
-  return [readStart(frames[0]), frames.slice(1).map(readResult)];
+  return [readStart(frames[0]), frames.slice(1).map(readInput)];
 }
 
 function readStart({ flags, payload: p }) {
@@ -87,37 +72,35 @@ function readStart({ flags, payload: p }) {
   return start;
 }
 
-function readResult({ type, payload }) {
-  if (type !== RESULT) throw new ProtocolError("a RESULT is expected");
-  const given = { operation: payload.u32(), result: payload.result() };
-  payload.end();
+function readInput({ type, flags, payload: p }) {
+  if (type !== RESULT && type !== FIELDS) throw new ProtocolError("RESULT or FIELDS is expected");
+  const fields = () => Array.from({ length: p.u32() }, () => [p.bytes().toString(), p.form() ? p.value() : null]);
+  const given = type === RESULT ? { operation: p.u32(), result: p.result() } : { fields: fields(), isRestVoid: flags === 1 };
+  p.end();
   return given;
 }
 
-// -- one turn -------------------------------------------------------------------------------------
-
 const rest = () => new Promise((resolve) => setImmediate(resolve)); // All microtasks have run by then.
 const parse = (data) => (data.length === 0 ? null : JSON.parse(data.toString()));
-const toValue = (value) =>
-  ArrayBuffer.isView(value) ? { kind: RAW, data: value } : { kind: JSON_TEXT, data: JSON.stringify(value ?? null) };
+const toValue = (value) => (ArrayBuffer.isView(value) ? { kind: RAW, data: value } : { kind: JSON_TEXT, data: JSON.stringify(value ?? null) });
 const fromValue = ({ kind, data }) => (kind === RAW ? new Uint8Array(data) : parse(data));
 const CRC = Array.from({ length: 256 }, (_, n) => { for (let k = 8; k--;) n = n & 1 ? (n >>> 1) ^ 0xedb88320 : n >>> 1; return n >>> 0; });
 const crc32 = (data, sum) => { sum = ~sum; for (const b of data) sum = CRC[(sum ^ b) & 255] ^ (sum >>> 8); return ~sum >>> 0; };
 
 function failure(error) {
   const detail = error?.payload === undefined ? "" : JSON.stringify(error.payload);
-  if (error instanceof Abort) return { code: "aborted", message: error.message, detail };
-  return { code: error?.code ?? "function-failed", message: String(error?.message ?? error) };
+  return { code: error instanceof Abort ? "aborted" : (error?.code ?? "function-failed"), message: String(error?.message ?? error), detail };
 }
 
 function thrown({ code, message, detail }) {
-  const payload = detail.length ? parse(detail) : undefined;
+  const payload = detail?.length ? parse(detail) : undefined;
   return code === "aborted" ? new Abort(message, payload) : Object.assign(new Error(message), { code, payload });
 }
 
 class Attempt {
   constructor(start) {
     Object.assign(this, { start, frames: [], sent: 0, sum: 0, resumed: [0, 0], operations: 0, draws: 0 });
+    Object.assign(this, { hasFields: KINDS.indexOf(start.kind) < 2, fields: start.fields, whole: start.whole });
     // What settles each operation that is awaited; results nobody awaits yet; code of steps that runs.
     Object.assign(this, { waiting: new Map(), early: new Map(), running: new Set() });
   }
@@ -129,9 +112,8 @@ class Attempt {
     else this.frames.push(data);
   }
   issue(type, ...parts) {
-    this.operations += 1;
-    this.emit(type, Buffer.concat([u32(this.operations), ...parts]));
-    return this.operations;
+    this.emit(type, Buffer.concat([u32(this.operations + 1), ...parts]));
+    return (this.operations += 1);
   }
   result(operation) {
     return new Promise((resolve, reject) => {
@@ -139,25 +121,38 @@ class Attempt {
       if (this.early.has(operation)) this.deliver(operation, this.early.get(operation));
     });
   }
-  perform(type, ...parts) { return this.result(this.issue(type, ...parts)).then(fromValue); }
+  async perform(type, ...parts) {
+    try { return fromValue(await this.result(this.issue(type, ...parts))); } finally { await this.load(); }
+  }
+  async load() { // Handlers read without waiting, so all fields have to be here first.
+    for (let after; this.hasFields && !this.whole; ) {
+      const behind = after === undefined ? Buffer.from([0]) : Buffer.concat([Buffer.from([1]), bytes(after)]);
+      const rows = new Reader((await this.result(this.issue(SCAN, bytes(""), behind, u32(SCAN_ROWS)))).data);
+      const count = rows.u32();
+      for (let left = count; left > 0; left -= 1) this.fields.set((after = rows.bytes().toString()), rows.value());
+      this.whole = count < SCAN_ROWS;
+    }
+  }
+  learn({ fields, isRestVoid }) { // A call has changed this entity.
+    if (isRestVoid) { this.fields.clear(); this.whole = false; }
+    for (const [name, value] of fields) value ? this.fields.set(name, value) : this.fields.delete(name);
+  }
   deliver(operation, result) {
     const settle = this.waiting.get(operation);
     if (!settle) return this.early.set(operation, result);
-    this.waiting.delete(operation);
-    this.early.delete(operation);
+    for (const known of [this.waiting, this.early]) known.delete(operation);
     settle(result);
   }
-  async rested() {
-    do { await Promise.allSettled(this.running); await rest(); } while (this.running.size);
-  }
+  async rested() { do { await Promise.allSettled(this.running); await rest(); } while (this.running.size); }
   async turn(handler, inputs) {
     let ended;
-    (async () => handler(this.context(), this.input()))().then(
-      (output) => (ended = () => this.emit(OUTPUT, packValue(this.output(output)))),
-      (error) => (ended = () => this.emit(FAILURE, Buffer.concat([packError(failure(error)), bytes(String(error?.stack ?? ""))]), error instanceof Abort ? 1 : 0)),
-    );
+    this.inputs = inputs;
+    const failed = (error) => this.emit(FAILURE, Buffer.concat([packError(failure(error)), bytes(String(error?.stack ?? ""))]), error instanceof Abort ? 1 : 0);
+    const gave = (output) => { try { this.emit(OUTPUT, packValue(this.output(output))); } catch (error) { failed(error); } };
+    const run = async () => (await this.load(), handler(this.context(), this.input()));
+    run().then((output) => (ended = () => gave(output)), (error) => (ended = () => failed(error)));
     await this.rested();
-    for (const { operation, result } of inputs) await (this.deliver(operation, result), this.rested());
+    for (let given; (given = inputs.shift()); await this.rested()) given.fields ? this.learn(given) : this.deliver(given.operation, given.result);
     if (ended && !this.waiting.size) ended();
     else this.frames.push(frame(SUSPEND, Buffer.concat([u32(this.waiting.size), ...[...this.waiting.keys()].map(u32)])));
     if (this.start.seen) this.frames.unshift(frame(RESUMED, Buffer.concat(this.resumed.map(u32))));
@@ -181,37 +176,31 @@ class Attempt {
     return toValue({ status: reply.status ?? (raw === undefined ? 204 : 200), headers, body: Buffer.from(raw ?? "").toString("base64") });
   }
   draw() { return createHash("sha256").update(this.start.seed).update(u64(this.draws++)).digest(); }
-  field(name) {
-    const known = this.start.fields.get(name);
-    if (known === undefined && !this.start.whole) throw new Error(`the entity is larger than ${WHOLE_LIMIT} bytes: ${name} did not come along`);
-    return known;
-  }
   write(name, value) {
     if (this.start.kind !== "transaction") throw new Error("only a transaction writes");
-    const was = this.start.fields.has(name);
-    if (value) this.start.fields.set(name, value);
-    else this.start.fields.delete(name);
+    const was = this.fields.has(name);
+    this.learn({ fields: [[name, value]] });
     this.emit(value ? SET : DELETE, Buffer.concat([bytes(name), value ? packValue(value) : Buffer.alloc(0)]));
     return was;
   }
   scan({ prefix = "", after, limit = Infinity } = {}) {
-    this.field(""); // Throws if not all fields are here.
-    const sorted = [...this.start.fields].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+    const sorted = [...this.fields].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
     return sorted.filter(([n]) => n.startsWith(prefix) && (after === undefined || Buffer.compare(Buffer.from(n), Buffer.from(after)) > 0)).slice(0, limit);
   }
   async step(name, code) {
     const operation = this.issue(STEP, bytes(name), bytes(""));
     let result = await this.result(operation);
     if (result.kind === RAW && result.data.length === 0) {
-      let noted = this.early.get(operation); // In a run over again the noted result has come along.
+      const at = this.inputs.findIndex((given) => given.operation === operation);
+      let [noted] = at < 0 ? [] : this.inputs.splice(at, 1); // In a run over again the noted result has come along.
       if (!noted) {
         const run = (async () => code())().then(toValue, failure);
         this.running.add(run);
-        noted = await run;
+        result = await run;
         this.running.delete(run);
       }
-      this.emit(STEP_END, Buffer.concat([u32(operation), packResult(noted)]));
-      result = await this.result(operation);
+      this.emit(STEP_END, Buffer.concat([u32(operation), packResult(noted?.result ?? result)]));
+      result = noted?.result ?? (await this.result(operation));
     }
     if (result.kind === RAW) result = new Reader(result.data).result();
     if (result.code) throw thrown(result);
@@ -221,7 +210,7 @@ class Attempt {
     const { start } = this, target = (s, k, h, i) => Buffer.concat([s, k, h, JSON.stringify(i ?? null)].map(bytes));
     return {
       key: start.key.toString(), keyBytes: new Uint8Array(start.key), id: start.id || undefined,
-      get: (name) => { const value = this.field(name); return value && fromValue(value); },
+      get: (name) => { const value = this.fields.get(name); return value && fromValue(value); },
       set: (name, value) => void this.write(name, toValue(value)),
       delete: (name) => this.write(name, null),
       fields: (options) => this.scan(options).map(([name]) => name),
@@ -234,10 +223,23 @@ class Attempt {
       wait: (name, { timeoutMs } = {}) => this.perform(WAIT, bytes(name), timeoutMs === undefined ? Buffer.from([0]) : Buffer.concat([Buffer.from([1]), u64(timeoutMs)])),
       step: (name, code) => this.step(name, code),
       fetch: (url, options = {}) => this.fetch(url, options),
+      record: (type, id) => this.record(type, id),
       now: () => start.now,
       random: () => Number(this.draw().readBigUInt64BE() >> 11n) / 2 ** 53,
       uuid: () => { const b = this.draw(); b[6] = (b[6] & 15) | 64; b[8] = (b[8] & 63) | 128; return b.toString("hex", 0, 16).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-"); },
       log: (...values) => this.emit(LOG, Buffer.concat([Buffer.from([1]), bytes(values.join(" "))])),
+    };
+  }
+  record(type, id) {
+    const ask = (op, request) => this.perform(RECORD, bytes(type), bytes(id), bytes(JSON.stringify({ op, ...request })));
+    const none = (error) => { if (error.code === "unknown-record") return {}; throw error; };
+    return {
+      get: async () => (await ask("get").catch(none)).body ?? null,
+      select: async (path, parameters) => (await ask("select", { path, parameters })).body ?? [],
+      put: async (value) => !!(await ask("put", { value })).created,
+      update: async (path, value, parameters) => (await ask("patch", { operations: [{ op: "set", path, value }], parameters })).matched ?? 0,
+      patch: async (operations, parameters) => (await ask("patch", { operations, parameters })).matched ?? 0,
+      delete: async () => !!(await ask("delete")).matched,
     };
   }
   async fetch(url, { method = "GET", headers = {}, body, timeoutMs = 10_000, retries }) {
@@ -247,8 +249,6 @@ class Attempt {
     return { status: reply.status, ok: reply.status >= 200 && reply.status < 300, text: () => data.toString(), json: () => parse(data), bytes: () => new Uint8Array(data) };
   }
 }
-
-// -- HTTP -----------------------------------------------------------------------------------------
 
 const isHandler = ([name, handler]) => typeof handler === "function" && !name.startsWith("_");
 const discovery = (services) => ({

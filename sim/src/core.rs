@@ -109,6 +109,8 @@ impl Outputs for Collected {
         unreachable!("no simulated app has workers")
     }
 
+    fn goes_on(&mut self, _shard: ShardId) {} // `Shard::next_due` says so, too.
+
     fn log(&mut self, app: &str, service: &str, _level: LogLevel, line: &str) {
         self.lines.push(format!("{app}/{service}: {line}"));
     }
@@ -193,6 +195,7 @@ impl Core {
             is_read_only: self.is_read_only,
             is_behind: false,
             written_bytes: 0,
+            cpu_ns: 0,
         };
         input(self.shards.get_mut(&shard).expect("the shard is on this core"), &mut world)
     }
@@ -219,6 +222,7 @@ impl Core {
             is_read_only: self.is_read_only,
             is_behind: false,
             written_bytes: 0,
+            cpu_ns: 0,
         })
     }
 

@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use millrace_api::{READ_HANDLER, WRITE_HANDLER};
+use millrace_base::limits::CPU_SLICE_NS;
 use millrace_base::{Name, Value, ValueKind};
 use millrace_func::{
     ActivationId, Answer, App, AppSettings, Catalog, Engine, Error, ErrorCode, HandlerId, HandlerKind, Host, Limits,
@@ -88,6 +89,8 @@ pub struct ScriptEngine {
     marks: Rc<RefCell<BTreeSet<String>>>,
     /// Of the service `note`, in whatever is loaded from now on.
     pub schedules: RefCell<Vec<Schedule>>,
+    /// Whether every few turns use so much CPU time that others should have a turn.
+    pub works: Cell<bool>,
     is_running: Cell<bool>,
     turns: Cell<u64>,
 }
@@ -168,8 +171,14 @@ impl ScriptEngine {
         self.turns.set(self.turns.get() + 1);
         let result = match thrown {
             Some(error) => Err(error),
+            None if host.cpu_spent_ns() >= running.limits.cpu_ms * 1_000_000 => {
+                Err(Error::new(ErrorCode::CpuLimit, "the transaction used too much CPU time"))
+            }
             None => running.go_on(host),
         };
+        if self.works.get() && self.turns.get().is_multiple_of(8) {
+            host.spend_cpu(CPU_SLICE_NS);
+        }
         self.is_running.set(false);
         match result {
             Ok(Turn::Waits) => {
@@ -515,6 +524,7 @@ impl Running {
             }
             "keep" => self.kept.push(self.last.clone()),
             "kept" => self.last = Json::Array(self.kept.clone()),
+            "work" => host.spend_cpu(u64::try_from(number(operation, 1)?).unwrap_or(0) * 1_000_000),
             "random" => self.last = Json::from(host.random()),
             "now" => self.last = Json::from(host.now().0),
             "log" => host.log(LogLevel::Info, text(operation, 1)?),

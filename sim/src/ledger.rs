@@ -244,6 +244,15 @@ impl Ledger {
         }
     }
 
+    /// A part of a cluster is gone: nobody will be answered who waits under this token.
+    pub fn lost(&mut self, token: Token) {
+        if let Some(id) = self.waiting.remove(&token) {
+            let operation = &mut self.operations[id];
+            operation.open -= 1;
+            operation.is_in_doubt = true;
+        }
+    }
+
     /// A reply has come. Checks that it is the first one, or agrees with it; the operation's number.
     ///
     /// # Errors

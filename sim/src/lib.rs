@@ -14,6 +14,7 @@
 pub mod bugs;
 pub mod checks;
 pub mod clock;
+pub mod cluster;
 pub mod core;
 pub mod disk;
 pub mod engine;

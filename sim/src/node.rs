@@ -273,9 +273,11 @@ impl Node {
             first_segment_bytes: FIRST_SEGMENT_BYTES,
             segment_bytes: SEGMENT_BYTES,
             reserve_bytes: 0,
+            is_replicated: false,
         };
         let mut writer = Writer::open(environment, self.segments.clone(), options).map_err(StartError::Writer)?;
         let engine = Rc::new(ScriptEngine::of_schedules(workload::schedules(self.machine.shard_count)));
+        engine.works.set(true);
         let platform = SimPlatform {
             clock: Arc::clone(clock),
             work_time,
@@ -641,7 +643,9 @@ impl Node {
                     for range in batch.positions().to_vec() {
                         core.with_shard(range.shard, |shard, world| shard.durable(range.last, world));
                     }
-                    let report = AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space: Space::Low };
+                    let space = Space::Low;
+                    let report =
+                        AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space, began_segment: false };
                     core.committed(Committed::Durable { batch: Batch::new(), report });
                 } else {
                     core.platform.in_flight = Some(batch);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::{RECORDS_APP, StateFields};
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, Value, fingerprint, shard_of_key};
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, Name, ShardId, UnixMillis, Value, fingerprint, shard_of_key};
 use millrace_format::{EntryRef, InvocationResult, ResultState, Write};
 use millrace_func::{Answer, Catalog, FetchRequest, HeaderSource, Limits, RouteMatch};
 use millrace_shard::{
@@ -400,6 +400,18 @@ impl Rig {
             self.collect();
         }
         panic!("messages never come to an end");
+    }
+
+    /// Transactions that have let others have a turn go on. Says whether there were any.
+    pub fn go_on(&mut self) -> bool {
+        let yields = |shard: &Shard| shard.next_due() == Some(UnixMillis(0));
+        let found: Vec<ShardId> =
+            self.core.shards.iter().filter(|(_, shard)| yields(shard)).map(|(id, _)| *id).collect();
+        for shard in &found {
+            self.core.with(*shard, |shard, world| shard.run_due(world));
+        }
+        self.collect();
+        !found.is_empty()
     }
 
     /// Lets time pass.

@@ -11,7 +11,7 @@
 //! ["call", callee]                    ["try", callee]              ["start", callee]
 //! ["all", [callee, …]]                ["settle", [callee, …]]
 //! ["send", callee, delay_ms]          ["hash"]  ["start_hash"]
-//! ["random"]  ["now"]  ["log", text]  ["abort", text]  ["fail", text]  ["return", value]
+//! ["work", ms]                        ["random"]  ["now"]  ["log", text]  ["abort", text]  ["fail", text]  ["return", value]
 //! callee = [service, key, handler, script]
 //!
 //! in workflows:
@@ -27,7 +27,7 @@
 //! `call` awaits its callee and fails with it; `try` goes on with `null`; `start` does not await.
 //! `all` awaits several that run at the same time and fails as soon as one does; `settle` awaits
 //! them all whatever they give. `hash` is work done outside the shard. `at_least` aborts when the
-//! field holds less. `push` appends to a list and gives it. A script's output is the value of its last operation.
+//! field holds less. `work` uses CPU time. `push` appends to a list and gives it. A script's output is the value of its last operation.
 //!
 //! `keep` sets the value of the last operation aside, `kept` gives the array of all that was; `tag` makes it an object with that
 //! name. Keys and scripts of callees are computed where they hold `{"kept": [index, …]}`, a part of what is
@@ -100,6 +100,11 @@ impl Script {
     #[must_use]
     pub fn set(self, field: &str, value: impl Into<Value>) -> Self {
         self.then(json!(["set", field, value.into()]))
+    }
+
+    #[must_use]
+    pub fn work(self, cpu_ms: u64) -> Self {
+        self.then(json!(["work", cpu_ms]))
     }
 
     #[must_use]

@@ -7,6 +7,7 @@
 #   DATA        an empty or earlier folder for all data; on the disk to be measured (required)
 #   CPUS        the CPUs of all processes, as taskset takes them (all)
 #   PROCESSES   processes with handlers (one for every two CPUs of CPUS)
+#   HANDLERS    a program that serves other handlers than those of services.ts
 #   PARTITIONS  partitions of a new data folder (one for every two CPUs of CPUS)
 #   WAIT        1: do not return; end everything on SIGTERM, and when this script is killed
 set -euo pipefail
@@ -59,8 +60,10 @@ fi
 "${bound[@]}" "$server" --no-logo --config-file "$here/restate.toml" >"$data/restate.log" 2>&1 &
 restate=$!
 echo "$restate" >"$data/restate.pid"
+handlers=("$node" "$here/services.ts")
+[ -z "${HANDLERS:-}" ] || handlers=("$HANDLERS")
 ADMIN_PORT=$admin SERVICE_PORT=$service PROCESSES=$processes NODE_ENV=production \
-    "${bound[@]}" "$node" "$here/services.ts" >"$data/services.log" 2>&1 &
+    "${bound[@]}" "${handlers[@]}" >"$data/services.log" 2>&1 &
 services=$!
 echo "$services" >"$data/services.pid"
 

@@ -29,10 +29,11 @@ enum Bound {
 /// versitygw syncs nothing (their READMEs say how that was seen).
 const RIVALS: [(&str, f64, f64); 2] = [("minio", 5.0, 3.0), ("versitygw", 2.5, 1.0)];
 
-struct Rows<'a>(&'a [Row]);
+/// Rows of a run, looked up by cell.
+pub(super) struct Rows<'a>(pub(super) &'a [Row]);
 
 impl Rows<'_> {
-    fn median(
+    pub(super) fn median(
         &self,
         (server, operation, size, clients, is_beside): (&str, Operation, u64, usize, bool),
         value: fn(&Row) -> f64,
@@ -47,7 +48,7 @@ impl Rows<'_> {
         (!values.is_empty()).then(|| median(&values))
     }
 
-    fn ratio(&self, rival: &str, cell: (Operation, u64, usize), value: fn(&Row) -> f64) -> Option<f64> {
+    pub(super) fn ratio(&self, rival: &str, cell: (Operation, u64, usize), value: fn(&Row) -> f64) -> Option<f64> {
         let of = |server| self.median((server, cell.0, cell.1, cell.2, false), value);
         Some(of(OURS)? / of(rival)?)
     }

@@ -1,9 +1,11 @@
 //! Objects beside S3 servers of others: the sides, the cells, and the aims that judge them.
 
 mod aims;
+mod page;
 mod sides;
 
 pub use aims::{Aim, aims, table};
+pub use page::{Run, medians, page};
 pub use sides::{Side, open};
 
 use millrace_loadgen::s3::{Cell, Operation, Settings};
@@ -40,12 +42,13 @@ pub struct Part {
 pub fn parts(settings: &Settings, listed: u64) -> Vec<Part> {
     let small_reads = FEW_AND_MANY.map(|clients| Cell::new(Operation::Get, KB, clients));
     let small_writes = [KB, 16 * KB].map(|size| Cell::new(Operation::Put, size, WRITING));
+    let more = [Cell::new(Operation::Get, 16 * KB, FEW_AND_MANY[1]), Cell::new(Operation::Put, KB, FEW_AND_MANY[0])];
     let large = |operation| [MB, 16 * MB, 256 * MB].map(|size| Cell::new(operation, size, LARGE_CLIENTS));
     let beside = Cell { writers: Some(UPLOADS), ..small_reads[1] };
     let lists = [Operation::List, Operation::ListDelimiter].map(|operation| Cell::new(operation, 0, LISTING));
     let part = |name, cells| Part { name, cells, settings: settings.clone() };
     vec![
-        part("small", [small_reads, small_writes].concat()),
+        part("small", [small_reads, small_writes, more].concat()),
         part("large", [large(Operation::Get), large(Operation::Put)].concat()),
         part("beside", vec![small_reads[1], beside]),
         Part { name: "list", cells: lists.to_vec(), settings: Settings { objects: listed, ..settings.clone() } },

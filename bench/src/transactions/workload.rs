@@ -294,7 +294,7 @@ pub fn metric(address: SocketAddr, name: &str) -> Outcome<f64> {
 }
 
 /// Sends a few requests at a time, because each one alone waits for a sync.
-fn post_all(address: SocketAddr, posts: &[(&str, Value)]) -> Outcome<()> {
+pub(crate) fn post_all(address: SocketAddr, posts: &[(&str, Value)]) -> Outcome<()> {
     let post = |(path, body): &(&str, Value)| -> Outcome<()> {
         let (status, reply) = small::http(address, "POST", path, &body.to_string())?;
         if status < 300 { Ok(()) } else { Err(format!("POST {path} {body} gave {status}: {reply}")) }

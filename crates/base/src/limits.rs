@@ -36,6 +36,12 @@ pub const OUTPUT_BYTES: usize = 4 << 20;
 /// 32 MiB itself, and on each core its next segment may take 64 MiB. So objects can be deleted when they fill the disk.
 pub const BODIES_RESERVE_BYTES: u64 = 256 << 20;
 
+/// Bytes of an object that a function writes: it travels in the transaction's entry, as a field's value does.
+pub const OBJECT_WRITE_BYTES: usize = VALUE_BYTES;
+
+/// Bytes of an object that a function reads: it is in the service's memory whole, as the response to a fetch is.
+pub const OBJECT_READ_BYTES: usize = 4 << 20;
+
 /// Rows that one `ctx.entries` or `ctx.fields` answer may hold.
 pub const SCAN_ROWS: usize = 10_000;
 
@@ -47,8 +53,13 @@ pub const SCAN_BYTES: usize = 16 << 20;
 /// larger than the bytes here.
 pub const PART: (usize, usize) = (1_000, 1 << 20);
 
-/// CPU time one call may use, waits not counted.
+/// CPU time one transaction may use: its handler and whatever that calls, waits not counted. Were it counted for each
+/// handler, one request could use [`CALLS_PER_TRANSACTION`] times as much.
 pub const CPU_MS: u64 = 100;
+
+/// CPU time after which a transaction lets other requests of its core have a turn, before it starts its next handler. As
+/// long as a core works before it looks for new input. Transactions that use less, nearly all, hold no lock.
+pub const CPU_SLICE_NS: u64 = 2_000_000;
 
 /// JavaScript heap of one service on one core.
 pub const SERVICE_MEMORY_BYTES: usize = 64 << 20;
@@ -466,3 +477,31 @@ pub const APPEND_BYTES: usize = 1 << 20;
 
 /// Entries in one message between replicas, so that a message of small ones is bounded, too.
 pub const APPEND_ENTRIES: usize = 4096;
+
+/// Requests and messages that may wait on one core for shards that are on their way to it: as many as may wait for a core
+/// otherwise.
+pub const ARRIVALS: usize = QUEUE_REQUESTS;
+
+/// How long one of them may wait: a lost owner is replaced within a second, and one more owner may be lost meanwhile.
+pub const ARRIVAL_MS: u64 = 2_000;
+/// Bytes of one message between nodes: a message of replicas with one entry of [`ENTRY_BYTES`], or a reply with one page of
+/// [`PAGE_BYTES`], and the words around it.
+pub const PEER_MESSAGE_BYTES: usize = ENTRY_BYTES + (1 << 20);
+
+/// Bytes of messages of one lane that wait for one peer. On the lane of core messages, those that it has not acknowledged
+/// count, too. At 1 GB/s that is 64 ms, so a peer that is only slow for a moment costs nobody an error.
+pub const PEER_QUEUE_BYTES: usize = 64 << 20;
+
+/// Messages of one lane that wait for one peer. Small ones need more memory than their bytes.
+pub const PEER_QUEUE_MESSAGES: usize = 1 << 18;
+
+/// Connections to the peers' port that have not said yet who they are. One more ends the oldest: a peer needs
+/// milliseconds, and what takes longer is probably no peer.
+pub const PEER_HANDSHAKES: usize = 64;
+
+/// Handshakes that the peers' port begins in one second, from addresses of peers, and as many from all other addresses.
+/// Each costs about 0.2 ms of CPU time before the stranger has shown a certificate.
+pub const PEER_HANDSHAKES_PER_SECOND: u32 = 200;
+
+/// Nodes of one cluster. Each has a link to every other one.
+pub const CLUSTER_NODES: usize = 64;

@@ -176,8 +176,7 @@ impl Shared {
             is_removable
         };
         if is_gone {
-            self.remove_file(&Self::index_path(id));
-            self.remove_file(&Self::segment_path(id));
+            recover::remove_segment(&*self.disk, id);
         }
     }
 

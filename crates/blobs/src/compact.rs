@@ -4,6 +4,8 @@
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
+use millrace_io::DiskFile;
+
 use crate::BodyName;
 use crate::bodies::{Bodies, SEGMENTS, Shared};
 use crate::error::BlobError;
@@ -20,6 +22,32 @@ const COPIES_AT_ONCE: usize = 64;
 
 /// Bodies that are looked at before others may use what is known of them: a look at some takes some 100 µs.
 const NAMES_AT_ONCE: usize = 4096;
+
+/// A segment that stays while its index is written, though its last body is freed meanwhile. Else the index would be there
+/// without its segment, as if that had been lost.
+struct HeldSegment<'a> {
+    shared: &'a Shared,
+    id: u32,
+}
+
+impl<'a> HeldSegment<'a> {
+    /// Holds a segment: with its file, and how many bytes writers were given. `None`: it is gone.
+    fn hold(shared: &'a Shared, id: u32) -> Option<(Self, Arc<dyn DiskFile>, u64)> {
+        let mut state = shared.state();
+        let segment = state.segments.get_mut(&id)?;
+        segment.writers += 1;
+        Some((Self { shared, id }, Arc::clone(&segment.file), segment.bytes))
+    }
+}
+
+impl Drop for HeldSegment<'_> {
+    fn drop(&mut self) {
+        if let Some(segment) = self.shared.state().segments.get_mut(&self.id) {
+            segment.writers -= 1;
+        }
+        self.shared.remove_segment(self.id);
+    }
+}
 
 impl Bodies {
     /// One step of what is to be done in the background, with `lane` as the writer. Says whether there may be more.
@@ -112,11 +140,7 @@ impl Bodies {
     fn write_index(&self, lane: usize, id: u32) -> Result<(), BlobError> {
         let shared = &*self.shared;
         let lane = &shared.lanes[lane % shared.lanes.len()];
-        let Some((file, bytes)) =
-            shared.state().segments.get(&id).map(|segment| (Arc::clone(&segment.file), segment.bytes))
-        else {
-            return Ok(());
-        };
+        let Some((held, file, bytes)) = HeldSegment::hold(shared, id) else { return Ok(()) };
         let row = |(name, location): (BodyName, Location)| Row {
             name,
             offset: location.offset,
@@ -138,6 +162,7 @@ impl Bodies {
             segment.has_index = true;
             segment.indexed = rows.len() as u64;
         }
+        drop(held);
         Ok(())
     }
 

@@ -7,7 +7,8 @@
 //! | a body's file under its own name, with header and footer | a body | it is there |
 //! | the same without them | the disk has changed it | it is there, and damaged: reading it is refused |
 //! | a file that ends in `.new` | it was being written | removed |
-//! | an index without its segment, a segment without bodies | a crash came between | removed |
+//! | an index without its segment, or longer than it | the disk has lost bodies | the start is refused, with the names |
+//! | a segment without bodies | a crash came between | removed |
 //! | anything else | somebody else put it there | left alone |
 
 use std::collections::BTreeSet;
@@ -61,10 +62,33 @@ pub(crate) fn open(disk: &dyn Disk, options: &BodyOptions) -> io::Result<(State,
     Ok((state, recovered))
 }
 
-/// Files that stay are found by the next start.
-fn remove_segment(disk: &dyn Disk, id: u32) {
-    let _ = disk.remove(&Shared::index_path(id));
+/// Files that stay are found by the next start. An index goes durably before its segment: one that is there without its
+/// segment means that the segment was lost.
+pub(crate) fn remove_segment(disk: &dyn Disk, id: u32) {
+    if disk.remove(&Shared::index_path(id)).is_ok() && disk.sync_directory(SEGMENTS).is_err() {
+        return;
+    }
     let _ = disk.remove(&Shared::segment_path(id));
+}
+
+/// A segment that is not what its index says. Nobody has been told of bodies in it that were not durable.
+fn lost(id: u32, rows: &[Row], what: &str) -> io::Error {
+    let (segment, index) = (Shared::segment_path(id), Shared::index_path(id));
+    let message = format!(
+        "{segment} {what}, and {index} lists {} bodies of objects in it: put the segment back from a backup, or move the \
+         index away to go on without what is lost",
+        rows.len()
+    );
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+/// Where the last of these bodies ends.
+fn end_of(rows: &[Row]) -> u64 {
+    let end = |row: &Row| {
+        let front_bytes = HEADER_BYTES + usize::from(row.owner_bytes) + 4;
+        record_bytes(front_bytes, row.length).and_then(|bytes| row.offset.checked_add(bytes)).unwrap_or(u64::MAX)
+    };
+    rows.iter().map(end).max().unwrap_or(0)
 }
 
 fn add_row(state: &mut State, id: u32, row: Row) {
@@ -102,8 +126,12 @@ fn open_segments(disk: &dyn Disk, state: &mut State, recovered: &mut Recovered) 
         } else if let Some(id) = id_of(name, ".idx") {
             // Where it cannot be removed, no segment gets its number.
             state.next_segment = state.next_segment.max(id);
-            if !names.contains(&format!("{id:08x}.seg")) {
-                let _ = disk.remove(&Shared::index_path(id));
+            if names.contains(&format!("{id:08x}.seg")) {
+                continue;
+            }
+            match read_index(disk, id)? {
+                Some((_, rows)) if !rows.is_empty() => return Err(lost(id, &rows, "is missing")),
+                _ => drop(disk.remove(&Shared::index_path(id))),
             }
         } else if id_of(name, ".new").is_some() {
             let _ = disk.remove(&format!("{SEGMENTS}/{name}"));
@@ -124,6 +152,9 @@ fn open_segment(
     let known = read_index(disk, id)?;
     let has_index = known.is_some();
     let rows = if let Some((end, rows)) = known {
+        if bytes < end_of(&rows) {
+            return Err(lost(id, &rows, &format!("has only {bytes} bytes")));
+        }
         bytes = end;
         rows
     } else {
@@ -142,8 +173,7 @@ fn open_segment(
     Ok(())
 }
 
-/// The index of a closed segment, if it is there and whole. It holds where its segment is too short as well: the bodies
-/// in it were durable, so the disk has lost them.
+/// The index of a closed segment, if it is there and whole.
 fn read_index(disk: &dyn Disk, id: u32) -> io::Result<Option<(u64, Vec<Row>)>> {
     let file = match disk.open(&Shared::index_path(id)) {
         Ok(file) => file,
@@ -153,13 +183,7 @@ fn read_index(disk: &dyn Disk, id: u32) -> io::Result<Option<(u64, Vec<Row>)>> {
     let length = usize::try_from(file.length()?).map_err(io::Error::other)?;
     let mut content = vec![0; length];
     read_exactly_at(&*file, &mut content, 0)?;
-    let is_inside = |row: &Row, end: u64| {
-        let front_bytes = HEADER_BYTES + usize::from(row.owner_bytes) + 4;
-        record_bytes(front_bytes, row.length)
-            .and_then(|bytes| row.offset.checked_add(bytes))
-            .is_some_and(|at| at <= end)
-    };
-    Ok(segment_index::decode(&content).filter(|(end, rows)| rows.iter().all(|row| is_inside(row, *end))))
+    Ok(segment_index::decode(&content).filter(|(end, rows)| end_of(rows) <= *end))
 }
 
 fn open_files(disk: &dyn Disk, options: &BodyOptions, state: &mut State, recovered: &mut Recovered) -> io::Result<()> {

@@ -273,6 +273,26 @@ impl Client {
         }
     }
 
+    /// Whether the node serves writes too; in a cluster, whether it knows who owns what. As [`Client::health`] otherwise.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn is_ready(&self) -> Result<bool, ClientError> {
+        match self.get("/readyz").await {
+            Ok(_) => Ok(true),
+            Err(ClientError::Problem(problem)) if problem.status == 503 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The guidance of the node's cluster, as the server gives it.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; `unknown-route` for a node by itself.
+    pub async fn guidance(&self) -> Result<serde_json::Value, ClientError> {
+        parse(&self.get("/cluster").await?.body)
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Result<Reply, ClientError> {
         self.request(&Prepared::get(path)).await
     }

@@ -103,10 +103,22 @@ impl Client {
     /// See [`ClientError`].
     pub async fn set_s3_quota(&self, bucket: &str, quota_bytes: Option<u64>) -> Result<(), ClientError> {
         let path = format!("/s3/buckets/{}/quota", segment(bucket));
-        let body = Bytes::from(serde_json::json!({ "quota_bytes": quota_bytes }).to_string());
-        let content_type = "application/json";
+        self.put(&path, &serde_json::json!({ "quota_bytes": quota_bytes })).await
+    }
+
+    /// Gives a bucket of S3 to an app, whose functions may use it then; `None`: to none.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_s3_app(&self, bucket: &str, app: Option<&str>) -> Result<(), ClientError> {
+        let path = format!("/s3/buckets/{}/app", segment(bucket));
+        self.put(&path, &serde_json::json!({ "app": app })).await
+    }
+
+    async fn put(&self, path: &str, body: &Value) -> Result<(), ClientError> {
+        let (content_type, body) = ("application/json", Bytes::from(body.to_string()));
         let method = Method::PUT;
-        self.request(&Prepared { method, content_type, body, ..Prepared::get(&path) }).await.map(drop)
+        self.request(&Prepared { method, content_type, body, ..Prepared::get(path) }).await.map(drop)
     }
 
     async fn post(&self, path: &str, body: Bytes) -> Result<Value, ClientError> {

@@ -12,13 +12,14 @@ use millrace_shard::{ActivationIds, Entropy, Reply, ReplyTo, Shard, Token, Typed
 
 use crate::message::ShardMail;
 use crate::metrics::CoreMetrics;
-use crate::outputs::{CoreOutputs, Event};
+use crate::outputs::{ClusterOutputs, CoreOutputs, Event};
 use crate::password_checks::PasswordChecks;
 use crate::pending::PendingReplies;
 use crate::placement::Placement;
 use crate::platform::Platform;
 use crate::programs::Programs;
 use crate::queue::Queue;
+use crate::replicated::{ALONE, Replicated};
 use crate::typed_request::typed;
 use crate::upkeep::{FlushPolicy, Upkeep};
 
@@ -83,8 +84,8 @@ pub struct Core<P: Platform> {
     pub(crate) shards: Vec<Option<Shard>>,
     pub(crate) engine: Box<dyn Engine>,
     activations: ActivationIds,
-    entropy: Box<dyn Entropy>,
-    next_nonce: u64,
+    pub(crate) entropy: Box<dyn Entropy>,
+    pub(crate) next_nonce: u64,
     pub(crate) pending: PendingReplies<P::Waiter>,
     /// Routes without a shard: they await offloaded work before their first call. By nonce, each with the monotonic
     /// millisecond at which it has waited too long.
@@ -108,6 +109,10 @@ pub struct Core<P: Platform> {
     pub(crate) is_memory_half_dirty: bool,
     pub(crate) queue: Queue<P::Waiter>,
     pub(crate) upkeep: Upkeep,
+    /// CPU time of all turns of transactions so far.
+    pub(crate) turns_ns: u64,
+    /// `None` for a node that stands alone.
+    pub(crate) replicated: Option<Box<Replicated>>,
     now: UnixMillis,
 }
 
@@ -140,6 +145,8 @@ impl<P: Platform> Core<P> {
             is_memory_half_dirty: false,
             queue: Queue::new(options.queue_ms, options.read_ahead),
             upkeep: Upkeep::new(options.placement.shard_count()),
+            turns_ns: 0,
+            replicated: (platform.node() != ALONE).then(|| Box::new(Replicated::new(platform.node()))),
             now: UnixMillis(platform.now_ms()),
             options,
             platform,
@@ -262,11 +269,20 @@ impl<P: Platform> Core<P> {
         let shard = id.and_then(|id| self.shards.get_mut(usize::from(id.0))).and_then(Option::as_mut);
         let reads_clock = shard.as_ref().is_some_and(|shard| shard.reads_monotonic_clock());
         let monotonic_ms = if reads_clock { self.platform.monotonic_ns() / 1_000_000 } else { 0 };
+        let cluster = match (id, self.replicated.as_deref_mut()) {
+            (id, Some(Replicated { guide, seats, writes, .. })) => {
+                let seat = id.and_then(|id| seats.get_mut(&id));
+                Some(ClusterOutputs { guide, seat, writes })
+            }
+            (_, None) => None,
+        };
         let mut outputs = CoreOutputs {
+            cluster,
             batch: self.options.has_log.then_some(&mut self.batch),
             pending: &mut self.pending,
             events: &mut self.events,
             mail: &mut self.mail,
+            upkeep: &mut self.upkeep,
             core: self.options.index,
             placement: &self.options.placement,
             platform: &mut self.platform,
@@ -284,8 +300,14 @@ impl<P: Platform> Core<P> {
             is_read_only: self.is_read_only,
             is_behind,
             written_bytes: 0,
+            cpu_ns: 0,
         };
-        catch_unwind(AssertUnwindSafe(|| input(shard, &mut world))).map_err(|panic| panic_text(&*panic))
+        let result = catch_unwind(AssertUnwindSafe(|| input(shard, &mut world)));
+        self.turns_ns = self.turns_ns.wrapping_add(world.cpu_ns);
+        if let (Some(id), Some(_)) = (id, &self.replicated) {
+            self.after_input(id);
+        }
+        result.map_err(|panic| panic_text(&*panic))
     }
 
     /// One more shard has stopped for good, of itself or with the log.
@@ -333,6 +355,7 @@ impl<P: Platform> Core<P> {
             self.shards[usize::from(id.0)] = None;
         }
         // A shard answers every request it knows of when it stops. It has forgotten the one it was handling when it broke.
+        self.close_gate(id);
         for token in self.pending.unanswered_by(id) {
             self.answer(token, Err(broke()));
         }

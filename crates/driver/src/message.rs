@@ -2,6 +2,7 @@
 
 use millrace_base::{Error, ShardId};
 use millrace_func::Program;
+use millrace_replica::{Epoch, NodeId};
 use millrace_shard::{Delivery, Invoke, PeerMessage, Reply, RequestInfo, RouteCall, Sequence, Token};
 
 use crate::question::Question;
@@ -91,18 +92,38 @@ impl ShardMail {
     }
 }
 
+/// A core of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreAddress {
+    /// Its node; 0 for a node that stands alone.
+    pub node: NodeId,
+    /// Its number there.
+    pub core: usize,
+}
+
+/// For whom on another node a message is. Nodes have different numbers of cores: the receiving node knows which core it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// The core of that shard.
+    Shard(ShardId),
+    /// That core, which has asked.
+    Core(usize),
+    /// Each core.
+    Every,
+}
+
 /// One message from one core to another.
 #[derive(Clone)]
 pub enum CoreMessage {
     /// A request for one of the receiver's shards.
     Request {
         /// The core that passes it on.
-        from: usize,
+        from: CoreAddress,
         /// Under which the sender waits for the reply.
         token: Token,
         /// The request. It names deployments instead of programs.
         job: Job,
-        /// Since which monotonic nanosecond it waits.
+        /// Since which monotonic nanosecond it waits. From another node, whose clock is another: for how long.
         since_ns: u64,
     },
     /// The reply to a request that the receiver had passed on.
@@ -118,5 +139,23 @@ pub enum CoreMessage {
         to: ShardId,
         /// What it says.
         message: PeerMessage,
+    },
+    /// A request that the receiver had passed on did not run: its shard is not where it was sent.
+    NotHere {
+        /// The token of the request.
+        token: Token,
+        /// The request.
+        job: Job,
+        /// As in the request.
+        since_ns: u64,
+    },
+    /// A shard was opened. What an earlier opening of it has not said yet it never will.
+    Opened {
+        /// The shard.
+        shard: ShardId,
+        /// Its epoch, which is its incarnation.
+        epoch: Epoch,
+        /// The node where it is.
+        owner: NodeId,
     },
 }

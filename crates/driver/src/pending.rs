@@ -1,9 +1,11 @@
 //! Pending replies: who waits for which reply.
 
 use millrace_base::{Error, ShardId};
+use millrace_replica::NodeId;
 use millrace_shard::{Reply, Token};
 use slab::Slab;
 
+use crate::message::CoreAddress;
 use crate::platform::Waiter;
 
 enum State<W> {
@@ -12,14 +14,14 @@ enum State<W> {
     /// The reply is there, not yet fetched.
     Ready(Result<Reply, Error>),
     /// Another core's request.
-    Remote { core: usize, token: Token },
+    Remote { asker: CoreAddress, token: Token },
     /// The caller has gone; the reply is dropped when it comes.
     Abandoned,
 }
 
 /// Where a reply has to go that is not for this core.
 pub(crate) struct Forward {
-    pub core: usize,
+    pub to: CoreAddress,
     pub token: Token,
     pub result: Result<Reply, Error>,
 }
@@ -28,8 +30,18 @@ struct PendingReply<W> {
     state: State<W>,
     /// Of the token that means it: its place is used again by later requests.
     generation: u32,
-    /// The shard of this core that has the request, once one has.
-    shard: Option<ShardId>,
+    holder: Holder,
+}
+
+/// Who has a request and owes its reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// This core itself, or another core of this node.
+    Node,
+    /// A shard of this core.
+    Shard(ShardId),
+    /// Another node.
+    Other(NodeId),
 }
 
 pub(crate) struct PendingReplies<W> {
@@ -57,14 +69,14 @@ impl<W: Waiter> PendingReplies<W> {
         self.add(State::Waiting(None))
     }
 
-    pub(crate) fn remote(&mut self, core: usize, token: Token) -> Token {
-        self.add(State::Remote { core, token })
+    pub(crate) fn remote(&mut self, asker: CoreAddress, token: Token) -> Token {
+        self.add(State::Remote { asker, token })
     }
 
     fn add(&mut self, state: State<W>) -> Token {
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
-        token_of(generation, self.replies.insert(PendingReply { state, generation, shard: None }))
+        token_of(generation, self.replies.insert(PendingReply { state, generation, holder: Holder::Node }))
     }
 
     fn state(&self, token: Token) -> Option<&State<W>> {
@@ -85,13 +97,57 @@ impl<W: Waiter> PendingReplies<W> {
     /// From now on a shard has to answer it.
     pub(crate) fn give_to(&mut self, token: Token, shard: ShardId) {
         if let Some(reply) = self.get_mut(token) {
-            reply.shard = Some(shard);
+            reply.holder = Holder::Shard(shard);
         }
+    }
+
+    /// From now on another node has to answer it.
+    pub(crate) fn give_to_node(&mut self, token: Token, node: NodeId) {
+        if let Some(reply) = self.get_mut(token) {
+            reply.holder = Holder::Other(node);
+        }
+    }
+
+    /// From now on this core has it again.
+    pub(crate) fn give_to_nobody(&mut self, token: Token) {
+        if let Some(reply) = self.get_mut(token) {
+            reply.holder = Holder::Node;
+        }
+    }
+
+    /// Whether somebody still waits for the reply.
+    pub(crate) fn is_open(&self, token: Token) -> bool {
+        matches!(self.state(token), Some(State::Waiting(_) | State::Remote { .. }))
+    }
+
+    /// A request that did not run and goes back: who has asked, if that is another core.
+    pub(crate) fn give_back(&mut self, token: Token) -> Option<(CoreAddress, Token)> {
+        let &State::Remote { asker, token: asked } = self.state(token)? else { return None };
+        self.remove(token);
+        Some((asker, asked))
+    }
+
+    /// Nobody waits any more for what that node has asked.
+    pub(crate) fn forget_asker(&mut self, node: NodeId) {
+        for (_, reply) in &mut self.replies {
+            if matches!(reply.state, State::Remote { asker, .. } if asker.node == node) {
+                reply.state = State::Abandoned;
+            }
+        }
+    }
+
+    /// What another node has to answer and has not.
+    pub(crate) fn unanswered_by_node(&self, node: NodeId) -> Vec<Token> {
+        self.unanswered_of(Holder::Other(node))
     }
 
     /// What a shard has to answer and has not.
     pub(crate) fn unanswered_by(&self, shard: ShardId) -> Vec<Token> {
-        let is_open = |reply: &PendingReply<W>| reply.shard == Some(shard) && !matches!(reply.state, State::Ready(_));
+        self.unanswered_of(Holder::Shard(shard))
+    }
+
+    fn unanswered_of(&self, holder: Holder) -> Vec<Token> {
+        let is_open = |reply: &PendingReply<W>| reply.holder == holder && !matches!(reply.state, State::Ready(_));
         let open = self.replies.iter().filter(|(_, reply)| is_open(reply));
         open.map(|(index, reply)| token_of(reply.generation, index)).collect()
     }
@@ -112,9 +168,9 @@ impl<W: Waiter> PendingReplies<W> {
                 *state = State::Ready(first);
                 None
             }
-            State::Remote { core, token: asked } => {
+            State::Remote { asker, token: asked } => {
                 self.remove(token);
-                Some(Forward { core, token: asked, result })
+                Some(Forward { to: asker, token: asked, result })
             }
             State::Abandoned => {
                 self.remove(token);
@@ -176,7 +232,8 @@ mod tests {
         let first = replies.local();
         assert!(replies.reply(first, Ok(Reply::Done)).is_none());
         assert!(replies.fetch(first).is_some());
-        let second = replies.remote(1, Token(7));
+        let asker = CoreAddress { node: NodeId(2), core: 1 };
+        let second = replies.remote(asker, Token(7));
         assert_eq!(place(first).1, place(second).1, "the place is used again");
         replies.give_to(first, ShardId(3));
         assert!(replies.reply(first, Ok(Reply::Done)).is_none() && replies.fetch(first).is_none());
@@ -185,6 +242,23 @@ mod tests {
         replies.give_to(second, ShardId(3));
         assert_eq!(replies.unanswered_by(ShardId(3)), [second]);
         let forward = replies.reply(second, Ok(Reply::Done)).expect("another core's");
-        assert_eq!((forward.core, forward.token, replies.len()), (1, Token(7), 0));
+        assert_eq!((forward.to, forward.token, replies.len()), (asker, Token(7), 0));
+    }
+
+    #[test]
+    fn a_node_that_is_gone_answers_nothing_and_hears_nothing() {
+        let mut replies = PendingReplies::<Waker>::default();
+        let [passed_on, own] = [replies.local(), replies.local()];
+        let asked = replies.remote(CoreAddress { node: NodeId(2), core: 0 }, Token(9));
+        replies.give_to_node(passed_on, NodeId(2));
+        replies.give_to_node(own, NodeId(3));
+        assert_eq!(replies.unanswered_by_node(NodeId(2)), [passed_on]);
+        replies.forget_asker(NodeId(2));
+        assert!(replies.is_abandoned(asked) && replies.reply(asked, Ok(Reply::Done)).is_none());
+        assert_eq!(replies.give_back(own), None, "it is this core's own");
+        let asker = CoreAddress { node: NodeId(3), core: 4 };
+        let back = replies.remote(asker, Token(5));
+        assert_eq!(replies.give_back(back), Some((asker, Token(5))));
+        assert!(replies.reply(back, Ok(Reply::Done)).is_none());
     }
 }

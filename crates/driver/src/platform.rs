@@ -7,10 +7,12 @@ use millrace_format::Entry;
 use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::Net;
 use millrace_log::Batch;
+use millrace_replica::{EntryId, Epoch, Message, NodeId, Promised, Replica, RoleName, Write};
 use millrace_shard::OffloadTicket;
 use millrace_store::FlushChunk;
 
-use crate::message::{CoreMessage, ShardMail};
+use crate::message::{CoreMessage, Destination, ShardMail};
+use crate::replicated::ALONE;
 
 /// Somebody who waits for a reply or for an admission.
 pub trait Waiter: Clone {
@@ -86,6 +88,58 @@ pub trait Platform: Net<CoreMessage> + Net<ShardMail> {
     /// The core refuses writes from now on, or takes them again.
     fn read_only_changed(&mut self, is_read_only: bool);
 
+    /// This node's number in its cluster. A node that stands alone has none, and is asked for nothing of what follows.
+    fn node(&self) -> NodeId {
+        ALONE
+    }
+
+    /// Sends a message to another node: once, and in the order of sending, as long as that node's process lives. Says whether
+    /// this node still sends.
+    fn send_node(&mut self, _to: NodeId, _destination: Destination, _message: CoreMessage) -> bool {
+        false
+    }
+
+    /// Sends mail to the core of its shard on another node. It may get lost.
+    fn send_node_mail(&mut self, _to: NodeId, _mail: ShardMail) {}
+
+    /// Sends a message to the replica of a shard on another node. It may get lost.
+    fn send_replica(&mut self, _to: NodeId, _shard: ShardId, _message: Message) {}
+
+    /// Adds a write of a replica to the batch that is being filled. Writes of one shard stay in their order.
+    fn write_replica(&mut self, _batch: &mut Batch, _shard: ShardId, _write: &Write) {}
+
+    /// Adds to the batch what a start has to know of a replica beside its entries: its promise, and where its log begins.
+    fn write_base(&mut self, _batch: &mut Batch, _shard: ShardId, _replica: &Replica) {}
+
+    /// Reads entries of a shard's log, as many as fit in `bytes` and at least one; they go to `Core::log_read`.
+    fn read_log(&mut self, _shard: ShardId, _to: NodeId, _after: EntryId, _bytes: usize) {}
+
+    /// Opens the state of a shard again, from its checkpoint and its log up to exactly `up_to`; it goes to `Core::reopened`.
+    /// Chunks of the shard that are on their way to the checkpoint are written, or given up, and told of before that.
+    fn reopen(&mut self, _shard: ShardId, _up_to: Lsn) {}
+
+    /// Carries the shard's rows to another node, at some entry that is committed and not before `at_least`;
+    /// `Core::snapshot_shipped` or `Core::snapshot_failed` is told of it.
+    fn ship_snapshot(&mut self, _shard: ShardId, _to: NodeId, _at_least: Lsn) {}
+
+    /// Rows of a shard that runs no functions changed: everything up to here is committed, and durable here.
+    fn applied(&mut self, _shard: ShardId, _lsn: Lsn) {}
+
+    /// What a replica of this core is now, in the epoch that it has promised. An owner is one whose shard is open.
+    fn role_changed(&mut self, _shard: ShardId, _role: RoleName, _epoch: Epoch) {}
+
+    /// This node cannot own the shard in the epoch that guidance has given it: guidance has to give it a higher one than this.
+    fn epoch_taken(&mut self, _shard: ShardId, _promised: Promised) {}
+
+    /// This node cannot own the shard, as it lacks entries: guidance should appoint that one.
+    fn appoint_instead(&mut self, _shard: ShardId, _best: NodeId) {}
+
+    /// A learner has caught up: it may be made a voter.
+    fn caught_up(&mut self, _shard: ShardId, _learner: NodeId) {}
+
+    /// A replica that might have lacked entries holds everything again: the mark that it did not may go.
+    fn whole(&mut self, _shard: ShardId) {}
+
     /// Whether the simulator has planted this bug. A platform that does not say so has none: the compiler drops the bug's
     /// code then.
     #[inline]
@@ -103,4 +157,16 @@ pub enum DriverBug {
     CountNewEntriesAsDurable,
     /// An acknowledgement of some messages is carried as one of all messages.
     AcknowledgeTooMuch,
+    /// Replies leave without a look at the lease.
+    ReplyWithoutLease,
+    /// A shard hears that an entry is durable before a majority has it.
+    DurableBeforeQuorum,
+    /// A follower applies what is not committed.
+    ApplyUncommitted,
+    /// The shard of a deposed owner is opened again with all that it had made.
+    KeepMemory,
+    /// A request that goes back as not here runs all the same.
+    RunNotHere,
+    /// Nobody hears that a shard was opened again.
+    OpeningUntold,
 }

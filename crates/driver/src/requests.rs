@@ -12,15 +12,16 @@ use millrace_func::{Answer, HandlerId, HandlerKind};
 use millrace_shard::{PeerMessage, Reply, ReplyTo, Token};
 
 use crate::core::{Core, broke};
-use crate::message::{CoreMessage, Job};
+use crate::message::{CoreAddress, CoreMessage, Job};
 use crate::outputs::Event;
 use crate::platform::{DriverBug, Platform};
 use crate::queue::{Arrival, Queued, ROUND_NS};
+use crate::replicated::Way;
 use crate::typed_request::{Request, typed};
 
 /// Events of the core's shards that are followed at once. A transaction over three shards takes some 20. One that has ended
 /// before the next request begins makes nobody wait, and gives way to nobody. At some 10 µs each, so many take about as long
-/// as a round.
+/// as a round. Functions that use more CPU time end it sooner.
 const FOLLOWED: usize = 256;
 
 /// A query that may be answered without a transaction.
@@ -73,6 +74,11 @@ impl<P: Platform> Core<P> {
     /// # Errors
     /// The token.
     pub fn submit(&mut self, job: Job, arrival: Arrival) -> Result<Result<Reply, Error>, Token> {
+        if self.is_elsewhere(&job) {
+            let token = self.pending.local();
+            self.dispatch(job.shard(), job, token, arrival.since_ns());
+            return self.pending.fetch(token).ok_or(token);
+        }
         let owner = job.shard().map_or(self.options.index, |shard| self.options.placement.core_of(shard));
         if owner == self.options.index {
             if let Some(refusal) = self.refusal(&job, arrival) {
@@ -88,10 +94,19 @@ impl<P: Platform> Core<P> {
         }
     }
 
+    /// Whether a cluster's shard, for which a request has come, is not open on this core.
+    fn is_elsewhere(&self, job: &Job) -> bool {
+        self.is_replicated() && job.shard().is_some_and(|shard| !matches!(self.way_to(shard), Way::Open))
+    }
+
     /// Answers a query without an idempotency key at once, where its shard is of this core, can do so, and nobody waits
     /// before it. `None`: it has to be submitted.
     pub fn fast_read(&mut self, read: FastRead<'_>, arrival: Arrival) -> Option<Result<Answer, Error>> {
         let FastRead { handler, shard, key, input } = read;
+        let is_replicated = self.is_replicated();
+        if is_replicated && !matches!(self.way_to(shard), Way::Open) {
+            return None;
+        }
         if !self.queue.has_turn(arrival) || self.options.placement.core_of(shard) != self.options.index {
             return None;
         }
@@ -103,26 +118,40 @@ impl<P: Platform> Core<P> {
                 Err(broke())
             }
         };
+        if is_replicated && !self.may_answer(shard) {
+            return None;
+        }
         if let Err(error) = &result {
             self.metrics.count_error(error.code);
         }
         Some(result)
     }
 
+    /// Runs a request, if nobody came before it, whenever it has come.
+    pub(crate) fn run_in_turn(&mut self, job: Job, token: Token) {
+        let now_ns = self.begin_round();
+        self.admit(job, token, Arrival { now_ns, called_since_ns: Some(now_ns) });
+    }
+
     /// Passes a request to the core that owns its shard. It keeps its age.
     pub(crate) fn pass_on(&mut self, owner: usize, token: Token, job: Job, since_ns: u64) {
         self.metrics.passed_on.increment();
-        let request = CoreMessage::Request { from: self.options.index, token, job, since_ns };
+        let request = CoreMessage::Request { from: self.address(), token, job, since_ns };
         if !self.platform.send(owner, request) {
             self.answer(token, Err(Error::new(ErrorCode::ShuttingDown, "the node is stopping")));
         }
     }
 
     /// Takes a request that another core has passed on, as one that this core has called itself.
-    pub(crate) fn accept(&mut self, from: usize, asked: Token, job: Job, since_ns: u64) {
+    pub(crate) fn accept(&mut self, from: CoreAddress, asked: Token, job: Job, since_ns: u64) {
+        let is_other = from.node != self.address().node;
+        let since_ns = if is_other { self.platform.monotonic_ns().saturating_sub(since_ns) } else { since_ns };
         // This core may have unloaded it meanwhile.
         if job.program().is_some_and(|program| self.programs.catalog.program(program).is_none()) {
             return self.refuse(from, asked, gone());
+        }
+        if self.is_elsewhere(&job) {
+            return self.accept_elsewhere(from, asked, job, since_ns);
         }
         let arrival = Arrival { now_ns: self.begin_round(), called_since_ns: Some(since_ns) };
         if let Some(refusal) = self.refusal(&job, arrival) {
@@ -132,8 +161,8 @@ impl<P: Platform> Core<P> {
         self.admit(job, token, arrival);
     }
 
-    fn refuse(&mut self, core: usize, token: Token, error: Error) {
-        self.platform.send(core, CoreMessage::Reply { token, result: Err(error) });
+    fn refuse(&mut self, asker: CoreAddress, token: Token, error: Error) {
+        self.send_to(asker, CoreMessage::Reply { token, result: Err(error) });
     }
 
     /// Why a request is not taken, if it is not.
@@ -214,6 +243,11 @@ impl<P: Platform> Core<P> {
     }
 
     fn run(&mut self, job: Job, token: Token) {
+        // The shard may have moved while the request waited.
+        if self.is_elsewhere(&job) {
+            let now_ns = self.platform.monotonic_ns();
+            return self.dispatch(job.shard(), job, token, now_ns);
+        }
         if let Some(shard) = job.shard()
             && !self.begins_in(shard, token)
         {
@@ -244,16 +278,21 @@ impl<P: Platform> Core<P> {
         is_there
     }
 
-    /// Does what shards asked for while they were borrowed, and what that leads to, up to [`FOLLOWED`] events. The rest waits
-    /// for the next round: shards that send to each other would otherwise keep the core for ever.
+    /// Does what shards asked for while they were borrowed, and what that leads to, up to [`FOLLOWED`] events, and until
+    /// functions have used as much CPU time as a round may take. The rest waits for the next round: shards that send to each other would otherwise keep the core for
+    /// ever.
     pub(crate) fn handle_events(&mut self) {
+        let began_ns = self.turns_ns;
         for _ in 0..FOLLOWED {
             let Some(event) = self.events.pop_front() else {
                 break;
             };
             self.handle_event(event);
+            if self.turns_ns.wrapping_sub(began_ns) >= ROUND_NS {
+                break;
+            }
         }
-        if !self.events.is_empty() || !self.mail.is_empty() || (!self.batch.is_empty() && !self.is_committing) {
+        if !self.events.is_empty() || !self.mail.is_empty() || (self.has_unwritten() && !self.is_committing) {
             self.platform.wake();
         }
     }
@@ -278,6 +317,9 @@ impl<P: Platform> Core<P> {
 
     /// Takes what a shard says about a transaction to the other shard.
     fn send_peer(&mut self, to: ShardId, message: PeerMessage) {
+        if self.is_replicated() {
+            return self.send_peer_in_cluster(to, message);
+        }
         let owner = self.options.placement.core_of(to);
         if owner == self.options.index {
             return self.with_shard(to, |shard, world| shard.peer(message, world));
@@ -287,6 +329,9 @@ impl<P: Platform> Core<P> {
 
     /// Another core's shard says something about a transaction to one of this core's.
     pub(crate) fn accept_peer(&mut self, to: ShardId, message: PeerMessage) {
+        if self.is_replicated() {
+            return self.accept_peer_of_cluster(to, message);
+        }
         self.with_shard(to, |shard, world| shard.peer(message, world));
     }
 
@@ -302,7 +347,7 @@ impl<P: Platform> Core<P> {
     pub(crate) fn hand_over(&mut self, token: Token, result: Result<Reply, Error>) {
         if let Some(forward) = self.pending.reply(token, result) {
             let reply = CoreMessage::Reply { token: forward.token, result: forward.result };
-            self.platform.send(forward.core, reply);
+            self.send_to(forward.to, reply);
         }
     }
 }

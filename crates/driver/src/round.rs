@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::message::{CoreMessage, ShardMail};
 use crate::platform::{DriverBug, Platform};
 use crate::queue::ROUND_NS;
+use crate::replicated::Replicated;
 
 impl<P: Platform> Core<P> {
     /// Ends a round. The core runs a slice of the queue, carries what shards say to each other, and hands the batch to the
@@ -19,6 +20,7 @@ impl<P: Platform> Core<P> {
         // Work that nobody waits for shares one round.
         let has_due = self.run_due_shards(began_ns + ROUND_NS / 2);
         self.carry_mail_until(began_ns + ROUND_NS);
+        self.end_replicas_round();
         self.commit();
         self.queue.end_round();
         let has_to_flush = self.flush_step();
@@ -27,12 +29,21 @@ impl<P: Platform> Core<P> {
 
     /// Hands the batch to the log, if the log has none of this core.
     pub fn commit(&mut self) {
-        if self.is_committing || self.batch.is_empty() {
+        if self.is_committing || !self.has_unwritten() {
             return;
         }
         let next = self.spare_batch.take().unwrap_or_default();
         self.is_committing = true;
+        if let Some(replicated) = &mut self.replicated {
+            replicated.writes.begin_commit();
+        }
         self.platform.commit(std::mem::replace(&mut self.batch, next));
+    }
+
+    /// Whether anything waits for the log.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        let has_writes = |replicated: &Replicated| !replicated.writes.is_empty();
+        !self.batch.is_empty() || self.replicated.as_deref().is_some_and(has_writes)
     }
 
     /// Takes messages of others for as long as a round may last. The rest stays in the iterator.
@@ -54,11 +65,17 @@ impl<P: Platform> Core<P> {
             CoreMessage::Request { from, token, job, since_ns } => self.accept(from, token, job, since_ns),
             CoreMessage::Reply { token, result } => self.hand_over(token, result),
             CoreMessage::Peer { to, message } => self.accept_peer(to, message),
+            CoreMessage::NotHere { token, job, since_ns } => self.come_back(token, job, since_ns),
+            CoreMessage::Opened { shard, epoch, owner } => self.hear_opened(shard, epoch, owner),
         }
     }
 
     /// Takes mail to the shard of this core that it is for.
     pub fn handle_mail(&mut self, mail: ShardMail) {
+        if self.is_replicated() { self.accept_mail_of_cluster(mail) } else { self.hand_mail(mail) }
+    }
+
+    pub(crate) fn hand_mail(&mut self, mail: ShardMail) {
         match mail {
             ShardMail::Message { to, delivery } => {
                 self.with_shard(to, |shard, world| shard.deliver(delivery, world));
@@ -92,9 +109,13 @@ impl<P: Platform> Core<P> {
                 self.is_committing = false;
                 self.metrics.committed(&report);
                 self.set_read_only(report.space == Space::Low);
-                for range in batch.committed() {
-                    let last = self.durable_up_to(range);
-                    self.with_shard(range.shard, |shard, world| shard.durable(last, world));
+                if self.is_replicated() {
+                    self.replicas_written();
+                } else {
+                    for range in batch.committed() {
+                        let last = self.durable_up_to(range);
+                        self.with_shard(range.shard, |shard, world| shard.durable(last, world));
+                    }
                 }
                 batch.clear();
                 self.spare_batch = Some(batch);
@@ -131,6 +152,7 @@ impl<P: Platform> Core<P> {
     fn log_failed(&mut self, reason: &str) {
         let core = self.options.index;
         tracing::error!(core, reason, "the log failed; this core's shards are stopped until a restart");
+        self.stop_replicas();
         for id in self.local_shards() {
             if self.shard_mut(id).is_some_and(|shard| !shard.is_stopped()) {
                 self.count_stopped(None);
@@ -152,7 +174,8 @@ impl<P: Platform> Core<P> {
             && self.events.is_empty()
             && self.mail.is_empty()
             && self.open_offloads == 0
-            && self.batch.is_empty()
+            && !self.has_unwritten()
+            && self.replicated.as_ref().is_none_or(|replicated| replicated.is_idle())
             && !self.is_committing
     }
 

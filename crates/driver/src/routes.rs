@@ -1,7 +1,7 @@
 //! Routes that have no shard yet, and work that routes and shards await beside the core.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, limits};
+use millrace_base::{Error, ErrorCode, ShardId, limits};
 use millrace_func::{FetchRequest, Offload, WorkerTurn};
 use millrace_shard::{OffloadTicket, RouteCall, UnplacedRoute, UnplacedStep};
 
@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::message::Job;
 use crate::outputs::{Event, too_much_work};
 use crate::platform::Platform;
+use crate::replicated::Way;
 
 impl<P: Platform> Core<P> {
     pub(crate) fn run_route(&mut self, call: RouteCall) {
@@ -34,6 +35,9 @@ impl<P: Platform> Core<P> {
             }
             UnplacedStep::Coordinator(unplaced, shard) => {
                 let owner = self.options.placement.core_of(shard);
+                if self.is_replicated() && !matches!(self.way_to(shard), Way::Open) {
+                    return self.route_goes_on(unplaced, shard);
+                }
                 if owner == self.options.index {
                     if !self.begins_in(shard, unplaced.token()) {
                         let _ = self.with_world(None, |_, world| unplaced.cancel(world));
@@ -52,6 +56,15 @@ impl<P: Platform> Core<P> {
                     self.pass_on(owner, call.info.token, Job::Route(call), now_ns);
                 }
             }
+        }
+    }
+
+    /// A route's first call is for a shard that is not open here: it begins again where that is.
+    fn route_goes_on(&mut self, unplaced: UnplacedRoute, shard: ShardId) {
+        let call = self.with_world(None, |_, world| unplaced.cancel(world));
+        if let Ok(Some(call)) = call {
+            let (token, now_ns) = (call.info.token, self.platform.monotonic_ns());
+            self.dispatch(Some(shard), Job::Route(call), token, now_ns);
         }
     }
 

@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use millrace_base::ShardId;
+use millrace_base::{Lsn, ShardId};
 use millrace_shard::Shard;
-use millrace_store::{FlushChunk, StoreError};
+use millrace_store::{FlushChunk, Store, StoreError};
 
 use crate::core::Core;
 use crate::platform::Platform;
@@ -74,7 +74,8 @@ enum Flushing {
 
 impl Upkeep {
     pub(crate) fn new(shard_count: u16) -> Self {
-        let shards = usize::from(shard_count);
+        // One more, which runs no functions, in a cluster.
+        let shards = usize::from(shard_count) + 1;
         Self {
             looks_for_flush: true,
             due: VecDeque::new(),
@@ -83,6 +84,13 @@ impl Upkeep {
             last_flush_ms: vec![0; shards],
             last_tick_ms: vec![0; shards],
             no_flush_before_ms: 0,
+        }
+    }
+
+    /// A shard has something to do as soon as it has its turn.
+    pub(crate) fn note_due(&mut self, id: ShardId) {
+        if !self.due.contains(&id) {
+            self.due.push_back(id);
         }
     }
 
@@ -104,14 +112,15 @@ impl<P: Platform> Core<P> {
             let is_turn = now_ms - self.upkeep.last_tick_ms[index] >= SHARD_TICK_MS;
             let next = self.shards[index].as_ref().and_then(Shard::next_due);
             let is_due = is_turn || next.is_some_and(|due| due <= now);
-            if is_due && !self.upkeep.due.contains(&id) {
-                self.upkeep.due.push_back(id);
+            if is_due {
+                self.upkeep.note_due(id);
             }
         }
         self.upkeep.looks_for_flush = true;
         self.look_after_memory();
         self.give_up_late_routes();
         self.unload_retired();
+        self.tick_replicas();
         self.measure();
         self.platform.wake();
     }
@@ -132,7 +141,7 @@ impl<P: Platform> Core<P> {
             let next = self.shards[index].as_ref().and_then(Shard::next_due);
             // Else there is nothing that it may do; the next tick looks again.
             if !self.is_read_only && !self.messages_wait() && next.is_some_and(|due| due <= now) {
-                self.upkeep.due.push_back(id);
+                self.upkeep.note_due(id);
             }
             if self.platform.monotonic_ns() >= until_ns {
                 break;
@@ -145,28 +154,53 @@ impl<P: Platform> Core<P> {
         self.shards.iter_mut().flatten().map(&mut of).sum()
     }
 
+    /// The same over all states here, also those that no shard runs over.
+    fn sum_stores(&mut self, mut of: impl FnMut(&mut Store) -> usize) -> usize {
+        let hosted = self.replicated.iter_mut().flat_map(|replicated| replicated.stores()).map(&mut of).sum::<usize>();
+        hosted + self.shards.iter_mut().flatten().map(|shard| of(shard.store())).sum::<usize>()
+    }
+
+    /// A shard's state, and up to where it is durable.
+    fn store_of(&mut self, id: ShardId) -> Option<(&mut Store, Lsn)> {
+        if let Some(Some(shard)) = self.shards.get_mut(usize::from(id.0)) {
+            let durable = shard.durable_lsn();
+            return Some((shard.store(), durable));
+        }
+        // Only what is committed and durable is applied where no shard runs.
+        let store = self.replicated.as_mut()?.store(id)?;
+        let lsn = store.lsn();
+        Some((store, lsn))
+    }
+
+    /// The numbers of all states here.
+    fn stored_shards(&self) -> Vec<ShardId> {
+        let mut ids = self.local_shards();
+        ids.extend(self.replicated.iter().flat_map(|replicated| replicated.stored()));
+        ids
+    }
+
     /// Evicts clean entities of every shard in proportion to what it holds.
     fn look_after_memory(&mut self) {
         let budget = self.options.memory_bytes;
-        let resident = self.sum(|shard| shard.store().resident_bytes());
+        let resident = self.sum_stores(|store| store.resident_bytes());
         if resident <= budget {
             return;
         }
         // A tenth below the budget, so that not every tick has to evict a little; and no more at
         // once than takes a few milliseconds.
         let target = (budget / 10 * 9).max(resident.saturating_sub(EVICT_BYTES));
-        for shard in self.shards.iter_mut().flatten() {
-            let own = shard.store().resident_bytes() as u128;
-            let share = own * target as u128 / resident as u128;
-            shard.store().evict(usize::try_from(share).unwrap_or(usize::MAX));
+        let own = self.shards.iter_mut().flatten().map(Shard::store);
+        for store in own.chain(self.replicated.iter_mut().flat_map(|replicated| replicated.stores())) {
+            let share = store.resident_bytes() as u128 * target as u128 / resident as u128;
+            store.evict(usize::try_from(share).unwrap_or(usize::MAX));
         }
     }
 
     /// Brings the gauges up to date, and decides whether memory is short.
     pub fn measure(&mut self) {
-        let resident = self.sum(|shard| shard.store().resident_bytes());
-        let entities = self.sum(|shard| shard.store().resident_entities());
-        let dirty = self.sum(|shard| shard.store().dirty_bytes());
+        let resident = self.sum_stores(|store| store.resident_bytes());
+        let entities = self.sum_stores(|store| store.resident_entities());
+        let dirty = self.sum_stores(|store| store.dirty_bytes());
         let waiting = self.sum(|shard| shard.waiting());
         let locked = self.sum(|shard| shard.locked_entities());
         let unfinished = self.sum(|shard| shard.unfinished());
@@ -202,8 +236,7 @@ impl<P: Platform> Core<P> {
     /// Moves the flush on by a bounded step. Says whether more can be done at once.
     pub(crate) fn flush_step(&mut self) -> bool {
         if let Some(id) = self.upkeep.settling {
-            let shard = self.shards[usize::from(id.0)].as_mut();
-            let has_more = shard.is_some_and(|shard| shard.store().settle(SETTLE_ENTITIES));
+            let has_more = self.store_of(id).is_some_and(|(store, _)| store.settle(SETTLE_ENTITIES));
             self.upkeep.settling = has_more.then_some(id);
         }
         let (id, flushing) = match self.upkeep.flushing.take() {
@@ -215,19 +248,17 @@ impl<P: Platform> Core<P> {
                 None => return false,
             },
         };
-        let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
+        let FlushPolicy { chunk_bytes, gather_bytes, .. } = self.options.flush;
+        let Some((store, durable)) = self.store_of(id) else {
             return false;
         };
-        let FlushPolicy { chunk_bytes, gather_bytes, .. } = self.options.flush;
-        let durable = shard.durable_lsn();
         let next = match flushing {
-            Flushing::Next => match shard.store().next_flush_chunk(gather_bytes) {
+            Flushing::Next => match store.next_flush_chunk(gather_bytes) {
                 Some(chunk) => Flushing::Gathering(chunk),
                 None => return false,
             },
             Flushing::Gathering(mut chunk) => {
-                let has_more =
-                    chunk.size_bytes() < chunk_bytes && shard.store().extend_flush_chunk(&mut chunk, gather_bytes);
+                let has_more = chunk.size_bytes() < chunk_bytes && store.extend_flush_chunk(&mut chunk, gather_bytes);
                 if has_more { Flushing::Gathering(chunk) } else { Flushing::Waiting(chunk) }
             }
             Flushing::Waiting(chunk) if chunk.needs_durable() <= durable => {
@@ -246,17 +277,20 @@ impl<P: Platform> Core<P> {
         if !std::mem::take(&mut self.upkeep.looks_for_flush) || now < self.upkeep.no_flush_before_ms {
             return None;
         }
-        let dirty = self.sum(|shard| shard.store().dirty_bytes());
+        let dirty = self.sum_stores(|store| store.dirty_bytes());
         let is_large = dirty > self.options.memory_bytes / 4;
         let is_log_long = self.platform.closed_log_bytes() > self.options.flush.log_bytes;
         let mut best: Option<(usize, ShardId)> = None;
-        for id in self.local_shards() {
+        for id in self.stored_shards() {
             let index = usize::from(id.0);
-            let Some(shard) = self.shards[index].as_mut().filter(|shard| !shard.is_stopped()) else {
+            if self.shards.get(index).is_some_and(|shard| shard.as_ref().is_some_and(Shard::is_stopped)) {
+                continue;
+            }
+            let Some((store, _)) = self.store_of(id) else {
                 continue;
             };
-            let store = shard.store();
-            if store.checkpoint_lsn() == store.lsn() {
+            let (checkpointed, lsn, dirty_bytes) = (store.checkpoint_lsn(), store.lsn(), store.dirty_bytes());
+            if checkpointed == lsn {
                 self.upkeep.last_flush_ms[index] = now;
                 continue;
             }
@@ -267,33 +301,33 @@ impl<P: Platform> Core<P> {
             // The shard that has not been checkpointed for longest holds the log back, however
             // little it holds; among the others the largest frees most memory.
             let age_ms = usize::try_from(now - self.upkeep.last_flush_ms[index]).unwrap_or(usize::MAX);
-            let weight = if is_old || (is_log_long && !is_large) {
-                age_ms.saturating_add(usize::MAX / 2)
-            } else {
-                store.dirty_bytes()
-            };
+            let weight =
+                if is_old || (is_log_long && !is_large) { age_ms.saturating_add(usize::MAX / 2) } else { dirty_bytes };
             if best.is_none_or(|(most, _)| weight > most) {
                 best = Some((weight, id));
             }
         }
         let (_, id) = best?;
         self.upkeep.last_flush_ms[usize::from(id.0)] = now;
-        let shard = self.shards[usize::from(id.0)].as_mut()?;
-        shard.store().begin_flush().map(|_| id)
+        let (store, _) = self.store_of(id)?;
+        store.begin_flush().map(|_| id)
     }
 
     /// The flusher has written a chunk, or could not.
     pub fn flushed(&mut self, id: ShardId, chunk: &FlushChunk, result: Result<(), String>) {
-        self.upkeep.flushing = None;
+        // A shard that was given up meanwhile has nothing to do with it any more.
+        if self.upkeep.flushing.take_if(|(flushed, _)| *flushed == id).is_none() {
+            return;
+        }
         self.upkeep.looks_for_flush = true;
         let now_ms = self.monotonic_ms();
-        let Some(shard) = self.shards[usize::from(id.0)].as_mut() else {
+        let Some((store, _)) = self.store_of(id) else {
             return;
         };
         match result {
             Ok(()) => {
+                let checkpointed = store.confirm_flush_chunk(chunk);
                 self.metrics.checkpointed_bytes.add(chunk.size_bytes() as u64);
-                let checkpointed = shard.store().confirm_flush_chunk(chunk);
                 self.upkeep.settling = Some(id);
                 match checkpointed {
                     Some(lsn) => self.platform.checkpointed(id, lsn),
@@ -302,7 +336,7 @@ impl<P: Platform> Core<P> {
             }
             Err(reason) => {
                 tracing::warn!(shard = id.0, reason, "a checkpoint could not be written; it will be tried again");
-                shard.store().abandon_flush();
+                store.abandon_flush();
                 self.upkeep.no_flush_before_ms = now_ms + RETRY_MS;
             }
         }
@@ -319,11 +353,10 @@ impl<P: Platform> Core<P> {
         mut write: impl FnMut(ShardId, &FlushChunk) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let chunk_bytes = self.options.flush.chunk_bytes;
-        for id in self.local_shards() {
-            let Some(shard) = self.shard_mut(id) else {
+        for id in self.stored_shards() {
+            let Some((store, _)) = self.store_of(id) else {
                 continue;
             };
-            let store = shard.store();
             store.abandon_flush();
             store.begin_flush();
             while let Some(chunk) = store.next_flush_chunk(chunk_bytes) {

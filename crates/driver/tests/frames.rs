@@ -15,11 +15,12 @@ use millrace_driver::question::{
     Cancel, EndDeadLetter, HasEntities, ListDeadLetters, ListSchedules, ListWorkflows, ReadDeadLetter, ReadInvocation,
     ReadState, Signal,
 };
-use millrace_driver::{CoreMessage, Frame, Job, Question, ShardMail};
+use millrace_driver::{CoreAddress, CoreMessage, Frame, Job, Question, ShardMail};
 use millrace_format::{
     DeadLetterRecord, DecodeError, InvocationResult, JournalRow, MessageRecord, ResultState, StepKind, WorkflowRecord,
 };
 use millrace_func::{HandlerId, HeaderSource, NestedCall, Program, RouteId, RouteMatch, RouteReply};
+use millrace_replica::{Epoch, NodeId};
 use millrace_shard::{
     AskedSchedule, Begin, Delivery, FromParticipation, InvocationId, Invoke, ListedWorkflow, PeerBody, PeerCall,
     PeerMessage, Reply, RequestInfo, RouteCall, Sequence, ToCoordinator, ToParticipation, Token, WorkflowView,
@@ -206,6 +207,7 @@ fn of_participant() -> Vec<(&'static str, ToCoordinator)> {
         ("prepared", ToCoordinator::Prepared),
         ("read-only", ToCoordinator::ReadOnly { has_let_go: true, hold_ms: Some(15) }),
         ("committed", ToCoordinator::Committed),
+        ("spent", ToCoordinator::Spent(17)),
     ]
 }
 
@@ -230,11 +232,29 @@ fn peer_bodies() -> Vec<(String, PeerBody)> {
     to_participation.chain(to_coordinator).chain(rest.map(|(name, body)| (name.to_owned(), body))).collect()
 }
 
+fn core(node: u16) -> CoreAddress {
+    CoreAddress { node: NodeId(node), core: 1 }
+}
+
 /// A frame of each kind, with a name.
 fn frames() -> Vec<(String, Frame)> {
-    let request = |job| Frame::Message(CoreMessage::Request { from: 1, token: Token(2), job, since_ns: 3 });
+    let request = |job| Frame::Message(CoreMessage::Request { from: core(0), token: Token(2), job, since_ns: 3 });
     let ask = |question| request(Job::Ask { shard: ShardId(4), question });
     let reply = |result| Frame::Message(CoreMessage::Reply { token: Token(2), result });
+    let cluster = [
+        (
+            "other-node",
+            CoreMessage::Request {
+                from: core(2),
+                token: Token(2),
+                job: Job::Invoke(ShardId(4), invoke()),
+                since_ns: 3,
+            },
+        ),
+        ("not-here", CoreMessage::NotHere { token: Token(2), job: Job::Invoke(ShardId(4), invoke()), since_ns: 3 }),
+        ("opened", CoreMessage::Opened { shard: ShardId(4), epoch: Epoch(5), owner: NodeId(6) }),
+    ];
+    let cluster = cluster.map(|(name, message)| (format!("cluster-{name}"), Frame::Message(message)));
     let transaction = TransactionId { coordinator: ShardId(1), incarnation: 2, number: 3 };
     let peer = |body| {
         Frame::Message(CoreMessage::Peer {
@@ -257,7 +277,7 @@ fn frames() -> Vec<(String, Frame)> {
         ("mail-message".to_owned(), Frame::Mail(ShardMail::Message { to: ShardId(4), delivery })),
         ("mail-arrived".to_owned(), Frame::Mail(arrived)),
     ];
-    jobs.chain(questions).chain(replies).chain(peers).chain(mail).collect()
+    jobs.chain(questions).chain(replies).chain(peers).chain(mail).chain(cluster).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

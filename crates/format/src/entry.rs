@@ -24,7 +24,7 @@ use millrace_base::{EntityKey, Lsn, ShardId, UnixMillis, Value};
 
 use crate::fields::FieldReader;
 
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 const KIND_WRITE_SET: u8 = 0;
 const WRITE_HEAD_BYTES: usize = 8;
 

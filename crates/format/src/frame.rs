@@ -12,10 +12,10 @@
 //! is written. So frames are made unbound (XOR 0), and bound in place just before the write. A bound frame is valid
 //! only in its own batch. So stale bytes of another batch at the same place are not accepted.
 
-use millrace_base::{Lsn, ShardId};
+use millrace_base::ShardId;
 
 use crate::checksum::crc32c;
-use crate::{DecodeError, Entry};
+use crate::{Entry, ReplicaRecord};
 
 /// Bytes before an entry's body.
 pub const FRAME_HEADER_BYTES: usize = 8;
@@ -34,6 +34,14 @@ pub fn encode_frame(entry: &Entry<'_>, out: &mut Vec<u8>) {
 /// When the body is 4 GiB or longer.
 pub fn encode_body_frame(body: &[u8], out: &mut Vec<u8>) {
     frame_with(out, |out| out.extend_from_slice(body));
+}
+
+/// Appends a record of a replicated shard in an unbound frame.
+///
+/// # Panics
+/// When the body is 4 GiB or longer.
+pub fn encode_record_frame(shard: ShardId, record: &ReplicaRecord<'_>, out: &mut Vec<u8>) {
+    frame_with(out, |out| record.encode(shard, out));
 }
 
 fn frame_with(out: &mut Vec<u8>, append_body: impl FnOnce(&mut Vec<u8>)) {
@@ -74,22 +82,11 @@ fn split_header(header: &[u8; FRAME_HEADER_BYTES]) -> (u32, usize) {
     (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]) as usize)
 }
 
-/// Shard and LSN of an encoded entry, without decoding the rest.
-///
-/// # Errors
-/// As [`crate::EntryRef::decode`], for the part before the writes.
-pub fn entry_position(body: &[u8]) -> Result<(ShardId, Lsn), DecodeError> {
-    let head: &[u8; 12] = body.first_chunk().ok_or(DecodeError::Length)?;
-    let [version, kind, shard_low, shard_high, lsn @ ..] = *head;
-    crate::entry::check_version(version, kind)?;
-    Ok((ShardId(u16::from_le_bytes([shard_low, shard_high])), Lsn(u64::from_le_bytes(lsn))))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EntryRef;
-    use millrace_base::UnixMillis;
+    use crate::{EntryRef, body_head};
+    use millrace_base::{Lsn, UnixMillis};
     use proptest::prelude::*;
 
     fn entry(lsn: u64) -> Entry<'static> {
@@ -123,7 +120,7 @@ mod tests {
             let (body, is_valid) = read_frame(rest, 7).expect("a whole frame");
             assert!(is_valid);
             assert_eq!(read_frame(rest, 8), Some((body, false)));
-            assert_eq!(entry_position(body), Ok((ShardId(2), Lsn(lsn))));
+            assert_eq!(body_head(body).map(|head| (head.shard, head.lsn)), Ok((ShardId(2), Lsn(lsn))));
             assert_eq!(EntryRef::decode(body).map(|entry| entry.lsn), Ok(Lsn(lsn)));
             for bit in 0..32 * 8 {
                 let mut flipped = rest[..32].to_vec();
@@ -139,7 +136,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_frame_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..100), binding in any::<u32>()) {
             let _ = read_frame(&bytes, binding);
-            let _ = entry_position(&bytes);
+            let _ = body_head(&bytes);
             bind_frames(&mut bytes.clone(), binding);
         }
     }

@@ -14,6 +14,7 @@ mod invocation_result;
 mod journal;
 mod message;
 mod prepared;
+mod replica_record;
 mod schedule;
 mod segment;
 mod signal;
@@ -24,11 +25,12 @@ pub use checksum::crc32c;
 pub use dead_letter::DeadLetterRecord;
 pub use decision::Decision;
 pub use entry::{DecodeError, Entry, EntryRef, Write, WriteRef};
-pub use frame::{FRAME_HEADER_BYTES, bind_frames, encode_body_frame, encode_frame, entry_position, read_frame};
+pub use frame::{FRAME_HEADER_BYTES, bind_frames, encode_body_frame, encode_frame, encode_record_frame, read_frame};
 pub use invocation_result::{InvocationResult, ResultState};
 pub use journal::{JournalRow, StepKind};
 pub use message::{MessageRecord, Position};
 pub use prepared::Prepared;
+pub use replica_record::{BodyHead, BodyKind, ReplicaEntryKind, ReplicaRecord, body_head};
 pub use schedule::ScheduleRecord;
 pub use segment::{
     BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError,

@@ -21,7 +21,7 @@
 //! batch header, at a multiple of 4096
 //! offset  bytes  meaning
 //!  0      4      magic "MBAT"
-//!  4      4      flags: bit 0 = closing
+//!  4      4      flags: bit 0 = closing, bit 1 = some 512 bytes are zeros, bit 2 = closed in doubt
 //!  8      8      stream
 //! 16      8      segment number
 //! 24      8      the segment's salt
@@ -52,6 +52,8 @@ const SEGMENT_MAGIC: [u8; 8] = *b"MILLRLOG";
 const BATCH_MAGIC: [u8; 4] = *b"MBAT";
 const SEGMENT_VERSION: u32 = 1;
 const FLAG_CLOSING: u32 = 1;
+const FLAG_ZEROS: u32 = 2;
+const FLAG_DOUBT: u32 = 4;
 const CHECKSUM_AT: usize = 60;
 
 /// The header of a segment file.
@@ -147,6 +149,11 @@ pub struct BatchHeader {
     pub entry_count: u32,
     /// The last batch of its stream: nothing was written after it.
     pub is_closing: bool,
+    /// Some sector that the batch fills is all zeros, or may be. Without this mark a sector of zeros was never written.
+    /// Only batches of replicated shards tell.
+    pub has_zeros: bool,
+    /// Only of a closing batch of replicated shards: an acknowledged batch may have stood here.
+    pub is_doubtful: bool,
 }
 
 impl BatchHeader {
@@ -155,7 +162,9 @@ impl BatchHeader {
     pub fn encode(&self) -> ([u8; BATCH_HEADER_BYTES], u32) {
         let mut bytes = [0; BATCH_HEADER_BYTES];
         bytes[..4].copy_from_slice(&BATCH_MAGIC);
-        let flags = if self.is_closing { FLAG_CLOSING } else { 0 };
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags =
+            flag(self.is_closing, FLAG_CLOSING) | flag(self.has_zeros, FLAG_ZEROS) | flag(self.is_doubtful, FLAG_DOUBT);
         bytes[4..8].copy_from_slice(&flags.to_le_bytes());
         let numbers = [self.stream, self.segment, self.salt, self.number, self.synced, self.payload_bytes];
         put_u64s(&mut bytes[8..56], &numbers);
@@ -174,7 +183,7 @@ impl BatchHeader {
         }
         let bytes = checked(bytes)?;
         let flags = u32_at(bytes, 4);
-        if flags & !FLAG_CLOSING != 0 {
+        if flags & !(FLAG_CLOSING | FLAG_ZEROS | FLAG_DOUBT) != 0 {
             return None;
         }
         let header = Self {
@@ -186,6 +195,8 @@ impl BatchHeader {
             payload_bytes: u64_at(bytes, 48),
             entry_count: u32_at(bytes, 56),
             is_closing: flags & FLAG_CLOSING != 0,
+            has_zeros: flags & FLAG_ZEROS != 0,
+            is_doubtful: flags & FLAG_DOUBT != 0,
         };
         Some((header, u32_at(bytes, CHECKSUM_AT)))
     }
@@ -237,6 +248,8 @@ mod tests {
         payload_bytes: 6,
         entry_count: 7,
         is_closing: true,
+        has_zeros: false,
+        is_doubtful: false,
     };
 
     #[test]
@@ -251,6 +264,8 @@ mod tests {
         let (bytes, checksum) = BATCH.encode();
         assert_eq!(&bytes[..60], golden);
         assert_eq!((bytes[60..].to_vec(), checksum), (checksum.to_le_bytes().to_vec(), crc32c(golden)));
+        assert_eq!(BatchHeader { has_zeros: true, ..BATCH }.encode().0[4], 3);
+        assert_eq!(BatchHeader { is_doubtful: true, ..BATCH }.encode().0[4], 5);
     }
 
     #[test]
@@ -278,10 +293,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_round_trip(numbers in any::<[u64; 6]>(), entry_count in any::<u32>(), is_closing in any::<bool>()) {
+        fn headers_round_trip(numbers in any::<[u64; 6]>(), entry_count in any::<u32>(), flags in any::<[bool; 3]>()) {
             let [stream, segment, salt, number, synced, payload_bytes] = numbers;
-            let batch =
-                BatchHeader { stream, segment, salt, number, synced, payload_bytes, entry_count, is_closing };
+            let [is_closing, has_zeros, is_doubtful] = flags;
+            let batch = BatchHeader {
+                stream, segment, salt, number, synced, payload_bytes, entry_count, is_closing, has_zeros, is_doubtful,
+            };
             let (bytes, checksum) = batch.encode();
             prop_assert_eq!(BatchHeader::decode(&bytes), Some((batch, checksum)));
             let _ = batch.total_bytes();

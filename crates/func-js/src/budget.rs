@@ -44,6 +44,10 @@ pub(crate) const STACK_RESERVE_BYTES: usize = 128 << 10;
 /// system call, so it is read beforehand no more often than this, and a turn may be told as much too long.
 const MEASURE_AFTER_NS: u64 = 1_000_000;
 
+/// As [`MEASURE_AFTER_NS`], for what a turn that has ended is told to have used: a transaction may have thousands of turns,
+/// and what others used beside them would add up.
+const MEASURE_ENDED_AFTER_NS: u64 = 100_000;
+
 /// Which limit a frame broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breach {
@@ -67,6 +71,8 @@ pub(crate) struct Budget {
     /// When the thread's CPU time was read last before the turn, and what it was then.
     reference_ns: Cell<u64>,
     reference_cpu_ns: Cell<u64>,
+    /// What the turn used, once it has ended.
+    spent_ns: Cell<u64>,
     lowest_stack: Cell<usize>,
     breach: Cell<Option<Breach>>,
     /// Once only: code that makes promises in a loop would go on for ever otherwise.
@@ -86,6 +92,7 @@ impl Budget {
             allowed_ns: Cell::new(0),
             reference_ns: Cell::new(0),
             reference_cpu_ns: Cell::new(0),
+            spent_ns: Cell::new(0),
             lowest_stack: Cell::new(0),
             breach: Cell::new(None),
             lets_reject: Cell::new(false),
@@ -187,19 +194,38 @@ impl Budget {
         elapsed.min((self.clocks.thread_cpu_ns)().saturating_sub(self.reference_cpu_ns.get()))
     }
 
-    /// The last look of a turn whose frame has ended. A built-in function that works through megabytes is not
+    /// The last look of a turn whose frame has ended or waits. A built-in function that works through megabytes is not
     /// interrupted; what it has used up is found here at the latest.
     #[inline]
     pub(crate) fn end(&self) {
-        let now = (self.clocks.monotonic_ns)();
-        if now >= self.deadline_ns.get() && self.used_ns(now) >= self.allowed_ns.get() {
+        if self.turn_ns() >= self.allowed_ns.get() {
             self.set_breach(Breach::Cpu);
         }
     }
 
-    /// Ends a turn of a frame that waits: what the turn used.
-    pub(crate) fn turn_ns(&self) -> u64 {
-        self.used_ns((self.clocks.monotonic_ns)())
+    /// What the turn has used, measured now.
+    #[inline]
+    fn turn_ns(&self) -> u64 {
+        let now = (self.clocks.monotonic_ns)();
+        let elapsed_ns = now.saturating_sub(self.started_ns.get());
+        let spent_ns =
+            if elapsed_ns <= MEASURE_ENDED_AFTER_NS { elapsed_ns } else { self.measured_ns(now, elapsed_ns) };
+        self.spent_ns.set(spent_ns);
+        spent_ns
+    }
+
+    /// What the last turn used.
+    #[inline]
+    pub(crate) fn spent_ns(&self) -> u64 {
+        self.spent_ns.get()
+    }
+
+    /// CPU time of a turn that has ended. The next one counts from here.
+    #[cold]
+    fn measured_ns(&self, now: u64, elapsed_ns: u64) -> u64 {
+        let cpu_ns = (self.clocks.thread_cpu_ns)();
+        self.reference_ns.set(now);
+        elapsed_ns.min(cpu_ns.saturating_sub(self.reference_cpu_ns.replace(cpu_ns)))
     }
 
     #[inline]
@@ -215,7 +241,9 @@ impl Breach {
     /// What the caller is told.
     pub(crate) fn error(self, limits: &millrace_func::Limits) -> Error {
         let (code, message) = match self {
-            Breach::Cpu => (ErrorCode::CpuLimit, format!("used more than {} ms of CPU time", limits.cpu_ms)),
+            Breach::Cpu => {
+                (ErrorCode::CpuLimit, format!("used more than {} ms of CPU time, with what it called", limits.cpu_ms))
+            }
             Breach::Stack => {
                 (ErrorCode::StackLimit, format!("calls nest too deeply for {} KiB of stack", limits.stack_bytes >> 10))
             }

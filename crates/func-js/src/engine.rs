@@ -86,9 +86,9 @@ impl JsEngine {
     }
 
     #[inline]
-    fn begin_turn<'a>(&self, slot: &'a Slot) -> Running<'a> {
+    fn begin_turn<'a>(&self, slot: &'a Slot, host: &dyn Host) -> Running<'a> {
         self.turns.set(self.turns.get() + 1);
-        slot.place.enter(self.turns.get())
+        slot.place.enter(self.turns.get(), host.cpu_spent_ns())
     }
 
     fn step(&self, activation: ActivationId, place: (u32, u16), slot: &Slot, end: TurnEnd, is_spoiled: bool) -> Step {
@@ -239,7 +239,7 @@ impl Engine for JsEngine {
         };
         let serial = self.last_serial.get() + 1;
         self.last_serial.set(serial);
-        let turn = self.begin_turn(slot);
+        let turn = self.begin_turn(slot, host);
         let end = match start {
             Start::Handler { id, key, input } => {
                 running.start_handler(serial, usize::from(id.handler), key, input, host)
@@ -277,7 +277,7 @@ impl Engine for JsEngine {
             waiting.activation.release(running);
             return Step::Done(Err(refusal));
         }
-        let turn = self.begin_turn(slot);
+        let turn = self.begin_turn(slot, host);
         let end = running.resume_activation(waiting.activation, operation, result, host);
         drop(turn);
         let is_spoiled = running.is_spoiled();

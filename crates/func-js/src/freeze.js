@@ -68,7 +68,7 @@ for (const iterator of iterators) {
 }
 freeze(natives.contextPrototype);
 freeze(natives.requestPrototype);
-for (const exported of [service, query, workflow, ResponseHeaders, FetchResponse, RecordRef, RecordsRef]) {
+for (const exported of [service, query, workflow, ResponseHeaders, FetchResponse, RecordRef, RecordsRef, ObjectRef, ObjectsRef, StoredObject]) {
   freezeWithPrototype(exported);
 }
 
@@ -81,6 +81,9 @@ natives.Abort = Abort;
 natives.makeResponse = (status, pairs, bytes) => new FetchResponse(status, pairs, bytes);
 natives.makeRecord = (ctx, type, id) => new RecordRef(ctx, type, id);
 natives.makeRecords = (ctx, type) => new RecordsRef(ctx, type);
+natives.makeObject = (ctx, bucket, key) => new ObjectRef(ctx, bucket, key);
+natives.makeObjects = (ctx, bucket) => new ObjectsRef(ctx, bucket);
+natives.makeStored = (info, bytes) => new StoredObject(info, bytes);
 natives.runStep = runStep;
 natives.overlook = (promise) => void promise.catch(() => {});
 natives.HostError = HostError;

@@ -129,13 +129,16 @@ defineProperty(Abort.prototype, "name", { value: "Abort", writable: true, config
 // What the host answers with; not exported, so only the host makes one. Its code stays what it is: thrown on, it is what the
 // caller is answered with.
 class HostError extends Error {
-  constructor(code, message) {
+  constructor(code, message, reason) {
     super(message);
     defineProperty(this, "code", { value: code, enumerable: true });
+    if (reason !== undefined) defineProperty(this, "reason", { value: reason, enumerable: true });
   }
 }
 
 function makeError(code, message, detail) {
+  // Why an operation on objects was refused, in the words of S3.
+  if (code === "object-refused" && detail !== undefined) return new HostError(code, message, JSON.parse(detail).code);
   if (code !== "aborted") return new HostError(code, message);
   return new Abort(message, detail === undefined ? undefined : JSON.parse(detail));
 }
@@ -411,6 +414,70 @@ class RecordsRef {
   }
   getMany(ids) {
     return natives.recordsGetMany(this.#ctx, this.#type, ids);
+  }
+}
+
+// ---- Objects -----------------------------------------------------------------------------------
+
+function checkOptions(method, options, names) {
+  if (typeof options !== "object" || options === null) throw new TypeError(`${method} takes an object { ${names.join(", ")} }`);
+  for (const name of ownKeys(options)) {
+    if (!names.includes(name)) throw new TypeError(`${method} has only the options ${names.join(", ")}, not ${String(name)}`);
+  }
+  return names.map((name) => options[name]);
+}
+
+class ObjectRef {
+  #ctx;
+  #bucket;
+  #key;
+  constructor(ctx, bucket, key) {
+    this.#ctx = ctx;
+    this.#bucket = bucket;
+    this.#key = key;
+  }
+  get() {
+    return natives.objectGet(this.#ctx, this.#bucket, this.#key);
+  }
+  head() {
+    return natives.objectHead(this.#ctx, this.#bucket, this.#key);
+  }
+  put(body, options = {}) {
+    const given = checkOptions("put", options, ["contentType", "metadata", "ifMatch", "ifNoneMatch"]);
+    return natives.objectPut(this.#ctx, this.#bucket, this.#key, body, ...given);
+  }
+  delete(options = {}) {
+    return natives.objectDelete(this.#ctx, this.#bucket, this.#key, ...checkOptions("delete", options, ["ifMatch"]));
+  }
+}
+
+class ObjectsRef {
+  #ctx;
+  #bucket;
+  constructor(ctx, bucket) {
+    this.#ctx = ctx;
+    this.#bucket = bucket;
+  }
+  list(options = {}) {
+    const given = checkOptions("list", options, ["prefix", "delimiter", "after", "limit"]);
+    return natives.objectsList(this.#ctx, this.#bucket, ...given);
+  }
+}
+
+class StoredObject {
+  #bytes;
+  constructor(info, bytes) {
+    this.#bytes = bytes;
+    for (const name of ownKeys(info)) this[name] = info[name];
+  }
+  bytes() {
+    return this.#bytes;
+  }
+  text() {
+    return natives.decodeUtf8(this.#bytes, false);
+  }
+  json() {
+    return JSON.parse(this.text());
   }
 }
 

@@ -67,6 +67,9 @@ pub(crate) struct Glue {
     pub(crate) make_response: Raw,
     pub(crate) make_record: Raw,
     pub(crate) make_records: Raw,
+    pub(crate) make_object: Raw,
+    pub(crate) make_objects: Raw,
+    pub(crate) make_stored: Raw,
     pub(crate) run_step: Raw,
     pub(crate) overlook: Raw,
 }
@@ -399,6 +402,9 @@ fn build(heap: &Heap, context: Context) -> Result<Built, Thrown> {
         make_response: take(c"makeResponse")?,
         make_record: take(c"makeRecord")?,
         make_records: take(c"makeRecords")?,
+        make_object: take(c"makeObject")?,
+        make_objects: take(c"makeObjects")?,
+        make_stored: take(c"makeStored")?,
         run_step: take(c"runStep")?,
         overlook: take(c"overlook")?,
     };

@@ -22,6 +22,7 @@
 //! Must not touch the store: all of the world comes through [`millrace_func::Host`]. Must not read
 //! a clock but the two it is given ([`Clocks`]), and draws no randomness of its own.
 
+mod bucket_object;
 mod budget;
 mod check;
 mod context_object;

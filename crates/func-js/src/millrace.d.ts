@@ -74,6 +74,19 @@ declare module "millrace" {
     /** The records of a type. */
     records<Value = any>(type: string): RecordsRef<Value>;
 
+    /**
+     * An object of a bucket, whether or not there is one of that key. Its methods join this call's transaction, as
+     * `call` does; in a workflow each is a transaction of its own. A query can read only. The bucket belongs to this
+     * app (`millrace s3 bucket app BUCKET APP`), or its policy lets the app in.
+     *
+     * An error has the `code` `"object-refused"` and a `reason` in the words of S3: `"NoSuchBucket"`,
+     * `"AccessDenied"`, `"PreconditionFailed"`, …
+     */
+    object(bucket: string, key: string): ObjectRef;
+
+    /** The objects of a bucket. */
+    objects(bucket: string): ObjectsRef;
+
     /** The time of the invocation in milliseconds since 1970: the same in all its calls and retries. */
     now(): number;
     /** A random number from 0 (included) to 1 (excluded), the same in a retry. */
@@ -113,6 +126,70 @@ declare module "millrace" {
 
   export interface PathParameters {
     [name: string]: Json;
+  }
+
+  /** One object of a bucket. */
+  export interface ObjectRef {
+    /** Metadata and content, of at most 4 MiB; `null` when there is no object. */
+    get(): Promise<StoredObject | null>;
+    /** Metadata; `null` when there is no object. */
+    head(): Promise<ObjectInfo | null>;
+    /** Makes or replaces the object. The body has at most 1 MiB. */
+    put(body: string | Uint8Array, options?: ObjectPutOptions): Promise<{ etag: string; version: string | null }>;
+    /** Deletes the object; in a bucket that keeps versions, marks it as gone. */
+    delete(options?: { /** Only the object with this ETag. */ ifMatch?: string }): Promise<void>;
+  }
+
+  export interface ObjectPutOptions {
+    /** `binary/octet-stream` if it is not given. */
+    contentType?: string;
+    /** `x-amz-meta-` headers: visible ASCII, at most 2 KiB. Names become lower case. */
+    metadata?: { [name: string]: string };
+    /** Only if the object there has this ETag; `"*"`: only if there is one. */
+    ifMatch?: string;
+    /** `"*"`: only if there is no object. */
+    ifNoneMatch?: string;
+  }
+
+  export interface ObjectInfo {
+    readonly sizeBytes: number;
+    readonly etag: string;
+    /** When it was written, in milliseconds since 1970. */
+    readonly modifiedMs: number;
+    readonly contentType: string;
+    readonly metadata: { [name: string]: string };
+    /** The version's id, where the bucket keeps versions; otherwise `null`. */
+    readonly version: string | null;
+  }
+
+  export interface StoredObject extends ObjectInfo {
+    bytes(): Uint8Array;
+    /** Read as UTF-8. */
+    text(): string;
+    json(): any;
+  }
+
+  export interface ObjectsRef {
+    /** One page of the bucket's objects, in the order of their keys. It sees what this transaction has written. */
+    list(options?: ObjectListOptions): Promise<ObjectPage>;
+  }
+
+  export interface ObjectListOptions {
+    /** Only keys that start with this. */
+    prefix?: string;
+    /** Keys with this behind the prefix are shown once, cut behind it, in `prefixes`. */
+    delimiter?: string;
+    /** `next` of the page before, or any key. */
+    after?: string;
+    /** At most so many keys and prefixes: 1 to 1,000, which is the default. */
+    limit?: number;
+  }
+
+  export interface ObjectPage {
+    objects: { key: string; sizeBytes: number; etag: string; modifiedMs: number }[];
+    prefixes: string[];
+    /** Where the next page begins; `null` on the last one. */
+    next: string | null;
   }
 
   /** The records of a type, read from all shards: locked one after the other, as far as they are given. */

@@ -9,7 +9,7 @@ use rquickjs::qjs;
 use crate::budget::Breach;
 use crate::isolate::Isolate;
 use crate::js::{Context, Raw, Thrown, UNDEFINED, Value};
-use crate::{context_object, fetch_object, natives, record_object, request_object, workflow_object};
+use crate::{bucket_object, context_object, fetch_object, natives, record_object, request_object, workflow_object};
 
 /// One call of a native function.
 pub(crate) struct Call<'a> {
@@ -53,12 +53,13 @@ pub(crate) enum Place {
 /// Place, name, declared arguments, function.
 pub(crate) type Entry = (Place, &'static str, c_int, Function);
 
-const TABLES: [&[Entry]; 6] = [
+const TABLES: [&[Entry]; 7] = [
     context_object::ENTRIES,
     request_object::ENTRIES,
     workflow_object::ENTRIES,
     fetch_object::ENTRIES,
     record_object::ENTRIES,
+    bucket_object::ENTRIES,
     natives::ENTRIES,
 ];
 

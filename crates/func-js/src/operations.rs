@@ -3,6 +3,7 @@
 use millrace_base::{Error, ErrorCode};
 use millrace_func::OperationId;
 
+use crate::bucket_object::ObjectAnswer;
 use crate::isolate::Isolate;
 use crate::js::{Raw, Thrown, Value};
 use crate::record_object::RecordAnswer;
@@ -30,6 +31,8 @@ pub(crate) enum Answer {
     Response,
     /// A reply to an operation on records.
     Record(RecordAnswer),
+    /// A reply to an operation on objects.
+    Object(ObjectAnswer),
 }
 
 impl Operation {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::App;
 
-use crate::transpile::{Module, Position, json_module, transpile};
+use crate::transpile::{Import, Module, Position, json_module, transpile};
 
 /// The name of the module that the engine provides.
 pub(crate) const BUILTIN: &str = "millrace";
@@ -22,6 +22,8 @@ const TRIED: [&str; 10] =
 
 /// Every module that an app's services reach, by path.
 pub(crate) struct Sources {
+    /// The app's name.
+    app: String,
     modules: BTreeMap<String, Module>,
 }
 
@@ -79,6 +81,9 @@ impl Sources {
                 continue;
             }
             let module = read_module(app, &path)?;
+            if !app.is_kept {
+                refuse_unused_packages(&path, &module)?;
+            }
             for import in &module.imports {
                 match resolve(&path, &import.specifier, |path| app.files.contains_key(path)) {
                     Ok(found) if found == BUILTIN => {}
@@ -88,7 +93,12 @@ impl Sources {
             }
             modules.insert(path, module);
         }
-        Ok(Self { modules })
+        Ok(Self { app: app.name.to_string(), modules })
+    }
+
+    /// Whose they are: the app's name.
+    pub(crate) fn app(&self) -> &str {
+        &self.app
     }
 
     /// The module at a path that [`Sources::resolve`] gave.
@@ -104,6 +114,22 @@ impl Sources {
     /// The source's position of a position in a module's code.
     pub(crate) fn source_position(&self, path: &str, generated: Position) -> Option<Position> {
         self.modules.get(path).map(|module| module.map.source(generated))
+    }
+}
+
+/// Refuses imports of packages that nothing uses. TypeScript leaves them out, so the app would run. But who writes one
+/// believes that packages can be imported. An app that was accepted before stays accepted.
+fn refuse_unused_packages(path: &str, module: &Module) -> Result<(), Error> {
+    let is_package = |import: &&Import| import.specifier != BUILTIN && !import.specifier.starts_with('.');
+    match module.unused.iter().find(is_package) {
+        Some(Import { specifier, position }) => {
+            let message = format!(
+                "cannot import {specifier:?}: an app imports \"millrace\" and its own files, as in \"./file\". Nothing of this \
+                 import is used: remove it, or write `import type` if it is for types"
+            );
+            Err(refused(path, Some(*position), &message))
+        }
+        None => Ok(()),
     }
 }
 
@@ -199,6 +225,30 @@ mod tests {
         assert_eq!(paths, ["a.mjs", "b.ts"]);
         assert!(service_files(&self::app(&[("a b.ts", "")])).is_err());
         assert!(service_files(&self::app(&[("a.ts", ""), ("a.js", "")])).is_err());
+    }
+
+    #[test]
+    fn an_import_of_a_package_that_nothing_uses_is_refused() {
+        for (text, is_refused) in [
+            ("import lodash from 'lodash';", true),
+            ("import { z, type Z } from 'zod';", true),
+            ("import * as fs from 'node:fs';", true),
+            ("import { z } from 'zod'; let a: z;", true),
+            ("import type { Z } from 'zod'; let a: Z;", false),
+            ("import { type Z } from 'zod'; let a: Z;", false),
+            ("import { b } from './b';", false),
+            ("import { service } from 'millrace';", false),
+        ] {
+            let app = app(&[("a.ts", text), ("b.ts", "")]);
+            let services = service_files(&app).expect("valid");
+            let error = Sources::read(&app, &services).err();
+            assert_eq!(error.is_some(), is_refused, "{text}: {error:?}");
+            if let Some(error) = error {
+                assert!(error.message.contains("Nothing of this import is used"), "{}", error.message);
+            }
+            let kept = App { is_kept: true, ..app };
+            assert!(Sources::read(&kept, &services).is_ok(), "an app that was accepted goes on: {text}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use millrace_base::limits;
 use oxc_allocator::Allocator;
-use oxc_ast::ast::{Program, Statement};
+use oxc_ast::ast::{ImportDeclaration, ImportDeclarationSpecifier, Program, Statement};
 use oxc_codegen::{Codegen, CodegenOptions};
 use oxc_diagnostics::{Diagnostics, OxcDiagnostic};
 use oxc_parser::Parser;
@@ -48,6 +48,8 @@ pub(crate) struct Import {
 pub(crate) struct Module {
     pub(crate) code: String,
     pub(crate) imports: Vec<Import>,
+    /// Imports that are no types' and that nothing uses, which TypeScript leaves out.
+    pub(crate) unused: Vec<Import>,
     pub(crate) map: PositionMap,
 }
 
@@ -112,13 +114,15 @@ fn transpile_here(path: &str, source: &str) -> Result<Module, SourceError> {
     check(source, &semantic.diagnostics)?;
     if !is_typescript {
         let imports = imports(source, &program);
-        return Ok(Module { code: source.to_owned(), imports, map: PositionMap::default() });
+        return Ok(Module { code: source.to_owned(), imports, unused: Vec::new(), map: PositionMap::default() });
     }
+    let written = imports_of_values(source, &program);
     let scoping = semantic.semantic.into_scoping();
     let options = TransformOptions::default();
     let transformed = Transformer::new(&allocator, Path::new(path), &options).build_with_scoping(scoping, &mut program);
     check(source, &transformed.diagnostics)?;
     let imports = imports(source, &program);
+    let unused = written.into_iter().filter(|import| !imports.contains(import)).collect();
     // Indented, a file of nothing but nesting would grow with the square of its length, to gigabytes.
     let options = CodegenOptions { source_map_path: Some(path.into()), indent_width: 0, ..CodegenOptions::default() };
     let generated = Codegen::new().with_options(options).build(&program);
@@ -128,7 +132,7 @@ fn transpile_here(path: &str, source: &str) -> Result<Module, SourceError> {
         map.0.extend(tokens.map(|t| [t.get_dst_line(), t.get_dst_col(), t.get_src_line(), t.get_src_col()]));
         map.0.sort_unstable();
     }
-    Ok(Module { code: generated.code, imports, map })
+    Ok(Module { code: generated.code, imports, unused, map })
 }
 
 /// Makes a module whose default export is a JSON file's value.
@@ -146,6 +150,7 @@ pub(crate) fn json_module(source: &str) -> Result<Module, SourceError> {
     Ok(Module {
         code: format!("export default JSON.parse({literal});\n"),
         imports: Vec::new(),
+        unused: Vec::new(),
         map: PositionMap::default(),
     })
 }
@@ -187,6 +192,25 @@ fn imports(source: &str, program: &Program<'_>) -> Vec<Import> {
         _ => None,
     });
     literals
+        .map(|literal| Import { specifier: literal.value.to_string(), position: position(source, literal.span.start) })
+        .collect()
+}
+
+/// Imports without the word `type`.
+fn imports_of_values(source: &str, program: &Program<'_>) -> Vec<Import> {
+    let is_type = |one: &ImportDeclarationSpecifier<'_>| match one {
+        ImportDeclarationSpecifier::ImportSpecifier(named) => named.import_kind.is_type(),
+        _ => false,
+    };
+    let is_of_values = |import: &ImportDeclaration<'_>| {
+        let named = import.specifiers.as_ref().filter(|named| !named.is_empty());
+        import.import_kind.is_value() && named.is_none_or(|named| !named.iter().all(is_type))
+    };
+    let imports = program.body.iter().filter_map(|statement| match statement {
+        Statement::ImportDeclaration(import) if is_of_values(import) => Some(&import.source),
+        _ => None,
+    });
+    imports
         .map(|literal| Import { specifier: literal.value.to_string(), position: position(source, literal.span.start) })
         .collect()
 }

@@ -95,7 +95,9 @@ impl Isolate {
         self.heap.take_refused();
         self.serial.set(serial);
         self.rejections.watch(activation != ActivationKind::Workflow);
-        self.budget.begin((self.limits.cpu_ms * 1_000_000).saturating_sub(used_ns));
+        // The transaction as a whole has one limit. A host that does not count for it leaves each frame to itself.
+        let spent_ns = used_ns.max(host.cpu_spent_ns());
+        self.budget.begin((self.limits.cpu_ms * 1_000_000).saturating_sub(spent_ns));
         Turn { isolate: self, _host: self.host.enter(host, subject) }
     }
 
@@ -127,9 +129,14 @@ impl Isolate {
                     let outcome = self.call_export(activation, function, input);
                     self.conclude(activation, outcome)
                 }
-                Err(Thrown) => Ended::Done(Err(self.invalid_json("the input"))),
+                Err(Thrown) => {
+                    let error = self.invalid_json("the input");
+                    self.budget.end();
+                    Ended::Done(Err(error))
+                }
             }
         };
+        host.spend_cpu(self.budget.spent_ns());
         self.leave(activation, serial, 0, subject, ended)
     }
 
@@ -149,6 +156,7 @@ impl Isolate {
             let outcome = request.and_then(|request| self.call_export(ActivationKind::Route, function, request));
             self.conclude(ActivationKind::Route, outcome)
         };
+        host.spend_cpu(self.budget.spent_ns());
         self.leave(ActivationKind::Route, serial, 0, subject, ended)
     }
 
@@ -186,6 +194,7 @@ impl Isolate {
             let settled = self.settle(operation, result);
             self.conclude(activation.kind, settled.map(|()| returned))
         };
+        host.spend_cpu(self.budget.spent_ns());
         self.leave(activation.kind, activation.serial, activation.used_ns, activation.subject, ended)
     }
 
@@ -209,9 +218,13 @@ impl Isolate {
                 Answer::Json => (operation.resolve, self.parse_json(json)),
                 Answer::Response => (operation.resolve, self.response(json)),
                 Answer::Record(answer) => (operation.resolve, self.record_value(answer, json)),
+                Answer::Object(answer) => (operation.resolve, self.object_value(answer, json)),
             },
             Err(error) => match operation.answer {
                 Answer::Record(answer) if let Some(raw) = answer.instead_of(error) => {
+                    (operation.resolve, Ok(self.context.own(raw)))
+                }
+                Answer::Object(answer) if let Some(raw) = answer.instead_of(error) => {
                     (operation.resolve, Ok(self.context.own(raw)))
                 }
                 _ => (operation.reject, self.error_value(error)),
@@ -240,7 +253,7 @@ impl Isolate {
                     }
                     (Ok(()), PromiseState::Rejected(reason)) => Err(self.error_of(reason.raw())),
                     (Ok(()), PromiseState::Pending | PromiseState::Fulfilled(_)) => match self.waiting_error() {
-                        None => return Ended::Waits(value, self.budget.turn_ns()),
+                        None => return Ended::Waits(value, self.budget.spent_ns()),
                         Some(error) => {
                             self.overlook(value.raw());
                             Err(error)
@@ -291,6 +304,7 @@ impl Isolate {
     /// Why a frame that has not ended cannot wait; `None` when it can.
     fn waiting_error(&self) -> Option<Error> {
         self.check_memory();
+        self.budget.end();
         if let Some(error) = self.breach_error() {
             return Some(error);
         }

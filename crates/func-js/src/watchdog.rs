@@ -1,10 +1,10 @@
 //! The last resort against a handler that no limit ends: somebody outside looks at what each core runs.
 //!
-//! Each engine tells the number of the turn it runs, by one atomic store at its begin and end. A
-//! [`Watchdog::look`] that meets the same turn again compares how much CPU time the thread has used
-//! since. A turn far past its limit switches its service off, on all cores: from its next
-//! entry on, each call of it is refused until the app is deployed again. Nothing can end the turn
-//! itself.
+//! Each engine tells the number of the turn it runs, by one atomic store at its begin and end, and what its transaction
+//! had used before. A [`Watchdog::look`] that meets the same turn again compares how much CPU time the thread has used
+//! since, and adds what was used before. A transaction far past its limit switches off the service whose turn it is, on
+//! all cores: from its next entry on, each call of it is refused until the app is deployed again. Nothing can end the
+//! turn itself.
 //!
 //! A service is known by its app, its name and a hash of the app's code and limits. So a deployment of
 //! other code begins switched on, and the version before it stays off.
@@ -66,6 +66,8 @@ pub(crate) struct Core {
     thread: u64,
     /// The service's number plus one, and the turn's number; 0 between turns.
     running: AtomicU64,
+    /// CPU time that the turn's transaction had used when the turn began.
+    before_ns: AtomicU64,
     /// The services, by number.
     switches: Mutex<Vec<Option<Arc<Switch>>>>,
     /// The turn that the last look met, and the CPU time that the thread had used then.
@@ -88,9 +90,11 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// A turn of the service begins. No two turns of a core have one number.
+    /// A turn of the service begins. No two turns of a core have one number. Its transaction has used `before_ns`.
     #[inline]
-    pub(crate) fn enter(&self, turn: u64) -> Running<'_> {
+    pub(crate) fn enter(&self, turn: u64, before_ns: u64) -> Running<'_> {
+        // A look that sees the new turn with the time of the one before finds the right time when it meets the turn again.
+        self.core.before_ns.store(before_ns, Ordering::Relaxed);
         let turn = turn & ((1 << TURN_BITS) - 1);
         self.core.running.store((u64::from(self.number) + 1) << TURN_BITS | turn, Ordering::Relaxed);
         Running(&self.core)
@@ -119,8 +123,13 @@ impl Watchdog {
     }
 
     pub(crate) fn add_core(&self, thread: u64) -> Arc<Core> {
-        let core =
-            Arc::new(Core { thread, running: AtomicU64::new(0), switches: Mutex::default(), met: Mutex::default() });
+        let core = Arc::new(Core {
+            thread,
+            running: AtomicU64::new(0),
+            before_ns: AtomicU64::new(0),
+            switches: Mutex::default(),
+            met: Mutex::default(),
+        });
         let mut cores = lock(&self.cores);
         cores.retain(|core| core.strong_count() > 0);
         cores.push(Arc::downgrade(&core));
@@ -197,7 +206,8 @@ impl Core {
         }
         let number = usize::try_from((running >> TURN_BITS) - 1).ok()?;
         let switch = lock(&self.switches).get(number)?.clone()?;
-        let used_ms = now_ns.saturating_sub(met_ns) / 1_000_000;
+        let before_ns = self.before_ns.load(Ordering::Relaxed);
+        let used_ms = before_ns.saturating_add(now_ns.saturating_sub(met_ns)) / 1_000_000;
         if used_ms < switch.overdue_ms() || switch.is_off.swap(true, Ordering::Relaxed) {
             return None;
         }
@@ -248,18 +258,20 @@ mod tests {
         let used_ms = Cell::new(5_000);
         let look = || watchdog.look(|thread| (thread == 7).then(|| used_ms.get() * 1_000_000));
         {
-            let _running = place.enter(1);
+            let _running = place.enter(1, 0);
             assert_eq!(look(), []);
             used_ms.set(6_999);
             assert_eq!(look(), []);
         }
         assert_eq!(look(), []);
         // Another turn counts from when it is met.
-        let _running = place.enter(2);
+        let _running = place.enter(2, 100_000_000);
         used_ms.set(9_500);
         assert_eq!(look(), []);
+        used_ms.set(11_399);
+        assert_eq!(look(), [], "what its transaction used before is told apart from it");
         assert!(switch(&watchdog, &App { is_kept: true, ..app.clone() }).refusal().is_none());
-        used_ms.set(11_500);
+        used_ms.set(11_400);
         assert_eq!(look(), [Overdue { app: "shop".into(), service: "cart".into(), used_ms: 2_000 }]);
         assert_eq!(look(), [], "told once");
         let refusal = switch(&watchdog, &App { is_kept: true, ..app.clone() }).refusal().expect("off on all cores");
@@ -272,7 +284,7 @@ mod tests {
         let core = watchdog.add_core(1);
         let (before, after) = (app("1", 1, false), app("2", 1, false));
         let place = core.add(switch(&watchdog, &before));
-        let running = place.enter(1);
+        let running = place.enter(1, 0);
         let used_ms = Cell::new(0);
         let look = || watchdog.look(|_| Some(used_ms.get() * 1_000_000));
         assert_eq!(look(), []);

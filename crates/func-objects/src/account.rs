@@ -57,7 +57,7 @@ pub(crate) fn read(turn: &mut Turn<'_>, key: &[u8], input: &[u8]) -> Result<Prog
         let name = String::from_utf8_lossy(&field[BUCKET.len()..]).into_owned();
         let created_ms = value.content().try_into().map_or(0, u64::from_be_bytes);
         let owner = String::from_utf8_lossy(key).into_owned();
-        page.items.push(BucketInfo { name, created_ms, owner, has_object_lock: false });
+        page.items.push(BucketInfo { name, created_ms, owner, ..BucketInfo::default() });
     }
     if is_cut {
         page.next = page.items.last().map(|last| (last.name.clone(), String::new()));

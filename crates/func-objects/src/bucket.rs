@@ -4,11 +4,12 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use millrace_api::is_built_in;
 use millrace_api::objects::{
     AccessInput, BucketInfo, DeleteOne, DeletedOne, ObjectLock, ObjectOperation, ObjectReply, ObjectRequest, Ownership,
     PolicyStatus, Refusal, Usage, Versioning,
 };
-use millrace_base::{Error, ErrorCode};
+use millrace_base::{Error, ErrorCode, Name};
 use millrace_func::{HandlerId, Message};
 
 use crate::access::{Ask, Known, Policy, acl};
@@ -57,6 +58,7 @@ pub(crate) fn read(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<Pr
                 created_ms: row.created_ms,
                 owner: row.owner.clone(),
                 has_object_lock: row.object_lock.is_some(),
+                app: row.app.clone(),
             })
         }
         ObjectOperation::List(list) => ObjectReply::Objects(list::objects(turn, bucket, list)?),
@@ -122,7 +124,17 @@ pub(crate) fn write(turn: &mut Turn<'_>, bucket: &str, input: &[u8]) -> Result<P
             // Whoever could set it could lift it.
             ask.check_system()?;
             let row = BucketRow { quota_bytes: *quota_bytes, ..settings.row.clone() };
-            turn.host.set(INFO, to_value(&row))?;
+            turn.host.set(INFO, row.to_value())?;
+            Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
+        }
+        ObjectOperation::SetApp(app) => {
+            // Whoever could set it could let any app in.
+            ask.check_system()?;
+            let is_name = |app: &String| Name::new(app).is_ok() && !is_built_in(app);
+            if !app.as_ref().is_none_or(is_name) {
+                return Err(Refusal::InvalidArgument.error("this is not the name of an app"));
+            }
+            turn.host.set(INFO, BucketRow { app: app.clone(), ..settings.row.clone() }.to_value())?;
             Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
         }
         ObjectOperation::DeleteMany { objects } => delete_many(turn, &settings, &request, objects),
@@ -274,7 +286,7 @@ fn create(
     let Some(owner) = request.requester.id else {
         return Err(Refusal::AccessDenied.error("Access Denied"));
     };
-    let there: Option<BucketRow> = turn.host.get(INFO)?.map(from_value).transpose()?;
+    let there = turn.host.get(INFO)?.map(BucketRow::from_value).transpose()?;
     if there.as_ref().is_some_and(|there| there.owner != owner) {
         return Err(Refusal::BucketAlreadyExists.error("The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please select a different name and try again."));
     }
@@ -301,7 +313,7 @@ fn create(
             Refusal::BucketAlreadyExists.error("You own this bucket already, and it has another access list.")
         });
     }
-    turn.host.set(INFO, to_value(&row))?;
+    turn.host.set(INFO, row.to_value())?;
     let add = AccountInput::Add { bucket: request.bucket.to_owned(), created_ms };
     let call = turn.call((ACCOUNT, WRITE), owner.as_bytes().to_vec(), encode(&add))?;
     Ok(Turn::then(call, |_, _| Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))))

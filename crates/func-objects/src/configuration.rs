@@ -158,7 +158,7 @@ pub(crate) fn delete(turn: &mut Turn<'_>, settings: &Settings, kind: Configurati
 
 fn finish(turn: &mut Turn<'_>, settings: &Settings, row: &BucketRow) -> Result<Progress, Error> {
     if *row != settings.row {
-        turn.host.set(INFO, to_value(row))?;
+        turn.host.set(INFO, row.to_value())?;
     }
     Ok(Progress::Done(ObjectReply::Done.to_bytes(b"")))
 }

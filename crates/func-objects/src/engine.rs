@@ -20,7 +20,7 @@ use crate::rows::{INFO, PartRow, from_value, part_field};
 use crate::settings::SettingsCache;
 use crate::turn::{Progress, Turn, Waiting};
 use crate::wire::{ChangeInput, ChangeOutput, SettingsOutput, decode, encode};
-use crate::{account, bucket, expire, notify, object, object_read, upload};
+use crate::{account, bucket, expire, notify, object, object_read, upload, whole};
 
 /// Runs operations on objects. See the crate's documentation.
 #[derive(Default)]
@@ -110,6 +110,9 @@ fn read_with_settings(turn: &mut Turn<'_>, service: u16, bucket: &str, input: &[
         if service == UPLOAD {
             let reply = upload::read(turn, &settings, &request)?;
             return Ok(Progress::Done(reply.to_bytes(b"")));
+        }
+        if let ObjectOperation::GetWhole(_) = &request.operation {
+            return whole::read(turn, whole::Reading::new(settings, input));
         }
         let ask = Ask { settings: &settings, request: &request, now_ms: turn.host.now().0 };
         if let Some(read) = object_read::read(turn.host, &ask, &request.operation) {

@@ -33,6 +33,7 @@ pub mod tagging;
 mod turn;
 mod upload;
 mod version_id;
+mod whole;
 mod wire;
 
 pub use check::check_policy;

@@ -147,7 +147,7 @@ pub(crate) fn lock_checked(ask: &Ask<'_>) -> Result<(), Error> {
     Err(Refusal::InvalidRequest.error("Bucket is missing Object Lock Configuration"))
 }
 
-fn get<R: Reader + ?Sized>(
+pub(crate) fn get<R: Reader + ?Sized>(
     reader: &mut R,
     ask: &Ask<'_>,
     conditions: &ReadConditions,

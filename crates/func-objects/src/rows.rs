@@ -54,6 +54,33 @@ pub(crate) struct BucketRow {
     /// Whether there are rules for whom to tell.
     pub has_notifications: bool,
     pub quota_bytes: Option<u64>,
+    /// The app that it belongs to.
+    pub app: Option<String>,
+}
+
+/// The version of [`BucketRow`]. Version 1 had no app.
+const BUCKET_ROW_VERSION: u8 = 2;
+
+impl BucketRow {
+    /// As it is kept.
+    pub(crate) fn to_value(&self) -> Value {
+        versioned(BUCKET_ROW_VERSION, self)
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// As for [`from_value`].
+    pub(crate) fn from_value(value: &Value) -> Result<Self, Error> {
+        let row = match value.content().split_first() {
+            Some((&BUCKET_ROW_VERSION, rest)) => postcard::from_bytes(rest),
+            // What it lacks at its end is an option, which is none.
+            Some((&1, rest)) => postcard::from_bytes(&[rest, &[0]].concat()),
+            Some((version, _)) => return Err(unreadable(&format!("version {version}"))),
+            None => return Err(unreadable("it is empty")),
+        };
+        row.map_err(|error| unreadable(&error.to_string()))
+    }
 }
 
 /// How much is in a bucket.
@@ -230,8 +257,16 @@ pub(crate) struct PartRow {
 
 /// A row as it is kept.
 pub(crate) fn to_value(row: &impl Serialize) -> Value {
-    let bytes = postcard::to_extend(row, vec![ROW_VERSION]).expect("a vector takes whatever it is given");
+    versioned(ROW_VERSION, row)
+}
+
+fn versioned(version: u8, row: &impl Serialize) -> Value {
+    let bytes = postcard::to_extend(row, vec![version]).expect("a vector takes whatever it is given");
     Value::new(ValueKind::Bytes, &bytes)
+}
+
+fn unreadable(what: &str) -> Error {
+    Error::new(ErrorCode::Internal, format!("a row of an object cannot be read: {what}"))
 }
 
 /// Reads a row.
@@ -239,11 +274,10 @@ pub(crate) fn to_value(row: &impl Serialize) -> Value {
 /// # Errors
 /// `internal`: only this crate writes rows.
 pub(crate) fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
-    let wrong = |what: &str| Error::new(ErrorCode::Internal, format!("a row of an object cannot be read: {what}"));
     match value.content().split_first() {
-        Some((&ROW_VERSION, rest)) => postcard::from_bytes(rest).map_err(|error| wrong(&error.to_string())),
-        Some((version, _)) => Err(wrong(&format!("version {version}"))),
-        None => Err(wrong("it is empty")),
+        Some((&ROW_VERSION, rest)) => postcard::from_bytes(rest).map_err(|error| unreadable(&error.to_string())),
+        Some((version, _)) => Err(unreadable(&format!("version {version}"))),
+        None => Err(unreadable("it is empty")),
     }
 }
 
@@ -260,4 +294,24 @@ pub(crate) fn part_field(number: u16) -> Vec<u8> {
 /// The number in the field of a part.
 pub(crate) fn part_number(field: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(field.strip_prefix(PART)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_of_the_first_version_belongs_to_no_app() {
+        // A bucket of `ann` with a quota of 300 bytes, made in millisecond 5, as version 1 wrote it.
+        let kept = b"\x01\x05\x03ann\0\0\0\0\0\0\0\0\0\x01\xac\x02";
+        let row = BucketRow::from_value(&Value::new(ValueKind::Bytes, kept)).expect("readable");
+        let quota_bytes = Some(300);
+        assert_eq!(row, BucketRow { created_ms: 5, owner: "ann".to_owned(), quota_bytes, ..BucketRow::default() });
+        let given = BucketRow { app: Some("shop".to_owned()), ..row };
+        assert_eq!(BucketRow::from_value(&given.to_value()), Ok(given.clone()));
+        assert_eq!(given.to_value().content(), b"\x02\x05\x03ann\0\0\0\0\0\0\0\0\0\x01\xac\x02\x01\x04shop");
+        for bytes in [&b""[..], b"\x03", b"\x02\x05", b"\x01\x05"] {
+            assert!(BucketRow::from_value(&Value::new(ValueKind::Bytes, bytes)).is_err(), "{bytes:?}");
+        }
+    }
 }

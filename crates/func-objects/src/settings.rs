@@ -76,7 +76,7 @@ impl SettingsCache {
         {
             return Ok(Some(Rc::clone(settings)));
         }
-        let read: BucketRow = from_value(row)?;
+        let read = BucketRow::from_value(row)?;
         let mut policy_text = None;
         if read.policy_number.is_some() {
             let Some(found) = field(POLICY)? else { return Ok(None) };

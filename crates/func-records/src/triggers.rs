@@ -284,6 +284,14 @@ impl Host for TriggerHost<'_> {
         self.host.within_step(step);
     }
 
+    fn cpu_spent_ns(&self) -> u64 {
+        self.host.cpu_spent_ns()
+    }
+
+    fn spend_cpu(&mut self, turn_ns: u64) {
+        self.host.spend_cpu(turn_ns);
+    }
+
     fn compensate(&mut self, call: NestedCall) -> Result<(), Error> {
         let call = self.outer_call(call)?;
         self.host.compensate(call)

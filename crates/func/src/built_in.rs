@@ -1,6 +1,7 @@
 //! What functions ask of built-in apps, and which of it an app may ask.
 
 use bytes::Bytes;
+use millrace_api::objects::{BUCKET_SERVICE, OBJECT_SERVICE, OBJECTS_APP};
 use millrace_api::{BuiltInReply, RECORDS_APP};
 use millrace_base::{Error, ErrorCode};
 
@@ -30,6 +31,8 @@ impl Loaded {
         match app {
             _ if self.app.as_str() == app => Ok(()),
             RECORDS_APP => self.records.allows(service),
+            // Buckets say themselves who may what.
+            OBJECTS_APP if matches!(service, BUCKET_SERVICE | OBJECT_SERVICE) => Ok(()),
             _ => {
                 let message = format!("functions have no operations of the built-in app {app:?}");
                 Err(Error::new(ErrorCode::Forbidden, message))

@@ -222,6 +222,14 @@ pub trait Host {
         timeout_ms
     }
 
+    /// CPU time that the frame's transaction has used before this turn: of all its frames, as far as this host knows.
+    fn cpu_spent_ns(&self) -> u64 {
+        0
+    }
+
+    /// The turn has ended, and used that much CPU time. Engines that measure it say so, once a turn.
+    fn spend_cpu(&mut self, _turn_ns: u64) {}
+
     /// Counts the changes of the frame's entity in this transaction, whoever made them.
     fn entity_changes(&self) -> u64 {
         0

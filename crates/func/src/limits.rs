@@ -7,8 +7,8 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// CPU time of one frame, all its turns together; of a workflow, which may take thousands of
-    /// turns over months and takes them again after a restart, of each turn.
+    /// CPU time of one transaction: all turns of its handler and of whatever that calls. Of a workflow, which may take
+    /// thousands of turns over months and takes them again after a restart, of each turn.
     pub cpu_ms: u64,
     /// Heap of one service on one core.
     pub memory_bytes: usize,

@@ -19,7 +19,7 @@ const PAGE: u16 = 1000;
 
 /// Whether an operation is one of this module.
 pub(crate) fn manages(kind: Kind) -> bool {
-    matches!(kind, Kind::S3Buckets | Kind::S3Bucket | Kind::S3SetQuota)
+    matches!(kind, Kind::S3Buckets | Kind::S3Bucket | Kind::S3SetQuota | Kind::S3SetApp)
 }
 
 /// Runs one of the operations of this module.
@@ -35,6 +35,15 @@ pub(crate) async fn manage<B: Backend>(
     match kind {
         Kind::S3Buckets => list(session).await,
         Kind::S3Bucket => usage(session, &input.name(Parameter::Bucket)?).await,
+        Kind::S3SetApp => {
+            let bucket = input.name(Parameter::Bucket)?.into_owned();
+            let body = input.body(&session.state).await?;
+            let Object::<Owner>(owner) = serde_json::from_slice(&body).map_err(|_| {
+                Error::new(ErrorCode::BadRequest, r#"this is sent as {"app": "NAME"} or {"app": null}"#)
+            })?;
+            ask(session, "", &bucket, ObjectOperation::SetApp(owner.app)).await?;
+            Ok(reply::empty(StatusCode::NO_CONTENT))
+        }
         _ => {
             let bucket = input.name(Parameter::Bucket)?.into_owned();
             let body = input.body(&session.state).await?;
@@ -55,12 +64,22 @@ struct Quota {
     quota_bytes: Option<u64>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Owner {
+    /// `null`: of no app.
+    #[serde(deserialize_with = "Option::deserialize")]
+    app: Option<String>,
+}
+
 #[derive(Serialize)]
 struct Listed {
     name: String,
     owner: String,
     owner_name: String,
     created_ms: u64,
+    /// The app that it belongs to.
+    app: Option<String>,
 }
 
 /// The buckets of all users, in the order of users and names.
@@ -77,12 +96,22 @@ async fn list<B: Backend>(session: &Session<B>) -> Reply {
         loop {
             let asked = ObjectOperation::ListBuckets(request.clone());
             let ObjectReply::Buckets(page) = ask(session, &user.id, "", asked).await? else { return Err(unexpected()) };
-            buckets.extend(page.items.into_iter().map(|bucket| Listed {
-                name: bucket.name,
-                owner: user.id.clone(),
-                owner_name: user.display_name.clone(),
-                created_ms: bucket.created_ms,
-            }));
+            for bucket in page.items {
+                let app = match ask(session, "", &bucket.name, ObjectOperation::HeadBucket).await {
+                    Ok(ObjectReply::Bucket(info)) => info.app,
+                    Ok(_) => return Err(unexpected()),
+                    // It went meanwhile.
+                    Err(error) if error.code == ErrorCode::ObjectRefused => continue,
+                    Err(error) => return Err(error),
+                };
+                buckets.push(Listed {
+                    name: bucket.name,
+                    owner: user.id.clone(),
+                    owner_name: user.display_name.clone(),
+                    created_ms: bucket.created_ms,
+                    app,
+                });
+            }
             match page.next {
                 Some((after, _)) => request.after = after,
                 None => break,
@@ -102,6 +131,7 @@ async fn usage<B: Backend>(session: &Session<B>, bucket: &str) -> Reply {
         objects: u64,
         size_bytes: u64,
         quota_bytes: Option<u64>,
+        app: Option<String>,
     }
     let ObjectReply::Bucket(info) = ask(session, "", bucket, ObjectOperation::HeadBucket).await? else {
         return Err(unexpected());
@@ -116,6 +146,7 @@ async fn usage<B: Backend>(session: &Session<B>, bucket: &str) -> Reply {
         objects: usage.objects,
         size_bytes: usage.size_bytes,
         quota_bytes: usage.quota_bytes,
+        app: info.app,
     };
     reply::json_value(StatusCode::OK, &body)
 }

@@ -72,6 +72,8 @@ pub enum Kind {
     S3Bucket,
     /// `PUT /s3/buckets/{bucket}/quota`.
     S3SetQuota,
+    /// `PUT /s3/buckets/{bucket}/app`.
+    S3SetApp,
     /// A request that no operation answers.
     None,
     /// Something about records or their schemas.
@@ -79,7 +81,7 @@ pub enum Kind {
 }
 
 /// The kinds that are not about records, in the order of their numbers, with their names.
-const KINDS: [(Kind, &str); 32] = [
+const KINDS: [(Kind, &str); 33] = [
     (Kind::Call, "call"),
     (Kind::Send, "send"),
     (Kind::Invocation, "invocation"),
@@ -109,6 +111,7 @@ const KINDS: [(Kind, &str); 32] = [
     (Kind::S3Buckets, "s3_buckets"),
     (Kind::S3Bucket, "s3_bucket"),
     (Kind::S3SetQuota, "s3_set_quota"),
+    (Kind::S3SetApp, "s3_set_app"),
     (Kind::ConnectWorker, "connect_worker"),
     (Kind::Cluster, "cluster"),
     (Kind::None, "none"),
@@ -156,9 +159,10 @@ impl Kind {
             Kind::S3Buckets => 26,
             Kind::S3Bucket => 27,
             Kind::S3SetQuota => 28,
-            Kind::ConnectWorker => 29,
-            Kind::Cluster => 30,
-            Kind::None => 31,
+            Kind::S3SetApp => 29,
+            Kind::ConnectWorker => 30,
+            Kind::Cluster => 31,
+            Kind::None => 32,
             Kind::Records(operation) => KINDS.len() + operation as usize,
         }
     }

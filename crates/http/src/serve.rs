@@ -234,8 +234,15 @@ async fn run_tls<B: Backend>(
     acceptor: TlsAcceptor,
 ) {
     let local = Rc::clone(&registration.state.local);
+    let accepting = async move {
+        if speaks_plain_http(&stream).await {
+            refuse_plain_http(&stream);
+            return Err(io::Error::other("the client speaks HTTP without TLS"));
+        }
+        acceptor.accept(stream).await
+    };
     // Boxed: a handshake's future is large and soon gone.
-    let handshake = Box::pin(tokio::time::timeout(local.front.options.timeouts.handshake, acceptor.accept(stream)));
+    let handshake = Box::pin(tokio::time::timeout(local.front.options.timeouts.handshake, accepting));
     match handshake.await {
         Ok(Ok(stream)) => {
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -247,6 +254,20 @@ async fn run_tls<B: Backend>(
         }
         Err(_) => local.metrics.count_timeout(Timeout::Handshake),
     }
+}
+
+/// Whether a client begins as no handshake does: with the first letter of a method.
+async fn speaks_plain_http(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1)) && first[0].is_ascii_uppercase()
+}
+
+/// Says what is wrong in words that the client can read. Without it, clients show bytes of TLS or a broken connection.
+fn refuse_plain_http(stream: &TcpStream) {
+    // What is not read would reset the connection, and the reply with it.
+    let _ = stream.try_read(&mut vec![0; 16 << 10]);
+    let error = Error::new(ErrorCode::BadRequest, "this port speaks TLS: use https:// and not http://");
+    let _ = stream.try_write(&problem::raw_reply(&error));
 }
 
 #[cfg(test)]

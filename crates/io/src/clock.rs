@@ -9,7 +9,8 @@ pub trait Clock: Send + Sync {
     /// Milliseconds since 1970-01-01T00:00:00Z. May jump either way when somebody sets the clock.
     fn now(&self) -> u64;
 
-    /// Nanoseconds since some fixed instant; never goes back. For measuring durations.
+    /// Nanoseconds since some fixed instant; never goes back. For measuring durations. It goes on while the machine sleeps: a
+    /// lease must not outlive that.
     fn monotonic_ns(&self) -> u64;
 }
 
@@ -25,7 +26,7 @@ impl Clock for RealClock {
     }
 
     fn monotonic_ns(&self) -> u64 {
-        read_ns(ClockId::Monotonic)
+        read_ns(ClockId::Boottime)
     }
 }
 

@@ -2,10 +2,12 @@
 
 use millrace_base::{Lsn, ShardId};
 use millrace_format::{
-    BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, Entry, bind_frames, encode_body_frame, encode_frame,
+    BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, Entry, ReplicaRecord, bind_frames, encode_body_frame, encode_frame,
+    encode_record_frame,
 };
 
-use crate::positions::{Positions, ShardRange};
+use crate::positions::{Bases, Positions, ShardRange};
+use crate::torn::has_zero_sector;
 
 /// A buffer that one big batch made larger than this gives its memory back.
 const KEPT_BYTES: usize = 4 << 20;
@@ -21,6 +23,10 @@ pub struct Batch {
     entry_count: u32,
     positions: Positions,
     committed: Positions,
+    /// Where the bases of replicated shards lie.
+    bases: Bases,
+    /// Whether it holds records of replicated shards.
+    is_replicated: bool,
     /// The checksum to which the frames are bound (see `format::bind_frames`).
     binding: u32,
 }
@@ -40,6 +46,8 @@ impl Batch {
             entry_count: 0,
             positions: Positions::default(),
             committed: Positions::default(),
+            bases: Bases::default(),
+            is_replicated: false,
             binding: 0,
         }
     }
@@ -57,6 +65,32 @@ impl Batch {
         }
         self.entry_count += 1;
         self.positions.note(entry.shard, entry.lsn);
+    }
+
+    /// Adds a record of a replicated shard. A shard's records take effect in the order in which they are added. A stream
+    /// begins with a [`ReplicaRecord::Base`] of each shard, and each shard gets another one after each change of segment
+    /// ([`crate::AppendReport::began_segment`]): without it no segment before that is ever deleted.
+    ///
+    /// A log holds either entries or records, never both.
+    ///
+    /// # Panics
+    /// Never, if the caller keeps the limits of `base`.
+    pub fn push_record(&mut self, shard: ShardId, record: &ReplicaRecord<'_>) {
+        let start = self.bytes.len();
+        encode_record_frame(shard, record, &mut self.bytes);
+        if self.binding != 0 {
+            bind_frames(&mut self.bytes[start..], self.binding);
+        }
+        self.entry_count += 1;
+        self.is_replicated = true;
+        match record {
+            ReplicaRecord::Entry { lsn, .. } => self.positions.note(shard, *lsn),
+            ReplicaRecord::Base { base_lsn, .. } => {
+                self.positions.touch(shard);
+                self.bases.note(shard, *base_lsn);
+            }
+            _ => self.positions.touch(shard),
+        }
     }
 
     /// Adds an entry that is encoded already.
@@ -88,7 +122,8 @@ impl Batch {
         self.bytes.len() - BATCH_HEADER_BYTES
     }
 
-    /// Per shard, the first and last LSN added.
+    /// Per shard, the first and last LSN added. A shard of which only other records were added has a first LSN above its
+    /// last.
     #[must_use]
     pub fn positions(&self) -> &[ShardRange] {
         self.positions.ranges()
@@ -107,6 +142,8 @@ impl Batch {
         self.bytes.shrink_to(KEPT_BYTES);
         self.entry_count = 0;
         self.positions.clear();
+        self.bases.clear();
+        self.is_replicated = false;
         self.binding = 0;
     }
 
@@ -120,6 +157,10 @@ impl Batch {
         &self.positions
     }
 
+    pub(crate) fn bases(&self) -> &Bases {
+        &self.bases
+    }
+
     /// Bytes the batch takes in a segment.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.bytes.len().next_multiple_of(BLOCK_BYTES) as u64
@@ -129,7 +170,9 @@ impl Batch {
     /// write can be tried again, also under another header.
     pub(crate) fn with_image<R>(&mut self, header: &BatchHeader, write: impl FnOnce(&[u8]) -> R) -> R {
         let length = self.bytes.len();
-        let (encoded, checksum) = header.encode();
+        // The log of a single node has no use for the mark and stays as it always was.
+        let has_zeros = self.is_replicated && has_zero_sector(&self.bytes, true);
+        let (encoded, checksum) = BatchHeader { has_zeros, ..*header }.encode();
         bind_frames(&mut self.bytes[BATCH_HEADER_BYTES..], checksum ^ self.binding);
         self.binding = checksum;
         self.bytes[..BATCH_HEADER_BYTES].copy_from_slice(&encoded);
@@ -161,6 +204,8 @@ mod tests {
             payload_bytes: batch.payload_bytes() as u64,
             entry_count: batch.entry_count(),
             is_closing: false,
+            has_zeros: false,
+            is_doubtful: false,
         }
     }
 

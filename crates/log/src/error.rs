@@ -43,8 +43,15 @@ pub struct Damage {
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DamageKind {
-    /// The segment's header cannot be read, or is another segment's.
+    /// The segment's header cannot be read.
     SegmentHeader,
+    /// The file holds another segment than its name says: files have changed their names.
+    OtherSegment {
+        /// The stream of the segment that it holds.
+        stream: u64,
+        /// The number of the segment that it holds.
+        number: u64,
+    },
     /// The segment before this one is missing.
     MissingSegment(u64),
     /// The manifest lists this file, and it is missing.
@@ -86,12 +93,45 @@ pub enum DamageKind {
         /// The LSN that is here.
         found: Lsn,
     },
+    /// An entry of a replicated shard is of an epoch that cannot be at its place.
+    Epoch {
+        /// The shard.
+        shard: ShardId,
+        /// The entry.
+        lsn: Lsn,
+        /// The epoch that is known here, or that of the entry before.
+        expected: u64,
+        /// The epoch that is here.
+        found: u64,
+    },
+    /// Committed entries of a replicated shard are cut off.
+    CommittedCut {
+        /// The shard.
+        shard: ShardId,
+        /// Entries up to here are committed.
+        committed: Lsn,
+        /// Entries after this one are cut off.
+        after: Lsn,
+    },
+    /// The log of a replicated shard begins behind what the checkpoint holds.
+    RowsMissing {
+        /// The shard.
+        shard: ShardId,
+        /// The entry before the first in the log.
+        base: Lsn,
+        /// What the checkpoint holds.
+        checkpoint: Lsn,
+    },
 }
 
 impl fmt::Display for DamageKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DamageKind::SegmentHeader => formatter.write_str("the segment's header cannot be read"),
+            DamageKind::OtherSegment { stream, number } => write!(
+                formatter,
+                "the file holds segment {number} of stream {stream}: give the files of the log their names back"
+            ),
             DamageKind::MissingSegment(number) => write!(formatter, "segment {number} of this stream is missing"),
             DamageKind::Missing => formatter.write_str("the file is missing, though the manifest lists it"),
             DamageKind::NotListed => formatter
@@ -115,6 +155,17 @@ impl fmt::Display for DamageKind {
             DamageKind::Order { shard, after, found } => {
                 write!(formatter, "entries of shard {shard} are out of order: LSN {found} comes after {after}")
             }
+            DamageKind::Epoch { shard, lsn, expected, found } => {
+                write!(formatter, "LSN {lsn} of shard {shard} is of epoch {found}, and epoch {expected} is known here")
+            }
+            DamageKind::CommittedCut { shard, committed, after } => write!(
+                formatter,
+                "entries of shard {shard} after LSN {after} are cut off, and those up to {committed} are committed"
+            ),
+            DamageKind::RowsMissing { shard, base, checkpoint } => write!(
+                formatter,
+                "the log of shard {shard} begins after LSN {base}, and the checkpoint holds LSN {checkpoint} only"
+            ),
         }
     }
 }
@@ -130,6 +181,17 @@ impl fmt::Display for Damage {
 pub enum RecoverError {
     /// Acknowledged entries are damaged or missing.
     Damaged(Damage),
+    /// Acknowledged entries of replicated shards are damaged or missing, in the middle of the log.
+    ReplicasDamaged(Damage),
+    /// It is the log of a node of a cluster, or that of a single node, and the start is one of the other kind.
+    OtherMode {
+        /// The file, relative to the data directory.
+        file: String,
+        /// The byte offset in it.
+        offset: u64,
+        /// Whether the log is that of a node of a cluster.
+        is_replicated: bool,
+    },
     /// Intact bytes of a format that this build does not know.
     Unknown {
         /// The file, relative to the data directory.
@@ -170,6 +232,22 @@ impl fmt::Display for RecoverError {
                 formatter,
                 "the log is damaged: {damage}. Nothing was changed. `millrace inspect` shows what is there; \
                  `millrace repair --accept-loss` keeps what precedes the damage and sets the rest aside"
+            ),
+            RecoverError::ReplicasDamaged(damage) => write!(
+                formatter,
+                "the log is damaged: {damage}. Nothing was changed. `millrace inspect` shows what is there. The other \
+                 nodes hold what is missing here: take this node out of the cluster, set its data directory aside, and \
+                 let it join again with a new one"
+            ),
+            RecoverError::OtherMode { file, offset, is_replicated: true } => write!(
+                formatter,
+                "{file} at byte {offset}: this is the log of a node of a cluster; start it with \
+                 `millrace serve --cluster-data`"
+            ),
+            RecoverError::OtherMode { file, offset, is_replicated: false } => write!(
+                formatter,
+                "{file} at byte {offset}: this is the log of a single node, not of a node of a cluster; start it with \
+                 `millrace serve --data`"
             ),
             RecoverError::Unknown { file, offset, what } => {
                 write!(formatter, "{file} at byte {offset}: {what}; it was written by a newer version")

@@ -1,7 +1,7 @@
 //! Looks at a log, damaged or not, without changing it.
 
 use millrace_base::Lsn;
-use millrace_format::EntryRef;
+use millrace_format::{BodyKind, EntryRef, ReplicaEntryKind, ReplicaRecord};
 use millrace_io::Disk;
 
 use crate::error::{Damage, DamageKind, RecoverError};
@@ -54,7 +54,7 @@ pub struct SegmentReport {
     pub shards: Vec<ShardRange>,
 }
 
-/// Walks the log, gives every intact entry to `visit`, and reports what is there. Only reads.
+/// Walks the log, gives every intact entry with writes to `visit`, and reports what is there. Only reads.
 ///
 /// # Errors
 /// If files cannot be read, or have a format that this build does not know.
@@ -125,10 +125,17 @@ impl Visit<'_> {
 
 impl Sink for Visit<'_> {
     fn entry(&mut self, place: &EntryPlace<'_>, body: &[u8]) -> Result<(), RecoverError> {
-        self.check_order(place);
-        let entry =
-            EntryRef::decode(body).map_err(|error| RecoverError::undecodable(place.file, place.offset, &error))?;
-        (self.visit)(place, &entry);
+        let undecodable = |error| RecoverError::undecodable(place.file, place.offset, &error);
+        if place.kind == BodyKind::WriteSet {
+            self.check_order(place);
+            (self.visit)(place, &EntryRef::decode(body).map_err(undecodable)?);
+            return Ok(());
+        }
+        // Entries of a replicated shard may be cut off and follow anew.
+        let (_, record) = ReplicaRecord::decode(body).map_err(undecodable)?;
+        if let ReplicaRecord::Entry { kind: ReplicaEntryKind::Data, bytes, .. } = record {
+            (self.visit)(place, &EntryRef::decode(bytes).map_err(undecodable)?);
+        }
         Ok(())
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct SegmentFile {
     pub(crate) length: u64,
     /// The header, or why none belongs to this name.
     pub(crate) header: Result<SegmentHeader, SegmentHeaderError>,
+    /// The stream and segment that the file holds, if these are not those of its name.
+    pub(crate) other: Option<(u64, u64)>,
 }
 
 impl SegmentFile {
@@ -119,15 +121,19 @@ fn list_stream(disk: &dyn Disk, stream: u64) -> Result<StreamFiles, (String, io:
     Ok(files)
 }
 
-fn read_segment_file(disk: &dyn Disk, stream: u64, number: u64, path: String) -> io::Result<SegmentFile> {
+/// Reads a segment file's header.
+pub(crate) fn read_segment_file(disk: &dyn Disk, stream: u64, number: u64, path: String) -> io::Result<SegmentFile> {
     let file = disk.open(&path)?;
     let mut bytes = [0; SEGMENT_HEADER_BYTES];
     let count = file.read_at(&mut bytes, 0)?;
-    let header = SegmentHeader::decode(&bytes[..count]).and_then(|header| {
-        let is_its_own = header.stream == stream && header.number == number;
-        if is_its_own { Ok(header) } else { Err(SegmentHeaderError::Unreadable) }
-    });
-    Ok(SegmentFile { path, number, length: file.length()?, header })
+    let mut header = SegmentHeader::decode(&bytes[..count]);
+    // A file gets its name when its header is durable. So no crash leaves a header beside another name.
+    let named = header.as_ref().ok().map(|header| (header.stream, header.number));
+    let other = named.filter(|named| *named != (stream, number));
+    if other.is_some() {
+        header = Err(SegmentHeaderError::Unreadable);
+    }
+    Ok(SegmentFile { path, number, length: file.length()?, header, other })
 }
 
 /// A number from a file name, in exactly the form that [`stream_directory`] and [`segment_path`] write.

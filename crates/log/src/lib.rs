@@ -23,12 +23,17 @@ mod inspect;
 mod layout;
 mod listed;
 mod positions;
+mod reader;
 mod recover;
 mod repair;
+mod replica_chain;
+mod replicas;
+mod retention;
 mod scan;
 mod segment_reader;
 mod segments;
 mod spare;
+mod torn;
 mod writer;
 
 pub use batch::Batch;
@@ -36,8 +41,12 @@ pub use committer::{Committed, Committer};
 pub use error::{Damage, DamageKind, LogError, RecoverError};
 pub use inspect::{LogReport, SegmentReport, StreamReport, inspect};
 pub use positions::ShardRange;
+pub use reader::LogReader;
 pub use recover::{Recovered, Tail, recover};
 pub use repair::{RepairError, RepairReport, repair};
+pub use replicas::{
+    RecoveredReplica, RecoveredReplicas, ReplicaEntry, ReplicaEntryRef, ShardCheckpoint, recover_replicas,
+};
 pub use scan::EntryPlace;
 pub use segments::{Deleted, Segments};
 pub use spare::Job;

@@ -14,7 +14,7 @@ use crate::error::{Damage, DamageKind};
 use crate::layout::{LogFiles, StreamFiles, segment_path, stream_directory};
 use crate::scan::StreamScan;
 
-type Listed<'a> = Option<&'a BTreeMap<u64, StreamRecord>>;
+pub(crate) type Listed<'a> = Option<&'a BTreeMap<u64, StreamRecord>>;
 
 /// The listed segments that are missing.
 pub(crate) fn missing(files: &LogFiles, listed: Listed<'_>) -> Vec<Damage> {

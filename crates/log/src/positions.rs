@@ -13,6 +13,34 @@ pub struct ShardRange {
     pub last: Lsn,
 }
 
+/// The newest base of each replicated shard in some part of a log: the position before the first entry that it says can
+/// be read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bases(Vec<(ShardId, Lsn)>);
+
+impl Bases {
+    pub(crate) fn note(&mut self, shard: ShardId, base: Lsn) {
+        match self.0.iter_mut().find(|(known, _)| *known == shard) {
+            Some(known) => known.1 = base,
+            None => self.0.push((shard, base)),
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Bases) {
+        for (shard, base) in other.iter() {
+            self.note(shard, base);
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ShardId, Lsn)> {
+        self.0.iter().copied()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// The ranges of all shards that occur, in order of first occurrence. Adding an entry is one array access. Clearing
 /// costs only the shards that occurred.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +53,11 @@ pub(crate) struct Positions {
 impl Positions {
     pub(crate) fn note(&mut self, shard: ShardId, lsn: Lsn) {
         self.widen(ShardRange { shard, first: lsn, last: lsn });
+    }
+
+    /// The shard occurs, without an entry.
+    pub(crate) fn touch(&mut self, shard: ShardId) {
+        self.widen(ShardRange { shard, first: Lsn(u64::MAX), last: Lsn::ZERO });
     }
 
     fn widen(&mut self, range: ShardRange) {
@@ -80,6 +113,7 @@ mod tests {
         all.merge(&positions);
         assert_eq!(all.ranges(), [range(0, 9, 12), range(7, 3, 4)]);
         positions.clear();
+        positions.touch(ShardId(7));
         positions.note(ShardId(7), Lsn(5));
         assert_eq!(positions.ranges(), [range(7, 5, 5)]);
     }

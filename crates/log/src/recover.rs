@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use millrace_base::{Lsn, ShardId};
-use millrace_format::{BLOCK_BYTES, BatchHeader, EntryRef};
+use millrace_format::{BLOCK_BYTES, BatchHeader, BodyKind, EntryRef};
 use millrace_io::{Disk, DiskFile, is_out_of_space};
 use millrace_manifest::{MANIFEST_FILE, Manifest};
 
@@ -81,34 +81,41 @@ pub fn recover(
         }
         scans.push(scan);
     }
-    let mut recovered = Recovered {
-        next_run: files.next_stream,
-        segments: Segments::new(Arc::clone(disk), manifest.clone()),
-        last: sink.chains.last(),
-        applied: sink.applied,
-        skipped: sink.skipped,
-        bytes: scans.iter().flat_map(|scan| &scan.segments).map(|segment| segment.used_bytes).sum(),
-        unclosed: Vec::new(),
-    };
+    let (applied, skipped, last) = (sink.applied, sink.skipped, sink.chains.last());
+    let bytes = scans.iter().flat_map(|scan| &scan.segments).map(|segment| segment.used_bytes).sum();
+    let (segments, unclosed) = conclude(disk, manifest, &files, scans, listed.as_ref())?;
+    Ok(Recovered { next_run: files.next_stream, segments, last, applied, skipped, bytes, unclosed })
+}
+
+/// All streams have been read and accepted: closes those that were not closed, and removes what is unused.
+pub(crate) fn conclude(
+    disk: &Arc<dyn Disk>,
+    manifest: &Manifest,
+    files: &LogFiles,
+    scans: Vec<StreamScan>,
+    listed: listed::Listed<'_>,
+) -> Result<(Segments, Vec<Tail>), RecoverError> {
+    let mut unclosed = Vec::new();
     for (stream, scan) in files.streams.iter().zip(&scans) {
-        recovered.unclosed.extend(tail(stream, scan));
+        unclosed.extend(tail(stream, scan));
         seal(&**disk, stream, scan)?;
     }
     // What is removed below is off the list first: a listed file that is missing was lost.
-    let is_listed = match manifest.set_streams(listed::streams_of(&files, &scans, listed.as_ref())) {
+    let is_listed = match manifest.set_streams(listed::streams_of(files, &scans, listed)) {
         Err(error) if !is_out_of_space(&error) => {
             return Err(RecoverError::Io { file: MANIFEST_FILE.to_owned(), error });
         }
         result => result.is_ok(),
     };
+    let segments = Segments::new(Arc::clone(disk), manifest.clone());
     for (stream, scan) in files.streams.iter().zip(scans) {
         if is_listed {
             let first_unused = scan.end.map_or(0, |(last, _)| last + 1);
             remove_unused(&**disk, stream, first_unused)?;
         }
-        recovered.segments.add_ended_stream(stream.stream, &stream.directory, closed_segments(stream, &scan));
+        segments.add_ended_stream(stream.stream, &stream.directory, closed_segments(stream, &scan));
     }
-    Ok(recovered)
+    Ok((segments, unclosed))
 }
 
 pub(crate) fn check_for_unfinished_repair(files: &LogFiles) -> Result<(), RecoverError> {
@@ -132,6 +139,7 @@ fn closed_segments(stream: &StreamFiles, scan: &StreamScan) -> Vec<ClosedSegment
         path: file.path.clone(),
         bytes: file.length,
         ranges: scan.positions.ranges().into(),
+        bases: scan.bases.iter().collect(),
     });
     closed.collect()
 }
@@ -209,6 +217,7 @@ struct Apply<'a> {
 
 impl Sink for Apply<'_> {
     fn entry(&mut self, place: &EntryPlace<'_>, body: &[u8]) -> Result<(), RecoverError> {
+        refuse_replicated(place)?;
         match self.chains.link(place.shard, place.lsn) {
             Link::Next => {
                 let entry = EntryRef::decode(body)
@@ -223,6 +232,14 @@ impl Sink for Apply<'_> {
         }
         Ok(())
     }
+}
+
+/// Refuses what only a node of a cluster writes.
+pub(crate) fn refuse_replicated(place: &EntryPlace<'_>) -> Result<(), RecoverError> {
+    if place.kind == BodyKind::WriteSet {
+        return Ok(());
+    }
+    Err(RecoverError::OtherMode { file: place.file.to_owned(), offset: place.offset, is_replicated: true })
 }
 
 /// Ends a stream for good. Each step may be the last one before a crash: until the closing batch
@@ -287,6 +304,8 @@ fn write_closing(
         payload_bytes: 0,
         entry_count: 0,
         is_closing: true,
+        has_zeros: false,
+        is_doubtful: scan.is_doubtful,
     };
     let mut block = [0; BLOCK_BYTES];
     let (encoded, _) = header.encode();

@@ -18,7 +18,7 @@ use crate::error::{Damage, DamageKind, LogError, RecoverError};
 use crate::layout::{DAMAGED_SUFFIX, LOG_DIRECTORY, LogFiles, REPAIR_SUFFIX, StreamFiles, list_log, stream_directory};
 use crate::listed;
 use crate::positions::ShardRange;
-use crate::recover::{Chains, Link};
+use crate::recover::{Chains, Link, refuse_replicated};
 use crate::scan::{EntryPlace, Sink, StreamScan, scan_stream};
 use crate::segments::Segments;
 use crate::writer::{Durability, Environment, Writer, WriterOptions};
@@ -233,6 +233,8 @@ struct Survey<'a> {
 
 impl Sink for Survey<'_> {
     fn entry(&mut self, place: &EntryPlace<'_>, _body: &[u8]) -> Result<(), RecoverError> {
+        // Dropping entries that others count on would undo what is committed.
+        refuse_replicated(place)?;
         if !self.keeper.keeps(place) {
             self.affected.insert(place.stream);
         }

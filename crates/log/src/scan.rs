@@ -8,15 +8,17 @@ use std::io;
 
 use millrace_base::{Lsn, ShardId};
 use millrace_format::{
-    BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, FRAME_HEADER_BYTES, SegmentHeaderError, entry_position, read_frame,
+    BATCH_HEADER_BYTES, BLOCK_BYTES, BatchHeader, BodyHead, BodyKind, FRAME_HEADER_BYTES, SegmentHeaderError,
+    body_head, read_frame,
 };
 use millrace_io::Disk;
 
 use crate::decision::{Decision, Facts, Found, Later, decide};
 use crate::error::{Damage, DamageKind, RecoverError};
 use crate::layout::StreamFiles;
-use crate::positions::Positions;
+use crate::positions::{Bases, Positions};
 use crate::segment_reader::{Read, SegmentReader};
+use crate::torn::{SECTOR_BYTES, has_zero_sector};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -24,6 +26,11 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub(crate) trait Sink {
     /// One intact entry.
     fn entry(&mut self, place: &EntryPlace<'_>, body: &[u8]) -> Result<(), RecoverError>;
+
+    /// Whether it matters if the stream may have lost its last acknowledged batch.
+    fn is_replicated(&self) -> bool {
+        false
+    }
 }
 
 /// Where an entry lies.
@@ -39,8 +46,10 @@ pub struct EntryPlace<'a> {
     pub batch: u64,
     /// The entry's shard.
     pub shard: ShardId,
-    /// The entry's position in the shard's log.
+    /// The entry's position in the shard's log. Zero for a record that has none.
     pub lsn: Lsn,
+    /// What it is.
+    pub kind: BodyKind,
 }
 
 /// What was read of one segment.
@@ -50,6 +59,21 @@ pub(crate) struct SegmentScan {
     pub(crate) batches: u64,
     pub(crate) entries: u64,
     pub(crate) positions: Positions,
+    pub(crate) bases: Bases,
+}
+
+impl SegmentScan {
+    fn note(&mut self, head: &BodyHead) {
+        self.entries += 1;
+        match head.kind {
+            BodyKind::WriteSet | BodyKind::ReplicaEntry => self.positions.note(head.shard, head.lsn),
+            BodyKind::ReplicaState => self.positions.touch(head.shard),
+            BodyKind::ReplicaBase => {
+                self.positions.touch(head.shard);
+                self.bases.note(head.shard, head.lsn);
+            }
+        }
+    }
 }
 
 /// A batch's place in a stream: the index of its segment, and the offset there.
@@ -72,6 +96,8 @@ pub(crate) struct StreamScan {
     pub(crate) end: Option<(usize, u64)>,
     /// Whether a batch follows the end that was begun and never acknowledged.
     pub(crate) is_torn: bool,
+    /// Whether an acknowledged batch may have followed the end. Told only to a sink of replicated shards.
+    pub(crate) is_doubtful: bool,
     pub(crate) last_batch: u64,
     /// Accepted batches that no later batch knows to be durable.
     pub(crate) unsynced: VecDeque<BatchPlace>,
@@ -163,6 +189,11 @@ impl Scanner<'_> {
                 return Err(RecoverError::Unknown { file, offset: 0, what });
             }
         }
+        for index in 0..self.files.segments.len() {
+            if let Some((stream, number)) = self.files.segments[index].other {
+                self.damage(index, 0, DamageKind::OtherSegment { stream, number })?;
+            }
+        }
         for index in 1..self.files.segments.len() {
             let before = self.files.segments[index - 1].number;
             if self.files.segments[index].number != before + 1 {
@@ -230,6 +261,7 @@ impl Scanner<'_> {
         }
         if header.is_closing {
             self.scan.is_closed = true;
+            self.scan.is_doubtful = header.is_doubtful;
             self.scan.end = Some((segment, offset + bytes));
             // Nothing is ever written after a closing batch: whatever follows is older.
             return Ok(Step::End);
@@ -251,12 +283,12 @@ impl Scanner<'_> {
             // A checked batch is not checked again, because these passes bound the walk's speed.
             let Some((body, is_valid)) = split_frame(rest, !self.is_tolerant, binding) else { break };
             if is_valid {
-                let (shard, lsn) = entry_position(body).map_err(|error| RecoverError::undecodable(file, at, &error))?;
+                let head = body_head(body).map_err(|error| RecoverError::undecodable(file, at, &error))?;
+                let BodyHead { shard, kind, lsn } = head;
                 let place =
-                    EntryPlace { file, offset: at, stream: self.files.stream, batch: header.number, shard, lsn };
+                    EntryPlace { file, offset: at, stream: self.files.stream, batch: header.number, shard, lsn, kind };
                 self.sink.entry(&place, body)?;
-                total.positions.note(shard, lsn);
-                total.entries += 1;
+                total.note(&head);
             }
             let length = FRAME_HEADER_BYTES + body.len();
             rest = &rest[length..];
@@ -326,9 +358,35 @@ impl Scanner<'_> {
         } else {
             self.scan.end = Some((segment, offset));
             self.scan.is_torn = found == Found::BadBatch || later != Later::None;
+            if self.sink.is_replicated() {
+                // Where a closing batch has decayed, nobody knows what it said.
+                self.scan.is_doubtful = facts.was_closed || !self.is_proved_unacknowledged(segment, offset, found)?;
+            }
             return Ok(Step::End);
         }
         Ok(self.behind_damage(ahead))
+    }
+
+    /// Whether what lies behind the end proves that no acknowledged batch was there (see `torn.rs`).
+    fn is_proved_unacknowledged(&mut self, segment: usize, offset: u64, found: Found) -> Result<bool, RecoverError> {
+        if found == Found::BadBatch {
+            return self.io(segment, |reader| {
+                let Some((header, _)) = reader.header_at(offset)? else { return Ok(false) };
+                let length = header.payload_bytes.saturating_add(BATCH_HEADER_BYTES as u64);
+                let image = reader.view(offset, length)?;
+                Ok(!header.has_zeros && image.len() as u64 == length && has_zero_sector(image, false))
+            });
+        }
+        // A batch that did not fit into the segment began the next one.
+        let places = [(segment, offset), (segment + 1, BLOCK)];
+        for (segment, offset) in places.into_iter().filter(|(segment, _)| *segment < self.files.segments.len()) {
+            let is_untouched =
+                self.io(segment, |reader| Ok(reader.view(offset, SECTOR_BYTES as u64)?.iter().all(|byte| *byte == 0)))?;
+            if !is_untouched {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Judges a segment whose header is lost, and whose first batch cannot be read either.

@@ -56,7 +56,7 @@ impl SegmentReader {
     }
 
     /// The bytes at `offset`; fewer than `count` only if the file ends.
-    fn view(&mut self, offset: u64, count: u64) -> io::Result<&[u8]> {
+    pub(crate) fn view(&mut self, offset: u64, count: u64) -> io::Result<&[u8]> {
         let count = count.min(self.length.saturating_sub(offset));
         let window_end = self.window_start.saturating_add(self.window.len() as u64);
         if offset < self.window_start || offset + count > window_end {

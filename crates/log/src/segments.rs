@@ -31,13 +31,15 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct StreamSegments {
+pub(crate) struct StreamSegments {
     directory: String,
     /// Whether a writer still appends to it. If not, its directory goes with its last segment.
     is_live: bool,
     /// The size that makes a covered segment worth keeping for reuse.
     recycled_bytes: u64,
-    closed: VecDeque<ClosedSegment>,
+    pub(crate) closed: VecDeque<ClosedSegment>,
+    /// The segment that takes batches, as far as it is durable. Only of replicated shards.
+    pub(crate) open: Option<ClosedSegment>,
     recycled: Option<String>,
 }
 
@@ -47,6 +49,8 @@ pub(crate) struct ClosedSegment {
     pub(crate) path: String,
     pub(crate) bytes: u64,
     pub(crate) ranges: Box<[ShardRange]>,
+    /// The newest base of each replicated shard in it.
+    pub(crate) bases: Box<[(ShardId, Lsn)]>,
 }
 
 /// What [`Segments::delete_covered`] did.
@@ -70,7 +74,11 @@ impl Segments {
         &self.shared.manifest
     }
 
-    fn state(&self) -> MutexGuard<'_, BTreeMap<u64, StreamSegments>> {
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.shared.disk
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, BTreeMap<u64, StreamSegments>> {
         // Every change under the lock is a single push, pop or store, so a poisoned state is whole.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,12 +98,21 @@ impl Segments {
     }
 
     pub(crate) fn push(&self, stream: u64, segment: ClosedSegment) {
-        self.state().entry(stream).or_default().closed.push_back(segment);
+        let mut state = self.state();
+        let known = state.entry(stream).or_default();
+        known.closed.push_back(segment);
+        known.open = None;
+    }
+
+    /// A batch of the segment that takes batches is durable.
+    pub(crate) fn advance(&self, stream: u64, segment: ClosedSegment) {
+        self.state().entry(stream).or_default().open = Some(segment);
     }
 
     /// The writer is gone: it adds and reuses nothing any more.
     pub(crate) fn end_stream(&self, stream: u64) {
         if let Some(known) = self.state().get_mut(&stream) {
+            known.open = None;
             known.is_live = false;
             known.recycled_bytes = 0;
         }
@@ -134,9 +151,18 @@ impl Segments {
     /// # Errors
     /// What the disk answers; what could not be deleted is tried again by the next call.
     pub fn delete_covered(&self, checkpoint_lsn: &dyn Fn(ShardId) -> Lsn, checkpoint_mark: u64) -> io::Result<Deleted> {
+        self.delete(&|segments| segments.covered(checkpoint_lsn), checkpoint_mark)
+    }
+
+    /// Deletes of each stream the segments up to the number that `choose` gives.
+    pub(crate) fn delete(
+        &self,
+        choose: &dyn Fn(&Segments) -> Vec<(u64, u64)>,
+        checkpoint_mark: u64,
+    ) -> io::Result<Deleted> {
         let _one_at_a_time = self.shared.deleting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut deleted = Deleted::default();
-        let covered = self.covered(checkpoint_lsn);
+        let covered = choose(self);
         if !covered.is_empty() {
             self.shared.manifest.remove_segments(&covered, checkpoint_mark)?;
         }

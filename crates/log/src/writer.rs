@@ -16,7 +16,7 @@ use millrace_manifest::MANIFEST_FILE;
 use crate::batch::Batch;
 use crate::error::LogError;
 use crate::layout::stream_directory;
-use crate::positions::Positions;
+use crate::positions::{Bases, Positions};
 use crate::segments::{ClosedSegment, Segments};
 use crate::spare::{Job, Prepared, Request, Slot, SyncProgress, prepare};
 
@@ -72,6 +72,9 @@ pub struct WriterOptions {
     /// Bytes of the disk that the log leaves free, above all for the checkpoint. Without room for it no segment could
     /// ever be deleted again.
     pub reserve_bytes: u64,
+    /// Whether it is the log of replicated shards. Their segments are always zeros before they are written, so that
+    /// recovery can tell what was never acknowledged.
+    pub is_replicated: bool,
 }
 
 impl Default for WriterOptions {
@@ -83,6 +86,7 @@ impl Default for WriterOptions {
             first_segment_bytes: 4 << 20,
             segment_bytes: 64 << 20,
             reserve_bytes: 32 << 20,
+            is_replicated: false,
         }
     }
 }
@@ -100,6 +104,8 @@ pub struct AppendReport {
     pub sync_us: u64,
     /// Whether the log can go on growing.
     pub space: Space,
+    /// Whether the batch is the first of its segment.
+    pub began_segment: bool,
 }
 
 struct Current {
@@ -109,12 +115,29 @@ struct Current {
     /// Where the next batch goes.
     offset: u64,
     positions: Positions,
+    bases: Bases,
 }
 
 impl Current {
     /// Bytes for batches. The last block stays free, so that a stream can always be closed.
     fn room(&self) -> u64 {
         self.header.segment_bytes.saturating_sub(BLOCK).saturating_sub(self.offset)
+    }
+
+    /// The segment, which takes no more batches; its file has `bytes`.
+    fn closed(self, bytes: u64) -> ClosedSegment {
+        ClosedSegment { bytes, ..self.durable() }
+    }
+
+    /// The part with batches.
+    fn durable(&self) -> ClosedSegment {
+        ClosedSegment {
+            number: self.header.number,
+            path: self.path.clone(),
+            bytes: self.offset,
+            ranges: self.positions.ranges().into(),
+            bases: self.bases.iter().collect(),
+        }
     }
 }
 
@@ -166,7 +189,9 @@ impl Writer {
         stream: u64,
         directory: String,
     ) -> Result<Self, LogError> {
-        segments.add_live_stream(stream, &directory, options.segment_bytes.next_multiple_of(BLOCK));
+        // A segment that is used again is not zeros.
+        let recycled_bytes = if options.is_replicated { 0 } else { options.segment_bytes.next_multiple_of(BLOCK) };
+        segments.add_live_stream(stream, &directory, recycled_bytes);
         let mut writer = Self {
             environment,
             options,
@@ -217,7 +242,8 @@ impl Writer {
         self.check_failure()?;
         self.collect_spare();
         if batch.is_empty() {
-            return Ok(AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space: self.space });
+            let space = self.space;
+            return Ok(AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space, began_segment: false });
         }
         let needed = batch.total_bytes();
         while self.current.as_ref().is_none_or(|current| current.room() < needed) {
@@ -282,12 +308,9 @@ impl Writer {
         if let Some(current) = self.current.take() {
             let cut = current.file.truncate(current.offset).and_then(|()| current.file.sync_data());
             cut.map_err(|error| self.fail(&current.path, &error))?;
-            let ranges = current.positions.ranges().into();
             self.last_segment = current.header.number;
-            self.segments.push(
-                self.stream,
-                ClosedSegment { number: current.header.number, path: current.path, bytes: current.offset, ranges },
-            );
+            let bytes = current.offset;
+            self.segments.push(self.stream, current.closed(bytes));
         }
         let outstanding = self.slot.wait().and_then(Result::ok);
         let spares = self.spare.take().into_iter().chain(outstanding);
@@ -326,6 +349,8 @@ impl Writer {
             payload_bytes: batch.payload_bytes() as u64,
             entry_count: batch.entry_count(),
             is_closing,
+            has_zeros: false,
+            is_doubtful: false,
         };
         let clock = &self.environment.clock;
         let begin_ns = clock.monotonic_ns();
@@ -350,11 +375,16 @@ impl Writer {
             return Err(self.fail(&path, &error));
         }
         let synced_ns = clock.monotonic_ns();
+        let began_segment = current.offset == BLOCK;
         current.offset += batch.total_bytes();
         current.positions.merge(batch.noted());
+        current.bases.merge(batch.bases());
         self.last_batch += 1;
         if is_synced {
             self.synced = self.last_batch;
+        }
+        if self.options.is_replicated {
+            self.segments.advance(self.stream, current.durable());
         }
         // A write that found no room has gone through, and the next segment is there already. No job will report this.
         if self.spare.is_some() {
@@ -366,6 +396,7 @@ impl Writer {
             write_us: written_ns.saturating_sub(begin_ns) / 1000,
             sync_us: if is_synced { synced_ns.saturating_sub(written_ns) / 1000 } else { 0 },
             space: self.space,
+            began_segment,
         })
     }
 
@@ -384,16 +415,16 @@ impl Writer {
             header: next.header,
             offset: BLOCK,
             positions: Positions::default(),
+            bases: Bases::default(),
         };
         if let Some(last) = self.current.replace(next) {
             if self.synced < self.last_batch {
                 let last_batch = self.last_batch;
-                self.unsynced.push(Unsynced { file: last.file, last_batch, is_handed_out: false });
+                let file = Arc::clone(&last.file);
+                self.unsynced.push(Unsynced { file, last_batch, is_handed_out: false });
             }
-            let ranges = last.positions.ranges().into();
-            let closed =
-                ClosedSegment { number: last.header.number, path: last.path, bytes: last.header.segment_bytes, ranges };
-            self.segments.push(self.stream, closed);
+            let bytes = last.header.segment_bytes;
+            self.segments.push(self.stream, last.closed(bytes));
         }
         Ok(())
     }

@@ -111,7 +111,7 @@ pub(crate) fn version_of(app: &App) -> u64 {
     fingerprint(&parts)
 }
 
-fn archive(app: &App) -> io::Result<Vec<u8>> {
+pub(crate) fn archive(app: &App) -> io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (path, content) in &app.files {
         let mut header = tar::Header::new_gnu();
@@ -214,6 +214,14 @@ fn app_file(name: &str) -> String {
 
 fn version_file(name: &str, version: u64) -> String {
     format!("{VERSIONS}/{name}-{version:016x}.tar")
+}
+
+/// Makes an app of its name and a tar of its files.
+///
+/// # Errors
+/// `app-refused`.
+pub(crate) fn app_of_tar(name: &str, tar: &[u8]) -> Result<App, Error> {
+    app_from_files(name, unpack(tar).map_err(|error| refused(format!("the app's files: {error}")))?)
 }
 
 fn kept_app(name: &str, files: Vec<AppFile>) -> Result<App, Error> {

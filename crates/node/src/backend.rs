@@ -355,6 +355,10 @@ impl Deployments for CoreHandle {
         files: Vec<AppFile>,
     ) -> Result<u64, Error> {
         allow(principal, Permission::Deploy, "deploy")?;
+        if self.shared().cluster.is_some() {
+            // Else the nodes would know different types.
+            return Err(Error::new(ErrorCode::NotYetSupported, "a cluster does not keep types of records yet"));
+        }
         built_in_apps::replace(self, app, expected_version, files).await
     }
 }
@@ -399,7 +403,15 @@ impl Serving for CoreHandle {
         let is_serving = shared.is_serving.load(Ordering::Relaxed) && !shared.is_stopping.load(Ordering::Relaxed);
         let is_whole =
             shared.read_only_cores.load(Ordering::Relaxed) == 0 && shared.stopped_shards.load(Ordering::Relaxed) == 0;
-        Health { is_serving, is_ready: is_serving && is_whole }
+        // A node that nobody has told who owns what answers no request.
+        let is_guided = shared.cluster.as_ref().is_none_or(|cluster| cluster.is_guided());
+        Health { is_serving, is_ready: is_serving && is_whole && is_guided }
+    }
+
+    fn guidance(&self) -> Option<Bytes> {
+        let core = self.core.borrow();
+        let cluster = core.platform.shared.cluster.as_ref()?;
+        Some(cluster.guidance().encode().into())
     }
 }
 

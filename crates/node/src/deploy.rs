@@ -13,6 +13,7 @@ use millrace_func::{App, Catalog, Loaded};
 use tokio::sync::oneshot;
 
 use crate::apps::version_of;
+use crate::cluster;
 use crate::core::{DeployState, NodeMessage, Shared};
 
 pub(crate) fn stopping() -> Error {
@@ -32,6 +33,9 @@ pub(crate) async fn deploy(shared: &Arc<Shared>, app: App) -> Result<u64, Error>
 }
 
 async fn deploy_app(shared: &Arc<Shared>, app: App) -> Result<u64, Error> {
+    if let Some(cluster) = &shared.cluster {
+        return cluster::deploy(shared, cluster, app).await;
+    }
     let mut state = shared.deploying.lock().await;
     let prepared = prepare(shared, &mut state, app).await?;
     complete(shared, &mut state, prepared).await.map(|done| done.version)
@@ -58,7 +62,12 @@ pub(crate) async fn prepare(shared: &Arc<Shared>, state: &mut DeployState, app: 
     }
     make_room(shared, state).await?;
     state.last_deployment += 1;
-    let prepared = Prepared { deployment: state.last_deployment, app: Arc::new(app) };
+    prepare_numbered(shared, app, state.last_deployment).await
+}
+
+/// The same, under a number that somebody else has given.
+pub(crate) async fn prepare_numbered(shared: &Arc<Shared>, app: App, deployment: u32) -> Result<Prepared, Error> {
+    let prepared = Prepared { deployment, app: Arc::new(app) };
     match load(shared, &prepared).await {
         Ok(()) => Ok(prepared),
         Err(error) => {
@@ -219,6 +228,15 @@ pub(crate) async fn remove(shared: &Arc<Shared>, name: &str) -> Result<(), Error
     let unknown = || Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is deployed"));
     // The name becomes a file's name: nothing but a name may get there.
     Name::new(name).map_err(|_| unknown())?;
+    if let Some(cluster) = &shared.cluster {
+        return cluster::remove(cluster, name).await;
+    }
+    remove_here(shared, name).await
+}
+
+/// The same on this node alone.
+pub(crate) async fn remove_here(shared: &Arc<Shared>, name: &str) -> Result<(), Error> {
+    let unknown = || Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is deployed"));
     let _one_at_a_time = shared.deploying.lock().await;
     let (apps, owned) = (shared.apps.clone(), name.to_owned());
     let forgotten = tokio::task::spawn_blocking(move || apps.forget(&owned)).await;

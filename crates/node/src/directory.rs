@@ -153,6 +153,26 @@ impl DataDirectory {
         Ok(Self { path: path.to_owned(), node, manifest, unreadable, _lock: lock })
     }
 
+    /// Makes the directory of a node of a cluster. What its nodes derive from the secret is the same on all of them: the names
+    /// of results, so that a key holds wherever its shard moves, and what is drawn for a key.
+    ///
+    /// # Errors
+    /// [`DirectoryError`]; also when it is one already.
+    pub fn prepare(path: &Path, shards: u16, secret: &[u8; 32]) -> Result<(), DirectoryError> {
+        if path.join(NODE_FILE).exists() {
+            let what = "it is a data directory already: give another".to_owned();
+            return Err(DirectoryError::Format(path.join(NODE_FILE), what));
+        }
+        let io = |error| DirectoryError::Io(path.to_owned(), error);
+        fs::create_dir_all(path).map_err(io)?;
+        crate::entropy::write_secret(path, secret).map_err(io)?;
+        let mut key = [0; 16];
+        key.copy_from_slice(&crate::entropy::derived(secret, b"names of results")[..16]);
+        let node = NodeFile { shards, outcome_key: Some(key), has_manifest: false };
+        let bytes = node.to_json().map_err(|what| DirectoryError::Format(path.join(NODE_FILE), what))?;
+        write_durably(&path.join(NODE_FILE), &bytes).map_err(io)
+    }
+
     fn read_or_make(path: &Path, asked: Option<u16>, manifest: &Manifest) -> Result<NodeFile, DirectoryError> {
         let file = path.join(NODE_FILE);
         let io = |error| DirectoryError::Io(file.clone(), error);

@@ -63,12 +63,21 @@ pub(crate) fn secret(data: &Path, manifest: &Manifest, random: &dyn Random) -> i
     }
     let mut secret = [0; SECRET_BYTES];
     random.fill(&mut secret);
-    manifest.replace_file(SECRET_FILE, Some(&secret), || {
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        file.write_all(&secret).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(&path))
-    })?;
+    manifest.replace_file(SECRET_FILE, Some(&secret), || write_secret(data, &secret))?;
     Ok(secret)
+}
+
+/// Writes the secret of a data directory.
+pub(crate) fn write_secret(data: &Path, secret: &[u8; SECRET_BYTES]) -> io::Result<()> {
+    let path = data.join(SECRET_FILE);
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(secret).and_then(|()| file.sync_all()).and_then(|()| sync_folder_of(&path))
+}
+
+/// What only who has the secret can tell about a name.
+pub(crate) fn derived(secret: &[u8; SECRET_BYTES], name: &[u8]) -> [u8; 32] {
+    sha256(&[secret, name].concat())
 }
 
 fn draw(secret: &[u8; SECRET_BYTES], invocation: u64, index: u32) -> u64 {

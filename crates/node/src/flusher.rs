@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use millrace_base::ShardId;
+use millrace_base::{Lsn, ShardId};
+use millrace_replica::{EntryId, NodeId};
 use millrace_store::{FlushChunk, StoreError};
 
+use crate::cluster::log_reader::{self, Runs};
 use crate::core::{NodeMessage, Shared};
 use crate::options::Durability;
 
@@ -19,8 +21,31 @@ pub(crate) struct FlushJob {
     pub chunk: FlushChunk,
 }
 
+/// Entries of a shard's log to read for a peer.
+pub(crate) struct ReadJob {
+    pub core: usize,
+    pub shard: ShardId,
+    pub to: NodeId,
+    pub after: EntryId,
+    pub runs: Runs,
+    pub bytes: usize,
+}
+
+/// A shard's state to read again, up to an entry.
+pub(crate) struct ReopenJob {
+    pub core: usize,
+    pub shard: ShardId,
+    pub runs: Runs,
+    pub up_to: Lsn,
+}
+
+/// Log that a node of a cluster keeps for replicas that were away for a while.
+const KEPT_LOG_BYTES: u64 = 64 << 20;
+
 enum Command {
     Write(FlushJob),
+    ReadLog(ReadJob),
+    Reopen(ReopenJob),
     TruncateLog,
     /// Answer once everything before this is done.
     Sync(Sender<()>),
@@ -37,6 +62,17 @@ impl FlusherHandle {
     /// Writes a chunk; the answer comes as `NodeMessage::Flushed`.
     pub(crate) fn write(&self, job: FlushJob) {
         self.send(Command::Write(job));
+    }
+
+    /// Reads entries; they come as `NodeMessage::LogRead`.
+    pub(crate) fn read_log(&self, job: ReadJob) {
+        self.send(Command::ReadLog(job));
+    }
+
+    /// Reads a shard's state again, up to an entry; it comes as `NodeMessage::Reopened`. It comes after the news of chunks
+    /// that were handed over before.
+    pub(crate) fn reopen(&self, job: ReopenJob) {
+        self.send(Command::Reopen(job));
     }
 
     /// Deletes what the checkpoints cover by now.
@@ -82,6 +118,14 @@ impl Flusher {
                     let result = write(shared, shard, &chunk);
                     shared.send(core, NodeMessage::Flushed { shard, chunk, result });
                 }
+                Command::ReadLog(ReadJob { core, shard, to, after, runs, bytes }) => {
+                    let entries = log_reader::entries(shared, shard, after, &runs, bytes);
+                    shared.send(core, NodeMessage::LogRead { shard, to, after, entries });
+                }
+                Command::Reopen(ReopenJob { core, shard, runs, up_to }) => {
+                    let store = log_reader::reopen(shared, shard, &runs, up_to).map(Box::new);
+                    shared.send(core, NodeMessage::Reopened { shard, store });
+                }
                 Command::TruncateLog => {
                     if let Err(error) = truncate(shared) {
                         tracing::warn!(%error, "log segments that are no longer needed could not be deleted yet");
@@ -98,7 +142,17 @@ impl Flusher {
 
 fn truncate(shared: &Shared) -> Result<(), StoreError> {
     let mark = shared.checkpoint.mark()?;
-    let deleted = shared.segments.delete_covered(&|shard| shared.checkpointed_lsn(shard), mark);
+    let covered = |shard| shared.checkpointed_lsn(shard);
+    let deleted = if shared.cluster.is_some() {
+        // First replicas forget what is in these segments; once they have said so in the log, the segments go.
+        let limit = |shard| Some(covered(shard));
+        for (shard, up_to) in shared.segments.trims(&limit, KEPT_LOG_BYTES) {
+            shared.send(shared.core_of(shard), NodeMessage::Trim { shard, up_to });
+        }
+        shared.segments.delete_behind_bases(&limit, KEPT_LOG_BYTES, mark)
+    } else {
+        shared.segments.delete_covered(&covered, mark)
+    };
     deleted.map(|_| ()).map_err(|error| StoreError::Checkpoint(error.to_string()))
 }
 

@@ -13,7 +13,9 @@
 mod apps;
 mod backend;
 mod built_in_apps;
+mod cluster;
 mod core;
+mod core_thread;
 mod deploy;
 mod directory;
 mod entropy;
@@ -36,6 +38,7 @@ mod worker_apps;
 
 pub use apps::{app_from_files, app_from_folder, read_folder};
 pub use backend::CoreHandle;
+pub use cluster::{ClusterOptions, Member};
 pub use directory::{DataDirectory, DirectoryError, S3_USERS_FILE};
 pub use metrics::NodeMetrics;
 pub use node::{EngineMaker, Fronts, Node, StartError};

@@ -1,42 +1,38 @@
 //! Starting and stopping a node: the data directory, recovery, the threads.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use millrace_api::RECORDS_APP;
-use millrace_base::{Error, ErrorCode, shard_keys};
-use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Placement, READ_AHEAD, ShardMail, first_nonce};
+use millrace_base::{Error, ShardId, shard_keys};
+use millrace_driver::{Hosted, Placement, ShardMail};
 use millrace_func::{App, Engine};
 use millrace_io::{Random, RealClock, RealDisk, RealRandom};
-use millrace_log::{Committer, Environment, LogError, RecoverError, Recovered, Segments, Writer, WriterOptions};
+use millrace_log::{Environment, LogError, LogReader, RecoverError, RecoveredReplica, Segments, WriterOptions};
 use millrace_manifest::ManifestError;
 use millrace_shard::{ResultNames, Shard, ShardOptions};
 use millrace_store::{Store, StoreError};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{Barrier, watch};
 
 use crate::apps::{AppStore, version_of};
 use crate::backend::CoreHandle;
-use crate::built_in_apps::{self, refuse_system_name, system_apps};
-use crate::core::{
-    Core, CorePlatform, DeployState, NodeMessage, Shared, activate, handle, load, miss, run_messages, run_pump,
-    run_ticks,
-};
+use crate::built_in_apps::{refuse_system_name, system_apps};
+use crate::cluster::{self, Cluster};
+use crate::core::{DeployState, NodeMessage, Shared};
+use crate::core_thread::{CoreSeed, Inputs, Missing, Pinned, run_core};
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::entropy::KeyedEntropy;
 use crate::flusher::{self, Flusher};
 use crate::metrics::NodeMetrics;
 use crate::objects;
 use crate::options::{Durability, NodeOptions, Outside};
-use crate::recovery::recover;
+use crate::recovery::{Recovery, recover};
 
 /// What runs on each core above the node: given the core's handle and a signal to drain, it
 /// returns when it has drained.
@@ -44,9 +40,6 @@ pub type Fronts = Arc<dyn Fn(CoreHandle, watch::Receiver<bool>) -> Pin<Box<dyn F
 
 /// Makes one core's engine, on that core's thread, for a node with so many shards.
 pub type EngineMaker = Arc<dyn Fn(u16) -> Box<dyn Engine> + Send + Sync>;
-
-/// Slow work (password hashes) runs on so many threads per core: more would take the cores' time.
-const OFFLOAD_THREADS: usize = 1;
 
 /// Native stack of a core's thread: what an app may allow its functions, and room for the rest.
 const CORE_STACK_BYTES: usize = 4 << 20;
@@ -99,39 +92,11 @@ pub struct Node {
     directory: DataDirectory,
 }
 
-/// What a core hears from other threads.
-struct Inputs {
-    messages: UnboundedReceiver<NodeMessage>,
-    mail: UnboundedReceiver<ShardMail>,
-}
-
 /// A core's ends of the channels to it: those that say something, and those that hear it.
 fn channels() -> ((UnboundedSender<NodeMessage>, UnboundedSender<ShardMail>), Inputs) {
     let ((sender, messages), (mail_sender, mail)) = (unbounded_channel(), unbounded_channel());
     ((sender, mail_sender), Inputs { messages, mail })
 }
-
-/// One core's share of what recovery produced, on its way to the core's thread.
-struct CoreSeed {
-    index: usize,
-    shared: Arc<Shared>,
-    shards: Vec<Option<Shard>>,
-    inputs: Inputs,
-    entropy: KeyedEntropy,
-    engine: EngineMaker,
-    log: Option<(Environment, Segments, WriterOptions)>,
-    apps: Arc<Vec<App>>,
-    /// Versions that only workflows still run in.
-    pinned: Arc<Vec<App>>,
-    fronts: Fronts,
-    drain: watch::Receiver<bool>,
-    drained: Arc<Barrier>,
-    /// Says to begin serving, without the apps that some core could not load; its end says not to.
-    go: mpsc::Receiver<Arc<Missing>>,
-}
-
-/// Why apps are not served though they are deployed, by deployment.
-type Missing = BTreeMap<u32, Error>;
 
 impl Node {
     /// Opens the data directory, recovers, loads `apps` (and those deployed earlier) on every
@@ -162,7 +127,7 @@ impl Node {
     /// # Panics
     /// As [`Node::start`].
     pub fn start_in(
-        mut directory: DataDirectory,
+        directory: DataDirectory,
         options: NodeOptions,
         apps: Vec<App>,
         engine: EngineMaker,
@@ -171,62 +136,16 @@ impl Node {
         metrics: NodeMetrics,
     ) -> Result<Self, StartError> {
         assert!(options.cores > 0 && metrics.cores.len() == options.cores, "every core has its numbers");
-        let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
-        let apps = all_apps(&kept, apps)?;
-        let (bodies, body_threads) = objects::open_bodies(&options).map_err(StartError::Io)?;
-        let (mut stores, checkpoint, recovered) = recover(&options, &mut directory)?;
-        let pinned = pinned_apps(&kept, &apps, &mut stores)?;
-        let (flusher_handle, flusher) = Flusher::new();
-        let ((senders, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
-        let checkpointed = stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect();
-        let shared = Arc::new(Shared {
-            placement: Arc::new(Placement::in_turn(directory.shard_count(), options.cores)),
-            clock: Arc::new(RealClock),
-            cores: senders,
-            mail,
-            flusher: flusher_handle,
-            checkpoint,
-            segments: recovered.segments.clone(),
-            checkpointed,
-            apps: kept,
-            system_apps: system_apps(&apps),
-            shard_keys: shard_keys(directory.shard_count()),
-            outside: outside.into(),
-            bodies,
-            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
-            is_serving: AtomicBool::new(false),
-            is_stopping: AtomicBool::new(false),
-            read_only_cores: AtomicUsize::new(0),
-            stopped_shards: AtomicUsize::new(0),
-            handlers: metrics.handlers,
-            metrics: metrics.cores,
-            options,
-        });
-        let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
-        let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
-        let log = log_of(&shared, &recovered);
-        let mut shards = shards_of(&shared, stores, directory.result_names())?;
-        let entropy = KeyedEntropy::open(&directory, &RealRandom).map_err(StartError::Io)?;
-        let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();
-        let seeds = inputs.into_iter().zip(starts).enumerate().map(|(index, (inputs, go))| CoreSeed {
-            go,
-            index,
-            shared: Arc::clone(&shared),
-            shards: std::mem::take(&mut shards[index]),
-            inputs,
-            entropy: entropy.clone(),
-            engine: Arc::clone(&engine),
-            log: log.clone().map(|log| log_of_core(log, index)),
-            apps: Arc::clone(&apps),
-            pinned: Arc::clone(&pinned),
-            fronts: Arc::clone(&fronts),
-            drain: drain.subscribe(),
-            drained: Arc::clone(&drained),
-        });
-        match start_cores(seeds, starters) {
-            Ok(cores) => Ok(Self { shared, drain, cores, flusher, body_threads, directory }.announced()),
+        Found::open(directory, options, apps)?.start(engine, outside.into(), fronts, metrics)
+    }
+
+    /// In a cluster: links this node to the others. Then it serves.
+    fn linked(self) -> Result<Self, StartError> {
+        match self.shared.cluster.as_ref().map_or(Ok(()), |cluster| cluster::link(&self.shared, cluster)) {
+            Ok(()) => Ok(self.announced()),
             Err(error) => {
-                flusher::stop(&shared.flusher, flusher);
+                // What goes wrong now says nothing more.
+                let _ = self.stop();
                 Err(error)
             }
         }
@@ -270,11 +189,150 @@ impl Node {
                 core.join().unwrap_or_else(|_| Err(StartError::Io(io::Error::other("a core's thread panicked"))));
             result = result.and(ended);
         }
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.disconnect();
+        }
         flusher::stop(&self.shared.flusher, self.flusher);
         if let Some(bodies) = &self.shared.bodies {
             bodies.stop(self.body_threads);
         }
         result
+    }
+}
+
+/// How long a shard holds what it has promised other shards, though it fails and is opened elsewhere.
+const HOLD_MS: u64 = 300;
+
+/// What a shard is told that several nodes keep.
+fn replicated_shard(shared: &Shared, result_names: ResultNames) -> ShardOptions {
+    ShardOptions {
+        // It is set for each shard.
+        log_mates: Arc::default(),
+        shard: ShardId(0),
+        shard_count: shared.placement.shard_count(),
+        retention_ms: shared.options.retention_ms,
+        result_names,
+        incarnation: 0,
+        hold_ms: Some(HOLD_MS),
+        is_durable_at_once: false,
+    }
+}
+
+/// This node's part of a cluster, if it is in one. This start is counted.
+fn cluster_of(options: &NodeOptions) -> Result<Option<Arc<Cluster>>, StartError> {
+    let Some(of_cluster) = options.cluster.clone() else { return Ok(None) };
+    let incarnation = cluster::next_incarnation(&options.data).map_err(StartError::Io)?;
+    Ok(Some(Arc::new(Cluster::new(of_cluster, incarnation))))
+}
+
+/// In a cluster: the replicas of all shards, over their states.
+fn hosted_of(
+    shared: &Shared,
+    (stores, found): (&mut Vec<Store>, BTreeMap<ShardId, RecoveredReplica>),
+    result_names: ResultNames,
+) -> Result<Vec<Hosted>, StartError> {
+    let Some(cluster) = &shared.cluster else { return Ok(Vec::new()) };
+    let options = replicated_shard(shared, result_names);
+    cluster::hosted(cluster, (std::mem::take(stores), found), &options, (&RealClock, &RealRandom))
+}
+
+/// The apps of a node whose others are in the meta shard.
+fn built_in_apps_only() -> Result<Arc<Vec<App>>, StartError> {
+    Ok(Arc::new(vec![objects::objects_app()?]))
+}
+
+/// What a start has found in the data directory.
+struct Found {
+    directory: DataDirectory,
+    options: NodeOptions,
+    cluster: Option<Arc<Cluster>>,
+    kept: AppStore,
+    apps: Arc<Vec<App>>,
+    pinned: Arc<Vec<Pinned>>,
+    bodies: Option<Arc<objects::BodyStore>>,
+    body_threads: Vec<JoinHandle<()>>,
+    recovery: Recovery,
+}
+
+impl Found {
+    fn open(mut directory: DataDirectory, options: NodeOptions, apps: Vec<App>) -> Result<Self, StartError> {
+        let kept = AppStore::open(directory.path(), directory.manifest().clone()).map_err(StartError::Io)?;
+        let cluster = cluster_of(&options)?;
+        // In a cluster the meta shard holds the apps.
+        let apps = if cluster.is_some() { built_in_apps_only()? } else { all_apps(&kept, apps)? };
+        let (bodies, body_threads) = objects::open_bodies(&options).map_err(StartError::Io)?;
+        let mut recovery = recover(&options, &mut directory)?;
+        let pinned = if cluster.is_some() { Arc::default() } else { pinned_apps(&kept, &apps, &mut recovery.stores)? };
+        Ok(Self { directory, options, cluster, kept, apps, pinned, bodies, body_threads, recovery })
+    }
+
+    fn start(
+        self,
+        engine: EngineMaker,
+        outside: Outside,
+        fronts: Fronts,
+        metrics: NodeMetrics,
+    ) -> Result<Node, StartError> {
+        let Self { directory, options, cluster, kept, apps, pinned, bodies, body_threads, recovery } = self;
+        let Recovery { mut stores, checkpoint, next_run, segments, replicas, is_log_closed } = recovery;
+        let (flusher_handle, flusher) = Flusher::new();
+        let ((cores, mail), inputs): ((Vec<_>, Vec<_>), Vec<_>) = (0..options.cores).map(|_| channels()).unzip();
+        let shared = Arc::new(Shared {
+            placement: Arc::new(Placement::in_turn(directory.shard_count(), options.cores)),
+            clock: Arc::new(RealClock),
+            cores,
+            mail,
+            flusher: flusher_handle,
+            checkpoint,
+            log_reader: LogReader::new(segments.clone()),
+            segments,
+            checkpointed: stores.iter().map(|store| AtomicU64::new(store.checkpoint_lsn().0)).collect(),
+            apps: kept,
+            system_apps: system_apps(&apps),
+            shard_keys: shard_keys(directory.shard_count()),
+            outside,
+            cluster: cluster.clone(),
+            bodies,
+            is_log_closed,
+            deploying: tokio::sync::Mutex::new(DeployState::after_start(&apps, pinned.len())),
+            is_serving: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            read_only_cores: AtomicUsize::new(0),
+            stopped_shards: AtomicUsize::new(0),
+            handlers: metrics.handlers,
+            metrics: metrics.cores,
+            options,
+        });
+        let flusher = flusher.start(Arc::clone(&shared)).map_err(StartError::Io)?;
+        let (drain, drained) = (watch::Sender::new(false), Arc::new(Barrier::new(shared.cores.len())));
+        let log = log_of(&shared, next_run);
+        let mut hosted = hosted_of(&shared, (&mut stores, replicas), directory.result_names())?;
+        let mut shards = shards_of(&shared, stores, directory.result_names())?;
+        let entropy = KeyedEntropy::open(&directory, &RealRandom).map_err(StartError::Io)?;
+        let (starters, starts): (Vec<_>, Vec<_>) = (0..inputs.len()).map(|_| mpsc::channel()).unzip();
+        let seeds = inputs.into_iter().zip(starts).enumerate().map(|(index, (inputs, go))| CoreSeed {
+            go,
+            index,
+            shared: Arc::clone(&shared),
+            shards: std::mem::take(&mut shards[index]),
+            hosted: hosted.extract_if(.., |hosted| shared.core_of(hosted.shard) == index).collect(),
+            inputs,
+            entropy: entropy.clone(),
+            engine: Arc::clone(&engine),
+            log: log.clone().map(|log| log_of_core(log, index)),
+            apps: Arc::clone(&apps),
+            pinned: Arc::clone(&pinned),
+            fronts: Arc::clone(&fronts),
+            drain: drain.subscribe(),
+            drained: Arc::clone(&drained),
+        });
+        match start_cores(seeds, starters) {
+            Ok(cores) => Node { shared, drain, cores, flusher, body_threads, directory }.linked(),
+            Err(error) => {
+                flusher::stop(&shared.flusher, flusher);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -300,20 +358,22 @@ fn all_apps(kept: &AppStore, given: Vec<App>) -> Result<Arc<Vec<App>>, StartErro
 
 /// The versions that workflows began in and that are not those served now. Versions that nobody
 /// needs are forgotten.
-fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Arc<Vec<App>>, StartError> {
-    let mut needed = BTreeSet::new();
-    for store in stores {
-        needed.extend(millrace_shard::workflow_versions(store).map_err(StartError::Store)?);
+fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Arc<Vec<Pinned>>, StartError> {
+    let mut needed: BTreeMap<(String, u64), BTreeSet<ShardId>> = BTreeMap::new();
+    for (shard, store) in (0u16..).map(ShardId).zip(stores) {
+        for version in millrace_shard::workflow_versions(store).map_err(StartError::Store)? {
+            needed.entry(version).or_default().insert(shard);
+        }
     }
     let served: BTreeSet<(String, u64)> = apps.iter().map(|app| (app.name.to_string(), version_of(app))).collect();
-    let is_needed = |file: &str| needed.iter().any(|(name, version)| format!("{name}-{version:016x}") == file);
+    let is_needed = |file: &str| needed.keys().any(|(name, version)| format!("{name}-{version:016x}") == file);
     if let Err(error) = kept.forget_versions(is_needed) {
         tracing::warn!(%error, "versions of apps that nobody needs could not be deleted");
     }
     let mut pinned = Vec::new();
-    for (name, version) in needed.difference(&served) {
-        match kept.version(name, *version) {
-            Ok(app) => pinned.push(app),
+    for ((name, version), shards) in needed.into_iter().filter(|(version, _)| !served.contains(version)) {
+        match kept.version(&name, version) {
+            Ok(app) => pinned.push(Pinned { app, shards }),
             // Its workflows go on in the present version, or say where that differs.
             Err(error) => tracing::error!(app = name, %error, "a version that workflows began in is gone"),
         }
@@ -321,16 +381,17 @@ fn pinned_apps(kept: &AppStore, apps: &[App], stores: &mut [Store]) -> Result<Ar
     Ok(Arc::new(pinned))
 }
 
-fn log_of(shared: &Shared, recovered: &Recovered) -> Option<(Environment, Segments, WriterOptions)> {
+fn log_of(shared: &Shared, run: u64) -> Option<(Environment, Segments, WriterOptions)> {
     let durability = match shared.options.durability {
         Durability::Fsync => millrace_log::Durability::Fsync,
         Durability::Os => millrace_log::Durability::Os,
         Durability::None => return None,
     };
-    let options = WriterOptions { run: recovered.next_run, durability, ..WriterOptions::default() };
+    let is_replicated = shared.cluster.is_some();
+    let options = WriterOptions { run, durability, is_replicated, ..WriterOptions::default() };
     let disk = Arc::new(RealDisk::new(&shared.options.data));
     let environment = Environment { disk, clock: Arc::clone(&shared.clock), random: Arc::new(RealRandom) };
-    Some((environment, recovered.segments.clone(), options))
+    Some((environment, shared.segments.clone(), options))
 }
 
 /// The same log, written by one core.
@@ -409,160 +470,6 @@ fn start_cores(
                 drop(thread.join());
             }
             Err(error)
-        }
-    }
-}
-
-fn core_options(index: usize, shared: &Shared) -> CoreOptions {
-    // The checkpoint's caches are part of what the operator allows.
-    let share = shared.options.memory_bytes / shared.cores.len();
-    CoreOptions {
-        index,
-        placement: Arc::clone(&shared.placement),
-        queue_ms: shared.options.queue_ms,
-        memory_bytes: share - share / CHECKPOINT_CACHE_SHARE,
-        read_ahead: READ_AHEAD,
-        flush: FlushPolicy::default(),
-        has_log: shared.options.durability != Durability::None,
-        first_nonce: first_nonce(0, index),
-    }
-}
-
-/// A core's whole life.
-fn run_core(seed: CoreSeed, ready: &mpsc::Sender<Result<Missing, StartError>>) -> Result<(), StartError> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = match runtime.enable_all().max_blocking_threads(OFFLOAD_THREADS + 1).build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            let _ = ready.send(Err(StartError::Io(error)));
-            return Ok(());
-        }
-    };
-    let CoreSeed { index, shared, shards, inputs, entropy, engine, log, apps, pinned, fronts, drain, drained, go } =
-        seed;
-    let mut core = Core::new(CoreParts {
-        options: core_options(index, &shared),
-        shards,
-        engine: engine(shared.shard_count()),
-        entropy: Box::new(entropy),
-        metrics: Arc::clone(&shared.metrics[index]),
-        platform: CorePlatform::new(index, shared),
-    });
-    let prepared = prepare_core(&mut core, log, &apps, &pinned);
-    let is_prepared = prepared.is_ok();
-    // The starter waits for this; it is only gone if it panicked.
-    let _ = ready.send(prepared);
-    match go.recv() {
-        Ok(missing) if is_prepared => activate_apps(&mut core, &apps, &pinned, &missing),
-        _ => return Ok(()),
-    }
-    let core = Rc::new(RefCell::new(core));
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async {
-        let pump = tokio::task::spawn_local(run_pump(Rc::clone(&core)));
-        if index == 0 {
-            let node = CoreHandle::new(Rc::clone(&core));
-            tokio::task::spawn_local(built_in_apps::sweep_everything(node.clone()));
-            if let Some(bodies) = node.shared().bodies.clone() {
-                tokio::task::spawn_local(objects::look_after(node, bodies));
-            }
-        }
-        let inbox = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.messages, handle));
-        let mail = tokio::task::spawn_local(run_messages(Rc::clone(&core), inputs.mail, Core::handle_mail));
-        let ticks = tokio::task::spawn_local(run_ticks(Rc::clone(&core)));
-        let serve = async {
-            fronts(CoreHandle::new(Rc::clone(&core)), drain).await;
-            // Other cores' requests are still answered until all have drained.
-            drained.wait().await;
-        };
-        // None of the four ends by itself. A core without one of them would accept requests and
-        // never answer: better no process at all, whose log a restart recovers.
-        let ended = tokio::select! {
-            () = serve => None,
-            _ = pump => Some("pump"),
-            _ = inbox => Some("inbox"),
-            _ = mail => Some("mail"),
-            _ = ticks => Some("ticks"),
-        };
-        if let Some(task) = ended {
-            tracing::error!(
-                core = index,
-                task,
-                "a task of the core panicked; the process ends so that a restart can recover"
-            );
-            std::process::abort();
-        }
-        core.borrow_mut().commit();
-    });
-    let closed = close_core(&core);
-    drop(local);
-    runtime.shutdown_background();
-    closed
-}
-
-/// Opens the core's log stream and loads the apps. Gives those that could not be loaded and need not be there.
-fn prepare_core(
-    core: &mut Core,
-    log: Option<(Environment, Segments, WriterOptions)>,
-    apps: &[App],
-    pinned: &[App],
-) -> Result<Missing, StartError> {
-    if let Some((environment, segments, options)) = log {
-        let writer = Writer::open(environment, segments, options).map_err(StartError::Log)?;
-        let (shared, index) = (Arc::clone(&core.platform.shared), core.index());
-        let report = Box::new(move |news| {
-            shared.send(index, NodeMessage::Committed(news));
-        });
-        core.platform.committer = Some(Committer::start(writer, report).map_err(StartError::Io)?);
-    }
-    // Deployments of a running node are numbered after these.
-    let mut missing = Missing::new();
-    for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
-        match load(core, deployment, app) {
-            Ok(()) => {}
-            Err(error) if may_be_missing(app, &error) => {
-                missing.insert(deployment, error);
-            }
-            Err(error) => return Err(StartError::App(app.name.to_string(), error)),
-        }
-    }
-    // Before any core serves: a client may ask one core for the metrics of all.
-    core.measure();
-    Ok(missing)
-}
-
-/// Whether the node is better started without an app than not at all. Who names an app on the command line is there to mend
-/// it, records without their types are none, and what is not the app's fault would be so with others too.
-fn may_be_missing(app: &App, error: &Error) -> bool {
-    app.is_kept && app.name.as_str() != RECORDS_APP && error.code != ErrorCode::Internal
-}
-
-/// Serves the apps that all cores have loaded.
-fn activate_apps(core: &mut Core, apps: &[App], pinned: &[App], missing: &Missing) {
-    for (deployment, app) in (1u32..).zip(apps.iter().chain(pinned)) {
-        let is_served = deployment as usize <= apps.len();
-        if let Some(error) = missing.get(&deployment) {
-            miss(core, deployment, app, is_served, error);
-        } else if is_served {
-            activate(core, deployment);
-        }
-    }
-    core.retire_pinned(apps.len());
-}
-
-/// Makes durable what is not, and ends the log stream.
-fn close_core(core: &Rc<RefCell<Core>>) -> Result<(), StartError> {
-    let mut core = core.borrow_mut();
-    match core.platform.committer.take() {
-        Some(committer) => {
-            committer.submit(core.take_batch());
-            committer.close().map_err(StartError::Log)
-        }
-        None => {
-            let shared = Arc::clone(&core.platform.shared);
-            // A chunk still with the flusher is older than what is written here.
-            shared.flusher.sync();
-            core.flush_everything(|shard, chunk| shared.checkpoint.write(shard, chunk)).map_err(StartError::Store)
         }
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use millrace_base::limits;
 use millrace_func::{Fetcher, NoWorkers, Workers};
 
+use crate::cluster::ClusterOptions;
+
 /// What an acknowledged effect survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
@@ -37,6 +39,8 @@ pub struct NodeOptions {
     pub queue_ms: u64,
     /// Keep objects, though the data directory has none yet.
     pub keeps_objects: bool,
+    /// The cluster that this node is one of.
+    pub cluster: Option<ClusterOptions>,
     /// Print each call with its time and outcome on standard output, for development.
     pub prints_calls: bool,
 }
@@ -74,6 +78,7 @@ impl NodeOptions {
             retention_ms: limits::IDEMPOTENCY_RETENTION_MS,
             queue_ms: limits::QUEUE_MS,
             keeps_objects: false,
+            cluster: None,
             prints_calls: false,
         }
     }

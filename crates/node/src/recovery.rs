@@ -2,22 +2,34 @@
 //!
 //! Promises: whatever is missing, damaged or older than the manifest knows is an error that names it. Must not know cores.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use millrace_base::{Lsn, ShardId};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom, is_out_of_space};
-use millrace_log::{Recovered, Tail};
+use millrace_log::{Recovered, RecoveredReplica, Segments, Tail};
 use millrace_manifest::CheckpointRecord;
 use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
 
+use crate::cluster;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::node::{CHECKPOINT_CACHE_SHARE, StartError};
 use crate::options::NodeOptions;
 
 /// The stores, what lies below them, and the log.
-pub(crate) type Recovery = (Vec<Store>, Arc<dyn Checkpoint>, Recovered);
+pub(crate) struct Recovery {
+    /// One for each shard, by number; in a cluster also one for the meta shard.
+    pub stores: Vec<Store>,
+    pub checkpoint: Arc<dyn Checkpoint>,
+    pub next_run: u64,
+    pub segments: Segments,
+    /// Whether the last run closed its log, so that nothing of it can be missing unnoticed.
+    pub is_log_closed: bool,
+    /// In a cluster: what the log says of each replica.
+    pub replicas: BTreeMap<ShardId, RecoveredReplica>,
+}
 
 /// Opens the checkpoint and replays the log over it.
 pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> Result<Recovery, StartError> {
@@ -25,11 +37,21 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
     let checkpoint = checkpoint_of(directory, cache_bytes)?;
     let hash_seed = RealRandom.next_u64();
     let mut stores = Vec::new();
-    for shard in 0..directory.shard_count() {
+    // In a cluster the last one is the meta shard.
+    let last = directory.shard_count() + u16::from(options.cluster.is_some());
+    for shard in 0..last {
         let store = Store::open(ShardId(shard), Arc::clone(&checkpoint), hash_seed).map_err(StartError::Store)?;
         stores.push(store);
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
+    if options.cluster.is_some() {
+        let recovered = cluster::replay(&disk, directory.manifest(), &mut stores)?;
+        recovered.unclosed.iter().for_each(|tail| warn_of_tail(tail, Lsn::ZERO));
+        adopt(directory)?;
+        let is_log_closed = recovered.unclosed.is_empty();
+        let (next_run, segments, replicas) = (recovered.next_run, recovered.segments, recovered.replicas);
+        return Ok(Recovery { stores, checkpoint, next_run, segments, is_log_closed, replicas });
+    }
     let checkpoints: Vec<Lsn> = stores.iter().map(Store::checkpoint_lsn).collect();
     let lsn_of = |shard: ShardId| checkpoints.get(usize::from(shard.0)).copied().unwrap_or_default();
     let mut failed = None;
@@ -50,18 +72,25 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
         return Err(StartError::Store(error));
     }
     for tail in &recovered.unclosed {
-        warn_of_tail(tail, &recovered);
+        warn_of_tail(tail, recovered.last.values().max().copied().unwrap_or_default());
     }
     if replayed > 0 {
         let took_ms = (RealClock.monotonic_ns() - began_ns) / 1_000_000;
         tracing::info!(entries = replayed, took_ms, "replayed the log");
     }
+    adopt(directory)?;
+    let is_log_closed = recovered.unclosed.is_empty();
+    let Recovered { next_run, segments, .. } = recovered;
+    Ok(Recovery { stores, checkpoint, next_run, segments, is_log_closed, replicas: BTreeMap::new() })
+}
+
+/// Gives a directory that has no manifest yet its first one.
+fn adopt(directory: &mut DataDirectory) -> Result<(), StartError> {
     match directory.adopt_earlier_version() {
         // A full disk keeps no node from starting; the next start lists the files.
-        Err(DirectoryError::Io(_, error)) if is_out_of_space(&error) => {}
-        adopted => adopted.map_err(StartError::Directory)?,
+        Err(DirectoryError::Io(_, error)) if is_out_of_space(&error) => Ok(()),
+        adopted => adopted.map_err(StartError::Directory),
     }
-    Ok((stores, checkpoint, recovered))
 }
 
 /// Opens the checkpoint and compares it with the manifest. From its first start on, the manifest lists the files
@@ -104,8 +133,7 @@ fn files_to_expect(path: &Path) -> io::Result<Vec<String>> {
 
 /// What stood behind a stream's last batch was never acknowledged, unless somebody has changed the file: nothing on
 /// disk can tell. So the operator is told where the stream ends.
-fn warn_of_tail(tail: &Tail, recovered: &Recovered) {
-    let last = recovered.last.values().max().copied().unwrap_or_default();
+fn warn_of_tail(tail: &Tail, last: Lsn) {
     tracing::warn!(
         file = tail.file,
         offset = tail.offset,

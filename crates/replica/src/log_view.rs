@@ -91,6 +91,11 @@ impl LogView {
         self.committed
     }
 
+    /// The first entry of each epoch that can be read, ascending.
+    pub fn runs(&self) -> impl Iterator<Item = EntryId> + '_ {
+        self.runs.iter().copied()
+    }
+
     /// The replica set in force: that of the newest entry, committed or not.
     #[must_use]
     pub fn set(&self) -> &ReplicaSet {
@@ -102,7 +107,8 @@ impl LogView {
     }
 
     /// Position of the newest replica set that is committed, and the set.
-    pub(crate) fn committed_set(&self) -> &(Lsn, ReplicaSet) {
+    #[must_use]
+    pub fn committed_set(&self) -> &(Lsn, ReplicaSet) {
         self.sets.first().expect("a log has a replica set from its beginning")
     }
 

@@ -221,6 +221,12 @@ impl Replica {
         self.core.settings.planted = Some(bug);
     }
 
+    /// Whether an owner was heard so lately that nobody should stand against it.
+    #[must_use]
+    pub fn has_heard_owner(&self, now_ns: u64) -> bool {
+        now_ns < self.core.heard_ns.saturating_add(self.core.settings.silence_ns)
+    }
+
     /// When an owner was last heard.
     pub(crate) fn heard_ns(&self) -> u64 {
         self.core.heard_ns

@@ -14,6 +14,7 @@ pub mod front;
 pub mod limits;
 pub mod listener;
 pub mod metrics;
+pub mod null_store;
 pub mod operation;
 pub mod post_form;
 pub mod route;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use crate::cluster;
 use crate::s3;
 use crate::settings_file::{DurabilityName, SettingsFile, parse_address, parse_switch, with_settings};
 
@@ -29,7 +30,10 @@ pub(crate) enum Command {
     /// and stop; kill -9 is safe.
     Serve(ServeArgs),
     /// Run a node for development: reload apps when their files change, print each call from outside
-    Dev(ServeArgs),
+    ///
+    /// With a file of services in Python it also runs their worker, with the active environment's Python.
+    #[command(after_help = DEV_EXAMPLES)]
+    Dev(DevArgs),
     /// Call a handler
     ///
     /// The target is written as it is, and not as in a URL: nothing in it is percent-encoded. The key is all between
@@ -62,6 +66,9 @@ pub(crate) enum Command {
     /// Those of the services that the API key may call, by app, service and name. Times are UTC.
     #[command(after_help = SCHEDULES_EXAMPLES)]
     Schedules(SchedulesArgs),
+    /// Make, try and look at a cluster of nodes
+    #[command(after_help = cluster::EXAMPLES)]
+    Cluster(cluster::ClusterArgs),
     /// Send an app's folder to a running node
     Deploy(DeployArgs),
     /// Make, list and revoke API keys
@@ -85,9 +92,20 @@ pub(crate) enum Command {
     Repair(RepairArgs),
     /// Write millrace.d.ts, the types of the programming model, for editors and tsc
     Types(TypesArgs),
+    /// Check that a running worker keeps the worker protocol
+    ///
+    /// The worker has to serve the check handlers, as `python -m millrace.check` does. Each case that it fails is
+    /// printed with what was expected; the exit code is then 1.
+    #[command(after_help = WORKER_CHECK_EXAMPLES)]
+    WorkerCheck(WorkerCheckArgs),
     /// Generate load and measure
     Bench(BenchArgs),
 }
+
+const DEV_EXAMPLES: &str = "\
+Examples:
+  millrace dev --app examples/counter
+  millrace dev bank.py";
 
 const CALL_EXAMPLES: &str = "\
 Examples:
@@ -123,6 +141,12 @@ Examples:
   millrace keys --data /var/lib/millrace add --role deploy --role call:shop/cart ci-1
   millrace keys --data /var/lib/millrace anonymous --role call:shop/login
   millrace keys --data /var/lib/millrace list";
+
+const WORKER_CHECK_EXAMPLES: &str = "\
+Examples:
+  millrace worker-check http://127.0.0.1:8081
+  millrace worker-check http://127.0.0.1:8081 --secret-file secret --only replay/
+  millrace worker-check --list";
 
 impl ValueEnum for DurabilityName {
     fn value_variants<'a>() -> &'a [Self] {
@@ -188,6 +212,15 @@ macro_rules! declare_flags {
 }
 
 with_settings!(declare_flags);
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DevArgs {
+    /// A file with services in Python
+    #[arg(value_name = "FILE.py")]
+    pub python: Option<PathBuf>,
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
 
 /// How to reach a running node.
 #[derive(Args, Clone, Debug)]
@@ -417,6 +450,25 @@ pub(crate) struct TypesArgs {
     /// Where to write; "-" prints
     #[arg(long, value_name = "FILE", default_value = "millrace.d.ts")]
     pub out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WorkerCheckArgs {
+    /// The worker's URL
+    #[arg(value_name = "URL", required_unless_present = "list")]
+    pub worker: Option<String>,
+    /// The file with the worker's secret; without it, signatures are not checked
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+    /// Run only the cases whose names begin so
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub only: String,
+    /// List the cases and what each expects, and ask no worker
+    #[arg(long, conflicts_with_all = ["worker", "json"])]
+    pub list: bool,
+    /// Print what became of each case, as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -100,6 +100,7 @@ fn settings() -> Vec<(&'static str, String)> {
     assert!(apps.is_empty() && !log_json && front.allowed_hosts.is_empty() && front.tls.is_none());
     assert!(front.cors_origins.is_empty() && key_file.ends_with("keys.json"));
     assert!(s3.is_none() && s3_front.domains.is_empty() && !s3_front.allows_signature_version_2);
+    assert!(!s3_front.is_null_store);
     assert!(front.keys.is_none(), "there is no data directory here");
     assert_eq!(node.cores, std::thread::available_parallelism().map_or(1, usize::from));
     assert_eq!((node.memory_bytes, MEMORY_SHARE), (default_memory_bytes(), 2));

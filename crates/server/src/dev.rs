@@ -1,4 +1,5 @@
-//! `millrace dev`: a node that prints each call, and loads an app again when its files change.
+//! `millrace dev`: a node that prints each call, and loads an app again when its files change. Services in Python run in a
+//! worker beside it, which does the same for them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use millrace_api::AppFile;
 use millrace_node::{Node, read_folder};
 
 use crate::Failure;
-use crate::cli::ServeArgs;
+use crate::cli::DevArgs;
+use crate::python_worker::PythonWorker;
 use crate::settings::Settings;
 use crate::{logging, serve};
 
@@ -20,11 +22,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// A sentence that says what to change.
-pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let mut settings = Settings::of(args)?;
-    settings.node.prints_calls = true;
-    if settings.apps.is_empty() {
-        return Err("dev needs at least one --app DIR to watch".into());
+pub(crate) fn run(args: &DevArgs) -> Result<(), Failure> {
+    let mut settings = Settings::of(&args.serve)?;
+    // The worker in Python prints its own.
+    settings.node.prints_calls = !settings.apps.is_empty();
+    if settings.apps.is_empty() && args.python.is_none() {
+        return Err("dev needs a file with services in Python, or at least one --app DIR to watch".into());
+    }
+    if let Some(file) = args.python.as_ref().filter(|file| !file.is_file()) {
+        return Err(format!("{}: there is no such file", file.display()).into());
     }
     let _logs = logging::start(&settings.log, settings.log_json)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -34,15 +40,31 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let Some(node) = start(&settings, &runtime, &mut signals)? else { return Ok(()) };
     serve::greet(&settings, &node);
-    println!("  watching {} app folders; save a file to load it again", settings.apps.len());
-    runtime.block_on(async {
+    if !settings.apps.is_empty() {
+        println!("  watching {} app folders; save a file to load it again", settings.apps.len());
+    }
+    let has_tls = settings.front.tls.is_some();
+    let start = |file: &PathBuf| PythonWorker::start(file, settings.http, has_tls);
+    let mut worker = args.python.as_ref().map(start).transpose()?;
+    let result = runtime.block_on(async {
         tokio::select! {
-            () = signals.wait() => {}
-            () = watch(&settings.apps, &node) => {}
+            () = signals.wait() => Ok(()),
+            () = watch(&settings.apps, &node) => Ok(()),
+            failure = ended(worker.as_mut()) => Err(failure),
         }
     });
+    // Before the node, whose last requests it would wait for.
+    drop(worker);
     node.stop()?;
-    Ok(())
+    result
+}
+
+/// Why the worker ended. Without one, never ready.
+async fn ended(worker: Option<&mut PythonWorker>) -> Failure {
+    match worker {
+        Some(worker) => worker.ended().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Starts the node. It waits while an app is broken, because its author is editing it. `None` after Ctrl-C.

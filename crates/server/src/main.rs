@@ -6,12 +6,14 @@
 
 mod calls;
 mod cli;
+mod cluster;
 mod data_commands;
 mod dev;
 mod keys;
 mod logging;
 mod many_dead_letters;
 mod overdue;
+mod python_worker;
 mod s3;
 mod s3_users;
 mod serve;
@@ -19,6 +21,7 @@ mod settings;
 mod settings_file;
 mod table;
 mod users;
+mod worker_check;
 mod workflows;
 
 use std::process::ExitCode;
@@ -52,12 +55,14 @@ fn main() -> ExitCode {
         Command::Invocations(args) => workflows::invocations(&args),
         Command::DeadLetters(args) => workflows::dead_letters(&args),
         Command::Schedules(args) => workflows::schedules(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Deploy(args) => calls::deploy(&args),
         Command::Keys(args) => keys::run(&args),
         Command::S3(args) => s3::run(&args),
         Command::Inspect(args) => data_commands::inspect(&args),
         Command::Repair(args) => data_commands::repair(&args),
         Command::Types(args) => data_commands::types(&args),
+        Command::WorkerCheck(args) => worker_check::check(&args),
         Command::Bench(args) => return calls::bench(&args),
     };
     match result {

@@ -17,7 +17,8 @@ Examples:
   millrace s3 user remove ann
   millrace s3 bucket list --user ann
   millrace s3 bucket usage photos
-  millrace s3 bucket quota photos 10000000000";
+  millrace s3 bucket quota photos 10000000000
+  millrace s3 bucket app photos gallery";
 
 #[derive(Args, Debug)]
 pub(crate) struct S3Args {
@@ -123,6 +124,15 @@ pub(crate) enum BucketCommand {
         #[command(flatten)]
         node: NodeArgs,
     },
+    /// Give a bucket to an app, whose functions may use it then, or print the app as JSON
+    App {
+        /// Which
+        bucket: String,
+        /// The app's name, or none
+        app: Option<String>,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
     /// Set how many bytes a bucket may hold, or print it as JSON
     Quota {
         /// Which
@@ -157,6 +167,13 @@ fn bucket(command: &BucketCommand) -> Result<(), Failure> {
             }
         }
         BucketCommand::Usage { bucket, node } => println!("{}", block_on(client(node)?.s3_bucket(bucket))?),
+        BucketCommand::App { bucket, app: None, node } => {
+            let usage = block_on(client(node)?.s3_bucket(bucket))?;
+            println!("{}", serde_json::json!({ "name": usage["name"], "app": usage["app"] }));
+        }
+        BucketCommand::App { bucket, app: Some(app), node } => {
+            block_on(client(node)?.set_s3_app(bucket, Some(app.as_str()).filter(|app| *app != "none")))?;
+        }
         BucketCommand::Quota { bucket, quota: None, node } => {
             let usage = block_on(client(node)?.s3_bucket(bucket))?;
             println!("{}", serde_json::json!({ "name": usage["name"], "quota_bytes": usage["quota_bytes"] }));

@@ -21,6 +21,7 @@ use millrace_node::{
     CoreHandle, DataDirectory, EngineMaker, Fronts, Node, NodeMetrics, Outside, StartError, app_from_folder,
 };
 use millrace_s3::metrics::Registered;
+use millrace_s3::null_store::NullStore;
 use millrace_workers::HttpWorkers;
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -208,9 +209,10 @@ async fn stopped(mut drain: watch::Receiver<bool>) {
 fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>, s3: Option<S3Listeners>) -> Fronts {
     let listeners = Listeners::new(listeners);
     let s3 = s3.map(|s3| (Listeners::new(s3.listeners), s3.options, s3.users));
+    let null_store = NullStore::default();
     Arc::new(move |handle: CoreHandle, drain: watch::Receiver<bool>| {
         let listener = listeners.take(handle.index());
-        let front = Arc::clone(&front);
+        let (front, null_store) = (Arc::clone(&front), null_store.clone());
         let s3 = s3.as_ref().and_then(|(listeners, options, users)| {
             Some((listeners.take(handle.index())?, Arc::clone(options), S3Users::new(users.view())))
         });
@@ -224,9 +226,12 @@ fn fronts(listeners: Vec<TcpListener>, front: Arc<Front>, s3: Option<S3Listeners
             };
             let objects = async {
                 let Some((listener, options, users)) = s3 else { return };
-                let served =
-                    millrace_s3::listener::serve(listener, handle.clone(), users, options, stopped(drain.clone()))
-                        .await;
+                let stopped = stopped(drain.clone());
+                let served = if options.is_null_store {
+                    millrace_s3::listener::serve(listener, null_store, users, options, stopped).await
+                } else {
+                    millrace_s3::listener::serve(listener, handle.clone(), users, options, stopped).await
+                };
                 if let Err(error) = served {
                     tracing::error!(%error, "the S3 front failed");
                 }
@@ -305,7 +310,11 @@ pub(crate) fn greet(settings: &Settings, node: &Node) {
         "millrace {} serves", env!("CARGO_PKG_VERSION")
     );
     println!("Millrace serves at {base}  (data in {})", settings.node.data.display());
-    if let Some(address) = settings.s3 {
+    if let Some(address) = settings.s3.filter(|_| settings.s3_front.is_null_store) {
+        let what = "NULL STORE: anybody may do anything, content is thrown away, zeros come back";
+        tracing::warn!(%address, "S3 is served by the {what}");
+        println!("  S3        {scheme}://{address}  {what}");
+    } else if let Some(address) = settings.s3 {
         println!("  S3        {scheme}://{address}  (users: millrace s3 user add NAME)");
     }
     println!("  apps      {base}/apps      api  {base}/openapi.json      metrics  {base}/metrics");

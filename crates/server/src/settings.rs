@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use millrace_node::{Durability, NodeOptions};
+use millrace_node::{ClusterOptions, Durability, NodeOptions};
 
 use crate::Failure;
 use crate::cli::{KeysArgs, ServeArgs};
+use crate::cluster;
 use crate::settings_file::{DurabilityName, SettingsFile, default, parse_address, parse_size};
 
 /// Everything `millrace serve` needs to know.
@@ -41,7 +42,8 @@ impl Settings {
     /// A sentence naming the setting that is wrong.
     pub(crate) fn of(args: &ServeArgs) -> Result<Self, Failure> {
         let named = args.over(read_file(args.config.as_deref())?);
-        let data = data_directory(named.data);
+        let in_cluster = named.cluster_data.is_some().then(|| place_in_cluster(&named)).transpose()?;
+        let data = named.cluster_data.unwrap_or_else(|| data_directory(named.data));
         let mut node = NodeOptions::new(data.clone());
         if let Some(cores) = named.cores {
             if !(1..=512).contains(&cores) {
@@ -50,15 +52,16 @@ impl Settings {
             node.cores = cores;
         }
         node.shards = named.shards;
+        let mut own_address = None;
+        if let Some((http, shards, options)) = in_cluster {
+            own_address = Some(parse_address(&http)?);
+            (node.shards, node.cluster) = (Some(shards), Some(options));
+        }
         node.memory_bytes = match named.memory {
             Some(text) => parse_size(&text).map_err(|what| format!("--memory {text}: {what}"))?,
             None => default_memory_bytes(),
         };
-        node.durability = match named.durability {
-            None | Some(DurabilityName::Fsync) => Durability::Fsync,
-            Some(DurabilityName::Os) => Durability::Os,
-            Some(DurabilityName::None) => Durability::None,
-        };
+        node.durability = durability_of(named.durability);
         if let Some(hours) = named.retention_hours {
             if hours == 0 {
                 return Err(
@@ -74,11 +77,7 @@ impl Settings {
             }
             node.queue_ms = queue_ms;
         }
-        let tls = match (named.tls_certificate, named.tls_key) {
-            (Some(certificate), Some(key)) => Some(millrace_http::TlsFiles { certificate, key }),
-            (None, None) => None,
-            _ => return Err("TLS needs both --tls-certificate and --tls-key".into()),
-        };
+        let tls = tls_files(named.tls_certificate, named.tls_key)?;
         let key_file = named.keys.clone().unwrap_or_else(|| data.join(KEY_FILE));
         let keys = named.keys.or_else(|| key_file.exists().then(|| key_file.clone()));
         let mut front = millrace_http::Options { keys, tls, ..millrace_http::Options::default() };
@@ -92,14 +91,15 @@ impl Settings {
         }
         front.release_memory = Some(release_memory);
         let connections = front.limits.connections;
-        node.keeps_objects = named.s3.is_some();
+        let is_null_store = is_null_store(named.s3_anonymous_null_store, named.s3)?;
+        node.keeps_objects = named.s3.is_some() && !is_null_store;
         Ok(Self {
             apps: named.app,
-            http: named.http.map_or_else(|| parse_address(default::http), Ok)?,
+            http: named.http.or(own_address).map_or_else(|| parse_address(default::http), Ok)?,
             node,
             front,
             s3: named.s3,
-            s3_front: s3_front(named.s3_region, &named.s3_domain, named.s3_signature_v2, connections),
+            s3_front: s3_front((named.s3_region, is_null_store), &named.s3_domain, named.s3_signature_v2, connections),
             key_file,
             log: named.log.unwrap_or_else(|| default::log.to_owned()),
             log_json: named.log_json.unwrap_or(false),
@@ -107,8 +107,58 @@ impl Settings {
     }
 }
 
+/// Whether S3 is served by the store that keeps nothing.
+///
+/// # Errors
+/// If nobody listens for S3.
+fn is_null_store(asked: Option<bool>, s3: Option<SocketAddr>) -> Result<bool, Failure> {
+    match (asked.unwrap_or(false), s3) {
+        (true, None) => Err("--s3-anonymous-null-store needs --s3: it is what answers there".into()),
+        (is_null_store, _) => Ok(is_null_store),
+    }
+}
+
+fn durability_of(named: Option<DurabilityName>) -> Durability {
+    match named {
+        None | Some(DurabilityName::Fsync) => Durability::Fsync,
+        Some(DurabilityName::Os) => Durability::Os,
+        Some(DurabilityName::None) => Durability::None,
+    }
+}
+
+/// # Errors
+/// One of the two files alone is of no use.
+fn tls_files(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<millrace_http::TlsFiles>, Failure> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some(millrace_http::TlsFiles { certificate, key })),
+        (None, None) => Ok(None),
+        _ => Err("TLS needs both --tls-certificate and --tls-key".into()),
+    }
+}
+
+/// Where a node of a cluster serves HTTP, how many shards there are, and its part in the cluster.
+///
+/// # Errors
+/// A sentence that names what is wrong.
+fn place_in_cluster(named: &SettingsFile) -> Result<(String, u16, ClusterOptions), Failure> {
+    if named.data.is_some() || named.http.is_some() || named.shards.is_some() {
+        let what = "--cluster-data says itself where the data is, where to listen, and how many shards there are";
+        return Err(what.into());
+    }
+    if matches!(named.durability, Some(DurabilityName::None)) {
+        return Err("--durability none: the nodes of a cluster promise each other that what they have stays".into());
+    }
+    if named.s3.is_some() {
+        return Err("--s3: a cluster does not keep objects yet".into());
+    }
+    if !named.app.is_empty() {
+        return Err("--app: in a cluster apps are deployed (millrace deploy), so that all nodes serve the same".into());
+    }
+    cluster::options(named.cluster_data.as_deref().unwrap_or(Path::new("")))
+}
+
 fn s3_front(
-    region: Option<String>,
+    (region, is_null_store): (Option<String>, bool),
     domains: &[String],
     signature_v2: Option<bool>,
     connections: usize,
@@ -118,6 +168,7 @@ fn s3_front(
         domains: domains.iter().map(|domain| domain.to_ascii_lowercase()).collect(),
         connections,
         allows_signature_version_2: signature_v2.unwrap_or(false),
+        is_null_store,
         ..millrace_s3::front::Options::default()
     }
 }

@@ -23,6 +23,11 @@ macro_rules! with_settings {
                 guide "the data directory; one process at a time"
             }
             {
+                cluster_data: Option<PathBuf>, "MILLRACE_CLUSTER_DATA", "DIR",
+                "The directory of this node in a cluster, as `millrace cluster init` makes it; instead of --data and --http",
+                guide "the directory of this node in a [cluster](cluster.md); instead of `data` and `http`"
+            }
+            {
                 http: Option<SocketAddr>, "MILLRACE_HTTP", "ADDR", default "127.0.0.1:8080",
                 "Where to listen for HTTP, as 127.0.0.1:8080, localhost:8080 or 0.0.0.0:8080",
                 guide "where to listen: an address and a port, such as `[::1]:8080`. `0.0.0.0:8080` means all addresses of the \
@@ -50,6 +55,13 @@ macro_rules! with_settings {
                 s3_signature_v2: Option<bool>, "MILLRACE_S3_SIGNATURE_V2", "YES",
                 "Also take S3 requests with old signatures (version 2)",
                 guide "also take S3 requests with old signatures, of version 2; only for clients that know no others",
+                arg(num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = parse_switch)
+            }
+            {
+                s3_anonymous_null_store: Option<bool>, "MILLRACE_S3_ANONYMOUS_NULL_STORE", "YES",
+                "Only to measure the S3 front: anybody may do anything, content is thrown away, and zeros come back",
+                guide "only to measure the S3 front: [anybody may do anything, content is thrown away, and zeros come \
+                       back](objects.md#the-null-store)",
                 arg(num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = parse_switch)
             }
             {

@@ -179,6 +179,8 @@ pub enum ToCoordinator {
     },
     /// It has committed, durably, as it was asked to.
     Committed,
+    /// What ran here has used so much CPU time since it last said so, in nanoseconds.
+    Spent(u64),
 }
 
 /// The order of what one side says, restored by the other.

@@ -310,6 +310,7 @@ impl Shard {
         }
         let (execution, mut context) = self.for_execution(world);
         execution.tick(&mut context);
+        execution.go_on_yielded(&mut context);
         if !world.is_read_only {
             self.books.run_schedules(world.catalog, &mut self.rows.context(world));
             let (workflows, mut context) = self.for_workflows(world);
@@ -321,8 +322,17 @@ impl Shard {
         self.settle(world);
     }
 
+    /// Goes on with what had to let others have a turn.
+    fn go_on_yielded(&mut self, world: &mut World<'_>) {
+        if !self.is_stopped() {
+            let (execution, mut context) = self.for_execution(world);
+            execution.go_on_yielded(&mut context);
+        }
+    }
+
     /// Starts what is due, and nothing else that [`Shard::tick`] does.
     pub fn run_due(&mut self, world: &mut World<'_>) {
+        self.go_on_yielded(world);
         self.settle(world);
     }
 

@@ -31,6 +31,7 @@ pub(crate) struct Collected {
     pub acknowledged: Vec<(ShardId, Sequence)>,
     pub peers: Vec<(ShardId, PeerMessage)>,
     pub released: Vec<(ShardId, u64)>,
+    pub yields: usize,
 }
 
 impl Outputs for Collected {
@@ -59,6 +60,10 @@ impl Outputs for Collected {
     fn fetch(&mut self, _ticket: OffloadTicket, _request: FetchRequest) {}
 
     fn exchange(&mut self, _ticket: OffloadTicket, _turn: WorkerTurn) {}
+
+    fn goes_on(&mut self, _shard: ShardId) {
+        self.yields += 1;
+    }
 
     fn release_body(&mut self, shard: ShardId, number: u64) {
         self.released.push((shard, number));
@@ -235,6 +240,7 @@ impl TestWorld {
             is_read_only: false,
             is_behind: false,
             written_bytes: 0,
+            cpu_ns: 0,
         }
     }
 }

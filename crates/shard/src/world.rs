@@ -37,6 +37,9 @@ pub trait Outputs {
     /// Sends frames to a worker; its turn comes back through `Shard::complete`.
     fn exchange(&mut self, ticket: OffloadTicket, turn: WorkerTurn);
 
+    /// Something of `shard` can go on at once, but others should have a turn first: `Shard::run_due` goes on with it.
+    fn goes_on(&mut self, shard: ShardId);
+
     /// Nothing in `shard` refers to the body of this number any more, and that is durable.
     fn release_body(&mut self, _shard: ShardId, _number: u64) {}
 
@@ -107,6 +110,8 @@ pub struct World<'a> {
     pub is_behind: bool,
     /// What this input has written, names of fields and values; 0 at first.
     pub written_bytes: usize,
+    /// CPU time that turns of transactions have used in this input, as the engine says; 0 at first.
+    pub cpu_ns: u64,
 }
 
 impl World<'_> {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use millrace_base::{Lsn, ShardId};
 
 use crate::StoreError;
+use crate::snapshot::{ImportState, ImportStep};
 
 /// Gets one row after another, key and value, and says whether to go on.
 pub type RowVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
@@ -48,6 +49,18 @@ pub trait Checkpoint: Send + Sync {
     /// # Errors
     /// [`StoreError`] when the checkpoint cannot be read, or a part of it is older than the rest.
     fn mark(&self) -> Result<u64, StoreError>;
+
+    /// Whether a snapshot is being imported into the shard, and the note of the last one that was.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the checkpoint cannot be read.
+    fn import_state(&self, shard: ShardId) -> Result<ImportState, StoreError>;
+
+    /// Records a step of an import. It is durable when this returns: see [`crate::Import`], which does the rest.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the step could not be made durable.
+    fn record_import(&self, shard: ShardId, step: ImportStep<'_>) -> Result<(), StoreError>;
 }
 
 /// Rows taken from a store, which any thread may write to the checkpoint.
@@ -154,6 +167,7 @@ struct Inner {
     mark: u64,
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     lsns: BTreeMap<ShardId, Lsn>,
+    imports: BTreeMap<ShardId, ImportState>,
 }
 
 impl MemoryCheckpoint {
@@ -207,6 +221,22 @@ impl Checkpoint for MemoryCheckpoint {
 
     fn mark(&self) -> Result<u64, StoreError> {
         Ok(self.lock().mark)
+    }
+
+    fn import_state(&self, shard: ShardId) -> Result<ImportState, StoreError> {
+        Ok(self.lock().imports.get(&shard).cloned().unwrap_or_default())
+    }
+
+    fn record_import(&self, shard: ShardId, step: ImportStep<'_>) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        match step {
+            ImportStep::Begun => inner.imports.entry(shard).or_default().is_resetting = true,
+            ImportStep::Ended { lsn, note } => {
+                inner.imports.insert(shard, ImportState { is_resetting: false, snapshot: Some(note.to_vec()) });
+                inner.lsns.insert(shard, lsn);
+            }
+        }
+        Ok(())
     }
 }
 

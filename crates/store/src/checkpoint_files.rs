@@ -16,7 +16,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::StoreError;
 
-/// Compares each keyspace's version file with the checksum that its `current` has. What is missing is the manifest's concern.
+/// Compares each keyspace's version file with the checksum that its `current` has. That `version` or `current` is missing is
+/// the manifest's concern.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`], which names the file.
@@ -26,6 +27,10 @@ pub(crate) fn check(path: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         keyspaces => keyspaces.map_err(|error| failed(path, &error))?,
     };
+    if path.join("version").exists() && !path.join("lock").exists() {
+        let what = "the file is missing: restore the data directory from a backup, or make an empty file of this name";
+        return Err(StoreError::Corrupt(format!("{}: {what}", path.join("lock").display())));
+    }
     for keyspace in keyspaces {
         let folder = keyspace.map_err(|error| failed(path, &error))?.path();
         let file = folder.join("current");
@@ -33,6 +38,11 @@ pub(crate) fn check(path: &Path) -> Result<(), StoreError> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             current => current.map_err(|error| failed(&file, &error))?,
         };
+        let tables = folder.join("tables");
+        if !tables.is_dir() {
+            let what = "the folder is missing; restore the data directory from a backup";
+            return Err(StoreError::Corrupt(format!("{}: {what}", tables.display())));
+        }
         let Some((number, sum)) = parse(&current) else {
             return Err(StoreError::Corrupt(format!("{}: the file cannot be read", file.display())));
         };

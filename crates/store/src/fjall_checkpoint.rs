@@ -22,6 +22,7 @@ use millrace_base::{Lsn, ShardId};
 
 use crate::checkpoint::is_range;
 use crate::checkpoint_files;
+use crate::snapshot::{ImportState, ImportStep};
 use crate::{Checkpoint, FlushChunk, RowVisitor, StoreError};
 
 /// Bytes of rows that are gathered in memory before they become a table. Two kinds of full ones count beside it: those
@@ -82,6 +83,12 @@ const TABLES: &[u8] = b"tables";
 /// Whose checkpoint it is, among the shards' LSNs.
 const IDENTITY: &[u8] = b"identity";
 
+/// With a shard's number behind it: an import into the shard has begun and not ended.
+const RESETTING: &[u8] = b"resetting";
+
+/// With a shard's number behind it: the note of the last import that ended.
+const SNAPSHOT: &[u8] = b"snapshot";
+
 const ROWS: &str = "rows";
 const SHARDS: &str = "shards";
 
@@ -110,7 +117,7 @@ impl FjallCheckpoint {
     /// [`StoreError`] if the folder cannot be written, is in use, or holds damaged files.
     pub fn open(path: &Path, cache_bytes: usize) -> Result<Self, StoreError> {
         checkpoint_files::check(path)?;
-        let open = Open::new(path, cache_bytes).map_err(translate)?;
+        let open = Open::new(path, cache_bytes).map_err(|error| refused(path, error))?;
         let (found, known) = (open.rows.tree.current_version().id(), mark_of(&open.shards, TABLES).map_err(translate)?);
         if found < known {
             let what = format!(
@@ -147,6 +154,20 @@ impl FjallCheckpoint {
             }
             self.reopen(false)?;
         }
+    }
+
+    /// Changes the database, one caller at a time. Opens it again first if an earlier write failed.
+    fn change(&self, operation: impl Fn(&Open) -> fjall::Result<()>) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let poisoned = self.with(|open| match open.database.persist(PersistMode::Buffer) {
+            Err(fjall::Error::Poisoned) => Ok(true),
+            other => other.map(|()| false),
+        })?;
+        if poisoned {
+            tracing::warn!(path = %self.path.display(), "opening the checkpoint again after a failed write");
+            self.reopen(true)?;
+        }
+        self.with(operation)
     }
 
     /// Opens the database again: always if `anyway`, else only if it is closed.
@@ -288,16 +309,7 @@ impl Checkpoint for FjallCheckpoint {
     }
 
     fn write(&self, shard: ShardId, chunk: &FlushChunk) -> Result<(), StoreError> {
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let poisoned = self.with(|open| match open.database.persist(PersistMode::Buffer) {
-            Err(fjall::Error::Poisoned) => Ok(true),
-            other => other.map(|()| false),
-        })?;
-        if poisoned {
-            tracing::warn!(path = %self.path.display(), "opening the checkpoint again after a failed write");
-            self.reopen(true)?;
-        }
-        self.with(|open| open.write(shard, chunk))
+        self.change(|open| open.write(shard, chunk))
     }
 
     fn mark(&self) -> Result<u64, StoreError> {
@@ -311,12 +323,58 @@ impl Checkpoint for FjallCheckpoint {
         }
         Ok(lsns)
     }
+
+    fn import_state(&self, shard: ShardId) -> Result<ImportState, StoreError> {
+        self.with(|open| {
+            let is_resetting = open.shards.contains_key(of_shard(RESETTING, shard))?;
+            let snapshot = open.shards.get(of_shard(SNAPSHOT, shard))?.map(|note| note.to_vec());
+            Ok(ImportState { is_resetting, snapshot })
+        })
+    }
+
+    fn record_import(&self, shard: ShardId, step: ImportStep<'_>) -> Result<(), StoreError> {
+        self.change(|open| {
+            let mut batch = open.batch(3);
+            match step {
+                ImportStep::Begun => batch.insert(&open.shards, of_shard(RESETTING, shard), b"1"),
+                ImportStep::Ended { lsn, note } => {
+                    batch.remove(&open.shards, of_shard(RESETTING, shard));
+                    batch.insert(&open.shards, of_shard(SNAPSHOT, shard), note);
+                    batch.insert(&open.shards, shard.0.to_be_bytes(), lsn.0.to_le_bytes());
+                }
+            }
+            batch.commit()
+        })
+    }
+}
+
+/// The key of what is known of one shard.
+fn of_shard(name: &[u8], shard: ShardId) -> Vec<u8> {
+    [name, &shard.0.to_be_bytes()].concat()
 }
 
 /// A checkpoint of an earlier version has no count yet: 0.
 fn mark_of(keyspace: &Keyspace, key: &[u8]) -> fjall::Result<u64> {
     let value = keyspace.get(key)?;
     Ok(value.and_then(|value| <[u8; 8]>::try_from(&*value).ok()).map_or(0, u64::from_le_bytes))
+}
+
+/// Why the database does not open, with the file where the library means one.
+fn refused(path: &Path, error: fjall::Error) -> StoreError {
+    let file = |name: &str| path.join(name).display().to_string();
+    match error {
+        fjall::Error::InvalidVersion(_) => StoreError::Corrupt(format!(
+            "{}: the file is damaged, or of another version of the database; restore the data directory from a backup",
+            file("version")
+        )),
+        fjall::Error::Locked => {
+            StoreError::Checkpoint(format!("{}: another process has the checkpoint open", file("lock")))
+        }
+        error => match translate(error) {
+            StoreError::Checkpoint(what) => StoreError::Checkpoint(format!("{}: {what}", path.display())),
+            other => other,
+        },
+    }
 }
 
 fn translate(error: fjall::Error) -> StoreError {

@@ -147,3 +147,29 @@ fn rows_that_are_older_than_the_positions_are_refused() {
     let error = checkpoint.mark().expect_err("one flush of the rows is missing");
     assert!(error.to_string().contains("checkpoint/"), "{error}");
 }
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "these are the library's own files")]
+fn a_file_of_the_library_that_is_missing_or_damaged_is_named() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 5] = [
+        ("version", |path| std::fs::write(path, b"").expect("cut")),
+        ("version", |path| std::fs::write(path, b"FJL\xff").expect("changed")),
+        ("lock", |path| std::fs::remove_file(path).expect("removed")),
+        ("keyspaces/1/tables", |path| std::fs::remove_dir_all(path).expect("removed")),
+        ("keyspaces/2/tables", |path| std::fs::remove_dir_all(path).expect("removed")),
+    ];
+    for (name, damage) in damages {
+        let folder = tempfile::tempdir().expect("a folder");
+        let checkpoint = FjallCheckpoint::open(folder.path(), MIB).expect("opens");
+        checkpoint.write(SHARD, &chunk(1, TABLE_BYTES)).expect("written");
+        let path = folder.path().join(name);
+        let in_use = FjallCheckpoint::open(folder.path(), MIB).err().expect("it is open").to_string();
+        assert!(in_use.contains("/lock"), "{in_use}");
+        drop(checkpoint);
+        assert!(path.exists(), "the library has other files now: {name}");
+        damage(&path);
+        let refused = FjallCheckpoint::open(folder.path(), MIB).err().unwrap_or_else(|| panic!("{name} is not missed"));
+        assert!(refused.to_string().contains(path.to_str().expect("text")), "{name}: {refused}");
+    }
+}

@@ -26,6 +26,7 @@ mod flush;
 mod many;
 mod row;
 mod scan;
+mod snapshot;
 mod store;
 
 pub use checkpoint::{Checkpoint, FlushChunk, MemoryCheckpoint, RowVisitor};
@@ -34,4 +35,5 @@ pub use error::StoreError;
 pub use fjall_checkpoint::FjallCheckpoint;
 pub use row::prefix_end;
 pub use scan::{FieldRow, RowPage};
+pub use snapshot::{Export, Import, ImportState, ImportStep};
 pub use store::Store;

@@ -17,6 +17,7 @@ use crate::dirty::DirtyIndex;
 use crate::fields::{FieldName, Fields, Lookup, Sizes};
 use crate::flush::{Flush, Taken};
 use crate::row::{SHARD_BYTES, prefix_end, row_key};
+use crate::snapshot::refuse_resetting;
 use crate::{Checkpoint, StoreError};
 
 /// An entity with at most so many fields is loaded whole on first touch. One scan of neighbouring rows is then cheaper
@@ -105,8 +106,9 @@ impl Store {
     /// `hash_seed` should be secret: it keeps chosen keys from colliding. Nothing observable depends on it.
     ///
     /// # Errors
-    /// [`StoreError`] if the checkpoint cannot be read.
+    /// [`StoreError`] if the checkpoint cannot be read, or if an import into the shard did not end.
     pub fn open(shard: ShardId, checkpoint: Arc<dyn Checkpoint>, hash_seed: u64) -> Result<Store, StoreError> {
+        refuse_resetting(&*checkpoint, shard)?;
         let lsn = checkpoint.lsn(shard)?;
         let prefix = shard.0.to_be_bytes();
         let end = prefix_end(&prefix);

@@ -1,11 +1,11 @@
 //! Log entries. A decoded entry lies within its bytes, and encodes to the same bytes again.
 
-use millrace_format::{Entry, EntryRef, Write, entry_position};
+use millrace_format::{BodyHead, BodyKind, Entry, EntryRef, Write, body_head};
 
 pub(crate) fn run(bytes: &[u8]) {
-    let position = entry_position(bytes);
+    let head = body_head(bytes);
     let Ok(entry) = EntryRef::decode(bytes) else { return };
-    assert_eq!(position, Ok((entry.shard, entry.lsn)));
+    assert_eq!(head, Ok(BodyHead { shard: entry.shard, kind: BodyKind::WriteSet, lsn: entry.lsn }));
     let writes: Option<Vec<Write>> = entry.writes.iter().map(|write| write.to_write()).collect();
     if let Some(writes) = writes {
         let mut again = Vec::new();

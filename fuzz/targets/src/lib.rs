@@ -30,6 +30,7 @@ mod record_request;
 mod recover;
 mod registry_file;
 mod replica_message;
+mod replica_record;
 mod replies;
 mod role;
 mod s3_authorization;
@@ -40,6 +41,7 @@ mod s3_policy;
 mod segment;
 mod server_frame;
 mod settings;
+mod snapshot_chunk;
 mod stored_record;
 mod template;
 mod value;
@@ -49,7 +51,7 @@ mod worker_frame;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 41] = [
+pub const TARGETS: [(&str, Target); 43] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -77,6 +79,7 @@ pub const TARGETS: [(&str, Target); 41] = [
     ("recover", recover::run),
     ("registry_file", registry_file::run),
     ("replica_message", replica_message::run),
+    ("replica_record", replica_record::run),
     ("replies", replies::run),
     ("role", role::run),
     ("s3_authorization", s3_authorization::run),
@@ -87,6 +90,7 @@ pub const TARGETS: [(&str, Target); 41] = [
     ("segment", segment::run),
     ("server_frame", server_frame::run),
     ("settings", settings::run),
+    ("snapshot_chunk", snapshot_chunk::run),
     ("stored_record", stored_record::run),
     ("template", template::run),
     ("value", value::run),

@@ -140,3 +140,78 @@ fn a_long_idempotency_key_is_refused() {
     let routed = rig.route(s(), Some(&key));
     assert_eq!((rig.error(called), rig.error(routed)), (ErrorCode::BadRequest, ErrorCode::BadRequest));
 }
+
+#[test]
+fn the_cpu_time_of_a_transaction_is_that_of_all_its_handlers() {
+    let limits = || Limits { cpu_ms: 100, ..Limits::default() };
+    let callees = |callee: fn(usize) -> Callee| many(300, |script, n| script.call(callee(n)));
+    assert_eq!(limited(limits(), callees(|_| run("note", "b", s().work(40)))), ErrorCode::CpuLimit);
+    assert_eq!(limited(limits(), callees(|n| read("note", &n.to_string(), s().work(40)))), ErrorCode::CpuLimit);
+    let deep = (0..4).fold(s(), |script, _| s().work(30).call(run("note", "b", script)));
+    assert_eq!(limited(limits(), deep), ErrorCode::CpuLimit);
+    // Nobody catches it, or the next one would begin with nothing used.
+    let caught = many(300, |script, _| script.try_call(run("note", "b", s().work(40))));
+    assert_eq!(limited(limits(), caught), ErrorCode::CpuLimit);
+    assert_eq!(limited(limits(), s().settle((0..300).map(|_| run("note", "b", s().work(40))))), ErrorCode::CpuLimit);
+
+    // In other shards as well.
+    let mut rig = Rig::with_limits(8, limits());
+    let keys: Vec<String> = (0..8).map(|shard| rig.key_in(shard, "b")).collect();
+    let script = many(300, |script, n| script.call(run("note", &keys[n % 8], s().work(40))));
+    let token = rig.run("note", "a", script);
+    rig.run_to_rest();
+    assert_eq!(rig.error(token), ErrorCode::CpuLimit);
+    assert!(rig.core.engine.turns() <= 8, "{} turns", rig.core.engine.turns());
+    rig.settle();
+    rig.assert_at_rest();
+}
+
+#[test]
+fn between_handlers_that_use_much_cpu_time_others_have_a_turn() {
+    for key in ["b", "c"] {
+        let mut rig = Rig::with_limits(1, Limits { cpu_ms: 1_000, ..Limits::default() });
+        let heavy = many(10, |script, _| script.call(run("note", key, s().work(40).add("n", 1))));
+        let heavy = rig.run("note", "a", heavy.get("n"));
+        assert!(rig.core.engine.turns() <= 2, "one input ran {} turns", rig.core.engine.turns());
+        // What it has touched is its own meanwhile.
+        let (beside, behind) = (rig.run("note", "d", s().add("n", 1)), rig.run("note", key, s().add("n", 1)));
+        rig.make_log_durable(0);
+        assert_eq!(rig.value(beside), json!(1));
+        assert!(rig.reply(behind).is_none(), "it is held");
+        assert!(rig.reply(heavy).is_none(), "it has much to do yet");
+        while rig.reply(heavy).is_none() {
+            assert!(rig.go_on(), "it goes on by itself");
+            rig.make_log_durable(0);
+        }
+        assert_eq!(rig.value(behind), json!(11));
+        rig.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_transaction_that_has_let_others_have_a_turn_ends_with_its_shard() {
+    let mut rig = Rig::new(1);
+    let script = s().call(run("note", "b", s().work(40))).call(run("note", "b", s()));
+    let token = rig.run("note", "a", script);
+    rig.stop(ShardId(0));
+    assert_eq!(rig.error(token), ErrorCode::ShardStopped);
+    assert_eq!(rig.core.with(ShardId(0), |shard, _| shard.next_due()), None, "a driver would spin");
+}
+
+/// It has asked the others to end it by then, and waits for their answers only.
+#[test]
+fn a_transaction_whose_time_is_up_while_others_have_a_turn_is_told_so() {
+    let mut rig = Rig::new(2);
+    let (here, there) = (rig.key_in(0, "a"), rig.key_in(1, "b"));
+    let heavy = |key: &str| run("note", key, s().work(40));
+    let script = s().call(run("note", &there, s().add("n", 1)));
+    let script = (0..2).fold(script, |script, n| script.call(heavy(&rig.key_in(0, &format!("c{n}")))));
+    let token = rig.run("note", &here, script);
+    while rig.core.with(ShardId(0), |shard, _| shard.next_due()).is_none() {
+        assert!(rig.carry_peer(), "it comes to let others have a turn");
+    }
+    rig.tick(10_000);
+    rig.settle();
+    assert_eq!(rig.error(token), ErrorCode::WaitLimit);
+    rig.assert_at_rest();
+}

@@ -71,6 +71,7 @@ messages! {
     Coordinator "ReadOnly": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, incarnation: _, message: ToCoordinator::ReadOnly { has_let_go: false, hold_ms: _ } }),
     Coordinator "ReadOnly (let go)": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, incarnation: _, message: ToCoordinator::ReadOnly { has_let_go: true, hold_ms: _ } }),
     Coordinator "Committed": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, incarnation: _, message: ToCoordinator::Committed }),
+    Coordinator "Spent": PeerBody::ToCoordinator(_, FromParticipation { participation_id: _, incarnation: _, message: ToCoordinator::Spent(_) }),
     Coordinator "CommittedAlone": PeerBody::CommittedAlone,
     Coordinator "Ended": PeerBody::Ended,
     Coordinator "Inquire": PeerBody::Inquire,

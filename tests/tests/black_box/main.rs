@@ -2,6 +2,7 @@
 
 mod apps;
 mod bench;
+mod cluster;
 mod command_line;
 mod containment;
 mod crash;
@@ -38,6 +39,8 @@ mod records_refused;
 mod records_registry;
 mod records_triggers;
 mod retention;
+mod s3_functions;
+mod s3_many;
 mod s3_objects;
 mod s3_users;
 mod scale;

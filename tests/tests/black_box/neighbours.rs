@@ -135,6 +135,47 @@ fn hostile_calls_leave_the_neighbours_p99_bounded() {
     }
 }
 
+/// Calls others that spin, for far longer than any limit together.
+const NESTED: &str = "import { service, query } from 'millrace';
+export default service({
+  async go(ctx, ms) { for (let i = 0; i < 300; i++) await ctx.call('nested', `${ctx.key}/${i}`, 'spin', ms); },
+  spin: query((_, ms) => { let x = 1; for (let i = 0; i < ms * 16_000; i++) x = (x * 31 + i) | 0; return x; }),
+});";
+
+/// One transaction of many handlers is one call to its neighbours: the CPU limit bounds it as a whole. Where the limit
+/// allows much, they wait for one handler at a time and not for the transaction.
+#[test]
+fn transactions_of_many_handlers_leave_the_neighbours_p99_bounded() {
+    const PASSES: f64 = 4.0;
+    machine::alone();
+    let options = ServerOptions::examples(&["counter"]).with(&["--durability", "os", "--queue-ms", "60000"]);
+    let server = Server::start(options);
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("report.json");
+    let before = measure_neighbours(&server, &json);
+    for (limit_ms, spin_ms, longest_ms) in [(20, 8, 20.0), (10_000, 8, 8.0)] {
+        let app = TestApp::with("nested.ts", NESTED).and("millrace.toml", &format!("[limits]\ncpu_ms = {limit_ms}"));
+        assert!(app.deploy(&server, "nested").status < 300);
+        let mut hostile = [server.connect()];
+        let keys = AtomicU32::new(0);
+        let call = |_, connection: &mut Connection| {
+            let path = format!("/call/nested/k{}/go", keys.fetch_add(1, Ordering::Relaxed));
+            let reply = connection.request("POST", &path, &[], spin_ms.to_string().as_bytes()).expect("a reply");
+            assert_eq!(reply.status == 200, limit_ms == 10_000, "{}", reply.text());
+        };
+        let earlier = server.cpu_use();
+        let (during, ended) = beside(&mut hostile, call, || measure_neighbours(&server, &json));
+        let stretch = stretch_since(&server, earlier);
+        let bound_ms = before.p99_ms + (PASSES * longest_ms + SLACK_MS) * stretch;
+        let Neighbours { p50_ms, p99_ms, calls } = during;
+        println!(
+            "cpu_ms {limit_ms:>5}: p50 {p50_ms:>6.2} ms  p99 {p99_ms:>6.2} ms  of {calls}, may be {bound_ms:.0} ms; {ended} calls, \
+             CPU time stretched {stretch:.2} times"
+        );
+        assert!(p99_ms <= bound_ms, "the neighbours' p99 is {p99_ms:.1} ms, over {bound_ms:.1} ms");
+    }
+}
+
 /// Each message sends two more, for ever.
 const BREED: &str = "import { service } from 'millrace';
 export default service({

@@ -13,7 +13,7 @@ use crate::tls::Tls;
 const KEYS: [&str; 2] = ["ANNSKEY", "annssecret"];
 
 /// A server that listens for S3, and a user of it.
-struct S3 {
+pub(crate) struct S3 {
     address: SocketAddr,
     /// What curl is told beside.
     arguments: Vec<String>,
@@ -25,13 +25,13 @@ type Reply = (u16, String);
 
 impl S3 {
     /// Adds the listener to a server's options.
-    fn listen(options: ServerOptions) -> (ServerOptions, Self) {
+    pub(crate) fn listen(options: ServerOptions) -> (ServerOptions, Self) {
         let address = free_address();
         let options = options.with(&["--s3", &address.to_string()]);
         (options, Self { address, arguments: Vec::new(), base: format!("http://{address}") })
     }
 
-    fn curl(&self, arguments: &[&str], path: &str) -> Result<Reply, String> {
+    pub(crate) fn curl(&self, arguments: &[&str], path: &str) -> Result<Reply, String> {
         let curl = Command::new("curl")
             .args(["-sS", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &KEYS.join(":")])
             .args(["-H", "x-amz-content-sha256:UNSIGNED-PAYLOAD", "-w", "\n%{http_code}"])
@@ -48,27 +48,27 @@ impl S3 {
         Ok((status.parse().expect("a number"), body.to_owned()))
     }
 
-    fn ask(&self, method: &str, path: &str) -> Reply {
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Reply {
         self.curl(&["-X", method], path).expect("a reply")
     }
 
-    fn put(&self, path: &str, body: &str) -> Reply {
+    pub(crate) fn put(&self, path: &str, body: &str) -> Reply {
         self.curl(&["-X", "PUT", "--data-binary", body, "-H", "content-type:"], path).expect("a reply")
     }
 }
 
-fn cli(server: &Server, arguments: &[&str]) -> Output {
+pub(crate) fn cli(server: &Server, arguments: &[&str]) -> Output {
     millrace(&[&["s3"], arguments, &["--url", &server.url()]].concat())
 }
 
 /// The lines that a command prints.
-fn lines(server: &Server, arguments: &[&str]) -> Vec<Value> {
+pub(crate) fn lines(server: &Server, arguments: &[&str]) -> Vec<Value> {
     let output = cli(server, arguments);
     assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.err);
     output.out.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
 }
 
-fn add_ann(server: &Server) -> String {
+pub(crate) fn add_ann(server: &Server) -> String {
     let arguments = ["user", "add", "ann", "--access-key", KEYS[0], "--secret-key", KEYS[1]];
     lines(server, &arguments)[0]["id"].as_str().expect("an id").to_owned()
 }
@@ -84,6 +84,11 @@ fn buckets_are_listed_and_bounded_and_requests_counted() {
     assert_eq!(lines(&server, &["bucket", "list"]), [] as [Value; 0]);
     assert_eq!(s3.ask("PUT", "/photos").0, 200);
     assert_eq!(s3.put("/photos/a", "0123456789").0, 200);
+    // No id of an upload is that long, nor does it fit into a key.
+    for id in ["x".repeat(100), "x".repeat(2_000)] {
+        let (status, body) = s3.ask("DELETE", &format!("/photos/a?uploadId={id}"));
+        assert!(status == 404 && body.contains("<Code>NoSuchUpload</Code>"), "{status} {body}");
+    }
     let listed = lines(&server, &["bucket", "list", "--user", "ann"]);
     assert_eq!((listed.len(), &listed[0]["name"], &listed[0]["owner"]), (1, &"photos".into(), &id.as_str().into()));
     assert!(lines(&server, &["bucket", "list", "--user", "bob"]).is_empty());
@@ -128,7 +133,7 @@ fn buckets_are_listed_and_bounded_and_requests_counted() {
 }
 
 /// An app that remembers what it was told. `allowed` is its `[objects]`.
-fn inbox(folder: &Path, allowed: &str) -> String {
+pub(crate) fn inbox(folder: &Path, allowed: &str) -> String {
     let app = folder.join("inbox");
     std::fs::create_dir_all(&app).expect("a folder");
     let code = r#"
@@ -196,6 +201,27 @@ fn buckets_call_handlers_of_apps_that_allow_it() {
         let of = |key: &String| told(key) == if keys[..3].contains(key) { 2 } else { 1 };
         keys.iter().all(of)
     });
+}
+
+#[test]
+fn the_null_store_keeps_nothing_and_says_so() {
+    if !has_programs(&["curl"]) {
+        return;
+    }
+    let (options, s3) = S3::listen(ServerOptions::examples(&["counter"]).with(&["--s3-anonymous-null-store"]));
+    let mut server = Server::start(options);
+    // Nobody has made this bucket, nor is there a user.
+    assert_eq!(s3.put("/photos/k", "hello").0, 200);
+    let (status, reply) = s3.curl(&["-i"], "/photos/k").expect("a reply");
+    assert_eq!(status, 200);
+    assert!(reply.ends_with("\r\n\r\n\0\0\0\0\0") && reply.contains("null store"), "{reply:?}");
+    assert!(s3.ask("GET", "/photos?list-type=2").1.contains("<Key>k</Key>"));
+    assert_eq!(s3.ask("GET", "/photos?policy=").0, 501);
+    assert!(server.errors().contains("NULL STORE"), "{}", server.errors());
+    assert!(!server.data().join("bodies").exists());
+    server.kill();
+    server.restart();
+    assert_eq!(s3.ask("GET", "/photos/k").0, 404);
 }
 
 #[test]

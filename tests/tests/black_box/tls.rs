@@ -84,8 +84,8 @@ fn tls_is_served_with_a_certificate_and_nothing_else_on_that_port() {
         let called = tls.call(&server, &tls.path("own.pem"), version).expect(version);
         assert!(called.ends_with(" 200"), "{version}: {called}");
     }
-    let plain = server.connect().request("GET", "/healthz", &[], b"");
-    assert!(plain.is_err() || plain.is_ok_and(|reply| reply.status >= 400), "plain HTTP was served");
+    let plain = server.connect().request("GET", "/healthz", &[], b"").expect("a reply without TLS");
+    assert!(plain.status == 400 && plain.text().contains("https://"), "plain HTTP: {} {}", plain.status, plain.text());
 }
 
 /// `docs/guide/operations.md`: "Replace the files to renew them; the node notices, without a restart."

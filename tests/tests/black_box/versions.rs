@@ -43,7 +43,7 @@ fn versions_that_nothing_runs_in_leave_memory_at_once() {
 
 #[test]
 fn versions_that_workflows_are_pinned_to_are_bounded_in_memory() {
-    let server = start();
+    let mut server = start();
     let mut started = Vec::new();
     let refused = loop {
         let reply = version(started.len() + 1).deploy(&server, "tables");
@@ -57,6 +57,13 @@ fn versions_that_workflows_are_pinned_to_are_bounded_in_memory() {
     assert_problem(&refused, 503, "overloaded");
     assert!(refused.header("retry-after").is_some() && refused.text().contains("pinned"), "{}", refused.text());
     assert_eq!(server.call("table/a/number", "").text(), started.len().to_string(), "what serves goes on");
+    // A start loads each version where its workflow is, and not on both cores.
+    let before_mib = server.status_kib("VmRSS") / 1024;
+    server.kill();
+    server.restart();
+    let peak_mib = server.status_kib("VmHWM") / 1024;
+    assert!(peak_mib < before_mib + 200, "{peak_mib} MiB after a restart, {before_mib} MiB before");
+    assert_eq!(server.call("table/a/number", "").text(), started.len().to_string());
     for (number, id) in (1..).zip(&started) {
         let told = server.request("POST", &format!("/invocations/{id}/signal"), &[], br#"{"name":"end"}"#);
         assert!(told.status < 300, "{}", told.text());

@@ -40,6 +40,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("millrace-shard", &["millrace-base", "millrace-format", "millrace-store", "millrace-api", "millrace-func"]),
     // Who holds a shard's log and what of it is committed: it knows nothing of what the entries say.
     ("millrace-replica", &["millrace-base", "millrace-format"]),
+    // Messages between nodes: it carries them, and does not know what they say.
+    ("millrace-peers", &["millrace-base", "millrace-io", "millrace-replica"]),
     // Who owns what: documents and decisions, and not how nodes talk.
     ("millrace-guidance", &["millrace-base"]),
     // A core without its thread: the node runs it, and so does the simulator.
@@ -54,11 +56,15 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-replica",
         ],
     ),
     (
         "millrace-node",
         &[
+            "millrace-guidance",
+            "millrace-peers",
+            "millrace-replica",
             "millrace-base",
             "millrace-format",
             "millrace-io",
@@ -72,6 +78,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-func-js",
             "millrace-shard",
             "millrace-driver",
+            "millrace-peers",
         ],
     ),
     // A front sees operations only: never the node, the shard or the store.
@@ -81,6 +88,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Beside the fronts: only the binary knows who performs what functions ask of the outside.
     ("millrace-fetch", &["millrace-base", "millrace-func"]),
     ("millrace-workers", &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch"]),
+    // Stands where a server would, so it knows what workers are told and nothing of what it leads to.
+    (
+        "millrace-worker-check",
+        &["millrace-base", "millrace-format", "millrace-func", "millrace-fetch", "millrace-workers"],
+    ),
     // Speaks the public protocols, so it can be used without the server's crates.
     ("millrace-client", &[]),
     // Measures any server, so it knows none.
@@ -106,6 +118,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-fetch",
             "millrace-func-remote",
             "millrace-workers",
+            "millrace-worker-check",
+            "millrace-peers",
+            "millrace-replica",
             "millrace-client",
             "millrace-loadgen",
         ],
@@ -125,6 +140,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-api",
             "millrace-func",
             "millrace-shard",
+            "millrace-replica",
             "millrace-driver",
         ],
     ),
@@ -142,6 +158,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-io",
             "millrace-manifest",
             "millrace-log",
+            "millrace-store",
             "millrace-api",
             "millrace-func",
             "millrace-func-js",
@@ -154,6 +171,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "millrace-func-records",
             "millrace-func-objects",
             "millrace-replica",
+            "millrace-peers",
             "millrace-records",
             "millrace-s3",
             "millrace-http",
@@ -182,8 +200,8 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
     ),
     (
         &["tokio-rustls", "rustls", "rustls-native-certs", "rustls-pki-types"],
-        &["millrace-http", "millrace-s3", "millrace-fetch", "millrace-client"],
-        "only fronts, the fetcher and the client know TLS",
+        &["millrace-http", "millrace-s3", "millrace-fetch", "millrace-client", "millrace-peers"],
+        "only fronts, the fetcher, the client and links between nodes know TLS",
     ),
     (&["url"], &["millrace-func"], "a URL is read in one place, so that what is judged is what is connected to"),
     (
@@ -210,7 +228,9 @@ const CONFINED: &[(&[&str], &[&str], &str)] = &[
             "millrace-s3",
             "millrace-fetch",
             "millrace-workers",
+            "millrace-worker-check",
             "millrace-client",
+            "millrace-peers",
             "millrace-server",
             "millrace-tests",
             "millrace-bench",

@@ -22,7 +22,7 @@ const SHARD: &[&str] = &["crates/shard/", "sim/", "docs/"];
 const DRIVER: &[&str] = &["crates/driver/", "crates/node/", "docs/"];
 const HTTP: &[&str] = &["crates/http/", "docs/"];
 /// Frames of the log's format and of messages between cores keep their name.
-const ENGINES: &[&str] = &["crates/func/", "crates/func-js/", "crates/func-records/", "crates/shard/", "crates/node/"];
+const ENGINES: &[&str] = &["crates/func/", "crates/func-js/", "crates/func-records/", "crates/shard/"];
 /// The simulator keeps a ledger of what its clients know.
 const STORE: &[&str] = &["crates/store/", "crates/shard/", "docs/"];
 const RESULTS: &[&str] = &[

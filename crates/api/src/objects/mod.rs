@@ -19,6 +19,7 @@ mod refusal;
 mod reply;
 mod requester;
 mod store;
+mod target;
 mod version;
 
 pub use access::{
@@ -35,13 +36,14 @@ pub use operation::{
     CompletePart, CopyInput, DeleteOne, ListRequest, ObjectOperation, PartInput, PutInput, ReadConditions, UploadInput,
     WriteConditions,
 };
-pub use refusal::Refusal;
+pub use refusal::{Refusal, body_lost, is_body_lost};
 pub use reply::{
     BucketInfo, Deleted, DeletedOne, ListPage, ListedObject, ListedPart, ListedUpload, ListedVersion, ObjectReply,
     PartsPage, PolicyStatus, Usage,
 };
-pub use requester::{ObjectRequest, Requester};
+pub use requester::{ObjectRequest, Requester, app_id};
 pub use store::{BodyRead, BodyWrite, BodyWritten, ObjectAdministration, ObjectRead, Objects};
+pub use target::Target;
 pub use version::{ObjectInfo, PartInfo, Tag, VersionId};
 
 /// The app whose services keep buckets and objects. Users cannot deploy an app of this name.

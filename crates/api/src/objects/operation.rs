@@ -173,6 +173,12 @@ pub enum ObjectOperation {
         /// The body's number.
         number: u64,
     },
+
+    // Of functions, and about them.
+    /// As `Get`, and all of the content stands behind the reply: at most `limits::OBJECT_READ_BYTES`.
+    GetWhole(ReadConditions),
+    /// Gives the bucket to an app, or to none.
+    SetApp(Option<String>),
 }
 
 impl ObjectOperation {
@@ -199,7 +205,8 @@ impl ObjectOperation {
             | Self::ListParts { .. }
             | Self::CompleteUpload { .. }
             | Self::AbortUpload { .. }
-            | Self::RefersTo { .. } => true,
+            | Self::RefersTo { .. }
+            | Self::GetWhole(_) => true,
             _ => false,
         }
     }
@@ -213,6 +220,7 @@ impl ObjectOperation {
             | Self::PutConfiguration { .. }
             | Self::DeleteConfiguration(_)
             | Self::SetQuota(_)
+            | Self::SetApp(_)
             | Self::Put(_)
             | Self::Delete(_)
             | Self::DeleteMany { .. }
@@ -242,6 +250,7 @@ impl ObjectOperation {
             | Self::GetRetention(_)
             | Self::GetLegalHold(_)
             | Self::ListParts { .. }
+            | Self::GetWhole(_)
             | Self::RefersTo { .. } => false,
         }
     }

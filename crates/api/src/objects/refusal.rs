@@ -213,3 +213,18 @@ impl Refusal {
         Self::ALL.into_iter().find(|refusal| refusal.as_str() == code)
     }
 }
+
+/// What the detail of an error says where the disk has lost a body.
+const BODY_LOST: &str = "{\"code\":\"BodyLost\"}";
+
+/// The disk has lost what an object consists of. To try again does not help.
+#[must_use]
+pub fn body_lost(what: impl Into<String>) -> Error {
+    Error { code: ErrorCode::Internal, message: what.into(), detail: Some(BODY_LOST.to_owned()) }
+}
+
+/// Whether an error is [`body_lost`].
+#[must_use]
+pub fn is_body_lost(error: &Error) -> bool {
+    error.code == ErrorCode::Internal && error.detail.as_deref() == Some(BODY_LOST)
+}

@@ -120,6 +120,8 @@ pub struct BucketInfo {
     pub owner: String,
     /// Whether its versions can be locked.
     pub has_object_lock: bool,
+    /// The app that it belongs to. `ListBuckets` leaves it out.
+    pub app: Option<String>,
 }
 
 /// A current object in a list.

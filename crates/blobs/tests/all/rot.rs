@@ -112,11 +112,42 @@ fn a_changed_byte_of_an_open_segment_loses_no_other_body() {
     }
 }
 
-/// A file that was cut is told of as well, and keeps no store from opening.
+/// A closed segment that is missing or cut has lost bodies that were durable. The start says so. Without its index the
+/// rest can be read.
+#[test]
+fn a_segment_that_is_missing_or_cut_is_refused_by_name() {
+    let written = write_all(true);
+    let segments: Vec<&String> = written.files.iter().filter(|path| path.ends_with(".seg")).collect();
+    assert!(segments.len() >= 2, "{segments:?}");
+    for path in segments {
+        let length = written.disk.contents()[path].len();
+        for left in (0..length).step_by(1 + length / 50).map(Some).chain([None]) {
+            let what = format!("{path}, {left:?} bytes left");
+            let disk = written.disk.after_kill();
+            match left {
+                Some(left) => disk.damage(path, |bytes| bytes.truncate(left)),
+                None => millrace_io::Disk::remove(&disk, path).expect("removed"),
+            }
+            let before = disk.contents();
+            let refused = Bodies::open(Arc::new(disk.clone()), small()).err();
+            let text = refused.unwrap_or_else(|| panic!("{what}: bodies are lost silently")).to_string();
+            assert!(text.contains(path) && text.contains(".idx lists"), "{what}: {text}");
+            assert_eq!(disk.contents(), before, "{what}: what is refused is left alone");
+            // The way out that the message names.
+            millrace_io::Disk::remove(&disk, &path.replace(".seg", ".idx")).expect("removed");
+            let bodies = open(&disk).0;
+            for (name, error) in unreadable(&bodies, &written.all, &what) {
+                assert!(matches!(error, BlobError::Gone(_)), "{what}: {name}: {error}");
+            }
+        }
+    }
+}
+
+/// Another file that was cut is told of as well, and keeps no store from opening.
 #[test]
 fn files_that_are_cut_are_reported() {
     let written = write_all(true);
-    for path in &written.files {
+    for path in written.files.iter().filter(|path| !path.ends_with(".seg")) {
         let length = written.disk.contents()[path].len();
         for left in (0..length).step_by(1 + length / 50) {
             let what = format!("{path}, {left} bytes left");

@@ -10,9 +10,10 @@ mod transactions;
 mod wire;
 
 use millrace_format::DecodeError;
+use millrace_replica::{Epoch, NodeId};
 
-use crate::message::{CoreMessage, ShardMail};
-use wire::{Reader, Wire, wire_enum};
+use crate::message::{CoreAddress, CoreMessage, ShardMail};
+use wire::{Reader, Wire, wire_enum, wire_newtype};
 
 /// Version 2 is that of shards that fail alone: incarnations, how long votes hold, commits asked back. Version 1 was never
 /// spoken between processes, so nobody has to understand it. A change from now on is a new version, and a node goes on
@@ -52,7 +53,7 @@ impl Frame {
         }
         // The kinds of messages and of mail are numbered together.
         let frame = match reader.peek()? {
-            1..=3 => Frame::Message(CoreMessage::get(&mut reader)?),
+            1..=3 | 6 | 7 => Frame::Message(CoreMessage::get(&mut reader)?),
             _ => Frame::Mail(ShardMail::get(&mut reader)?),
         };
         reader.end()?;
@@ -64,8 +65,30 @@ wire_enum!(CoreMessage {
     1 => Request { from, token, job, since_ns },
     2 => Reply { token, result },
     3 => Peer { to, message },
+    6 => NotHere { token, job, since_ns },
+    7 => Opened { shard, epoch, owner },
 });
 wire_enum!(ShardMail {
     4 => Message { to, delivery },
     5 => Arrived { to, from, sequence },
 });
+wire_newtype!(NodeId(u16), Epoch(u64));
+
+/// Eight bytes: the core in the lower two, then the node in two, then nothing. So a core of a node that stands alone is its
+/// number.
+impl Wire for CoreAddress {
+    fn put(&self, out: &mut Vec<u8>) {
+        let core = u16::try_from(self.core).expect("a node has 1 to 65,536 cores");
+        (u64::from(self.node.0) << 16 | u64::from(core)).put(out);
+    }
+
+    fn get(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [core, node, 0, 0] = [0, 16, 32, 48].map({
+            let packed = u64::get(reader)?;
+            move |shift| (packed >> shift) as u16
+        }) else {
+            return Err(DecodeError::Length);
+        };
+        Ok(Self { node: NodeId(node), core: usize::from(core) })
+    }
+}

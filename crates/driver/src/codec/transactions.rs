@@ -48,4 +48,5 @@ wire_enum!(ToCoordinator {
     10 => Prepared,
     11 => ReadOnly { has_let_go, hold_ms },
     12 => Committed,
+    13 => Spent(cpu_ns),
 });

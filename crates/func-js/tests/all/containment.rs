@@ -578,6 +578,7 @@ fn other_activations_survive_a_cpu_breach_and_end_after_a_memory_breach() {
              bomb(ctx) {{ {bomb} }},"
         );
         let mut world = limited(&format!("{OK}{handlers}"), tight());
+        world.state.counts_apart = true;
         match (world.call("outer", ""), expected) {
             (Ok(value), Ok(expected)) => assert_eq!(value, expected),
             (Err(error), Err(expected)) => assert_eq!(error.code, expected, "{error}"),
@@ -636,7 +637,7 @@ fn a_service_that_no_limit_ends_is_switched_off() {
     let mut app = common::app(&[("s.ts", &source)], Limits { cpu_ms: 50, ..Limits::default() });
     let program = millrace_func::Program(0);
     engine.load(program, &app).expect("loads");
-    let mut world = World { engine, program, state: common::State::default(), activations: 0, operations: 0 };
+    let mut world = World { engine, program, state: common::State::default(), activations: 0, operations: 0, depth: 0 };
     assert_eq!(world.call("ok", ""), Ok("2".into()));
     let looker = std::thread::spawn(move || {
         let cpu_ns = std::cell::Cell::new(0);

@@ -61,6 +61,23 @@ fn cpu_ms_counts_over_all_turns() {
 }
 
 #[test]
+fn cpu_ms_counts_over_all_that_is_called() {
+    const SOURCE: &str =
+        "work(ctx, rounds) { for (let j = 0; j < rounds; j++); return 1; },
+         async sum(ctx, [calls, rounds]) { let sum = 0; for (let i = 0; i < calls; i++) sum += await ctx.call('s', 'x', 'work', rounds); return sum; },";
+    let limits = || Limits { cpu_ms: 40, ..Limits::default() };
+    let mut world = limited(SOURCE, limits());
+    assert_eq!(world.call("sum", "[3, 10000]"), Ok("3".into()));
+    // A callee uses some milliseconds, and each alone is far below the limit.
+    world.fails("sum", "[100000, 100000]", ErrorCode::CpuLimit);
+    // Neither caller nor callee does much here: the turn that begins without CPU time left ends all the same.
+    let mut world = limited(SOURCE, limits());
+    world.state.callee_ns = 15_000_000;
+    world.fails("sum", "[100000, 0]", ErrorCode::CpuLimit);
+    assert!(world.operations <= 3, "{} calls", world.operations);
+}
+
+#[test]
 fn a_stack_within_the_limit_is_usable() {
     let mut world =
         limited("depth(ctx, n) { const f = (n) => (n === 0 ? 0 : 1 + f(n - 1)); return f(n); },", Limits::default());

@@ -20,7 +20,7 @@ pub fn of(operation: &ObjectOperation) -> Vec<Needed> {
         |version: &Option<String>, plain, versioned| vec![(if version.is_some() { versioned } else { plain }, true)];
     match operation {
         O::ListBuckets(_) | O::CreateBucket { .. } | O::GetCors { .. } | O::DeleteMany { .. } => Vec::new(),
-        O::SetQuota(_) | O::RefersTo { .. } => Vec::new(),
+        O::SetQuota(_) | O::SetApp(_) | O::RefersTo { .. } => Vec::new(),
         O::HeadBucket | O::List(_) => bucket("s3:ListBucket"),
         O::ListVersions(_) => bucket("s3:ListBucketVersions"),
         O::ListUploads(_) => bucket("s3:ListBucketMultipartUploads"),
@@ -33,7 +33,7 @@ pub fn of(operation: &ObjectOperation) -> Vec<Needed> {
         // Not an action that S3 has: the owner's, and whom a policy gives all that begins so.
         O::GetUsage => bucket("s3:GetBucketUsage"),
         O::CheckWrite { write, .. } => of(write),
-        O::Get(conditions) | O::GetSource(conditions) => {
+        O::Get(conditions) | O::GetSource(conditions) | O::GetWhole(conditions) => {
             by_version(&conditions.version, "s3:GetObject", "s3:GetObjectVersion")
         }
         O::GetAttributes { version, .. } => match version {

@@ -128,6 +128,7 @@ impl Case {
             access: List::from(&of_bucket),
             policy: policy.as_ref(),
             rules: Rules { ownership, block },
+            is_of_asking_app: false,
         };
         let target = match self.action.1 {
             true => Target::Object { key: "k", access: Some(List::from(&of_object)) },
@@ -167,7 +168,13 @@ fn objects_that_are_not_there_are_told_to_who_may_list() {
         (&public, Some(OTHER), true),
         (&public, None, true),
     ] {
-        let bucket = Bucket { name: "b", access: List::from(access), policy: None, rules: Rules::default() };
+        let bucket = Bucket {
+            name: "b",
+            access: List::from(access),
+            policy: None,
+            rules: Rules::default(),
+            is_of_asking_app: false,
+        };
         let target = Target::Object { key: "k", access: None };
         assert_eq!(is_allowed(&bucket, "s3:GetObject", target, &Asked(who)), expected, "{who:?}");
     }
@@ -190,7 +197,13 @@ fn a_permission_gives_itself_alone() {
         (Permission::FullControl, "s3:DeleteBucket", false),
     ] {
         let access = list(OWNER, &[(Grantee::User(OTHER.to_owned()), permission)]);
-        let bucket = Bucket { name: "b", access: List::from(&access), policy: None, rules: Rules::default() };
+        let bucket = Bucket {
+            name: "b",
+            access: List::from(&access),
+            policy: None,
+            rules: Rules::default(),
+            is_of_asking_app: false,
+        };
         let found = is_allowed(&bucket, action, Target::Bucket, &Asked(other));
         assert_eq!(found, expected, "{permission:?} {action}");
     }

@@ -92,6 +92,12 @@ impl<'a> Ask<'a> {
         if self.request.requester.is_system { Ok(()) } else { Err(denied()) }
     }
 
+    /// Who becomes the owner of what is written: an app is nobody who could own something, so the bucket's owner does.
+    pub(crate) fn writer(&self) -> Option<&'a str> {
+        let requester = &self.request.requester;
+        if requester.app().is_some() { Some(&self.settings.row.owner) } else { requester.id }
+    }
+
     fn check_owner(&self) -> Result<(), Error> {
         let expected = self.request.requester.expected_bucket_owner;
         if expected.is_empty() || expected == self.settings.row.owner { Ok(()) } else { Err(denied()) }
@@ -107,6 +113,7 @@ impl<'a> Ask<'a> {
             access: List { owner: &row.owner, grants: &row.grants },
             policy: self.settings.policy.as_deref(),
             rules: self.rules(),
+            is_of_asking_app: row.app.is_some() && row.app.as_deref() == self.request.requester.app(),
         };
         let target =
             if is_object { Target::Object { key: self.request.key, access: known.list } } else { Target::Bucket };

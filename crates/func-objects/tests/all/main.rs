@@ -1,5 +1,6 @@
 //! Tests of the crate's promises, from outside.
 
+mod apps;
 mod engine;
 mod lifecycle;
 mod lists;

@@ -47,6 +47,8 @@ pub struct World {
     activations: u32,
     random: u64,
     bodies: u64,
+    /// Happens before bodies are read the next time.
+    pub before_read: Option<fn(&mut World)>,
 }
 
 struct Frame<'a> {
@@ -58,6 +60,8 @@ struct Frame<'a> {
     now_ms: u64,
     random: &'a mut u64,
     pending: Vec<(OperationId, NestedCall)>,
+    /// Bodies that it waits for.
+    reading: Option<(OperationId, Vec<u64>)>,
     operations: u32,
     program: Program,
     has_shop: bool,
@@ -185,8 +189,12 @@ impl Host for Frame<'_> {
     fn signal(&mut self, _invocation: &str, _name: &str, _payload: Bytes) -> Result<(), Error> {
         refuse()
     }
-    fn offload(&mut self, _work: Offload) -> Result<OperationId, Error> {
-        refuse()
+    fn offload(&mut self, work: Offload) -> Result<OperationId, Error> {
+        let Offload::ReadBodies { numbers } = work else { return refuse() };
+        self.operations += 1;
+        let operation = OperationId(self.operations);
+        self.reading = Some((operation, numbers));
+        Ok(operation)
     }
     fn fetch(&mut self, _request: FetchRequest) -> Result<OperationId, Error> {
         refuse()
@@ -246,6 +254,7 @@ impl Default for World {
             activations: 0,
             random: 1,
             bodies: 0,
+            before_read: None,
         }
     }
 }
@@ -281,6 +290,7 @@ impl World {
                 now_ms: self.now_ms,
                 random: &mut self.random,
                 pending,
+                reading: None,
                 operations,
                 program: self.program,
                 has_shop: self.has_shop,
@@ -289,7 +299,8 @@ impl World {
                 None => self.engine.start(activation, Start::Handler { id, key, input }, &mut frame),
                 Some((operation, result)) => self.engine.resume(activation, operation, result, &mut frame),
             };
-            (pending, operations) = (frame.pending, frame.operations);
+            let reading;
+            (pending, reading, operations) = (frame.pending, frame.reading, frame.operations);
             match step {
                 Step::Done(Ok(Output::Value(output))) => {
                     assert!(pending.is_empty(), "it ended while it had calls open");
@@ -303,11 +314,26 @@ impl World {
                 }
                 Step::Waiting => {}
             }
+            if let Some((operation, numbers)) = reading {
+                if let Some(meanwhile) = self.before_read.take() {
+                    meanwhile(self);
+                }
+                ended = Some((operation, self.read_bodies(&numbers)));
+                continue;
+            }
             assert!(!pending.is_empty(), "it waits for nothing");
             let (operation, call) = pending.remove(0);
             let result = self.frame(effects, call.handler, (&call.key, &call.input), is_query);
             ended = Some((operation, result));
         }
+    }
+
+    /// Each body's content is its number.
+    fn read_bodies(&self, numbers: &[u64]) -> Result<Bytes, Error> {
+        if numbers.iter().any(|number| self.released.contains(number)) {
+            return Err(Error::new(ErrorCode::Internal, "a body is gone"));
+        }
+        Ok(numbers.iter().map(u64::to_string).collect::<String>().into())
     }
 
     /// Runs a transaction.

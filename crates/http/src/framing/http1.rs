@@ -19,6 +19,8 @@ enum Part {
     Body(u64),
     /// The digits of a chunk's size, and how many have come.
     Size { bytes: u64, digits: u8 },
+    /// Spaces behind a chunk's size: only an extension may follow them (RFC 9112, 7.1.1).
+    SizeSpace { bytes: u64 },
     /// The rest of the line with a chunk's size.
     Extension { bytes: u64 },
     /// So many bytes of a chunk.
@@ -57,6 +59,8 @@ pub(crate) struct Http1 {
     /// Bytes of the chunks so far.
     chunks_bytes: u64,
 }
+
+const NO_SIZE: &str = "the size of a chunk of the request's body is not a hexadecimal number";
 
 fn bad(message: &str) -> Error {
     Error::new(ErrorCode::BadRequest, message)
@@ -137,7 +141,14 @@ impl Http1 {
         }
         match self.part {
             Part::Head { has_request_line: true } => self.take_of_field(byte)?,
+            // Servers disagree on whether it belongs to the path (RFC 9112, 3.2: it is not part of a target).
+            Part::Head { .. } if byte == b'#' => return Err(bad("the request's target has a fragment")),
             Part::Size { .. } => self.take_of_size(byte)?,
+            Part::SizeSpace { bytes } => match byte {
+                b' ' | b'\t' => {}
+                b';' => self.part = Part::Extension { bytes },
+                _ => return Err(bad(NO_SIZE)),
+            },
             Part::ChunkEnd => return Err(bad("a chunk of the request's body is longer than its size says")),
             _ => {}
         }
@@ -180,10 +191,12 @@ impl Http1 {
     fn take_of_size(&mut self, byte: u8) -> Result<(), Error> {
         let Part::Size { bytes, digits } = &mut self.part else { return Ok(()) };
         let Some(digit) = char::from(byte).to_digit(16) else {
-            if *digits == 0 || !matches!(byte, b';' | b' ' | b'\t') {
-                return Err(bad("the size of a chunk of the request's body is not a hexadecimal number"));
-            }
-            self.part = Part::Extension { bytes: *bytes };
+            let bytes = *bytes;
+            self.part = match byte {
+                b';' if *digits > 0 => Part::Extension { bytes },
+                b' ' | b'\t' if *digits > 0 => Part::SizeSpace { bytes },
+                _ => return Err(bad(NO_SIZE)),
+            };
             return Ok(());
         };
         let longer = bytes.checked_mul(16).and_then(|bytes| bytes.checked_add(digit.into()));
@@ -206,9 +219,7 @@ impl Http1 {
                 self.part = Part::Head { has_request_line: true };
                 return self.field_ends(field);
             }
-            Part::Size { digits: 0, .. } => {
-                return Err(bad("the size of a chunk of the request's body is not a hexadecimal number"));
-            }
+            Part::Size { digits: 0, .. } | Part::SizeSpace { .. } => return Err(bad(NO_SIZE)),
             Part::Size { bytes: 0, .. } | Part::Extension { bytes: 0 } => self.part = Part::Trailers,
             Part::Size { bytes, .. } | Part::Extension { bytes } => {
                 self.chunks_bytes = self.chunks_bytes.saturating_add(bytes);
@@ -224,7 +235,7 @@ impl Http1 {
     fn field_ends(&mut self, field: Field) -> Result<(), Error> {
         let Field::Length { bytes, .. } = field else { return Ok(()) };
         let bytes = bytes.ok_or_else(|| bad("the request's Content-Length is empty"))?;
-        if self.length.replace(bytes).is_some_and(|before| before != bytes) {
+        if self.length.replace(bytes).is_some() {
             return Err(bad("the request has more than one Content-Length"));
         }
         Ok(())
@@ -273,9 +284,9 @@ mod tests {
             "GET / HTTP/1.1\r\nhost: x\r\n\r\n",
             "\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.0\r\n\r\n",
             "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n\n\n\nGET / HTTP/1.1\r\n\r\n",
-            "POST / HTTP/1.1\r\ncontent-length:3 \r\ncontent-length: 3\r\n\r\nabcGET / HTTP/1.1\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length:3 \r\n\r\nabcGET / HTTP/1.1\r\n\r\n",
             "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\na\nb\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
-            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n00a;x=y\r\n0123456789\r\n0 \r\nx-sum: 1\r\n\r\nGET",
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n00a;x=y\r\n0123456789\r\n0 ; z\r\nx-sum: 1\r\n\r\nGET",
             "POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
             "POST / HTTP/1.1\r\nx-content-length: no number\r\nx: content-length: 7\r\n\r\nGET / HTTP/1.1\r\n\r\n",
         ] {
@@ -295,6 +306,8 @@ mod tests {
             "POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
             "POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+            "POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\n",
+            "GET /a#b HTTP/1.1\r\n\r\n",
             "POST / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\n",
             "POST / HTTP/1.1\r\ncontent-length: 1 1\r\n\r\n",
             "POST / HTTP/1.1\r\ncontent-length: +1\r\n\r\n",
@@ -327,7 +340,19 @@ mod tests {
 
     #[test]
     fn a_chunk_that_is_not_one_is_refused() {
-        for chunk in ["x\r\n", "\r\n", "-1\r\n", "3\nabc", "3;a\nb\r\n", "3\r\nabcd\r\n", "3\r\nabc\n", "0\r\nx: y\n"] {
+        for chunk in [
+            "x\r\n",
+            "\r\n",
+            "-1\r\n",
+            "3\nabc",
+            "3;a\nb\r\n",
+            "3\r\nabcd\r\n",
+            "3\r\nabc\n",
+            "0\r\nx: y\n",
+            "3 \r\n",
+            "3\t\r\n",
+            "3 3\r\n",
+        ] {
             let text = format!("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{chunk}");
             assert_eq!(code(&text), Some((ErrorCode::BadRequest, true)), "{text}");
         }

@@ -93,7 +93,7 @@ pub(super) const USERS: &[Operation] = &[
             status: 200,
             description: "All buckets, by user and name. Those of users who were removed are not in the list.",
             body: json(
-                r#"{"type":"object","required":["buckets"],"properties":{"buckets":{"type":"array","items":{"type":"object","required":["name","owner","owner_name","created_ms"],"properties":{"name":{"type":"string"},"owner":{"type":"string","description":"The canonical id."},"owner_name":{"type":"string"},"created_ms":{"type":"integer","description":"Unix milliseconds."}}}}}}"#,
+                r#"{"type":"object","required":["buckets"],"properties":{"buckets":{"type":"array","items":{"type":"object","required":["name","owner","owner_name","created_ms","app"],"properties":{"name":{"type":"string"},"owner":{"type":"string","description":"The canonical id."},"owner_name":{"type":"string"},"created_ms":{"type":"integer","description":"Unix milliseconds."},"app":{"type":["string","null"],"description":"The app that it belongs to."}}}}}}"#,
             ),
         }],
         ..LIST
@@ -106,7 +106,7 @@ pub(super) const USERS: &[Operation] = &[
             status: 200,
             description: "The bucket. The numbers are exact: they change with each write.",
             body: json(
-                r#"{"type":"object","required":["name","owner","created_ms","objects","size_bytes","quota_bytes"],"properties":{"name":{"type":"string"},"owner":{"type":"string"},"created_ms":{"type":"integer"},"objects":{"type":"integer","description":"Versions with content."},"size_bytes":{"type":"integer","description":"Their bytes, and those of parts of uploads under way."},"quota_bytes":{"type":["integer","null"]}}}"#,
+                r#"{"type":"object","required":["name","owner","created_ms","objects","size_bytes","quota_bytes","app"],"properties":{"name":{"type":"string"},"owner":{"type":"string"},"created_ms":{"type":"integer"},"objects":{"type":"integer","description":"Versions with content."},"size_bytes":{"type":"integer","description":"Their bytes, and those of parts of uploads under way."},"quota_bytes":{"type":["integer","null"]},"app":{"type":["string","null"],"description":"The app that it belongs to."}}}"#,
             ),
         }],
         ..LIST
@@ -120,6 +120,17 @@ pub(super) const USERS: &[Operation] = &[
             r#"{"type":"object","required":["quota_bytes"],"additionalProperties":false,"properties":{"quota_bytes":{"type":["integer","null"],"minimum":0,"description":"null: without a bound."}}}"#,
         ),
         answers: &[Answer { status: 204, description: "Set; writes beyond it are refused from now on.", body: None }],
+        ..LIST
+    },
+    Operation {
+        kind: Kind::S3SetApp,
+        method: "PUT",
+        path: &[literal("s3"), literal("buckets"), BUCKET, literal("app")],
+        summary: "Give a bucket of S3 to an app, or take it away",
+        request: json(
+            r#"{"type":"object","required":["app"],"additionalProperties":false,"properties":{"app":{"type":["string","null"],"description":"null: it belongs to no app."}}}"#,
+        ),
+        answers: &[Answer { status: 204, description: "Set; the app's functions may use it from now on.", body: None }],
         ..LIST
     },
 ];

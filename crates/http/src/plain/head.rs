@@ -78,6 +78,10 @@ pub(crate) fn look(bytes: &[u8], request: &mut Request<RequestBody>, map: impl F
     let Ok(uri) = Uri::from_maybe_shared(part(target.as_bytes())) else {
         return Look::Other;
     };
+    // A fragment is cut off.
+    if uri.path_and_query().is_none_or(|kept| kept.as_str().len() != target.len()) {
+        return Look::Other;
+    }
     let Some(map) = write_down(head.headers, part, map()) else {
         return Look::Other;
     };

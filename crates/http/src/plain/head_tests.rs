@@ -72,6 +72,8 @@ fn what_is_not_plain_is_left_to_hyper() {
         "POST / HTTP/1.1\r\ncontent-length: 0\r\ntransfer-encoding: identity\r\n\r\n",
         "POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\nx",
         "POST / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\nx",
+        "GET /a#b HTTP/1.1\r\n\r\n",
+        "GET /a?b#c HTTP/1.1\r\n\r\n",
         "POST / HTTP/1.1\r\ncontent-length: +1\r\n\r\nx",
         "POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\nx",
         "POST / HTTP/1.1\r\ncontent-length: 0x1\r\n\r\nx",

@@ -173,7 +173,8 @@ fn tls_serves_http1_and_http2_and_nothing_in_the_clear() {
     runtime.block_on(http2_over_tls(&server, &certificate));
     let mut clear = server.connect();
     clear.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n");
-    assert!(!clear.read_to_end().starts_with(b"HTTP"));
+    let told = String::from_utf8(clear.read_to_end()).expect("text");
+    assert!(told.starts_with("HTTP/1.1 400 ") && told.contains("https://"), "{told}");
     server.wait_for_metric("millrace_http_connection_errors_total", 1.0);
 }
 

@@ -48,7 +48,15 @@ fn both_ways_to_say_a_length_are_refused() {
         let request = format!("POST /call/c/k/echo HTTP/1.1\r\nhost: x\r\n{headers}\r\n\r\n{chunks}");
         assert_refused(&server, &request, "bad-request");
     }
-    for headers in ["content-length: 1\r\ncontent-length: 2", "content-length: 1, 1", "content-length: +1"] {
+    for target in ["/call/c/k/echo#x", "/call/c/k/echo?a#", "/#"] {
+        assert_refused(&server, &format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n"), "bad-request");
+    }
+    for headers in [
+        "content-length: 1\r\ncontent-length: 2",
+        "content-length: 1\r\ncontent-length: 1",
+        "content-length: 1, 1",
+        "content-length: +1",
+    ] {
         let request = format!("POST /call/c/k/echo HTTP/1.1\r\nhost: x\r\n{headers}\r\n\r\n1");
         assert_refused(&server, &request, "bad-request");
     }
@@ -97,6 +105,7 @@ fn a_chunk_that_cannot_be_is_refused_at_once() {
         ("7fffffff\r\n", "too-large"),
         ("0000000000000000000000000000000000000fffffff", "too-large"),
         ("x\r\n", "bad-request"),
+        ("1 \r\n1\r\n0\r\n\r\n", "bad-request"),
         ("-1\r\n", "bad-request"),
         ("1\n1\r\n0\r\n\r\n", "bad-request"),
         ("1;a\n1\r\n0\r\n\r\n", "bad-request"),

@@ -162,16 +162,24 @@ fn buckets_are_listed_measured_and_bounded() {
     let (server, _, _) = server_with_users(patient());
     let ann = server.ask("POST /s3/users", br#"{"name":"ann"}"#).json();
     let id = ann["id"].as_str().expect("text");
-    let bucket = |name| serde_json::json!({ "name": name, "owner": id, "owner_name": "ann", "created_ms": 7 });
+    let bucket =
+        |name| serde_json::json!({ "name": name, "owner": id, "owner_name": "ann", "created_ms": 7, "app": "shop" });
     let listed = server.ask("GET /s3/buckets", b"").json();
     assert_eq!(listed, serde_json::json!({ "buckets": [bucket("a"), bucket("b")] }));
     let expected = serde_json::json!({
         "name": "photos", "owner": "id", "created_ms": 7, "objects": 3, "size_bytes": 30, "quota_bytes": 100,
+        "app": "shop",
     });
     assert_eq!(server.ask("GET /s3/buckets/photos", b"").json(), expected);
     server.ask("GET /s3/buckets/missing", b"").assert_problem("object-refused");
     for body in [&br#"{"quota_bytes":5}"#[..], br#"{"quota_bytes":null}"#] {
         assert_eq!(server.ask("PUT /s3/buckets/photos/quota", body).status, 204);
+    }
+    for body in [&br#"{"app":"shop"}"#[..], br#"{"app":null}"#] {
+        assert_eq!(server.ask("PUT /s3/buckets/photos/app", body).status, 204);
+    }
+    for body in ["", "{}", r#"{"app":5}"#] {
+        server.ask("PUT /s3/buckets/photos/app", body.as_bytes()).assert_problem("bad-request");
     }
     for body in ["", "{}", "5", r#"{"quota_bytes":-1}"#, r#"{"quota_bytes":1.5}"#, r#"{"quota":1}"#] {
         server.ask("PUT /s3/buckets/photos/quota", body.as_bytes()).assert_problem("bad-request");

@@ -148,6 +148,39 @@ fn a_lost_batch_in_the_middle_is_named_with_file_and_offset() {
     assert_eq!(damage_of(&damaged).expect("damage").kind, DamageKind::MissingSegment(2));
 }
 
+/// Two segments of the stream that was open change their names: both look like spares that never held anything.
+#[test]
+fn segments_that_changed_their_names_are_refused_by_name() {
+    let disk = MemoryDisk::default();
+    write_run(&disk, 1, 1, false);
+    recover_all(&disk).expect("recovered");
+    write_run(&disk, 2, 9, false);
+    let paths: Vec<String> = disk.contents().into_keys().filter(|path| path.ends_with(".log")).collect();
+    for one in &paths {
+        for other in paths.iter().filter(|other| *other > one) {
+            let swapped = disk.after_kill();
+            let contents = swapped.contents();
+            swapped.change(one, |bytes| bytes.clone_from(&contents[other]));
+            swapped.change(other, |bytes| bytes.clone_from(&contents[one]));
+            let before = swapped.contents();
+            let damage = damage_of(&swapped).unwrap_or_else(|| panic!("{one} and {other} are lost silently"));
+            let numbers = |path: &str| {
+                let mut parts =
+                    path.trim_end_matches(".log").split('/').skip(1).map(|part| part.parse().expect("a number"));
+                (parts.next().expect("a stream"), parts.next().expect("a segment"))
+            };
+            let (stream, number) = numbers(other);
+            let expected = Damage { file: one.clone(), offset: 0, kind: DamageKind::OtherSegment { stream, number } };
+            assert_eq!(damage, expected);
+            assert_eq!(swapped.contents(), before, "a refused log is left alone");
+            let report = inspect(&swapped, &mut |_, _| {}).expect("inspected");
+            assert!(report.damage.contains(&damage), "inspect sees it too");
+            repair(&environment(&swapped), &unlisted(), &|_| Lsn::ZERO, true).expect("repaired");
+            recover_all(&swapped).expect("a repaired log starts");
+        }
+    }
+}
+
 #[test]
 fn bytes_that_look_like_a_batch_of_another_life_of_the_file_do_not_count() {
     let disk = MemoryDisk::default();
@@ -164,6 +197,8 @@ fn bytes_that_look_like_a_batch_of_another_life_of_the_file_do_not_count() {
         payload_bytes: 0,
         entry_count: 0,
         is_closing: false,
+        has_zeros: false,
+        is_doubtful: false,
     };
     let cases = [
         (BatchHeader { stream: 2, ..own }, false),

@@ -3,20 +3,43 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millrace_base::{Error, Name, ShardId};
+use millrace_base::{Error, Lsn, Name, ShardId};
 use millrace_driver::{CoreMessage, CoreVersions};
 use millrace_func::App;
 use millrace_log::Committed;
+use millrace_replica::{EntryId, Epoch, LogEntry, Message, NodeId, Replica};
 use millrace_shard::OffloadTicket;
-use millrace_store::FlushChunk;
+use millrace_store::{FlushChunk, Store};
 use tokio::sync::oneshot;
 
+use crate::cluster::log_reader::Runs;
 use crate::core::{Core, activate, load};
+use crate::flusher::{ReadJob, ReopenJob};
 
 /// One message to a core.
 pub(crate) enum NodeMessage {
     /// Another core says something.
     OfCore(CoreMessage),
+    /// A peer's replica of a shard says something.
+    Replica { shard: ShardId, from: NodeId, message: Message },
+    /// Read entries of a shard's log for a peer.
+    ReadLog { shard: ShardId, to: NodeId, after: EntryId, bytes: usize },
+    /// Read a shard's state again, up to an entry.
+    Reopen { shard: ShardId, up_to: Lsn },
+    /// A shard's log is not needed up to an entry.
+    Trim { shard: ShardId, up_to: Lsn },
+    /// Entries of a shard's log were read for a peer.
+    LogRead { shard: ShardId, to: NodeId, after: EntryId, entries: Vec<LogEntry> },
+    /// A shard's state was read again.
+    Reopened { shard: ShardId, store: Result<Box<Store>, String> },
+    /// A shard's state was carried to a peer, with everything up to `at`; or it could not be.
+    SnapshotShipped { shard: ShardId, to: NodeId, at: Option<Lsn> },
+    /// Guidance says who owns a shard, and which nodes hold its log.
+    Guided { shard: ShardId, owner: NodeId, epoch: Epoch, replicas: Vec<NodeId> },
+    /// A node is gone.
+    PeerLost { node: NodeId },
+    /// A node has started anew.
+    PeerRestarted { node: NodeId },
     /// Offloaded work has ended.
     Offloaded { ticket: OffloadTicket, result: Result<Bytes, Error> },
     /// A worker has had its turn.
@@ -49,9 +72,38 @@ pub(crate) enum NodeMessage {
 pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
     match message {
         NodeMessage::OfCore(message) => core.handle(message),
+        NodeMessage::Replica { shard, from, message } => core.receive(shard, from, message),
+        NodeMessage::ReadLog { shard, to, after, bytes } => {
+            let runs = runs_of(core, shard);
+            let job = ReadJob { core: core.index(), shard, to, after, runs, bytes };
+            core.platform.shared.flusher.read_log(job);
+        }
+        NodeMessage::Reopen { shard, up_to } => {
+            let runs = runs_of(core, shard);
+            core.platform.shared.flusher.reopen(ReopenJob { core: core.index(), shard, runs, up_to });
+        }
+        NodeMessage::Trim { shard, up_to } => {
+            core.trimmed(shard, up_to);
+        }
+        NodeMessage::LogRead { shard, to, after, entries } => core.log_read(shard, to, after, entries),
+        NodeMessage::Reopened { shard, store } => match store {
+            Ok(store) => core.reopened(shard, *store),
+            Err(reason) => core.stop_replica(shard, &reason),
+        },
+        NodeMessage::SnapshotShipped { shard, to, at: Some(at) } => core.snapshot_shipped(shard, to, at),
+        NodeMessage::SnapshotShipped { shard, to, at: None } => core.snapshot_failed(shard, to),
+        NodeMessage::Guided { shard, owner, epoch, replicas } => core.guided(shard, owner, epoch, &replicas),
+        NodeMessage::PeerLost { node } => core.peer_lost(node),
+        NodeMessage::PeerRestarted { node } => core.peer_restarted(node),
         NodeMessage::Offloaded { ticket, result } => core.offloaded(ticket, result),
         NodeMessage::Exchanged { ticket, result } => core.exchanged(ticket, result),
-        NodeMessage::Committed(news) => core.committed(news),
+        NodeMessage::Committed(news) => {
+            let has_segment_begun = matches!(&news, Committed::Durable { report, .. } if report.began_segment && core.platform.is_in_cluster());
+            core.committed(news);
+            if has_segment_begun {
+                core.segment_began();
+            }
+        }
         NodeMessage::Flushed { shard, chunk, result } => core.flushed(shard, &chunk, result),
         NodeMessage::Prepare { deployment, app, done } => {
             let _ = done.send(load(core, deployment, &app));
@@ -79,5 +131,13 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::Remove { app, done } => {
             let _ = done.send(core.remove(&app));
         }
+    }
+}
+
+/// What tells the entries of a shard's log here from others.
+fn runs_of(core: &Core, shard: ShardId) -> Runs {
+    match core.replica(shard).map(Replica::log) {
+        Some(log) => Runs { runs: log.runs().map(|id| (id.epoch.0, id.lsn)).collect(), last: log.last().lsn },
+        None => Runs { runs: Vec::new(), last: Lsn::ZERO },
     }
 }

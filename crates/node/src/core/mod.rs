@@ -19,11 +19,12 @@ use millrace_api::SystemApp;
 use millrace_base::{Lsn, ShardId};
 use millrace_driver::{CoreMetrics, Placement, ShardMail};
 use millrace_io::Clock;
-use millrace_log::Segments;
+use millrace_log::{LogReader, Segments};
 use millrace_store::Checkpoint;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::apps::AppStore;
+use crate::cluster::Cluster;
 use crate::flusher::FlusherHandle;
 use crate::metrics::HandlerMetrics;
 use crate::objects::BodyStore;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub flusher: FlusherHandle,
     pub checkpoint: Arc<dyn Checkpoint>,
     pub segments: Segments,
+    /// Reads the log of replicas while it is written.
+    pub log_reader: LogReader,
     /// Each shard's checkpointed LSN.
     pub checkpointed: Vec<AtomicU64>,
     pub apps: AppStore,
@@ -59,8 +62,12 @@ pub(crate) struct Shared {
     /// For each shard, a key that is placed there.
     pub shard_keys: Vec<Vec<u8>>,
     pub outside: Outside,
+    /// The cluster that this node is one of.
+    pub cluster: Option<Arc<Cluster>>,
     /// Bodies of objects, on a node that keeps any.
     pub bodies: Option<Arc<BodyStore>>,
+    /// The run before this one has closed the log by a clean stop, or there was none.
+    pub is_log_closed: bool,
     /// One deployment at a time.
     pub deploying: tokio::sync::Mutex<DeployState>,
     pub is_serving: AtomicBool,
@@ -108,6 +115,11 @@ impl Shared {
             tracing::debug!(core, "mail came after the core had stopped");
         }
         is_sent
+    }
+
+    /// The core of this node that has a shard, or would have it. That of the meta shard is core 0.
+    pub(crate) fn core_of(&self, shard: ShardId) -> usize {
+        self.placement.core_of(shard)
     }
 
     pub(crate) fn shard_count(&self) -> u16 {

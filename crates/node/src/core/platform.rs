@@ -7,17 +7,21 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use millrace_base::{Error, ErrorCode, Lsn, ShardId};
-use millrace_driver::{CoreMessage, Platform, ShardMail};
+use millrace_driver::{ALONE, CoreMessage, Destination, Frame, Platform, ShardMail};
 use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
 use millrace_io::Net;
 use millrace_log::{Batch, Committer};
+use millrace_peers::Lane;
+use millrace_replica::{EntryId, Epoch, Message, NodeId, Promised, Replica, RoleName, Write};
 use millrace_shard::OffloadTicket;
 use millrace_store::FlushChunk;
 use tokio::sync::Notify;
 
+use crate::cluster::{For, Hindrance, Word, records};
 use crate::core::{NodeMessage, Shared};
 use crate::flusher::FlushJob;
 use crate::metrics::HandlerMetric;
+use crate::objects::read_whole;
 use crate::versions;
 
 /// See the module's documentation.
@@ -45,6 +49,15 @@ impl CorePlatform {
         }
     }
 
+    /// Whether this node is one of a cluster.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.shared.cluster.is_some()
+    }
+
+    fn is_meta(&self, shard: ShardId) -> bool {
+        shard.0 == self.shared.shard_count()
+    }
+
     /// Programs were unloaded: what was kept for their sake, and that no other needs, goes.
     pub(crate) fn forget(&mut self, programs: &[Program]) {
         for program in programs {
@@ -57,15 +70,15 @@ impl CorePlatform {
 }
 
 impl Net<CoreMessage> for CorePlatform {
-    fn send(&self, peer: usize, activation: CoreMessage) -> bool {
-        self.shared.send(peer, NodeMessage::OfCore(activation))
+    fn send(&self, peer: usize, message: CoreMessage) -> bool {
+        self.shared.send(peer, NodeMessage::OfCore(message))
     }
 }
 
 /// Mail has its own channel: what requests and transactions wait for does not stand behind it.
 impl Net<ShardMail> for CorePlatform {
-    fn send(&self, peer: usize, activation: ShardMail) -> bool {
-        self.shared.post(peer, activation)
+    fn send(&self, peer: usize, mail: ShardMail) -> bool {
+        self.shared.post(peer, mail)
     }
 }
 
@@ -90,8 +103,85 @@ impl Platform for CorePlatform {
         }
     }
 
+    fn node(&self) -> NodeId {
+        self.shared.cluster.as_ref().map_or(ALONE, |cluster| cluster.me())
+    }
+
+    fn send_node(&mut self, to: NodeId, destination: Destination, message: CoreMessage) -> bool {
+        let word = Word::Frame(destination.into(), Frame::Message(message));
+        self.shared.cluster.as_ref().is_some_and(|cluster| cluster.send(to, Lane::Core, &word))
+    }
+
+    fn send_node_mail(&mut self, to: NodeId, mail: ShardMail) {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.send(to, Lane::Mail, &Word::Frame(For::Shard, Frame::Mail(mail)));
+        }
+    }
+
+    fn send_replica(&mut self, to: NodeId, shard: ShardId, message: Message) {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.send_replica(to, shard, &message);
+        }
+    }
+
+    fn write_replica(&mut self, batch: &mut Batch, shard: ShardId, write: &Write) {
+        records::push(batch, shard, write);
+    }
+
+    fn write_base(&mut self, batch: &mut Batch, shard: ShardId, replica: &Replica) {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.write_base(batch, shard, replica);
+        }
+    }
+
+    fn read_log(&mut self, shard: ShardId, to: NodeId, after: EntryId, bytes: usize) {
+        // It takes the replica to know what is in the log.
+        self.shared.send(self.index, NodeMessage::ReadLog { shard, to, after, bytes });
+    }
+
+    fn reopen(&mut self, shard: ShardId, up_to: Lsn) {
+        self.shared.send(self.index, NodeMessage::Reopen { shard, up_to });
+    }
+
+    /// A replica that lacks what the log does not hold any more waits for a way to carry snapshots.
+    fn ship_snapshot(&mut self, shard: ShardId, to: NodeId, _at_least: Lsn) {
+        self.shared.send(self.index, NodeMessage::SnapshotShipped { shard, to, at: None });
+    }
+
+    fn applied(&mut self, _shard: ShardId, _lsn: Lsn) {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.wake.notify_one();
+        }
+    }
+
+    fn role_changed(&mut self, shard: ShardId, role: RoleName, epoch: Epoch) {
+        if let Some(cluster) = self.shared.cluster.as_ref().filter(|_| self.is_meta(shard)) {
+            cluster.set_meta_role(role, epoch);
+        }
+    }
+
+    fn epoch_taken(&mut self, shard: ShardId, promised: Promised) {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.hindered(shard, Hindrance::EpochTaken(promised.epoch));
+        }
+    }
+
+    fn appoint_instead(&mut self, shard: ShardId, best: NodeId) {
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.hindered(shard, Hindrance::AppointInstead(best));
+        }
+    }
+
     fn offload(&mut self, ticket: OffloadTicket, work: Offload) {
         let send = self.own_sender();
+        if let Offload::ReadBodies { numbers } = work {
+            let reading = read_whole(self.shared.bodies.as_ref(), ticket.shard, numbers);
+            tokio::task::spawn_local(async move {
+                let result = reading.await;
+                send(NodeMessage::Offloaded { ticket, result });
+            });
+            return;
+        }
         // The runtime's blocking threads; their number is bounded where the runtime is built.
         tokio::task::spawn_blocking(move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.run()));

@@ -46,6 +46,10 @@ pub(crate) async fn run_ticks(core: SharedCore) {
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        core.borrow_mut().tick();
+        let mut core = core.borrow_mut();
+        core.tick();
+        if let Some(cluster) = &core.platform.shared.cluster {
+            cluster.note_condition(core.index(), cluster.condition_of(&core));
+        }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::objects::BodyRead;
-use millrace_base::Error;
-use millrace_blobs::BodyReader;
+use millrace_base::{Error, ErrorCode, ShardId, limits};
+use millrace_blobs::{BodyName, BodyReader};
 
 use super::errors::body_failed;
 use super::store::BodyStore;
@@ -78,6 +78,36 @@ impl BodyOut {
             reader.read_at(offset, &mut piece).map_err(|error| body_failed(&error))?;
             Ok(Bytes::from(piece))
         })));
+    }
+}
+
+/// Reads bodies of one shard whole, by the pool, one behind the other.
+pub(crate) fn read_whole(
+    store: Option<&Arc<BodyStore>>,
+    shard: Option<ShardId>,
+    numbers: Vec<u64>,
+) -> impl Future<Output = Result<Bytes, Error>> + use<> {
+    let reading = store.zip(shard).map(|(store, shard)| {
+        let bodies = Arc::clone(&store.bodies);
+        store.pool.run(move || {
+            let mut whole = Vec::new();
+            for number in numbers {
+                let reader = bodies.read(BodyName { shard, number }).map_err(|error| body_failed(&error))?;
+                let begins_at = whole.len();
+                let length = usize::try_from(reader.length()).ok().and_then(|length| length.checked_add(begins_at));
+                let length = length.filter(|length| *length <= limits::OBJECT_READ_BYTES);
+                let too_long = || Error::new(ErrorCode::SizeLimit, "an object is too long to be read whole");
+                whole.resize(length.ok_or_else(too_long)?, 0);
+                reader.read_at(0, &mut whole[begins_at..]).map_err(|error| body_failed(&error))?;
+            }
+            Ok(Bytes::from(whole))
+        })
+    });
+    async move {
+        match reading {
+            Some(reading) => reading.await?,
+            None => Err(Error::new(ErrorCode::Internal, "this node keeps no bodies")),
+        }
     }
 }
 

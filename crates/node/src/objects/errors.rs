@@ -1,11 +1,13 @@
 //! What a failure of bodies is to whoever asked.
 
+use millrace_api::objects::body_lost;
 use millrace_base::{Error, ErrorCode};
 use millrace_blobs::BlobError;
 
 /// As an error of a request.
 pub(crate) fn body_failed(error: &BlobError) -> Error {
     let code = match error {
+        BlobError::Rot(..) | BlobError::Gone(_) => return body_lost(error.to_string()),
         BlobError::Full => ErrorCode::ReadOnly,
         BlobError::Failed(_) => ErrorCode::ShardStopped,
         _ => ErrorCode::Internal,

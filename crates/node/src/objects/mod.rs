@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millrace_api::objects::{
-    ACCOUNT_SERVICE, BUCKET_SERVICE, BodyOwner, ChecksumAlgorithm, Content, OBJECT_SERVICE, OBJECTS_APP,
-    ObjectAdministration, ObjectOperation, ObjectRead, ObjectReply, ObjectRequest, Objects, UPLOAD_SERVICE,
+    BodyOwner, ChecksumAlgorithm, Content, OBJECTS_APP, ObjectAdministration, ObjectRead, ObjectReply, ObjectRequest,
+    Objects, Target, body_lost,
 };
-use millrace_api::{Begun, Principal, READ_HANDLER, WRITE_HANDLER};
+use millrace_api::{Begun, Principal, READ_HANDLER};
 use millrace_base::{Error, ErrorCode, ShardId, shard_of_key};
 use millrace_blobs::{BlobError, BodyName};
 use millrace_func::{Answer, Catalog, HandlerId};
@@ -30,6 +30,7 @@ use crate::operations::{BuiltIn, Operation, OperationKey};
 use crate::watch::WatchedCall;
 
 pub use body_read::BodyOut;
+pub(crate) use body_read::read_whole;
 pub use body_write::{BodyDone, BodyIn};
 pub(crate) use care::look_after;
 pub(crate) use start::{objects_app, open_bodies, refuse_users_own};
@@ -37,9 +38,6 @@ pub(crate) use store::BodyStore;
 
 /// How often a read begins again because the object was replaced between its metadata and its body.
 const READ_ATTEMPTS: usize = 8;
-
-/// The account of whoever signs nothing. It refuses them: no user has such an id.
-const NOBODY: &str = "-";
 
 /// The built-in app of objects. Who may what is asked of buckets' policies, not of roles.
 struct ObjectsApp;
@@ -71,30 +69,9 @@ struct Aim {
     input: Bytes,
 }
 
-/// The service, handler and entity's key of an operation.
 fn aim(request: &ObjectRequest<'_>) -> Aim {
-    let (service, handler, key) = target(request);
+    let Target { service, handler, key } = request.target();
     Aim { service, handler, key, input: request.to_bytes() }
-}
-
-fn target(request: &ObjectRequest<'_>) -> (&'static str, &'static str, Vec<u8>) {
-    let bucket = || ["{", request.bucket, "}"].concat().into_bytes();
-    let upload = |id: &str| ["{", request.bucket, "}", request.key, "\0", id].concat().into_bytes();
-    match &request.operation {
-        ObjectOperation::ListBuckets(_) => {
-            (ACCOUNT_SERVICE, READ_HANDLER, request.requester.id.unwrap_or(NOBODY).as_bytes().to_vec())
-        }
-        ObjectOperation::ListParts { upload: id, .. } | ObjectOperation::RefersTo { part: Some((id, _)), .. } => {
-            (UPLOAD_SERVICE, READ_HANDLER, upload(id))
-        }
-        operation if operation.is_write() => (BUCKET_SERVICE, WRITE_HANDLER, bucket()),
-        ObjectOperation::CheckWrite { .. } => (BUCKET_SERVICE, READ_HANDLER, bucket()),
-        operation if operation.is_about_object() => {
-            let key = ["{", request.bucket, "}", request.key].concat().into_bytes();
-            (OBJECT_SERVICE, READ_HANDLER, key)
-        }
-        _ => (BUCKET_SERVICE, READ_HANDLER, bucket()),
-    }
 }
 
 fn not_served() -> Error {
@@ -240,36 +217,11 @@ impl CoreHandle {
             // Its metadata is as it was, so nobody has replaced it: its body is lost.
             if content.is_some() && content == before {
                 let object = String::from_utf8_lossy(&aim.key).into_owned();
-                tracing::error!(object, "the body of an object is gone or damaged on the disk");
-                return Err(Error::new(ErrorCode::Internal, "the body of the object is gone or damaged on the disk"));
+                tracing::error!(object, "the body of an object is gone: restore its file, or upload the object again");
+                return Err(body_lost("the body of the object is gone from the disk"));
             }
             before = content;
         }
         Err(Error::new(ErrorCode::Overloaded, "the object is being replaced again and again; try again"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use millrace_api::objects::{ListRequest, Requester};
-
-    use super::*;
-
-    #[test]
-    fn every_operation_has_an_entity_with_a_key() {
-        let request = |id, bucket, key, operation| {
-            let requester = Requester { id, ..Requester::default() };
-            ObjectRequest { requester, bucket, key, operation, body: Bytes::new() }
-        };
-        let list = ObjectOperation::ListBuckets(ListRequest::default());
-        let keys = [
-            target(&request(None, "", "", list.clone())).2,
-            target(&request(Some("ann"), "", "", list)).2,
-            target(&request(None, "b", "k", ObjectOperation::GetTags(None))).2,
-            target(&request(None, "b", "", ObjectOperation::HeadBucket)).2,
-            target(&request(None, "b", "k", ObjectOperation::AbortUpload { upload: "u".to_owned() })).2,
-        ];
-        let keys = keys.map(|key| String::from_utf8(key).expect("text"));
-        assert_eq!(keys, ["-", "ann", "{b}k", "{b}", "{b}"]);
     }
 }

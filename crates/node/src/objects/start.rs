@@ -60,7 +60,8 @@ pub(crate) fn open_bodies(options: &NodeOptions) -> io::Result<OpenBodies> {
         reserve_bytes: limits::BODIES_RESERVE_BYTES.min(disk.capacity_bytes()? / 4),
         ..BodyOptions::default()
     };
-    let (bodies, recovered) = Bodies::open(Arc::new(disk), body_options)?;
+    let (bodies, recovered) = Bodies::open(Arc::new(disk), body_options)
+        .map_err(|error| io::Error::new(error.kind(), format!("{BODIES}: {error}")))?;
     if recovered.damaged > 0 {
         tracing::error!(
             files = recovered.damaged,

@@ -1,5 +1,6 @@
 //! The integration tests of this crate: one program, which compiles and links once, with a module for each subject.
 
 mod broken_shard;
+mod cluster;
 mod metrics;
 mod records;

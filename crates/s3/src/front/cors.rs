@@ -17,10 +17,10 @@ impl<B: Objects, U: Users> Front<B, U> {
     /// Answers `OPTIONS`.
     pub(crate) async fn preflight(&self, target: &Target, head: &Head<'_>) -> Result<Reply<B>, S3Error> {
         let Some(origin) = head.header("origin")? else {
-            return Err(S3Error::new(Code::InvalidRequest, "Insufficient information. Origin request header needed."));
+            return Err(S3Error::new(Code::BadRequest, "Insufficient information. Origin request header needed."));
         };
         let Some(method) = head.header("access-control-request-method")? else {
-            return Err(S3Error::new(Code::InvalidRequest, "Invalid Access-Control-Request-Method: null"));
+            return Err(S3Error::new(Code::BadRequest, "Invalid Access-Control-Request-Method: null"));
         };
         let wanted = head.header("access-control-request-headers")?.unwrap_or_default().split(',');
         let headers: Vec<String> =
@@ -37,7 +37,7 @@ impl<B: Objects, U: Users> Front<B, U> {
                 Ok(reply)
             }
             None => Err(S3Error::new(
-                Code::AccessDenied,
+                Code::AccessForbidden,
                 "CORSResponse: This CORS request is not allowed. This is usually because the evalution of Origin, request \
                  method / Access-Control-Request-Method or Access-Control-Request-Headers are not whitelisted by the \
                  resource's CORS spec.",

@@ -126,7 +126,8 @@ impl<B: Objects, U: Users> Front<B, U> {
         if let Ok(value) = HeaderValue::from_str(&self.host_id) {
             headers.insert("x-amz-id-2", value);
         }
-        headers.insert("server", HeaderValue::from_static("Millrace"));
+        let server = if self.options.is_null_store { "Millrace null store: keeps nothing" } else { "Millrace" };
+        headers.insert("server", HeaderValue::from_static(server));
         self.metrics.count_request(kind, reply.status().as_u16(), began);
         reply
     }

@@ -17,6 +17,9 @@ pub struct Options {
     pub domains: Vec<String>,
     /// Accept Version 2 signatures, which old clients make.
     pub allows_signature_version_2: bool,
+    /// Take every request without asking who makes it, and believe nothing that it says of its body: for the
+    /// [null store](crate::null_store).
+    pub is_null_store: bool,
     /// Open connections of one listener, that is, of one core. More are closed at once.
     pub connections: usize,
     /// Bounds on time.
@@ -50,6 +53,7 @@ impl Default for Options {
             region: "us-east-1".to_owned(),
             domains: Vec::new(),
             allows_signature_version_2: false,
+            is_null_store: false,
             connections: CONNECTIONS,
             timeouts: Timeouts::default(),
             tls: None,

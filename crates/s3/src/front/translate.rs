@@ -1,11 +1,15 @@
 //! Errors of the store in the words of S3.
 
-use millrace_api::objects::Refusal;
+use millrace_api::objects::{Refusal, is_body_lost};
 use millrace_api::{Error, ErrorCode};
 use serde_json::Value;
 
 use crate::error::{Code, S3Error};
 use crate::times;
+
+/// What a client is told of an object whose body the disk has lost.
+const LOST: &str = "The object's content is missing or damaged on the server's disk. Trying again does not help: upload \
+                    the object again, or ask the operator to restore it.";
 
 /// What a client is told.
 pub(crate) fn error(error: Error) -> S3Error {
@@ -19,6 +23,10 @@ pub(crate) fn error(error: Error) -> S3Error {
         ErrorCode::Overloaded => Code::SlowDown.into(),
         ErrorCode::TooLarge => S3Error::new(Code::EntityTooLarge, error.message),
         code if code.is_retryable() => S3Error::new(Code::ServiceUnavailable, error.message),
+        _ if is_body_lost(&error) => {
+            tracing::error!(%error, "an object cannot be read");
+            S3Error::new(Code::InternalError, LOST)
+        }
         _ => {
             tracing::error!(%error, "the store failed");
             // What failed inside is the operator's, and no stranger's.
@@ -57,6 +65,8 @@ mod tests {
         }
         assert_eq!(error(Error::new(ErrorCode::Overloaded, "x")).code, Code::SlowDown);
         assert_eq!(error(Error::new(ErrorCode::Internal, "secret")).message, Code::InternalError.message());
+        let lost = error(millrace_api::objects::body_lost("secret"));
+        assert_eq!((lost.code, lost.message.as_str()), (Code::InternalError, LOST));
     }
 
     #[test]

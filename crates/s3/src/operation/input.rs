@@ -1,6 +1,6 @@
 //! What a new version is to be, as headers say it.
 
-use millrace_api::objects::{Retention, RetentionMode, UploadInput};
+use millrace_api::objects::{ChecksumAlgorithm, ChecksumKind, Retention, RetentionMode, UploadInput};
 
 use super::{Head, access, metadata};
 use crate::checksum;
@@ -72,9 +72,7 @@ pub fn upload(head: &Head<'_>, users: &impl Users) -> Result<UploadInput, S3Erro
 }
 
 /// Of an upload of parts: which checksum its parts have.
-fn parts_checksum(
-    head: &Head<'_>,
-) -> Result<Option<(millrace_api::objects::ChecksumAlgorithm, Option<millrace_api::objects::ChecksumKind>)>, S3Error> {
+fn parts_checksum(head: &Head<'_>) -> Result<Option<(ChecksumAlgorithm, Option<ChecksumKind>)>, S3Error> {
     let kind = head.header("x-amz-checksum-type")?.map(checksum::kind).transpose()?;
     let Some(name) = head.header("x-amz-checksum-algorithm")? else {
         return match kind {
@@ -85,7 +83,19 @@ fn parts_checksum(
             )),
         };
     };
-    Ok(Some((checksum::algorithm(name)?, kind)))
+    let algorithm = checksum::algorithm(name)?;
+    let is_crc = |algorithm| {
+        matches!(algorithm, ChecksumAlgorithm::Crc32 | ChecksumAlgorithm::Crc32c | ChecksumAlgorithm::Crc64Nvme)
+    };
+    // Only the CRC of a whole follows from those of its parts, and S3 has the 64-bit one for wholes alone.
+    let impossible = match kind {
+        Some(ChecksumKind::FullObject) if !is_crc(algorithm) => "FULL_OBJECT",
+        Some(ChecksumKind::Composite) if algorithm == ChecksumAlgorithm::Crc64Nvme => "COMPOSITE",
+        _ => return Ok(Some((algorithm, kind))),
+    };
+    let name = name.to_ascii_lowercase();
+    let message = format!("The {impossible} checksum type cannot be used with the {name} checksum algorithm.");
+    Err(S3Error::new(Code::InvalidRequest, message))
 }
 
 fn kept_headers(head: &Head<'_>) -> Result<Vec<(String, String)>, S3Error> {
@@ -100,6 +110,12 @@ fn kept_headers(head: &Head<'_>) -> Result<Vec<(String, String)>, S3Error> {
                 kept.push((name.to_owned(), left.join(", ")));
             }
             continue;
+        }
+        if name == "x-amz-website-redirect-location" {
+            let is_place = ["/", "http://", "https://"].iter().any(|start| value.starts_with(start));
+            if !is_place {
+                return Err(Code::InvalidRedirectLocation.into());
+            }
         }
         kept.push((name.to_owned(), value.to_owned()));
     }

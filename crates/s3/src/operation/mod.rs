@@ -74,10 +74,12 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The upload that is asked for.
+    /// The upload that is asked for. Text that is longer than any id names none, as the empty text does: it would not
+    /// fit into a key.
     #[must_use]
     pub fn upload(&self) -> String {
-        self.query.get("uploadId").unwrap_or_default().to_owned()
+        let id = self.query.get("uploadId").filter(|id| id.len() <= UPLOAD_ID_BYTES);
+        id.unwrap_or_default().to_owned()
     }
 
     /// The part's number, if one is given.
@@ -97,6 +99,9 @@ impl<'a> Head<'a> {
         }
     }
 }
+
+/// Bytes of an upload's id.
+const UPLOAD_ID_BYTES: usize = 32;
 
 /// Headers of features that this server does not have.
 const NOT_IMPLEMENTED: [(&str, &str); 5] = [

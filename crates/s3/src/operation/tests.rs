@@ -281,3 +281,28 @@ fn other_documents_are_read() {
             if upload == "u" && conditions.if_none_match == ["*"]
     ));
 }
+
+#[test]
+fn uploads_are_refused_for_what_s3_does_not_take() {
+    let of = |headers: &[(&str, &str)]| given("uploads", headers).parse(Action::CreateUpload, "").err();
+    for (algorithm, kind, expected) in [
+        ("CRC32", "FULL_OBJECT", None),
+        ("CRC32", "COMPOSITE", None),
+        ("CRC64NVME", "FULL_OBJECT", None),
+        ("CRC64NVME", "COMPOSITE", Some(Code::InvalidRequest)),
+        ("SHA256", "COMPOSITE", None),
+        ("SHA256", "FULL_OBJECT", Some(Code::InvalidRequest)),
+        ("SHA1", "FULL_OBJECT", Some(Code::InvalidRequest)),
+    ] {
+        let headers = [("x-amz-checksum-algorithm", algorithm), ("x-amz-checksum-type", kind)];
+        assert_eq!(of(&headers), expected, "{algorithm} {kind}");
+    }
+    for (place, expected) in [
+        ("/other", None),
+        ("https://example.com/x", None),
+        ("example.com", Some(Code::InvalidRedirectLocation)),
+        ("ftp://example.com", Some(Code::InvalidRedirectLocation)),
+    ] {
+        assert_eq!(of(&[("x-amz-website-redirect-location", place)]), expected, "{place}");
+    }
+}

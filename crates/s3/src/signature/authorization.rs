@@ -5,6 +5,9 @@ use crate::error::{Code, S3Error};
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 pub(super) const ASYMMETRIC: &str = "AWS4-ECDSA-P256-SHA256";
 
+/// Characters of what a client sent that an answer repeats.
+const SAID_CHARACTERS: usize = 64;
+
 /// Bytes of an access key's name. IAM allows 128.
 const ACCESS_KEY_BYTES: usize = 128;
 
@@ -41,19 +44,22 @@ impl<'a> Credential<'a> {
         if access_key.is_empty() || access_key.len() > ACCESS_KEY_BYTES {
             return Err(Code::InvalidAccessKeyId.into());
         }
-        if date.len() != 8 || !date.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(refuse(
-                "incorrect date format. This date in the credential must be in the format \"yyyyMMdd\".",
-            ));
-        }
+        let said = |text: Option<&str>| text.unwrap_or_default().chars().take(SAID_CHARACTERS).collect::<String>();
         if service != Some("s3") {
-            return Err(refuse("incorrect service. This endpoint belongs to \"s3\"."));
+            let message = format!("incorrect service \"{}\". This endpoint belongs to \"s3\".", said(service));
+            return Err(refuse(&message));
         }
         if terminal != Some("aws4_request") {
-            return Err(refuse("incorrect terminal. This endpoint uses \"aws4_request\"."));
+            let message = format!("incorrect terminal \"{}\". This endpoint uses \"aws4_request\".", said(terminal));
+            return Err(refuse(&message));
+        }
+        if date.len() != 8 || !date.bytes().all(|byte| byte.is_ascii_digit()) {
+            let form = "This date in the credential must be in the format \"yyyyMMdd\".";
+            return Err(refuse(&format!("incorrect date format \"{}\". {form}", said(Some(date)))));
         }
         if own_region != region {
-            return Err(refuse(&format!("the region is wrong; expecting '{region}'")).with("Region", region));
+            let message = format!("the region '{}' is wrong; expecting '{region}'", said(Some(own_region)));
+            return Err(refuse(&message).with("Region", region));
         }
         Ok(Self { access_key, date, region: own_region, scope: &text[access_key.len() + 1..] })
     }

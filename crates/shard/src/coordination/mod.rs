@@ -71,6 +71,8 @@ pub(crate) enum Heard {
     NothingToDo,
     /// A participant calls an entity of another shard, or of this one: see [`Coordination::pass_on`].
     Call(PeerCall),
+    /// The participant has used so much CPU time.
+    Spent(u64),
     /// A call that was made from here has ended.
     Ended(CallNumber, Result<Bytes, Error>),
     /// A participant wants the effects of a call taken back: see [`Coordination::take_back`]. Then it
@@ -336,6 +338,7 @@ impl Coordination {
     pub(crate) fn act_on(&mut self, from: ShardId, message: ToCoordinator, context: &mut Context<'_>) -> Heard {
         match message {
             ToCoordinator::Call(call) => return Heard::Call(call),
+            ToCoordinator::Spent(cpu_ns) => return Heard::Spent(cpu_ns),
             ToCoordinator::Result(number, result) => return self.passed_back(number, result, context),
             ToCoordinator::Lingers(number) => {
                 if let Some(call) = self.calls.get_mut(&number) {

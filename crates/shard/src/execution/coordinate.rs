@@ -9,6 +9,7 @@ use super::start::deadline;
 use super::transaction::{Action, AwayCall, Parent, PendingCall, Transaction};
 use super::{Execution, ExecutionContext, Parked, Role, Suspended};
 use crate::coordination::{Coordination, Effects, Ending, Heard, Vote};
+use crate::participation::Participation;
 use crate::peer::{Begin, CallNumber, FromParticipation, PeerCall, ToCoordinator};
 use crate::world::World;
 
@@ -40,18 +41,30 @@ fn begin(origin: &Origin, program: Program, to: ShardId, world: &World<'_>) -> B
 /// When no other shard has a part in the transaction.
 pub(super) fn answer_away(
     role: &mut Role,
-    transaction: &Transaction,
+    transaction: &mut Transaction,
     number: CallNumber,
     result: Result<Bytes, Error>,
     context: &mut ExecutionContext<'_, '_>,
 ) {
     match role {
         Role::Participant(participation) => {
+            report_spent(participation, transaction, context);
             let lingers = result.is_ok() && transaction.runs_for(number);
             participation.answer(number, result, lingers, &mut context.context());
         }
         Role::Coordinator(coordination) => coordination.answer(number, result, &mut context.context()),
         Role::Alone => unreachable!("another shard's call makes this one a coordinator or a participant"),
+    }
+}
+
+/// Tells the coordinator what the participation has used of CPU time, before it may go on for that.
+fn report_spent(
+    participation: &mut Participation,
+    transaction: &mut Transaction,
+    context: &mut ExecutionContext<'_, '_>,
+) {
+    if let Some(cpu_ns) = transaction.cpu.report() {
+        participation.spent(cpu_ns, &mut context.context());
     }
 }
 
@@ -84,7 +97,10 @@ impl Execution {
                 let begin = begin(&transaction.origin, transaction.program, to, context.world);
                 coordination.call(to, begin, call, &mut context.context());
             }
-            Role::Participant(participation) => participation.call(call, &mut context.context()),
+            Role::Participant(participation) => {
+                report_spent(participation, transaction, context);
+                participation.call(call, &mut context.context());
+            }
             Role::Alone => unreachable!("it has just become a coordinator"),
         }
     }
@@ -394,6 +410,7 @@ fn act_on(
 ) -> Fate {
     match coordination.act_on(from, message, &mut context.context()) {
         Heard::NothingToDo => {}
+        Heard::Spent(cpu_ns) => transaction.cpu.add(cpu_ns),
         Heard::Call(call) => pass_on(coordination, transaction, from, call, context),
         Heard::Ended(number, result) => transaction.away_ended(number, result),
         Heard::TakeBack(number) => {

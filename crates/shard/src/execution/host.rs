@@ -378,6 +378,15 @@ impl Host for TurnHost<'_, '_> {
         end.0.saturating_sub(self.world.now.0).min(timeout_ms)
     }
 
+    fn cpu_spent_ns(&self) -> u64 {
+        self.transaction.cpu.spent_ns()
+    }
+
+    fn spend_cpu(&mut self, turn_ns: u64) {
+        self.transaction.cpu.spend(turn_ns);
+        self.world.cpu_ns = self.world.cpu_ns.saturating_add(turn_ns);
+    }
+
     fn entity_changes(&self) -> u64 {
         self.entity().map_or(0, |index| self.transaction.touched[index].changes)
     }

@@ -12,6 +12,7 @@ mod activations;
 mod answers;
 mod commit;
 mod coordinate;
+mod cpu;
 mod gate;
 mod host;
 mod keys;
@@ -113,6 +114,8 @@ pub(crate) struct Execution {
     lost: LostTransactions,
     /// Those that have no slot on a worker yet.
     without_slot: WithoutSlot,
+    /// Those that let others have a turn, in order. What has gone on meanwhile, or ended, is passed over.
+    yielded: VecDeque<u64>,
     /// Entities whose queue may have become runnable.
     freed: VecDeque<EntityKey>,
     coordinator: Coordinator,
@@ -145,6 +148,7 @@ impl Execution {
             parked: BTreeMap::new(),
             lost: LostTransactions::new(),
             without_slot: WithoutSlot::new(),
+            yielded: VecDeque::new(),
             freed: VecDeque::new(),
             coordinator: Coordinator::recover(rows)?,
             participations,
@@ -152,12 +156,13 @@ impl Execution {
         })
     }
 
-    /// When the next of those may go on who wait for a time: that after which the shard may write, or that of another
-    /// attempt or look for a slot on a worker.
+    /// When the next of those may go on who wait for a time: that after which the shard may write, that of another attempt
+    /// on a worker or look for a slot there, or any time where others had to have a turn first.
     pub(crate) fn next_due(&self) -> Option<UnixMillis> {
         let lost = self.lost.first_key_value().map(|((due, _), _)| *due);
         let without_slot = self.without_slot.first_key_value().map(|((due, _), _)| *due);
-        self.gate.next_due().into_iter().chain(lost).chain(without_slot).min()
+        let yielded = (!self.yielded.is_empty()).then_some(UnixMillis(0));
+        self.gate.next_due().into_iter().chain(lost).chain(without_slot).chain(yielded).min()
     }
 
     /// Transactions that wait in the middle or for their first entity.
@@ -319,6 +324,7 @@ impl Execution {
     pub(crate) fn stop(&mut self, error: &Error, context: &mut ExecutionContext<'_, '_>) {
         self.locks = Locks::default();
         self.freed.clear();
+        self.yielded.clear();
         self.participations.report_lost(error, &mut context.context());
         for (_, parked) in std::mem::take(&mut self.parked) {
             self.stop_one(parked.origin, parked.away, error, context);

@@ -70,12 +70,18 @@ impl Execution {
         mut transaction: Box<Transaction>,
         context: &mut ExecutionContext<'_, '_>,
     ) {
+        transaction.cpu.has_yielded = false;
         loop {
             if !transaction.unwanted.is_empty() {
                 self.leave_queues(&mut transaction);
             }
             self.take_back_away(&mut role, &mut transaction, context);
             if matches!(transaction.result, Some(Err(_))) {
+                break;
+            }
+            let has_turn_next = matches!(transaction.ready.front(), Some(Action::Call(_) | Action::Resume { .. }));
+            if has_turn_next && transaction.cpu.is_slice_over() {
+                transaction.cpu.has_yielded = true;
                 break;
             }
             let Some(action) = transaction.ready.pop_front() else {
@@ -92,7 +98,7 @@ impl Execution {
                     Next::GoOn
                 }
                 Action::Answer(number, result) => {
-                    answer_away(&mut role, &transaction, number, result, context);
+                    answer_away(&mut role, &mut transaction, number, result, context);
                     Next::GoOn
                 }
             };
@@ -105,7 +111,8 @@ impl Execution {
 
     /// Nothing of a transaction can go on in this input: ends it if it has run, or keeps it.
     fn pause(&mut self, role: Role, mut transaction: Box<Transaction>, context: &mut ExecutionContext<'_, '_>) {
-        let is_waiting = !transaction.outside.is_empty()
+        let is_waiting = transaction.cpu.has_yielded
+            || !transaction.outside.is_empty()
             || !transaction.blocked.is_empty()
             || transaction.awaits_away()
             || matches!(&role, Role::Coordinator(coordination) if coordination.is_waiting());
@@ -130,6 +137,31 @@ impl Execution {
                 let error = Error::new(ErrorCode::Stalled, "the call awaits something that can never happen");
                 self.finish(role, transaction, Err(error), context);
             }
+        }
+    }
+
+    /// Goes on with the transaction that first let others have a turn. Says so to the driver while there are more.
+    pub(crate) fn go_on_yielded(&mut self, context: &mut ExecutionContext<'_, '_>) {
+        let has_yielded = |one: &mut Suspended| one.transaction.cpu.has_yielded;
+        while let Some(nonce) = self.yielded.pop_front() {
+            if self.suspended.get_mut(&nonce).is_some_and(has_yielded)
+                && let Some(Suspended { role, transaction, .. }) = self.suspended.remove(&nonce)
+            {
+                self.drive(role, transaction, context);
+                break;
+            }
+        }
+        if !self.yielded.is_empty() {
+            context.world.outputs.goes_on(context.rows.shard());
+        }
+    }
+
+    /// Notes that a transaction has let others have a turn.
+    fn note_yielded(&mut self, transaction: &mut Transaction, context: &mut ExecutionContext<'_, '_>) {
+        transaction.cpu.end_slice();
+        if transaction.cpu.has_yielded {
+            self.yielded.push_back(transaction.nonce());
+            context.world.outputs.goes_on(context.rows.shard());
         }
     }
 
@@ -256,6 +288,7 @@ impl Execution {
         context: &mut ExecutionContext<'_, '_>,
     ) {
         let (nonce, age) = (transaction.nonce(), transaction.age());
+        self.note_yielded(&mut transaction, context);
         if transaction.is_unlocked && matches!(role, Role::Alone) {
             let deadline = deadline(&transaction.origin, context.world);
             self.suspended.insert(nonce, Suspended { role, transaction, deadline });

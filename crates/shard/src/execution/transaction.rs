@@ -8,6 +8,7 @@ use millrace_format::Write;
 use millrace_func::{ActivationId, HandlerKind, Limits, NestedCall, OperationId, Output, Program, Step};
 
 pub(crate) use super::activations::{Action, Activation, AwayCall, Instance, Owner, Parent, PendingCall, Undo};
+use super::cpu::Cpu;
 use super::origin::Origin;
 use crate::locks::Age;
 use crate::outgoing::Outgoing;
@@ -60,6 +61,7 @@ pub(crate) struct Transaction {
     pub away: Vec<AwayCall>,
     /// Such calls whose effects other shards have to take back.
     pub to_take_back: Vec<CallNumber>,
+    pub cpu: Cpu,
     pub call_count: usize,
     pub write_count: usize,
     pub write_bytes: usize,
@@ -109,6 +111,7 @@ impl Transaction {
             is_kept_away: false,
             away: Vec::new(),
             to_take_back: Vec::new(),
+            cpu: Cpu::default(),
             call_count: 0,
             write_count: 0,
             write_bytes: 0,
@@ -408,6 +411,7 @@ impl Transaction {
         self.behind_own.clear();
         self.blocked.clear();
         self.held.clear();
+        self.cpu.has_yielded = false;
     }
 
     /// Whether something of `program` runs in it or is about to.

@@ -132,6 +132,11 @@ impl Participation {
         self.tell(ToCoordinator::Reserved, context);
     }
 
+    /// It has used so much CPU time since it last said so.
+    pub(crate) fn spent(&mut self, cpu_ns: u64, context: &mut Context<'_>) {
+        self.tell(ToCoordinator::Spent(cpu_ns), context);
+    }
+
     /// Has the coordinator pass a call on.
     pub(crate) fn call(&mut self, call: PeerCall, context: &mut Context<'_>) {
         self.tell(ToCoordinator::Call(call), context);

@@ -2,3 +2,4 @@
 
 mod disk_full;
 mod model;
+mod snapshot;

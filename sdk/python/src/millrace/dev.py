@@ -23,6 +23,8 @@ from .testing.node import Node
 
 _LOOK_SECONDS = 0.3
 _CHILD = "MILLRACE_DEV_WORKER"
+# The process that has started this one and without which it ends: `millrace dev`.
+_PARENT = "MILLRACE_DEV_PARENT"
 _SKIPPED = {"__pycache__", ".git", ".venv", "venv", "node_modules", "target"}
 
 
@@ -37,6 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     if os.environ.get(_CHILD):
         return _work(options.target, options.url, options.app)
     node = None
+    # As Ctrl-C does: the worker and the node have to end as well.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if options.url is None:
             os.makedirs(options.data, exist_ok=True)
@@ -68,10 +72,21 @@ def _watch(target: str, url: str, app: str | None) -> int:
         try:
             while _times(folder) == before:
                 time.sleep(_LOOK_SECONDS)
+                if _is_orphan():
+                    return 0
+                if (worker.poll() or 0) < 0:
+                    print("the worker was killed: starting it anew", flush=True)
+                    break
+            else:
+                print("a file has changed: starting the worker anew", flush=True)
         finally:
             worker.send_signal(signal.SIGTERM)
             worker.wait()
-        print("a file has changed: starting the worker anew", flush=True)
+
+
+def _is_orphan() -> bool:
+    parent = os.environ.get(_PARENT)
+    return parent is not None and os.getppid() != int(parent)
 
 
 def _times(folder: Path) -> dict[str, float]:

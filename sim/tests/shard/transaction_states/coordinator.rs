@@ -11,7 +11,7 @@ const STATES: [&[&str]; 3] = [
     &["deciding", "decided", "confirmed", "over"],
 ];
 
-pub const INPUTS: [&str; 22] = [
+pub const INPUTS: [&str; 23] = [
     "Reserved",
     "Call",
     "Lingers",
@@ -25,6 +25,7 @@ pub const INPUTS: [&str; 22] = [
     "ReadOnly",
     "ReadOnly (let go)",
     "Committed",
+    "Spent",
     "CommittedAlone",
     "Ended",
     "Inquire",
@@ -137,6 +138,7 @@ impl Coordinator {
             "ReadOnly" => ToCoordinator::ReadOnly { has_let_go: false, hold_ms: None },
             "ReadOnly (let go)" => ToCoordinator::ReadOnly { has_let_go: true, hold_ms: None },
             "Committed" => ToCoordinator::Committed,
+            "Spent" => ToCoordinator::Spent(1),
             _ => return self.tell(input, unnumbered(input)),
         };
         self.number += 1;

@@ -73,6 +73,12 @@ pub struct State {
     /// Signals that nobody has taken: invocation, name, payload.
     pub signals: VecDeque<(String, String, Bytes)>,
     pub seed: u64,
+    /// CPU time of the transaction so far.
+    pub spent_ns: u64,
+    /// Callees stand for other transactions: each counts its CPU time for itself.
+    pub counts_apart: bool,
+    /// CPU time that each callee uses elsewhere, beside its own here.
+    pub callee_ns: u64,
     none: Fields,
 }
 
@@ -214,6 +220,14 @@ impl Host for ActivationHost<'_> {
         UnixMillis(1_700_000_000_123)
     }
 
+    fn cpu_spent_ns(&self) -> u64 {
+        if self.state.counts_apart { 0 } else { self.state.spent_ns }
+    }
+
+    fn spend_cpu(&mut self, turn_ns: u64) {
+        self.state.spent_ns += turn_ns;
+    }
+
     fn random(&mut self) -> u64 {
         self.state.seed =
             self.state.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -263,6 +277,7 @@ pub struct World {
     pub state: State,
     pub activations: u32,
     pub operations: u32,
+    pub depth: u32,
 }
 
 pub fn app(files: &[(&str, &str)], limits: Limits) -> App {
@@ -303,7 +318,7 @@ pub fn world_of(app: &App) -> World {
     let engine = JsEngine::new(clocks());
     let program = Program(0);
     engine.load(program, app).expect("loads");
-    World { engine, program, state: State::default(), activations: 0, operations: 0 }
+    World { engine, program, state: State::default(), activations: 0, operations: 0, depth: 0 }
 }
 
 impl World {
@@ -354,6 +369,16 @@ impl World {
     }
 
     fn run(&mut self, entity: Option<(HandlerId, &[u8])>, start: Start<'_>) -> Result<Output, Error> {
+        if self.depth == 0 {
+            self.state.spent_ns = 0;
+        }
+        self.depth += 1;
+        let result = self.run_activation(entity, start);
+        self.depth -= 1;
+        result
+    }
+
+    fn run_activation(&mut self, entity: Option<(HandlerId, &[u8])>, start: Start<'_>) -> Result<Output, Error> {
         self.activations += 1;
         let activation = ActivationId(self.activations);
         let is_query = entity.is_some_and(|(id, _)| {
@@ -376,7 +401,10 @@ impl World {
             let (operation, what) = pending.remove(0);
             let result = match what {
                 Pending::Record(asked) => self.state.record(asked),
-                Pending::Call(call) => self.call_id(call.handler, &call.key, &call.input).map(Bytes::from),
+                Pending::Call(call) => {
+                    self.state.spent_ns += self.state.callee_ns;
+                    self.call_id(call.handler, &call.key, &call.input).map(Bytes::from)
+                }
                 Pending::Offload(work) => work.run(),
                 Pending::Fetch(request) => self.state.fetch(request),
             };

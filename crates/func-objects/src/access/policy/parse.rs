@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use millrace_api::objects::Refusal;
-use millrace_base::Error;
+use millrace_api::objects::{Refusal, app_id};
+use millrace_base::{Error, Name};
 use serde_json::{Map, Value};
 
 use super::actions::{self, About};
@@ -150,6 +150,7 @@ fn read_principals(value: &Value) -> Result<Vec<Principal>, Wrong> {
         let of_kind = texts.into_iter().map(|text| match kind.as_str() {
             "AWS" => Principal::parse(text),
             "CanonicalUser" if !text.is_empty() && text != "*" => Ok(Principal::Id(text.to_owned())),
+            "App" if Name::new(text).is_ok() => Ok(Principal::Id(app_id(text))),
             "Service" | "Federated" if !text.is_empty() => Ok(Principal::Stranger),
             _ => Err(format!("Invalid principal in policy: \"{kind}\": \"{text}\"")),
         });

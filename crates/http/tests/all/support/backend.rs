@@ -406,7 +406,7 @@ impl ObjectAdministration for MockBackend {
             (ObjectOperation::ListBuckets(list), _) => {
                 let name = if list.after.is_empty() { "a" } else { "b" };
                 let owner = request.requester.id.unwrap_or_default().to_owned();
-                let bucket = BucketInfo { name: name.to_owned(), created_ms: 7, owner, has_object_lock: false };
+                let bucket = BucketInfo { name: name.to_owned(), created_ms: 7, owner, ..BucketInfo::default() };
                 let next = list.after.is_empty().then(|| ("a".to_owned(), String::new()));
                 Ok(ObjectReply::Buckets(ListPage { items: vec![bucket], common_prefixes: Vec::new(), next }))
             }
@@ -415,7 +415,8 @@ impl ObjectAdministration for MockBackend {
                 name: name.to_owned(),
                 created_ms: 7,
                 owner: "id".to_owned(),
-                has_object_lock: false,
+                app: Some("shop".to_owned()),
+                ..BucketInfo::default()
             })),
             (ObjectOperation::GetUsage, _) => {
                 Ok(ObjectReply::Usage(Usage { objects: 3, size_bytes: 30, quota_bytes: Some(100) }))

@@ -170,6 +170,8 @@ def read_request(body: bytes) -> tuple[Start, list[Input]]:
     frames = decode_all(body)
     if not frames or frames[0].type is not Type.START:
         raise ProtocolError("a request begins with START")
+    if any(frame.stream for frame in frames):
+        raise ProtocolError("a request carries one attempt, whose stream is 0")
     return payloads.decode_start(frames[0].payload, frames[0].flags), [read_input(frame) for frame in frames[1:]]
 
 

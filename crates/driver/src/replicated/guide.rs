@@ -1,0 +1,106 @@
+//! What this core knows of the cluster's guidance: who owns which shard.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millrace_base::ShardId;
+use millrace_replica::{Epoch, NodeId};
+
+/// Who owns a shard, as far as is known here.
+struct Guided {
+    epoch: Epoch,
+    owner: NodeId,
+    replicas: Vec<NodeId>,
+}
+
+/// Where a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// On this node.
+    Here,
+    /// On another one.
+    There(NodeId),
+    /// Nobody has said yet.
+    Unknown,
+}
+
+/// See the module's documentation.
+pub(crate) struct Guide {
+    me: NodeId,
+    guided: BTreeMap<ShardId, Guided>,
+    /// The last opening of each shard that was heard of.
+    opened: BTreeMap<ShardId, Epoch>,
+}
+
+impl Guide {
+    pub(crate) fn new(me: NodeId) -> Self {
+        Self { me, guided: BTreeMap::new(), opened: BTreeMap::new() }
+    }
+
+    /// This node.
+    pub(crate) fn me(&self) -> NodeId {
+        self.me
+    }
+
+    pub(crate) fn whereabouts(&self, shard: ShardId) -> Whereabouts {
+        match self.guided.get(&shard) {
+            Some(guided) if guided.owner == self.me => Whereabouts::Here,
+            Some(guided) => Whereabouts::There(guided.owner),
+            None => Whereabouts::Unknown,
+        }
+    }
+
+    /// Takes news of a shard, unless newer ones were heard before. Says whether it took them. Without replicas the known ones
+    /// stay.
+    pub(crate) fn hear(&mut self, shard: ShardId, owner: NodeId, epoch: Epoch, replicas: Option<&[NodeId]>) -> bool {
+        let known = self.guided.get(&shard);
+        if known.is_some_and(|known| known.epoch > epoch || (known.epoch == epoch && replicas.is_none())) {
+            return false;
+        }
+        let replicas = match replicas {
+            Some(replicas) => replicas.to_vec(),
+            None => self.guided.remove(&shard).map(|known| known.replicas).unwrap_or_default(),
+        };
+        self.guided.insert(shard, Guided { epoch, owner, replicas });
+        true
+    }
+
+    /// A shard was opened. Says whether that is news: late news of an earlier opening is none.
+    pub(crate) fn hear_opened(&mut self, shard: ShardId, epoch: Epoch) -> bool {
+        let last = self.opened.entry(shard).or_default();
+        let is_news = *last < epoch;
+        *last = epoch.max(*last);
+        is_news
+    }
+
+    /// The shards that this node is to own, and their epochs.
+    pub(crate) fn own(&self) -> Vec<(ShardId, Epoch)> {
+        let own = self.guided.iter().filter(|(_, guided)| guided.owner == self.me);
+        own.map(|(shard, guided)| (*shard, guided.epoch)).collect()
+    }
+
+    /// All nodes that own shards or hold their logs, but for this one.
+    pub(crate) fn others(&self) -> BTreeSet<NodeId> {
+        let all = self.guided.values().flat_map(|guided| guided.replicas.iter().chain([&guided.owner]));
+        all.copied().filter(|node| *node != self.me).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_news_change_nothing() {
+        let [me, other] = [NodeId(1), NodeId(2)];
+        let mut guide = Guide::new(me);
+        assert_eq!(guide.whereabouts(ShardId(0)), Whereabouts::Unknown);
+        assert!(guide.hear(ShardId(0), other, Epoch(3), Some(&[me, other, NodeId(3)])));
+        assert!(!guide.hear(ShardId(0), me, Epoch(2), Some(&[me])));
+        assert_eq!(guide.whereabouts(ShardId(0)), Whereabouts::There(other));
+        assert!(guide.hear(ShardId(0), me, Epoch(4), None), "an opening says who the owner is, too");
+        assert_eq!(guide.own(), [(ShardId(0), Epoch(4))]);
+        assert_eq!(guide.others(), BTreeSet::from([other, NodeId(3)]));
+        assert!(guide.hear_opened(ShardId(0), Epoch(4)));
+        assert!(!guide.hear_opened(ShardId(0), Epoch(4)) && !guide.hear_opened(ShardId(0), Epoch(3)));
+    }
+}

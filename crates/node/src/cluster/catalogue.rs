@@ -1,0 +1,92 @@
+//! Deployments in a cluster: the leader numbers them and keeps them in the meta shard, and every node loads what is there.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use millrace_base::{Error, ErrorCode};
+use millrace_func::App;
+use millrace_peers::Lane;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::guide::BUILT_IN_DEPLOYMENTS;
+use super::{Change, Cluster, Proposal, Word, no_leader};
+use crate::apps::archive;
+use crate::core::Shared;
+use crate::deploy;
+
+/// How long the leader may take to answer.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// How long the nodes may take to load what was deployed. It is deployed all the same.
+const FOLLOWED: Duration = Duration::from_secs(10);
+
+/// The number under which a node tries whether it can load an app. Those that the leader gives are higher.
+const TRIAL: u32 = BUILT_IN_DEPLOYMENTS;
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Deploys or replaces an app on all nodes: it serves on those that are alive when this returns.
+///
+/// # Errors
+/// `app-refused`, if this node cannot load it; `overloaded` without a leader.
+pub(crate) async fn deploy(shared: &Arc<Shared>, cluster: &Cluster, app: App) -> Result<u64, Error> {
+    {
+        // Whether it can be loaded is found out here, before anybody else hears of it.
+        let _one_at_a_time = shared.deploying.lock().await;
+        let prepared = deploy::prepare_numbered(shared, app.clone(), TRIAL).await;
+        // Engines keep programs by their number, so that one is used again and again.
+        deploy::discard(shared, &prepared?);
+    }
+    let tar = archive(&app).map_err(|error| Error::new(ErrorCode::Internal, format!("the app's files: {error}")))?;
+    let name = app.name.as_str().to_owned();
+    let epoch = ask_leader(cluster, Change::Deploy { app: name.clone(), tar: tar.into() }).await?;
+    followed(cluster, epoch).await;
+    Ok(cluster.guidance().apps.get(&name).map_or(1, |entry| entry.version))
+}
+
+/// Sends no more requests to an app, on all nodes.
+///
+/// # Errors
+/// `unknown-app`; `overloaded` without a leader.
+pub(crate) async fn remove(cluster: &Cluster, name: &str) -> Result<(), Error> {
+    if !cluster.guidance().apps.contains_key(name) {
+        return Err(Error::new(ErrorCode::UnknownApp, format!("no app {name:?} is deployed")));
+    }
+    let epoch = ask_leader(cluster, Change::Remove { app: name.to_owned() }).await?;
+    followed(cluster, epoch).await;
+    Ok(())
+}
+
+/// Has the leader change the catalogue. Gives the epoch of the guidance that holds the change.
+async fn ask_leader(cluster: &Cluster, change: Change) -> Result<u64, Error> {
+    let leader = cluster.leader().ok_or_else(no_leader)?;
+    let (number, answer) = cluster.ask();
+    let is_sent = if leader == cluster.me() {
+        cluster.proposed(Proposal { from: (leader, number), change });
+        true
+    } else {
+        cluster.send(leader, Lane::Core, &Word::Change(number, change))
+    };
+    let answered = if is_sent { timeout(ANSWER, answer).await } else { Ok(Ok(Err(no_leader()))) };
+    cluster.forget(number);
+    match answered {
+        Ok(Ok(result)) => result,
+        _ => {
+            let message = "the cluster's leader has not answered: the change may or may not have been made";
+            Err(Error::new(ErrorCode::Overloaded, message))
+        }
+    }
+}
+
+/// Waits until all nodes that are alive follow a guidance.
+async fn followed(cluster: &Cluster, epoch: u64) {
+    let until = Instant::now() + FOLLOWED;
+    while !(cluster.followed_epoch.load(Ordering::Acquire) >= epoch && cluster.do_all_follow(epoch)) {
+        if Instant::now() >= until {
+            tracing::warn!(epoch, "some node has not loaded yet what is deployed; it serves elsewhere");
+            return;
+        }
+        sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,344 @@
+//! The task that follows guidance on this node, and decides what comes next on the node that leads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_base::{Error, ErrorCode, Lsn, Name, ShardId};
+use millrace_format::Write;
+use millrace_func::App;
+use millrace_guidance::{AppEntry, Guidance, Leader, NodeEntry, Status, Timing};
+use millrace_peers::Lane;
+use millrace_replica::{Epoch, NodeId, RoleName};
+
+use super::{Change, Cluster, Heard, Proposal, Word, locked, rows};
+use crate::apps::{app_of_tar, version_of};
+use crate::core::{NodeMessage, Shared, SharedCore};
+use crate::deploy;
+
+/// How often the guide looks around.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// How often a node says how it is. Those that do not hear it for some of these take it for dead.
+const STATUS_NS: u64 = 100_000_000;
+
+/// Runs on core 0 for as long as the node does.
+pub(crate) async fn guide(core: SharedCore, shared: Arc<Shared>, cluster: Arc<Cluster>) {
+    let meta = ShardId(shared.shard_count());
+    let mut guide = Guide {
+        core,
+        shared,
+        cluster,
+        meta,
+        read_lsn: Lsn::ZERO,
+        present: None,
+        loaded: BTreeMap::new(),
+        told: BTreeMap::new(),
+        reign: None,
+        said_ns: 0,
+    };
+    loop {
+        let _ = tokio::time::timeout(LOOK, guide.cluster.wake.notified()).await;
+        guide.hear();
+        guide.follow().await;
+        guide.lead();
+        guide.speak();
+    }
+}
+
+/// This node owns the meta shard.
+struct Reign {
+    epoch: Epoch,
+    leader: Leader,
+    /// The last entry that was handed in. What comes next rests on it.
+    proposed: Lsn,
+    /// Who waits for entries to be committed: the last of them, who it is, and what they are told.
+    owed: Vec<(Lsn, (NodeId, u64), u64)>,
+}
+
+struct Guide {
+    core: SharedCore,
+    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+    meta: ShardId,
+    /// The meta shard's last entry when it was last read.
+    read_lsn: Lsn,
+    /// The guidance in the meta shard.
+    present: Option<Guidance>,
+    /// The deployment of each app that this node has loaded, or could not load.
+    loaded: BTreeMap<String, u32>,
+    /// The epoch of each shard that the cores were told.
+    told: BTreeMap<usize, u64>,
+    reign: Option<Reign>,
+    /// When this node last spoke, in monotonic nanoseconds.
+    said_ns: u64,
+}
+
+impl Guide {
+    fn now_ns(&self) -> u64 {
+        self.shared.clock.monotonic_ns()
+    }
+
+    /// Takes what other nodes have said.
+    fn hear(&mut self) {
+        let now_ns = self.now_ns();
+        for (node, what) in std::mem::take(&mut *locked(&self.cluster.heard)) {
+            match what {
+                Heard::Status(status) => {
+                    self.cluster.note_followed(node, status.guidance_epoch);
+                    if let Some(reign) = &mut self.reign {
+                        reign.leader.heard(now_ns, node.0, status);
+                    }
+                }
+                Heard::Unlinked | Heard::Restarted => {
+                    if let Some(reign) = &mut self.reign {
+                        reign.leader.unlinked(node.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the meta shard, if it has changed, and does what it says.
+    async fn follow(&mut self) {
+        let read = {
+            let mut core = self.core.borrow_mut();
+            let Some(store) = core.hosted_store(self.meta) else { return };
+            if store.lsn() == self.read_lsn {
+                return;
+            }
+            self.read_lsn = store.lsn();
+            rows::guidance(store)
+        };
+        let guidance = match read {
+            Ok(Some(guidance)) => guidance,
+            Ok(None) => return,
+            Err(reason) => return tracing::error!(reason, "this node cannot follow the cluster"),
+        };
+        let before = self.present.replace(guidance.clone());
+        if before.is_some_and(|before| before.epoch == guidance.epoch) {
+            return;
+        }
+        self.load_apps(&guidance).await;
+        let dead = guidance.nodes.iter().filter(|(_, entry)| !entry.is_alive).map(|(node, _)| NodeId(*node));
+        for node in dead.filter(|node| *node != self.cluster.me()) {
+            self.tell_cores(|| NodeMessage::PeerLost { node });
+        }
+        for (index, place) in guidance.shards.iter().enumerate() {
+            if place.owner == 0 || self.told.insert(index, place.epoch) == Some(place.epoch) {
+                continue;
+            }
+            let shard = ShardId(u16::try_from(index).unwrap_or(u16::MAX));
+            let (owner, epoch) = (NodeId(place.owner), Epoch(place.epoch));
+            let replicas: Vec<NodeId> = place.replicas.iter().copied().map(NodeId).collect();
+            self.tell_cores(|| NodeMessage::Guided { shard, owner, epoch, replicas: replicas.clone() });
+        }
+        self.cluster.set_guidance(Arc::new(guidance));
+        self.said_ns = 0;
+    }
+
+    fn tell_cores(&self, message: impl Fn() -> NodeMessage) {
+        for core in 0..self.shared.cores.len() {
+            self.shared.send(core, message());
+        }
+    }
+
+    /// Loads what is deployed and not loaded, and removes what is not deployed any more.
+    async fn load_apps(&mut self, guidance: &Guidance) {
+        let gone: Vec<String> = self.loaded.keys().filter(|name| !guidance.apps.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.loaded.remove(&name);
+            if let Err(error) = deploy::remove_here(&self.shared, &name).await {
+                tracing::warn!(app = name, %error, "an app that was removed could not be unloaded");
+            }
+        }
+        for (name, entry) in &guidance.apps {
+            if self.loaded.get(name) == Some(&entry.deployment) {
+                continue;
+            }
+            if let Err(reason) = self.load_app(name, entry).await {
+                tracing::error!(
+                    app = name,
+                    reason,
+                    "this node could not load an app that is deployed; calls to it fail here"
+                );
+            }
+            self.loaded.insert(name.clone(), entry.deployment);
+        }
+    }
+
+    async fn load_app(&self, name: &str, entry: &AppEntry) -> Result<(), String> {
+        let tar = {
+            let mut core = self.core.borrow_mut();
+            let store = core.hosted_store(self.meta).ok_or("the meta shard is being read again")?;
+            rows::tar_of_app(store, name, entry)?
+        };
+        let app = App { is_kept: true, ..app_of_tar(name, &tar).map_err(|error| error.to_string())? };
+        let mut state = self.shared.deploying.lock().await;
+        let prepared = deploy::prepare_numbered(&self.shared, app, entry.deployment).await;
+        let prepared = prepared.map_err(|error| error.to_string())?;
+        deploy::complete(&self.shared, &mut state, prepared).await.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Decides what comes next, where this node owns the meta shard.
+    fn lead(&mut self) {
+        let (me, now_ns) = (self.cluster.me(), self.now_ns());
+        let (role, epoch) = self.cluster.meta_role();
+        let owner = self.core.borrow().replica(self.meta).map_or(NodeId(0), |replica| replica.promised().to);
+        self.cluster.set_leader(owner);
+        if role != RoleName::Owner {
+            self.reign = None;
+            return;
+        }
+        if self.reign.as_ref().is_none_or(|reign| reign.epoch != epoch) {
+            tracing::info!(epoch = epoch.0, "this node leads the cluster");
+            let leader = Leader::new(me.0, Timing::default(), now_ns);
+            self.reign = Some(Reign { epoch, leader, proposed: Lsn::ZERO, owed: Vec::new() });
+        }
+        let applied = self.core.borrow_mut().hosted_store(self.meta).map_or(Lsn::ZERO, |store| store.lsn());
+        self.answer_owed(applied);
+        let status = self.status();
+        let Some(reign) = &mut self.reign else { return };
+        reign.leader.heard(now_ns, me.0, status);
+        // What was handed in may change what comes next.
+        if applied < reign.proposed || self.read_lsn < applied {
+            return;
+        }
+        let present = self.present.clone().unwrap_or_else(|| self.first());
+        if let Some(next) = self.reign.as_mut().and_then(|reign| reign.leader.decide(now_ns, &present)) {
+            self.propose(&[rows::write_of(&next)]);
+        } else if present.epoch > 0 {
+            let proposals = std::mem::take(&mut *locked(&self.cluster.proposals));
+            let mut proposals = proposals.into_iter();
+            if let Some(proposal) = proposals.next() {
+                self.change(proposal, &present);
+            }
+            // One at a time: each rests on the one before.
+            locked(&self.cluster.proposals).splice(0..0, proposals);
+        }
+    }
+
+    /// The guidance before the first that is agreed.
+    fn first(&self) -> Guidance {
+        let entry = |member: &super::Member| {
+            let (http, peer) = (member.http.clone(), member.peer.clone());
+            (member.node.0, NodeEntry { http, peer, ..NodeEntry::default() })
+        };
+        let mut first = Guidance::first(self.cluster.options.members.iter().map(entry).collect(), self.meta.0);
+        // Numbers below are those of built-in apps, which each node loads by itself.
+        first.last_deployment = BUILT_IN_DEPLOYMENTS;
+        first
+    }
+
+    fn propose(&mut self, writes: &[Write]) -> Option<Lsn> {
+        let lsn = self.core.borrow_mut().propose(self.meta, writes).ok()?;
+        if let Some(reign) = &mut self.reign {
+            reign.proposed = lsn;
+        }
+        Some(lsn)
+    }
+
+    /// Makes a change that somebody has asked for.
+    fn change(&mut self, Proposal { from, change }: Proposal, present: &Guidance) {
+        let mut next = Guidance { epoch: present.epoch + 1, ..present.clone() };
+        let mut entries = Vec::new();
+        let made = match change {
+            Change::Deploy { app, tar } => self.deployed(&app, &tar, &mut next, &mut entries),
+            Change::Remove { app } => match next.apps.remove(&app) {
+                Some(_) => Ok(()),
+                None => Err(Error::new(ErrorCode::UnknownApp, format!("no app {app:?} is deployed"))),
+            },
+            Change::Drain { node, is_draining } => match next.nodes.get_mut(&node.0) {
+                Some(entry) => {
+                    entry.is_draining = is_draining;
+                    Ok(())
+                }
+                None => Err(Error::new(ErrorCode::BadRequest, format!("the cluster has no node {node}"))),
+            },
+        };
+        if let Err(error) = made {
+            return self.answer(from, Err(error));
+        }
+        entries.push(vec![rows::write_of(&next)]);
+        let mut last = None;
+        for writes in entries {
+            last = self.propose(&writes);
+        }
+        match (last, &mut self.reign) {
+            (Some(lsn), Some(reign)) => reign.owed.push((lsn, from, next.epoch)),
+            _ => self.answer(from, Err(super::no_leader())),
+        }
+    }
+
+    fn deployed(
+        &self,
+        name: &str,
+        tar: &[u8],
+        next: &mut Guidance,
+        entries: &mut Vec<Vec<Write>>,
+    ) -> Result<(), Error> {
+        Name::new(name).map_err(|error| Error::new(ErrorCode::AppRefused, error.to_string()))?;
+        let content = format!("{:016x}", version_of(&app_of_tar(name, tar)?));
+        next.last_deployment += 1;
+        let deployment = next.last_deployment;
+        let before = next.apps.get(name).cloned();
+        let version = before.as_ref().map_or(0, |before| before.version) + 1;
+        next.apps.insert(name.to_owned(), AppEntry { deployment, content: content.clone(), version });
+        if before.as_ref().is_some_and(|before| before.content == content) {
+            return Ok(());
+        }
+        entries.extend(rows::writes_of_app(name, &content, tar));
+        if let (Some(before), Some(store)) = (before, self.core.borrow_mut().hosted_store(self.meta)) {
+            entries.push(rows::deletions_of_app(store, name, &before.content));
+        }
+        Ok(())
+    }
+
+    fn answer_owed(&mut self, applied: Lsn) {
+        let Some(reign) = &mut self.reign else { return };
+        let (done, owed): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut reign.owed).into_iter().partition(|(lsn, ..)| *lsn <= applied);
+        reign.owed = owed;
+        for (_, from, value) in done {
+            self.answer(from, Ok(value));
+        }
+    }
+
+    fn answer(&self, (node, number): (NodeId, u64), result: Result<u64, Error>) {
+        if node == self.cluster.me() {
+            self.cluster.answered(number, result);
+        } else {
+            self.cluster.send(node, Lane::Core, &Word::Answer(number, result));
+        }
+    }
+
+    fn status(&self) -> Status {
+        let guidance = self.cluster.guidance();
+        let (is_caught_up, obstacles) = self.cluster.condition();
+        Status {
+            incarnation: self.cluster.incarnation,
+            guidance_epoch: guidance.epoch,
+            last_deployment: guidance.last_deployment,
+            is_caught_up,
+            obstacles,
+        }
+    }
+
+    /// Tells all other nodes how this one is.
+    fn speak(&mut self) {
+        let now_ns = self.now_ns();
+        if now_ns < self.said_ns + STATUS_NS {
+            return;
+        }
+        self.said_ns = now_ns;
+        let word = Word::Status(self.status());
+        for member in &self.cluster.options.members {
+            if member.node != self.cluster.me() {
+                self.cluster.send(member.node, Lane::Mail, &word);
+            }
+        }
+    }
+}
+
+/// Deployments up to this number are not the leader's: those of built-in apps, and trials.
+pub(super) const BUILT_IN_DEPLOYMENTS: u32 = 16;

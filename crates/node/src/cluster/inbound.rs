@@ -1,0 +1,86 @@
+//! What comes from other nodes, on its way to the core that it is for. Called from the thread of the links.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_driver::{CoreMessage, Frame};
+use millrace_peers::{Handler, Lane, LinkEvent};
+use millrace_replica::NodeId;
+
+use super::wire::For;
+use super::{Cluster, Heard, Proposal, Word};
+use crate::core::{NodeMessage, Shared};
+
+/// Where links put what they bring.
+#[derive(Clone)]
+pub(crate) struct Inbound {
+    shared: Arc<Shared>,
+    cluster: Arc<Cluster>,
+}
+
+impl Inbound {
+    pub(crate) fn new(shared: Arc<Shared>, cluster: Arc<Cluster>) -> Self {
+        Self { shared, cluster }
+    }
+
+    /// Hands on a word. `None`: it contradicts itself.
+    fn word(&self, from: NodeId, word: Word) -> Option<()> {
+        match word {
+            Word::Replica(shard, message) => {
+                self.shared.send(self.shared.core_of(shard), NodeMessage::Replica { shard, from, message });
+            }
+            Word::Frame(cores, Frame::Message(message)) => return self.message(from, cores, message),
+            Word::Frame(_, Frame::Mail(mail)) => {
+                self.shared.post(self.shared.core_of(mail.shard()), mail);
+            }
+            Word::Status(status) => self.cluster.heard(from, Heard::Status(status)),
+            Word::Change(number, change) => self.cluster.proposed(Proposal { from: (from, number), change }),
+            Word::Answer(number, result) => self.cluster.answered(number, result),
+        }
+        Some(())
+    }
+
+    fn message(&self, sender: NodeId, cores: For, message: CoreMessage) -> Option<()> {
+        let core = match (&message, cores) {
+            // Else its reply would go to somebody who has not asked.
+            (CoreMessage::Request { from, .. }, _) if from.node != sender => return None,
+            (CoreMessage::Request { job, .. }, For::Shard) => job.shard().map_or(0, |shard| self.shared.core_of(shard)),
+            (CoreMessage::Peer { to, .. }, _) => self.shared.core_of(*to),
+            (_, For::Core(core)) => usize::from(core),
+            (_, For::Every) => {
+                for core in 0..self.shared.cores.len() {
+                    self.shared.send(core, NodeMessage::OfCore(message.clone()));
+                }
+                return Some(());
+            }
+            (_, For::Shard) => return None,
+        };
+        (core < self.shared.cores.len()).then(|| {
+            self.shared.send(core, NodeMessage::OfCore(message));
+        })
+    }
+}
+
+impl Handler for Inbound {
+    fn received(&self, from: NodeId, _lane: Lane, message: Bytes) {
+        let handed = Word::decode(&message).and_then(|word| self.word(from, word));
+        if handed.is_none() {
+            tracing::warn!(node = from.0, bytes = message.len(), "another node said something that is not understood");
+        }
+    }
+
+    fn settled(&self, _from: NodeId) {}
+
+    fn changed(&self, node: NodeId, event: LinkEvent) {
+        match event {
+            LinkEvent::Up { .. } => {}
+            LinkEvent::Down => self.cluster.heard(node, Heard::Unlinked),
+            LinkEvent::Restarted { .. } => {
+                self.cluster.heard(node, Heard::Restarted);
+                for core in 0..self.shared.cores.len() {
+                    self.shared.send(core, NodeMessage::PeerRestarted { node });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! This node as one of a cluster.
+//!
+//! The meta shard's state is what the cluster agrees on. One task on core 0, the [`guide`], follows it: it loads the apps that are
+//! deployed, and tells every core who owns which shard. On the node that owns the meta shard it also decides what comes next
+//! ([`millrace_guidance::Leader`]). `docs/internals/guidance.md` has the rules.
+//!
+//! Promises: apps are loaded before the shards that may run them are taken; guidance is told to each core in the order of
+//! its epochs; a request that comes from another node runs once. Must not know how frames travel: that is the crate `peers`.
+
+mod catalogue;
+mod guide;
+mod inbound;
+pub(crate) mod log_reader;
+pub(crate) mod records;
+mod rows;
+mod start;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_guidance::{Guidance, Status};
+use millrace_log::{Batch, RecoveredReplica};
+use millrace_peers::{ClusterId, Identity, Lane, Links};
+use millrace_replica::{Epoch, Message, NodeId, Replica, RoleName};
+use tokio::sync::{Notify, oneshot};
+
+use crate::core::Core;
+
+pub(crate) use catalogue::{deploy, remove};
+pub(crate) use guide::guide;
+pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
+pub(crate) use wire::{For, Word};
+
+/// A node of the cluster, as it is known before anything is agreed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its id, from 1.
+    pub node: NodeId,
+    /// Where it serves clients: host and port.
+    pub http: String,
+    /// Where it hears other nodes: host and port.
+    pub peer: String,
+}
+
+/// How a node takes part in a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The cluster.
+    pub id: ClusterId,
+    /// What this node proves itself with.
+    pub identity: Identity,
+    /// This node's id.
+    pub node: NodeId,
+    /// All nodes that the cluster began with, this one included, by id.
+    pub members: Vec<Member>,
+}
+
+/// What all cores of this node share of the cluster.
+pub(crate) struct Cluster {
+    pub options: ClusterOptions,
+    /// This start of the node.
+    pub incarnation: u64,
+    links: RwLock<Option<Links>>,
+    guidance: RwLock<Arc<Guidance>>,
+    /// The guidance that all cores were told.
+    followed_epoch: AtomicU64,
+    /// The guidance that each other node follows, as it said last.
+    others_follow: Mutex<BTreeMap<NodeId, u64>>,
+    /// The owner of the meta shard, as this node knows it. 0 is nobody.
+    leader: AtomicU16,
+    meta_role: Mutex<(RoleName, Epoch)>,
+    /// What each core says of its replicas.
+    cores: Mutex<BTreeMap<usize, Condition>>,
+    /// Why appointments cannot be followed, as replicas have said last.
+    hindrances: Mutex<BTreeMap<ShardId, Hindrance>>,
+    /// What other nodes said of themselves last.
+    heard: Mutex<Vec<(NodeId, Heard)>>,
+    /// Replicas whose part of the log on disk has something that does not count any more: their part of the new stream begins
+    /// with a reset.
+    resets: Mutex<BTreeMap<ShardId, RecoveredReplica>>,
+    /// Requests of other nodes and of this one to whoever leads.
+    proposals: Mutex<Vec<Proposal>>,
+    /// Who waits for the answer of the leader, by number.
+    asked: Mutex<Asked>,
+    /// There is something for the guide to do.
+    pub wake: Notify,
+}
+
+/// Whom the leader owes an answer, by number, and the last number.
+#[derive(Default)]
+struct Asked {
+    last: u64,
+    waiting: BTreeMap<u64, oneshot::Sender<Result<u64, Error>>>,
+}
+
+/// What came from another node, or about it.
+pub(crate) enum Heard {
+    Status(Status),
+    /// Its connection was closed.
+    Unlinked,
+    /// It has started anew.
+    Restarted,
+}
+
+/// Why an appointment cannot be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hindrance {
+    /// A replica has promised this epoch, or a higher one, to somebody else.
+    EpochTaken(Epoch),
+    /// This node has entries that the appointed one cannot get any more.
+    AppointInstead(NodeId),
+}
+
+/// What one core says of its replicas.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Condition {
+    pub is_caught_up: bool,
+    /// Shards that it was appointed to and does not serve yet.
+    pub unserved: Vec<(ShardId, Epoch)>,
+}
+
+/// A change of the catalogue that somebody wants.
+pub(crate) struct Proposal {
+    /// Who wants it, and under which number that node waits for the answer.
+    pub from: (NodeId, u64),
+    pub change: Change,
+}
+
+/// A change of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Deploy an app: its name and a tar of its files.
+    Deploy { app: String, tar: Bytes },
+    /// Send no more requests to an app.
+    Remove { app: String },
+    /// Have a node's shards moved away, or no longer.
+    Drain { node: NodeId, is_draining: bool },
+}
+
+/// Entries that a replica may lack and still count as caught up.
+const CAUGHT_UP_ENTRIES: u64 = 128;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change under these locks is a single push, insert or take.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cluster {
+    pub(crate) fn new(options: ClusterOptions, incarnation: u64) -> Self {
+        Self {
+            options,
+            incarnation,
+            links: RwLock::default(),
+            guidance: RwLock::default(),
+            followed_epoch: AtomicU64::new(0),
+            others_follow: Mutex::default(),
+            leader: AtomicU16::new(0),
+            cores: Mutex::default(),
+            hindrances: Mutex::default(),
+            meta_role: Mutex::new((RoleName::Follower, Epoch::NONE)),
+            heard: Mutex::default(),
+            resets: Mutex::default(),
+            proposals: Mutex::default(),
+            asked: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    /// This node.
+    pub(crate) fn me(&self) -> NodeId {
+        self.options.node
+    }
+
+    /// The guidance that this node follows.
+    pub(crate) fn guidance(&self) -> Arc<Guidance> {
+        Arc::clone(&self.guidance.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set_guidance(&self, guidance: Arc<Guidance>) {
+        self.followed_epoch.store(guidance.epoch, Ordering::Release);
+        *self.guidance.write().unwrap_or_else(PoisonError::into_inner) = guidance;
+    }
+
+    /// Whether this node knows who owns what, and has loaded what is deployed.
+    pub(crate) fn is_guided(&self) -> bool {
+        self.followed_epoch.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn connect(&self, links: Links) {
+        *self.links.write().unwrap_or_else(PoisonError::into_inner) = Some(links);
+    }
+
+    /// Sends a word to another node. Says whether it was taken.
+    pub(crate) fn send(&self, to: NodeId, lane: Lane, word: &Word) -> bool {
+        self.send_bytes(to, lane, word.encode())
+    }
+
+    fn send_bytes(&self, to: NodeId, lane: Lane, bytes: Bytes) -> bool {
+        let links = self.links.read().unwrap_or_else(PoisonError::into_inner);
+        let sent = links.as_ref().map(|links| links.send(to, lane, bytes));
+        if let Some(Err(error)) = &sent {
+            tracing::debug!(node = to.0, %error, "a message to another node was dropped");
+        }
+        matches!(sent, Some(Ok(())))
+    }
+
+    pub(crate) fn send_replica(&self, to: NodeId, shard: ShardId, message: &Message) {
+        let mut bytes = wire::replica_head();
+        message.encode(shard, &mut bytes);
+        self.send_bytes(to, Lane::Replica, bytes.into());
+    }
+
+    /// Ends the links. What was not written is lost, as if the node had been killed.
+    pub(crate) fn disconnect(&self) {
+        let links = self.links.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(links) = links {
+            links.stop();
+        }
+    }
+
+    /// The owner of the meta shard, if this node knows one.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        let leader = self.leader.load(Ordering::Relaxed);
+        (leader != 0).then_some(NodeId(leader))
+    }
+
+    fn set_leader(&self, leader: NodeId) {
+        self.leader.store(leader.0, Ordering::Relaxed);
+    }
+
+    fn note_followed(&self, node: NodeId, epoch: u64) {
+        locked(&self.others_follow).insert(node, epoch);
+    }
+
+    /// Whether all other nodes that are alive follow this guidance or a later one.
+    fn do_all_follow(&self, epoch: u64) -> bool {
+        let follow = locked(&self.others_follow);
+        let guidance = self.guidance();
+        let others = guidance.nodes.iter().filter(|(node, entry)| entry.is_alive && **node != self.me().0);
+        others.map(|(node, _)| NodeId(*node)).all(|node| follow.get(&node).is_some_and(|known| *known >= epoch))
+    }
+
+    /// How the replicas of a core are.
+    pub(crate) fn condition_of(&self, core: &Core) -> Condition {
+        let now_ns = core.platform.shared.clock.monotonic_ns();
+        let shared = &core.platform.shared;
+        let own = (0..=shared.shard_count()).map(ShardId).filter(|shard| shared.core_of(*shard) == core.index());
+        let guidance = self.guidance();
+        let mut condition = Condition { is_caught_up: true, unserved: Vec::new() };
+        for shard in own {
+            let Some(replica) = core.replica(shard) else { continue };
+            let log = replica.log();
+            let lacks = log.committed().0.saturating_sub(log.durable().0);
+            let is_near = match replica.role() {
+                RoleName::Owner => replica.is_serving(),
+                RoleName::Follower => lacks <= CAUGHT_UP_ENTRIES && replica.has_heard_owner(now_ns),
+                _ => false,
+            };
+            condition.is_caught_up &= is_near;
+            if let Some(place) = guidance.shards.get(usize::from(shard.0))
+                && place.owner == self.me().0
+                && core.serving(shard) != Some(Epoch(place.epoch))
+            {
+                condition.unserved.push((shard, Epoch(place.epoch)));
+            }
+        }
+        condition
+    }
+
+    /// A core says how its replicas are.
+    pub(crate) fn note_condition(&self, core: usize, condition: Condition) {
+        locked(&self.cores).insert(core, condition);
+    }
+
+    /// Whether the replicas of all cores have caught up, and what keeps this node from following its appointments.
+    fn condition(&self) -> (bool, Vec<millrace_guidance::Obstacle>) {
+        let cores = locked(&self.cores);
+        let mut known = locked(&self.hindrances);
+        let unserved: BTreeMap<ShardId, Epoch> =
+            cores.values().flat_map(|core| core.unserved.iter().copied()).collect();
+        known.retain(|shard, _| unserved.contains_key(shard));
+        let obstacle = |(shard, epoch): (&ShardId, &Epoch)| {
+            let (promised, best) = match known.get(shard) {
+                Some(Hindrance::EpochTaken(promised)) => (promised.0, 0),
+                Some(Hindrance::AppointInstead(best)) => (0, best.0),
+                None => (0, 0),
+            };
+            millrace_guidance::Obstacle { shard: shard.0, epoch: epoch.0, promised, best }
+        };
+        let is_caught_up = !cores.is_empty() && cores.values().all(|core| core.is_caught_up);
+        (is_caught_up, unserved.iter().map(obstacle).collect())
+    }
+
+    pub(crate) fn hindered(&self, shard: ShardId, hindrance: Hindrance) {
+        locked(&self.hindrances).insert(shard, hindrance);
+    }
+
+    /// What this node's replica of the meta shard is now.
+    pub(crate) fn meta_role(&self) -> (RoleName, Epoch) {
+        *locked(&self.meta_role)
+    }
+
+    pub(crate) fn set_meta_role(&self, role: RoleName, epoch: Epoch) {
+        *locked(&self.meta_role) = (role, epoch);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn heard(&self, node: NodeId, what: Heard) {
+        locked(&self.heard).push((node, what));
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn proposed(&self, proposal: Proposal) {
+        locked(&self.proposals).push(proposal);
+        self.wake.notify_one();
+    }
+
+    /// The leader has answered what this node asked.
+    pub(crate) fn answered(&self, number: u64, result: Result<u64, Error>) {
+        if let Some(done) = locked(&self.asked).waiting.remove(&number) {
+            // Whoever asked may have gone.
+            let _ = done.send(result);
+        }
+    }
+
+    /// Notes what a replica's part of the new stream has to begin with.
+    fn begin_anew(&self, shard: ShardId, found: RecoveredReplica) {
+        if found.needs_reset {
+            locked(&self.resets).insert(shard, found);
+        }
+    }
+
+    /// Adds what a start has to know of a replica beside its entries.
+    pub(crate) fn write_base(&self, batch: &mut Batch, shard: ShardId, replica: &Replica) {
+        if let Some(found) = locked(&self.resets).remove(&shard) {
+            found.opening().iter().for_each(|record| batch.push_record(shard, record));
+        }
+        records::push_base(batch, shard, replica);
+    }
+
+    /// A number under which an answer of the leader is awaited.
+    pub(crate) fn ask(&self) -> (u64, oneshot::Receiver<Result<u64, Error>>) {
+        let (done, answer) = oneshot::channel();
+        let mut asked = locked(&self.asked);
+        asked.last += 1;
+        let number = asked.last;
+        asked.waiting.insert(number, done);
+        (number, answer)
+    }
+
+    /// Nobody waits for that answer any more.
+    pub(crate) fn forget(&self, number: u64) {
+        locked(&self.asked).waiting.remove(&number);
+    }
+}
+
+/// The answer to a change of the catalogue while nobody leads.
+pub(crate) fn no_leader() -> Error {
+    let message = "the cluster has no leader at this moment: a majority of its nodes is needed; try again";
+    Error::new(ErrorCode::Overloaded, message)
+}

@@ -1,0 +1,188 @@
+//! What a start of a node in a cluster finds, made into what its cores host.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, io};
+
+use millrace_base::{Lsn, ShardId};
+use millrace_driver::Hosted;
+use millrace_format::EntryRef;
+use millrace_io::{Clock, Disk, Random, RealRandom};
+use millrace_log::{RecoveredReplica, RecoveredReplicas, ReplicaEntryRef, ShardCheckpoint, recover_replicas};
+use millrace_manifest::Manifest;
+use millrace_peers::{Config, Links, PeerAddress, Timing};
+use millrace_replica::{EntryId, Epoch, LogView, NodeId, Promised, Recovered, Replica, ReplicaSet, Settings};
+use millrace_shard::ShardOptions;
+use millrace_store::Store;
+
+use super::Cluster;
+use super::inbound::Inbound;
+use super::records::{entry_of, kind_of_record};
+use crate::core::Shared;
+use crate::directory::write_durably;
+use crate::node::StartError;
+
+/// Replays the log of replicas over the stores.
+///
+/// # Errors
+/// [`StartError`] for a log that is damaged, or of a node that stands alone.
+pub(crate) fn replay(
+    disk: &Arc<dyn Disk>,
+    manifest: &Manifest,
+    stores: &mut [Store],
+) -> Result<RecoveredReplicas, StartError> {
+    let checkpoints: Vec<Lsn> = stores.iter().map(Store::checkpoint_lsn).collect();
+    let checkpoint_of = |shard: ShardId| ShardCheckpoint {
+        lsn: checkpoints.get(usize::from(shard.0)).copied().unwrap_or_default(),
+        ..ShardCheckpoint::default()
+    };
+    let mut failed = None;
+    let recovered = recover_replicas(disk, manifest, &checkpoint_of, &mut |shard, entry| {
+        let replayed = stores.get_mut(usize::from(shard.0)).map_or_else(
+            || Err(format!("the log holds entries of shard {}, and there are fewer", shard.0)),
+            |store| replay_one(store, entry),
+        );
+        if let Err(reason) = replayed {
+            failed.get_or_insert(reason);
+        }
+    })
+    .map_err(StartError::Recover)?;
+    match failed {
+        Some(reason) => Err(StartError::Store(millrace_store::StoreError::Corrupt(reason))),
+        None => Ok(recovered),
+    }
+}
+
+/// Applies a committed entry. What the store has already is passed over.
+pub(crate) fn replay_one(store: &mut Store, entry: ReplicaEntryRef<'_>) -> Result<(), String> {
+    if entry.lsn <= store.lsn() {
+        return Ok(());
+    }
+    if kind_of_record(entry.kind) == millrace_replica::EntryKind::Data {
+        let decoded = EntryRef::decode(entry.bytes).map_err(|error| error.to_string())?;
+        store.replay(&decoded).map_err(|error| error.to_string())
+    } else if entry.lsn == store.lsn().next() {
+        store.apply(entry.lsn, []).map_err(|error| error.to_string())
+    } else {
+        Err(format!("entry {} of shard {} comes after {}", entry.lsn.0, store.shard().0, store.lsn().0))
+    }
+}
+
+/// The replicas of all shards, the meta shard's last. `stores` has one for each.
+///
+/// # Errors
+/// A log that cannot be of a replica.
+pub(crate) fn hosted(
+    cluster: &Cluster,
+    (stores, mut found): (Vec<Store>, BTreeMap<ShardId, RecoveredReplica>),
+    shard_options: &ShardOptions,
+    (clock, random): (&dyn Clock, &dyn Random),
+) -> Result<Vec<Hosted>, StartError> {
+    let options = &cluster.options;
+    let meta = stores.len() - 1;
+    let members = ReplicaSet::of(options.members.iter().map(|member| member.node));
+    let mut hosted = Vec::new();
+    for (index, store) in stores.into_iter().enumerate() {
+        let shard = ShardId(u16::try_from(index).expect("shards are few"));
+        let found = found.remove(&shard);
+        let tail = found.iter().flat_map(|found| found.tail.iter().cloned().map(entry_of)).collect();
+        let recovered = match found {
+            Some(found) => {
+                let recovered = recovered_of(&found).ok_or_else(|| wrong(shard))?;
+                cluster.begin_anew(shard, found);
+                recovered
+            }
+            None => new_replica(&members),
+        };
+        let nonce = random.next_u64();
+        let replica = Replica::start(options.node, Settings::default(), clock.monotonic_ns(), nonce, recovered);
+        let options = (index != meta).then(|| ShardOptions { shard, ..shard_options.clone() });
+        hosted.push(Hosted { shard, replica, store, tail, options });
+    }
+    Ok(hosted)
+}
+
+fn wrong(shard: ShardId) -> StartError {
+    let what = format!("what the log says of the replica of shard {} cannot be", shard.0);
+    StartError::Store(millrace_store::StoreError::Corrupt(what))
+}
+
+/// A replica of a shard that has no entry yet.
+fn new_replica(members: &ReplicaSet) -> Recovered {
+    let promised = Promised { epoch: Epoch::NONE, to: NodeId(0) };
+    Recovered { promised, log: LogView::new(EntryId::ZERO, Lsn::ZERO, members.clone()), is_whole: true }
+}
+
+fn recovered_of(found: &RecoveredReplica) -> Option<Recovered> {
+    let set = ReplicaSet::decode(&found.set).ok()?;
+    let base = EntryId::new(Epoch(found.base.0), found.base.1);
+    let mut log = LogView::new(base, found.set_lsn, set);
+    let mut sets = found.sets.iter().peekable();
+    let mut runs = found.runs.iter().peekable();
+    let mut epoch = base.epoch;
+    for lsn in (base.lsn.0 + 1..=found.last.1.0).map(Lsn) {
+        if let Some((next, _)) = runs.next_if(|(_, first)| *first == lsn) {
+            epoch = Epoch(*next);
+        }
+        let set = match sets.next_if(|(at, _)| *at == lsn) {
+            Some((_, bytes)) => Some(ReplicaSet::decode(bytes).ok()?),
+            None => None,
+        };
+        if !log.recover(EntryId::new(epoch, lsn), set) {
+            return None;
+        }
+    }
+    log.recover_committed(found.committed);
+    let promised = Promised { epoch: Epoch(found.promised.0), to: NodeId(found.promised.1) };
+    Some(Recovered { promised, log, is_whole: found.is_whole })
+}
+
+/// The file that counts the starts of a node.
+const INCARNATION: &str = "incarnation";
+
+/// The number of this start: higher than that of every start before.
+///
+/// # Errors
+/// The file that holds the last one cannot be read or written.
+pub(crate) fn next_incarnation(data: &Path) -> io::Result<u64> {
+    let path = data.join(INCARNATION);
+    let last = match fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse::<u64>().map_err(|error| {
+            let what =
+                format!("{}: {error}; give the node another data directory and let it join anew", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        })?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    write_durably(&path, format!("{}\n", last + 1).as_bytes())?;
+    Ok(last + 1)
+}
+
+/// Links this node to the others.
+///
+/// # Errors
+/// Its own address cannot be listened at, or its certificate is not one.
+pub(crate) fn link(shared: &Arc<Shared>, cluster: &Arc<Cluster>) -> Result<(), StartError> {
+    let options = &cluster.options;
+    let failed = |what: String| StartError::Io(io::Error::other(what));
+    let own = options.members.iter().find(|member| member.node == options.node);
+    let own = own.ok_or_else(|| failed(format!("node {} is not among the members", options.node)))?;
+    let listen = own.peer.parse().map_err(|error| failed(format!("{}: {error}", own.peer)))?;
+    let config = Config {
+        cluster: options.id,
+        node: options.node,
+        incarnation: cluster.incarnation,
+        listen,
+        identity: options.identity.clone(),
+        timing: Timing::default(),
+    };
+    let others = options.members.iter().filter(|member| member.node != options.node);
+    let peers: Vec<PeerAddress> =
+        others.map(|member| PeerAddress { node: member.node, address: member.peer.clone() }).collect();
+    let inbound = Arc::new(Inbound::new(Arc::clone(shared), Arc::clone(cluster)));
+    let links = Links::start(config, &peers, Arc::new(RealRandom), inbound);
+    cluster.connect(links.map_err(|error| failed(error.to_string()))?);
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! What nodes say to each other, as bytes: one byte that says what it is, then that.
+//!
+//! ```text
+//! kind  behind it
+//! 1     a replica's message (replication.md)
+//! 2     2 bytes: the core it is for, FFFF for that of its shard, FFFE for all; a frame between cores (format.md)
+//! 3     a status: JSON (guidance.md)
+//! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay), 2 bytes length of the
+//!       name, the name, for kind 1 a tar; the name of a node is its number
+//! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
+//! ```
+//!
+//! Numbers are little-endian. Reading any bytes gives a word or nothing, and never panics.
+
+use bytes::Bytes;
+use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_driver::{Destination, Frame};
+use millrace_guidance::Status;
+use millrace_replica::{Message, NodeId};
+
+use super::Change;
+
+const REPLICA: u8 = 1;
+const FRAME: u8 = 2;
+const STATUS: u8 = 3;
+const CHANGE: u8 = 4;
+const ANSWER: u8 = 5;
+
+const OF_SHARD: u16 = u16::MAX;
+const EVERY: u16 = u16::MAX - 1;
+
+/// One thing that a node says to another.
+pub(crate) enum Word {
+    Replica(ShardId, Message),
+    Frame(For, Frame),
+    Status(Status),
+    Change(u64, Change),
+    Answer(u64, Result<u64, Error>),
+}
+
+/// For which cores of a node a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// That of the shard it is about.
+    Shard,
+    /// That one.
+    Core(u16),
+    Every,
+}
+
+impl From<Destination> for For {
+    fn from(destination: Destination) -> Self {
+        match destination {
+            Destination::Shard(_) => For::Shard,
+            // A node has no so many cores that its last ones would be taken for something else.
+            Destination::Core(core) => u16::try_from(core).map_or(For::Shard, For::Core),
+            Destination::Every => For::Every,
+        }
+    }
+}
+
+/// The bytes before a replica's message.
+pub(crate) fn replica_head() -> Vec<u8> {
+    vec![REPLICA]
+}
+
+impl Word {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        match self {
+            Word::Replica(shard, message) => {
+                out.push(REPLICA);
+                message.encode(*shard, &mut out);
+            }
+            Word::Frame(core, frame) => {
+                out.push(FRAME);
+                let core = match core {
+                    For::Shard => OF_SHARD,
+                    For::Every => EVERY,
+                    For::Core(core) => *core,
+                };
+                out.extend_from_slice(&core.to_le_bytes());
+                out.extend_from_slice(&frame.encode());
+            }
+            Word::Status(status) => {
+                out.push(STATUS);
+                out.extend_from_slice(&status.encode());
+            }
+            Word::Change(number, change) => {
+                out.push(CHANGE);
+                out.extend_from_slice(&number.to_le_bytes());
+                put_change(change, &mut out);
+            }
+            Word::Answer(number, result) => {
+                out.push(ANSWER);
+                out.extend_from_slice(&number.to_le_bytes());
+                match result {
+                    Ok(value) => {
+                        out.push(1);
+                        out.extend_from_slice(&value.to_le_bytes());
+                    }
+                    Err(error) => {
+                        out.push(0);
+                        put_name(error.code.as_str(), &mut out);
+                        out.extend_from_slice(error.message.as_bytes());
+                    }
+                }
+            }
+        }
+        out.into()
+    }
+
+    /// `None` for bytes that are no word of a known kind.
+    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+        let (&kind, _) = bytes.split_first()?;
+        let mut rest = bytes.slice(1..);
+        match kind {
+            REPLICA => Message::decode(&rest).ok().map(|(shard, message)| Word::Replica(shard, message)),
+            FRAME => {
+                let core = match u16::from_le_bytes(take(&mut rest)?) {
+                    OF_SHARD => For::Shard,
+                    EVERY => For::Every,
+                    core => For::Core(core),
+                };
+                Frame::decode(&rest).ok().map(|frame| Word::Frame(core, frame))
+            }
+            STATUS => Status::decode(&rest).ok().map(Word::Status),
+            CHANGE => {
+                let number = u64::from_le_bytes(take(&mut rest)?);
+                take_change(rest).map(|change| Word::Change(number, change))
+            }
+            ANSWER => {
+                let number = u64::from_le_bytes(take(&mut rest)?);
+                take_result(rest).map(|result| Word::Answer(number, result))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn put_name(name: &str, out: &mut Vec<u8>) {
+    let length = u16::try_from(name.len()).unwrap_or(0);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&name.as_bytes()[..usize::from(length)]);
+}
+
+fn put_change(change: &Change, out: &mut Vec<u8>) {
+    let (kind, name, tar) = match change {
+        Change::Deploy { app, tar } => (1, app.clone(), &tar[..]),
+        Change::Remove { app } => (2, app.clone(), &[][..]),
+        Change::Drain { node, is_draining } => (if *is_draining { 3 } else { 4 }, node.to_string(), &[][..]),
+    };
+    out.push(kind);
+    put_name(&name, out);
+    out.extend_from_slice(tar);
+}
+
+fn take<const N: usize>(rest: &mut Bytes) -> Option<[u8; N]> {
+    let taken = *rest.first_chunk::<N>()?;
+    *rest = rest.slice(N..);
+    Some(taken)
+}
+
+fn take_name(rest: &mut Bytes) -> Option<String> {
+    let length = usize::from(u16::from_le_bytes(take(rest)?));
+    let name = std::str::from_utf8(rest.get(..length)?).ok()?.to_owned();
+    *rest = rest.slice(length..);
+    Some(name)
+}
+
+fn take_change(mut rest: Bytes) -> Option<Change> {
+    let [kind] = take(&mut rest)?;
+    let name = take_name(&mut rest)?;
+    match kind {
+        1 => Some(Change::Deploy { app: name, tar: rest }),
+        2 if rest.is_empty() => Some(Change::Remove { app: name }),
+        3 | 4 if rest.is_empty() => Some(Change::Drain { node: NodeId(name.parse().ok()?), is_draining: kind == 3 }),
+        _ => None,
+    }
+}
+
+fn take_result(mut rest: Bytes) -> Option<Result<u64, Error>> {
+    match take(&mut rest)? {
+        [1] if rest.len() == 8 => Some(Ok(u64::from_le_bytes(take(&mut rest)?))),
+        [0] => {
+            let code = ErrorCode::parse(&take_name(&mut rest)?).unwrap_or(ErrorCode::Internal);
+            Some(Err(Error::new(code, String::from_utf8_lossy(&rest).into_owned())))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_driver::CoreMessage;
+    use millrace_shard::Token;
+
+    use super::*;
+
+    fn words() -> Vec<Word> {
+        let reply = CoreMessage::Reply { token: Token(7), result: Err(Error::new(ErrorCode::Aborted, "no")) };
+        let tar = Bytes::from_static(b"tar");
+        vec![
+            Word::Replica(ShardId(3), Message::Resync { nonce: 9 }),
+            Word::Frame(For::Core(2), Frame::Message(reply.clone())),
+            Word::Frame(For::Every, Frame::Message(reply.clone())),
+            Word::Frame(For::Shard, Frame::Message(reply)),
+            Word::Status(Status { incarnation: 5, guidance_epoch: 6, ..Status::default() }),
+            Word::Change(1, Change::Deploy { app: "bank".to_owned(), tar }),
+            Word::Change(2, Change::Remove { app: "bank".to_owned() }),
+            Word::Change(3, Change::Drain { node: NodeId(2), is_draining: true }),
+            Word::Change(4, Change::Drain { node: NodeId(2), is_draining: false }),
+            Word::Answer(5, Ok(9)),
+            Word::Answer(6, Err(Error::new(ErrorCode::AppRefused, "a.ts: no"))),
+        ]
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for word in words() {
+            let bytes = word.encode();
+            let again = Word::decode(&bytes).expect("a word");
+            assert_eq!(again.encode(), bytes);
+        }
+    }
+
+    #[test]
+    fn anything_else_is_nothing() {
+        for word in words() {
+            let bytes = word.encode();
+            for cut in 0..bytes.len() {
+                // What is cut may be a shorter word, such as one with a shorter tar; it never panics.
+                let _ = Word::decode(&bytes.slice(..cut));
+            }
+        }
+        for bytes in [&b""[..], b"\0", b"\x06abc", b"\x02\xff\xff\x09", b"\x04\0\0\0\0\0\0\0\0\x05\0\0"] {
+            assert!(Word::decode(&Bytes::copy_from_slice(bytes)).is_none(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Three nodes in one process, with real links between them: calls to any of them, a node that goes and comes back.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use millrace_api::{AppFile, CallRequest, Calls, Deployments, Error, ErrorCode, HandlerKind, Principal, Serving};
+use millrace_base::{Name, Value};
+use millrace_func::{
+    ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, Host, OperationId, Output, Program, Service, Start,
+    Step,
+};
+use millrace_node::{
+    ClusterOptions, CoreHandle, DataDirectory, EngineMaker, Fronts, Member, Node, NodeMetrics, NodeOptions,
+};
+use millrace_peers::{ClusterId, Identity, certificate_name};
+use millrace_replica::NodeId;
+use tokio::sync::{mpsc as jobs, oneshot, watch};
+
+const SHARDS: u16 = 6;
+const CLUSTER: ClusterId = ClusterId([7; 16]);
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+/// `add` counts up, `read` says how far.
+struct Counting;
+
+impl Engine for Counting {
+    fn load(&self, _: Program, _: &App) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn services(&self, _: Program) -> Vec<Service> {
+        let handlers = vec![(name("add"), HandlerKind::Transaction), (name("read"), HandlerKind::Query)];
+        vec![Service { name: name("counter"), handlers, routes: Vec::new(), schedules: Vec::new() }]
+    }
+
+    fn unload(&self, _: Program) {}
+
+    fn start(&self, _: ActivationId, start: Start<'_>, host: &mut dyn Host) -> Step {
+        let Start::Handler { id, .. } = start else { panic!("there are no routes") };
+        let count = |value: Option<&Value>| {
+            value.map_or(0u64, |value| std::str::from_utf8(value.content()).expect("text").parse().expect("a number"))
+        };
+        let mut found = host.get(b"n").map(count).expect("memory does not fail");
+        if id.handler == 0 {
+            found += 1;
+            host.set(b"n", Value::json(&found.to_string())).expect("it may write");
+        }
+        Step::Done(Ok(Output::Value(found.to_string().into())))
+    }
+
+    fn resume(&self, _: ActivationId, _: OperationId, _: Result<Bytes, Error>, _: &mut dyn Host) -> Step {
+        panic!("it awaits nothing")
+    }
+
+    fn cancel(&self, _: ActivationId) {}
+}
+
+struct NoFetcher;
+
+impl Fetcher for NoFetcher {
+    fn fetch(&self, _: FetchRequest) -> Fetching {
+        Box::pin(async { Err(Error::new(ErrorCode::FetchFailed, "there is nothing outside")) })
+    }
+}
+
+enum Job {
+    Call {
+        key: String,
+        handler: &'static str,
+        idempotency_key: Option<String>,
+        done: oneshot::Sender<Result<u64, Error>>,
+    },
+    Deploy {
+        done: oneshot::Sender<Result<(), Error>>,
+    },
+    IsReady {
+        done: oneshot::Sender<bool>,
+    },
+}
+
+async fn do_job(node: CoreHandle, job: Job) {
+    let anybody = Principal::unrestricted();
+    match job {
+        Job::Call { key, handler, idempotency_key, done } => {
+            let (input, key) = (Bytes::from_static(b"null"), key.as_bytes());
+            let idempotency_key = idempotency_key.as_deref();
+            let request = CallRequest { app: None, service: "counter", key, handler, input, idempotency_key };
+            let answered = node.call(&anybody, request).reply().await;
+            let number = |bytes: Bytes| std::str::from_utf8(&bytes).expect("text").parse().expect("a number");
+            let _ = done.send(answered.map(number));
+        }
+        Job::Deploy { done } => {
+            let file = AppFile { path: "counter.js".to_owned(), content: b"// counts".to_vec() };
+            let _ = done.send(node.deploy(&anybody, "counting", vec![file]).await.map(drop));
+        }
+        Job::IsReady { done } => {
+            let _ = done.send(node.health().is_ready);
+        }
+    }
+}
+
+/// A node, and the way to its core 0.
+struct Running {
+    node: Node,
+    jobs: jobs::UnboundedSender<Job>,
+}
+
+impl Running {
+    fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> T {
+        let (done, answer) = oneshot::channel();
+        assert!(self.jobs.send(job(done)).is_ok(), "the node runs");
+        answer.blocking_recv().expect("it answers")
+    }
+
+    fn call(&self, key: &str, handler: &'static str, idempotency_key: Option<String>) -> Result<u64, Error> {
+        self.ask(|done| Job::Call { key: key.to_owned(), handler, idempotency_key, done })
+    }
+}
+
+/// A cluster's authority and the certificates of its nodes.
+struct Authority {
+    certificate: rcgen::CertifiedIssuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut parameters = rcgen::CertificateParams::default();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(0));
+        let key = rcgen::KeyPair::generate().expect("a key");
+        Self { certificate: rcgen::CertifiedIssuer::self_signed(parameters, key).expect("an authority") }
+    }
+
+    fn identity(&self, node: NodeId) -> Identity {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let parameters = rcgen::CertificateParams::new(vec![certificate_name(CLUSTER, node)]).expect("a name");
+        let certificate = parameters.signed_by(&key, &self.certificate).expect("signed");
+        Identity {
+            certificate: certificate.der().clone(),
+            key: key.serialize_der().try_into().expect("a key"),
+            authority: self.certificate.der().clone(),
+        }
+    }
+}
+
+fn free_ports(count: usize) -> Vec<u16> {
+    let listeners: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+    listeners.iter().map(|listener| listener.local_addr().expect("bound").port()).collect()
+}
+
+struct Cluster {
+    data: tempfile::TempDir,
+    authority: Authority,
+    members: Vec<Member>,
+    nodes: Vec<Option<Running>>,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let member = |(index, port): (usize, u16)| {
+            let node = NodeId(u16::try_from(index + 1).expect("few"));
+            Member { node, http: String::new(), peer: format!("127.0.0.1:{port}") }
+        };
+        let members = free_ports(3).into_iter().enumerate().map(member).collect();
+        let (data, authority) = (tempfile::tempdir().expect("a folder"), Authority::new());
+        let mut cluster = Self { data, authority, members, nodes: vec![None, None, None] };
+        (0..3).for_each(|index| cluster.start(index));
+        cluster
+    }
+
+    fn start(&mut self, index: usize) {
+        let path = self.data.path().join(format!("n{index}"));
+        self.nodes[index] = Some(start(&path, self.members[index].node, &self.members, &self.authority));
+    }
+
+    fn stop(&mut self, index: usize) {
+        let running = self.nodes[index].take().expect("it runs");
+        running.node.stop().expect("it stops");
+    }
+
+    fn node(&self, index: usize) -> &Running {
+        self.nodes[index].as_ref().expect("it runs")
+    }
+
+    fn wait_until_ready(&self) {
+        for running in self.nodes.iter().flatten() {
+            until(|| running.ask(|done| Job::IsReady { done }));
+        }
+    }
+
+    /// Counts a counter up by way of a node, until that is done.
+    fn add(&self, index: usize, key: &str, idempotency_key: &str) -> u64 {
+        let mut added = None;
+        until(|| match self.node(index).call(key, "add", Some(idempotency_key.to_owned())) {
+            Ok(count) => {
+                added = Some(count);
+                true
+            }
+            Err(error) => {
+                assert!(error.code.is_retryable(), "{error}");
+                false
+            }
+        });
+        added.expect("it was added")
+    }
+}
+
+fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -> Running {
+    if !path.exists() {
+        DataDirectory::prepare(path, SHARDS, &[9; 32]).expect("made");
+    }
+    let cluster = ClusterOptions { id: CLUSTER, identity: authority.identity(node), node, members: members.to_vec() };
+    let options =
+        NodeOptions { cores: 2, shards: Some(SHARDS), cluster: Some(cluster), ..NodeOptions::new(path.to_owned()) };
+    let (sender, receiver) = jobs::unbounded_channel();
+    let receiver = Mutex::new(Some(receiver));
+    let fronts: Fronts = Arc::new(move |node: CoreHandle, mut drain: watch::Receiver<bool>| {
+        let receiver = if node.index() == 0 { receiver.lock().expect("one at a time").take() } else { None };
+        let front: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
+            if let Some(mut receiver) = receiver {
+                tokio::task::spawn_local(async move {
+                    while let Some(job) = receiver.recv().await {
+                        tokio::task::spawn_local(do_job(node.clone(), job));
+                    }
+                });
+            }
+            let _ = drain.wait_for(|is_draining| *is_draining).await;
+        });
+        front
+    });
+    let engine: EngineMaker = Arc::new(|_| Box::new(Counting));
+    let node = Node::start(options, Vec::new(), engine, Arc::new(NoFetcher), fronts, NodeMetrics::new(2));
+    Running { node: node.expect("it starts"), jobs: sender }
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it takes too long");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn any_node_answers_and_a_node_may_go_and_come_back() {
+    if std::env::var_os("CLUSTER_LOG").is_some() {
+        let _ = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer().try_init();
+    }
+    let mut cluster = Cluster::new();
+    cluster.wait_until_ready();
+    cluster.node(1).ask(|done| Job::Deploy { done }).expect("deployed");
+    let keys: Vec<String> = (0..12).map(|number| format!("key-{number}")).collect();
+    for (number, key) in keys.iter().enumerate() {
+        assert_eq!(cluster.add(number % 3, key, "first"), 1);
+        assert_eq!(cluster.add((number + 1) % 3, key, "first"), 1, "a key holds on all nodes");
+        assert_eq!(cluster.node((number + 2) % 3).call(key, "read", None), Ok(1));
+    }
+    cluster.stop(1);
+    for (number, key) in keys.iter().enumerate() {
+        assert_eq!(cluster.add(if number % 2 == 0 { 0 } else { 2 }, key, "second"), 2, "{key}");
+    }
+    cluster.start(1);
+    cluster.wait_until_ready();
+    for key in &keys {
+        assert_eq!(cluster.add(1, key, "third"), 3, "{key}");
+    }
+    for index in 0..3 {
+        cluster.stop(index);
+    }
+    (0..3).for_each(|index| cluster.start(index));
+    cluster.wait_until_ready();
+    for key in &keys {
+        until(|| cluster.node(0).call(key, "read", None).is_ok());
+        assert_eq!(cluster.node(0).call(key, "read", None), Ok(3), "{key}");
+    }
+}

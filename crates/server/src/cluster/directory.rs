@@ -1,0 +1,129 @@
+//! A node's directory in a cluster: what `millrace cluster init` makes and `millrace serve --cluster-data` reads.
+//!
+//! ```text
+//! n1/
+//!   cluster.json         the cluster, this node, all nodes
+//!   tls/node.pem         this node's certificate
+//!   tls/node.key         its private key
+//!   tls/authority.pem    who signs the nodes' certificates
+//!   …                    a data directory
+//! ```
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use millrace_node::{ClusterOptions, Member};
+use millrace_peers::{ClusterId, Identity};
+use millrace_replica::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+
+/// The format that this build writes, and the only one that it reads.
+const FORMAT: u32 = 1;
+
+const FILE: &str = "cluster.json";
+
+/// `cluster.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClusterFile {
+    format: u32,
+    /// 32 hexadecimal digits.
+    cluster: String,
+    node: u16,
+    pub shards: u16,
+    members: Vec<MemberEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MemberEntry {
+    pub node: u16,
+    pub http: String,
+    pub peer: String,
+}
+
+/// What a node's certificate, key and authority are: PEM.
+pub(super) struct Credentials {
+    pub certificate: String,
+    pub key: String,
+    pub authority: String,
+}
+
+impl ClusterFile {
+    pub(super) fn new(cluster: ClusterId, node: u16, shards: u16, members: Vec<MemberEntry>) -> Self {
+        Self { format: FORMAT, cluster: cluster.to_string(), node, shards, members }
+    }
+
+    /// Reads a node's directory.
+    ///
+    /// # Errors
+    /// A sentence that names the file.
+    pub(super) fn read(directory: &Path) -> Result<Self, Failure> {
+        let path = directory.join(FILE);
+        let bytes = fs::read(&path).map_err(|error| {
+            format!("{}: {error}; `millrace cluster init` makes the directories of a cluster's nodes", path.display())
+        })?;
+        let file: Self = serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+        let wrong = |what: &str| Err(Failure::from(format!("{}: {what}", path.display())));
+        if file.format != FORMAT {
+            return wrong("it is of another version of millrace");
+        }
+        let is_ordered = file.members.is_sorted_by(|a, b| a.node < b.node);
+        if !is_ordered || file.members.iter().any(|member| !(1..=255).contains(&member.node)) {
+            return wrong("nodes are numbered from 1 to 255, in order");
+        }
+        if file.own().is_none() {
+            return wrong("the node is not among the members");
+        }
+        Ok(file)
+    }
+
+    pub(super) fn own(&self) -> Option<&MemberEntry> {
+        self.members.iter().find(|member| member.node == self.node)
+    }
+
+    /// Writes a node's directory, which must not be one yet.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub(super) fn write(&self, directory: &Path, credentials: &Credentials) -> Result<(), Failure> {
+        let tls = directory.join("tls");
+        fs::create_dir_all(&tls).map_err(|error| format!("{}: {error}", tls.display()))?;
+        write_new(&tls.join("node.pem"), &credentials.certificate, 0o644)?;
+        write_new(&tls.join("node.key"), &credentials.key, 0o600)?;
+        write_new(&tls.join("authority.pem"), &credentials.authority, 0o644)?;
+        // The last one: without it the directory is none.
+        write_new(&directory.join(FILE), &serde_json::to_string_pretty(self)?, 0o644)
+    }
+}
+
+/// Writes a file that must not be there.
+///
+/// # Errors
+/// A sentence that names it.
+pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let named = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(named)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(named)?;
+    Ok(())
+}
+
+/// What a node of a cluster is started with: where it serves HTTP, how many shards there are, and its part in the cluster.
+///
+/// # Errors
+/// A sentence that names the file that is wrong.
+pub(crate) fn options(directory: &Path) -> Result<(String, u16, ClusterOptions), Failure> {
+    let file = ClusterFile::read(directory)?;
+    let tls = directory.join("tls");
+    let identity = Identity::read(&tls.join("node.pem"), &tls.join("node.key"), &tls.join("authority.pem"))?;
+    let id = ClusterId::parse(&file.cluster).ok_or_else(|| format!("{}: cluster: not 32 hexadecimal digits", FILE))?;
+    let http = file.own().map(|own| own.http.clone()).unwrap_or_default();
+    let member =
+        |entry: &MemberEntry| Member { node: NodeId(entry.node), http: entry.http.clone(), peer: entry.peer.clone() };
+    let members = file.members.iter().map(member).collect();
+    Ok((http, file.shards, ClusterOptions { id, identity, node: NodeId(file.node), members }))
+}

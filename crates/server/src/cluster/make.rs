@@ -1,0 +1,86 @@
+//! `millrace cluster init`: the directories of a new cluster's nodes.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use millrace_io::{Random, RealRandom};
+use millrace_node::DataDirectory;
+use millrace_peers::{ClusterId, certificate_name};
+use millrace_replica::NodeId;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use super::InitArgs;
+use super::directory::{ClusterFile, Credentials, MemberEntry, write_new};
+use crate::Failure;
+
+/// Makes what is to be carried to the nodes.
+///
+/// # Errors
+/// A sentence that says what to change.
+pub(super) fn init(args: &InitArgs) -> Result<(), Failure> {
+    if args.http.len() != args.peer.len() {
+        return Err("--http and --peer need one address for each node".into());
+    }
+    let members: Vec<(String, String)> = args.http.iter().cloned().zip(args.peer.iter().cloned()).collect();
+    make(&args.data, &members, args.shards)?;
+    for node in 1..=members.len() {
+        println!("{}", args.data.join(format!("n{node}")).display());
+    }
+    Ok(())
+}
+
+/// Makes the directories of a cluster's nodes in `data`, with addresses for HTTP and for peers.
+///
+/// # Errors
+/// A sentence that says what to change; what was made until then is left.
+pub(super) fn make(data: &Path, members: &[(String, String)], shards: u16) -> Result<(), Failure> {
+    if members.len() < 3 || members.len() > millrace_base::limits::REPLICAS {
+        let most = millrace_base::limits::REPLICAS;
+        return Err(format!("a cluster begins with 3 to {most} nodes, and not with {}", members.len()).into());
+    }
+    for address in members.iter().flat_map(|(http, peer)| [http, peer]) {
+        address.parse::<SocketAddr>().map_err(|error| format!("{address}: {error}; give an address and a port"))?;
+    }
+    let mut id = [0; 16];
+    RealRandom.fill(&mut id);
+    let id = ClusterId(id);
+    let mut secret = [0; 32];
+    RealRandom.fill(&mut secret);
+    let authority = authority_in(&data.join("authority"))?;
+    let entry = |(index, (http, peer)): (usize, &(String, String))| MemberEntry {
+        node: u16::try_from(index + 1).unwrap_or(u16::MAX),
+        http: http.clone(),
+        peer: peer.clone(),
+    };
+    let entries: Vec<MemberEntry> = members.iter().enumerate().map(entry).collect();
+    for member in &entries {
+        let directory = data.join(format!("n{}", member.node));
+        let credentials = credentials_of(&authority, id, NodeId(member.node))?;
+        DataDirectory::prepare(&directory, shards, &secret)?;
+        ClusterFile::new(id, member.node, shards, entries.clone()).write(&directory, &credentials)?;
+    }
+    Ok(())
+}
+
+/// Makes the authority that signs the nodes' certificates.
+fn authority_in(directory: &Path) -> Result<CertifiedIssuer<'static, KeyPair>, Failure> {
+    fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let mut parameters = CertificateParams::default();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "a millrace cluster");
+    let authority = CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)?;
+    write_new(&directory.join("authority.pem"), &authority.pem(), 0o644)?;
+    write_new(&directory.join("authority.key"), &authority.key().serialize_pem(), 0o600)?;
+    Ok(authority)
+}
+
+fn credentials_of(
+    authority: &CertifiedIssuer<'static, KeyPair>,
+    cluster: ClusterId,
+    node: NodeId,
+) -> Result<Credentials, Failure> {
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec![certificate_name(cluster, node)])?.signed_by(&key, authority)?;
+    Ok(Credentials { certificate: certificate.pem(), key: key.serialize_pem(), authority: authority.pem() })
+}

@@ -1,0 +1,102 @@
+//! `millrace cluster`: make a cluster's directories, start a cluster for trying, look at one.
+
+mod demo;
+mod directory;
+mod make;
+mod status;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::Failure;
+use crate::cli::NodeArgs;
+
+pub(crate) use directory::options;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  millrace cluster demo --data /tmp/demo --app examples/counter
+  millrace cluster init --data /srv/shop --http 10.0.0.1:8080,10.0.0.2:8080,10.0.0.3:8080 \\
+      --peer 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000
+  millrace serve --cluster-data /srv/shop/n1
+  millrace cluster status --url http://10.0.0.1:8080";
+
+#[derive(Args, Debug)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum ClusterCommand {
+    /// Make the directories of a new cluster's nodes, with their certificates
+    ///
+    /// DIR/n1, DIR/n2 and so on are one for each node: carry each to its machine, and start `millrace serve
+    /// --cluster-data` there. DIR/authority signs certificates of nodes: keep it, and keep it secret.
+    Init(InitArgs),
+    /// Start a cluster on this machine, for trying and for tests
+    ///
+    /// Makes the directories unless they are there, starts the nodes, deploys the apps, and prints the nodes'
+    /// addresses as one line of JSON once all of them serve. SIGTERM and Ctrl-C stop the nodes. A node that is killed is
+    /// not started again: `millrace serve --cluster-data DIR/n1` brings it back.
+    Demo(DemoArgs),
+    /// Show the nodes of a cluster, and which shards they own
+    Status(NodeArgs),
+}
+
+#[derive(Args, Debug)]
+struct InitArgs {
+    /// Where the nodes' directories are made
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Where the nodes serve HTTP, in their order
+    #[arg(long, value_name = "ADDR,…", value_delimiter = ',', required = true)]
+    http: Vec<String>,
+    /// Where the nodes hear each other, in their order
+    #[arg(long, value_name = "ADDR,…", value_delimiter = ',', required = true)]
+    peer: Vec<String>,
+    /// Shards of the cluster; fixed from then on
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    shards: u16,
+}
+
+#[derive(Args, Debug)]
+struct DemoArgs {
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    nodes: u16,
+    /// Where the nodes' data goes: DIR/n1 and so on
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// The first node's port for HTTP; the others have the next ones
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    http_base: u16,
+    /// The first node's port for other nodes; the others have the next ones
+    #[arg(long, value_name = "PORT", default_value_t = 7000)]
+    peer_base: u16,
+    /// An app's folder to deploy, named after it; may be repeated
+    #[arg(long, value_name = "DIR")]
+    app: Vec<PathBuf>,
+    /// Threads of each node
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    cores: usize,
+    /// Shards of the cluster; fixed from then on
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    shards: u16,
+    /// Leave the data when it ends
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// A sentence that says what to change.
+pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
+    match &args.command {
+        ClusterCommand::Init(args) => make::init(args),
+        ClusterCommand::Demo(args) => demo::run(args),
+        ClusterCommand::Status(node) => status::show(node),
+    }
+}

@@ -1,0 +1,59 @@
+//! `millrace cluster status`: the guidance, for people.
+
+use serde_json::Value;
+
+use crate::Failure;
+use crate::calls::{block_on, client};
+use crate::cli::NodeArgs;
+use crate::table::printable;
+
+/// Prints the nodes of a cluster and what they own.
+///
+/// # Errors
+/// What the node answered, or why it could not be asked.
+pub(super) fn show(node: &NodeArgs) -> Result<(), Failure> {
+    let client = client(node)?;
+    let guidance = block_on(client.guidance())?;
+    print!("{}", render(&guidance));
+    Ok(())
+}
+
+fn render(guidance: &Value) -> String {
+    let shards = guidance["shards"].as_array().cloned().unwrap_or_default();
+    let mut text = format!("guidance {}, {} shards\n", guidance["epoch"], shards.len());
+    text.push_str("node  state     owns  http\n");
+    for (id, node) in guidance["nodes"].as_object().into_iter().flatten() {
+        let number = id.parse::<u64>().ok();
+        let owns = shards.iter().filter(|place| number.is_some() && place["owner"].as_u64() == number).count();
+        let state = match (node["is_alive"].as_bool(), node["is_draining"].as_bool()) {
+            (Some(true), Some(true)) => "draining",
+            (Some(true), _) => "alive",
+            _ => "dead",
+        };
+        let http = printable(node["http"].as_str().unwrap_or_default());
+        text.push_str(&format!("{:<4}  {state:<8}  {owns:>4}  {http}\n", printable(id)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_shown_with_what_they_own() {
+        let guidance = serde_json::json!({
+            "epoch": 7,
+            "nodes": {
+                "1": { "http": "127.0.0.1:8080", "is_alive": true, "is_draining": false },
+                "2": { "http": "127.0.0.1:8081", "is_alive": false, "is_draining": false },
+            },
+            "shards": [{ "owner": 1 }, { "owner": 1 }, { "owner": 2 }],
+        });
+        let expected = "guidance 7, 3 shards\n\
+                        node  state     owns  http\n\
+                        1     alive        2  127.0.0.1:8080\n\
+                        2     dead         1  127.0.0.1:8081\n";
+        assert_eq!(render(&guidance), expected);
+    }
+}

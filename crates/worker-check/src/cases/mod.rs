@@ -1,0 +1,29 @@
+//! The cases, by group.
+
+mod calls;
+mod discovery;
+mod fields;
+mod frames;
+mod replay;
+mod routes;
+mod signatures;
+mod turns;
+mod workflows;
+
+use crate::Case;
+
+/// Cases of this group need the worker's secret.
+pub(crate) const SIGNED: &str = "signature/";
+
+/// All groups, in the order in which they run.
+pub(crate) const GROUPS: [&[Case]; 9] = [
+    discovery::CASES,
+    signatures::CASES,
+    frames::CASES,
+    turns::CASES,
+    fields::CASES,
+    calls::CASES,
+    replay::CASES,
+    workflows::CASES,
+    routes::CASES,
+];

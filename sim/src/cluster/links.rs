@@ -1,0 +1,207 @@
+//! The network between nodes. Messages of replicas and mail get lost, doubled, late and out of order. All other messages come
+//! in order and once, while both processes live, and wait while the link is cut.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use millrace_base::ShardId;
+use millrace_driver::{CoreMessage, Destination, Frame, ShardMail};
+use millrace_replica::{Message, NodeId};
+
+use crate::random::Rng;
+
+/// What may get lost.
+#[derive(Clone)]
+pub enum Loose {
+    Replica(ShardId, Message),
+    Mail(Vec<u8>),
+}
+
+/// Something on its way.
+struct InTransit<T> {
+    due_ns: u64,
+    what: T,
+}
+
+/// From one node to another.
+#[derive(Default)]
+struct Lane {
+    loose: Vec<InTransit<Loose>>,
+    /// Each with the process that has sent it.
+    firm: VecDeque<InTransit<(u64, Destination, Vec<u8>)>>,
+    /// The sender's and the receiver's process between which the firm messages go.
+    session: (u64, u64),
+}
+
+/// How the network behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    /// Of a hundred loose messages.
+    pub lost: u64,
+    pub doubled: u64,
+    /// The longest delay.
+    pub late_ns: u64,
+}
+
+struct Inner {
+    lanes: BTreeMap<(NodeId, NodeId), Lane>,
+    cut: BTreeSet<(NodeId, NodeId)>,
+    weather: Weather,
+    rng: Rng,
+    now_ns: u64,
+    lost: u64,
+    doubled: u64,
+}
+
+/// See the module's documentation.
+#[derive(Clone)]
+pub struct Links(Rc<RefCell<Inner>>);
+
+impl Links {
+    #[must_use]
+    pub fn new(nodes: &[NodeId], rng: Rng) -> Self {
+        let pairs = nodes.iter().flat_map(|from| nodes.iter().map(move |to| (*from, *to)));
+        Self(Rc::new(RefCell::new(Inner {
+            lanes: pairs.filter(|(from, to)| from != to).map(|pair| (pair, Lane::default())).collect(),
+            cut: BTreeSet::new(),
+            weather: Weather::default(),
+            rng,
+            now_ns: 0,
+            lost: 0,
+            doubled: 0,
+        })))
+    }
+
+    pub fn set_now(&self, now_ns: u64) {
+        self.0.borrow_mut().now_ns = now_ns;
+    }
+
+    pub fn set_weather(&self, weather: Weather) {
+        self.0.borrow_mut().weather = weather;
+    }
+
+    pub fn cut(&self, from: NodeId, to: NodeId) {
+        self.0.borrow_mut().cut.insert((from, to));
+    }
+
+    pub fn heal(&self) {
+        self.0.borrow_mut().cut.clear();
+    }
+
+    /// Whether so many nodes hear each other that this one is among a majority.
+    #[must_use]
+    pub fn hears_most(&self, node: NodeId, nodes: &[NodeId]) -> bool {
+        let inner = self.0.borrow();
+        let hears = |other: &&NodeId| {
+            **other == node || !(inner.cut.contains(&(node, **other)) || inner.cut.contains(&(**other, node)))
+        };
+        nodes.iter().filter(hears).count() > nodes.len() / 2
+    }
+
+    fn send_loose(&self, from: NodeId, to: NodeId, loose: Loose) {
+        let inner = &mut *self.0.borrow_mut();
+        let Weather { lost, doubled, late_ns } = inner.weather;
+        let copies = if inner.rng.below(100) < lost {
+            inner.lost += 1;
+            0
+        } else if inner.rng.below(100) < doubled {
+            inner.doubled += 1;
+            2
+        } else {
+            1
+        };
+        for _ in 0..copies {
+            let due_ns = inner.now_ns + inner.rng.below(late_ns + 1);
+            if let Some(lane) = inner.lanes.get_mut(&(from, to)) {
+                lane.loose.push(InTransit { due_ns, what: loose.clone() });
+            }
+        }
+    }
+
+    pub fn send_replica(&self, from: NodeId, to: NodeId, shard: ShardId, message: Message) {
+        self.send_loose(from, to, Loose::Replica(shard, message));
+    }
+
+    pub fn send_mail(&self, from: NodeId, to: NodeId, mail: ShardMail) {
+        self.send_loose(from, to, Loose::Mail(Frame::Mail(mail).encode()));
+    }
+
+    pub fn send(&self, (from, process): (NodeId, u64), to: NodeId, destination: Destination, message: CoreMessage) {
+        let inner = &mut *self.0.borrow_mut();
+        let due_ns = inner.now_ns + inner.rng.below(inner.weather.late_ns + 1);
+        if let Some(lane) = inner.lanes.get_mut(&(from, to)) {
+            lane.firm.push_back(InTransit { due_ns, what: (process, destination, Frame::Message(message).encode()) });
+        }
+    }
+
+    /// Takes what is due for a node, of each sender. `process` tells the number of a node's process, or 0 while it is down.
+    #[must_use]
+    pub fn receive(&self, to: NodeId, process: &BTreeMap<NodeId, u64>) -> Vec<(NodeId, Received)> {
+        let Inner { lanes, cut, now_ns, rng, .. } = &mut *self.0.borrow_mut();
+        let mut received = Vec::new();
+        for ((from, _), lane) in lanes.iter_mut().filter(|((_, receiver), _)| *receiver == to) {
+            if cut.contains(&(*from, to)) {
+                lane.loose.clear();
+                continue;
+            }
+            let mut at = 0;
+            while at < lane.loose.len() {
+                if lane.loose[at].due_ns <= *now_ns {
+                    received.push((*from, Received::Loose(lane.loose.swap_remove(at).what)));
+                } else {
+                    at += 1;
+                }
+            }
+            // Those of a process that has ended come until the next one is heard of, and that one's only then.
+            if lane.session.1 != process[&to] {
+                continue;
+            }
+            let most = rng.index(6);
+            let session = lane.session.0;
+            let comes = |one: &InTransit<(u64, Destination, Vec<u8>)>| one.due_ns <= *now_ns && one.what.0 == session;
+            while received.len() < most + 32 && lane.firm.front().is_some_and(comes) {
+                let Some(InTransit { what: (_, destination, bytes), .. }) = lane.firm.pop_front() else { break };
+                received.push((*from, Received::Firm(destination, bytes)));
+            }
+        }
+        received
+    }
+
+    /// Two nodes that hear each other find out that a process of theirs is a new one. What was on its way is gone. Says so.
+    pub fn greet(&self, (one, first): (NodeId, u64), (two, second): (NodeId, u64)) -> Option<(bool, bool)> {
+        let Inner { lanes, cut, .. } = &mut *self.0.borrow_mut();
+        let known = lanes[&(one, two)].session;
+        if known == (first, second) || cut.contains(&(one, two)) || cut.contains(&(two, one)) {
+            return None;
+        }
+        // Who has known the other's earlier process hears that it is gone, and so is all that was sent to it.
+        let hears = [known.0 == first && known.1 != second, known.1 == second && known.0 != first];
+        let sides = [((one, two), (first, second), hears[0]), ((two, one), (second, first), hears[1])];
+        for (pair, session, is_lost) in sides {
+            if let Some(lane) = lanes.get_mut(&pair) {
+                lane.firm.retain(|one| one.what.0 == session.0 && !is_lost);
+                lane.session = session;
+            }
+        }
+        Some((hears[1], hears[0]))
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().lanes.values().all(|lane| lane.firm.is_empty())
+    }
+
+    /// How many messages were lost, and how many came twice.
+    #[must_use]
+    pub fn fates(&self) -> (u64, u64) {
+        let inner = self.0.borrow();
+        (inner.lost, inner.doubled)
+    }
+}
+
+/// What comes to a node.
+pub enum Received {
+    Loose(Loose),
+    Firm(Destination, Vec<u8>),
+}

@@ -1,0 +1,103 @@
+//! A simulated cluster: several nodes with the shipped driver in its replicated mode, the network between them, and faults.
+//! Guidance is played by the harness: an oracle that gives new epochs.
+//!
+//! The log of a core is a list of records of which a first part is durable. `docs/internals/simulation.md` has the rest.
+
+mod links;
+mod node;
+mod oracle;
+mod platform;
+mod world;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use millrace_driver::DriverBug;
+
+use crate::named::named;
+
+pub use world::{Plan, World};
+
+named! {
+    /// A bug to plant in every node of a cluster.
+    pub enum ClusterBug {
+        /// Replies leave without a look at the lease.
+        ReplyWithoutLease = "reply-without-lease",
+        /// A shard hears that an entry is durable before a majority has it.
+        DurableBeforeQuorum = "durable-before-quorum",
+        /// Followers apply what is not committed.
+        ApplyUncommitted = "apply-uncommitted",
+        /// The shard of a deposed owner is opened again with all that it had made.
+        KeepMemory = "keep-memory",
+        /// A request that goes back as not here runs all the same.
+        RunNotHere = "run-not-here",
+        /// Nobody hears that a shard was opened again.
+        OpeningUntold = "opening-untold",
+        /// A lease runs from the receipt of its grant.
+        LeaseFromReceipt = "lease-from-receipt",
+        /// An entry of an earlier epoch is committed because a majority holds it.
+        CommitOldEpoch = "commit-old-epoch",
+    }
+}
+
+impl ClusterBug {
+    /// The bug of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+
+    fn of_driver(self) -> Option<DriverBug> {
+        match self {
+            ClusterBug::ReplyWithoutLease => Some(DriverBug::ReplyWithoutLease),
+            ClusterBug::DurableBeforeQuorum => Some(DriverBug::DurableBeforeQuorum),
+            ClusterBug::ApplyUncommitted => Some(DriverBug::ApplyUncommitted),
+            ClusterBug::KeepMemory => Some(DriverBug::KeepMemory),
+            ClusterBug::RunNotHere => Some(DriverBug::RunNotHere),
+            ClusterBug::OpeningUntold => Some(DriverBug::OpeningUntold),
+            ClusterBug::LeaseFromReceipt | ClusterBug::CommitOldEpoch => None,
+        }
+    }
+
+    fn of_replica(self) -> Option<millrace_replica::Bug> {
+        match self {
+            ClusterBug::LeaseFromReceipt => Some(millrace_replica::Bug::LeaseFromReceipt),
+            ClusterBug::CommitOldEpoch => Some(millrace_replica::Bug::CommitOldEpoch),
+            _ => None,
+        }
+    }
+}
+
+/// How often each thing has happened, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<&'static str, u64>);
+
+impl Counts {
+    /// Something has happened so many times.
+    pub fn note(&mut self, what: &'static str, times: u64) {
+        *self.0.entry(what).or_default() += times;
+    }
+
+    /// How often it has happened.
+    #[must_use]
+    pub fn times(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or_default()
+    }
+
+    /// Adds another run's, and in how many runs each has happened.
+    pub fn add(&mut self, other: &Self) {
+        other.0.iter().for_each(|(what, times)| self.note(what, *times));
+    }
+
+    /// Notes each thing once that has happened in a run.
+    pub fn add_run(&mut self, other: &Self) {
+        other.0.iter().filter(|(_, times)| **times > 0).for_each(|(what, _)| self.note(what, 1));
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(|(what, times)| format!("{what} {times}")).collect();
+        formatter.write_str(&lines.join(", "))
+    }
+}

@@ -1,0 +1,497 @@
+//! One node of a simulated cluster: its disk and checkpoint, which outlive it, and its cores while it runs.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use millrace_base::{ShardId, UnixMillis};
+use millrace_driver::{
+    Core, CoreMetrics, CoreOptions, CoreParts, Destination, FlushPolicy, Frame, Hosted, Job, Placement, first_nonce,
+};
+use millrace_func::Limits;
+use millrace_log::{AppendReport, Committed, Space};
+use millrace_replica::{Epoch, NodeId, Replica, ReplicaSet, Settings};
+use millrace_shard::{Reply, ResultNames, Shard, ShardOptions, Token};
+use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
+
+use super::ClusterBug;
+use super::links::{Links, Loose, Received};
+use super::platform::{ClusterPlatform, Disks, Now, Wanted};
+use crate::core::SimEntropy;
+use crate::engine::ScriptEngine;
+use crate::net::{Fate, SimNet};
+use crate::node::RETENTION_MS;
+use crate::platform::SimWaiter;
+use crate::random::Rng;
+use crate::rig::APP;
+
+/// The number of the only deployment.
+const DEPLOYMENT: u32 = 1;
+
+const QUEUE_MS: u64 = 5_000;
+const MEMORY_BYTES: usize = 64 << 20;
+
+/// How long shards promise to hold their locks.
+const HOLD_MS: u64 = 300;
+
+/// What all nodes share.
+#[derive(Clone)]
+pub struct Shared {
+    pub now: Now,
+    pub links: Links,
+    pub set: ReplicaSet,
+    pub shard_count: u16,
+    pub bug: Option<ClusterBug>,
+}
+
+/// Shards with the epochs in which they were opened, and with what was promised instead.
+type RoleNews = (Vec<(ShardId, u64)>, Vec<(ShardId, millrace_replica::Promised)>);
+
+/// One core, and who waits for it.
+pub struct Driven {
+    pub core: Core<ClusterPlatform>,
+    engine: Rc<ScriptEngine>,
+    has_more: bool,
+    /// The core's token, the client's, and who is woken.
+    waiting: Vec<(Token, Token, SimWaiter)>,
+}
+
+/// The process of a node.
+pub struct Process {
+    pub cores: Vec<Driven>,
+    net: SimNet,
+    placement: Arc<Placement>,
+}
+
+/// See the module's documentation.
+pub struct Node {
+    pub id: NodeId,
+    pub rate: u64,
+    disks: Disks,
+    checkpoint: Arc<MemoryCheckpoint>,
+    pub process: Option<Process>,
+    /// How often it has started.
+    pub starts: u64,
+    /// It stands still until then.
+    pub paused_until_ns: u64,
+    /// One step in so many is its own.
+    pub slowness: u64,
+    pub next_tick_ns: u64,
+    /// What guidance has decided and this node has not heard.
+    pub news: VecDeque<(ShardId, NodeId, Epoch)>,
+    pub replies: Vec<(Token, Result<Reply, millrace_base::Error>)>,
+    pub lost_records: u64,
+}
+
+impl Node {
+    #[must_use]
+    pub fn new(id: NodeId, rate: u64) -> Self {
+        Self {
+            id,
+            rate,
+            disks: Disks::new(),
+            checkpoint: Arc::new(MemoryCheckpoint::new()),
+            process: None,
+            starts: 0,
+            paused_until_ns: 0,
+            slowness: 1,
+            next_tick_ns: 0,
+            news: VecDeque::new(),
+            replies: Vec::new(),
+            lost_records: 0,
+        }
+    }
+
+    /// The number of its process, or 0 while it is down.
+    #[must_use]
+    pub fn process_number(&self) -> u64 {
+        if self.process.is_some() { self.starts } else { 0 }
+    }
+
+    /// Recovers what the disk holds.
+    ///
+    /// # Panics
+    /// When that cannot be read.
+    pub fn start(&mut self, shared: &Shared, rng: &mut Rng) {
+        self.starts += 1;
+        let core_count = 1 + rng.index(2);
+        let placement = Arc::new(Placement::in_turn(shared.shard_count, core_count));
+        let net = SimNet::new(core_count);
+        let image = Rc::new(RefCell::new(self.disks.clone()));
+        let mut cores = Vec::new();
+        for index in 0..core_count {
+            let platform = self.platform(shared, &net, &image);
+            let mut driven = self.core(index, &placement, platform);
+            for shard in placement.shards_of(index) {
+                driven.core.host(self.recover(shard, shared, rng));
+            }
+            cores.push(driven);
+        }
+        self.process = Some(Process { cores, net, placement });
+    }
+
+    fn platform(&self, shared: &Shared, net: &SimNet, image: &Rc<RefCell<Disks>>) -> ClusterPlatform {
+        ClusterPlatform {
+            node: self.id,
+            process: self.starts,
+            now: Rc::clone(&shared.now),
+            rate: self.rate,
+            net: net.clone(),
+            links: shared.links.clone(),
+            bug: shared.bug,
+            is_awake: Cell::new(true),
+            filling: Vec::new(),
+            in_flight: None,
+            image: Rc::clone(image),
+            offloads: Vec::new(),
+            chunks: VecDeque::new(),
+            wanted: VecDeque::new(),
+            opened: Vec::new(),
+            taken: Vec::new(),
+        }
+    }
+
+    fn core(&self, index: usize, placement: &Arc<Placement>, platform: ClusterPlatform) -> Driven {
+        let engine = Rc::new(ScriptEngine::of_schedules(Vec::new()));
+        let flush = FlushPolicy { log_bytes: u64::MAX, flush_after_ms: 200, chunk_bytes: 4096, gather_bytes: 1024 };
+        let mut core = Core::new(CoreParts {
+            options: CoreOptions {
+                index,
+                placement: Arc::clone(placement),
+                queue_ms: QUEUE_MS,
+                read_ahead: 64,
+                memory_bytes: MEMORY_BYTES,
+                flush,
+                has_log: true,
+                // Numbers of 8 bits: no run has so many starts.
+                first_nonce: first_nonce(u64::from(self.id.0) << 5 | (self.starts & 31), index),
+            },
+            shards: placement.shards().map(|_| None).collect(),
+            engine: Box::new(Rc::clone(&engine)),
+            entropy: Box::new(SimEntropy(7)),
+            metrics: Arc::new(CoreMetrics::default()),
+            platform,
+        });
+        let app = ScriptEngine::app(APP, Limits::default());
+        core.load(DEPLOYMENT, (&app, 1), |_, _, _| Ok(())).expect("every app loads");
+        core.activate(DEPLOYMENT);
+        Driven { core, engine, has_more: true, waiting: Vec::new() }
+    }
+
+    fn recover(&self, shard: ShardId, shared: &Shared, rng: &mut Rng) -> Hosted {
+        let disk = self.disks.get(&shard).cloned().unwrap_or_default();
+        let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
+        let store = Store::open(shard, checkpoint, 1).expect("memory does not fail");
+        let recovered = disk.recover(&shared.set, store.lsn());
+        let tail = disk.after(store.lsn(), usize::MAX);
+        let now_ns = u64::try_from(u128::from(shared.now.get()) * u128::from(self.rate) / 1_000).expect("a short run");
+        let planted = shared.bug.and_then(ClusterBug::of_replica);
+        let settings = Settings { planted, ..Settings::default() };
+        let replica = Replica::start(self.id, settings, now_ns, rng.draw(), recovered);
+        let options = ShardOptions {
+            shard,
+            shard_count: shared.shard_count,
+            retention_ms: RETENTION_MS,
+            result_names: ResultNames::Hashed([7; 16]),
+            incarnation: 0,
+            log_mates: Arc::new(BTreeSet::from([shard])),
+            hold_ms: Some(HOLD_MS),
+            is_durable_at_once: false,
+        };
+        Hosted { shard, replica, store, tail, options: Some(options) }
+    }
+
+    /// The process ends. Of the records on their way to the disk a first part is left. Gives the clients' tokens that nobody
+    /// answers any more.
+    pub fn crash(&mut self, rng: &mut Rng) -> Vec<Token> {
+        let Some(mut process) = self.process.take() else { return Vec::new() };
+        for driven in &mut process.cores {
+            let platform = &mut driven.core.platform;
+            if let Some((_, records)) = platform.in_flight.take() {
+                let kept = rng.index(records.len() + 1);
+                self.lost_records += (records.len() - kept) as u64;
+                self.write_down(&records[..kept]);
+            }
+            self.lost_records += driven.core.platform.filling.len() as u64;
+        }
+        self.news.clear();
+        let waiting = process.cores.iter().flat_map(|driven| &driven.waiting);
+        waiting.map(|(_, token, _)| *token).chain(self.replies.drain(..).map(|(token, _)| token)).collect()
+    }
+
+    fn write_down(&mut self, records: &[(ShardId, millrace_replica::Write)]) {
+        for (shard, write) in records {
+            self.disks.entry(*shard).or_default().write(write);
+        }
+    }
+
+    /// A client's request comes to a core, under the client's token.
+    pub fn request(&mut self, index: usize, token: Token, job: impl FnOnce(&mut Core<ClusterPlatform>) -> Job) {
+        let Some(process) = &mut self.process else { return };
+        let index = index % process.cores.len();
+        let driven = &mut process.cores[index];
+        let arrival = driven.core.enter();
+        let job = job(&mut driven.core);
+        match driven.core.submit(job, arrival) {
+            Ok(result) => self.replies.push((token, result)),
+            Err(asked) => {
+                let waiter = SimWaiter::default();
+                match driven.core.poll_reply(asked, &waiter) {
+                    Some(result) => self.replies.push((token, result)),
+                    None => driven.waiting.push((asked, token, waiter)),
+                }
+            }
+        }
+        self.collect();
+    }
+
+    /// Takes the replies that are there.
+    fn collect(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        for Driven { core, waiting, .. } in &mut process.cores {
+            let replies = &mut self.replies;
+            waiting.retain(|(asked, token, waiter)| {
+                let reply = if waiter.take() { core.poll_reply(*asked, waiter) } else { None };
+                let is_open = reply.is_none();
+                replies.extend(reply.map(|reply| (*token, reply)));
+                is_open
+            });
+        }
+    }
+
+    /// Something has come from another node.
+    ///
+    /// # Panics
+    /// When a frame does not decode.
+    pub fn receive(&mut self, from: NodeId, received: Received) {
+        let Some(process) = &mut self.process else { return };
+        match received {
+            Received::Loose(Loose::Replica(shard, message)) => {
+                let core = process.placement.core_of(shard);
+                process.cores[core].core.receive(shard, from, message);
+            }
+            Received::Loose(Loose::Mail(bytes)) => {
+                if let Frame::Mail(mail) = Frame::decode(&bytes).expect("frames decode") {
+                    let core = process.placement.core_of(mail.shard());
+                    hand_over(&mut process.cores[core].core, mail, Core::handle_mail);
+                }
+            }
+            Received::Firm(destination, bytes) => {
+                let Frame::Message(message) = Frame::decode(&bytes).expect("frames decode") else { return };
+                let cores = match destination {
+                    Destination::Shard(shard) => process.placement.core_of(shard)..process.placement.core_of(shard) + 1,
+                    Destination::Core(core) => core..core + 1,
+                    Destination::Every => 0..process.cores.len(),
+                };
+                for core in cores {
+                    // A reply for a core that an earlier process had.
+                    if let Some(driven) = process.cores.get_mut(core) {
+                        hand_over(&mut driven.core, message.clone(), Core::handle);
+                    }
+                }
+            }
+        }
+        self.collect();
+    }
+
+    /// The process of another node is a new one, or the node is dead by guidance.
+    pub fn peer_is_new(&mut self, other: NodeId, is_lost: bool) {
+        let Some(process) = &mut self.process else { return };
+        for driven in &mut process.cores {
+            if is_lost { driven.core.peer_lost(other) } else { driven.core.peer_restarted(other) }
+        }
+        self.collect();
+    }
+
+    /// Hears the next of what guidance has decided.
+    pub fn hear_news(&mut self, replicas: &[NodeId]) {
+        let (Some(process), Some((shard, owner, epoch))) = (&mut self.process, self.news.pop_front()) else { return };
+        for driven in &mut process.cores {
+            driven.core.guided(shard, owner, epoch, replicas);
+        }
+        self.collect();
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        for driven in &mut process.cores {
+            driven.core.tick();
+        }
+        self.collect();
+    }
+
+    /// Does some of what the cores want done; all of it, if it is not at random.
+    pub fn work(&mut self, rng: &mut Rng, is_random: bool) {
+        let Some(process) = &mut self.process else { return };
+        for index in 0..process.cores.len() {
+            let is_chosen = |rng: &mut Rng, of: u64| !is_random || rng.chance(1, of);
+            let Some(process) = &mut self.process else { return };
+            for _ in 0..8 {
+                let fate = if is_random { rng.index(4) } else { 0 };
+                let fate = Fate { overtaken_by: fate, is_lost: is_random && rng.chance(1, 12), is_doubled: false };
+                let Some(received) = process.net.receive(index, fate) else { break };
+                if !received.is_lost {
+                    let core = &mut process.cores[index].core;
+                    match received.frame {
+                        Frame::Message(message) => hand_over(core, message, Core::handle),
+                        Frame::Mail(mail) => hand_over(core, mail, Core::handle_mail),
+                    }
+                }
+            }
+            let driven = &mut process.cores[index];
+            if is_chosen(rng, 2) && (driven.core.platform.is_awake.take() || driven.has_more) {
+                driven.has_more = driven.core.end_round();
+            }
+            while is_chosen(rng, 3) && !driven.core.platform.offloads.is_empty() {
+                let choice = rng.index(driven.core.platform.offloads.len());
+                let ticket = driven.core.platform.offloads.swap_remove(choice);
+                driven.core.offloaded(ticket, Ok(Bytes::from_static(b"null")));
+            }
+            if is_chosen(rng, 3) {
+                self.end_commit(index);
+            }
+            if is_chosen(rng, 4) {
+                self.do_wanted(index);
+                self.write_chunk(index);
+            }
+        }
+        self.collect();
+    }
+
+    fn end_commit(&mut self, index: usize) {
+        let Some(process) = &mut self.process else { return };
+        let Some((batch, records)) = process.cores[index].core.platform.in_flight.take() else { return };
+        self.write_down(&records);
+        let Some(process) = &mut self.process else { return };
+        let report =
+            AppendReport { bytes: 0, entries: 0, write_us: 0, sync_us: 0, space: Space::Enough, began_segment: false };
+        process.cores[index].core.committed(Committed::Durable { batch, report });
+    }
+
+    fn do_wanted(&mut self, index: usize) {
+        let Some(process) = &mut self.process else { return };
+        let core = &mut process.cores[index].core;
+        match core.platform.wanted.pop_front() {
+            Some(Wanted::ReadLog(shard, to, after, bytes)) => {
+                let entries = core
+                    .platform
+                    .image
+                    .borrow()
+                    .get(&shard)
+                    .map(|disk| disk.after(after.lsn, bytes))
+                    .unwrap_or_default();
+                if !entries.is_empty() {
+                    core.log_read(shard, to, after, entries);
+                }
+            }
+            Some(Wanted::Reopen(shard, up_to)) => {
+                let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
+                let mut store = Store::open(shard, checkpoint, 1).expect("memory does not fail");
+                let entries = core.platform.image.borrow().get(&shard).map(|disk| disk.after(store.lsn(), usize::MAX));
+                for entry in entries.into_iter().flatten().filter(|entry| entry.id.lsn <= up_to) {
+                    super::world::apply(&mut store, &entry);
+                }
+                core.reopened(shard, store);
+            }
+            None => {}
+        }
+    }
+
+    fn write_chunk(&mut self, index: usize) {
+        let Some(process) = &mut self.process else { return };
+        let core = &mut process.cores[index].core;
+        if let Some((shard, chunk)) = core.platform.chunks.pop_front() {
+            self.checkpoint.write(shard, &chunk).expect("memory does not fail");
+            core.flushed(shard, &chunk, Ok(()));
+        }
+    }
+
+    /// The core of a shard, while the node runs.
+    pub fn core_of(&mut self, shard: ShardId) -> Option<&mut Core<ClusterPlatform>> {
+        let process = self.process.as_mut()?;
+        let core = process.placement.core_of(shard);
+        Some(&mut process.cores[core].core)
+    }
+
+    /// The epoch in which a shard is open here.
+    pub fn serving(&mut self, shard: ShardId) -> Option<Epoch> {
+        self.core_of(shard)?.serving(shard)
+    }
+
+    /// Shards that were opened here since the last look, and appointments that could not be followed.
+    pub fn take_role_news(&mut self) -> RoleNews {
+        let (mut opened, mut taken) = (Vec::new(), Vec::new());
+        for driven in self.process.iter_mut().flat_map(|process| &mut process.cores) {
+            opened.append(&mut driven.core.platform.opened);
+            taken.append(&mut driven.core.platform.taken);
+        }
+        (opened, taken)
+    }
+
+    /// The log of a shard as the node reads it.
+    pub fn entries(&mut self, shard: ShardId) -> Vec<millrace_replica::LogEntry> {
+        let core = self.core_of(shard);
+        core.and_then(|core| core.platform.image.borrow().get(&shard).map(|disk| disk.entries.clone()))
+            .unwrap_or_default()
+    }
+
+    /// The last entry of a shard's log, and the last one that its state reflects.
+    pub fn position(&mut self, shard: ShardId) -> Option<(u64, u64)> {
+        let core = self.core_of(shard)?;
+        let logged = core.platform.image.borrow().get(&shard).map_or(0, |disk| disk.entries.len() as u64);
+        Some((logged, store_of(core, shard)?.lsn().0)).filter(|(logged, applied)| logged == applied)
+    }
+
+    /// Whether nothing is under way but timers.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let is_idle = |driven: &Driven| {
+            let platform = &driven.core.platform;
+            driven.core.is_idle() && !driven.has_more && platform.wanted.is_empty() && platform.in_flight.is_none()
+        };
+        self.process.as_ref().is_none_or(|process| process.net.is_empty() && process.cores.iter().all(is_idle))
+    }
+
+    /// What should not be there when nothing is under way.
+    #[must_use]
+    pub fn left_at_rest(&self) -> Vec<(&'static str, usize)> {
+        let Some(process) = &self.process else { return Vec::new() };
+        let activations = |driven: &Driven| {
+            driven.core.live_activations() + driven.engine.waiting_activations() + driven.core.unplaced_routes()
+        };
+        let sum =
+            |count: fn(&Shard) -> usize| process.cores.iter().flat_map(|driven| driven.core.shards()).map(count).sum();
+        vec![
+            ("live frames", process.cores.iter().map(activations).sum()),
+            ("waiting transactions", sum(Shard::waiting)),
+            ("locked entities", sum(Shard::locked_entities)),
+            ("held replies", sum(Shard::held_replies)),
+            ("unfinished transactions", sum(Shard::unfinished)),
+            ("unanswered requests", process.cores.iter().map(|driven| driven.core.open_requests()).sum()),
+        ]
+    }
+
+    /// The time of day.
+    #[must_use]
+    pub fn now(&self) -> UnixMillis {
+        self.process.as_ref().map_or(UnixMillis(0), |process| process.cores[0].core.now())
+    }
+}
+
+/// The state of a shard, whether it is open here or not.
+pub fn store_of(core: &mut Core<ClusterPlatform>, shard: ShardId) -> Option<&mut Store> {
+    if core.shard_mut(shard).is_some() {
+        return core.shard_mut(shard).map(Shard::store);
+    }
+    core.hosted_store(shard)
+}
+
+fn hand_over<M>(core: &mut Core<ClusterPlatform>, message: M, handle: fn(&mut Core<ClusterPlatform>, M)) {
+    core.handle_for_a_round(&mut std::iter::once(message), handle);
+}
+
+/// All nodes by their number.
+pub type Nodes = BTreeMap<NodeId, Node>;

@@ -1,0 +1,236 @@
+//! The simulated machine around one core of a cluster.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use millrace_base::{Lsn, ShardId};
+use millrace_driver::{CoreMessage, Destination, DriverBug, Platform, ShardMail};
+use millrace_func::{FetchRequest, Offload, Program, WorkerTurn};
+use millrace_io::Net;
+use millrace_log::Batch;
+use millrace_replica::{
+    EntryId, EntryKind, LogEntry, LogView, Message, NodeId, Promised, Recovered, Replica, ReplicaSet, RoleName, Write,
+};
+use millrace_shard::OffloadTicket;
+use millrace_store::FlushChunk;
+
+use super::ClusterBug;
+use super::links::Links;
+use crate::net::SimNet;
+use crate::platform::SimWaiter;
+
+/// The time of all nodes, in nanoseconds. Each look at a clock takes some.
+pub type Now = Rc<Cell<u64>>;
+
+const LOOK_NS: u64 = 500;
+
+/// The log of one shard on one disk, as a start would read it.
+#[derive(Clone, Debug, Default)]
+pub struct ShardDisk {
+    pub promised: Promised,
+    pub entries: Vec<LogEntry>,
+    pub committed: Lsn,
+}
+
+impl ShardDisk {
+    /// # Panics
+    /// When a write leaves a gap.
+    pub fn write(&mut self, write: &Write) {
+        match write {
+            Write::Append(entries) => {
+                for entry in entries {
+                    assert_eq!(entry.id.lsn.0, self.entries.len() as u64 + 1, "the log has no gaps");
+                    self.entries.push(entry.clone());
+                }
+            }
+            Write::Cut { after } => {
+                self.entries.truncate(usize::try_from(after.0).expect("a small log"));
+            }
+            Write::Promise(promised) => self.promised = *promised,
+            Write::CommitNote(lsn) => self.committed = *lsn,
+            Write::Reset { .. } => panic!("nothing is trimmed, so nobody needs a snapshot"),
+        }
+    }
+
+    /// What a start finds, if the checkpoint reflects everything up to `checkpointed`.
+    ///
+    /// # Panics
+    /// When the entries do not follow each other.
+    #[must_use]
+    pub fn recover(&self, set: &ReplicaSet, checkpointed: Lsn) -> Recovered {
+        let mut log = LogView::new(EntryId::ZERO, Lsn::ZERO, set.clone());
+        for entry in &self.entries {
+            assert_ne!(entry.kind, EntryKind::ReplicaSet, "nobody changes the set");
+            assert!(log.recover(entry.id, None), "the disk holds a log");
+        }
+        log.recover_committed(self.committed.max(checkpointed));
+        Recovered { promised: self.promised, log, is_whole: true }
+    }
+
+    #[must_use]
+    pub fn after(&self, after: Lsn, bytes: usize) -> Vec<LogEntry> {
+        let skipped = usize::try_from(after.0).expect("a small log").min(self.entries.len());
+        let mut left = bytes;
+        let fits = |entry: &&LogEntry| {
+            let fits = left > 0;
+            left = left.saturating_sub(entry.bytes.len());
+            fits
+        };
+        self.entries[skipped..].iter().take_while(fits).cloned().collect()
+    }
+}
+
+/// All shards' logs of one node.
+pub type Disks = BTreeMap<ShardId, ShardDisk>;
+
+/// What a core has asked for and a step of the world does.
+pub enum Wanted {
+    ReadLog(ShardId, NodeId, EntryId, usize),
+    Reopen(ShardId, Lsn),
+}
+
+/// See the module's documentation.
+pub struct ClusterPlatform {
+    pub node: NodeId,
+    /// The number of the node's process.
+    pub process: u64,
+    pub now: Now,
+    /// The rate of this node's clock, in thousandths.
+    pub rate: u64,
+    pub net: SimNet,
+    pub links: Links,
+    pub bug: Option<ClusterBug>,
+    pub is_awake: Cell<bool>,
+    /// Records of the batch that is being filled, and of the one on its way.
+    pub filling: Vec<(ShardId, Write)>,
+    pub in_flight: Option<(Batch, Vec<(ShardId, Write)>)>,
+    /// What the node reads while it runs: the disk with the writes on their way to it.
+    pub image: Rc<RefCell<Disks>>,
+    pub offloads: Vec<OffloadTicket>,
+    pub chunks: VecDeque<(ShardId, FlushChunk)>,
+    pub wanted: VecDeque<Wanted>,
+    /// Shards that were opened here, and how often each epoch was taken.
+    pub opened: Vec<(ShardId, u64)>,
+    pub taken: Vec<(ShardId, Promised)>,
+}
+
+impl Net<CoreMessage> for ClusterPlatform {
+    fn send(&self, peer: usize, frame: CoreMessage) -> bool {
+        Net::send(&self.net, peer, frame)
+    }
+}
+
+impl Net<ShardMail> for ClusterPlatform {
+    fn send(&self, peer: usize, frame: ShardMail) -> bool {
+        Net::send(&self.net, peer, frame)
+    }
+}
+
+impl Platform for ClusterPlatform {
+    type Waiter = SimWaiter;
+
+    /// Nodes agree on the time of day.
+    fn now_ms(&self) -> u64 {
+        1_000_000_000 + self.now.get() / 1_000_000
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.now.set(self.now.get() + LOOK_NS);
+        u64::try_from(u128::from(self.now.get()) * u128::from(self.rate) / 1_000).expect("a short run")
+    }
+
+    fn wake(&self) {
+        self.is_awake.set(true);
+    }
+
+    fn commit(&mut self, batch: Batch) {
+        assert!(self.in_flight.is_none(), "one batch of a core is under way at a time");
+        self.in_flight = Some((batch, std::mem::take(&mut self.filling)));
+    }
+
+    fn offload(&mut self, ticket: OffloadTicket, _work: Offload) {
+        self.offloads.push(ticket);
+    }
+
+    fn fetch(&mut self, ticket: OffloadTicket, _request: FetchRequest) {
+        self.offloads.push(ticket);
+    }
+
+    fn exchange(&mut self, ticket: OffloadTicket, _turn: WorkerTurn) {
+        self.offloads.push(ticket);
+    }
+
+    fn write_chunk(&mut self, shard: ShardId, chunk: FlushChunk) {
+        self.chunks.push_back((shard, chunk));
+    }
+
+    fn checkpointed(&mut self, _shard: ShardId, _lsn: Lsn) {}
+
+    fn closed_log_bytes(&self) -> u64 {
+        0
+    }
+
+    fn unloaded(&mut self, _programs: &[Program]) {}
+
+    fn shard_stopped(&mut self, broken: Option<&str>) {
+        panic!("a shard has stopped: {broken:?}");
+    }
+
+    fn read_only_changed(&mut self, _is_read_only: bool) {}
+
+    fn node(&self) -> NodeId {
+        self.node
+    }
+
+    fn send_node(&mut self, to: NodeId, destination: Destination, message: CoreMessage) -> bool {
+        self.links.send((self.node, self.process), to, destination, message);
+        true
+    }
+
+    fn send_node_mail(&mut self, to: NodeId, mail: ShardMail) {
+        self.links.send_mail(self.node, to, mail);
+    }
+
+    fn send_replica(&mut self, to: NodeId, shard: ShardId, message: Message) {
+        let mut bytes = Vec::new();
+        message.encode(shard, &mut bytes);
+        let decoded = Message::decode(&bytes.into()).expect("messages decode");
+        assert_eq!(decoded, (shard, message), "a message means the same behind the network");
+        self.links.send_replica(self.node, to, shard, decoded.1);
+    }
+
+    fn write_replica(&mut self, _batch: &mut Batch, shard: ShardId, write: &Write) {
+        self.image.borrow_mut().entry(shard).or_default().write(write);
+        self.filling.push((shard, write.clone()));
+    }
+
+    fn read_log(&mut self, shard: ShardId, to: NodeId, after: EntryId, bytes: usize) {
+        self.wanted.push_back(Wanted::ReadLog(shard, to, after, bytes));
+    }
+
+    fn reopen(&mut self, shard: ShardId, up_to: Lsn) {
+        self.chunks.retain(|(flushed, _)| *flushed != shard);
+        self.wanted.push_back(Wanted::Reopen(shard, up_to));
+    }
+
+    fn ship_snapshot(&mut self, _shard: ShardId, _to: NodeId, _at_least: Lsn) {
+        panic!("nothing is trimmed, so nobody needs a snapshot");
+    }
+
+    fn role_changed(&mut self, shard: ShardId, role: RoleName, epoch: millrace_replica::Epoch) {
+        if role == RoleName::Owner {
+            self.opened.push((shard, epoch.0));
+        }
+    }
+
+    fn write_base(&mut self, _batch: &mut Batch, _shard: ShardId, _replica: &Replica) {}
+
+    fn epoch_taken(&mut self, shard: ShardId, promised: Promised) {
+        self.taken.push((shard, promised));
+    }
+
+    fn has_planted(&self, bug: DriverBug) -> bool {
+        self.bug.and_then(ClusterBug::of_driver) == Some(bug)
+    }
+}

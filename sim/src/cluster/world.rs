@@ -1,0 +1,671 @@
+//! One run of a simulated cluster: clients, time and faults, all from one seed; then calm, and judgement.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use millrace_base::{EntityKey, Error, Name, ShardId, shard_of_key};
+use millrace_driver::Job;
+use millrace_format::EntryRef;
+use millrace_history::Step;
+use millrace_replica::{EntryKind, LogEntry, NodeId, ReplicaSet};
+use millrace_shard::{Invoke, Reply, RequestInfo, Token};
+use millrace_store::{MemoryCheckpoint, Store};
+
+use super::links::{Links, Weather};
+use super::node::{Node, Nodes, Shared};
+use super::oracle::Oracle;
+use super::{ClusterBug, Counts};
+use crate::judge::{AtRest, judge};
+use crate::ledger::{Kind, Known, Ledger, Operation};
+use crate::lists;
+use crate::random::Rng;
+use crate::rig::{APP, route_call};
+use crate::script::Script;
+use crate::workload;
+
+const MS: u64 = 1_000_000;
+
+/// How long somebody may wait after the last shard was opened: decisions are told again each second.
+const LONGEST_WAIT_NS: u64 = 5_000 * MS;
+
+/// Lines of trace kept.
+const TRACE_LINES: usize = 600;
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub steps: usize,
+    pub bug: Option<ClusterBug>,
+    pub is_traced: bool,
+}
+
+impl Plan {
+    /// A usual run.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, steps: 1_500, bug: None, is_traced: false }
+    }
+}
+
+/// A run that found something wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub what: String,
+    pub trace: Vec<String>,
+}
+
+/// What a run that found nothing did.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    pub operations: usize,
+    pub acknowledged: usize,
+    /// Acknowledged ones in histories that were judged.
+    pub judged: usize,
+    pub counts: Counts,
+}
+
+/// How often faults begin, once in so many steps; never for 0.
+struct Faults {
+    crash: u64,
+    cut: u64,
+    pause: u64,
+    appoint: u64,
+}
+
+/// See the module's documentation.
+pub struct World {
+    plan: Plan,
+    rng: Rng,
+    shared: Shared,
+    ids: Vec<NodeId>,
+    nodes: Nodes,
+    oracle: Oracle,
+    ledger: Ledger,
+    faults: Faults,
+    /// When guidance looks for dead nodes next.
+    next_look_ns: u64,
+    heal_at_ns: u64,
+    counts: Counts,
+    last_owner: BTreeMap<ShardId, NodeId>,
+    /// When the last shard was opened.
+    opened_ns: u64,
+    /// Operations that were open when the faults ended, and how often each had been sent.
+    awaited: Vec<(usize, usize)>,
+    trace: Vec<String>,
+}
+
+type Checked = Result<(), String>;
+
+/// Applies an entry to a state.
+///
+/// # Panics
+/// When it is not the next one.
+pub fn apply(store: &mut Store, entry: &LogEntry) {
+    match entry.kind {
+        EntryKind::Data => store.replay(&EntryRef::decode(&entry.bytes).expect("entries decode")).expect("they replay"),
+        _ => store.apply(entry.id.lsn, []).expect("it is the next one"),
+    }
+}
+
+impl World {
+    fn new(plan: Plan) -> Self {
+        let mut rng = Rng::new(plan.seed ^ 0xC1_05_7E_12);
+        let count = if rng.chance(1, 4) { 5 } else { 3 };
+        let ids: Vec<NodeId> = (1..=count).map(NodeId).collect();
+        let links = Links::new(&ids, rng.fork());
+        let shard_count = 2 + u16::try_from(rng.below(3)).expect("small");
+        let shared = Shared {
+            now: Rc::new(Cell::new(1_000 * MS)),
+            links,
+            set: ReplicaSet::of(ids.iter().copied()),
+            shard_count,
+            bug: plan.bug,
+        };
+        let nodes = ids.iter().map(|id| (*id, Node::new(*id, 990 + rng.below(21)))).collect();
+        let mut sometimes = |times: u64| if rng.chance(3, 4) { times } else { 0 };
+        let faults =
+            Faults { crash: sometimes(250), cut: sometimes(200), pause: sometimes(350), appoint: sometimes(250) };
+        Self {
+            oracle: Oracle::new(shard_count, &ids),
+            plan,
+            rng,
+            shared,
+            ids,
+            nodes,
+            ledger: Ledger::default(),
+            faults,
+            next_look_ns: 0,
+            heal_at_ns: 0,
+            counts: Counts::default(),
+            last_owner: BTreeMap::new(),
+            opened_ns: 0,
+            awaited: Vec::new(),
+            trace: Vec::new(),
+        }
+    }
+
+    /// Runs a whole plan.
+    ///
+    /// # Errors
+    /// What it found wrong, with the trace if the plan asked for one.
+    pub fn run(plan: Plan) -> Result<Summary, Failure> {
+        let mut world = World::new(plan);
+        let result = world.live();
+        let trace = std::mem::take(&mut world.trace);
+        let judged = result.map_err(|what| Failure { what, trace })?;
+        let is_done = |operation: &&Operation| matches!(operation.known, Known::Done(_));
+        let (lost, doubled) = world.shared.links.fates();
+        world.counts.note("message lost", lost);
+        world.counts.note("message doubled", doubled);
+        let lost_records = world.nodes.values().map(|node| node.lost_records).sum();
+        world.counts.note("record lost in a crash", lost_records);
+        Ok(Summary {
+            operations: world.ledger.operations.len(),
+            acknowledged: world.ledger.operations.iter().filter(is_done).count(),
+            judged,
+            counts: world.counts,
+        })
+    }
+
+    /// Runs a plan and gives its trace, whatever it finds; also up to a broken assertion.
+    #[must_use]
+    pub fn trace(plan: Plan) -> Vec<String> {
+        let mut world = World::new(Plan { is_traced: true, ..plan });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.live()));
+        if let Ok(Err(what)) = result {
+            world.trace.push(what);
+        }
+        world.trace
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.plan.is_traced {
+            if self.trace.len() >= TRACE_LINES {
+                self.trace.remove(0);
+            }
+            self.trace.push(format!("{:>6} ms  {}", self.now_ns() / MS, line()));
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.shared.now.get()
+    }
+
+    fn pass(&mut self, ns: u64) {
+        self.shared.now.set(self.now_ns() + ns);
+        self.shared.links.set_now(self.now_ns());
+    }
+
+    fn live(&mut self) -> Result<usize, String> {
+        for id in self.ids.clone() {
+            self.start(id);
+        }
+        self.new_weather();
+        for _ in 0..self.plan.steps {
+            let ns = self.rng.below(5 * MS);
+            self.pass(ns);
+            self.fault();
+            self.guide();
+            self.issue();
+            self.move_nodes(true)?;
+        }
+        self.settle()
+    }
+
+    fn start(&mut self, id: NodeId) {
+        let now_ns = self.now_ns();
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.start(&self.shared, &mut self.rng);
+        }
+        self.oracle.started(id, now_ns, &mut self.nodes);
+        self.note(|| format!("node {id} starts"));
+    }
+
+    fn new_weather(&mut self) {
+        let rng = &mut self.rng;
+        let weather = match rng.below(4) {
+            0 => Weather { lost: 0, doubled: 0, late_ns: MS },
+            1 => Weather { lost: 5, doubled: 5, late_ns: 5 * MS },
+            2 => Weather { lost: 1, doubled: 1, late_ns: 60 * MS },
+            _ => Weather { lost: 20, doubled: 10, late_ns: 20 * MS },
+        };
+        self.shared.links.set_weather(weather);
+        for node in self.nodes.values_mut() {
+            node.slowness = if rng.chance(1, 6) { 2 + rng.below(12) } else { 1 };
+        }
+    }
+
+    fn once_in(&mut self, times: u64) -> bool {
+        times > 0 && self.rng.chance(1, times)
+    }
+
+    fn any_node(&mut self) -> NodeId {
+        self.ids[self.rng.index(self.ids.len())]
+    }
+
+    fn fault(&mut self) {
+        let id = self.any_node();
+        let now_ns = self.now_ns();
+        let down: Vec<NodeId> = self.nodes.values().filter(|node| node.process.is_none()).map(|node| node.id).collect();
+        if down.len() < self.ids.len() / 2 + 1 && !down.contains(&id) && self.once_in(self.faults.crash) {
+            self.crash(id);
+        }
+        if let Some(id) = down.first().copied().filter(|_| self.rng.chance(1, 80)) {
+            self.start(id);
+        }
+        if self.once_in(self.faults.cut) {
+            self.cut(id);
+        }
+        if now_ns >= self.heal_at_ns && self.heal_at_ns > 0 {
+            self.shared.links.heal();
+            self.heal_at_ns = 0;
+            self.note(|| "links are whole again".to_owned());
+        }
+        if self.once_in(self.faults.pause) {
+            let pause_ns = self.rng.below(1_500 * MS);
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.paused_until_ns = now_ns + pause_ns;
+            }
+            self.counts.note("pause", 1);
+            self.counts.note("pause beyond the lease", u64::from(pause_ns > 600 * MS));
+            self.note(|| format!("node {id} stands still for {} ms", pause_ns / MS));
+        }
+        if self.rng.chance(1, 200) {
+            self.new_weather();
+        }
+    }
+
+    fn crash(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        for token in node.crash(&mut self.rng) {
+            self.ledger.lost(token);
+        }
+        self.counts.note("crash", 1);
+        self.note(|| format!("node {id} crashes"));
+    }
+
+    /// Cuts one direction, one link, or one node off, for some time.
+    fn cut(&mut self, id: NodeId) {
+        let other = self.any_node();
+        let links = self.shared.links.clone();
+        match self.rng.below(4) {
+            0 => {
+                links.cut(id, other);
+                self.counts.note("link cut one way", 1);
+            }
+            1 => {
+                links.cut(id, other);
+                links.cut(other, id);
+                self.counts.note("link cut", 1);
+            }
+            2 => {
+                for other in self.ids.iter().filter(|other| **other != id) {
+                    links.cut(id, *other);
+                }
+                self.counts.note("node unheard", 1);
+            }
+            _ => {
+                for other in self.ids.iter().filter(|other| **other != id) {
+                    links.cut(id, *other);
+                    links.cut(*other, id);
+                }
+                self.counts.note("node cut off", 1);
+            }
+        }
+        // Short ones flap.
+        let most_ms = if self.rng.chance(1, 3) { 100 } else { 2_500 };
+        self.heal_at_ns = self.now_ns() + self.rng.below(most_ms * MS) + 1;
+        self.note(|| format!("links of node {id} are cut"));
+    }
+
+    /// What guidance does.
+    fn guide(&mut self) {
+        let now_ns = self.now_ns();
+        for id in self.ids.clone() {
+            let (opened, taken) = self.nodes.get_mut(&id).map(Node::take_role_news).unwrap_or_default();
+            for (shard, epoch) in opened {
+                self.counts.note("shard opened", 1);
+                self.opened_ns = now_ns;
+                let last = self.last_owner.insert(shard, id);
+                self.counts.note("failover", u64::from(last.is_some_and(|last| last != id)));
+                self.note(|| format!("node {id} serves shard {} in epoch {epoch}", shard.0));
+            }
+            for (shard, promised) in taken {
+                self.oracle.taken(shard, promised, now_ns, &mut self.nodes);
+            }
+        }
+        if self.once_in(self.faults.appoint) {
+            let shard = ShardId(u16::try_from(self.rng.below(u64::from(self.shared.shard_count))).expect("small"));
+            let owner = self.any_node();
+            self.oracle.appoint(shard, owner, now_ns, &mut self.nodes);
+            self.counts.note("owner replaced without need", 1);
+        }
+        if now_ns >= self.next_look_ns {
+            self.next_look_ns = now_ns + 100 * MS;
+            let is_gone = |node: &Node| {
+                let is_still = node.paused_until_ns > now_ns;
+                node.process.is_none() || is_still || !self.shared.links.hears_most(node.id, &self.ids)
+            };
+            let is_dead: BTreeMap<NodeId, bool> = self.nodes.values().map(|node| (node.id, is_gone(node))).collect();
+            let replaced = self.oracle.look(now_ns, &is_dead, &mut self.rng, &mut self.nodes);
+            self.counts.note("owner replaced", replaced);
+            // Guidance may be wrong about that.
+            let dead: Vec<NodeId> = is_dead.iter().filter(|(_, is_dead)| **is_dead).map(|(id, _)| *id).collect();
+            for id in dead {
+                if self.rng.chance(1, 8) {
+                    self.nodes.values_mut().filter(|node| node.id != id).for_each(|node| node.peer_is_new(id, true));
+                    self.counts.note("node declared dead", 1);
+                }
+            }
+        }
+    }
+
+    fn issue(&mut self) {
+        if !self.rng.chance(1, 8) {
+            return;
+        }
+        if !self.ledger.operations.is_empty() && self.rng.chance(1, 5) {
+            let id = self.rng.index(self.ledger.operations.len());
+            if self.ledger.operations[id].is_repeatable() {
+                let node = self.any_node();
+                return self.send(id, node);
+            }
+        }
+        let id = self.ledger.operations.len();
+        let drawn = loop {
+            let drawn = workload::draw(&mut self.rng, self.shared.shard_count, id);
+            if !matches!(drawn.kind, Kind::Message { .. } | Kind::Send { .. } | Kind::Saga { .. }) {
+                break drawn;
+            }
+        };
+        self.ledger.add(drawn.kind, drawn.script, drawn.idempotency_key, drawn.is_route);
+        let node = self.any_node();
+        self.send(id, node);
+    }
+
+    fn send(&mut self, id: usize, to: NodeId) {
+        let shard_count = self.shared.shard_count;
+        let Some(node) = self.nodes.get_mut(&to).filter(|node| node.process.is_some()) else { return };
+        let token = self.ledger.sending(id, node.now());
+        let operation = &self.ledger.operations[id];
+        let core = self.rng.index(2);
+        node.request(core, token, |core| job_of(operation, token, core, shard_count));
+        let operation = operation.clone();
+        self.note(|| format!("op{id} comes to node {to}, attempt {}: {:?}", operation.attempts, operation.kind));
+    }
+
+    /// What is on its way arrives, time passes at the nodes, and they work.
+    fn move_nodes(&mut self, is_random: bool) -> Checked {
+        let now_ns = self.now_ns();
+        let process: BTreeMap<NodeId, u64> = self.nodes.values().map(|node| (node.id, node.process_number())).collect();
+        self.greet(&process);
+        for id in self.ids.clone() {
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            let is_moving = node.process.is_some() && node.paused_until_ns <= now_ns;
+            if !is_moving || (is_random && !self.rng.chance(1, node.slowness)) {
+                continue;
+            }
+            for (from, received) in self.shared.links.receive(id, &process) {
+                node.receive(from, received);
+            }
+            // Guidance is on the side of the majority.
+            if !is_random || (self.rng.chance(1, 10) && self.shared.links.hears_most(id, &self.ids)) {
+                node.hear_news(&self.ids);
+            }
+            if now_ns >= node.next_tick_ns {
+                node.next_tick_ns = now_ns + 25 * MS + self.rng.below(25 * MS);
+                node.tick();
+            }
+            node.work(&mut self.rng, is_random);
+            for (token, result) in std::mem::take(&mut node.replies) {
+                self.replied(token, &result)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self, process: &BTreeMap<NodeId, u64>) {
+        for (one, first) in process.iter().filter(|(_, number)| **number > 0) {
+            for (two, second) in process.iter().filter(|(two, number)| *two > one && **number > 0) {
+                let Some((is_first_new, is_second_new)) = self.shared.links.greet((*one, *first), (*two, *second))
+                else {
+                    continue;
+                };
+                for (at, other, is_new) in [(two, one, is_first_new), (one, two, is_second_new)] {
+                    if let Some(node) = self.nodes.get_mut(at).filter(|_| is_new) {
+                        node.peer_is_new(*other, false);
+                    }
+                }
+            }
+        }
+    }
+
+    fn replied(&mut self, token: Token, result: &Result<Reply, Error>) -> Checked {
+        let id = self.ledger.replied(token, result)?;
+        let what = match result {
+            Ok(_) => "answered",
+            Err(_) => "answered with an error",
+        };
+        self.counts.note(what, 1);
+        self.note(|| format!("op{id} is answered {result:?}"));
+        Ok(())
+    }
+
+    /// The faults are over: everything is answered, everybody has everything, and what clients saw fits together.
+    fn settle(&mut self) -> Result<usize, String> {
+        self.note(|| "the faults are over".to_owned());
+        self.shared.links.heal();
+        self.shared.links.set_weather(Weather { lost: 0, doubled: 0, late_ns: MS });
+        self.faults = Faults { crash: 0, cut: 0, pause: 0, appoint: 0 };
+        for id in self.ids.clone() {
+            if let Some(node) = self.nodes.get_mut(&id) {
+                node.paused_until_ns = 0;
+                node.slowness = 1;
+                if node.process.is_none() {
+                    self.start(id);
+                }
+            }
+        }
+        self.opened_ns = self.now_ns();
+        let is_open = |operation: &&Operation| operation.open > 0;
+        let open = self.ledger.operations.iter().filter(is_open);
+        self.awaited = open.map(|operation| (operation.id, operation.attempts)).collect();
+        self.calm(40_000)?;
+        let looks = self.last_looks();
+        let first = self.ledger.operations.len();
+        for (kind, script) in looks {
+            let id = self.ledger.add(kind, script, None, false);
+            let node = self.ids[id % self.ids.len()];
+            self.send(id, node);
+        }
+        self.calm(20_000)?;
+        let is_answered = |operation: &Operation| matches!(operation.known, Known::Done(_));
+        if let Some(operation) = self.ledger.operations[first..].iter().find(|operation| !is_answered(operation)) {
+            return Err(format!("a last look at everything was not answered: {operation:?}"));
+        }
+        self.compare()?;
+        let at_rest = self.at_rest();
+        judge(&self.ledger, &at_rest, self.shared.shard_count)
+    }
+
+    /// Goes on until everything is answered and every shard is served.
+    fn calm(&mut self, at_most_ms: u64) -> Checked {
+        let until_ns = self.now_ns() + at_most_ms * MS;
+        let mut quiet = 0;
+        while quiet < 200 {
+            self.pass(2 * MS);
+            self.guide();
+            self.move_nodes(false)?;
+            let is_open = |operation: &Operation| operation.open > 0;
+            let unsettled: Vec<usize> = (0..self.ledger.operations.len())
+                .filter(|id| self.ledger.is_unsettled(*id) && !is_open(&self.ledger.operations[*id]))
+                .collect();
+            if self.rng.chance(1, 20) {
+                for id in &unsettled {
+                    let node = self.ids[id % self.ids.len()];
+                    self.send(*id, node);
+                }
+            }
+            let is_busy = !unsettled.is_empty() || self.ledger.operations.iter().any(is_open);
+            let is_rest = !is_busy
+                && self.is_served()
+                && self.nodes.values().all(Node::is_idle)
+                && self.shared.links.is_empty()
+                && self.nodes.values().all(|node| node.left_at_rest().iter().all(|(_, count)| *count == 0))
+                && self.is_level();
+            quiet = if is_rest { quiet + 1 } else { 0 };
+            self.look_for_those_who_wait()?;
+            if self.now_ns() > until_ns {
+                let served = self.is_served();
+                let open: Vec<&Operation> = self.ledger.operations.iter().filter(|one| is_open(one)).collect();
+                let left: Vec<_> = self.nodes.values().map(Node::left_at_rest).collect();
+                return Err(format!(
+                    "it never comes to rest: served {served}, unsettled {unsettled:?}, {left:?}, open {open:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody who had asked before the faults were over waits for long after the last shard was opened.
+    fn look_for_those_who_wait(&mut self) -> Checked {
+        if !self.is_served() || self.now_ns() < self.opened_ns + LONGEST_WAIT_NS {
+            return Ok(());
+        }
+        let waits = |(id, attempts): &&(usize, usize)| {
+            let operation = &self.ledger.operations[*id];
+            operation.open > 0 && operation.attempts == *attempts
+        };
+        let waits: Vec<_> = self.awaited.iter().filter(waits).collect();
+        if waits.is_empty() {
+            return Ok(());
+        }
+        Err(format!("operations wait though every shard has been open for long: {waits:?}"))
+    }
+
+    fn is_served(&mut self) -> bool {
+        (0..self.shared.shard_count).map(ShardId).all(|shard| {
+            let owner = self.oracle.owner(shard);
+            self.nodes.get_mut(&owner).is_some_and(|node| node.serving(shard).is_some())
+        })
+    }
+
+    /// Whether all states reflect all entries.
+    fn is_level(&mut self) -> bool {
+        (0..self.shared.shard_count).map(ShardId).all(|shard| {
+            let mut nodes = self.nodes.values_mut();
+            let first = nodes.next().map(|node| node.position(shard));
+            nodes.all(|node| Some(node.position(shard)) == first)
+        })
+    }
+
+    /// Queries that read everything.
+    fn last_looks(&self) -> Vec<(Kind, Script)> {
+        let (mut lists, mut registers, mut banks) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for operation in &self.ledger.operations {
+            match &operation.kind {
+                Kind::Transfer { bank, .. } | Kind::Audit { bank } => drop(banks.insert(bank.clone())),
+                Kind::Steps { steps, .. } => steps.iter().for_each(|step| match step {
+                    Step::Append(key, _) | Step::ReadList(key) => drop(lists.insert(key.clone())),
+                    Step::Read(key) | Step::Write(key, _) => drop(registers.insert(key.clone())),
+                    _ => {}
+                }),
+                _ => {}
+            }
+        }
+        let [lists, registers, counters] =
+            [lists, registers, self.counters()].map(|keys| keys.into_iter().collect::<Vec<_>>());
+        let audits = banks.iter().map(|bank| workload::audit(bank, None, self.shared.shard_count));
+        audits.chain([lists::look_at_all(&lists, &registers, &counters)]).collect()
+    }
+
+    fn counters(&self) -> BTreeSet<String> {
+        let counter = |operation: &Operation| match &operation.kind {
+            Kind::Add { key } | Kind::Read { key } => Some(key.clone()),
+            _ => None,
+        };
+        self.ledger.operations.iter().filter_map(counter).collect()
+    }
+
+    fn at_rest(&mut self) -> AtRest {
+        let mut at_rest = AtRest::default();
+        for node in self.nodes.values() {
+            at_rest.left.extend(node.left_at_rest());
+        }
+        let name = |text: &str| Name::new(text).expect("a name");
+        for key in self.counters() {
+            let entity = EntityKey::new(&name(APP), &name("counter"), key.as_bytes());
+            let shard = shard_of_key(key.as_bytes(), self.shared.shard_count);
+            let owner = self.oracle.owner(shard);
+            let core = self.nodes.get_mut(&owner).and_then(|node| node.core_of(shard));
+            let found = core
+                .and_then(|core| core.shard_mut(shard))
+                .and_then(|shard| shard.store().get(&entity, b"n").expect("memory does not fail").cloned());
+            let count = found.and_then(|value| serde_json::from_slice(value.content()).ok()).unwrap_or(0);
+            at_rest.counters.insert(key, count);
+        }
+        at_rest
+    }
+
+    /// All replicas of a shard hold the same entries, and their states are what these entries make.
+    fn compare(&mut self) -> Checked {
+        for shard in (0..self.shared.shard_count).map(ShardId) {
+            let owner = self.oracle.owner(shard);
+            let log = self.nodes.get_mut(&owner).map(|node| node.entries(shard)).unwrap_or_default();
+            let checkpoint = std::sync::Arc::new(MemoryCheckpoint::new());
+            let mut made = Store::open(shard, checkpoint, 1).expect("memory does not fail");
+            let mut rows = BTreeSet::new();
+            for entry in &log {
+                apply(&mut made, entry);
+                if entry.kind == EntryKind::Data {
+                    let decoded = EntryRef::decode(&entry.bytes).expect("it was applied");
+                    rows.extend(decoded.writes.iter().map(|write| (write.entity.to_vec(), write.field.to_vec())));
+                }
+            }
+            for id in self.ids.clone() {
+                let Some(node) = self.nodes.get_mut(&id) else { continue };
+                if node.entries(shard) != log {
+                    return Err(format!("node {id} holds another log of shard {} than its owner {owner}", shard.0));
+                }
+                let Some(core) = node.core_of(shard) else { continue };
+                let Some(store) = super::node::store_of(core, shard) else {
+                    return Err(format!("node {id} has no state of shard {}", shard.0));
+                };
+                let is_same = |(entity, field): &(Vec<u8>, Vec<u8>)| {
+                    let entity = EntityKey::split_from(entity).expect("a key").0;
+                    let here = store.get(&entity, field).expect("memory does not fail").cloned();
+                    here == made.get(&entity, field).expect("memory does not fail").cloned()
+                };
+                if !rows.iter().all(is_same) {
+                    return Err(format!("node {id} has another state of shard {} than its entries make", shard.0));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn job_of(
+    operation: &Operation,
+    token: Token,
+    core: &mut millrace_driver::Core<super::platform::ClusterPlatform>,
+    shard_count: u16,
+) -> Job {
+    let (service, key, handler) = operation.target();
+    let idempotency_key = operation.idempotency_key.as_deref().map(Into::into);
+    let info = RequestInfo { token, time: core.now(), nonce: core.take_nonce(), idempotency_key };
+    let catalog = &core.programs.catalog;
+    if operation.is_route {
+        let script = match operation.kind {
+            Kind::Steps { is_bare: true, .. } => operation.script.clone(),
+            _ => Script::new().call(operation.callee()),
+        };
+        return Job::Route(route_call(info, catalog, &script));
+    }
+    let (program, service) = catalog.service(Some(APP), service).expect("a service");
+    let (handler, _) = catalog.handler(program, service, handler).expect("a handler");
+    let shard = shard_of_key(key.as_bytes(), shard_count);
+    Job::Invoke(shard, Invoke { info, handler, key: key.as_bytes().into(), input: operation.script.json().into() })
+}

@@ -1,0 +1,74 @@
+//! Whole clusters under faults: seeds find nothing, and every bug planted on purpose is found.
+//!
+//! A program of its own: it sets the process's panic hook, which would hide why a test beside it fails.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use millrace_sim::cluster::{ClusterBug, Counts, Plan, World};
+
+/// The bugs that few seeds find. The others of the list need more than a test has time for.
+const FOUND: [ClusterBug; 5] = [
+    ClusterBug::DurableBeforeQuorum,
+    ClusterBug::ApplyUncommitted,
+    ClusterBug::KeepMemory,
+    ClusterBug::RunNotHere,
+    ClusterBug::OpeningUntold,
+];
+
+/// `MILLRACE_CLUSTER_SEEDS`: how many runs, from seed `MILLRACE_CLUSTER_FIRST` on.
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// What is wrong in a run, if anything is; a broken assertion is a finding like any other.
+fn run(plan: Plan, counts: &mut (Counts, Counts)) -> Option<String> {
+    match catch_unwind(AssertUnwindSafe(|| World::run(plan))) {
+        Ok(Ok(summary)) => {
+            counts.0.add(&summary.counts);
+            counts.1.add_run(&summary.counts);
+            counts.0.note("operations", summary.operations as u64);
+            counts.0.note("operations acknowledged", summary.acknowledged as u64);
+            counts.0.note("operations judged", summary.judged as u64);
+            None
+        }
+        Ok(Err(failure)) => Some(failure.what),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            Some(text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default())
+        }
+    }
+}
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    let seeds = number("MILLRACE_CLUSTER_SEEDS", 80);
+    let first = number("MILLRACE_CLUSTER_FIRST", 1);
+    let mut counts = (Counts::default(), Counts::default());
+    for seed in first..first + seeds {
+        if let Some(what) = run(Plan::new(seed), &mut counts) {
+            for line in World::trace(Plan::new(seed)) {
+                println!("{line}");
+            }
+            panic!("seed {seed}: {what}");
+        }
+    }
+    let (all, runs_with) = counts;
+    println!("{all}\nin so many of {seeds} seeds: {runs_with}");
+    assert!(runs_with.times("failover") * 100 >= seeds * 80, "failovers in too few seeds: {runs_with}");
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let most = number("MILLRACE_CLUSTER_BUG_SEEDS", 200);
+    let is_found = |bug: ClusterBug, seed| {
+        let steps = usize::try_from(number("MILLRACE_CLUSTER_STEPS", 1_500)).unwrap_or(usize::MAX);
+        run(Plan { bug: Some(bug), steps, ..Plan::new(seed) }, &mut (Counts::default(), Counts::default())).is_some()
+    };
+    let first = |bug: &ClusterBug| (1..=most).find(|seed| is_found(*bug, *seed));
+    let wanted = if number("MILLRACE_CLUSTER_ALL_BUGS", 0) > 0 { ClusterBug::ALL } else { &FOUND };
+    let found: Vec<_> = wanted.iter().map(|bug| (bug.name(), first(bug))).collect();
+    let _ = std::panic::take_hook();
+    println!("first seed of each: {found:?}");
+    assert!(found.iter().all(|(_, seed)| seed.is_some()), "not found: {found:?}");
+}

@@ -1,0 +1,132 @@
+//! `millrace cluster demo`: three processes, one of them killed under load and brought back.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use millrace_tests::{Connection, Foreground, Reply, binary, repository, wait_until};
+
+const COUNTERS: usize = 6;
+
+/// Two rows of three ports that are free now. They are below those that the system gives to tests beside this one.
+fn bases() -> [u16; 2] {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let first = 20_000 + std::process::id() % 1_000 * 12;
+    let rows = (0..).map(|row| u16::try_from(20_000 + (first - 20_000 + row * 3) % 12_000).expect("a port"));
+    let mut free = rows.filter(|base| (*base..base + 3).all(is_free));
+    [(); 2].map(|()| free.next().expect("some ports are free"))
+}
+
+struct Demo {
+    command: Foreground,
+    http_base: u16,
+}
+
+impl Demo {
+    fn start(data: &Path) -> Self {
+        let [http_base, peer_base] = bases();
+        let app = repository().join("examples/counter");
+        let mut command = Command::new(binary());
+        command.args(["cluster", "demo", "--shards", "6", "--data"]).arg(data).arg("--app").arg(app);
+        command.args(["--http-base", &http_base.to_string(), "--peer-base", &peer_base.to_string()]);
+        let mut command = Foreground::start(&mut command);
+        wait_until("all nodes serve", || {
+            assert!(command.is_running(), "{}", command.err());
+            command.out().ends_with('\n')
+        });
+        Self { command, http_base }
+    }
+
+    fn request(&self, node: u16, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Option<Reply> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.http_base + node - 1));
+        Connection::open(address).and_then(|mut connection| connection.request(method, path, headers, body)).ok()
+    }
+
+    /// Counts a counter up, at one node after the other until one has done it.
+    fn add(&self, counter: usize, number: usize) {
+        let header = format!("Idempotency-Key: {counter}-{number}");
+        let path = format!("/call/counter/{counter}/add");
+        let began = Instant::now();
+        for node in [1, 2, 3].into_iter().cycle().skip(counter + number) {
+            if self.request(node, "POST", &path, &[&header], b"1").is_some_and(|reply| reply.status == 200) {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "no node takes the call");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn values(&self, node: u16) -> Option<Vec<String>> {
+        let value = |counter| {
+            let reply = self.request(node, "GET", &format!("/state/counter/{counter}"), &[], b"")?;
+            (reply.status == 200).then(|| reply.text())
+        };
+        (0..COUNTERS).map(value).collect()
+    }
+
+    fn is_alive(&self, node: u16) -> bool {
+        let guidance = self.request(1, "GET", "/cluster", &[], b"").expect("it answers").json();
+        guidance["nodes"][node.to_string()]["is_alive"] == true
+    }
+}
+
+#[test]
+fn a_node_is_killed_and_comes_back_and_nothing_is_lost() {
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("demo");
+    let mut demo = Demo::start(&folder);
+    let add_all = |number| (0..COUNTERS).for_each(|counter| demo.add(counter, number));
+    (0..5).for_each(add_all);
+    let killed = std::fs::read_to_string(folder.join("n2/pid")).expect("it runs");
+    let status = Command::new("kill").args(["-9", killed.trim()]).status().expect("kill is there");
+    assert!(status.success());
+    (5..10).for_each(add_all);
+    wait_until("the others know", || !demo.is_alive(2));
+    let mut again = Command::new(binary());
+    let again = again.args(["serve", "--cores", "1", "--cluster-data"]).arg(folder.join("n2"));
+    let mut again = Foreground::start(again);
+    wait_until("it is back", || demo.is_alive(2));
+    (10..15).for_each(add_all);
+    let expected = demo.values(1).expect("they are read");
+    assert!(expected.iter().all(|value| value.contains("15")), "{expected:?}");
+    for node in [2, 3] {
+        wait_until("the node answers the same", || demo.values(node).as_ref() == Some(&expected));
+    }
+    let status = Command::new(binary())
+        .args(["cluster", "status", "--url", &format!("http://127.0.0.1:{}", demo.http_base)])
+        .output()
+        .expect("started");
+    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert_eq!(text.matches("alive").count(), 3, "{text}");
+    demo.command.interrupt();
+    assert!(demo.command.ended().success(), "{}", demo.command.err());
+    again.interrupt();
+    again.ended();
+}
+
+#[test]
+fn what_a_cluster_cannot_do_is_refused_with_a_sentence() {
+    let data = tempfile::tempdir().expect("a folder");
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(binary()).args(arguments).output().expect("started");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let folder = data.path().join("cluster");
+    let folder = folder.to_str().expect("text");
+    let two =
+        ["cluster", "init", "--data", folder, "--http", "127.0.0.1:1,127.0.0.1:2", "--peer", "127.0.0.1:3,127.0.0.1:4"];
+    assert!(refused(&two).contains("3 to"), "two nodes have no majority when one is lost");
+    assert!(refused(&["serve", "--cluster-data", folder]).contains("cluster.json"));
+    let three = ["127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "127.0.0.1:4,127.0.0.1:5,127.0.0.1:6"];
+    let init = ["cluster", "init", "--data", folder, "--http", three[0], "--peer", three[1]];
+    let made = Command::new(binary()).args(init).output().expect("started");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(refused(&init).contains("n1") || refused(&init).contains("authority"), "it overwrites nothing");
+    let n1 = format!("{folder}/n1");
+    let serve = ["serve", "--cluster-data", &n1];
+    assert!(refused(&[&serve[..], &["--durability", "none"]].concat()).contains("--durability"));
+    assert!(refused(&[&serve[..], &["--s3", "127.0.0.1:0"]].concat()).contains("--s3"));
+    assert!(refused(&[&serve[..], &["--data", "x"]].concat()).contains("--cluster-data"));
+}
