@@ -452,6 +452,19 @@ pub const WORKER_LONGEST_DEADLINE_MS: u64 = 300_000;
 /// A worker's time ends so long before the call's own: then the error says that it was the worker.
 pub const WORKER_GRACE_MS: u64 = 1_000;
 
+/// Root transactions that one worker runs at once, unless it or its deployment says otherwise. More than a process of
+/// Python serves well; a worker that has gone would hold so many entities.
+pub const WORKER_CONCURRENCY: usize = 256;
+
+/// Requests that wait for a slot of one app's workers. Each is held in memory.
+pub const WORKER_WAITING: usize = 10_000;
+
+/// How long a request waits for a slot. Whoever would wait longer is told to come again.
+pub const WORKER_WAIT_MS: u64 = 1_000;
+
+/// How long a call goes on to look for a worker once none could be reached: as long as one that restarts its listener takes.
+pub const WORKER_AWAY_MS: u64 = 60;
+
 /// Connections to workers, over all cores, for those that take one request at a time.
 pub const WORKER_CONNECTIONS: usize = 1024;
 

@@ -131,7 +131,10 @@ impl Attempt {
         self.suspended.clear();
         let (program, attempt) = (self.program, self.token);
         let needs_no_lock = self.snapshot.is_some();
-        let turn = WorkerTurn { program, attempt, content: frames.into(), start_bytes, timeout_ms, needs_no_lock };
+        // A workflow holds nothing while it waits for its slot.
+        let slot = (self.kind == AttemptKind::Workflow).then_some(self.service);
+        let content = frames.into();
+        let turn = WorkerTurn { program, attempt, content, start_bytes, timeout_ms, needs_no_lock, slot };
         self.exchange = Some(host.exchange(turn)?);
         Ok(())
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_base::{Error, ErrorCode};
-use millrace_func::{ActivationId, App, AttemptToken, Engine, Host, OperationId, Program, Service, Start, Step};
+use millrace_func::{
+    ActivationId, App, AttemptToken, Engine, HandlerId, Host, OperationId, Program, Service, Start, Step, WorkerSlot,
+};
 
 use crate::act::{Acted, act};
 use crate::attempt::Attempt;
@@ -17,13 +19,19 @@ pub struct RemoteEngine {
     programs: RefCell<BTreeMap<Program, RemoteProgram>>,
     attempts: RefCell<BTreeMap<ActivationId, Attempt>>,
     given_up: Box<dyn Fn(Program, AttemptToken)>,
+    slots: Box<dyn Fn(HandlerId) -> Option<WorkerSlot>>,
 }
 
 impl RemoteEngine {
-    /// An engine without programs. `given_up` is told of attempts that nobody waits for any more.
+    /// An engine without programs. `given_up` is told of attempts that nobody waits for any more; `slots` gives what
+    /// [`Engine::enter`] gives.
     #[must_use]
-    pub fn new(given_up: impl Fn(Program, AttemptToken) + 'static) -> Self {
-        Self { programs: RefCell::default(), attempts: RefCell::default(), given_up: Box::new(given_up) }
+    pub fn new(
+        given_up: impl Fn(Program, AttemptToken) + 'static,
+        slots: impl Fn(HandlerId) -> Option<WorkerSlot> + 'static,
+    ) -> Self {
+        let (given_up, slots) = (Box::new(given_up), Box::new(slots));
+        Self { programs: RefCell::default(), attempts: RefCell::default(), given_up, slots }
     }
 
     /// Lets the attempt go on, and keeps it if it waits.
@@ -58,6 +66,10 @@ impl Engine for RemoteEngine {
 
     fn services(&self, program: Program) -> Vec<Service> {
         self.programs.borrow().get(&program).map(|loaded| loaded.services.clone()).unwrap_or_default()
+    }
+
+    fn enter(&self, root: HandlerId) -> Option<WorkerSlot> {
+        (self.slots)(root)
     }
 
     fn unload(&self, program: Program) {

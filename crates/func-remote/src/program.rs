@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use millrace_base::{Error, ErrorCode, Name, limits};
 use millrace_func::{
-    App, Cron, Discovery, HandlerId, HandlerKind, Program, Route, Schedule, Service, WORKER_FILE, WorkerAddress,
-    WorkerDocument, WorkerHandler, WorkerMode, WorkerSchedule, WorkerService,
+    App, Concurrency, Cron, Discovery, HandlerId, HandlerKind, Program, Route, Schedule, Service, WORKER_FILE,
+    WorkerAddress, WorkerDocument, WorkerHandler, WorkerMode, WorkerSchedule, WorkerService,
 };
 
 /// Schedules of one service, as in services of JavaScript.
@@ -37,6 +37,7 @@ impl RemoteProgram {
         let document = WorkerDocument::from_json(file).map_err(refused)?;
         document.address.check(document.secret.as_deref())?;
         let services = services_of(&document.discovery, app.limits.input_bytes)?;
+        Concurrency::new(&document.discovery, &app.workers).map_err(refused)?;
         let (output_bytes, pending_operations) = (app.limits.output_bytes, app.limits.pending_operations);
         Ok(Self { document, services, output_bytes, pending_operations })
     }

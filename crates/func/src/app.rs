@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millrace_api::HandlerKind;
 use millrace_base::{Error, ErrorCode, Name};
 
-use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
+use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, WorkerSettings};
 
 /// An app to load: its files and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct App {
     pub records: RecordPolicy,
     /// Which buckets may tell its handlers.
     pub objects: ObjectPolicy,
+    /// How much of it runs on workers at once.
+    pub workers: WorkerSettings,
     /// Whether it was deployed before this start of the node. A name that an earlier release took, and this one
     /// refuses, must not stop the node from starting, nor must one that takes a little longer to load this time.
     pub is_kept: bool,
@@ -40,6 +42,7 @@ impl App {
             fetch: FetchPolicy::default(),
             records: RecordPolicy::default(),
             objects: ObjectPolicy::default(),
+            workers: WorkerSettings::default(),
             is_kept: false,
         }
     }

@@ -8,6 +8,7 @@ use millrace_base::{EntityKey, Error, ErrorCode, Name, url};
 use crate::records::has_double_hyphen;
 use crate::{
     App, FetchPolicy, HandlerId, HandlerKind, Limits, ObjectPolicy, Program, RecordPolicy, Route, RouteId, Service,
+    WORKER_FILE,
 };
 
 /// One loaded app version.
@@ -25,6 +26,8 @@ pub struct Loaded {
     pub records: RecordPolicy,
     /// Which buckets may tell its handlers.
     pub objects: ObjectPolicy,
+    /// Whether its handlers run on workers.
+    pub is_on_workers: bool,
     /// Its services, as the engine reported them.
     pub services: Vec<Service>,
 }
@@ -40,6 +43,7 @@ impl Loaded {
             fetch: app.fetch.clone(),
             records: app.records.clone(),
             objects: app.objects.clone(),
+            is_on_workers: app.files.contains_key(WORKER_FILE),
             services,
         }
     }
@@ -174,6 +178,12 @@ impl Catalog {
     #[must_use]
     pub fn current(&self, app: &str) -> Option<Program> {
         self.current.get(app).copied()
+    }
+
+    /// Whether any loaded program runs on workers.
+    #[must_use]
+    pub fn has_workers(&self) -> bool {
+        self.programs.values().any(|loaded| loaded.is_on_workers)
     }
 
     /// A loaded program.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_api::{Error, HeaderSource, RouteReply};
 
-use crate::{Answer, App, Host, OperationId, Reader};
+use crate::{Answer, App, Host, OperationId, Reader, WorkerSlot};
 
 /// One loaded version of one app. Whoever loads it gives it the number, the same on all cores of the node. A number is
 /// never used again.
@@ -164,6 +164,12 @@ pub trait Engine {
     /// Bytes that a program holds in memory on this core.
     fn memory_bytes(&self, _program: Program) -> usize {
         0
+    }
+
+    /// A place for a root transaction that nobody waits for, such as a message, where only so many run at once. `None`: not
+    /// now. It is taken before the first lock, and nested calls need none.
+    fn enter(&self, _root: HandlerId) -> Option<WorkerSlot> {
+        Some(WorkerSlot::default())
     }
 
     /// Forgets a program once its last frame has ended.

@@ -11,7 +11,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use millrace_base::{Error, Name};
 
-use crate::{ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Program, Reader, Service, Start, Step};
+use crate::{
+    ActivationId, Answer, App, Engine, HandlerId, Host, OperationId, Program, Reader, Service, Start, Step, WorkerSlot,
+};
 
 /// Which engine: 0 is the one of all other apps, the others count from 1.
 type Index = u8;
@@ -154,6 +156,10 @@ impl Engine for Engines {
 
     fn memory_bytes(&self, program: Program) -> usize {
         self.of_program(program).memory_bytes(program)
+    }
+
+    fn enter(&self, root: HandlerId) -> Option<WorkerSlot> {
+        self.of_program(root.program).enter(root)
     }
 
     fn unload(&self, program: Program) {

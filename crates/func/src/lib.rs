@@ -47,7 +47,7 @@ pub use objects::ObjectPolicy;
 pub use records::RecordPolicy;
 pub use settings::{AppSettings, SettingsError};
 pub use worker::{
-    AttemptToken, Discovery, Exchanging, NoWorkers, ProtocolRange, WORKER_FILE, WORKER_PROTOCOL, WorkerAddress,
-    WorkerDocument, WorkerDoor, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
-    WorkerTurn, Workers,
+    AttemptToken, Concurrency, Discovery, Entering, Exchanging, NoWorkers, ProtocolRange, WORKER_FILE, WORKER_PROTOCOL,
+    WorkerAddress, WorkerDocument, WorkerDoor, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule,
+    WorkerService, WorkerSettings, WorkerSlot, WorkerTurn, Workers,
 };

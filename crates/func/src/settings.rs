@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy};
+use crate::{FetchPolicy, Limits, ObjectPolicy, RecordPolicy, WorkerSettings};
 
 /// What an app's `millrace.toml` says; what it does not name keeps its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -18,6 +18,8 @@ pub struct AppSettings {
     pub records: RecordPolicy,
     /// `[objects]`: which buckets may tell its handlers.
     pub objects: ObjectPolicy,
+    /// `[workers]`: how much of it runs on workers at once.
+    pub workers: WorkerSettings,
 }
 
 impl AppSettings {

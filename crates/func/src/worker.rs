@@ -5,6 +5,7 @@
 
 mod discovery;
 mod document;
+mod slots;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,6 +19,7 @@ pub use discovery::{
     Discovery, ProtocolRange, WorkerHandler, WorkerKind, WorkerMode, WorkerRoute, WorkerSchedule, WorkerService,
 };
 pub use document::{WORKER_FILE, WorkerAddress, WorkerDocument};
+pub use slots::{Concurrency, WorkerSettings, WorkerSlot};
 
 use crate::Program;
 
@@ -42,19 +44,34 @@ pub struct WorkerTurn {
     pub timeout_ms: u64,
     /// It is for a query that was given all of its entity.
     pub needs_no_lock: bool,
+    /// The service whose slot the turn takes while it is under way: a workflow holds none while it waits. Root transactions
+    /// have theirs before they begin.
+    pub slot: Option<u16>,
 }
 
 /// A turn under way.
 pub type Exchanging = Pin<Box<dyn Future<Output = Result<Bytes, Error>>>>;
 
+/// A root transaction that waits for its slot.
+pub type Entering = Pin<Box<dyn Future<Output = Result<WorkerSlot, Error>>>>;
+
 /// Talks to workers. Shared by all cores. Its futures stay on the core that asked for them, and need a tokio runtime
 /// around them; one that is dropped gives its attempt up.
 pub trait Workers: Send + Sync {
     /// From now on `program` is run by the workers that `document` tells of. To be called again is no harm.
-    fn serve(&self, program: Program, app: &str, document: &WorkerDocument);
+    fn serve(&self, program: Program, app: &str, document: &WorkerDocument, concurrency: Concurrency);
 
     /// A program was unloaded.
     fn forget(&self, program: Program);
+
+    /// Takes a slot for a root transaction of a service, before it takes a lock. Those that wait go in order.
+    ///
+    /// # Errors
+    /// `worker-unavailable`: at once where no worker is there, and after a while where all slots stay taken.
+    fn enter(&self, program: Program, service: u16) -> Entering;
+
+    /// The same for those that come again by themselves, as messages do. `None`: not now.
+    fn try_enter(&self, program: Program, service: u16) -> Option<WorkerSlot>;
 
     /// Sends frames to a worker, and gives its turn.
     ///
@@ -99,9 +116,17 @@ fn no_way() -> Error {
 }
 
 impl Workers for NoWorkers {
-    fn serve(&self, _program: Program, _app: &str, _document: &WorkerDocument) {}
+    fn serve(&self, _program: Program, _app: &str, _document: &WorkerDocument, _concurrency: Concurrency) {}
 
     fn forget(&self, _program: Program) {}
+
+    fn enter(&self, _program: Program, _service: u16) -> Entering {
+        Box::pin(async { Err(no_way()) })
+    }
+
+    fn try_enter(&self, _program: Program, _service: u16) -> Option<WorkerSlot> {
+        None
+    }
 
     fn exchange(&self, _turn: WorkerTurn) -> Exchanging {
         Box::pin(async { Err(no_way()) })

@@ -24,6 +24,7 @@ use crate::built_in_apps::{self, refuse_system_name};
 use crate::core::{Core, ReplyFuture, Shared, SharedCore, handler_metric, route_metric};
 use crate::deploy;
 use crate::invocations;
+use crate::on_workers::is_on_workers;
 use crate::records::{self, RecordsApp, refuse_records};
 use crate::schedules;
 use crate::watch::{CallWatch, prints_calls};
@@ -98,6 +99,10 @@ impl CoreHandle {
             shown: prints_calls(&core)
                 .then(|| format!("{}/{}/{}", request.service, String::from_utf8_lossy(request.key), request.handler)),
         };
+        if is_on_workers(&core, invoke.handler.program) {
+            drop(core);
+            return Ok(self.call_on_worker(shard, invoke, watch));
+        }
         let started = core.request(Call { shard, invoke }, arrival);
         Ok(self.watched(&core, started, watch, Ok))
     }
@@ -106,6 +111,10 @@ impl CoreHandle {
         let mut core = self.core.borrow_mut();
         let arrival = core.enter();
         let (watch, call) = route_call(&mut core, principal, request, arrival)?;
+        if is_on_workers(&core, call.route.id.program) {
+            drop(core);
+            return Ok(self.route_on_worker(call, watch));
+        }
         let started = core.request(call, arrival);
         Ok(self.watched(&core, started, watch, Ok))
     }

@@ -26,6 +26,7 @@ mod metrics;
 mod node;
 mod node_file;
 mod objects;
+mod on_workers;
 mod operations;
 mod options;
 mod records;

@@ -93,7 +93,7 @@ pub(crate) struct CallWatch {
 }
 
 impl CallWatch {
-    fn ended<T: WatchedCall>(self, core: &Core, result: &Result<T, Error>) {
+    pub(crate) fn ended<T: WatchedCall>(self, core: &Core, result: &Result<T, Error>) {
         ended(core, (self.metric.as_deref(), self.began_ns), result, || self.shown.unwrap_or_default());
     }
 }

@@ -86,10 +86,13 @@ pub(crate) fn start(settings: &Settings) -> Result<Node, Failure> {
     let listeners = millrace_http::bind_all(settings.http, settings.node.cores)
         .map_err(|error| format!("{error} (--http, or PORT= with make run)"))?;
     let workers = HttpWorkers::new(HttpFetcher::new(&worker_connections()));
-    let given_up = workers.clone();
+    let of_engines = workers.clone();
     let engine: EngineMaker = Arc::new(move |shard_count| {
-        let given_up = given_up.clone();
-        let remote = RemoteEngine::new(move |program, attempt| given_up.cancel(program, attempt));
+        let (given_up, slots) = (of_engines.clone(), of_engines.clone());
+        let remote = RemoteEngine::new(
+            move |program, attempt| given_up.cancel(program, attempt),
+            move |root| slots.try_enter(root.program, root.service),
+        );
         let functions = Rc::new(JsEngine::watched(clocks(), &watchdog, overdue::this_thread()));
         let records = RecordsEngine::new(Rc::clone(&functions), shard_count);
         let engines = Engines::new(functions).with(RECORDS_APP, records).with(OBJECTS_APP, ObjectsEngine::default());

@@ -8,7 +8,7 @@ use millrace_base::{Error, Lsn, Name, ShardId, UnixMillis};
 use millrace_format::{Entry, MessageRecord};
 use millrace_func::{
     ActivationId, App, Catalog, Engine, FetchRequest, HandlerId, HandlerKind, Host, Loaded, LogLevel, NestedCall,
-    Offload, OperationId, Output, Program, Service, Start, Step, WorkerTurn,
+    Offload, OperationId, Output, Program, Service, Start, Step, WORKER_FILE, WorkerTurn,
 };
 use millrace_store::{MemoryCheckpoint, Store};
 
@@ -209,8 +209,18 @@ impl TestWorld {
     }
 
     pub(crate) fn with(engine: impl Engine + 'static) -> Self {
+        Self::of(App::new(Name::new("app").expect("a name")), engine)
+    }
+
+    /// The same for an app that runs on workers.
+    pub(crate) fn on_workers(engine: impl Engine + 'static) -> Self {
+        let mut app = App::new(Name::new("app").expect("a name"));
+        app.files.insert(WORKER_FILE.to_owned(), Vec::new());
+        Self::of(app, engine)
+    }
+
+    fn of(app: App, engine: impl Engine + 'static) -> Self {
         let mut catalog = Catalog::default();
-        let app = App::new(Name::new("app").expect("a name"));
         catalog.add(RUN.program, Loaded::new(&app, 1, engine.services(RUN.program)));
         catalog.activate(RUN.program);
         let (outputs, activations) = Default::default();

@@ -1,6 +1,6 @@
 //! Connections to workers: [`millrace_func::Workers`] over HTTP, and over connections that workers have made.
 //!
-//! Read in this order: `workers` (whose workers are where), `request` (what is sent), `signature`;
+//! Read in this order: `workers` (whose workers are where), `gate` (who may begin), `request` (what is sent), `signature`;
 //! `line` for workers that dial in.
 //!
 //! Promises:
@@ -12,7 +12,9 @@
 //! Must not read what is in a turn, beyond where it ends. Must not know shards or transactions.
 
 mod deployment;
+mod gate;
 mod line;
+mod probe;
 mod request;
 mod signature;
 mod workers;

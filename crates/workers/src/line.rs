@@ -335,6 +335,11 @@ impl Lines {
         self.lines.iter().find(|line| line.lock().attempts.contains_key(&attempt)).cloned()
     }
 
+    /// How many there are.
+    pub(crate) fn open(&self) -> usize {
+        self.lines.iter().filter(|line| line.is_open()).count()
+    }
+
     pub(crate) fn cancel(&self, attempt: AttemptToken) {
         self.lines.iter().any(|line| line.cancel(attempt));
     }

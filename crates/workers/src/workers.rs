@@ -2,24 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use millrace_base::{Error, ErrorCode, limits};
 use millrace_fetch::HttpFetcher;
 use millrace_func::{
-    AttemptToken, Exchanging, Program, WorkerAddress, WorkerDocument, WorkerDoor, WorkerTurn, Workers,
+    AttemptToken, Concurrency, Entering, Exchanging, Program, WorkerAddress, WorkerDocument, WorkerDoor, WorkerSlot,
+    WorkerTurn, Workers,
 };
 use tokio::sync::oneshot;
 
 use crate::deployment::{Deployment, DeploymentName, WorkerUrl};
+use crate::gate::{Ended, Entered, Gate};
 use crate::line::{Line, Lines};
+use crate::probe::{discovery_of, probe};
 use crate::request::{TURN_BYTES, WorkerRequest, ask};
-
-/// How long a worker may take to say what it serves.
-const DISCOVERY_MS: u64 = 5_000;
 
 /// A program's workers, and how many cores have the program.
 struct Served {
     deployment: Arc<Deployment>,
+    gate: Arc<Gate>,
     cores: usize,
 }
 
@@ -84,17 +87,100 @@ impl Shared {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn deployment(&self, program: Program) -> Result<Arc<Deployment>, Error> {
+    fn served(&self, program: Program) -> Result<(Arc<Deployment>, Arc<Gate>), Error> {
         let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
         let gone = || Error::new(ErrorCode::WorkerUnavailable, "the app's version is not loaded any more");
-        served.get(&program).map(|served| Arc::clone(&served.deployment)).ok_or_else(gone)
+        let known = served.get(&program).ok_or_else(gone)?;
+        Ok((Arc::clone(&known.deployment), Arc::clone(&known.gate)))
+    }
+
+    /// How many workers a deployment has now.
+    fn workers(&self, deployment: &Deployment) -> usize {
+        match deployment.url {
+            Some(_) => 1,
+            None => self.lines().get(&deployment.name).map_or(0, Lines::open),
+        }
+    }
+
+    /// Tells the gate how many workers have dialled in.
+    fn count(&self, deployment: &Deployment, gate: &Arc<Gate>) {
+        if deployment.url.is_none() {
+            Gate::set_workers(gate, self.workers(deployment));
+        }
+    }
+
+    /// Waits for a slot, but not longer than it may.
+    async fn enter(&self, program: Program, service: u16, wait_ms: u64) -> Result<WorkerSlot, Error> {
+        let (deployment, gate) = self.served(program)?;
+        self.count(&deployment, &gate);
+        let granted = match Gate::enter(&gate, service)? {
+            Entered::Now(slot) => return Ok(slot),
+            Entered::Waits(granted) => granted,
+        };
+        match tokio::time::timeout(Duration::from_millis(wait_ms), granted).await {
+            Ok(Ok(slot)) => slot,
+            Ok(Err(_)) => Err(Error::new(ErrorCode::WorkerUnavailable, "the app's version is not loaded any more")),
+            Err(_) => {
+                let message = format!("the workers of the app are busy: no slot was free within {wait_ms} ms");
+                Err(Error::new(ErrorCode::WorkerUnavailable, message))
+            }
+        }
+    }
+
+    async fn exchange(self: &Arc<Self>, deployment: &Deployment, turn: WorkerTurn) -> Result<Bytes, Error> {
+        let (under_way, given_up) = UnderWay::begin(self, turn.attempt);
+        let Some(url) = &deployment.url else {
+            let line =
+                self.lines().get_mut(&deployment.name).and_then(|lines| lines.find(turn.attempt, turn.start_bytes > 0));
+            let nobody = || Error::new(ErrorCode::WorkerUnavailable, "no worker of the app is connected");
+            let line = line.ok_or_else(nobody)?;
+            drop(under_way);
+            return line.exchange(turn).await;
+        };
+        let request = WorkerRequest {
+            method: "POST",
+            path: "/invoke",
+            attempt: turn.attempt,
+            body: turn.content,
+            secret: deployment.secret.as_deref(),
+            timeout_ms: turn.timeout_ms,
+            response_bytes: TURN_BYTES,
+        };
+        tokio::select! {
+            result = ask(&self.fetcher, url, request) => result,
+            _ = given_up => Err(given_up_error()),
+        }
+    }
+
+    /// Takes note of how an exchange ended.
+    fn ended(&self, deployment: &Arc<Deployment>, gate: &Arc<Gate>, result: &Result<Bytes, Error>) {
+        if deployment.url.is_none() {
+            return self.count(deployment, gate);
+        }
+        let (ended, what) = match result {
+            Ok(_) => (Ended::Turn, ""),
+            Err(error) if *error == given_up_error() => return,
+            Err(error) if error.code == ErrorCode::WorkerUnavailable => (Ended::Unsent, error.message.as_str()),
+            Err(error) => (Ended::Lost, error.message.as_str()),
+        };
+        if Gate::ended(gate, ended, what) {
+            tokio::spawn(probe(self.fetcher.clone(), Arc::downgrade(deployment), Arc::downgrade(gate)));
+        }
     }
 }
 
+fn given_up_error() -> Error {
+    Error::new(ErrorCode::WorkerFailed, "the attempt was given up")
+}
+
 impl Workers for HttpWorkers {
-    fn serve(&self, program: Program, app: &str, document: &WorkerDocument) {
+    fn serve(&self, program: Program, app: &str, document: &WorkerDocument, concurrency: Concurrency) {
         let mut served = self.shared.served.write().unwrap_or_else(PoisonError::into_inner);
-        let new = || Served { deployment: Arc::new(Deployment::new(app, document)), cores: 0 };
+        let new = || {
+            let deployment = Arc::new(Deployment::new(app, document));
+            let gate = Arc::new(Gate::new(concurrency, self.shared.workers(&deployment)));
+            Served { deployment, gate, cores: 0 }
+        };
         served.entry(program).or_insert_with(new).cores += 1;
     }
 
@@ -108,35 +194,31 @@ impl Workers for HttpWorkers {
         }
     }
 
-    fn exchange(&self, turn: WorkerTurn) -> Exchanging {
+    fn enter(&self, program: Program, service: u16) -> Entering {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { shared.enter(program, service, limits::WORKER_WAIT_MS).await })
+    }
+
+    fn try_enter(&self, program: Program, service: u16) -> Option<WorkerSlot> {
+        let (deployment, gate) = self.shared.served(program).ok()?;
+        self.shared.count(&deployment, &gate);
+        Gate::try_enter(&gate, service)
+    }
+
+    fn exchange(&self, mut turn: WorkerTurn) -> Exchanging {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let deployment = shared.deployment(turn.program)?;
-            let (under_way, given_up) = UnderWay::begin(&shared, turn.attempt);
-            let Some(url) = &deployment.url else {
-                let line = shared
-                    .lines()
-                    .get_mut(&deployment.name)
-                    .and_then(|lines| lines.find(turn.attempt, turn.start_bytes > 0));
-                let nobody = || Error::new(ErrorCode::WorkerUnavailable, "no worker of the app is connected");
-                let line = line.ok_or_else(nobody)?;
-                drop(under_way);
-                return line.exchange(turn).await;
+            let began = Instant::now();
+            let slot = match turn.slot {
+                Some(service) => shared.enter(turn.program, service, turn.timeout_ms).await?,
+                None => WorkerSlot::default(),
             };
-            let request = WorkerRequest {
-                method: "POST",
-                path: "/invoke",
-                attempt: turn.attempt,
-                body: turn.content,
-                secret: deployment.secret.as_deref(),
-                timeout_ms: turn.timeout_ms,
-                response_bytes: TURN_BYTES,
-            };
-            let result = tokio::select! {
-                result = ask(&shared.fetcher, url, request) => result,
-                _ = given_up => Err(Error::new(ErrorCode::WorkerFailed, "the attempt was given up")),
-            };
-            drop(under_way);
+            let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            turn.timeout_ms = turn.timeout_ms.saturating_sub(waited_ms).max(1);
+            let (deployment, gate) = shared.served(turn.program)?;
+            let result = shared.exchange(&deployment, turn).await;
+            shared.ended(&deployment, &gate, &result);
+            drop(slot);
             result
         })
     }
@@ -147,7 +229,7 @@ impl Workers for HttpWorkers {
             let _ = given_up.send(());
             return;
         }
-        let Ok(deployment) = self.shared.deployment(program) else { return };
+        let Ok((deployment, _)) = self.shared.served(program) else { return };
         if let Some(lines) = self.shared.lines().get(&deployment.name) {
             lines.cancel(attempt);
         }
@@ -176,16 +258,7 @@ impl Workers for HttpWorkers {
                 return Err(Error::new(ErrorCode::AppRefused, "a worker that dials in says itself what it serves"));
             };
             let url = WorkerUrl::parse(url)?;
-            let request = WorkerRequest {
-                method: "GET",
-                path: "/discovery",
-                attempt: [0; 16],
-                body: bytes::Bytes::new(),
-                secret: secret.as_deref(),
-                timeout_ms: DISCOVERY_MS,
-                response_bytes: limits::WORKER_DISCOVERY_BYTES,
-            };
-            ask(&shared.fetcher, &url, request).await
+            discovery_of(&shared.fetcher, &url, secret.as_deref()).await
         })
     }
 }

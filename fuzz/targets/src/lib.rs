@@ -40,17 +40,19 @@ mod s3_document;
 mod s3_form;
 mod s3_policy;
 mod segment;
+mod server_frame;
 mod settings;
 mod snapshot_chunk;
 mod stored_record;
 mod template;
 mod value;
+mod worker_frame;
 
 /// A target takes any bytes, and panics where something is wrong.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.
-pub const TARGETS: [(&str, Target); 42] = [
+pub const TARGETS: [(&str, Target); 44] = [
     ("archive", archive::run),
     ("avpath", avpath::run),
     ("avro_binary", avro_binary::run),
@@ -88,11 +90,13 @@ pub const TARGETS: [(&str, Target); 42] = [
     ("s3_form", s3_form::run),
     ("s3_policy", s3_policy::run),
     ("segment", segment::run),
+    ("server_frame", server_frame::run),
     ("settings", settings::run),
     ("snapshot_chunk", snapshot_chunk::run),
     ("stored_record", stored_record::run),
     ("template", template::run),
     ("value", value::run),
+    ("worker_frame", worker_frame::run),
 ];
 
 /// Runs the target of this name.

@@ -50,5 +50,6 @@ mod start;
 mod tls;
 mod transactions;
 mod versions;
+mod worker_slots;
 mod workers;
 mod workflows;

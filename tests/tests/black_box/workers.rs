@@ -229,6 +229,7 @@ fn a_worker_that_is_away_or_slow_leads_to_an_error_in_time() {
     let reply = server.call("account/alice/deposit", "1");
     assert_problem(&reply, 503, "worker-unavailable");
     let _worker = TestWorker::start_at(address, services(400), |request, _| run(request, bank));
+    wait_until("the worker is found again", || server.call("account/alice/show", "null").status == 200);
     assert_eq!(server.value("account/alice/show", "null"), 1);
 }
 

@@ -37,6 +37,9 @@ pub struct Discovery {
     /// Its library and version, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sdk: String,
+    /// How many root transactions one worker runs at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<usize>,
     /// Its services.
     pub services: Vec<WorkerService>,
 }
@@ -56,6 +59,9 @@ pub struct WorkerService {
     /// An entity that has no more than this travels as a whole.
     #[serde(default)]
     pub whole_up_to_bytes: u64,
+    /// How many of its root transactions run at once, over all workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<usize>,
     /// Its handlers.
     #[serde(default)]
     pub handlers: Vec<WorkerHandler>,

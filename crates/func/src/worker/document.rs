@@ -113,6 +113,7 @@ mod tests {
             protocol: ProtocolRange { min: 1, max: 1 },
             mode: WorkerMode::RequestReply,
             sdk: String::new(),
+            concurrency: None,
             services: vec![],
         };
         for address in [WorkerAddress::Url("http://127.0.0.1:1".into()), WorkerAddress::DialIn] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_api::{RESERVED_SERVICES, is_built_in};
 use millrace_base::{Error, ErrorCode, Name};
-use millrace_func::{App, HandlerId, HandlerKind, Program, RouteId, Service, WORKER_FILE, WorkerDocument};
+use millrace_func::{App, Concurrency, HandlerId, HandlerKind, Program, RouteId, Service, WORKER_FILE, WorkerDocument};
 
 use crate::apps::version_of;
 use crate::core::{Core, CorePlatform};
@@ -49,8 +49,9 @@ impl CorePlatform {
         }
         if let Some(file) = app.files.get(WORKER_FILE)
             && let Ok(document) = WorkerDocument::from_json(file)
+            && let Ok(concurrency) = Concurrency::new(&document.discovery, &app.workers)
         {
-            self.shared.outside.workers.serve(program, app.name.as_str(), &document);
+            self.shared.outside.workers.serve(program, app.name.as_str(), &document, concurrency);
         }
         let numbers = self.numbers_of(&app.name, services);
         self.numbers.insert(program, numbers);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use millrace_base::{Error, UnixMillis};
+use millrace_base::{Error, ErrorCode, UnixMillis, limits};
 
 use super::origin::Origin;
 use super::transaction::Transaction;
@@ -36,7 +36,11 @@ fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> 
     // Each wait is about as long as all before it together.
     let elapsed_ms = world.now.0.saturating_sub(origin.time().0);
     let due = world.now.plus(elapsed_ms.clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS));
-    (due < ends(transaction)).then_some(due)
+    // A client that waits hears soon that no worker is there.
+    let is_awaited = matches!(origin, Origin::Call(_) | Origin::Route(_));
+    let is_away = is_awaited && error.code == ErrorCode::WorkerUnavailable;
+    let ends = if is_away { origin.time().plus(limits::WORKER_AWAY_MS) } else { ends(transaction) };
+    (due < ends).then_some(due)
 }
 
 /// When a transaction's time on workers is over.

@@ -1,7 +1,8 @@
 //! Transactions: each runs in turns until it ends or has to wait, and ends as one entry or as nothing.
 //!
 //! `start.rs` starts what comes in, `run.rs` runs it, `commit.rs` ends it. `host.rs` is the world as
-//! a handler sees it, `answers.rs` what was answered before. `lost.rs` begins again what a worker has lost.
+//! a handler sees it, `answers.rs` what was answered before. `lost.rs` begins again what a worker has lost, `slots.rs`
+//! lets what runs there begin.
 //! `coordinate.rs` and `participate.rs` do what messages of other shards mean, as [`crate::coordination`] and
 //! [`crate::participation`] say it.
 //! `opened.rs` says what it means that another shard was opened anew, `gate.rs` when this one may write after it was.
@@ -22,6 +23,7 @@ mod origin;
 mod participate;
 mod reads;
 mod run;
+mod slots;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,7 @@ use crate::world::World;
 use gate::Gate;
 use lost::LostTransactions;
 use origin::Origin;
+use slots::WithoutSlot;
 use transaction::Transaction;
 pub use unplaced::{UnplacedRoute, UnplacedStep};
 
@@ -109,6 +112,8 @@ pub(crate) struct Execution {
     parked: BTreeMap<u64, Parked>,
     /// Those whose attempt on a worker was lost, and that begin again.
     lost: LostTransactions,
+    /// Those that have no slot on a worker yet.
+    without_slot: WithoutSlot,
     /// Those that let others have a turn, in order. What has gone on meanwhile, or ended, is passed over.
     yielded: VecDeque<u64>,
     /// Entities whose queue may have become runnable.
@@ -142,6 +147,7 @@ impl Execution {
             suspended: BTreeMap::new(),
             parked: BTreeMap::new(),
             lost: LostTransactions::new(),
+            without_slot: WithoutSlot::new(),
             yielded: VecDeque::new(),
             freed: VecDeque::new(),
             coordinator: Coordinator::recover(rows)?,
@@ -151,16 +157,17 @@ impl Execution {
     }
 
     /// When the next of those may go on who wait for a time: that after which the shard may write, that of another attempt
-    /// on a worker, or any time where others had to have a turn first.
+    /// on a worker or look for a slot there, or any time where others had to have a turn first.
     pub(crate) fn next_due(&self) -> Option<UnixMillis> {
         let lost = self.lost.first_key_value().map(|((due, _), _)| *due);
+        let without_slot = self.without_slot.first_key_value().map(|((due, _), _)| *due);
         let yielded = (!self.yielded.is_empty()).then_some(UnixMillis(0));
-        self.gate.next_due().into_iter().chain(lost).chain(yielded).min()
+        self.gate.next_due().into_iter().chain(lost).chain(without_slot).chain(yielded).min()
     }
 
     /// Transactions that wait in the middle or for their first entity.
     pub(crate) fn waiting(&self) -> usize {
-        self.suspended.len() + self.parked.len() + self.lost.len()
+        self.suspended.len() + self.parked.len() + self.lost.len() + self.without_slot.len()
     }
 
     /// Entities held by suspended transactions, or queued for.
@@ -189,6 +196,7 @@ impl Execution {
         };
         self.parked.values().any(|parked| of(&parked.origin))
             || self.lost.values().any(|lost| of(&lost.origin))
+            || self.without_slot.values().any(of)
             || self.suspended.values().any(|suspended| suspended.transaction.needs_program(program))
     }
 
@@ -323,6 +331,9 @@ impl Execution {
         }
         for (_, lost) in std::mem::take(&mut self.lost) {
             self.stop_one(lost.origin, None, error, context);
+        }
+        for (_, origin) in std::mem::take(&mut self.without_slot) {
+            self.stop_one(origin, None, error, context);
         }
         for (_, suspended) in std::mem::take(&mut self.suspended) {
             let Suspended { role, transaction, .. } = suspended;

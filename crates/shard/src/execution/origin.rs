@@ -2,7 +2,7 @@
 
 use millrace_api::StateFields;
 use millrace_base::{ShardId, TransactionId, UnixMillis};
-use millrace_func::{NestedCall, sha256};
+use millrace_func::{NestedCall, WorkerSlot, sha256};
 
 use crate::locks::Age;
 use crate::peer::Begin;
@@ -29,6 +29,8 @@ pub(crate) enum Origin {
         field: Box<[u8]>,
         /// When it was started.
         begun: Begun,
+        /// Its place on a worker.
+        slot: WorkerSlot,
     },
     /// A call that a workflow of this shard makes, as a transaction of its own.
     WorkflowCall {
@@ -40,6 +42,8 @@ pub(crate) enum Origin {
         call: NestedCall,
         /// When it was started.
         begun: Begun,
+        /// Its place on a worker.
+        slot: WorkerSlot,
     },
     /// Part of another shard's transaction.
     Participation {

@@ -3,7 +3,7 @@
 
 use millrace_base::{EntityKey, Error, ErrorCode, UnixMillis, limits};
 use millrace_format::MessageRecord;
-use millrace_func::{Catalog, HandlerKind, NestedCall, Start};
+use millrace_func::{Catalog, HandlerKind, NestedCall, Start, WorkerSlot};
 
 use super::answers::{answers_call, answers_from_result};
 use super::commit::input_or_null;
@@ -121,6 +121,7 @@ impl Execution {
         loop {
             self.wake_freed(context);
             self.begin_lost_again(context);
+            self.look_for_slots(context);
             let has_run = self.run_workflows(&mut workflows, context);
             if !self.start_message(&mut messages, context) && !has_run && self.freed.is_empty() {
                 break;
@@ -152,8 +153,10 @@ impl Execution {
         *budget -= 1;
         match root_of_message(&field, context) {
             Ok(Some(root)) if context.books.inbox.has_turn(&field, &root.0) => {
-                let origin = Origin::Message { field, begun: begun(context.world) };
-                if !self.parks(&origin, &root.0, root.1, context) {
+                let origin = Origin::Message { field, begun: begun(context.world), slot: WorkerSlot::default() };
+                if let Some(origin) = self.with_slot(origin, context)
+                    && !self.parks(&origin, &root.0, root.1, context)
+                {
                     self.run_root(origin, root, Vec::new(), Role::Alone, context);
                 }
             }
@@ -181,11 +184,12 @@ impl Execution {
         let kind = context.world.catalog.kind(call.handler);
         let entity = context.world.catalog.entity(call.handler, &call.key);
         let away = (context.rows.shard_of(&call.key) != context.rows.shard()).then(|| call.clone());
-        let origin = Origin::WorkflowCall { workflow, operation, call, begun };
+        let origin = Origin::WorkflowCall { workflow, operation, call, begun, slot: WorkerSlot::default() };
         if kind == HandlerKind::Workflow {
             let error = refused("the newest version of the callee is a workflow: it is not called but started");
             return self.fail_origin(origin, error, context);
         }
+        let Some(origin) = self.with_slot(origin, context) else { return };
         if let Some(call) = away {
             return self.run_call_away(origin, call, Vec::new(), Role::Alone, context);
         }
@@ -422,7 +426,7 @@ fn root_of_message(
 ///
 /// # Panics
 /// When nothing runs for it: routes, participations and reads have no such root.
-fn root_call(origin: &Origin, context: &mut ExecutionContext<'_, '_>) -> Result<NestedCall, Error> {
+pub(super) fn root_call(origin: &Origin, context: &mut ExecutionContext<'_, '_>) -> Result<NestedCall, Error> {
     match origin {
         Origin::Call(invoke) => {
             Ok(NestedCall { handler: invoke.handler, key: invoke.key.to_vec(), input: invoke.input.clone() })
