@@ -28,6 +28,7 @@ mod make_run;
 mod memory;
 mod metrics;
 mod neighbours;
+mod old_directories;
 mod outside_users;
 mod overload;
 mod records;
