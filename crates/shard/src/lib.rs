@@ -23,7 +23,7 @@
 //! A call takes this way. [`Shard::invoke`] looks for a kept result and takes the entity
 //! (`execution/start.rs`). The handler runs in turns (`execution/run.rs`) and sees the store through
 //! `execution/host.rs`. Its write set becomes one entry (`execution/commit.rs`). The reply leaves once that
-//! entry is durable (`context/held.rs`). A route begins without a shard (`execution/unbound.rs`), and the
+//! entry is durable (`context/held.rs`). A route begins without a shard (`execution/unplaced.rs`), and the
 //! shard of the first entity it calls adopts it.
 //!
 //! Promises: same inputs in the same order give the same outputs. A transaction's effects reach
