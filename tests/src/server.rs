@@ -202,8 +202,9 @@ impl Server {
     /// Starts the server again over the same data, after it has ended.
     ///
     /// # Panics
-    /// When the server does not start.
+    /// When the server does not start, or has not ended: its replies would be taken for those of the next one.
     pub fn restart(&mut self) {
+        assert!(!self.is_running(), "the server still runs");
         self.child = spawn(&self.options, self.address, &self.folder).expect("started");
         self.wait_until_serving();
     }

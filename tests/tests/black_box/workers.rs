@@ -117,6 +117,7 @@ fn handlers_in_a_worker_do_what_handlers_do() {
     let unknown = server.call("account/alice/nothing", "null");
     assert_problem(&unknown, 404, "unknown-handler");
     // What was deployed is there after a start, and so is what it did.
+    server.kill();
     server.restart();
     assert_eq!(server.value("account/dave/show", "null"), 42);
     let first = &worker.requests()[0];
