@@ -53,7 +53,7 @@ fn costs(script: impl Fn(&[String; 3]) -> Script) -> (usize, usize, usize) {
 fn transactions_cost_what_is_documented() {
     let found = [
         ("one shard", costs(|[a, ..]| add().call(run("note", a, s().get("n"))))),
-        ("two shards, the home writes nothing", costs(|[_, b, _]| s().call(run("note", b, add())))),
+        ("two shards, the coordinator writes nothing", costs(|[_, b, _]| s().call(run("note", b, add())))),
         ("two shards", costs(|[_, b, _]| add().call(run("note", b, add())))),
         ("two shards, the other only reads", costs(|[_, b, _]| add().call(read("note", b, s().get("n"))))),
         ("three shards, a tree", costs(|[_, b, c]| add().all([run("note", b, add()), run("note", c, add())]))),
