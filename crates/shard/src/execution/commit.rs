@@ -27,9 +27,6 @@ impl Execution {
         result: Result<Output, Error>,
         context: &mut ExecutionContext<'_, '_>,
     ) {
-        if !self.reached.is_empty() {
-            self.reached.remove(&transaction.origin.age());
-        }
         match (role, result) {
             (Role::Coordinator(coordination), result) if coordination.has_participants() => {
                 self.ask_for_votes(coordination, transaction, result, context);

@@ -2,9 +2,6 @@
 //!
 //! A worker that breaks off or breaks the protocol has said nothing that counts. So the whole transaction gives up what it
 //! holds, waits a little, and begins again from its origin, as one that lost the race for an entity does.
-//!
-//! A client that waits hears soon that no worker is there. That holds only until a worker has been reached: a call whose
-//! worker is killed in its middle waits for the next one, as long as its time lasts.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +28,7 @@ pub(crate) struct Lost {
 }
 
 /// When a transaction that failed so begins again. `None`: it does not, for this is no lost attempt, or there is no time.
-fn begins_again(transaction: &Transaction, error: &Error, has_reached: bool, world: &World<'_>) -> Option<UnixMillis> {
+fn begins_again(transaction: &Transaction, error: &Error, world: &World<'_>) -> Option<UnixMillis> {
     let origin = &transaction.origin;
     if !error.code.is_lost_attempt() || matches!(origin, Origin::Participation { .. } | Origin::Read { .. }) {
         return None;
@@ -39,8 +36,9 @@ fn begins_again(transaction: &Transaction, error: &Error, has_reached: bool, wor
     // Each wait is about as long as all before it together.
     let elapsed_ms = world.now.0.saturating_sub(origin.time().0);
     let due = world.now.plus(elapsed_ms.clamp(FIRST_WAIT_MS, LONGEST_WAIT_MS));
+    // A client that waits hears soon that no worker is there.
     let is_awaited = matches!(origin, Origin::Call(_) | Origin::Route(_));
-    let is_away = is_awaited && !has_reached && error.code == ErrorCode::WorkerUnavailable;
+    let is_away = is_awaited && error.code == ErrorCode::WorkerUnavailable;
     let ends = if is_away { origin.time().plus(limits::WORKER_AWAY_MS) } else { ends(transaction) };
     (due < ends).then_some(due)
 }
@@ -52,23 +50,13 @@ fn ends(transaction: &Transaction) -> UnixMillis {
 
 impl Execution {
     /// Whether a transaction that ends with `error` begins again instead.
-    pub(super) fn will_begin_again(
-        &self,
-        role: &Role,
-        transaction: &Transaction,
-        error: &Error,
-        world: &World<'_>,
-    ) -> bool {
+    pub(super) fn will_begin_again(role: &Role, transaction: &Transaction, error: &Error, world: &World<'_>) -> bool {
         let may = match role {
             Role::Alone => true,
             Role::Coordinator(coordination) => !coordination.is_ending(),
             Role::Participant(_) => false,
         };
-        may && begins_again(transaction, error, self.has_reached(transaction), world).is_some()
-    }
-
-    fn has_reached(&self, transaction: &Transaction) -> bool {
-        !self.reached.is_empty() && self.reached.contains(&transaction.origin.age())
+        may && begins_again(transaction, error, world).is_some()
     }
 
     /// Gives up everything, and begins again later.
@@ -84,10 +72,7 @@ impl Execution {
         if let Role::Coordinator(coordination) = role {
             self.coordinator.abandon(&coordination, &mut context.context());
         }
-        let due = begins_again(&transaction, &error, self.has_reached(&transaction), context.world);
-        if error.code != ErrorCode::WorkerUnavailable {
-            self.reached.insert(transaction.origin.age());
-        }
+        let due = begins_again(&transaction, &error, context.world);
         let ends = ends(&transaction);
         let origin = transaction.into_origin();
         match due {
@@ -105,7 +90,6 @@ impl Execution {
         {
             let Lost { origin, error, ends } = entry.remove();
             if ends <= context.world.now {
-                self.reached.remove(&origin.age());
                 self.fail_origin(origin, error, context);
                 continue;
             }

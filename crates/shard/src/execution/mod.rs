@@ -30,7 +30,7 @@ mod tests;
 mod transaction;
 mod unplaced;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis};
 use millrace_format::Write;
@@ -40,7 +40,7 @@ use millrace_store::StoreError;
 use crate::bookkeeping::Bookkeeping;
 use crate::context::{Context, Rows};
 use crate::coordination::{Coordination, Coordinator};
-use crate::locks::{Age, Locks};
+use crate::locks::Locks;
 use crate::participation::{Participation, Participations};
 use crate::peer::{PeerBody, PeerMessage};
 use crate::workflows::{WorkflowContext, Workflows};
@@ -112,8 +112,6 @@ pub(crate) struct Execution {
     parked: BTreeMap<u64, Parked>,
     /// Those whose attempt on a worker was lost, and that begin again.
     lost: LostTransactions,
-    /// Transactions of which an attempt was lost after a worker had been reached.
-    reached: BTreeSet<Age>,
     /// Those that have no slot on a worker yet.
     without_slot: WithoutSlot,
     /// Those that let others have a turn, in order. What has gone on meanwhile, or ended, is passed over.
@@ -149,7 +147,6 @@ impl Execution {
             suspended: BTreeMap::new(),
             parked: BTreeMap::new(),
             lost: LostTransactions::new(),
-            reached: BTreeSet::new(),
             without_slot: WithoutSlot::new(),
             yielded: VecDeque::new(),
             freed: VecDeque::new(),
@@ -332,7 +329,6 @@ impl Execution {
         for (_, parked) in std::mem::take(&mut self.parked) {
             self.stop_one(parked.origin, parked.away, error, context);
         }
-        self.reached.clear();
         for (_, lost) in std::mem::take(&mut self.lost) {
             self.stop_one(lost.origin, None, error, context);
         }

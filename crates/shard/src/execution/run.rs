@@ -117,7 +117,7 @@ impl Execution {
             || transaction.awaits_away()
             || matches!(&role, Role::Coordinator(coordination) if coordination.is_waiting());
         match (role, transaction.result.take()) {
-            (role, Some(Err(error))) if self.will_begin_again(&role, &transaction, &error, context.world) => {
+            (role, Some(Err(error))) if Self::will_begin_again(&role, &transaction, &error, context.world) => {
                 self.begin_again_later(role, transaction, error, context);
             }
             (role, Some(Err(error))) => self.finish(role, transaction, Err(error), context),
