@@ -10,7 +10,7 @@ use millrace_tests::{Reply, Server, ServerOptions, assert_problem, free_address,
 use serde_json::{Value, json};
 
 /// How soon a client hears that no worker is there.
-const SOON: Duration = Duration::from_millis(100);
+const SOON: Duration = Duration::from_millis(500);
 
 fn services() -> Value {
     let handler = |name: &str, kind: &str| json!({ "name": name, "kind": kind, "timeout_ms": 5000 });
