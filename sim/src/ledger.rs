@@ -305,7 +305,7 @@ impl Ledger {
                 }
                 Ok(())
             }
-            ErrorCode::ShardStopped => {
+            ErrorCode::ShardStopped | ErrorCode::ResultUnknown => {
                 operation.is_in_doubt = true;
                 Ok(())
             }

@@ -3,6 +3,7 @@
 mod apps;
 mod bench;
 mod cluster;
+mod cluster_lost;
 mod command_line;
 mod containment;
 mod crash;
