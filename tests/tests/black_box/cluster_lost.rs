@@ -132,3 +132,21 @@ fn a_lost_node_reads_as_nothing_worse() {
     });
     assert!(after >= Some(before), "a node that is back shows nothing old: {after:?} before {before}");
 }
+
+#[test]
+fn a_demo_keeps_the_data_of_a_node_that_somebody_else_runs() {
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("demo");
+    let mut demo = Demo::start(&folder);
+    demo.kill(2);
+    let mut again = demo.revive(2);
+    wait_until("it is back", || demo.is_alive(2));
+    demo.command.interrupt();
+    assert!(demo.command.ended().success(), "{}", demo.command.err());
+    assert!(again.is_running(), "{}", again.err());
+    assert!(folder.join("n2/lock").exists() && folder.join("n2/log").exists(), "it is in use");
+    assert!(!folder.join("n1").exists() && !folder.join("n3").exists());
+    assert!(demo.command.err().contains("n2"), "{}", demo.command.err());
+    again.interrupt();
+    again.ended();
+}
