@@ -1,11 +1,10 @@
 //! An engine without a language: it runs the scripts of `script.rs`.
 //!
-//! It stands in for a real engine in every test of the shard and in the simulator, so it is strict
-//! where a real one may be lenient: a shard that resumes a frame for something it does not await,
-//! uses a frame number twice, enters the engine while it runs or cancels a stranger makes it
-//! panic. Every app has the services and handlers of [`ScriptEngine::SERVICES`]: `run` may write,
-//! `read` may not, `flow` is a workflow (`flow.rs`), and the route `POST /run` runs the script in
-//! the request's body.
+//! It stands in for a real engine in every test of the shard and in the simulator. It is strict where a real one may be
+//! lenient. It panics if a shard resumes an activation for something that the activation does not await, or uses an
+//! activation's number twice. It also panics if a shard enters the engine while it runs, or cancels an activation that
+//! it does not know. Every app has the services and handlers of [`ScriptEngine::SERVICES`]: `run` may write, `read` may
+//! not, `flow` is a workflow (`flow.rs`), and the route `POST /run` runs the script in the request's body.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

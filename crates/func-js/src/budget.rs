@@ -2,13 +2,12 @@
 //!
 //! QuickJS asks its interrupt handler after a number of *polls* (each function call and each loop
 //! iteration is one): 10,000, which it fixes when compiled. That is far too seldom. Ten thousand
-//! calls of a built-in function that works through megabytes take minutes, and endless recursion
-//! passes the stack limit long before the handler gets to look; worse, when QuickJS itself finds the stack
-//! used up at an unlucky place of an `async` function, it aborts the process. So the counter is set here,
-//! before each turn and at each look, to a number of polls that took about [`PACE_NS`] so far.
-//! The counter is a field of a structure that the C interface hides; [`find_counter`] finds it by
-//! watching which number in that structure goes down with each call, and no service is loaded if
-//! that fails. A QuickJS that keeps the counter elsewhere is therefore noticed by the first test.
+//! calls of a built-in function that works through megabytes take minutes. Endless recursion passes the stack limit
+//! long before the handler gets to look. Worse, when QuickJS itself finds the stack used up at an unlucky place of an
+//! `async` function, it aborts the process. So the counter is set here, before each turn and at each look, to a number
+//! of polls that took about [`PACE_NS`] so far. The counter is a field of a structure that the C interface hides;
+//! [`find_counter`] finds it by watching which number in that structure goes down with each call, and no service is
+//! loaded if that fails. A QuickJS that keeps the counter elsewhere is therefore noticed by the first test.
 //!
 //! A breach ends the frame for good: the handler answers "interrupt" from then on, and QuickJS's
 //! interruption cannot be caught by user code.
@@ -40,8 +39,8 @@ const PACE_NS: u64 = 20_000;
 pub(crate) const STACK_RESERVE_BYTES: usize = 128 << 10;
 
 /// A turn that took longer is told by the CPU time of its thread, not by the time that passed: the thread may have been
-/// preempted, for longer than any limit where a container's share of a CPU is used up. Reading a thread's CPU clock is a
-/// system call, so it is read beforehand no more often than this, and a turn may be told as much too long.
+/// preempted, for longer than any limit where a container's share of a CPU is used up. Reading a thread's CPU clock is
+/// a system call. So before turns the clock is read at most once in this time, and a turn may be told as much too long.
 const MEASURE_AFTER_NS: u64 = 1_000_000;
 
 /// As [`MEASURE_AFTER_NS`], for what a turn that has ended is told to have used: a transaction may have thousands of turns,

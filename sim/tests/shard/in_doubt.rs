@@ -384,9 +384,9 @@ fn a_participation_that_was_begun_twice_speaks_with_one_voice() {
     rig.assert_at_rest();
 }
 
-/// `here` calls `other` and `there` in the second shard, whose branch takes both calls and ends.
-/// Before anything of that is heard, a second copy of the first call begins another branch, which
-/// speaks first and never hears of the second call.
+/// `here` calls `other` and `there` in the second shard, whose participation takes both calls and ends. Before anything
+/// of that is heard, a second copy of the first call begins another participation. That one speaks first and never
+/// hears of the second call.
 fn begun_again_without_its_second_call(rig: &mut Rig, there: Script) -> Token {
     let keys = [rig.key_in(1, "c"), rig.key_in(1, "b")];
     let here = rig.key_in(0, "a");

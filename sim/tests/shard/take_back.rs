@@ -1,6 +1,5 @@
-//! A failing callee that its caller catches takes back its own effects and those of everything it
-//! started, in every shard and before its caller goes on; what nobody awaits still belongs to the
-//! transaction.
+//! A failing callee that its caller catches takes back its own effects and those of everything it started. It does so
+//! in every shard, and before its caller goes on. What nobody awaits still belongs to the transaction.
 
 use std::collections::BTreeMap;
 

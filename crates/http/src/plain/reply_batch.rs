@@ -1,8 +1,9 @@
 //! Replies that leave together.
 //!
-//! A small reply is not sent in the visit that made it, but at the end of the round, with those of the other connections
-//! that were visited. Running requests and sending replies are much code each, more than fits the core's first cache, so
-//! changing between them once a round is cheaper than once a request; and a client with many connections is woken once.
+//! A small reply is not sent in the visit that made it. It is sent at the end of the round, with those of the other
+//! connections that were visited. Running requests and sending replies are much code each, more than fits the core's
+//! first cache. So changing between them once a round is cheaper than once a request. And a client with many
+//! connections is woken once.
 //!
 //! Promises: none waits for longer than the round, and when the first of them is [`WAIT_NS`] old, no further request is begun
 //! before they have left. A connection has one at most, and reads nothing more before it has left; what the client does not

@@ -1,5 +1,5 @@
-//! A host for workflows: every result is noted in a journal, a run can be cut after any of its
-//! resumes, and a frame that starts anew is answered from the journal until that ends.
+//! A host for workflows. It notes every result in a journal. A run can be cut after any of its resumes. An activation
+//! that starts anew is answered from the journal until that ends.
 //!
 //! An operation's place is its number among the operations of the code that began it: of the
 //! workflow, or of a step inside it. So operations of a step whose result is known, which are
