@@ -24,7 +24,7 @@ use serde_json::Value as Json;
 /// The workflow's place among the handlers of a service.
 const FLOW: usize = 2;
 
-/// What a frame awaits.
+/// What an activation awaits.
 pub(crate) enum Awaits {
     Nothing,
     /// One operation; its error is thrown unless `catches`.
@@ -153,7 +153,7 @@ impl ScriptEngine {
         self.marks.borrow_mut().append(&mut earlier.marks.borrow_mut());
     }
 
-    /// Frames that wait.
+    /// Activations that wait.
     #[must_use]
     pub fn waiting_activations(&self) -> usize {
         self.activations.borrow().len()
@@ -426,7 +426,7 @@ impl Running {
         Ok(Turn::Ends(self.last.clone()))
     }
 
-    /// Operations on the frame's own entity. Says whether it was one.
+    /// Operations on the activation's own entity. Says whether it was one.
     fn on_fields(&mut self, name: &str, operation: &[Json], host: &mut dyn Host) -> Result<bool, Error> {
         let set = |host: &mut dyn Host, field: &str, value: &Json| {
             host.set(field.as_bytes(), Value::new(ValueKind::Json, value.to_string().as_bytes()))

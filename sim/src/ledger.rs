@@ -147,8 +147,8 @@ impl Operation {
         }
     }
 
-    /// Whether its key is kept at `now`, however late its outcome was written. Half a day more, since the clock may be
-    /// set back.
+    /// Whether its key is kept at `now`, however late its invocation result was written. Half a day more, since the
+    /// clock may be set back.
     #[must_use]
     pub fn keeps_key(&self, now: UnixMillis) -> bool {
         self.open > 0 || now <= self.latest.plus(RETENTION_MS + RETENTION_MS / 2)

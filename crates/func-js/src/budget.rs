@@ -9,7 +9,7 @@
 //! [`find_counter`] finds it by watching which number in that structure goes down with each call, and no service is
 //! loaded if that fails. A QuickJS that keeps the counter elsewhere is therefore noticed by the first test.
 //!
-//! A breach ends the frame for good: the handler answers "interrupt" from then on, and QuickJS's
+//! A breach ends the activation for good: the handler answers "interrupt" from then on, and QuickJS's
 //! interruption cannot be caught by user code.
 
 use std::cell::Cell;
@@ -34,7 +34,7 @@ const REJECTING_POLLS: i32 = 8;
 /// The time between two looks that the number of polls is steered to.
 const PACE_NS: u64 = 20_000;
 
-/// Stack beyond the app's limit that QuickJS itself may still use. The look ends a frame that passed the
+/// Stack beyond the app's limit that QuickJS itself may still use. The look ends an activation that passed the
 /// app's limit; QuickJS's own check, at the end of this reserve, should never be the first.
 pub(crate) const STACK_RESERVE_BYTES: usize = 128 << 10;
 
@@ -47,7 +47,7 @@ const MEASURE_AFTER_NS: u64 = 1_000_000;
 /// and what others used beside them would add up.
 const MEASURE_ENDED_AFTER_NS: u64 = 100_000;
 
-/// Which limit a frame broke.
+/// Which limit an activation broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breach {
     Cpu,
@@ -121,7 +121,7 @@ impl Budget {
         self.lets_reject.set(true);
     }
 
-    /// From now on an interrupted frame gets no further.
+    /// From now on an interrupted activation gets no further.
     pub(crate) fn end_loading(&self) {
         self.lets_reject.set(false);
     }
@@ -193,8 +193,8 @@ impl Budget {
         elapsed.min((self.clocks.thread_cpu_ns)().saturating_sub(self.reference_cpu_ns.get()))
     }
 
-    /// The last look of a turn whose frame has ended or waits. A built-in function that works through megabytes is not
-    /// interrupted; what it has used up is found here at the latest.
+    /// The last look of a turn whose activation has ended or waits. A built-in function that works through megabytes is
+    /// not interrupted; what it has used up is found here at the latest.
     #[inline]
     pub(crate) fn end(&self) {
         if self.turn_ns() >= self.allowed_ns.get() {

@@ -49,7 +49,7 @@ impl HostScope {
         HostGuard { scope: self, borrow: PhantomData }
     }
 
-    /// Uses what the running frame was started with; `None` outside of a turn.
+    /// Uses what the running activation was started with; `None` outside of a turn.
     pub(crate) fn with_subject<R>(&self, act: impl FnOnce(&Subject<'_>) -> R) -> Option<R> {
         let pointer = self.subject.get()?;
         // SAFETY: as in `with`; the reference is shared and ends with the closure.

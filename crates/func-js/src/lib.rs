@@ -14,9 +14,9 @@
 //! * What runs in a turn depends on the activation's input, on the host's answers and on the order of its resumes.
 //!   Beside these it depends on the module's own variables only. That is what lets a workflow be replayed; see
 //!   `steps.rs` for how the code of its steps is kept apart.
-//! * A breach of the CPU, stack or memory limit ends the frame and cannot be caught. After a
-//!   memory breach, and when a frame ended by force leaves jobs behind, the service's context is
-//!   made anew for the next call: module state is lost, and frames that waited in it end with
+//! * A breach of the CPU, stack or memory limit ends the activation and cannot be caught. After a
+//!   memory breach, and when an activation ended by force leaves jobs behind, the service's context is
+//!   made anew for the next call: module state is lost, and activations that waited in it end with
 //!   `overloaded` when they are resumed.
 //!
 //! Must not touch the store: all of the world comes through [`millrace_func::Host`]. Must not read

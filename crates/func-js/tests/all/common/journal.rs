@@ -28,7 +28,7 @@ pub struct Entry {
     pub result: Option<Result<Bytes, Error>>,
 }
 
-/// All that outlives a frame.
+/// All that outlives an activation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
     pub entries: BTreeMap<Place, Entry>,
@@ -46,7 +46,7 @@ enum Work {
     Step,
 }
 
-/// What lives as long as a frame.
+/// What lives as long as an activation.
 #[derive(Default)]
 struct Run {
     open: BTreeMap<OperationId, (Place, Work)>,
