@@ -1,5 +1,5 @@
-//! A simulated node: the shipped driver of each core, with a stream of the real log, a store of each shard over a
-//! checkpoint, and a network between the cores.
+//! A simulated node: the shipped driver of each core, with a stream of the real log. Each shard has a store over a
+//! checkpoint. A network connects the cores.
 //!
 //! It does what the threads of the real node do, one step at a time and on one thread. Whoever drives it says which step
 //! comes next. A step that meets a crash of the disk leaves the node useless; the caller asks the disk after every step.
@@ -113,7 +113,7 @@ impl Machine {
         let mut stores = BTreeMap::new();
         let mut checkpointed = BTreeMap::new();
         for shard in (0..self.shard_count).map(ShardId) {
-            let store = Store::open(shard, Arc::clone(&checkpoint), 1).map_err(StartError::Store)?;
+            let store = millrace_shard::open_store(shard, Arc::clone(&checkpoint), 1).map_err(StartError::Store)?;
             checkpointed.insert(shard, store.checkpoint_lsn());
             stores.insert(shard, store);
         }
