@@ -112,6 +112,13 @@ impl<W: Waiter> PendingReplies<W> {
         }
     }
 
+    /// Whether another node has to answer it.
+    pub(crate) fn is_with_other_node(&self, token: Token) -> bool {
+        let (generation, index) = place(token);
+        let reply = self.replies.get(index).filter(|reply| reply.generation == generation);
+        reply.is_some_and(|reply| matches!(reply.holder, Holder::Other(_)))
+    }
+
     /// From now on this core has it again.
     pub(crate) fn give_to_nobody(&mut self, token: Token) {
         if let Some(reply) = self.get_mut(token) {
@@ -275,6 +282,7 @@ mod tests {
         replies.give_to_node(passed_on, NodeId(2));
         replies.give_to_node(own, NodeId(3));
         assert_eq!(replies.unanswered_by_node(NodeId(2)), [passed_on]);
+        assert!(replies.is_with_other_node(own) && !replies.is_with_other_node(asked));
         replies.forget_asker(NodeId(2));
         assert!(replies.is_abandoned(asked) && replies.reply(asked, Ok(Reply::Done)).is_none());
         assert_eq!(replies.give_back(own), None, "it is this core's own");

@@ -149,6 +149,11 @@ impl<P: Platform> Core<P> {
         let since_ns = if is_other { self.platform.monotonic_ns().saturating_sub(since_ns) } else { since_ns };
         // This core may have unloaded it meanwhile.
         if job.program().is_some_and(|program| self.programs.catalog.program(program).is_none()) {
+            if is_other {
+                // Or its node has just started, and does not know what is deployed.
+                let waited_ns = self.platform.monotonic_ns().saturating_sub(since_ns);
+                return self.send_to(from, CoreMessage::NotHere { token: asked, job, since_ns: waited_ns });
+            }
             return self.refuse(from, asked, gone());
         }
         if self.is_elsewhere(&job) {

@@ -180,6 +180,9 @@ impl<P: Platform> Core<P> {
         if !self.pending.is_open(token) {
             return;
         }
+        // The clock of another node is another one: from there it is a duration.
+        let is_other = self.pending.is_with_other_node(token);
+        let since_ns = if is_other { self.platform.monotonic_ns().saturating_sub(since_ns) } else { since_ns };
         self.pending.give_to_nobody(token);
         let until_ns = since_ns.saturating_add(limits::ARRIVAL_MS * 1_000_000);
         self.arrive(Arrived { shard: job.shard(), until_ns, what: What::Request { job, token, since_ns } });
