@@ -489,6 +489,12 @@ pub const ARRIVAL_MS: u64 = 2_000;
 /// majority of a shard's replicas. A node whose process was killed is replaced sooner.
 pub const UNREACHED_MS: u64 = 1_200;
 
+/// Bytes of log that a node of a cluster keeps for nodes that were away for a while. Whoever lacks more gets a snapshot.
+pub const KEPT_LOG_BYTES: u64 = 64 << 20;
+
+/// Bytes of rows in one part of a snapshot between nodes: a few milliseconds of a disk.
+pub const SNAPSHOT_PART_BYTES: usize = 512 << 10;
+
 /// Bytes of one message between nodes: a message of replicas with one entry of [`ENTRY_BYTES`], or a reply with one page of
 /// [`PAGE_BYTES`], and the words around it.
 pub const PEER_MESSAGE_BYTES: usize = ENTRY_BYTES + (1 << 20);

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 
 use millrace_api::RECORDS_APP;
 use millrace_base::{Error, ErrorCode, ShardId};
-use millrace_driver::{CoreOptions, CoreParts, FlushPolicy, Hosted, READ_AHEAD, ShardMail, first_nonce};
+use millrace_driver::{CoreOptions, CoreParts, Hosted, READ_AHEAD, ShardMail, first_nonce};
 use millrace_func::App;
 use millrace_log::{Committer, Environment, Segments, Writer, WriterOptions};
 use millrace_shard::Shard;
@@ -83,7 +83,7 @@ fn core_options(index: usize, shared: &Shared) -> CoreOptions {
         queue_ms: shared.options.queue_ms,
         memory_bytes: share - share / CHECKPOINT_CACHE_SHARE,
         read_ahead: READ_AHEAD,
-        flush: FlushPolicy::default(),
+        flush: shared.options.flush,
         has_log: shared.options.durability != Durability::None,
         first_nonce: first_nonce(shared.cluster.as_ref().map_or(0, |cluster| u64::from(cluster.me().0)), index),
     }

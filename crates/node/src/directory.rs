@@ -9,6 +9,7 @@
 //!   log/          millrace_log
 //!   checkpoint/   millrace_store (fjall)
 //!   apps/         deployed apps, one tar each
+//!   emptied       in a cluster: what was here is lost, by DataDirectory::empty
 //!   keys.json     API keys (millrace_http)
 //!   secret        what keys of this directory are derived from
 //!   s3-users.json users of S3 and their access keys (millrace_access)
@@ -104,6 +105,13 @@ const LISTED_FILES: [&str; 3] = [NODE_FILE, "secret", S3_USERS_FILE];
 /// Folders whose files the manifest lists with their bytes.
 const LISTED_FOLDERS: [&str; 2] = ["apps", "app-versions"];
 
+/// Says that the directory was emptied.
+const EMPTIED: &str = "emptied";
+
+/// What an emptied directory loses. It keeps the secret and the shards' number, its certificate, and how often its node has
+/// started.
+const EMPTIED_OF: [&str; 7] = ["log", "checkpoint", "apps", "app-versions", "bodies", "manifest", "pid"];
+
 /// Written by the operator's commands. Without it a node that asks for keys would serve everybody.
 const KEY_FILE: &str = "keys.json";
 
@@ -178,6 +186,42 @@ impl DataDirectory {
         let node = NodeFile { shards, outcome_key: Some(key), has_manifest: false };
         let bytes = node.to_json().map_err(|what| DirectoryError::Format(path.join(NODE_FILE), what))?;
         write_durably(&path.join(NODE_FILE), &bytes).map_err(io)
+    }
+
+    /// Whether [`DataDirectory::empty`] has emptied the directory, ever.
+    #[must_use]
+    pub fn is_emptied(path: &Path) -> bool {
+        path.join(EMPTIED).exists()
+    }
+
+    /// Empties the directory of a node of a cluster. Its next start gets everything from the other nodes. It keeps what makes
+    /// it a directory of that node.
+    ///
+    /// # Errors
+    /// [`DirectoryError`]; also while a node runs there. What was begun is to be repeated then.
+    pub fn empty(path: &Path) -> Result<(), DirectoryError> {
+        let io = |error| DirectoryError::Io(path.to_owned(), error);
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join("lock")).map_err(io)?;
+        take_lock(&lock).map_err(|()| DirectoryError::InUse(path.to_owned()))?;
+        let file = path.join(NODE_FILE);
+        let wrong = |what: String| DirectoryError::Format(file.clone(), what);
+        let node = NodeFile::parse(&fs::read(&file).map_err(io)?).map_err(wrong)?;
+        // The first thing: from now on nobody takes the replicas for new ones, which have promised nothing.
+        write_durably(&path.join(EMPTIED), b"").map_err(io)?;
+        let bytes = NodeFile { has_manifest: false, ..node }.to_json().map_err(wrong)?;
+        write_durably(&file, &bytes).map_err(io)?;
+        for name in EMPTIED_OF {
+            let removed = match fs::symlink_metadata(path.join(name)) {
+                Ok(found) if found.is_dir() => fs::remove_dir_all(path.join(name)),
+                Ok(_) => fs::remove_file(path.join(name)),
+                Err(error) => Err(error),
+            };
+            match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+                _ => {}
+            }
+        }
+        sync_folder_of(&file).map_err(io)
     }
 
     fn read_or_make(path: &Path, asked: Option<u16>, manifest: &Manifest) -> Result<NodeFile, DirectoryError> {

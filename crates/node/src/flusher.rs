@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use millrace_base::{Lsn, ShardId};
@@ -11,6 +11,7 @@ use millrace_replica::{EntryId, NodeId};
 use millrace_store::{FlushChunk, StoreError};
 
 use crate::cluster::log_reader::{self, Runs};
+use crate::cluster::snapshots::{self, Job, Snapshots};
 use crate::core::{NodeMessage, Shared};
 use crate::options::Durability;
 
@@ -39,13 +40,11 @@ pub(crate) struct ReopenJob {
     pub up_to: Lsn,
 }
 
-/// Log that a node of a cluster keeps for replicas that were away for a while.
-const KEPT_LOG_BYTES: u64 = 64 << 20;
-
 enum Command {
     Write(FlushJob),
     ReadLog(ReadJob),
     Reopen(ReopenJob),
+    Snapshot(Job),
     TruncateLog,
     /// Answer once everything before this is done.
     Sync(Sender<()>),
@@ -73,6 +72,11 @@ impl FlusherHandle {
     /// that were handed over before.
     pub(crate) fn reopen(&self, job: ReopenJob) {
         self.send(Command::Reopen(job));
+    }
+
+    /// Carries a snapshot, or installs one. It comes behind chunks that were handed over before.
+    pub(crate) fn snapshot(&self, job: Job) {
+        self.send(Command::Snapshot(job));
     }
 
     /// Deletes what the checkpoints cover by now.
@@ -112,8 +116,23 @@ impl Flusher {
     }
 
     fn run(self, shared: &Shared) {
-        while let Ok(command) = self.receiver.recv() {
+        let mut snapshots = Snapshots::default();
+        loop {
+            let received = if snapshots.is_busy() {
+                self.receiver.recv_timeout(snapshots::LOOK)
+            } else {
+                self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            if snapshots.is_busy() {
+                snapshots.tick(shared);
+            }
+            let command = match received {
+                Ok(command) => command,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             match command {
+                Command::Snapshot(job) => snapshots.handle(shared, job),
                 Command::Write(FlushJob { core, shard, chunk }) => {
                     let result = write(shared, shard, &chunk);
                     shared.send(core, NodeMessage::Flushed { shard, chunk, result });
@@ -127,7 +146,7 @@ impl Flusher {
                     shared.send(core, NodeMessage::Reopened { shard, store });
                 }
                 Command::TruncateLog => {
-                    if let Err(error) = truncate(shared) {
+                    if let Err(error) = truncate(shared, &snapshots) {
                         tracing::warn!(%error, "log segments that are no longer needed could not be deleted yet");
                     }
                 }
@@ -140,16 +159,16 @@ impl Flusher {
     }
 }
 
-fn truncate(shared: &Shared) -> Result<(), StoreError> {
+fn truncate(shared: &Shared, snapshots: &Snapshots) -> Result<(), StoreError> {
     let mark = shared.checkpoint.mark()?;
-    let covered = |shard| shared.checkpointed_lsn(shard);
+    let covered = |shard| shared.checkpointed_lsn(shard).min(snapshots.floor(shard));
     let deleted = if shared.cluster.is_some() {
         // First replicas forget what is in these segments; once they have said so in the log, the segments go.
         let limit = |shard| Some(covered(shard));
-        for (shard, up_to) in shared.segments.trims(&limit, KEPT_LOG_BYTES) {
+        for (shard, up_to) in shared.segments.trims(&limit, shared.options.kept_log_bytes) {
             shared.send(shared.core_of(shard), NodeMessage::Trim { shard, up_to });
         }
-        shared.segments.delete_behind_bases(&limit, KEPT_LOG_BYTES, mark)
+        shared.segments.delete_behind_bases(&limit, shared.options.kept_log_bytes, mark)
     } else {
         shared.segments.delete_covered(&covered, mark)
     };

@@ -221,8 +221,9 @@ fn replicated_shard(shared: &Shared, result_names: ResultNames) -> ShardOptions 
 /// This node's part of a cluster, if it is in one. This start is counted.
 fn cluster_of(options: &NodeOptions) -> Result<Option<Arc<Cluster>>, StartError> {
     let Some(of_cluster) = options.cluster.clone() else { return Ok(None) };
-    let incarnation = cluster::next_incarnation(&options.data).map_err(StartError::Io)?;
-    Ok(Some(Arc::new(Cluster::new(of_cluster, incarnation))))
+    let incarnation = cluster::next_incarnation(&options.data, &RealClock).map_err(StartError::Io)?;
+    let is_emptied = DataDirectory::is_emptied(&options.data);
+    Ok(Some(Arc::new(Cluster::new(of_cluster, incarnation, is_emptied))))
 }
 
 /// In a cluster: the replicas of all shards, over their states.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use millrace_base::limits;
+use millrace_driver::FlushPolicy;
 use millrace_func::{Fetcher, NoWorkers, Workers};
 
 use crate::cluster::ClusterOptions;
@@ -41,6 +42,10 @@ pub struct NodeOptions {
     pub keeps_objects: bool,
     /// The cluster that this node is one of.
     pub cluster: Option<ClusterOptions>,
+    /// When checkpoints are written.
+    pub flush: FlushPolicy,
+    /// Log that a node of a cluster keeps for nodes that were away for a while.
+    pub kept_log_bytes: u64,
     /// Print each call with its time and outcome on standard output, for development.
     pub prints_calls: bool,
 }
@@ -79,6 +84,8 @@ impl NodeOptions {
             queue_ms: limits::QUEUE_MS,
             keeps_objects: false,
             cluster: None,
+            flush: FlushPolicy::default(),
+            kept_log_bytes: limits::KEPT_LOG_BYTES,
             prints_calls: false,
         }
     }

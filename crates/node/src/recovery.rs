@@ -11,7 +11,7 @@ use millrace_base::{Lsn, ShardId};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom, is_out_of_space};
 use millrace_log::{Recovered, RecoveredReplica, Segments, Tail};
 use millrace_manifest::CheckpointRecord;
-use millrace_shard::open_store;
+use millrace_shard::{empty_store, open_store};
 use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
 
 use crate::cluster;
@@ -41,12 +41,19 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
     // In a cluster the last one is the meta shard.
     let last = directory.shard_count() + u16::from(options.cluster.is_some());
     for shard in 0..last {
-        let store = open_store(ShardId(shard), Arc::clone(&checkpoint), hash_seed).map_err(StartError::Store)?;
-        stores.push(store);
+        let shard = ShardId(shard);
+        // A snapshot that did not come whole: the others have what was acknowledged here.
+        let is_resetting = checkpoint.import_state(shard).map_err(StartError::Store)?.is_resetting;
+        let store = if is_resetting && options.cluster.is_some() {
+            empty_store(&checkpoint, shard, hash_seed)
+        } else {
+            open_store(shard, Arc::clone(&checkpoint), hash_seed)
+        };
+        stores.push(store.map_err(StartError::Store)?);
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));
     if options.cluster.is_some() {
-        let recovered = cluster::replay(&disk, directory.manifest(), &mut stores)?;
+        let recovered = cluster::replay(&disk, directory.manifest(), &mut stores, &*checkpoint)?;
         recovered.unclosed.iter().for_each(|tail| warn_of_tail(tail, Lsn::ZERO));
         adopt(directory)?;
         let is_log_closed = recovered.unclosed.is_empty();

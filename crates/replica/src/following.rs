@@ -49,6 +49,11 @@ impl Following {
         self.target.is_some()
     }
 
+    /// Whether this log equals the owner's up to some entry.
+    pub fn has_met_owner(&self) -> bool {
+        self.has_owner && self.matched > Lsn::ZERO && !self.is_incomplete()
+    }
+
     fn enter(&mut self, step: &mut Step<'_>, promised: Promised) {
         if promised != step.core.promised {
             step.promise(promised);

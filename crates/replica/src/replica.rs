@@ -185,6 +185,26 @@ impl Replica {
         }
     }
 
+    /// Whether it holds everything that it has acknowledged, as far as it knows.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        match &self.role {
+            Role::Following(following) | Role::Deposed(following) => !following.is_incomplete(),
+            Role::Candidate(_) | Role::Owner(_) => true,
+            Role::Resyncing(_) => false,
+        }
+    }
+
+    /// Whether its log has met that of the present owner, so that it says how much it lacks.
+    #[must_use]
+    pub fn has_met_owner(&self) -> bool {
+        match &self.role {
+            Role::Following(following) => following.has_met_owner(),
+            Role::Owner(owner) => owner.is_serving(),
+            Role::Deposed(_) | Role::Candidate(_) | Role::Resyncing(_) => false,
+        }
+    }
+
     /// Whether entries may be submitted.
     #[must_use]
     pub fn is_serving(&self) -> bool {

@@ -17,7 +17,7 @@ use millrace_base::{Lsn, ShardId};
 
 use crate::row::{SHARD_BYTES, prefix_end, row_key, successor};
 use crate::store::upper;
-use crate::{Checkpoint, FlushChunk, StoreError};
+use crate::{Checkpoint, FlushChunk, Store, StoreError};
 
 const VERSION: u8 = 1;
 const LENGTHS_BYTES: usize = 8;
@@ -144,6 +144,31 @@ impl Import {
             }
             checkpoint.write(shard, &removed)?;
         }
+    }
+
+    /// Removes the rows of a shard and gives an empty store over them, at no entry. The mark stays: until
+    /// [`Import::end_empty`], each start begins anew.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the checkpoint cannot be read or written.
+    pub fn empty(checkpoint: &Arc<dyn Checkpoint>, shard: ShardId, hash_seed: u64) -> Result<Store, StoreError> {
+        Self::begin(Arc::clone(checkpoint), shard)?;
+        let mut position = FlushChunk::new(0, Lsn::ZERO);
+        position.advances_to = Some(Lsn::ZERO);
+        checkpoint.write(shard, &position)?;
+        Store::open_any(shard, Arc::clone(checkpoint), hash_seed)
+    }
+
+    /// The rows of a shard that was emptied have been made again, by entries from the first on.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the checkpoint cannot be read or written.
+    pub fn end_empty(checkpoint: &dyn Checkpoint, shard: ShardId) -> Result<(), StoreError> {
+        if checkpoint.import_state(shard)?.is_resetting {
+            let lsn = checkpoint.lsn(shard)?;
+            checkpoint.record_import(shard, ImportStep::Ended { lsn, note: b"" })?;
+        }
+        Ok(())
     }
 
     /// Adds the rows of a chunk. Chunks may come in any order, and more than once.

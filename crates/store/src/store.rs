@@ -111,6 +111,14 @@ impl Store {
     /// [`StoreError`] if the checkpoint cannot be read, or if an import into the shard did not end.
     pub fn open(shard: ShardId, checkpoint: Arc<dyn Checkpoint>, hash_seed: u64) -> Result<Store, StoreError> {
         refuse_resetting(&*checkpoint, shard)?;
+        Self::open_any(shard, checkpoint, hash_seed)
+    }
+
+    pub(crate) fn open_any(
+        shard: ShardId,
+        checkpoint: Arc<dyn Checkpoint>,
+        hash_seed: u64,
+    ) -> Result<Store, StoreError> {
         let lsn = checkpoint.lsn(shard)?;
         let prefix = shard.0.to_be_bytes();
         let end = prefix_end(&prefix);

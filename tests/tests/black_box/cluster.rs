@@ -32,8 +32,12 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub fn start(data: &Path) -> Self {
+        Self::with_app(data, "examples/counter")
+    }
+
+    pub fn with_app(data: &Path, app: &str) -> Self {
         let [http_base, peer_base] = bases();
-        let app = repository().join("examples/counter");
+        let app = repository().join(app);
         let mut command = Command::new(binary());
         command.args(["cluster", "demo", "--shards", "6", "--data"]).arg(data).arg("--app").arg(app);
         command.args(["--http-base", &http_base.to_string(), "--peer-base", &peer_base.to_string()]);
@@ -84,6 +88,15 @@ impl Demo {
             (reply.status == 200).then(|| reply.text())
         };
         (0..COUNTERS).map(value).collect()
+    }
+
+    /// Whether a node owns shards, as some node sees it.
+    pub fn owns(&self, node: u16) -> bool {
+        let replies = (1..=3).filter_map(|asked| self.request(asked, "GET", "/cluster", &[], b""));
+        let Some(guidance) = replies.filter(|reply| reply.status == 200).map(|reply| reply.json()).next() else {
+            return false;
+        };
+        guidance["shards"].as_array().is_some_and(|shards| shards.iter().any(|place| place["owner"] == node))
     }
 
     pub fn is_alive(&self, node: u16) -> bool {

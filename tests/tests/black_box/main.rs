@@ -3,6 +3,7 @@
 mod apps;
 mod bench;
 mod cluster;
+mod cluster_elastic;
 mod cluster_lost;
 mod command_line;
 mod containment;

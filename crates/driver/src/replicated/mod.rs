@@ -61,6 +61,12 @@ impl Writes {
         self.filling.is_empty()
     }
 
+    /// The replica is another one: its writes are numbered anew.
+    fn forget(&mut self, shard: ShardId) {
+        self.filling.remove(&shard);
+        self.in_flight.remove(&shard);
+    }
+
     /// The batch goes to the log.
     pub(crate) fn begin_commit(&mut self) {
         self.in_flight = std::mem::take(&mut self.filling);
@@ -236,6 +242,28 @@ impl<P: Platform> Core<P> {
         self.receive(shard, from, message);
     }
 
+    /// A snapshot has not come whole, and what the replica had is gone. `store` is empty: the replica begins as one that has
+    /// lost everything, in this process under `nonce`.
+    pub fn install_failed(&mut self, shard: ShardId, store: Store, nonce: u64) {
+        let now_ns = self.platform.monotonic_ns();
+        let Some(replicated) = &mut self.replicated else { return };
+        let Some(seat) = replicated.seats.get_mut(&shard).filter(|seat| seat.is_installing) else { return };
+        let write = seat.begin_empty(store, now_ns, nonce);
+        replicated.writes.forget(shard);
+        self.platform.write_replica(&mut self.batch, shard, &write);
+        self.write_base(shard);
+        self.platform.wake();
+        self.follow_up(shard);
+    }
+
+    /// A shard that was given up could not be opened again. That is as well while a snapshot comes.
+    pub fn reopen_failed(&mut self, shard: ShardId, reason: &str) {
+        if self.seat(shard).is_some_and(|seat| seat.is_installing) {
+            return self.drive(shard, |seat, now_ns, out| seat.replica.handle(now_ns, Event::Reopened, out));
+        }
+        self.stop_replica(shard, reason);
+    }
+
     /// A shard that was given up was opened again from its checkpoint and its log, up to what `Platform::reopen` was told.
     pub fn reopened(&mut self, shard: ShardId, store: Store) {
         let Some(seat) = self.seat(shard) else { return };
@@ -311,7 +339,10 @@ impl<P: Platform> Core<P> {
             Command::CaughtUp { learner } => self.platform.caught_up(shard, learner),
             Command::EpochTaken { promised } => self.platform.epoch_taken(shard, promised),
             Command::AppointInstead { best } => self.platform.appoint_instead(shard, best),
-            Command::Whole => self.platform.whole(shard),
+            Command::Whole => {
+                self.platform.whole(shard);
+                self.write_base(shard);
+            }
             Command::Broken { reason } => self.stop_replica(shard, reason),
         }
     }

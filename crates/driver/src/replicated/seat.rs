@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use millrace_base::{Lsn, ShardId};
 use millrace_format::EntryRef;
-use millrace_replica::{Command, EntryKind, Epoch, LogEntry, Nomination, Replica, RoleName, Write};
+use millrace_replica::{
+    Command, EntryId, EntryKind, Epoch, LogEntry, LogView, Nomination, Recovered, Replica, RoleName, Write,
+};
 use millrace_shard::ShardOptions;
 use millrace_store::{Store, StoreError};
 
@@ -114,6 +116,24 @@ impl Seat {
             applied = Some(entry.id.lsn);
         }
         Ok(applied)
+    }
+
+    /// Begins anew as a replica that has lost everything. Gives the write that says so.
+    pub(crate) fn begin_empty(&mut self, store: Store, now_ns: u64, nonce: u64) -> Write {
+        let set = self.replica.log().set().clone();
+        let recovered = Recovered {
+            promised: self.replica.promised(),
+            log: LogView::new(EntryId::ZERO, Lsn::ZERO, set.clone()),
+            is_whole: false,
+        };
+        let settings = self.replica.settings().clone();
+        self.replica = Replica::start(self.replica.me(), settings, now_ns, nonce, recovered);
+        self.tail.clear();
+        self.commands.clear();
+        self.to_open = None;
+        self.store = Some(store);
+        self.is_installing = false;
+        Write::Reset { at: EntryId::ZERO, set_lsn: Lsn::ZERO, set }
     }
 
     /// The state was opened again from what was committed and durable. Says whether what follows it is here.

@@ -103,3 +103,16 @@ fn a_state_that_was_opened_again_goes_on_with_the_entries_that_wait() {
     seat.note_write(&Write::Append(vec![entry(1, 4)]));
     assert!(seat.apply().is_ok_and(|applied| applied.is_none()), "it is not committed");
 }
+
+#[test]
+fn a_replica_whose_snapshot_did_not_come_whole_begins_as_one_that_has_lost_everything() {
+    let mut seat = follower();
+    let number = append(&mut seat, 4, 1, EntryId::ZERO, vec![entry(4, 1), entry(4, 2)]).expect("a write");
+    written(&mut seat, number);
+    seat.is_installing = true;
+    let write = seat.begin_empty(store(), 3, 9);
+    assert!(matches!(write, Write::Reset { at: EntryId::ZERO, .. }));
+    assert!(!seat.is_installing && !seat.replica.is_whole());
+    assert_eq!((seat.replica.log().last(), seat.replica.promised().epoch), (EntryId::ZERO, Epoch(4)));
+    assert_eq!((seat.apply(), at(&mut seat)), (Ok(None), None));
+}

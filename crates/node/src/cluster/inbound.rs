@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use millrace_base::ShardId;
 use millrace_driver::{CoreMessage, Frame};
 use millrace_peers::{Handler, Lane, LinkEvent};
 use millrace_replica::NodeId;
 
-use super::wire::For;
+use super::snapshots::Job;
+use super::wire::{For, Part};
 use super::{Cluster, Heard, Proposal, Word};
 use crate::core::{NodeMessage, Shared};
 
@@ -46,11 +48,26 @@ impl Inbound {
             Word::Frame(_, Frame::Mail(mail)) => {
                 self.shared.post(self.shared.core_of(mail.shard()), mail);
             }
+            Word::Snapshot(shard, transfer, part) => self.snapshot(from, shard, transfer, part),
             Word::Status(status) => self.cluster.heard(from, Heard::Status(status)),
             Word::Change(number, change) => self.cluster.proposed(Proposal { from: (from, number), change }),
             Word::Answer(number, result) => self.cluster.answered(number, result),
         }
         Some(())
+    }
+
+    /// The core decides about an offer, as it has to let go of the shard's state. The rest concerns the flusher alone.
+    fn snapshot(&self, from: NodeId, shard: ShardId, transfer: u64, part: Part) {
+        if shard.0 > self.shared.shard_count() {
+            return;
+        }
+        match part {
+            Part::Offer { at } => {
+                let offered = NodeMessage::SnapshotOffered { shard, from, transfer, at };
+                self.shared.send(self.shared.core_of(shard), offered);
+            }
+            part => self.shared.flusher.snapshot(Job::Heard { from, shard, transfer, part }),
+        }
     }
 
     fn message(&self, sender: NodeId, cores: For, message: CoreMessage) -> Option<()> {

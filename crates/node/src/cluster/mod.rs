@@ -13,6 +13,7 @@ mod inbound;
 pub(crate) mod log_reader;
 pub(crate) mod records;
 mod rows;
+pub(crate) mod snapshots;
 mod start;
 mod view;
 mod wire;
@@ -34,7 +35,7 @@ use crate::core::Core;
 pub(crate) use catalogue::{deploy, remove};
 pub(crate) use guide::guide;
 pub(crate) use start::{hosted, link, next_incarnation, replay, replay_one};
-pub(crate) use wire::{For, Word};
+pub(crate) use wire::{For, Part, Word};
 
 /// A node of the cluster, as it is known before anything is agreed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub(crate) struct Cluster {
     pub options: ClusterOptions,
     /// This start of the node.
     pub incarnation: u64,
+    /// The node's directory was emptied: what its replicas have said is not known here.
+    pub is_emptied: bool,
     links: RwLock<Option<Links>>,
     guidance: RwLock<Arc<Guidance>>,
     /// The guidance that all cores were told.
@@ -160,10 +163,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cluster {
-    pub(crate) fn new(options: ClusterOptions, incarnation: u64) -> Self {
+    pub(crate) fn new(options: ClusterOptions, incarnation: u64, is_emptied: bool) -> Self {
         Self {
             options,
             incarnation,
+            is_emptied,
             links: RwLock::default(),
             guidance: RwLock::default(),
             followed_epoch: AtomicU64::new(0),
@@ -313,7 +317,9 @@ impl Cluster {
             let lacks = log.committed().0.saturating_sub(log.durable().0);
             let is_near = match replica.role() {
                 RoleName::Owner => replica.is_serving(),
-                RoleName::Follower => lacks <= CAUGHT_UP_ENTRIES && replica.has_heard_owner(now_ns),
+                RoleName::Follower => {
+                    lacks <= CAUGHT_UP_ENTRIES && replica.has_met_owner() && replica.has_heard_owner(now_ns)
+                }
                 _ => false,
             };
             condition.is_caught_up &= is_near;

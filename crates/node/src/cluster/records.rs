@@ -40,7 +40,7 @@ pub(crate) fn push_base(batch: &mut Batch, shard: ShardId, replica: &Replica) {
         set_lsn: *set_lsn,
         set: &set,
         committed: log.committed(),
-        is_whole: replica.role() != millrace_replica::RoleName::Resyncing,
+        is_whole: replica.is_whole(),
     };
     batch.push_record(shard, &record);
 }

@@ -13,13 +13,13 @@ use millrace_manifest::Manifest;
 use millrace_peers::{Config, Links, PeerAddress, Timing};
 use millrace_replica::{EntryId, Epoch, LogView, NodeId, Promised, Recovered, Replica, ReplicaSet, Settings};
 use millrace_shard::ShardOptions;
-use millrace_store::{Store, StoreError};
+use millrace_store::{Checkpoint, ImportState, Store, StoreError};
 
 use super::Cluster;
 use super::inbound::Inbound;
 use super::records::{entry_of, kind_of_record};
 use crate::core::Shared;
-use crate::directory::write_durably;
+use crate::directory::{DataDirectory, write_durably};
 use crate::node::StartError;
 use crate::recovery::of_no_shard;
 
@@ -31,12 +31,15 @@ pub(crate) fn replay(
     disk: &Arc<dyn Disk>,
     manifest: &Manifest,
     stores: &mut [Store],
+    checkpoint: &dyn Checkpoint,
 ) -> Result<RecoveredReplicas, StartError> {
-    let checkpoints: Vec<Lsn> = stores.iter().map(Store::checkpoint_lsn).collect();
-    let checkpoint_of = |shard: ShardId| ShardCheckpoint {
-        lsn: checkpoints.get(usize::from(shard.0)).copied().unwrap_or_default(),
-        ..ShardCheckpoint::default()
+    let found = |store: &Store| {
+        let ImportState { is_resetting, snapshot } = checkpoint.import_state(store.shard())?;
+        Ok(ShardCheckpoint { lsn: store.checkpoint_lsn(), is_resetting, snapshot })
     };
+    let checkpoints: Vec<ShardCheckpoint> =
+        stores.iter().map(found).collect::<Result<_, StoreError>>().map_err(StartError::Store)?;
+    let checkpoint_of = |shard: ShardId| checkpoints.get(usize::from(shard.0)).cloned().unwrap_or_default();
     let mut failed = None;
     let recovered = recover_replicas(disk, manifest, &checkpoint_of, &mut |shard, entry| {
         let replayed = match stores.get_mut(usize::from(shard.0)) {
@@ -86,7 +89,7 @@ pub(crate) fn hosted(
                 cluster.begin_anew(shard, found);
                 recovered
             }
-            None => new_replica(&members),
+            None => new_replica(&members, !cluster.is_emptied),
         };
         let nonce = random.next_u64();
         let replica = Replica::start(options.node, Settings::default(), clock.monotonic_ns(), nonce, recovered);
@@ -102,9 +105,9 @@ fn wrong(shard: ShardId) -> StartError {
 }
 
 /// A replica of a shard that has no entry yet.
-fn new_replica(members: &ReplicaSet) -> Recovered {
+fn new_replica(members: &ReplicaSet, is_whole: bool) -> Recovered {
     let promised = Promised { epoch: Epoch::NONE, to: NodeId(0) };
-    Recovered { promised, log: LogView::new(EntryId::ZERO, Lsn::ZERO, members.clone()), is_whole: true }
+    Recovered { promised, log: LogView::new(EntryId::ZERO, Lsn::ZERO, members.clone()), is_whole }
 }
 
 fn recovered_of(found: &RecoveredReplica) -> Option<Recovered> {
@@ -138,7 +141,7 @@ const INCARNATION: &str = "incarnation";
 ///
 /// # Errors
 /// The file that holds the last one cannot be read or written.
-pub(crate) fn next_incarnation(data: &Path) -> io::Result<u64> {
+pub(crate) fn next_incarnation(data: &Path, clock: &dyn Clock) -> io::Result<u64> {
     let path = data.join(INCARNATION);
     let last = match fs::read_to_string(&path) {
         Ok(text) => text.trim().parse::<u64>().map_err(|error| {
@@ -146,6 +149,8 @@ pub(crate) fn next_incarnation(data: &Path) -> io::Result<u64> {
                 format!("{}: {error}; give the node another data directory and let it join anew", path.display());
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?,
+        // Of an earlier directory nobody knows how often its node has started. It was not once a second.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && DataDirectory::is_emptied(data) => clock.now() / 1_000,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };

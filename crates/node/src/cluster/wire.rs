@@ -8,12 +8,17 @@
 //! 4     a change of the catalogue: 8 bytes number, 1 byte kind (1 deploy, 2 remove, 3 drain, 4 stay), 2 bytes length of the
 //!       name, the name, for kind 1 a tar; the name of a node is its number
 //! 5     the answer: 8 bytes number, then 1 and 8 bytes, or 0 and an error: 2 bytes length, code, message
+//! 6     about a snapshot: 2 bytes shard, 8 bytes transfer, then
+//!       1 and 8 bytes LSN: offered | 2 and 4 bytes number: that part is wanted | 3: refused
+//!       4, 4 bytes number, 4 bytes CRC-32C of the rest, a chunk of rows (format of `millrace_store`) | 5 and 4 bytes number: the end
 //! ```
 //!
 //! Numbers are little-endian. Reading any bytes gives a word or nothing, and never panics.
 
 use bytes::Bytes;
-use millrace_base::{Error, ErrorCode, ShardId};
+use millrace_api::objects::ChecksumAlgorithm;
+use millrace_base::{Error, ErrorCode, Lsn, ShardId};
+use millrace_checksum::checksum;
 use millrace_driver::{Destination, Frame};
 use millrace_guidance::Status;
 use millrace_replica::{Message, NodeId};
@@ -25,6 +30,7 @@ const FRAME: u8 = 2;
 const STATUS: u8 = 3;
 const CHANGE: u8 = 4;
 const ANSWER: u8 = 5;
+const SNAPSHOT: u8 = 6;
 
 const OF_SHARD: u16 = u16::MAX;
 const EVERY: u16 = u16::MAX - 1;
@@ -36,6 +42,63 @@ pub(crate) enum Word {
     Status(Status),
     Change(u64, Change),
     Answer(u64, Result<u64, Error>),
+    /// About a snapshot of a shard, and which transfer of it.
+    Snapshot(ShardId, u64, Part),
+}
+
+/// What is said about a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The sender has rows that hold everything up to an entry.
+    Offer { at: Lsn },
+    /// The receiver wants the part of this number. Behind the end: it has everything.
+    Wanted { number: u32 },
+    /// The receiver does not want it.
+    Refused,
+    /// Rows.
+    Rows { number: u32, rows: Bytes },
+    /// No more rows come.
+    End { number: u32 },
+}
+
+impl Part {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Part::Offer { at } => {
+                out.push(1);
+                out.extend_from_slice(&at.0.to_le_bytes());
+            }
+            Part::Wanted { number } => {
+                out.push(2);
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+            Part::Refused => out.push(3),
+            Part::Rows { number, rows } => {
+                out.push(4);
+                out.extend_from_slice(&number.to_le_bytes());
+                out.extend_from_slice(&checksum(ChecksumAlgorithm::Crc32c, rows));
+                out.extend_from_slice(rows);
+            }
+            Part::End { number } => {
+                out.push(5);
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+    }
+
+    fn decode(mut rest: Bytes) -> Option<Self> {
+        match take(&mut rest)? {
+            [1] if rest.len() == 8 => Some(Part::Offer { at: Lsn(u64::from_le_bytes(take(&mut rest)?)) }),
+            [2] if rest.len() == 4 => Some(Part::Wanted { number: u32::from_le_bytes(take(&mut rest)?) }),
+            [3] if rest.is_empty() => Some(Part::Refused),
+            [4] => {
+                let (number, check) = (u32::from_le_bytes(take(&mut rest)?), take::<4>(&mut rest)?);
+                (checksum(ChecksumAlgorithm::Crc32c, &rest) == check).then_some(Part::Rows { number, rows: rest })
+            }
+            [5] if rest.len() == 4 => Some(Part::End { number: u32::from_le_bytes(take(&mut rest)?) }),
+            _ => None,
+        }
+    }
 }
 
 /// For which cores of a node a frame is.
@@ -86,6 +149,12 @@ impl Word {
                 out.extend_from_slice(&number.to_le_bytes());
                 put_change(change, &mut out);
             }
+            Word::Snapshot(shard, transfer, part) => {
+                out.push(SNAPSHOT);
+                out.extend_from_slice(&shard.0.to_le_bytes());
+                out.extend_from_slice(&transfer.to_le_bytes());
+                part.encode(&mut out);
+            }
             Word::Answer(number, result) => {
                 out.push(ANSWER);
                 out.extend_from_slice(&number.to_le_bytes());
@@ -127,6 +196,11 @@ impl Word {
             ANSWER => {
                 let number = u64::from_le_bytes(take(&mut rest)?);
                 take_result(rest).map(|result| Word::Answer(number, result))
+            }
+            SNAPSHOT => {
+                let (shard, transfer) =
+                    (ShardId(u16::from_le_bytes(take(&mut rest)?)), u64::from_le_bytes(take(&mut rest)?));
+                Part::decode(rest).map(|part| Word::Snapshot(shard, transfer, part))
             }
             _ => None,
         }
@@ -207,6 +281,11 @@ mod tests {
             Word::Change(4, Change::Drain { node: NodeId(2), is_draining: false }),
             Word::Answer(5, Ok(9)),
             Word::Answer(6, Err(Error::new(ErrorCode::AppRefused, "a.ts: no"))),
+            Word::Snapshot(ShardId(3), 7, Part::Offer { at: Lsn(8) }),
+            Word::Snapshot(ShardId(3), 7, Part::Wanted { number: 2 }),
+            Word::Snapshot(ShardId(3), 7, Part::Refused),
+            Word::Snapshot(ShardId(3), 7, Part::Rows { number: 2, rows: Bytes::from_static(b"rows") }),
+            Word::Snapshot(ShardId(3), 7, Part::End { number: 3 }),
         ]
     }
 
@@ -217,6 +296,14 @@ mod tests {
             let again = Word::decode(&bytes).expect("a word");
             assert_eq!(again.encode(), bytes);
         }
+    }
+
+    #[test]
+    fn rows_that_were_changed_on_their_way_are_nothing() {
+        let word = Word::Snapshot(ShardId(3), 7, Part::Rows { number: 2, rows: Bytes::from_static(b"rows") });
+        let mut bytes = word.encode().to_vec();
+        *bytes.last_mut().expect("it has some") ^= 1;
+        assert!(Word::decode(&bytes.into()).is_none());
     }
 
     #[test]

@@ -6,13 +6,16 @@ use bytes::Bytes;
 use millrace_base::{Error, Lsn, Name, ShardId};
 use millrace_driver::{CoreMessage, CoreVersions};
 use millrace_func::App;
+use millrace_io::{Random, RealRandom};
 use millrace_log::Committed;
 use millrace_replica::{EntryId, Epoch, LogEntry, Message, NodeId, Replica};
 use millrace_shard::OffloadTicket;
 use millrace_store::{FlushChunk, Store};
 use tokio::sync::oneshot;
 
+use crate::cluster::Part;
 use crate::cluster::log_reader::Runs;
+use crate::cluster::snapshots::{self, Job};
 use crate::core::{Core, activate, load};
 use crate::flusher::{ReadJob, ReopenJob};
 
@@ -32,8 +35,18 @@ pub(crate) enum NodeMessage {
     LogRead { shard: ShardId, to: NodeId, after: EntryId, entries: Vec<LogEntry> },
     /// A shard's state was read again.
     Reopened { shard: ShardId, store: Result<Box<Store>, String> },
-    /// A shard's state could not be carried to a peer.
+    /// A shard's rows could not be carried to a peer.
     SnapshotFailed { shard: ShardId, to: NodeId },
+    /// A shard's rows, up to an entry, were carried to a peer.
+    SnapshotShipped { shard: ShardId, to: NodeId, at: Lsn },
+    /// A peer offers a shard's rows.
+    SnapshotOffered { shard: ShardId, from: NodeId, transfer: u64, at: Lsn },
+    /// The rows that a peer has offered are installed, and its replica has said this.
+    SnapshotInstalled { shard: ShardId, from: NodeId, message: Message, store: Box<Store> },
+    /// The rows that a peer has offered did not come whole: the shard is empty here.
+    InstallFailed { shard: ShardId, store: Box<Store> },
+    /// A shard's rows can be neither read nor written.
+    StopReplica { shard: ShardId, reason: String },
     /// Guidance says who owns a shard, and which nodes hold its log.
     Guided { shard: ShardId, owner: NodeId, epoch: Epoch, replicas: Vec<NodeId> },
     /// A node is gone.
@@ -74,6 +87,10 @@ pub(crate) enum NodeMessage {
 pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
     match message {
         NodeMessage::OfCore(message) => core.handle(message),
+        // The rows that it is about have to be installed first.
+        NodeMessage::Replica { shard, from, message: message @ Message::Snapshot { .. } } => {
+            core.platform.shared.flusher.snapshot(Job::Finish { shard, from, message });
+        }
         NodeMessage::Replica { shard, from, message } => core.receive(shard, from, message),
         NodeMessage::ReadLog { shard, to, after, bytes } => {
             let runs = runs_of(core, shard);
@@ -90,9 +107,14 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::LogRead { shard, to, after, entries } => core.log_read(shard, to, after, entries),
         NodeMessage::Reopened { shard, store } => match store {
             Ok(store) => core.reopened(shard, *store),
-            Err(reason) => core.stop_replica(shard, &reason),
+            Err(reason) => core.reopen_failed(shard, &reason),
         },
-        NodeMessage::SnapshotFailed { shard, to } => core.snapshot_failed(shard, to),
+        message @ (NodeMessage::SnapshotFailed { .. }
+        | NodeMessage::SnapshotShipped { .. }
+        | NodeMessage::SnapshotOffered { .. }
+        | NodeMessage::SnapshotInstalled { .. }
+        | NodeMessage::InstallFailed { .. }) => handle_snapshot(core, message),
+        NodeMessage::StopReplica { shard, reason } => core.stop_replica(shard, &reason),
         NodeMessage::Guided { shard, owner, epoch, replicas } => core.guided(shard, owner, epoch, &replicas),
         NodeMessage::PeerLost { node } => core.peer_lost(node),
         NodeMessage::PeerRestarted { node } => core.peer_restarted(node),
@@ -134,6 +156,31 @@ pub(crate) fn handle(core: &mut Core, message: NodeMessage) {
         NodeMessage::Remove { app, done } => {
             let _ = done.send(core.remove(&app));
         }
+    }
+}
+
+/// What becomes of a snapshot, to another node or from one.
+fn handle_snapshot(core: &mut Core, message: NodeMessage) {
+    match message {
+        NodeMessage::SnapshotFailed { shard, to } => core.snapshot_failed(shard, to),
+        NodeMessage::SnapshotShipped { shard, to, at } => core.snapshot_shipped(shard, to, at),
+        NodeMessage::SnapshotOffered { shard, from, transfer, at } => offered(core, shard, (from, transfer, at)),
+        NodeMessage::SnapshotInstalled { shard, from, message, store } => {
+            core.snapshot_installed(shard, from, message, *store);
+        }
+        NodeMessage::InstallFailed { shard, store } => core.install_failed(shard, *store, RealRandom.next_u64()),
+        _ => {}
+    }
+}
+
+/// Another node offers a shard's rows: they are taken if the replica here lacks them.
+fn offered(core: &mut Core, shard: ShardId, (from, transfer, at): (NodeId, u64, Lsn)) {
+    let is_taken = core.begin_install(shard, at);
+    let shared = &core.platform.shared;
+    if is_taken {
+        shared.flusher.snapshot(Job::Install { core: core.index(), shard, from, transfer, at });
+    } else {
+        snapshots::say(shared, from, shard, transfer, &Part::Refused);
     }
 }
 

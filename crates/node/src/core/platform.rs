@@ -17,6 +17,7 @@ use millrace_shard::OffloadTicket;
 use millrace_store::FlushChunk;
 use tokio::sync::Notify;
 
+use crate::cluster::snapshots::Job;
 use crate::cluster::{For, Hindrance, Word, records};
 use crate::core::{NodeMessage, Shared};
 use crate::flusher::FlushJob;
@@ -171,9 +172,12 @@ impl Platform for CorePlatform {
         self.shared.send(self.index, NodeMessage::Reopen { shard, up_to });
     }
 
-    /// A replica that lacks what the log does not hold any more waits for a way to carry snapshots.
-    fn ship_snapshot(&mut self, shard: ShardId, to: NodeId, _at_least: Lsn) {
-        self.shared.send(self.index, NodeMessage::SnapshotFailed { shard, to });
+    fn ship_snapshot(&mut self, shard: ShardId, to: NodeId, at_least: Lsn) {
+        self.shared.flusher.snapshot(Job::Ship { core: self.index, shard, to, at_least });
+    }
+
+    fn whole(&mut self, shard: ShardId) {
+        self.shared.flusher.snapshot(Job::Whole { shard });
     }
 
     fn applied(&mut self, _shard: ShardId, _lsn: Lsn) {

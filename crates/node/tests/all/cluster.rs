@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use millrace_api::{AppFile, CallRequest, Calls, Deployments, Error, ErrorCode, HandlerKind, Principal, Serving};
 use millrace_base::{Name, Value};
+use millrace_driver::FlushPolicy;
 use millrace_func::{
     ActivationId, App, Engine, FetchRequest, Fetcher, Fetching, Host, OperationId, Output, Program, Service, Start,
     Step,
@@ -29,7 +30,7 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
-/// `add` counts up, `read` says how far.
+/// `add` counts up, `read` says how far, `fill` writes 64 KiB beside that.
 struct Counting;
 
 impl Engine for Counting {
@@ -38,7 +39,11 @@ impl Engine for Counting {
     }
 
     fn services(&self, _: Program) -> Vec<Service> {
-        let handlers = vec![(name("add"), HandlerKind::Transaction), (name("read"), HandlerKind::Query)];
+        let handlers = vec![
+            (name("add"), HandlerKind::Transaction),
+            (name("read"), HandlerKind::Query),
+            (name("fill"), HandlerKind::Transaction),
+        ];
         vec![Service { name: name("counter"), handlers, routes: Vec::new(), schedules: Vec::new() }]
     }
 
@@ -50,6 +55,12 @@ impl Engine for Counting {
             value.map_or(0u64, |value| std::str::from_utf8(value.content()).expect("text").parse().expect("a number"))
         };
         let mut found = host.get(b"n").map(count).expect("memory does not fail");
+        if id.handler == 2 {
+            let value = Value::json(&format!("\"{}\"", "x".repeat(64 << 10)));
+            let field = host.get(b"fields").map(count).expect("memory does not fail");
+            host.set(format!("field-{field}").as_bytes(), value).expect("it may write");
+            host.set(b"fields", Value::json(&(field + 1).to_string())).expect("it may write");
+        }
         if id.handler == 0 {
             found += 1;
             host.set(b"n", Value::json(&found.to_string())).expect("it may write");
@@ -234,15 +245,20 @@ impl Cluster {
     }
 
     fn owns(&self, index: usize) -> bool {
-        let guidance = self.node(2).ask(|done| Job::Guidance { done }).unwrap_or_default();
+        let running = self.nodes.iter().flatten().next().expect("some node runs");
+        let guidance = running.ask(|done| Job::Guidance { done }).unwrap_or_default();
         let guidance: serde_json::Value = serde_json::from_slice(&guidance).unwrap_or_default();
         guidance["shards"].as_array().is_some_and(|shards| shards.iter().any(|place| place["owner"] == index + 1))
     }
 
     /// Counts a counter up by way of a node, until that is done.
     fn add(&self, index: usize, key: &str, idempotency_key: &str) -> u64 {
+        self.call(index, key, "add", idempotency_key)
+    }
+
+    fn call(&self, index: usize, key: &str, handler: &'static str, idempotency_key: &str) -> u64 {
         let mut added = None;
-        until(|| match self.node(index).call(key, "add", Some(idempotency_key.to_owned())) {
+        until(|| match self.node(index).call(key, handler, Some(idempotency_key.to_owned())) {
             Ok(count) => {
                 added = Some(count);
                 true
@@ -261,8 +277,15 @@ fn start(path: &Path, node: NodeId, members: &[Member], authority: &Authority) -
         DataDirectory::prepare(path, SHARDS, &[9; 32]).expect("made");
     }
     let cluster = ClusterOptions { id: CLUSTER, identity: authority.identity(node), node, members: members.to_vec() };
-    let options =
-        NodeOptions { cores: 2, shards: Some(SHARDS), cluster: Some(cluster), ..NodeOptions::new(path.to_owned()) };
+    let options = NodeOptions {
+        cores: 2,
+        shards: Some(SHARDS),
+        cluster: Some(cluster),
+        // The log goes as soon as it may.
+        flush: FlushPolicy { flush_after_ms: 300, ..FlushPolicy::default() },
+        kept_log_bytes: 0,
+        ..NodeOptions::new(path.to_owned())
+    };
     let (sender, receiver) = jobs::unbounded_channel();
     let receiver = Mutex::new(Some(receiver));
     let fronts: Fronts = Arc::new(move |node: CoreHandle, mut drain: watch::Receiver<bool>| {
@@ -382,5 +405,50 @@ fn a_call_whose_link_is_cut_is_answered() {
     link.cut(false);
     for key in &keys {
         assert_eq!(cluster.add(0, key, "after"), 3, "{key}");
+    }
+}
+
+/// Whether a node's log still has the first segment of one of its streams.
+fn has_first_segment(path: &Path) -> bool {
+    let streams = std::fs::read_dir(path.join("log")).expect("it has a log").flatten();
+    streams.map(|stream| stream.path().join("0000000001.log")).any(|segment| segment.exists())
+}
+
+#[test]
+fn nodes_that_have_lost_everything_get_it_from_the_others() {
+    let mut cluster = Cluster::new();
+    cluster.wait_until_ready();
+    cluster.node(0).ask(|done| Job::Deploy { done }).expect("deployed");
+    let keys: Vec<String> = (0..12).map(|number| format!("key-{number}")).collect();
+    for key in &keys {
+        cluster.add(0, key, "first");
+    }
+    // The log of each node begins later: a segment goes once the next one has begun.
+    let path = |cluster: &Cluster, index: usize| cluster.data.path().join(format!("n{index}"));
+    for number in 0.. {
+        if (0..3).all(|index| !has_first_segment(&path(&cluster, index))) {
+            break;
+        }
+        assert!(number < 100, "the log is kept for ever");
+        for key in &keys {
+            cluster.call(0, key, "fill", &format!("fill-{number}"));
+        }
+    }
+    for (round, index) in [1, 0, 2].into_iter().enumerate() {
+        cluster.stop(index);
+        DataDirectory::empty(&path(&cluster, index)).expect("emptied");
+        until(|| !cluster.owns(index));
+        cluster.start(index);
+        cluster.wait_until_ready();
+        // Only a node that lacks little is given shards.
+        until(|| cluster.owns(index));
+        for key in &keys {
+            assert_eq!(cluster.add(index, key, &format!("round-{round}")), 2 + round as u64, "{key}");
+        }
+    }
+    // A key of a call that all nodes have heard of from others still holds.
+    for key in &keys {
+        assert_eq!(cluster.add(1, key, "first"), 1, "{key}");
+        until(|| cluster.node(2).call(key, "read", None) == Ok(4));
     }
 }

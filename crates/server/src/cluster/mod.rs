@@ -5,9 +5,10 @@ mod directory;
 mod make;
 mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use millrace_node::DataDirectory;
 
 use crate::Failure;
 use crate::cli::NodeArgs;
@@ -20,7 +21,8 @@ Examples:
   millrace cluster init --data /srv/shop --http 10.0.0.1:8080,10.0.0.2:8080,10.0.0.3:8080 \\
       --peer 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000
   millrace serve --cluster-data /srv/shop/n1
-  millrace cluster status --url http://10.0.0.1:8080";
+  millrace cluster status --url http://10.0.0.1:8080
+  millrace cluster reset /srv/shop/n1";
 
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArgs {
@@ -43,6 +45,11 @@ enum ClusterCommand {
     Demo(DemoArgs),
     /// Show the nodes of a cluster, and which shards they own
     Status(NodeArgs),
+    /// Empty the directory of a node whose data is damaged or lost
+    ///
+    /// The node must not run. What its directory held is gone. It keeps its certificate. The next start gets everything from
+    /// the other nodes: a majority of them has to run.
+    Reset(ResetArgs),
 }
 
 #[derive(Args, Debug)]
@@ -59,6 +66,13 @@ struct InitArgs {
     /// Shards of the cluster; fixed from then on
     #[arg(long, value_name = "N", default_value_t = 64)]
     shards: u16,
+}
+
+#[derive(Args, Debug)]
+struct ResetArgs {
+    /// The node's directory, as `init` has made it
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
 }
 
 #[derive(Args, Debug)]
@@ -98,5 +112,15 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), Failure> {
         ClusterCommand::Init(args) => make::init(args),
         ClusterCommand::Demo(args) => demo::run(args),
         ClusterCommand::Status(node) => status::show(node),
+        ClusterCommand::Reset(args) => reset(&args.directory),
     }
+}
+
+/// Empties a node's directory.
+fn reset(path: &Path) -> Result<(), Failure> {
+    // Else it might be the only copy of somebody's data.
+    directory::ClusterFile::read(path)?;
+    DataDirectory::empty(path)?;
+    println!("{} is empty: its node gets everything from the others once it is started", path.display());
+    Ok(())
 }

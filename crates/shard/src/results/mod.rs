@@ -14,7 +14,7 @@ use std::sync::Arc;
 use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, fingerprint};
 use millrace_format::{InvocationResult, ResultState, Write};
 use millrace_func::RouteReply;
-use millrace_store::{Checkpoint, Store, StoreError};
+use millrace_store::{Checkpoint, Import, Store, StoreError};
 
 use crate::context::{Rows, decode_failed, store_failed};
 use crate::request::{InvocationId, Reply, Sequence};
@@ -54,6 +54,14 @@ fn entity() -> EntityKey {
 /// Those of [`Store::open`].
 pub fn open_store(shard: ShardId, checkpoint: Arc<dyn Checkpoint>, hash_seed: u64) -> Result<Store, StoreError> {
     Ok(Store::open(shard, checkpoint, hash_seed)?.with_append_only(&entity()))
+}
+
+/// Empties a shard, as [`Import::empty`] does, and opens its store.
+///
+/// # Errors
+/// Those of [`Import::empty`].
+pub fn empty_store(checkpoint: &Arc<dyn Checkpoint>, shard: ShardId, hash_seed: u64) -> Result<Store, StoreError> {
+    Ok(Import::empty(checkpoint, shard, hash_seed)?.with_append_only(&entity()))
 }
 
 /// Kept with an invocation's result, so that the node can tell who may read it.

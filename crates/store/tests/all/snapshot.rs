@@ -142,3 +142,23 @@ fn what_is_not_a_chunk_is_refused_and_a_chunk_has_the_documented_bytes() {
     assert_eq!(export.next_chunk(100).expect("read").as_deref(), Some(&golden[..]));
     assert_eq!(export.next_chunk(100).expect("read"), None);
 }
+
+#[test]
+fn a_shard_that_was_emptied_begins_at_its_first_entry() {
+    for ((target, _folder), (whole, _whole_folder)) in kinds().into_iter().zip(kinds()) {
+        let mut store = Store::open(SHARD, Arc::clone(&target), 1).expect("opens");
+        apply(&mut store, 30);
+        flush(&mut store, &*target);
+        let mut emptied = Import::empty(&target, SHARD, 1).expect("emptied");
+        assert_eq!((emptied.lsn(), target.lsn(SHARD).expect("read"), rows(&*target).len()), (Lsn::ZERO, Lsn::ZERO, 0));
+        assert!(Store::open(SHARD, Arc::clone(&target), 1).is_err(), "a start empties it again");
+        apply(&mut emptied, 40);
+        flush(&mut emptied, &*target);
+        Import::end_empty(&*target, SHARD).expect("ended");
+        let mut store = Store::open(SHARD, Arc::clone(&whole), 1).expect("opens");
+        apply(&mut store, 40);
+        flush(&mut store, &*whole);
+        assert_eq!(Store::open(SHARD, Arc::clone(&target), 1).expect("opens").lsn(), Lsn(40));
+        assert_eq!(rows(&*target), rows(&*whole));
+    }
+}

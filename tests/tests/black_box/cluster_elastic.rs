@@ -1,0 +1,106 @@
+//! Nodes that lose everything under load, and come back: no transfer is lost, and none is made twice.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use millrace_tests::{binary, wait_until};
+
+use crate::cluster::Demo;
+
+const ACCOUNTS: usize = 12;
+const OPENED_WITH: i64 = 1_000_000;
+
+/// Calls an account at one node after the other, with a key, until it has done it.
+fn call(demo: &Demo, nodes: &[u16], (account, handler): (usize, &str), key: &str, input: &str) {
+    let (header, path) = (format!("Idempotency-Key: {key}"), format!("/call/account/{account}/{handler}"));
+    let mut tries = nodes.iter().cycle();
+    wait_until("some node takes the call", || {
+        let node = *tries.next().expect("some node");
+        let reply = demo.request(node, "POST", &path, &[&header], input.as_bytes());
+        let is_done = reply.as_ref().is_some_and(|reply| reply.status == 200);
+        if let Some(reply) = reply.filter(|reply| reply.status != 200) {
+            assert_eq!(reply.status, 503, "{}", reply.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        is_done
+    });
+}
+
+/// The amount of a transfer, which tells it from others.
+fn transfer(demo: &Demo, nodes: &[u16], number: usize) {
+    let (from, to) = (number % ACCOUNTS, (number * 7 + 1) % ACCOUNTS);
+    if from != to {
+        let input = format!(r#"{{"to":"{to}","amount":{}}}"#, number % 100 + 1);
+        call(demo, nodes, (from, "transfer"), &format!("transfer-{number}"), &input);
+    }
+}
+
+fn balance(demo: &Demo, node: u16, account: usize) -> Option<i64> {
+    let reply = demo.request(node, "POST", &format!("/call/account/{account}/balance"), &[], b"null")?;
+    (reply.status == 200).then(|| reply.json().as_i64()).flatten()
+}
+
+/// What each account holds after so many transfers.
+fn expected(transfers: usize) -> Vec<i64> {
+    let mut balances = vec![OPENED_WITH; ACCOUNTS];
+    for number in 0..transfers {
+        let (from, to) = (number % ACCOUNTS, (number * 7 + 1) % ACCOUNTS);
+        let amount = i64::try_from(number % 100 + 1).expect("small");
+        balances[from] -= amount;
+        balances[to] += amount;
+    }
+    balances
+}
+
+#[test]
+fn each_node_in_turn_loses_everything_under_load() {
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().join("demo");
+    let demo = Demo::with_app(&folder, "examples/bank");
+    for account in 0..ACCOUNTS {
+        call(&demo, &[1, 2, 3], (account, "deposit"), "open", &OPENED_WITH.to_string());
+    }
+    let (is_over, next) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let client = || {
+        while !is_over.load(Ordering::Relaxed) {
+            transfer(&demo, &[1, 2, 3], next.fetch_add(1, Ordering::Relaxed));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let mut again = Vec::new();
+    std::thread::scope(|threads| {
+        let clients: Vec<_> = (0..4).map(|_| threads.spawn(client)).collect();
+        for node in 1..=3 {
+            demo.kill(node);
+            let directory = folder.join(format!("n{node}"));
+            let reset = Command::new(binary()).args(["cluster", "reset"]).arg(&directory).output().expect("started");
+            assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
+            assert!(!directory.join("log").exists() && !directory.join("checkpoint").exists());
+            wait_until("others own its shards", || !demo.owns(node));
+            again.push(demo.revive(node));
+            // It is given shards once it lacks little. Before that, no other node may lose its data.
+            wait_until("it owns shards again", || demo.owns(node));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().expect("it calls"));
+    });
+    let expected = expected(next.into_inner());
+    for node in 1..=3 {
+        wait_until("the node answers", || (0..ACCOUNTS).all(|account| balance(&demo, node, account).is_some()));
+        let found: Vec<_> = (0..ACCOUNTS).map(|account| balance(&demo, node, account)).collect();
+        let expected: Vec<_> = expected.iter().copied().map(Some).collect();
+        assert_eq!(found, expected, "at node {node}");
+    }
+}
+
+#[test]
+fn what_is_no_directory_of_a_node_is_not_emptied() {
+    let data = tempfile::tempdir().expect("a folder");
+    let precious = data.path().join("log");
+    std::fs::write(&precious, "mine").expect("written");
+    let reset = Command::new(binary()).args(["cluster", "reset"]).arg(data.path()).output().expect("started");
+    assert_eq!(reset.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&reset.stderr).contains("cluster.json"));
+    assert_eq!(std::fs::read_to_string(precious).expect("it is there"), "mine");
+}
