@@ -113,7 +113,7 @@ impl Machine {
         let mut stores = BTreeMap::new();
         let mut checkpointed = BTreeMap::new();
         for shard in (0..self.shard_count).map(ShardId) {
-            let store = Store::open(shard, Arc::clone(&checkpoint), 1).map_err(StartError::Store)?;
+            let store = millrace_shard::open_store(shard, Arc::clone(&checkpoint), 1).map_err(StartError::Store)?;
             checkpointed.insert(shard, store.checkpoint_lsn());
             stores.insert(shard, store);
         }

@@ -15,7 +15,7 @@ use millrace_shard::{
     Delivery, InvocationId, Invoke, OffloadTicket, PeerMessage, Reply, ReplyTo, RequestInfo, ResultNames, RouteCall,
     Sequence, Shard, ShardOptions, Token,
 };
-use millrace_store::{Checkpoint, MemoryCheckpoint, Store};
+use millrace_store::{Checkpoint, MemoryCheckpoint};
 use serde_json::Value as Json;
 
 use crate::core::{Core, Event, LoggedEntry};
@@ -146,7 +146,7 @@ impl Rig {
 
     pub(crate) fn start_shard(&mut self, shard: ShardId, log: &[LoggedEntry]) {
         let checkpoint = Arc::clone(self.checkpoints.entry(shard).or_default());
-        let mut store = Store::open(shard, checkpoint, 1).expect("a checkpoint in memory opens");
+        let mut store = millrace_shard::open_store(shard, checkpoint, 1).expect("a checkpoint in memory opens");
         for entry in log.iter().filter(|entry| entry.shard == shard) {
             let mut bytes = Vec::new();
             entry.as_entry().encode(&mut bytes);

@@ -65,9 +65,9 @@ impl Isolate {
     fn throw_unparsed(&self, text: &str) -> Thrown {
         match serde_json::from_str::<serde::de::IgnoredAny>(text) {
             Err(error) => self.context.throw_syntax(&error.to_string()),
-            Ok(_) => self
-                .context
-                .throw_syntax("it nests too deeply, or has half of a surrogate pair, for a text of its length"),
+            Ok(_) => self.context.throw_syntax(
+                "it nests too deeply, or has half of a surrogate pair or a number out of range, for a text of its length",
+            ),
         }
     }
 

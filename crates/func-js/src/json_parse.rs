@@ -1,18 +1,22 @@
-//! JSON text to JavaScript values: a parser that makes the values as it reads, for whatever is not
-//! unusual. What it does not understand (errors, great depth, half of a surrogate pair) it leaves
-//! to QuickJS's own parser, which reads the text again and words the error, if the text is short.
+//! JSON text to JavaScript values: serde_json reads, and the values are made as it reads. What it refuses (errors, great
+//! depth, half of a surrogate pair, a number out of range) is left to QuickJS's own parser, which reads the text again
+//! and words the error, if the text is short.
 //!
 //! It looks at the time as it goes: QuickJS finds names and texts by a hash that is the same everywhere, so somebody can
 //! write a text whose names all fall into one chain, and each of them takes as long as there were before. QuickJS's own
 //! parser cannot be interrupted.
 
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
 use rquickjs::qjs;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::forms::FormHash;
 use crate::isolate::Isolate;
-use crate::js::{Context, NULL, Raw, Value, boolean, int, number};
+use crate::js::{Atom, Context, NULL, Raw, Thrown, Value, boolean, int, number};
 
-/// Nesting that is parsed here; deeper text is rare and goes to the other parser. A level takes some 300 bytes of stack.
+/// Nesting that is parsed here; deeper text is rare and goes to the other parser.
 const DEPTH: usize = 512;
 
 /// Values between two looks at the time. Of the worst there are, so many take a few milliseconds.
@@ -29,315 +33,192 @@ pub(crate) enum Stop {
     Broken,
 }
 
-/// Parses `text`, which is UTF-8. Runs no user code. No exception is pending afterwards.
+/// Parses `text`. Runs no user code. No exception is pending afterwards.
 pub(crate) fn parse(isolate: &Isolate, text: &str) -> Result<Value, Stop> {
     let context = isolate.context;
-    let (source, text) = (text, text.as_bytes());
-    let mut parser =
-        Parser { isolate, context, source, text, at: 0, elements: Vec::new(), unescaped: Vec::new(), values: 0 };
-    let result = parser.value(0).and_then(|value| {
-        parser.skip_space();
-        if parser.at == parser.text.len() { Ok(value) } else { Err(Stop::Unusual) }
-    });
-    for element in parser.elements.drain(..) {
+    let maker = Maker {
+        isolate,
+        context,
+        elements: RefCell::default(),
+        value_count: Cell::new(0),
+        is_broken: Cell::new(false),
+    };
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    // Depth is counted here.
+    deserializer.disable_recursion_limit();
+    let result = Next { maker: &maker, depth: 0 }
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value));
+    for element in maker.elements.into_inner() {
         context.free(element);
     }
-    result
+    result.map_err(|_| if maker.is_broken.get() { Stop::Broken } else { Stop::Unusual })
 }
 
-struct Parser<'a> {
+/// Makes the values of one text.
+struct Maker<'a> {
     isolate: &'a Isolate,
     context: Context,
-    source: &'a str,
-    /// The same.
-    text: &'a [u8],
-    at: usize,
     /// The elements of the arrays that are open, owned.
-    elements: Vec<Raw>,
-    unescaped: Vec<u8>,
-    /// How many have begun.
-    values: usize,
+    elements: RefCell<Vec<Raw>>,
+    /// How many values have begun.
+    value_count: Cell<usize>,
+    is_broken: Cell<bool>,
 }
 
-/// A string's content: a range of the text, or what was put into `unescaped`.
-enum Content {
-    Range(usize, usize),
-    Unescaped,
-}
-
-impl Parser<'_> {
+impl Maker<'_> {
+    /// Counts a value, and looks at the time now and then.
     #[inline]
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
-    }
-
-    #[inline]
-    fn skip_space(&mut self) {
-        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
-            self.at += 1;
+    fn begin<E: Error>(&self) -> Result<(), E> {
+        let count = self.value_count.get() + 1;
+        self.value_count.set(count);
+        if count.is_multiple_of(VALUES_BETWEEN_LOOKS) && self.isolate.must_end() {
+            self.is_broken.set(true);
+            return Err(E::custom("a limit was broken"));
         }
-    }
-
-    fn expect(&mut self, byte: u8) -> Result<(), Stop> {
-        self.skip_space();
-        if self.peek() != Some(byte) {
-            return Err(Stop::Unusual);
-        }
-        self.at += 1;
         Ok(())
     }
 
-    fn word(&mut self, word: &[u8], raw: Raw) -> Result<Value, Stop> {
-        if !self.text[self.at..].starts_with(word) {
-            return Err(Stop::Unusual);
-        }
-        self.at += word.len();
-        Ok(self.context.own(raw))
-    }
-
     /// Turns a failed C call into a second try by the other parser, which will fail alike.
-    fn checked(&self, raw: Raw) -> Result<Value, Stop> {
-        self.context.check(raw).map_err(|_| {
+    #[inline]
+    fn checked<T, E: Error>(&self, result: Result<T, Thrown>) -> Result<T, E> {
+        result.map_err(|_| {
             drop(self.context.take_exception());
-            Stop::Unusual
+            E::custom("QuickJS could not make it")
         })
     }
+}
 
-    fn value(&mut self, depth: usize) -> Result<Value, Stop> {
-        self.values += 1;
-        if self.values.is_multiple_of(VALUES_BETWEEN_LOOKS) && self.isolate.must_end() {
-            return Err(Stop::Broken);
-        }
-        self.skip_space();
-        match self.peek().ok_or(Stop::Unusual)? {
-            b'"' => {
-                let content = self.string()?;
-                let bytes = self.content(&content);
-                self.context.string(bytes).map_err(|_| {
-                    drop(self.context.take_exception());
-                    Stop::Unusual
-                })
-            }
-            b'{' if depth < DEPTH => self.object(depth),
-            b'[' if depth < DEPTH => self.array(depth),
-            b'-' | b'0'..=b'9' => self.number(),
-            b't' => self.word(b"true", boolean(true)),
-            b'f' => self.word(b"false", boolean(false)),
-            b'n' => self.word(b"null", NULL),
-            _ => Err(Stop::Unusual),
-        }
+/// Reads the next value, which stands in so many others.
+struct Next<'a> {
+    maker: &'a Maker<'a>,
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Next<'_> {
+    type Value = Value;
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.maker.begin()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Next<'_> {
+    #[inline]
+    fn own<E>(&self, raw: Raw) -> Result<Value, E> {
+        Ok(self.maker.context.own(raw))
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value, Stop> {
-        self.at += 1;
-        // SAFETY: plain call.
-        let object = self.checked(unsafe { qjs::JS_NewObject(self.context.as_ptr()) })?;
-        self.skip_space();
-        if self.peek() == Some(b'}') {
-            self.at += 1;
-            return Ok(object);
+    fn inner_depth<E: Error>(&self) -> Result<usize, E> {
+        if self.depth < DEPTH { Ok(self.depth + 1) } else { Err(E::custom("it nests too deeply")) }
+    }
+}
+
+impl<'de> Visitor<'de> for Next<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        self.own(NULL)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        self.own(boolean(value))
+    }
+
+    #[inline]
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        self.own(i32::try_from(value).map_or_else(|_| number(value as f64), int))
+    }
+
+    #[inline]
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        self.own(i32::try_from(value).map_or_else(|_| number(value as f64), int))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        self.own(number(value))
+    }
+
+    #[inline]
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.maker.checked(self.maker.context.string(value.as_bytes()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Value, A::Error> {
+        let (maker, depth) = (self.maker, self.inner_depth()?);
+        let first = maker.elements.borrow().len();
+        while let Some(element) = array.next_element_seed(Next { maker, depth })? {
+            maker.elements.borrow_mut().push(element.into_raw());
         }
+        let mut open = maker.elements.borrow_mut();
+        let elements = &open[first..];
+        // SAFETY: the call takes over the elements' references, also when it fails.
+        let array = unsafe { qjs::JS_NewArrayFrom(maker.context.as_ptr(), elements.len() as i32, elements.as_ptr()) };
+        open.truncate(first);
+        maker.checked(maker.context.check(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let (maker, depth) = (self.maker, self.inner_depth()?);
+        // SAFETY: plain call.
+        let object = unsafe { qjs::JS_NewObject(maker.context.as_ptr()) };
+        let object = maker.checked(maker.context.check(object))?;
         let mut form = FormHash::default();
-        loop {
-            self.skip_space();
-            if self.peek() != Some(b'"') {
-                return Err(Stop::Unusual);
-            }
-            let key = self.string()?;
-            let key = self.key(&key)?;
-            form.add(key);
-            let value = self.expect(b':').and_then(|()| self.value(depth + 1));
-            let value = match value {
-                Ok(value) => value.into_raw(),
-                Err(stop) => {
-                    self.context.free_atom(key);
-                    return Err(stop);
-                }
-            };
+        while let Some(name) = map.next_key_seed(NextName(maker))? {
+            form.add(name.atom);
+            let value = map.next_value_seed(Next { maker, depth })?.into_raw();
             let flags = qjs::JS_PROP_C_W_E as i32;
             // SAFETY: the call takes over the value's reference.
-            let status = unsafe { qjs::JS_DefinePropertyValue(self.context.as_ptr(), object.raw(), key, value, flags) };
-            self.context.free_atom(key);
-            if status < 0 {
-                drop(self.context.take_exception());
-                return Err(Stop::Unusual);
-            }
-            self.skip_space();
-            match self.peek() {
-                Some(b',') => self.at += 1,
-                Some(b'}') => break,
-                _ => return Err(Stop::Unusual),
-            }
+            let status =
+                unsafe { qjs::JS_DefinePropertyValue(maker.context.as_ptr(), object.raw(), name.atom, value, flags) };
+            maker.checked(if status < 0 { Err(Thrown) } else { Ok(()) })?;
         }
-        self.at += 1;
-        self.isolate.note_form(object.raw(), form);
+        maker.isolate.note_form(object.raw(), form);
         Ok(object)
     }
+}
 
-    fn key(&self, key: &Content) -> Result<crate::js::Atom, Stop> {
-        let key = match key {
-            Content::Range(start, end) => self.source.get(*start..*end),
-            // Made of characters.
-            Content::Unescaped => std::str::from_utf8(&self.unescaped).ok(),
-        };
-        let key = key.ok_or(Stop::Unusual)?;
-        match self.context.atom(key) {
-            0 => {
-                drop(self.context.take_exception());
-                Err(Stop::Unusual)
-            }
-            atom => Ok(atom),
-        }
+/// A name of an object, interned.
+struct Name {
+    atom: Atom,
+    context: Context,
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        self.context.free_atom(self.atom);
     }
+}
 
-    fn array(&mut self, depth: usize) -> Result<Value, Stop> {
-        self.at += 1;
-        let first = self.elements.len();
-        self.skip_space();
-        if self.peek() == Some(b']') {
-            self.at += 1;
-        } else {
-            loop {
-                let element = self.value(depth + 1)?;
-                self.elements.push(element.into_raw());
-                self.skip_space();
-                let byte = self.peek();
-                self.at += 1;
-                match byte {
-                    Some(b',') => {}
-                    Some(b']') => break,
-                    _ => return Err(Stop::Unusual),
-                }
-            }
-        }
-        let elements = &self.elements[first..];
-        // SAFETY: the call takes over the elements' references, also when it fails.
-        let array = unsafe { qjs::JS_NewArrayFrom(self.context.as_ptr(), elements.len() as i32, elements.as_ptr()) };
-        self.elements.truncate(first);
-        self.checked(array)
+/// Reads the next name of an object.
+struct NextName<'a>(&'a Maker<'a>);
+
+impl<'de> DeserializeSeed<'de> for NextName<'_> {
+    type Value = Name;
+
+    #[inline]
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Name, D::Error> {
+        deserializer.deserialize_str(self)
     }
+}
 
-    fn number(&mut self) -> Result<Value, Stop> {
-        let start = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        let first = self.peek();
-        let digits = self.digits()?;
-        if first == Some(b'0') && digits > 1 {
-            return Err(Stop::Unusual);
-        }
-        let is_integer = !matches!(self.peek(), Some(b'.' | b'e' | b'E'));
-        if is_integer && digits <= 9 && !(first == Some(b'0') && self.at - start > 1) {
-            let text = &self.text[start..self.at];
-            let (is_negative, digits) = text.strip_prefix(b"-").map_or((false, text), |digits| (true, digits));
-            let value = digits.iter().fold(0, |value, digit| value * 10 + i32::from(digit - b'0'));
-            return Ok(self.context.own(int(if is_negative { -value } else { value })));
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        let text = std::str::from_utf8(&self.text[start..self.at]).map_err(|_| Stop::Unusual)?;
-        Ok(self.context.own(number(text.parse().map_err(|_| Stop::Unusual)?)))
-    }
+impl<'de> Visitor<'de> for NextName<'_> {
+    type Value = Name;
 
-    /// Passes over one or more digits; says how many.
-    fn digits(&mut self) -> Result<usize, Stop> {
-        let start = self.at;
-        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.at += 1;
-        }
-        if self.at == start { Err(Stop::Unusual) } else { Ok(self.at - start) }
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a name")
     }
 
     #[inline]
-    fn content(&self, content: &Content) -> &[u8] {
-        match content {
-            Content::Range(start, end) => &self.text[*start..*end],
-            Content::Unescaped => &self.unescaped,
-        }
-    }
-
-    /// Reads a string whose opening quote is next.
-    #[inline]
-    fn string(&mut self) -> Result<Content, Stop> {
-        let start = self.at + 1;
-        let rest = self.text.get(start..).ok_or(Stop::Unusual)?;
-        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F)).ok_or(Stop::Unusual)?;
-        self.at = start + length;
-        match rest[length] {
-            b'"' => {
-                self.at += 1;
-                Ok(Content::Range(start, start + length))
-            }
-            b'\\' => self.escaped(start),
-            _ => Err(Stop::Unusual),
-        }
-    }
-
-    /// Goes on with a string that holds an escape, which is next.
-    fn escaped(&mut self, start: usize) -> Result<Content, Stop> {
-        self.unescaped.clear();
-        self.unescaped.extend_from_slice(&self.text[start..self.at]);
-        loop {
-            let byte = self.peek().ok_or(Stop::Unusual)?;
-            self.at += 1;
-            match byte {
-                b'"' => return Ok(Content::Unescaped),
-                b'\\' => {
-                    let character = self.escape()?;
-                    let mut buffer = [0; 4];
-                    self.unescaped.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
-                }
-                0..=0x1F => return Err(Stop::Unusual),
-                byte => self.unescaped.push(byte),
-            }
-        }
-    }
-
-    fn escape(&mut self) -> Result<char, Stop> {
-        let byte = self.peek().ok_or(Stop::Unusual)?;
-        self.at += 1;
-        Ok(match byte {
-            b'"' | b'\\' | b'/' => char::from(byte),
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'u' => {
-                let unit = self.hexadecimal()?;
-                if !(0xD800..0xDC00).contains(&unit) {
-                    return char::from_u32(unit).ok_or(Stop::Unusual);
-                }
-                if !self.text[self.at..].starts_with(b"\\u") {
-                    return Err(Stop::Unusual);
-                }
-                self.at += 2;
-                let low = self.hexadecimal()?;
-                if !(0xDC00..0xE000).contains(&low) {
-                    return Err(Stop::Unusual);
-                }
-                return char::from_u32(0x1_0000 + ((unit - 0xD800) << 10) + (low - 0xDC00)).ok_or(Stop::Unusual);
-            }
-            _ => return Err(Stop::Unusual),
-        })
-    }
-
-    fn hexadecimal(&mut self) -> Result<u32, Stop> {
-        let digits = self.text.get(self.at..self.at + 4).ok_or(Stop::Unusual)?;
-        self.at += 4;
-        digits
-            .iter()
-            .try_fold(0, |value, digit| Some(value * 16 + char::from(*digit).to_digit(16)?))
-            .ok_or(Stop::Unusual)
+    fn visit_str<E: Error>(self, name: &str) -> Result<Name, E> {
+        let context = self.0.context;
+        let atom = context.atom(name);
+        self.0.checked(if atom == 0 { Err(Thrown) } else { Ok(Name { atom, context }) })
     }
 }

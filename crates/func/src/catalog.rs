@@ -244,7 +244,7 @@ impl Catalog {
                 Err(Error::new(
                     ErrorCode::AmbiguousService,
                     format!(
-                        "the apps {} all have a service {service:?}: name one, as in /apps/{}/…",
+                        "the apps {} all have a service {service:?}: name one of them, for example {}",
                         apps.join(", "),
                         apps.first().copied().unwrap_or_default()
                     ),

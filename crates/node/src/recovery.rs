@@ -11,6 +11,7 @@ use millrace_base::{Lsn, ShardId};
 use millrace_io::{Clock, Disk, Random, RealClock, RealDisk, RealRandom, is_out_of_space};
 use millrace_log::{Recovered, RecoveredReplica, Segments, Tail};
 use millrace_manifest::CheckpointRecord;
+use millrace_shard::open_store;
 use millrace_store::{Checkpoint, FjallCheckpoint, Store, StoreError};
 
 use crate::cluster;
@@ -40,7 +41,7 @@ pub(crate) fn recover(options: &NodeOptions, directory: &mut DataDirectory) -> R
     // In a cluster the last one is the meta shard.
     let last = directory.shard_count() + u16::from(options.cluster.is_some());
     for shard in 0..last {
-        let store = Store::open(ShardId(shard), Arc::clone(&checkpoint), hash_seed).map_err(StartError::Store)?;
+        let store = open_store(ShardId(shard), Arc::clone(&checkpoint), hash_seed).map_err(StartError::Store)?;
         stores.push(store);
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(directory.path()));

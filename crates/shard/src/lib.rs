@@ -69,7 +69,7 @@ pub use request::{
     DEAD_LETTER_PREFIX, Delivery, InvocationId, Invoke, ListedWorkflow, OffloadTicket, Reply, RequestInfo, RouteCall,
     Sequence, Token, WorkflowView, dead_letter_id,
 };
-pub use results::{ResultNames, service_fingerprint};
+pub use results::{ResultNames, open_store, service_fingerprint};
 pub use schedules::AskedSchedule;
 pub use shard::Shard;
 pub use typed_reply::{DeadLetter, EntityState, FoundInvocation, Listed, ReplyTo, TypedReply};

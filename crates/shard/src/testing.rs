@@ -88,7 +88,7 @@ pub(crate) fn options(shard_count: u16) -> ShardOptions {
 
 /// A store without rows.
 pub(crate) fn store() -> Store {
-    Store::open(ShardId(0), Arc::new(MemoryCheckpoint::new()), 1).expect("a checkpoint in memory opens")
+    crate::open_store(ShardId(0), Arc::new(MemoryCheckpoint::new()), 1).expect("a checkpoint in memory opens")
 }
 
 /// What a part is handed, without a shard.

@@ -1,6 +1,5 @@
 //! The fields of an append-only map: an entity of very many fields with names in no order. Each field is written about
-//! once, looked up by name, and deleted about in the order of writes. The invocation results kept under idempotency
-//! keys are such an entity.
+//! once, looked up by name, and deleted about in the order of writes. A shard's owner says which of its entities is one.
 //!
 //! Records lie one behind the other in segments, in the order of their writes. A hash index finds the newest record of
 //! each name. Nothing is ordered by name: in a tree of random names every level would be a cache miss, and every name
@@ -17,14 +16,6 @@ use hashbrown::hash_table::Entry;
 
 use crate::RowVisitor;
 use crate::fields::Sizes;
-
-/// The encoded key of the one entity that is an append-only map: the shard's invocation results.
-const OUTCOMES: &[u8] = b"\0outcome\0\0\x01";
-
-/// Whether the entity with this encoded key is an append-only map.
-pub(crate) fn is_append_only_map(key: &[u8]) -> bool {
-    key == OUTCOMES
-}
 
 /// Bytes of a segment, except for one with a larger record. Evicting a segment takes some 30 µs.
 const SEGMENT_BYTES: usize = 64 << 10;
@@ -452,7 +443,6 @@ impl AppendOnlyMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millrace_base::EntityKey;
     use std::ops::ControlFlow;
 
     fn append_only_map(count: u32, sizes: &mut Sizes) -> AppendOnlyMap {
@@ -470,11 +460,6 @@ mod tests {
             ControlFlow::Continue(())
         });
         names
-    }
-
-    #[test]
-    fn the_outcomes_of_a_shard_are_a_append_only_map() {
-        assert!(is_append_only_map(EntityKey::internal("outcome", b"").as_bytes()));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! that the log could lose, if the driver obeys [`FlushChunk::needs_durable`]. Must not know the network, the log's
 //! files, or time.
 //!
-//! Reading order: `checkpoint` (the layer below), `fields` (one entity; `many`, `ledger`), `store` (reads and writes),
+//! Reading order: `checkpoint` (the layer below), `fields` (one entity; `many`, `append_only_map`), `store` (reads and writes),
 //! `scan`, `entity_rows`, `flush`, `evict`. `docs/internals/store.md` argues why recovery is right.
 
 mod append_only_map;

@@ -11,7 +11,7 @@ use hashbrown::HashTable;
 use millrace_base::{EntityKey, Lsn, ShardId, Value};
 use millrace_format::{EntryRef, Write, WriteRef};
 
-use crate::append_only_map::{AppendOnlyMap, Held, is_append_only_map};
+use crate::append_only_map::{AppendOnlyMap, Held};
 use crate::arena::Arena;
 use crate::dirty::DirtyIndex;
 use crate::fields::{FieldName, Fields, Lookup, Sizes};
@@ -95,6 +95,8 @@ pub struct Store {
     pub(crate) clock_hand: u32,
     /// `replay` keeps it between entries only to reuse its memory.
     found: Vec<Option<u32>>,
+    /// The encoded key of the entity that is kept as an append-only map.
+    append_only_key: Option<Box<[u8]>>,
     /// Where the append-only map is, if it is in memory. Every request with an idempotency key looks for it.
     append_only_map: Option<u32>,
     /// The value last read of the append-only map, which holds no values that it could lend.
@@ -134,9 +136,24 @@ impl Store {
             next_chunk: 0,
             clock_hand: 0,
             found: Vec::new(),
+            append_only_key: None,
             append_only_map: None,
             read: None,
         })
+    }
+
+    /// Keeps `entity` as an append-only map: it has very many fields, each written about once and deleted about in the
+    /// order of writes. What is observed and what the checkpoint holds is the same. Only for a store without rows in
+    /// memory.
+    #[must_use]
+    pub fn with_append_only(mut self, entity: &EntityKey) -> Store {
+        assert_eq!(self.entities.len(), 0, "rows lie in memory in one form or the other");
+        self.append_only_key = Some(entity.as_bytes().into());
+        self
+    }
+
+    fn is_append_only(&self, key: &[u8]) -> bool {
+        self.append_only_key.as_deref() == Some(key)
     }
 
     /// The shard whose state this is.
@@ -300,7 +317,7 @@ impl Store {
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
-        if is_append_only_map(key) {
+        if self.is_append_only(key) {
             return self.append_only_map;
         }
         let hash = self.hash(key);
@@ -320,14 +337,14 @@ impl Store {
 
     fn insert(&mut self, key: &[u8]) -> u32 {
         let residency = if self.checkpoint_empty { Residency::Complete } else { Residency::Unknown };
-        let fields = if is_append_only_map(key) {
+        let fields = if self.is_append_only(key) {
             Fields::AppendOnlyMap(Box::new(AppendOnlyMap::new(self.hash_seed)))
         } else {
             Fields::new()
         };
         let entity = Entity { key: key.into(), last_write: Lsn::ZERO, fields, residency, referenced: true };
         let index = self.entities.insert(entity);
-        if is_append_only_map(key) {
+        if self.is_append_only(key) {
             self.append_only_map = Some(index);
         }
         let hash = self.hash(key);

@@ -183,7 +183,7 @@ impl Node {
     fn recover(&self, shard: ShardId, shared: &Shared, rng: &mut Rng) -> Hosted {
         let disk = self.disks.get(&shard).cloned().unwrap_or_default();
         let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
-        let store = Store::open(shard, checkpoint, 1).expect("memory does not fail");
+        let store = millrace_shard::open_store(shard, checkpoint, 1).expect("memory does not fail");
         let recovered = disk.recover(&shared.set, store.lsn());
         let tail = disk.after(store.lsn(), usize::MAX);
         let now_ns = u64::try_from(u128::from(shared.now.get()) * u128::from(self.rate) / 1_000).expect("a short run");
@@ -389,7 +389,7 @@ impl Node {
             }
             Some(Wanted::Reopen(shard, up_to)) => {
                 let checkpoint: Arc<dyn Checkpoint> = self.checkpoint.clone();
-                let mut store = Store::open(shard, checkpoint, 1).expect("memory does not fail");
+                let mut store = millrace_shard::open_store(shard, checkpoint, 1).expect("memory does not fail");
                 let entries = core.platform.image.borrow().get(&shard).map(|disk| disk.after(store.lsn(), usize::MAX));
                 for entry in entries.into_iter().flatten().filter(|entry| entry.id.lsn <= up_to) {
                     super::world::apply(&mut store, &entry);

@@ -585,7 +585,7 @@ impl World {
             let owner = self.oracle.owner(shard);
             let log = self.nodes.get_mut(&owner).map(|node| node.entries(shard)).unwrap_or_default();
             let checkpoint = std::sync::Arc::new(MemoryCheckpoint::new());
-            let mut made = Store::open(shard, checkpoint, 1).expect("memory does not fail");
+            let mut made = millrace_shard::open_store(shard, checkpoint, 1).expect("memory does not fail");
             let mut rows = BTreeSet::new();
             for entry in &log {
                 apply(&mut made, entry);

@@ -10,7 +10,7 @@ use millrace_base::{Lsn, ShardId};
 use millrace_format::EntryRef;
 use millrace_log::Batch;
 use millrace_shard::{Shard, ShardOptions};
-use millrace_store::{Checkpoint, Store};
+use millrace_store::Checkpoint;
 
 use super::{Driven, Node, shard_options};
 use crate::bugs::PlantedBug;
@@ -128,7 +128,7 @@ impl Node {
     /// When its log does not replay.
     pub fn open(&mut self, shard: ShardId) {
         let checkpoint: Arc<dyn Checkpoint> = self.machine.checkpoint.clone();
-        let mut store = Store::open(shard, checkpoint, 1).expect("memory does not fail");
+        let mut store = millrace_shard::open_store(shard, checkpoint, 1).expect("memory does not fail");
         for entry in self.logged.get(&shard).into_iter().flatten() {
             let mut bytes = Vec::new();
             entry.as_entry().encode(&mut bytes);

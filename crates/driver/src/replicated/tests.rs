@@ -16,7 +16,7 @@ use super::seat::{Hosted, Seat};
 const SHARD: ShardId = ShardId(3);
 
 fn store() -> Store {
-    Store::open(SHARD, Arc::new(MemoryCheckpoint::new()), 1).expect("memory does not fail")
+    millrace_shard::open_store(SHARD, Arc::new(MemoryCheckpoint::new()), 1).expect("memory does not fail")
 }
 
 fn follower() -> Seat {

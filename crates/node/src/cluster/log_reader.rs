@@ -6,6 +6,7 @@ use std::sync::Arc;
 use millrace_base::{Lsn, ShardId};
 use millrace_io::{Random, RealRandom};
 use millrace_replica::{EntryId, LogEntry};
+use millrace_shard::open_store;
 use millrace_store::Store;
 
 use super::records::entry_of;
@@ -40,7 +41,7 @@ pub(crate) fn entries(shared: &Shared, shard: ShardId, after: EntryId, runs: &Ru
 /// Why it cannot be read.
 pub(crate) fn reopen(shared: &Shared, shard: ShardId, runs: &Runs, up_to: Lsn) -> Result<Store, String> {
     let mut store =
-        Store::open(shard, Arc::clone(&shared.checkpoint), RealRandom.next_u64()).map_err(|error| error.to_string())?;
+        open_store(shard, Arc::clone(&shared.checkpoint), RealRandom.next_u64()).map_err(|error| error.to_string())?;
     while store.lsn() < up_to {
         let after = store.lsn();
         let epoch = runs.runs.iter().rev().find(|(_, first)| *first <= after).map_or(0, |(epoch, _)| *epoch);

@@ -84,7 +84,7 @@ impl Execution {
             .and_then(|()| check_call(&invoke, context.world.catalog));
         let (entity, kind) = match checked {
             Ok((_, HandlerKind::Workflow)) => {
-                let message = "a workflow is not called but started: POST /send/{service}/{key}/{handler}";
+                let message = "a workflow is not called but started: send it instead";
                 return context.world.outputs.reply(token, Err(Error::new(ErrorCode::BadRequest, message)));
             }
             Ok(checked) => checked,

@@ -9,9 +9,12 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-use millrace_base::{EntityKey, Error, ErrorCode, Lsn, UnixMillis, fingerprint};
+use std::sync::Arc;
+
+use millrace_base::{EntityKey, Error, ErrorCode, Lsn, ShardId, UnixMillis, fingerprint};
 use millrace_format::{InvocationResult, ResultState, Write};
 use millrace_func::RouteReply;
+use millrace_store::{Checkpoint, Store, StoreError};
 
 use crate::context::{Rows, decode_failed, store_failed};
 use crate::request::{InvocationId, Reply, Sequence};
@@ -40,6 +43,19 @@ pub(crate) fn invocation_field(sequence: Sequence) -> Box<[u8]> {
     [&b"i"[..], &sequence.encode()].concat().into()
 }
 
+/// The entity whose fields are a shard's invocation results.
+fn entity() -> EntityKey {
+    EntityKey::internal("outcome", b"")
+}
+
+/// Opens the store of a shard, as [`Store::open`] does, for a shard to live in. It says which entity is append-only.
+///
+/// # Errors
+/// Those of [`Store::open`].
+pub fn open_store(shard: ShardId, checkpoint: Arc<dyn Checkpoint>, hash_seed: u64) -> Result<Store, StoreError> {
+    Ok(Store::open(shard, checkpoint, hash_seed)?.with_append_only(&entity()))
+}
+
 /// Kept with an invocation's result, so that the node can tell who may read it.
 #[must_use]
 pub fn service_fingerprint(app: &str, service: &str) -> u64 {
@@ -49,7 +65,7 @@ pub fn service_fingerprint(app: &str, service: &str) -> u64 {
 impl Results {
     pub(crate) fn new(names: ResultNames, retention_ms: u64) -> Self {
         Self {
-            entity: EntityKey::internal("outcome", b""),
+            entity: entity(),
             names,
             retention_ms,
             last_key: None,

@@ -131,8 +131,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn entity(number: u8) -> EntityKey {
-    // Keys that extend each other and hold the bytes that the encoding escapes. The third is the shard's invocation
-    // results, an append-only map.
+    // Keys that extend each other and hold the bytes that the encoding escapes. The third is kept as
+    // an append-only map.
     let keys = [&b"a"[..], b"a\0", b"", b"ab", b"b", b"", b"\xFF", b"\xFF\xFF", b"a\0\xFF"];
     let key: &[u8] = keys[usize::from(number)];
     if number == 2 {
@@ -170,7 +170,7 @@ struct World {
 
 impl World {
     fn new(checkpoint: Arc<dyn Checkpoint>) -> Self {
-        let store = Store::open(SHARD, Arc::clone(&checkpoint), 1).expect("opens");
+        let store = Store::open(SHARD, Arc::clone(&checkpoint), 1).expect("opens").with_append_only(&entity(2));
         let (model, last_write) = (BTreeMap::new(), BTreeMap::new());
         World { checkpoint, store, log: Vec::new(), durable: 0, model, last_write, out: VecDeque::new() }
     }
@@ -238,7 +238,8 @@ impl World {
         let lost = self.log.len() - self.durable;
         self.log.truncate(self.durable + lost * usize::from(keep) / 255);
         self.out.clear();
-        self.store = Store::open(SHARD, Arc::clone(&self.checkpoint), seed).expect("opens");
+        self.store =
+            Store::open(SHARD, Arc::clone(&self.checkpoint), seed).expect("opens").with_append_only(&entity(2));
         assert_eq!(self.store.lsn(), self.store.checkpoint_lsn());
         (self.model, self.last_write) = (BTreeMap::new(), BTreeMap::new());
         // The log is kept from some entry before the checkpoint's LSN on.
